@@ -1,0 +1,50 @@
+# The only commands a new user or the CI needs. Each makes .venv first, if it is missing or out of date.
+PYTHON ?= python3
+VENV := .venv
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help study test lint bench gpu-check clean
+
+help:
+	@echo 'make study      the default scaling study: ResNet-18 on real images, every strategy this machine can run'
+	@echo 'make test       the tests (ARGS="-k parity" passes arguments on to pytest)'
+	@echo 'make lint       ruff, mypy --strict and the import rules'
+	@echo 'make bench      speed of the input pipeline, of training and of the instruments'
+	@echo 'make gpu-check  the same results on the GPUs of this machine'
+	@echo 'make clean      remove .venv, caches and build output; runs/ stays'
+
+study: $(STAMP)
+	@$(VENV)/bin/worldsize study default
+
+test: $(STAMP)
+	@$(VENV)/bin/python -m pytest $(ARGS)
+
+lint: $(STAMP)
+	@echo 'ruff check' && $(VENV)/bin/ruff check --quiet
+	@echo 'ruff format --check' && $(VENV)/bin/ruff format --check --quiet
+	@echo 'mypy --strict' && $(VENV)/bin/mypy
+	@echo 'import-linter' && $(VENV)/bin/lint-imports --no-logo
+
+bench: $(STAMP)
+	@$(VENV)/bin/python benchmarks/run.py
+
+gpu-check: $(STAMP)
+	@$(VENV)/bin/python benchmarks/gpu_check.py
+
+# pip is looked for, not the folder: a venv that was broken off has none.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo 'worldsize needs Python 3.11 or newer; give one with: make PYTHON=python3.12 ...' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	    || { echo 'Python cannot make virtual environments here; install: apt-get install python3-venv' >&2; exit 1; }
+	@test -x $(VENV)/bin/pip || { echo 'making $(VENV)' && $(PYTHON) -m venv --clear $(VENV); }
+	@echo 'installing worldsize, torch and the development tools into $(VENV); a few minutes the first time'
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+	@echo 'installed'
+
+clean:
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests docs -name __pycache__ -prune -exec rm -rf {} +

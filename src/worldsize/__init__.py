@@ -1,0 +1,93 @@
+"""worldsize tells how synchronous data-parallel training scales.
+
+    import worldsize
+    run = worldsize.study(strategies=("single", "ddp"), world_sizes=(1, 2))
+
+What the commands do is callable here; nothing is printed. Importing this imports no torch.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from worldsize.errors import (
+    DataError,
+    FactoryError,
+    Interrupted,
+    LossNotFiniteError,
+    OutputError,
+    RunError,
+    UnknownNameError,
+    UsageError,
+    WorkerError,
+    WorldsizeError,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DataError",
+    "FactoryError",
+    "Interrupted",
+    "LossNotFiniteError",
+    "OutputError",
+    "RunError",
+    "UnknownNameError",
+    "UsageError",
+    "WorkerError",
+    "WorldsizeError",
+    "__version__",
+    "load_run",
+    "study",
+    "train",
+]
+
+
+def study(*, out: Path | str | None = None, resume: bool = False, report: bool = True, **settings: Any) -> Any:
+    """Run a study and return its `results.folder.Run`; the settings are the fields of `config.StudySettings`.
+
+    `out` is the run folder, a new one under runs/ if not given. Raises the errors of `worldsize.errors`; a cell
+    that fails is in the result with its reason.
+    """
+    from worldsize.config import StudySettings, validated
+    from worldsize.report.write import write_report
+    from worldsize.results.folder import new_run_folder
+    from worldsize.study.run import run_study
+
+    folder = Path(out) if out else new_run_folder("study")
+    run = run_study(validated(StudySettings, settings), folder, resume=resume)
+    if report:
+        write_report(folder)
+    return run
+
+
+def train(
+    *,
+    strategy: str = "single",
+    world_size: int = 1,
+    batch_size: int = 32,
+    out: Path | str | None = None,
+    report: bool = True,
+    **settings: Any,
+) -> Any:
+    """Train one configuration (one epoch unless `steps` or `epochs` say otherwise) and return its `Run`.
+
+    The settings are the fields of `config.TrainingSettings`. Raises the errors of `worldsize.errors`, RunError if
+    the training failed.
+    """
+    from worldsize.results.folder import new_run_folder
+
+    if not {"steps", "epochs"} & settings.keys():
+        settings["epochs"] = 1
+    grid = {"strategies": (strategy,), "world_sizes": (world_size,), "batch_sizes": (batch_size,)}
+    run = study(out=out or new_run_folder("train"), report=report, **grid, **settings)
+    for cell in run.cells.values():
+        if cell.record.error:
+            raise RunError(cell.record.error.message)
+    return run
+
+
+def load_run(path: Path | str) -> Any:
+    """Read a run folder as a `results.folder.Run`; raises OutputError if it is none."""
+    from worldsize.results.folder import load_run as load
+
+    return load(path)

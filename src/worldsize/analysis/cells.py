@@ -1,0 +1,113 @@
+"""One cell of a study as the analysis sees it: what it is, how it ended, and its numbers if it has any."""
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from worldsize.analysis.breakdown import Breakdown, breakdown
+from worldsize.analysis.statistics import Blocks, outliers
+from worldsize.analysis.summary import slowest_steps, step_blocks, summarise
+from worldsize.errors import OutputError
+from worldsize.results.folder import Cell
+from worldsize.results.records import CellRecord, CellState, CellSummary
+
+BASELINE_STRATEGY = "single"
+"""The strategy without any wrapper: the baseline of every speed-up where it was run (method.md §6)."""
+
+
+@dataclass(frozen=True)
+class CellAnalysis:
+    """A planned cell. `summary` is None for a cell without numbers, and then `reason` says why."""
+
+    id: str
+    strategy: str
+    world_size: int
+    batch_size: int
+    """b: samples per worker per step."""
+    state: CellState
+    reason: str | None = None
+    """Why it has no numbers, or why they are not all there; None for a complete cell."""
+    record: CellRecord | None = None
+    """None for a cell that was never started."""
+    summary: CellSummary | None = None
+    breakdown: Breakdown | None = None
+    blocks: Blocks = field(default_factory=dict)
+    """Step times of the slowest rank in seconds, by (session, block)."""
+    outlier_steps: int = 0
+    """Timed steps that are flagged as outliers; they are in all numbers (method.md §8)."""
+    losses: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"step": pl.Int64, "loss": pl.Float64}))
+    """Mean training loss over ranks by step, warm-up included, of the last session that ran the cell."""
+
+    @property
+    def global_batch(self) -> int:
+        """B = N·b, samples per step of all workers (method.md §1)."""
+        return self.world_size * self.batch_size
+
+    @property
+    def oversubscribed(self) -> bool:
+        """More threads than cores (method.md §8)."""
+        return bool(self.record and self.record.placement and self.record.placement.oversubscribed)
+
+    @property
+    def threads_per_worker(self) -> int | None:
+        """Compute threads of each worker; a baseline must have the same (method.md §8)."""
+        return self.record.placement.threads_per_worker if self.record and self.record.placement else None
+
+
+def analyse_cell(cell: Cell) -> CellAnalysis:
+    """A cell that was started. A failed one keeps its loss curve but gets no numbers: its steps may be unlike."""
+    record, settings = cell.record, cell.record.settings
+    summary = None if record.state == "failed" else summarise(cell, settings.global_batch)
+    blocks = {} if summary is None else step_blocks(slowest_steps(cell))
+    return CellAnalysis(
+        id=record.id,
+        strategy=settings.strategy,
+        world_size=settings.world_size,
+        batch_size=settings.batch_size,
+        state=record.state,
+        reason=_reason(record, has_numbers=summary is not None),
+        record=record,
+        summary=summary,
+        breakdown=None if summary is None else breakdown(summary),
+        blocks=blocks,
+        outlier_steps=int(outliers(np.concatenate(list(blocks.values()))).sum()) if blocks else 0,
+        losses=_losses(cell.steps),
+    )
+
+
+def absent_cell(cell_id: str) -> CellAnalysis:
+    """A planned cell that was never started; what it is, is read from its id (`CellSettings.id`).
+
+    Raises OutputError for an id that was not made by worldsize.
+    """
+    match = re.fullmatch(r"(.+)-w(\d+)-b(\d+)", cell_id)
+    if match is None:
+        raise OutputError(f"the plan in study.json names a cell {cell_id!r}; allowed is STRATEGY-wN-bB")
+    strategy, world_size, batch_size = match.groups()
+    return CellAnalysis(cell_id, strategy, int(world_size), int(batch_size), "planned", "not started")
+
+
+def _reason(record: CellRecord, *, has_numbers: bool) -> str | None:
+    if record.error is not None:
+        rank = "" if record.error.rank is None else f" (rank {record.error.rank})"
+        return f"{record.error.kind}{rank}: {record.error.message}"
+    reasons: dict[CellState, str] = {
+        "planned": "not started",
+        "running": "did not end: the study was killed, or is still running",
+        "failed": "failed, and left no reason",
+        "interrupted": "interrupted",
+    }
+    return reasons.get(record.state, None if has_numbers else "no timed step")
+
+
+def _losses(steps: pl.DataFrame) -> pl.DataFrame:
+    """Step and loss, None where one rank's was not finite.
+
+    Each --resume trains a cell from its first step again, so only the last session counts.
+    """
+    last = steps.filter(pl.col("session") == pl.col("session").max())
+    mean = (pl.col("loss") * pl.col("samples")).sum() / pl.col("samples").sum()
+    known = pl.when(pl.col("loss").is_not_null().all()).then(mean)
+    return last.group_by("step").agg(known.alias("loss")).sort("step")

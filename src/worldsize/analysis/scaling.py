@@ -1,0 +1,163 @@
+"""Speed-up and efficiency, weak and strong, each against a named baseline (method.md §6)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from worldsize.analysis.cells import BASELINE_STRATEGY, CellAnalysis
+from worldsize.analysis.statistics import Ratio, ratio_estimate
+
+Kind = Literal["weak", "strong"]
+MIN_WORLD_SIZES = 3
+"""World sizes, the baseline's included, behind a serial fraction: a line through one point fits anything."""
+
+
+@dataclass(frozen=True)
+class ScalingRow:
+    """How one cell scales against its baseline; numbers are None where `withheld` says why."""
+
+    kind: Kind
+    """`weak`: the same local batch b as the baseline; `strong`: the same global batch B."""
+    cell: CellAnalysis
+    baseline: CellAnalysis | None
+    speedup: Ratio | None = None
+    """Weak: the *scaled* speed-up N·t_1(b)/t_N(b), a ratio of samples/s. Strong: t_1(B)/t_N(B/N)."""
+    efficiency: Ratio | None = None
+    """Speed-up ÷ N; weak scaling's t_1(b)/t_N(b)."""
+    epoch_time_ratio: float | None = None
+    """T_1/T_N over the same D samples: by the identity of §6 already the speed-up."""
+    karp_flatt: float | None = None
+    """Karp and Flatt's experimentally determined serial fraction; None at world size 1."""
+    withheld: str | None = None
+
+
+@dataclass(frozen=True)
+class SerialFraction:
+    """The serial fraction that fits all world sizes of a strategy best."""
+
+    kind: Kind
+    strategy: str
+    batch: int
+    """Weak: the local batch b that is fixed; strong: the global batch B."""
+    world_sizes: tuple[int, ...]
+    value: float
+
+    @property
+    def law(self) -> str:
+        """The law that was fitted."""
+        return "Gustafson" if self.kind == "weak" else "Amdahl"
+
+
+def scaling_rows(cells: Sequence[CellAnalysis], *, allow_oversubscribed: bool) -> list[ScalingRow]:
+    """One weak row per cell that is not a baseline itself, then the strong rows of the pairs in the grid.
+
+    A cell whose speed-up may not be printed keeps its row, with the reason (method.md §8).
+    """
+    weak = [_row("weak", cell, cells, allow_oversubscribed) for cell in cells if not is_baseline(cell, cells)]
+    strong = [_row("strong", cell, cells, allow_oversubscribed) for cell in cells if cell.world_size > 1]
+    return weak + [row for row in strong if row.baseline is not None]
+
+
+def find_baseline(kind: Kind, cell: CellAnalysis, cells: Iterable[CellAnalysis]) -> CellAnalysis | None:
+    """The cell of one worker with the same b (weak) or the same B (strong) to compare with (method.md §6).
+
+    It is the one without a wrapper; if that has no numbers, the same strategy around one worker. None if
+    neither was planned; one that has no numbers only if there is no other.
+    """
+    batch = cell.batch_size if kind == "weak" else cell.global_batch
+    candidates = [
+        other
+        for other in cells
+        if other.world_size == 1
+        and other.batch_size == batch
+        and other.strategy in (BASELINE_STRATEGY, cell.strategy)
+        and other is not cell
+    ]
+    ranked = sorted(candidates, key=lambda other: (other.summary is None, other.strategy != BASELINE_STRATEGY))
+    return ranked[0] if ranked else None
+
+
+def is_baseline(cell: CellAnalysis, cells: Iterable[CellAnalysis]) -> bool:
+    """Whether a cell of one worker has nothing with numbers to compare with, and so is what others compare with."""
+    if cell.world_size > 1:
+        return False
+    other = find_baseline("weak", cell, cells)
+    return other is None or other.summary is None
+
+
+def karp_flatt(speedup: float, world_size: int) -> float:
+    """Serial fraction e = (1/s − 1/N) / (1 − 1/N) of one point, N > 1 (method.md §6; Karp and Flatt 1990)."""
+    return (1 / speedup - 1 / world_size) / (1 - 1 / world_size)
+
+
+def epoch_time_ratio(step_ratio: float, baseline_batch: int, global_batch: int) -> float:
+    """T_1/T_N over the same D samples (method.md §6), with T = D / batch · t and `step_ratio` = t_1/t_N.
+
+    D cancels: the ratio of the step counts, D / `baseline_batch` to D / `global_batch`, times that of the steps.
+    """
+    return step_ratio * global_batch / baseline_batch
+
+
+def amdahl_fraction(points: Iterable[tuple[int, float]]) -> float:
+    """Least-squares serial fraction f of 1/s = f + (1 − f)/N over points (N > 1, s) (Amdahl 1967)."""
+    pairs = [(1 - 1 / n, 1 / s - 1 / n) for n, s in points]
+    return sum(x * y for x, y in pairs) / sum(x * x for x, _ in pairs)
+
+
+def gustafson_fraction(points: Iterable[tuple[int, float]]) -> float:
+    """Least-squares serial fraction f of s = N − f·(N − 1) over points (N > 1, s) (Gustafson 1988)."""
+    pairs = [(n - 1, n - s) for n, s in points]
+    return sum(x * y for x, y in pairs) / sum(x * x for x, _ in pairs)
+
+
+def serial_fractions(rows: Iterable[ScalingRow]) -> list[SerialFraction]:
+    """A fit per strategy and batch for which at least three world sizes, 1 included, have a speed-up."""
+    groups: dict[tuple[Kind, str, int], dict[int, float]] = {}
+    for row in rows:
+        if row.speedup is not None and row.cell.world_size > 1:
+            batch = row.cell.batch_size if row.kind == "weak" else row.cell.global_batch
+            points = groups.setdefault((row.kind, row.cell.strategy, batch), {})
+            points[row.cell.world_size] = row.speedup.estimate.value
+    fits = []
+    for (kind, strategy, batch), points in groups.items():
+        if len(points) + 1 >= MIN_WORLD_SIZES:
+            fit = gustafson_fraction if kind == "weak" else amdahl_fraction
+            world_sizes = (1, *sorted(points))
+            fits.append(SerialFraction(kind, strategy, batch, world_sizes, fit(points.items())))
+    return fits
+
+
+def _row(kind: Kind, cell: CellAnalysis, cells: Sequence[CellAnalysis], allow_oversubscribed: bool) -> ScalingRow:
+    baseline = find_baseline(kind, cell, cells)
+    withheld = _why_withheld(cell, baseline, allow_oversubscribed)
+    if baseline is None or withheld is not None:
+        return ScalingRow(kind, cell, baseline, withheld=withheld)
+    steps = ratio_estimate(baseline.blocks, cell.blocks)
+    speedup = steps.scaled(cell.global_batch / baseline.global_batch)
+    n = cell.world_size
+    return ScalingRow(
+        kind,
+        cell,
+        baseline,
+        speedup=speedup,
+        efficiency=speedup.scaled(1 / n),
+        epoch_time_ratio=epoch_time_ratio(steps.estimate.value, baseline.global_batch, cell.global_batch),
+        karp_flatt=karp_flatt(speedup.estimate.value, n) if n > 1 else None,
+    )
+
+
+def _why_withheld(cell: CellAnalysis, baseline: CellAnalysis | None, allow_oversubscribed: bool) -> str | None:
+    """Why a speed-up must not be printed; None if it may be."""
+    if cell.summary is None:
+        return cell.reason
+    if baseline is None:
+        return "no baseline: no cell of one worker with the same batch in this study"
+    if baseline.summary is None:
+        return f"no baseline: {baseline.id} has no numbers ({baseline.reason})"
+    crowded = [each.id for each in (cell, baseline) if each.oversubscribed]
+    if crowded and not allow_oversubscribed:
+        return f"withheld: more threads than cores in {' and '.join(crowded)}"
+    threads, baseline_threads = cell.threads_per_worker, baseline.threads_per_worker
+    if threads is not None and baseline_threads is not None and threads != baseline_threads:
+        return f"withheld: {threads} threads per worker, but {baseline_threads} in {baseline.id}"
+    return None

@@ -1,0 +1,99 @@
+"""A whole run, analysed: all that the report, the page and the terminal show."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from worldsize.analysis.breakdown import EpochSplit, epoch_split
+from worldsize.analysis.cells import CellAnalysis, absent_cell, analyse_cell
+from worldsize.analysis.scaling import ScalingRow, SerialFraction, scaling_rows, serial_fractions
+from worldsize.results.folder import Run
+from worldsize.results.records import Provenance, StudyRecord, WarningRecord
+
+NOTABLE_OUTLIERS = 0.05
+"""Share of flagged steps from which on a cell is warned about; normal data has 0.05 % of them."""
+
+
+@dataclass(frozen=True)
+class StudyAnalysis:
+    """What a run folder says; every number in it can be computed again from the raw samples."""
+
+    record: StudyRecord
+    cells: tuple[CellAnalysis, ...]
+    """All planned cells in the order of the plan, those without numbers included."""
+    scaling: tuple[ScalingRow, ...]
+    serial_fractions: tuple[SerialFraction, ...]
+    epoch_splits: tuple[EpochSplit, ...]
+    warnings: tuple[tuple[str, WarningRecord], ...]
+    """Where it was seen (`study`, or the id of a cell), and the warning."""
+
+    def weak(self, cell: CellAnalysis) -> ScalingRow | None:
+        """The weak-scaling row of a cell; None for a baseline."""
+        return next((row for row in self.scaling if row.kind == "weak" and row.cell is cell), None)
+
+
+def analyse(run: Run) -> StudyAnalysis:
+    """Analyse a run folder, complete or not; cells without numbers keep their place and their reason."""
+    cells = [analyse_cell(run.cells[name]) if name in run.cells else absent_cell(name) for name in run.study.plan]
+    rows = scaling_rows(cells, allow_oversubscribed=run.study.settings.allow_oversubscribed)
+    return StudyAnalysis(
+        record=run.study,
+        cells=tuple(cells),
+        scaling=tuple(rows),
+        serial_fractions=tuple(serial_fractions(rows)),
+        epoch_splits=tuple(_epoch_splits(rows, run.study.data.train_samples)),
+        warnings=tuple(_warnings(run.study, cells, rows)),
+    )
+
+
+def _epoch_splits(rows: Sequence[ScalingRow], train_samples: int) -> Iterator[EpochSplit]:
+    for row in rows:
+        summary, baseline, efficiency = row.cell.summary, row.baseline, row.efficiency
+        if row.kind != "weak" or row.cell.world_size == 1 or efficiency is None or summary is None or baseline is None:
+            continue
+        steps_per_epoch = train_samples / row.cell.global_batch
+        yield epoch_split((row.cell.id, summary), baseline.id, efficiency.estimate.value, steps_per_epoch)
+
+
+def _warnings(
+    study: StudyRecord, cells: Sequence[CellAnalysis], rows: Sequence[ScalingRow]
+) -> Iterator[tuple[str, WarningRecord]]:
+    """The warnings of the records, then those that only the samples show."""
+    yield from (("study", warning) for warning in study.warnings)
+    yield from (("study", warning) for warning in _provenance_changes(study))
+    for cell in cells:
+        if cell.record is not None:
+            yield from ((cell.id, warning) for warning in cell.record.warnings)
+        if cell.summary is not None and cell.outlier_steps > NOTABLE_OUTLIERS * cell.summary.timed_steps:
+            text = f"{cell.outlier_steps} of {cell.summary.timed_steps} timed steps are outliers; likely something "
+            yield cell.id, WarningRecord(code="outliers", message=text + "else used the machine. None was dropped.")
+    for row in rows:
+        if row.speedup is not None and row.baseline is not None and not row.speedup.paired:
+            text = f"{row.kind} speed-up over {row.baseline.id}: the two were not timed in turn, so the drift of the "
+            message = text + "machine between them is in it. Run both in one study to compare them."
+            yield row.cell.id, WarningRecord(code="unpaired", message=message)
+
+
+def _provenance_changes(study: StudyRecord) -> Iterator[WarningRecord]:
+    """A --resume on another machine or with other versions: the comparison says in what (method.md §11)."""
+    first = _identity(study.provenance)
+    for number, session in enumerate(study.sessions, start=1):
+        changes = [
+            f"{name} {first[name]} → {value}" for name, value in _identity(session).items() if value != first[name]
+        ]
+        if changes:
+            message = f"session {number} (--resume) differs from the first: {'; '.join(changes)}."
+            yield WarningRecord(code="provenance-changed", message=message)
+
+
+def _identity(provenance: Provenance) -> dict[str, str]:
+    host = provenance.host
+    return {
+        "host": host.hostname,
+        "CPU": host.cpu_model,
+        "cores": str(len(host.allowed_cores)),
+        "GPUs": ", ".join(host.gpus) or "none",
+        "worldsize": provenance.worldsize_version,
+        "commit": provenance.commit or "unknown",
+        "Python": provenance.python_version,
+        "torch": provenance.torch_version,
+    }

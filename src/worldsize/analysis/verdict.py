@@ -1,0 +1,143 @@
+"""The verdict of a study in one or two sentences, made from its numbers and honest about what they do not say."""
+
+from dataclasses import dataclass
+
+from worldsize.analysis.breakdown import LossCause, losses
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.numbers import estimate_text, number_text, percent_text
+from worldsize.analysis.scaling import ScalingRow
+from worldsize.analysis.statistics import Ratio, half_width, includes, ratio_estimate
+from worldsize.analysis.study import StudyAnalysis
+from worldsize.results.records import Estimate
+
+TOO_NOISY = 0.10
+"""Half width of a speed-up's interval, as a share of it, above which no cause is named: the machine's noise is then
+as large as the losses that the causes explain."""
+NOTABLE_LOSS = 0.02
+"""Share of a step below which a loss is not worth naming: about what two medians of a quiet machine differ by."""
+
+CAUSES: dict[LossCause, str] = {
+    "exposed_sync": "exposed communication",
+    "data_wait": "waiting for data",
+    "compute": "slower compute (forward, backward and optimizer together)",
+    "copy_and_other": "copies to the device and work outside the named parts",
+    "wrapper": "the overhead of the strategy itself, which one worker in it has as well",
+}
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The numbers behind the verdict."""
+
+    fastest: CellAnalysis
+    """The multi-worker cell with the most samples/s; oversubscribed ones only if they are allowed."""
+    scaling: ScalingRow
+    """Its weak-scaling row; without numbers where there is no baseline."""
+    runner_up: CellAnalysis | None
+    margin: Ratio | None
+    """Samples/s of the fastest ÷ those of the runner-up."""
+    losses_s: dict[LossCause, float]
+    """What its step loses against the baseline's, in seconds per step by cause; largest first."""
+
+
+def headline(analysis: StudyAnalysis) -> Headline | None:
+    """The fastest multi-worker configuration and what limits it; None if none has numbers to show."""
+    rows = [row for row in analysis.scaling if row.kind == "weak" and row.cell.world_size > 1 and row.cell.summary]
+    shown = [row for row in rows if row.speedup is not None or not row.cell.oversubscribed]
+    ranked = sorted(shown, key=lambda row: _rate(row.cell), reverse=True)
+    if not ranked:
+        return None
+    first, second = ranked[0], ranked[1].cell if len(ranked) > 1 else None
+    margin = None
+    if second is not None:
+        steps = ratio_estimate(second.blocks, first.cell.blocks)
+        margin = steps.scaled(first.cell.global_batch / second.global_batch)
+    return Headline(first.cell, first, second, margin, _losses(analysis, first))
+
+
+def verdict(analysis: StudyAnalysis) -> str:
+    """One or two sentences: what is fastest, by how much and against what, and what it loses most to."""
+    found = headline(analysis)
+    if found is None:
+        return _without_headline(analysis)
+    return f"{_finding(found)} {_cause(found)}".strip()
+
+
+def cell_name(cell: CellAnalysis) -> str:
+    """A cell in words: `ddp with 2 workers at b = 32`."""
+    workers = "1 worker" if cell.world_size == 1 else f"{cell.world_size} workers"
+    return f"{cell.strategy} with {workers} at b = {cell.batch_size}"
+
+
+def _rate(cell: CellAnalysis) -> float:
+    return cell.summary.samples_per_s.value if cell.summary else 0.0
+
+
+def _losses(analysis: StudyAnalysis, row: ScalingRow) -> dict[LossCause, float]:
+    cell, baseline = row.cell, row.baseline
+    if row.speedup is None or cell.summary is None or baseline is None or baseline.summary is None:
+        return {}
+    same = (cell.strategy, 1, cell.batch_size)
+    wrapped = [c for c in analysis.cells if (c.strategy, c.world_size, c.batch_size) == same and c is not baseline]
+    found = losses(cell.summary, baseline.summary, wrapped[0].summary if wrapped else None)
+    return dict(sorted(found.items(), key=lambda item: item[1], reverse=True))
+
+
+def _finding(found: Headline) -> str:
+    cell, row = found.fastest, found.scaling
+    text = f"The fastest multi-worker configuration is {cell_name(cell)}: {number_text(_rate(cell))} samples/s"
+    if row.speedup is None or row.efficiency is None or row.baseline is None:
+        text += f", without a speed-up ({row.withheld})"
+    else:
+        text += (
+            f", a scaled speed-up of {estimate_text(row.speedup.estimate)} over {row.baseline.id} "
+            f"(efficiency {percent_text(row.efficiency.estimate.value)}{_against_one(row.speedup.estimate)})"
+        )
+    if found.runner_up is not None and found.margin is not None and includes(found.margin.estimate, 1):
+        text += f"; {found.runner_up.id} is not told apart from it (ratio {estimate_text(found.margin.estimate)})"
+    return text + "."
+
+
+def _against_one(speedup: Estimate) -> str:
+    """What must be said where several workers do not clearly beat one."""
+    if speedup.low is None:
+        return "; measured in one block, hence without an interval"
+    if includes(speedup, 1):
+        return "; not told apart from one worker"
+    return "; slower than one worker" if speedup.value < 1 else ""
+
+
+def _cause(found: Headline) -> str:
+    row, summary = found.scaling, found.fastest.summary
+    if row.speedup is None or row.efficiency is None or summary is None:
+        return ""
+    width = half_width(row.speedup.estimate)
+    if width is not None and width > TOO_NOISY:
+        return f"An interval of ±{percent_text(width)} is too wide to name what it loses to: time more steps."
+    if width is not None and (row.efficiency.estimate.high or 0) >= 1:
+        return "No loss is certain: the interval of its efficiency reaches 100 %."
+    cause, loss_s = next(iter(found.losses_s.items()))
+    share = loss_s / sum(summary.parts_s.values())
+    if share < NOTABLE_LOSS:
+        return f"No single loss is above {percent_text(NOTABLE_LOSS)} of its step."
+    return f"Its largest loss is {CAUSES[cause]}: {number_text(1e3 * loss_s)} ms, {percent_text(share)} of its step."
+
+
+def _without_headline(analysis: StudyAnalysis) -> str:
+    """What to say where no multi-worker configuration has numbers to show."""
+    several = [cell for cell in analysis.cells if cell.world_size > 1]
+    measured = [cell for cell in analysis.cells if cell.world_size == 1 and cell.summary is not None]
+    if any(cell.summary is not None for cell in several):
+        found = "Every multi-worker configuration had more threads than cores, so none is judged."
+    elif several:
+        found = f"No multi-worker configuration has numbers ({several[0].id}: {several[0].reason})."
+    elif measured:
+        found = "Only one worker was measured, so there is no scaling to judge."
+    else:
+        found = "Nothing was measured" + (
+            f" ({analysis.cells[0].id}: {analysis.cells[0].reason})." if analysis.cells else "."
+        )
+    if not measured:
+        return found
+    best = max(measured, key=_rate)
+    return f"{found} The fastest single worker is {cell_name(best)}: {number_text(_rate(best))} samples/s."

@@ -1,0 +1,52 @@
+"""`worldsize`: the commands, and the one place where errors become a line and an exit status.
+
+Nothing heavy is imported here: `worldsize --help` must answer at once. Each command imports what it needs.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from worldsize.cli.doctor import doctor
+from worldsize.cli.report import report
+from worldsize.cli.study import study
+from worldsize.cli.train import train
+from worldsize.errors import WorldsizeError
+
+app = typer.Typer(
+    name="worldsize",
+    help="Tells how synchronous data-parallel training scales: runs it, takes each step apart, says what to change.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(train)
+app.command()(study)
+app.command()(report)
+app.command()(doctor)
+
+
+@app.callback()
+def _common(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; allowed anywhere.")] = False,
+) -> None:
+    """Flags of all commands; `--debug` is read in `main`, before any command runs."""
+
+
+def main() -> None:
+    """Run the command line; exit status 2 for the user's mistake, 1 for a run that failed."""
+    arguments = sys.argv[1:]
+    debug = "--debug" in arguments
+    try:
+        app(args=[argument for argument in arguments if argument != "--debug"])
+    except WorldsizeError as error:
+        if debug:
+            raise
+        print(f"worldsize: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+
+
+if __name__ == "__main__":
+    main()

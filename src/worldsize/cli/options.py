@@ -1,0 +1,75 @@
+"""The flags, defined once: a flag has the same name, meaning and help in every command that has it."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Model = Annotated[
+    str | None,
+    typer.Option(help="resnet18, vgg11, torchvision:NAME, package.module:factory or file.py:factory."),
+]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        help="digits, cifar10, synthetic[:CxHxW[:CLASSES[:SAMPLES]]], package.module:factory or file.py:factory."
+    ),
+]
+DataDir = Annotated[Path | None, typer.Option(help="Folder that holds the data set.")]
+Strategy = Annotated[str | None, typer.Option(help="How gradients are synchronised; `doctor` lists the names.")]
+Strategies = Annotated[str | None, typer.Option(help="Strategies, separated by commas.")]
+WorldSize = Annotated[int | None, typer.Option(help="Number of workers N.")]
+WorldSizes = Annotated[str | None, typer.Option(help="Numbers of workers, separated by commas.")]
+BatchSize = Annotated[int | None, typer.Option(help="Local batch b: samples per worker per step.")]
+BatchSizes = Annotated[str | None, typer.Option(help="Local batches b, separated by commas.")]
+Steps = Annotated[int | None, typer.Option(help="Time at most this many steps per cell, in blocks taken in turn.")]
+Epochs = Annotated[int | None, typer.Option(help="Train whole epochs instead; of several the first only warms up.")]
+WarmupSteps = Annotated[int | None, typer.Option(help="Untimed steps before the first timed one.")]
+BlockSteps = Annotated[int | None, typer.Option(help="Timed steps in each turn of a cell.")]
+TargetInterval = Annotated[
+    str | None, typer.Option(help="Stop when each ratio is known to within this, such as 3% (95 % interval).")
+]
+Precision = Annotated[str | None, typer.Option(help="fp32, or bf16 (autocast).")]
+Seed = Annotated[int | None, typer.Option(help="Seed of weights, sample order and augmentation.")]
+Backend = Annotated[str | None, typer.Option(help="auto, gloo or nccl.")]
+ThreadsPerWorker = Annotated[int | None, typer.Option(help="Compute threads of each worker, the baseline included.")]
+Loader = Annotated[str | None, typer.Option(help="batched, or per-sample (the classic one).")]
+LearningRate = Annotated[float | None, typer.Option(help="Learning rate of SGD.")]
+Out = Annotated[Path | None, typer.Option(help="Run folder; a new one under runs/ if not given.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the study in --out: run only what is missing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")]
+
+
+def given(**flags: Any) -> dict[str, Any]:
+    """The flags that were given, by the names that settings use."""
+    return {name: value for name, value in flags.items() if value is not None}
+
+
+def names(text: str | None) -> tuple[str, ...] | None:
+    """`a,b` as a tuple; None stays None."""
+    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def numbers(text: str | None, flag: str) -> tuple[int, ...] | None:
+    """`1,2` as a tuple of whole numbers; raise UsageError for anything else."""
+    parts = names(text)
+    if parts is None:
+        return None
+    try:
+        return tuple(int(part) for part in parts)
+    except ValueError:
+        from worldsize.errors import UsageError
+
+        raise UsageError(f"{flag}: {text!r} was given; whole numbers separated by commas are allowed") from None
+
+
+def share(text: str | None, flag: str) -> float | None:
+    """`3%` or `0.03` as 0.03; raise UsageError for anything else."""
+    if text is None:
+        return None
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        from worldsize.errors import UsageError
+
+        raise UsageError(f"{flag}: {text!r} was given; a share such as 3% or 0.03 is allowed") from None

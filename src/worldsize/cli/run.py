@@ -1,0 +1,47 @@
+"""What `train` and `study` share: run, show, write the report, print the results, choose the exit status."""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+
+def stored_settings(out: Path | None) -> dict[str, Any]:
+    """The settings of the study to resume; raise UsageError without --out, OutputError if it holds none."""
+    from worldsize.errors import UsageError
+    from worldsize.results.folder import read_record
+    from worldsize.results.records import StudyRecord
+
+    if out is None:
+        raise UsageError("--resume needs --out: the folder of the study to go on with")
+    return read_record(StudyRecord, out / "study.json").settings.model_dump()
+
+
+def run_and_show(
+    values: dict[str, Any], out: Path | None, *, name: str, resume: bool, as_json: bool, source: str = ""
+) -> None:
+    """Run a study with a display, write its report, print the results; exit with 1 if a cell failed."""
+    from worldsize.cli.display import Display, print_json, print_results
+    from worldsize.config import StudySettings, validated
+    from worldsize.errors import Interrupted
+    from worldsize.report.write import write_report
+    from worldsize.results.folder import load_run, new_run_folder
+    from worldsize.study.run import run_study
+
+    settings = validated(StudySettings, values, source)
+    out = out or new_run_folder(name)
+    stopped: Interrupted | None = None
+    with Display(quiet=as_json) as display:
+        try:
+            run = run_study(settings, out, resume=resume, listener=display)
+        except Interrupted as interrupted:
+            stopped, run = interrupted, load_run(out)
+    page = write_report(out)
+    if as_json:
+        print_json(out, page)
+    else:
+        print_results(out, page)
+    if stopped:
+        raise stopped
+    if any(cell.record.state == "failed" for cell in run.cells.values()):
+        raise typer.Exit(1)

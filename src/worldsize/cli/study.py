@@ -1,0 +1,73 @@
+"""`worldsize study`: a grid of strategies × world sizes × local batches."""
+
+from typing import Annotated
+
+import typer
+
+from worldsize.cli import options as o
+
+
+def study(
+    preset: Annotated[
+        str | None, typer.Argument(help="Name of a preset, or a TOML file with the same keys as the flags.")
+    ] = None,
+    model: o.Model = None,
+    data: o.Data = None,
+    data_dir: o.DataDir = None,
+    strategies: o.Strategies = None,
+    world_sizes: o.WorldSizes = None,
+    batch_sizes: o.BatchSizes = None,
+    steps: o.Steps = None,
+    epochs: o.Epochs = None,
+    warmup_steps: o.WarmupSteps = None,
+    block_steps: o.BlockSteps = None,
+    target_interval: o.TargetInterval = None,
+    precision: o.Precision = None,
+    seed: o.Seed = None,
+    backend: o.Backend = None,
+    threads_per_worker: o.ThreadsPerWorker = None,
+    loader: o.Loader = None,
+    learning_rate: o.LearningRate = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="World size 1 is run by `single` only, by each strategy (`wrapped`), or by `both`."),
+    ] = None,
+    allow_oversubscribed: Annotated[
+        bool | None, typer.Option("--allow-oversubscribed", help="Print speed-ups with more threads than cores too.")
+    ] = None,
+    out: o.Out = None,
+    resume: o.Resume = False,
+    as_json: o.Json = False,
+) -> None:
+    """Measure how training scales: every cell of a grid, in turns, then a table, a verdict and a report."""
+    from worldsize.cli.run import run_and_show, stored_settings
+    from worldsize.config import read_study
+
+    flags = o.given(
+        model=model,
+        data=data,
+        data_dir=data_dir,
+        strategies=o.names(strategies),
+        world_sizes=o.numbers(world_sizes, "--world-sizes"),
+        batch_sizes=o.numbers(batch_sizes, "--batch-sizes"),
+        steps=steps,
+        epochs=epochs,
+        warmup_steps=warmup_steps,
+        block_steps=block_steps,
+        target_interval=o.share(target_interval, "--target-interval"),
+        precision=precision,
+        seed=seed,
+        backend=backend,
+        threads_per_worker=threads_per_worker,
+        loader=loader,
+        learning_rate=learning_rate,
+        baseline=baseline,
+        allow_oversubscribed=allow_oversubscribed,
+    )
+    base = stored_settings(out) if resume else read_study(preset) if preset else {}
+    if "epochs" in flags:
+        base.pop("steps", None)
+    elif "steps" in flags:
+        base.pop("epochs", None)
+    name = preset.rsplit("/", 1)[-1].removesuffix(".toml") if preset else "study"
+    run_and_show({**base, **flags}, out, name=name, resume=resume, as_json=as_json, source=preset or "")

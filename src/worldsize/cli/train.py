@@ -1,0 +1,50 @@
+"""`worldsize train`: one configuration."""
+
+from worldsize.cli import options as o
+
+
+def train(
+    model: o.Model = None,
+    data: o.Data = None,
+    data_dir: o.DataDir = None,
+    strategy: o.Strategy = None,
+    world_size: o.WorldSize = None,
+    batch_size: o.BatchSize = None,
+    steps: o.Steps = None,
+    epochs: o.Epochs = None,
+    precision: o.Precision = None,
+    seed: o.Seed = None,
+    backend: o.Backend = None,
+    threads_per_worker: o.ThreadsPerWorker = None,
+    loader: o.Loader = None,
+    learning_rate: o.LearningRate = None,
+    out: o.Out = None,
+    resume: o.Resume = False,
+    as_json: o.Json = False,
+) -> None:
+    """Train one configuration (one epoch if not told otherwise) and say how it went. Also under torchrun."""
+    from worldsize.cli.run import run_and_show, stored_settings
+
+    flags = o.given(
+        model=model,
+        data=data,
+        data_dir=data_dir,
+        strategies=None if strategy is None else (strategy,),
+        world_sizes=None if world_size is None else (world_size,),
+        batch_sizes=None if batch_size is None else (batch_size,),
+        steps=steps,
+        epochs=epochs,
+        precision=precision,
+        seed=seed,
+        backend=backend,
+        threads_per_worker=threads_per_worker,
+        loader=loader,
+        learning_rate=learning_rate,
+    )
+    if resume:
+        values = {**stored_settings(out), **flags}
+    else:
+        values = {"world_sizes": (1,), "strategies": ("ddp" if (world_size or 1) > 1 else "single",), **flags}
+        if steps is None:
+            values.setdefault("epochs", 1)
+    run_and_show(values, out, name="train", resume=resume, as_json=as_json)

@@ -1,0 +1,217 @@
+"""What a user names by `package.module:name` or `file.py:name`: found, called, and its faults told in plain lines.
+
+A leaf like config.py: the standard library and errors.py only, so that a command can check a reference
+(`check_reference`) before anything heavy is imported or any worker is started.
+"""
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from worldsize.errors import FactoryError
+
+GRAMMAR = "package.module:name or file.py:name"
+
+
+@dataclass(frozen=True)
+class Factory:
+    """A user's callable, with the reference that it was found by."""
+
+    reference: str
+    what: str
+    """What it makes, for messages: `model`, `data set`."""
+    function: Callable[..., Any]
+    file: str | None
+    """The file that defines it, where it has one."""
+
+    def accepts(self, parameter: str) -> bool:
+        """Whether the factory names such a parameter in its signature."""
+        try:
+            found = inspect.signature(self.function).parameters.get(parameter)
+        except (TypeError, ValueError):  # some callables written in C tell no signature
+            return False
+        return found is not None and found.kind in (found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY)
+
+    def __call__(self, **arguments: Any) -> Any:
+        """Call it; an exception inside becomes a FactoryError that says what was raised, and where."""
+        try:
+            return self.function(**arguments)
+        except Exception as error:
+            raise raised(error, f"{self.what} factory {self.reference}", self.file) from error
+
+
+def find_factory(reference: str, what: str) -> Factory:
+    """Find the callable that a reference names; raise FactoryError if that fails or it cannot be called."""
+    found = resolve(reference, what)
+    if not callable(found):
+        raise FactoryError(
+            f"{what} factory {reference} is of type {type(found).__name__}; a function or a class is needed"
+        )
+    code = getattr(inspect.unwrap(found), "__code__", None)
+    module = sys.modules.get(getattr(found, "__module__", None) or "")
+    return Factory(reference, what, found, code.co_filename if code else getattr(module, "__file__", None))
+
+
+def resolve(reference: str, what: str) -> Any:
+    """Import what a reference names; `what` says what it is, for the message.
+
+    A module is looked for where Python looks, then in the current folder. Raises FactoryError for a missing
+    file, module or name, and for whatever the user's code raises while it is imported.
+    """
+    place, name = split_reference(reference, what)
+    module = _load_file(Path(place), what) if place.endswith(".py") else _load_module(place, what)
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise _no_such_name(place, name, own) from None
+
+
+def check_reference(reference: str, what: str) -> None:
+    """Check a reference without running any of the user's code.
+
+    The file must be there, be Python, and define the name at its top level; a module must be found. Raises
+    FactoryError. What can only be seen by running it is left to `resolve`.
+    """
+    place, name = split_reference(reference, what)
+    if not place.endswith(".py"):
+        _find_spec(place, what)
+        return
+    try:
+        tree = ast.parse(_existing(Path(place), what).read_bytes(), filename=place)
+    except (SyntaxError, ValueError) as error:
+        raise raised(error, f"reading {place}", place) from None
+    except OSError as error:
+        raise FactoryError(f"{what} file {place} cannot be read: {error.strerror}") from None
+    defined = list(_defined_names(tree.body))
+    if name not in defined and "*" not in defined:
+        raise _no_such_name(place, name, [key for key in defined if not key.startswith("_")])
+
+
+def split_reference(reference: str, what: str) -> tuple[str, str]:
+    """Cut `place:name` into its two parts; raise FactoryError for anything else."""
+    place, _, name = reference.rpartition(":")
+    is_module = all(part.isidentifier() for part in place.split("."))
+    if not name.isidentifier() or not (is_module or place.endswith(".py")):
+        raise FactoryError(f"{what} {reference!r} was given; a factory of your own is named by {GRAMMAR}")
+    return place, name
+
+
+def raised(error: BaseException, doing: str, file: str | None) -> FactoryError:
+    """The FactoryError for an exception out of the user's code: its type, first line, and place in `file`."""
+    lines = str(error).strip().splitlines()
+    if isinstance(error, SyntaxError):  # the line is told below, with the whole path
+        lines = [error.msg]
+    told = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    where = _line_in(error, file)
+    return FactoryError(f"{doing} raised {told}" + (f" ({where})" if where else ""))
+
+
+def _line_in(error: BaseException, file: str | None) -> str | None:
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if file and frame.filename == file]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+
+
+def _existing(path: Path, what: str) -> Path:
+    if not path.is_file():
+        raise FactoryError(f"no such {what} file: {path}; give the path of a Python file, as in {GRAMMAR}")
+    return path
+
+
+def _no_such_name(place: str, name: str, known: list[str]) -> FactoryError:
+    return FactoryError(f"{place} defines no {name!r}; it defines: {', '.join(known) or 'nothing that can be called'}")
+
+
+def _load_file(path: Path, what: str) -> ModuleType:
+    file = _existing(path, what).resolve()
+    # A name of its own: two files may have the same stem, and neither may hide an installed module.
+    name = f"worldsize_user_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}_{file.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    _search_also(file.parent)
+    sys.modules[name] = module  # dataclasses and loader processes look it up by name
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise raised(error, f"importing {path}", str(file)) from error
+    return module
+
+
+def _load_module(name: str, what: str) -> ModuleType:
+    spec = _find_spec(name, what)
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        raise raised(error, f"importing {name}", spec.origin) from error
+
+
+def _find_spec(name: str, what: str) -> ModuleSpec:
+    """Find a module part by part; importlib.util.find_spec would run the packages on the way."""
+    _search_also(Path.cwd())
+    importlib.invalidate_caches()
+    known = sys.modules.get(name)
+    if known is not None and known.__spec__ is not None:
+        return known.__spec__
+    spec, path, so_far = None, None, ""
+    for part in name.split("."):
+        so_far = f"{so_far}.{part}" if so_far else part
+        spec = PathFinder.find_spec(so_far, path)
+        if spec is None:
+            raise FactoryError(
+                f"{what} module {name!r} was not found (no {so_far!r}); install it, start in the folder "
+                "that holds it, or give file.py:name"
+            )
+        path = list(spec.submodule_search_locations or [])
+    assert spec is not None
+    return spec
+
+
+def _search_also(folder: Path) -> None:
+    """Let the user's modules import their neighbours; last in the search, so that nothing is hidden by them."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def _defined_names(body: list[ast.stmt]) -> Iterator[str]:
+    """Names that statements at the top level of a module may define, within `if`, `try` and `with` as well."""
+    for statement in body:
+        match statement:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                yield from (alias.asname or alias.name.split(".")[0] for alias in names)
+            case ast.Assign() | ast.AnnAssign():
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                for node in (node for target in targets for node in ast.walk(target)):
+                    if isinstance(node, ast.Name):
+                        yield node.id
+            case ast.If() | ast.Try() | ast.With():
+                yield from _defined_names(_nested(statement))
+            case _:
+                pass
+
+
+def _nested(statement: ast.If | ast.Try | ast.With) -> list[ast.stmt]:
+    nested = list(statement.body)
+    if not isinstance(statement, ast.With):
+        nested += statement.orelse
+    if isinstance(statement, ast.Try):
+        nested += statement.finalbody + [inner for handler in statement.handlers for inner in handler.body]
+    return nested

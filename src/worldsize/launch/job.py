@@ -1,0 +1,30 @@
+"""A job: what to start in how many processes. It is written to a file, because agent and workers are new processes."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Job(BaseModel):
+    """Call `entry(payload, turns)` in each of `processes` new processes that can talk to each other."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    entry: str
+    """`module:function`; launch knows nothing else of what it starts."""
+    payload: dict[str, Any]
+    processes: int
+    folder: Path
+    """Where the job's file, the logs and the error files of its workers go."""
+    environment: dict[str, str] = {}
+    """Variables that agent and workers get on top of those of the parent."""
+
+    @property
+    def file(self) -> Path:
+        """The file that agent and workers read the job from."""
+        return self.folder / "job.json"
+
+    def error_file(self, rank: int) -> Path:
+        """Where a failing worker says why."""
+        return self.folder / f"rank{rank}.error.json"

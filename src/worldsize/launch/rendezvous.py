@@ -1,0 +1,67 @@
+"""A rendezvous for one machine that listens on loopback alone.
+
+torch's own c10d rendezvous opens its store on every interface. Here the listening socket is made by us, bound to
+127.0.0.1, and handed to the store; workers then use the agent's store exactly as they do under torchrun.
+"""
+
+import socket
+import uuid
+
+from torch.distributed import TCPStore
+from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
+
+LOOPBACK = "127.0.0.1"
+
+
+def listen_on_loopback() -> tuple[TCPStore, int]:
+    """A store that serves on a free port of loopback, and that port."""
+    listener = socket.create_server((LOOPBACK, 0))
+    port = int(listener.getsockname()[1])
+    # The store owns the descriptor from here on; detach, or Python would close it a second time.
+    store = TCPStore(
+        LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), multi_tenant=True
+    )
+    return store, port
+
+
+class LoopbackRendezvous(RendezvousHandler):
+    """One agent, alone: it meets nobody, and shares its store with its workers."""
+
+    def __init__(self) -> None:
+        self.store, self.port = listen_on_loopback()
+        self._run_id = uuid.uuid4().hex
+        self._closed = False
+
+    def get_backend(self) -> str:
+        """Name of this rendezvous."""
+        return "worldsize-loopback"
+
+    @property
+    def use_agent_store(self) -> bool:
+        """Workers connect to the agent's store instead of opening one of their own."""
+        return True
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """The group of one agent."""
+        return RendezvousInfo(self.store, 0, 1, RendezvousStoreInfo(LOOPBACK, self.port))
+
+    def is_closed(self) -> bool:
+        """Whether the rendezvous was closed."""
+        return self._closed
+
+    def set_closed(self) -> None:
+        """Close the rendezvous."""
+        self._closed = True
+
+    def num_nodes_waiting(self) -> int:
+        """Nobody ever waits to join."""
+        return 0
+
+    def get_run_id(self) -> str:
+        """A name for this start of the job."""
+        return self._run_id
+
+    def shutdown(self) -> bool:
+        """Close the rendezvous."""
+        self._closed = True
+        return True

@@ -1,0 +1,237 @@
+"""What this machine can run, and why not the rest: pure functions over the snapshot and the facts."""
+
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from worldsize.errors import UsageError
+from worldsize.measure.facts import SystemFacts, TorchFacts
+from worldsize.measure.machine import BUSY_LOAD_PER_CORE, is_busy, package_version
+from worldsize.results.records import Host, Record
+
+EXPECTED_GAIN: dict[str, str] = {}
+"""Name of an ability → what it gave where it was measured; only measured gains are entered."""
+
+OPTIONAL_PACKAGES = {
+    "torchvision": "--model torchvision:NAME",
+    "wandb": None,
+    "tensorboard": None,
+    "mlflow": None,
+    "submitit": None,
+    "ray": None,
+}
+"""Name of an optional package → what needs it; None where this version of worldsize makes no use of it yet."""
+
+
+class StrategyClass(Protocol):
+    """The part of a strategy that says how many processes a world takes; `strategies` is not imported here."""
+
+    def processes(self, world_size: int, /) -> int:
+        """How many processes a world of this size takes; raise UsageError for a size that cannot be."""
+
+
+class Ability(Record):
+    """One line of `worldsize doctor`."""
+
+    group: str
+    name: str
+    available: bool | None
+    """None for a plain fact, which is neither here nor missing."""
+    detail: str
+    remedy: str | None = None
+    """What to do to get it; only where it is missing."""
+    expected_gain: str | None = None
+
+
+class Diagnosis(Record):
+    """All that `worldsize doctor` knows."""
+
+    worldsize_version: str | None
+    python_version: str
+    host: Host
+    torch: TorchFacts
+    system: SystemFacts
+    abilities: list[Ability]
+
+
+def diagnose(host: Host, torch: TorchFacts, system: SystemFacts, strategies: Mapping[str, StrategyClass]) -> Diagnosis:
+    """Judge the facts: one ability for each thing that a machine may have or lack, in the order to read them."""
+    abilities = [
+        *_machine(host, system),
+        *_torch(host, torch, system),
+        *_network(host),
+        *(strategy_ability(name, kind, host, torch) for name, kind in strategies.items()),
+        _tcmalloc(system),
+        _huge_pages(system),
+        _network_namespaces(system),
+        *(_package(name) for name in OPTIONAL_PACKAGES),
+    ]
+    for ability in abilities:
+        ability.expected_gain = EXPECTED_GAIN.get(ability.name)
+    return Diagnosis(
+        worldsize_version=package_version("worldsize"),
+        python_version=platform.python_version(),
+        host=host,
+        torch=torch,
+        system=system,
+        abilities=abilities,
+    )
+
+
+def strategy_ability(name: str, strategy: StrategyClass, host: Host, torch: TorchFacts) -> Ability:
+    """Whether this machine can run a strategy, and with how many workers that share no core and no GPU."""
+    if torch.error is not None:
+        return Ability(group="strategies", name=name, available=False, detail="torch cannot be imported")
+    try:
+        needs_backend = strategy.processes(2) > 1
+    except UsageError:
+        return Ability(group="strategies", name=name, available=True, detail="one worker, by its nature")
+    if needs_backend and not (torch.gloo or torch.nccl):
+        reason = "its processes need gloo or NCCL, and this torch has neither"
+        return Ability(group="strategies", name=name, available=False, detail=reason)
+    on_gpus = bool(host.gpus) and (torch.nccl or not needs_backend)
+    own, where = (len(host.gpus), "GPU") if on_gpus else (len(host.allowed_cores), "core")
+    detail = f"up to {own} workers, each with a {where} of its own" if own > 1 else f"one worker on the only {where}"
+    if own == 1 and not on_gpus:
+        detail += "; more would share it (oversubscribed)"
+    if needs_backend:
+        detail += f"; {'NCCL' if on_gpus else 'gloo'}"
+    return Ability(group="strategies", name=name, available=True, detail=detail)
+
+
+def core_ranges(cores: Sequence[int]) -> str:
+    """Sorted core numbers in short: `0-3,8`."""
+    starts = [core for core in cores if core - 1 not in cores]
+    ends = [core for core in cores if core + 1 not in cores]
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+
+
+def _machine(host: Host, system: SystemFacts) -> Iterator[Ability]:
+    def fact(name: str, detail: str) -> Ability:
+        return Ability(group="machine", name=name, available=None, detail=detail)
+
+    cores = host.allowed_cores
+    yield fact("CPU", host.cpu_model)
+    physical = "" if host.physical_cores is None else f", {host.physical_cores} physical"
+    limited = "; the rest is closed to this process (affinity)" if len(cores) < host.logical_cores else ""
+    yield fact(
+        "cores", f"{len(cores)} of {host.logical_cores} logical{physical}; numbers {core_ranges(cores)}{limited}"
+    )
+    yield fact("memory", f"{_gib(host.memory_bytes)}, {_gib(system.available_memory_bytes)} of it available")
+    yield fact(
+        "swap", f"{_gib(system.swap_bytes)}; a run that swaps is not worth timing" if system.swap_bytes else "none"
+    )
+    busy = is_busy(host)
+    bound = f"{BUSY_LOAD_PER_CORE * len(cores):g}"
+    yield Ability(
+        group="machine",
+        name="quiet",
+        available=not busy,
+        detail=f"load {host.load_1min:.2f} in the last minute; {'more' if busy else 'not more'} than {bound}",
+        remedy="end what else runs before measuring: ps -e --sort=-pcpu" if busy else None,
+    )
+
+
+def _torch(host: Host, torch: TorchFacts, system: SystemFacts) -> Iterator[Ability]:
+    yield Ability(group="torch", name="Python", available=None, detail=platform.python_version())
+    if torch.error is not None:
+        remedy = "install it again: pip install --force-reinstall torch"
+        detail = f"version {torch.version or 'not installed'}: {torch.error}"
+        yield Ability(group="torch", name="torch", available=False, detail=detail, remedy=remedy)
+        return
+    detail = f"{torch.version}, built for {torch.build}; vector instructions {torch.cpu_capability}"
+    yield Ability(group="torch", name="torch", available=True, detail=detail)
+    yield _gpu(host, torch, system)
+    without = "not in this build of torch"
+    yield Ability(
+        group="torch", name="gloo", available=torch.gloo, detail="collectives on CPUs" if torch.gloo else without
+    )
+    usable = torch.nccl and bool(host.gpus)
+    reason = "built in, but there is no GPU to use it on" if torch.nccl else without
+    yield Ability(group="torch", name="NCCL", available=usable, detail="collectives on GPUs" if usable else reason)
+
+
+def _gpu(host: Host, torch: TorchFacts, system: SystemFacts) -> Ability:
+    if host.gpus:
+        names = ", ".join(f"{host.gpus.count(name)} × {name}" for name in dict.fromkeys(host.gpus))
+        return Ability(group="torch", name="GPUs", available=True, detail=names)
+    if not system.nvidia_driver:
+        return Ability(group="torch", name="GPUs", available=False, detail="none: no NVIDIA driver is loaded")
+    if torch.build == "CPU":
+        detail, remedy = "the driver is here, but this torch is built for CPUs alone", "install a CUDA build of torch"
+    else:
+        detail = f"the driver is here, but torch ({torch.build}) sees no GPU"
+        remedy = "look at CUDA_VISIBLE_DEVICES, and whether nvidia-smi shows a driver new enough"
+    return Ability(group="torch", name="GPUs", available=False, detail=detail, remedy=remedy)
+
+
+def _network(host: Host) -> Iterator[Ability]:
+    for name, addresses in host.interfaces.items():
+        yield Ability(group="network interfaces", name=name, available=None, detail=", ".join(addresses))
+    loopback = any(address == "127.0.0.1" for addresses in host.interfaces.values() for address in addresses)
+    yield Ability(
+        group="network interfaces",
+        name="loopback",
+        available=loopback,
+        detail="workers of one machine meet there" if loopback else "workers of one machine cannot meet",
+        remedy=None if loopback else "as root: ip link set lo up",
+    )
+
+
+def _tcmalloc(system: SystemFacts) -> Ability:
+    available, remedy = False, None
+    if system.tcmalloc is None:
+        detail, remedy = "a faster allocator of memory; not installed", "apt-get install libtcmalloc-minimal4"
+    elif system.preloaded and "tcmalloc" not in system.preloaded:
+        detail, remedy = "your LD_PRELOAD names other libraries, and it wins", f"add {system.tcmalloc} to LD_PRELOAD"
+    else:
+        available, detail = True, f"{system.tcmalloc}; workers get it preloaded"
+    return Ability(group="speed", name="tcmalloc", available=available, detail=detail, remedy=remedy)
+
+
+def _huge_pages(system: SystemFacts) -> Ability:
+    available, remedy = False, None
+    if system.huge_pages is None:
+        detail = "not in this kernel"
+    elif system.huge_pages == "never":
+        detail = "switched off on this machine"
+        remedy = "as root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
+    elif system.huge_pages == "madvise" and system.huge_pages_request not in (None, "1"):
+        detail = f"your THP_MEM_ALLOC_ENABLE={system.huge_pages_request} keeps torch from using them"
+        remedy = "unset THP_MEM_ALLOC_ENABLE"
+    else:
+        available, detail = True, f"transparent, {system.huge_pages}; workers ask for them"
+    return Ability(group="speed", name="huge pages", available=available, detail=detail, remedy=remedy)
+
+
+def _network_namespaces(system: SystemFacts) -> Ability:
+    missing, remedies = [], []
+    if system.missing_capabilities:
+        missing.append(f"no right to make them ({', '.join(system.missing_capabilities)})")
+        remedies.append("run as root (in a container: with these capabilities)")
+    if system.missing_programs:
+        missing.append(f"not installed: {', '.join(system.missing_programs)}")
+        remedies.append("apt-get install iproute2")
+    return Ability(
+        group="emulated hosts",
+        name="network namespaces",
+        available=not missing,
+        detail="; ".join(missing) or "this process may make them; ip and tc are installed",
+        remedy="; ".join(remedies) or None,
+    )
+
+
+def _package(name: str) -> Ability:
+    version, used_for = package_version(name), OPTIONAL_PACKAGES[name]
+    detail = version or "not installed"
+    if used_for is None:
+        detail += " (not used by this version)"
+        return Ability(group="optional packages", name=name, available=None, detail=detail)
+    remedy = None if version else f"pip install {name}"
+    return Ability(
+        group="optional packages", name=name, available=bool(version), detail=f"{detail}; for {used_for}", remedy=remedy
+    )
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.1f} GiB"

@@ -1,0 +1,34 @@
+"""What this worker could do at best, measured beside the steps (method.md §12): multiply matrices, use memory."""
+
+import resource
+import sys
+import time
+
+import torch
+
+
+def matmul_flops_per_s(device: torch.device, seconds: float = 0.2) -> float:
+    """Floating-point operations per second of square fp32 matrix products on this worker's own cores.
+
+    The best of several products, because everything that disturbs one only makes it slower.
+    """
+    size = 8192 if device.type == "cuda" else 1024
+    a, b = torch.randn(2, size, size, device=device)
+    out = torch.empty(size, size, device=device)
+    best = float("inf")
+    stop = time.perf_counter() + seconds
+    while time.perf_counter() < stop or best == float("inf"):
+        start = time.perf_counter()
+        torch.mm(a, b, out=out)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Largest memory so far: resident of this process on a CPU, allocated on the device on a GPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,240 @@
+"""The machine's snapshot and the provenance of a result (method.md §11); torch is imported only to name GPUs."""
+
+import importlib.metadata
+import importlib.util
+import ipaddress
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from worldsize.errors import RunError
+from worldsize.results.records import Host, Provenance, WarningRecord
+
+BUSY_LOAD_PER_CORE = 0.5
+"""Load average per allowed core above which others are said to disturb the measurement."""
+
+TCMALLOC_SONAMES = ("libtcmalloc_minimal.so.4", "libtcmalloc.so.4")
+"""What can be preloaded, the smaller one first: the full one also brings a profiler."""
+
+_ENVIRONMENT_NAMES = ("LD_PRELOAD", "THP_MEM_ALLOC_ENABLE", "CUDA_VISIBLE_DEVICES")
+_ENVIRONMENT_PREFIXES = ("OMP_", "KMP_", "MKL_", "GLOO_", "NCCL_", "TORCH_")
+_LDCONFIG_ABI = {"x86_64": "x86-64", "aarch64": "AArch64"}
+
+
+def allowed_cores() -> tuple[int, ...]:
+    """Cores that this process may run on, in order; all of the machine where it has no affinity masks."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def loopback_interface() -> str:
+    """Name of the interface that reaches this machine alone; raise RunError if none is up."""
+    states = psutil.net_if_stats()
+    for name, addresses in _interfaces().items():
+        if name in states and states[name].isup and any(ipaddress.ip_address(a).is_loopback for a in addresses):
+            return name
+    raise RunError("no loopback interface is up, so workers cannot meet\nSwitch it on as root: ip link set lo up")
+
+
+def snapshot_host(with_gpus: bool) -> Host:
+    """The machine as it is now; GPUs are listed only `with_gpus`, which imports torch."""
+    cores = allowed_cores()
+    return Host(
+        hostname=socket.gethostname(),
+        system=platform.platform(),
+        cpu_model=_cpu_model(),
+        logical_cores=psutil.cpu_count() or len(cores),
+        physical_cores=psutil.cpu_count(logical=False),
+        allowed_cores=cores,
+        memory_bytes=psutil.virtual_memory().total,
+        load_1min=psutil.getloadavg()[0],
+        gpus=_gpus() if with_gpus else (),
+        interfaces=_interfaces(),
+    )
+
+
+def provenance(
+    command: Sequence[str], *, host: Host | None = None, worker_environment: Mapping[str, str] | None = None
+) -> Provenance:
+    """Where a result comes from (method.md §11).
+
+    `host` is a snapshot that was taken already; without it, one without GPUs is taken. `worker_environment` holds the
+    variables that workers get on top of this process's own.
+    """
+    return Provenance(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=tuple(command),
+        worldsize_version=package_version("worldsize") or "not installed",
+        commit=_commit(Path(__file__).parents[1]),
+        python_version=platform.python_version(),
+        torch_version=package_version("torch") or "not installed",
+        host=host or snapshot_host(with_gpus=False),
+        environment=recorded_environment({**os.environ, **(worker_environment or {})}),
+    )
+
+
+def package_version(name: str) -> str | None:
+    """Version of an installed distribution, read without importing it; None if it is not installed."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def recorded_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that explain a number (records.Provenance names them); no others, so that no secret is stored."""
+    return {
+        name: value
+        for name, value in sorted(environment.items())
+        if name in _ENVIRONMENT_NAMES or name.startswith(_ENVIRONMENT_PREFIXES)
+    }
+
+
+def find_program(name: str) -> Path | None:
+    """Path of a program, also where only root has its folder on the PATH; None if it is not there."""
+    found = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
+    return Path(found) if found else None
+
+
+def find_tcmalloc() -> Path | None:
+    """The tcmalloc of this machine, fit for LD_PRELOAD: one the dynamic linker knows, else one beside this Python."""
+    known = _linker_cache()
+    for soname in TCMALLOC_SONAMES:
+        for path in (known.get(soname), Path(sys.prefix, "lib", soname)):  # the latter is where conda puts it
+            if path is not None and path.exists():
+                return path
+    return None
+
+
+def is_busy(host: Host) -> bool:
+    """Whether the load of the snapshot is above BUSY_LOAD_PER_CORE for each core that we may use."""
+    return host.load_1min > BUSY_LOAD_PER_CORE * len(host.allowed_cores)
+
+
+def busy_warning(host: Host) -> WarningRecord | None:
+    """The warning `busy-machine`, with the names of the busiest other processes, if others use the cores."""
+    if not is_busy(host):
+        return None
+    busiest = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in busiest_others())
+    return WarningRecord(
+        code="busy-machine",
+        message=(
+            f"the load was {host.load_1min:.1f} at the start, on {len(host.allowed_cores)} cores: "
+            "other work makes steps slower and their times spread\n"
+            f"Busiest now: {busiest or 'nothing that can be seen; it may have just ended'}. "
+            "End it, or measure again when the machine is quiet."
+        ),
+    )
+
+
+def busiest_others(sample_s: float = 0.3, count: int = 3) -> list[tuple[str, float]]:
+    """Names of the processes that used most of the CPU during `sample_s` seconds, with how many cores each used.
+
+    Neither this process nor its children are among them, nor any that used less than a tenth of a core.
+    """
+    me = psutil.Process()
+    own = {me.pid, *(child.pid for child in me.children(recursive=True))}
+    before, start = _cpu_seconds(own), time.monotonic()
+    time.sleep(sample_s)
+    after, elapsed_s = _cpu_seconds(own), time.monotonic() - start
+    used = [
+        (name, (after[pid, name] - cpu_s) / elapsed_s) for (pid, name), cpu_s in before.items() if (pid, name) in after
+    ]
+    return sorted((entry for entry in used if entry[1] >= 0.1), key=lambda entry: -entry[1])[:count]
+
+
+def _cpu_seconds(without: set[int]) -> dict[tuple[int, str], float]:
+    """CPU seconds so far of each process that may be looked at, by its id and name."""
+    seconds = {}
+    for process in psutil.process_iter():
+        try:
+            if process.pid not in without:
+                times = process.cpu_times()
+                seconds[process.pid, process.name()] = times.user + times.system
+        except psutil.Error:
+            continue  # it ended meanwhile, or is not ours to look at
+    return seconds
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name" and value.strip():
+                return value.strip()
+    except OSError:
+        pass  # not Linux
+    return platform.processor() or platform.machine() or "unknown"
+
+
+def _gpus() -> tuple[str, ...]:
+    if importlib.util.find_spec("torch") is None:
+        return ()
+    import torch
+
+    return tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+
+
+def _interfaces() -> dict[str, list[str]]:
+    internet = (socket.AF_INET, socket.AF_INET6)
+    found = {
+        name: [a.address.partition("%")[0] for a in addresses if a.family in internet]
+        for name, addresses in psutil.net_if_addrs().items()
+    }
+    return {name: addresses for name, addresses in sorted(found.items()) if addresses}
+
+
+def _commit(folder: Path) -> str | None:
+    """Commit of the work tree that tracks `folder`, with `+dirty` if it has changes; None where nothing tracks it.
+
+    A package that was installed into some other project's folder lies in a work tree too, but is not tracked by it.
+    """
+    if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return None
+    commit, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain")
+    if commit is None or changes is None:
+        return None
+    return f"{commit}+dirty" if changes else commit
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    # Inside a git hook GIT_DIR names another repository; and status must not take the lock of somebody's commit.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, env=environment, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _linker_cache() -> dict[str, Path]:
+    """Soname → path of the libraries for this machine's own architecture, as `ldconfig -p` lists them."""
+    ldconfig = find_program("ldconfig")
+    if ldconfig is None:
+        return {}
+    listing = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, errors="replace").stdout
+    return parse_linker_cache(listing, _LDCONFIG_ABI.get(platform.machine(), ""))
+
+
+def parse_linker_cache(listing: str, abi: str) -> dict[str, Path]:
+    """Soname → path from the text of `ldconfig -p`, for lines like `NAME (libc6,ABI) => PATH`; the first one wins."""
+    known: dict[str, Path] = {}
+    for line in listing.splitlines():
+        library, arrow, path = line.partition(" => ")
+        soname, _, kind = library.strip().partition(" ")
+        if arrow and abi in kind:
+            known.setdefault(soname, Path(path.strip()))
+    return known

@@ -1,0 +1,100 @@
+"""The HTML page: one file without script and without network, from the sections of the report."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from worldsize.analysis.numbers import ABSENT, interval_text, number_text, percent_text
+from worldsize.analysis.scaling import ScalingRow
+from worldsize.analysis.study import StudyAnalysis
+from worldsize.analysis.verdict import cell_name, headline, verdict
+from worldsize.report.contents import Section
+from worldsize.report.svg import Drawing, inline
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""Content-Security-Policy: whatever a page says, a browser loads nothing for it from anywhere."""
+
+
+@dataclass(frozen=True)
+class KeyNumber:
+    """One of the three numbers of the first screen."""
+
+    label: str
+    value: str
+    unit: str
+    detail: str
+    """Its interval, and what it refers to."""
+
+
+def render_page(analysis: StudyAnalysis, contents: Sequence[Section]) -> str:
+    """The page as text; everything that a user named is escaped."""
+    template = _environment().get_template("page.html.j2")
+    drawings = [drawing for section in contents for drawing in section.drawings]
+    shown = [section for section in contents if section.drawings or any(table.rows for table in section.tables)]
+    return template.render(
+        policy=POLICY,
+        study=analysis.record,
+        verdict=verdict(analysis),
+        key_numbers=key_numbers(analysis),
+        lead=drawings[0] if drawings else None,
+        sections=shown,
+        finished=sum(cell.state == "complete" for cell in analysis.cells),
+        cells=analysis.cells,
+        warnings=len(analysis.warnings),
+    )
+
+
+def key_numbers(analysis: StudyAnalysis) -> tuple[KeyNumber, KeyNumber, KeyNumber]:
+    """Scaled speed-up, throughput and exposed communication of the fastest multi-worker configuration."""
+    found = headline(analysis)
+    labels = ("Scaled speed-up", "Throughput", "Exposed communication")
+    if found is None or found.fastest.summary is None or found.fastest.breakdown is None:
+        speedup, rate, exposed = (KeyNumber(label, ABSENT, "", "no multi-worker numbers") for label in labels)
+        return speedup, rate, exposed
+    samples_per_s = found.fastest.summary.samples_per_s
+    share = percent_text(found.fastest.breakdown.exposed_share).removesuffix(" %")
+    return (
+        _speedup(labels[0], found.scaling),
+        KeyNumber(
+            labels[1],
+            number_text(samples_per_s.value),
+            "samples/s",
+            f"{interval_text(samples_per_s)} {cell_name(found.fastest)}".strip(),
+        ),
+        KeyNumber(labels[2], share, "% of a step", "a rank only waits for the synchronisation"),
+    )
+
+
+def _speedup(label: str, row: ScalingRow) -> KeyNumber:
+    if row.speedup is None or row.baseline is None or row.efficiency is None:
+        return KeyNumber(label, ABSENT, "", row.withheld or "")
+    speedup, efficiency = row.speedup.estimate, percent_text(row.efficiency.estimate.value)
+    detail = f"{interval_text(speedup)} over {row.baseline.id}, efficiency {efficiency}".strip()
+    return KeyNumber(label, number_text(speedup.value), f"of {row.cell.world_size}", detail)
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("worldsize.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["svg"] = _svg
+    environment.filters["unbroken"] = _unbroken
+    environment.filters["address"] = quote
+    return environment
+
+
+def _unbroken(text: str) -> str:
+    """Keeps `b = 32` and `6 %` on one line."""
+    return text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}").replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def _svg(drawing: Drawing, size: str) -> Markup:
+    """A chart inside the page; its text was escaped when it was drawn."""
+    return Markup(inline(drawing.wide if size == "wide" else drawing.narrow))

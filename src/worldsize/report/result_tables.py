@@ -1,0 +1,185 @@
+"""The tables of times: the results, short and in full, and the parts of a step."""
+
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.numbers import ABSENT
+from worldsize.analysis.scaling import ScalingRow
+from worldsize.analysis.study import StudyAnalysis
+from worldsize.report.tables import (
+    Column,
+    Entry,
+    Table,
+    estimate,
+    integer,
+    interval_keys,
+    number,
+    ratio,
+    text,
+)
+from worldsize.results.records import PARTS
+
+MS = 1e3
+PERCENT = 100
+TERMINAL_WIDTH = 80
+"""Columns of the narrowest terminal that the compact table must fit (two spaces between its columns)."""
+MIN_NAME_WIDTH = 8
+
+PART_LABELS = {
+    "data_wait_s": "data wait",
+    "copy_s": "copy to device",
+    "forward_s": "forward",
+    "backward_s": "backward",
+    "exposed_sync_s": "exposed communication",
+    "optimizer_s": "optimizer",
+    "other_s": "other",
+}
+
+CELL = Column("Cell", ("cell",), align="left")
+IDENTITY = (
+    CELL,
+    Column("Strategy", ("strategy",), align="left"),
+    Column("N", ("world_size",)),
+    Column("b", ("local_batch",)),
+    Column("B", ("global_batch",)),
+)
+
+
+def results_table(analysis: StudyAnalysis) -> Table:
+    """One row per planned cell, those without numbers and their reasons included."""
+    columns = (
+        *IDENTITY,
+        Column("Step time", interval_keys("step_s"), "ms"),
+        Column("Throughput", interval_keys("samples_per_s"), "samples/s"),
+        Column("Scaled speed-up", interval_keys("scaled_speedup")),
+        Column("Baseline", ("baseline",), align="left"),
+        Column("Efficiency", ("efficiency",), "%"),
+        Column("Exposed communication", ("exposed_share",), "%"),
+        Column("State", ("state",), align="prose"),
+    )
+    note = (
+        "N workers with b samples each per step, B = N·b. Step time: median of the time at which the slowest rank ends "
+        "a step; throughput: B over it. Scaled speed-up: N·t₁(b)/t_N(b) against the named baseline, taken block by "
+        "block; efficiency: this over N. Exposed communication: share of the mean step in which a rank only waits for "
+        "the synchronisation. In brackets: 95 % intervals (method §2, §3, §6, §8)."
+    )
+    rows = tuple(_results_row(analysis, cell) for cell in analysis.cells)
+    return Table("results", "Results", columns, rows, note)
+
+
+def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table:
+    """The results that fit a terminal of `width` columns, with two spaces between the columns.
+
+    Long names of strategies are cut; what must be explained stands in the State column of `results_table`.
+    """
+    columns = (
+        Column("Strategy", ("strategy",), align="left"),
+        Column("N", ("world_size",)),
+        Column("b", ("local_batch",)),
+        Column("ms/step", ("step_s",)),
+        Column("Samples/s", ("samples_per_s",)),
+        Column("Scaled speed-up", interval_keys("scaled_speedup")),
+        Column("Eff. %", ("efficiency",)),
+        Column("Sync %", ("exposed_share",)),
+    )
+    rows = [_compact_row(analysis, cell) for cell in analysis.cells]
+    others = sum(
+        max(len(column.heading), *(len(row[i].plain) for row in rows), 0)
+        for i, column in enumerate(columns[1:], start=1)
+    )
+    room = max(MIN_NAME_WIDTH, width - others - 2 * (len(columns) - 1))
+    cut = tuple((_shortened(row[0], room), *row[1:]) for row in rows)
+    return Table("compact", "Results", columns, cut, "Sync %: exposed communication, share of the step.")
+
+
+def parts_table(analysis: StudyAnalysis) -> Table:
+    """The parts of a mean step of each cell (method.md §2)."""
+    columns = (
+        CELL,
+        *(Column(PART_LABELS[part].capitalize(), (part,), "ms") for part in PARTS),
+        Column("Mean step", ("mean_step_s",), "ms"),
+        Column("All communication", ("comm_s",), "ms"),
+        Column("Overlapped", ("overlapped_share",), "%"),
+    )
+    rows = []
+    for cell in analysis.cells:
+        if cell.summary is None or cell.breakdown is None:
+            continue
+        parts = cell.summary.parts_s
+        rows.append(
+            (
+                text(cell.id),
+                *(number(parts[part], MS) for part in PARTS),
+                number(sum(parts.values()), MS),
+                number(cell.summary.comm_s, MS),
+                number(cell.breakdown.overlapped_share, PERCENT),
+            )
+        )
+    note = (
+        "Means over timed steps and ranks; the parts of a row add up to its mean step, and other is what is in no "
+        "part. All communication: union of the communication intervals of a step; overlapped: the share of it that "
+        "is hidden behind compute (method §2, §3)."
+    )
+    return Table("parts", "A step, taken apart", columns, tuple(rows), note)
+
+
+def state_text(cell: CellAnalysis, row: ScalingRow | None) -> str:
+    """How a cell ended, and why a number of it is missing."""
+    withheld = row.withheld if row is not None and cell.summary is not None else None
+    reason = cell.reason if cell.reason != cell.state else None
+    return "; ".join(part for part in (cell.state, reason, withheld) if part)
+
+
+def _identity(cell: CellAnalysis) -> tuple[Entry, ...]:
+    batches = (cell.world_size, cell.batch_size, cell.global_batch)
+    return (text(cell.id), text(cell.strategy), *(integer(value) for value in batches))
+
+
+def _speedup(analysis: StudyAnalysis, cell: CellAnalysis) -> Entry:
+    """The scaled speed-up, or the word that stands in its place."""
+    row = analysis.weak(cell)
+    if row is None and cell.summary is not None:
+        return Entry("baseline", (None, None, None))
+    return ratio(row.speedup if row else None)
+
+
+def _results_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ...]:
+    row, summary = analysis.weak(cell), cell.summary
+    return (
+        *_identity(cell),
+        estimate(summary.step_s if summary else None, MS),
+        estimate(summary.samples_per_s if summary else None),
+        _speedup(analysis, cell),
+        text(row.baseline.id if row and row.baseline else None),
+        number(_efficiency(row), PERCENT),
+        number(_exposed(cell), PERCENT),
+        text(state_text(cell, row)),
+    )
+
+
+def _compact_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ...]:
+    row, summary = analysis.weak(cell), cell.summary
+    speedup = _speedup(analysis, cell)
+    if speedup.text == ABSENT:
+        word = cell.state if summary is None else "withheld" if row and row.baseline else "no baseline"
+        speedup = Entry(word, speedup.raw)
+    return (
+        text(cell.strategy),
+        *(Entry(str(value), (value,)) for value in (cell.world_size, cell.batch_size)),
+        number(summary.step_s.value if summary else None, MS),
+        number(summary.samples_per_s.value if summary else None),
+        speedup,
+        number(_efficiency(row), PERCENT),
+        number(_exposed(cell), PERCENT),
+    )
+
+
+def _efficiency(row: ScalingRow | None) -> float | None:
+    return row.efficiency.estimate.value if row and row.efficiency else None
+
+
+def _exposed(cell: CellAnalysis) -> float | None:
+    """Exposed share of the step; absent, not 0, where one worker has nobody to wait for."""
+    return cell.breakdown.exposed_share if cell.breakdown and cell.world_size > 1 else None
+
+
+def _shortened(entry: Entry, width: int) -> Entry:
+    return entry if len(entry.text) <= width else Entry(f"{entry.text[: width - 1]}…", entry.raw)

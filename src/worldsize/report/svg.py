@@ -1,0 +1,112 @@
+"""From a chart's definition to a static SVG: no script, no network, readable on light and on dark."""
+
+import html
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import altair as alt
+import vl_convert
+
+Chart = alt.Chart | alt.LayerChart | alt.FacetChart
+
+INK = "#767676"
+"""Text and lines of a chart in a file of its own: contrast above 4 on white and on black. On the page they take the
+colour of the text around them."""
+CHARACTER = 8
+"""Pixels that a character of a label takes, about."""
+FONT = "sans-serif"
+FONT_SIZE = 12
+ROOM = 1.2
+"""Text is laid out this much larger than it is drawn: the reader's font may be wider than the one measured here."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a chart is drawn for."""
+
+    width: int
+    """Pixels over all, about; a wider drawing is scaled down."""
+    height: int
+    """Pixels of the plot, where the content does not give it."""
+    legend_columns: int
+    part_columns: int
+    """Columns of the legend that has the long names of the parts of a step."""
+    ticks: int
+    label_room: float
+    """Room to the right of the longest bar for its label, as a share of the bar."""
+
+    def plot_width(self, longest_label: int) -> int:
+        """Pixels that are left for the plot beside labels of up to so many characters."""
+        return max(self.width // 3, self.width - CHARACTER * longest_label)
+
+
+WIDE = Size(width=720, height=300, legend_columns=4, part_columns=4, ticks=8, label_room=0.12)
+NARROW = Size(width=350, height=240, legend_columns=2, part_columns=1, ticks=4, label_room=0.35)
+"""A telephone: the text keeps its size, instead of a wide chart shrunk to half."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart, drawn; `description` says in words what it shows."""
+
+    id: str
+    title: str
+    description: str
+    wide: str
+    """SVG for a screen or paper; also the file."""
+    narrow: str
+    """SVG for a telephone."""
+
+
+_WORDS = {
+    "labelColor": INK,
+    "titleColor": INK,
+    "labelFontSize": ROOM * FONT_SIZE,
+    "titleFontSize": ROOM * FONT_SIZE,
+}
+_LOOK = {
+    "aria": False,  # the whole drawing has one label, and a table beside it
+    "font": FONT,
+    "padding": 2,
+    "view": {"stroke": None},
+    "text": {"fontSize": ROOM * FONT_SIZE, "color": INK},
+    "axis": {
+        **_WORDS,
+        "titleFontWeight": "normal",
+        "domain": False,
+        "ticks": False,
+        "labelPadding": 6,
+        "labelLimit": 260,
+        "gridColor": INK,
+        "gridOpacity": 0.22,
+    },
+    "axisY": {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "start", "titleY": -14, "titleX": 0},
+    "legend": {
+        **_WORDS,
+        "symbolStrokeWidth": 2,
+        "labelLimit": 240,
+        "columnPadding": 14,
+    },
+}
+"""Vega's configuration: https://vega.github.io/vega/docs/config/."""
+
+
+def draw(drawing_id: str, title: str, description: str, chart: Callable[[Size], Chart]) -> Drawing:
+    """Draw a chart for both sizes."""
+    wide, narrow = (_svg(chart(size), f"{title}. {description}") for size in (WIDE, NARROW))
+    return Drawing(drawing_id, title, description, wide, narrow)
+
+
+def inline(svg: str) -> str:
+    """The SVG for use inside a page: its text takes the page's font and colour."""
+    return svg.replace(f'"{INK}"', '"currentColor"').replace(f'font-family="{FONT}"', 'font-family="inherit"')
+
+
+def _svg(chart: Chart, label: str) -> str:
+    """SVG text with a role and a label for screen readers."""
+    spec = chart.properties(background="transparent").to_dict()
+    # "v6.4.1" is drawn with Vega-Lite 6.4; no address may be loaded.
+    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    drawn = vl_convert.vegalite_to_svg(spec, vl_version=version, config=_LOOK, allowed_base_urls=[])
+    drawn = drawn.replace(f'font-size="{ROOM * FONT_SIZE}px"', f'font-size="{FONT_SIZE}px"')
+    return drawn.replace("<svg ", f'<svg role="img" aria-label="{html.escape(label, quote=True)}" ', 1)

@@ -1,0 +1,139 @@
+"""A table as data, formatted once, and its renderers to Markdown, CSV and plain records.
+
+The HTML page and the terminal render the same `Table`, so that every output shows the same numbers.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from worldsize.analysis.numbers import ABSENT, interval_text, number_text
+from worldsize.analysis.statistics import Ratio
+from worldsize.results.records import Estimate
+
+Raw = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its heading with unit, its alignment, and the names of its raw values in a CSV."""
+
+    label: str
+    keys: tuple[str, ...]
+    """Names, with units, of the raw values behind one entry; three for a value with its interval."""
+    unit: str = ""
+    align: Literal["left", "right", "prose"] = "right"
+    """`prose` is to the left, and may be broken into lines."""
+
+    @property
+    def heading(self) -> str:
+        """Label and unit, `Step time (ms)`."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell of a table: what is read, and the raw values behind it, one per key of its column."""
+
+    text: str
+    raw: tuple[Raw, ...]
+    interval: str = ""
+    """`[low, high]`, shown smaller beside the text."""
+
+    @property
+    def plain(self) -> str:
+        """Text and interval in one line."""
+        return f"{self.text} {self.interval}".strip()
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose entries are formatted already."""
+
+    id: str
+    """Name of its files, and its anchor on the page."""
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    note: str = ""
+    """What the numbers mean and by which formula; the section of method.md."""
+
+
+def text(value: str | None) -> Entry:
+    """An entry of words, on one line; `–` without any."""
+    return Entry(" ".join(value.split()) if value else ABSENT, (value,))
+
+
+def integer(value: int | None) -> Entry:
+    """An exact count."""
+    return Entry(ABSENT if value is None else f"{value:,}", (value,))
+
+
+def number(value: float | None, factor: float = 1.0) -> Entry:
+    """A number; shown times `factor` (the unit of the heading), kept raw in the unit of its key."""
+    return Entry(number_text(None if value is None else value * factor), (value,))
+
+
+def estimate(value: Estimate | None, factor: float = 1.0) -> Entry:
+    """A value with its 95 % interval; its column has three keys."""
+    if value is None:
+        return Entry(ABSENT, (None, None, None))
+    return Entry(number_text(value.value * factor), (value.value, value.low, value.high), interval_text(value, factor))
+
+
+def ratio(value: Ratio | None, factor: float = 1.0) -> Entry:
+    """A ratio with its 95 % interval; its column has three keys."""
+    return estimate(value.estimate if value else None, factor)
+
+
+def interval_keys(name: str) -> tuple[str, str, str]:
+    """The keys of a value with its interval."""
+    return (name, f"{name}_low", f"{name}_high")
+
+
+def to_records(table: Table) -> list[dict[str, Raw]]:
+    """The raw values, one dict per row: for JSON and for scripts."""
+    keys = [key for column in table.columns for key in column.keys]
+    return [dict(zip(keys, (raw for entry in row for raw in entry.raw), strict=True)) for row in table.rows]
+
+
+def to_csv(table: Table) -> str:
+    """Comma-separated raw values in full precision, absent is empty."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, [key for column in table.columns for key in column.keys], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(to_records(table))
+    return file.getvalue()
+
+
+def to_markdown(table: Table) -> str:
+    """Title, table and note in Markdown, the columns padded so that the source reads as well."""
+    grid = [[column.heading for column in table.columns], *([entry.plain for entry in row] for row in table.rows)]
+    grid = [[escaped(cell) for cell in row] for row in grid]
+    widths = [max(3, *(len(row[i]) for row in grid)) for i in range(len(table.columns))]
+    rule = [
+        f"{'-' * (width - 1)}:" if column.align == "right" else "-" * width
+        for column, width in zip(table.columns, widths, strict=True)
+    ]
+    lines = [_line(table.columns, row, widths) for row in grid]
+    lines.insert(1, f"| {' | '.join(rule)} |")
+    note = f"\n{escaped(table.note)}\n" if table.note else ""
+    return f"### {escaped(table.title)}\n\n" + "\n".join(lines) + "\n" + note
+
+
+def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [
+        cell.rjust(width) if column.align == "right" else cell.ljust(width)
+        for column, cell, width in zip(columns, row, widths, strict=True)
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def escaped(cell: str) -> str:
+    """Text from users must not become a column, a tag, a link or emphasis; `[low, high]` stays readable."""
+    cell = re.sub(r"[\\|`*]", r"\\\g<0>", cell)
+    cell = re.sub(r"(?<![A-Za-z0-9])_+|_+(?![A-Za-z0-9])", lambda run: run[0].replace("_", r"\_"), cell)
+    return cell.replace("](", r"]\(").replace("&", "&amp;").replace("<", "&lt;")

@@ -1,0 +1,47 @@
+"""The report of a run folder as files: the page, the tables as Markdown and CSV, the charts as SVG."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from worldsize.analysis.study import StudyAnalysis, analyse
+from worldsize.analysis.verdict import verdict
+from worldsize.report.contents import Section, sections
+from worldsize.report.page import render_page
+from worldsize.report.tables import escaped, to_csv, to_markdown
+from worldsize.results.folder import load_run, write_whole
+
+
+def write_report(run: Path, analysis: StudyAnalysis | None = None) -> Path:
+    """Write RUN/report/ and return the path of its index.html; the run may be complete or not.
+
+    `analysis` is that of the run, if it is at hand. Raises OutputError for a folder that is not a run folder
+    or cannot be written.
+    """
+    analysis = analysis or analyse(load_run(run))
+    folder, contents = run / "report", sections(analysis)
+    for name, text in report_files(analysis, contents):
+        write_whole(folder / name, text)
+    return folder / "index.html"
+
+
+def report_files(analysis: StudyAnalysis, contents: Sequence[Section]) -> Iterator[tuple[str, str]]:
+    """Name and text of each file of a report; index.html comes last, when all that it links to is there."""
+    for section in contents:
+        for table in section.tables:
+            yield f"{table.id}.csv", to_csv(table)
+            yield f"{table.id}.md", to_markdown(table)
+        for drawing in section.drawings:
+            yield f"{drawing.id}.svg", drawing.wide
+    yield "summary.md", summary_markdown(analysis, contents)
+    yield "index.html", render_page(analysis, contents)
+
+
+def summary_markdown(analysis: StudyAnalysis, contents: Sequence[Section]) -> str:
+    """The verdict and all tables that have rows, in Markdown."""
+    parts = [f"# {escaped(analysis.record.name)}\n", f"{escaped(verdict(analysis))}\n"]
+    for section in contents:
+        tables = [to_markdown(table) for table in section.tables if table.rows]
+        images = [f"![{escaped(drawing.title)}]({drawing.id}.svg)\n" for drawing in section.drawings]
+        if tables or images:
+            parts += [f"## {section.title}\n", *images, *tables]
+    return "\n".join(parts)

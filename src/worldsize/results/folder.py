@@ -1,0 +1,172 @@
+"""The run folder: writing records so that a crash loses nothing, and reading them back.
+
+    study.json                 plan, settings, provenance
+    cells/<cell>/cell.json     state and summary; written whole or not at all
+    cells/<cell>/rank<k>.jsonl        one line per step, appended as it happens
+    cells/<cell>/rank<k>.spans.jsonl  the collectives of each step
+    report/                    what `worldsize report` makes
+"""
+
+import json
+import os
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import polars as pl
+from pydantic import ValidationError
+
+from worldsize.errors import OutputError
+from worldsize.results.records import (
+    CellRecord,
+    Record,
+    SpanRecord,
+    StepRecord,
+    StudyRecord,
+)
+
+R = TypeVar("R", bound=Record)
+
+_POLARS_TYPES = {int: pl.Int64, float: pl.Float64, float | None: pl.Float64, bool: pl.Boolean}
+STEP_SCHEMA = {
+    name: _POLARS_TYPES[field.annotation]  # type: ignore[index]
+    for name, field in StepRecord.model_fields.items()
+}
+SPAN_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "session": pl.Int64,
+    "step": pl.Int64,
+    "kind": pl.List(pl.String),
+    "payload_bytes": pl.List(pl.Int64),
+    "issued_s": pl.List(pl.Float64),
+    "done_s": pl.List(pl.Float64),
+}
+assert SPAN_SCHEMA.keys() == SpanRecord.model_fields.keys()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that a reader, or a crash, sees the old content or the new, never a part.
+
+    Raises OutputError if the folder cannot be written.
+    """
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with scratch.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise OutputError(f"cannot write {path}: {error.strerror}\nGive a folder you may write to with --out.") from None
+
+
+def read_record(kind: type[R], path: Path) -> R:
+    """Read one JSON record; raise OutputError if it is missing or not of that kind."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise OutputError(f"{path} is missing: {path.parent} is not a worldsize run folder") from None
+    except OSError as error:
+        raise OutputError(f"cannot read {path}: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise OutputError(f"{path} is not a valid {kind.__name__}: {where}: {first['msg']}") from None
+
+
+def whole_lines(path: Path) -> bytes:
+    """The complete lines of a JSONL file; a line that a crash cut short is left out."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    return content[: content.rfind(b"\n") + 1]
+
+
+class Cell:
+    """One cell of a run folder: its record, and its samples as columns."""
+
+    def __init__(self, folder: Path, record: CellRecord) -> None:
+        self.folder = folder
+        self.record = record
+
+    @cached_property
+    def steps(self) -> pl.DataFrame:
+        """Step records of all ranks (STEP_SCHEMA and the column `rank`), in the order of rank, then of time."""
+        return self._read("rank*.jsonl", STEP_SCHEMA)
+
+    @cached_property
+    def spans(self) -> pl.DataFrame:
+        """Span records of all ranks (SPAN_SCHEMA and the column `rank`), one row per step."""
+        return self._read("rank*.spans.jsonl", SPAN_SCHEMA)
+
+    def _read(self, pattern: str, schema: dict[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
+        frames = [pl.DataFrame(schema={"rank": pl.Int64, **schema})]
+        files = {path: path.name.removeprefix("rank").split(".")[0] for path in self.folder.glob(pattern)}
+        wanted_dots = pattern.count(".")
+        for path, rank in sorted(files.items(), key=lambda item: item[1].zfill(9)):
+            if path.name.count(".") != wanted_dots or not rank.isdigit():
+                continue
+            lines = whole_lines(path)
+            if not lines:
+                continue
+            try:
+                frame = pl.read_ndjson(lines, schema=schema)
+            except pl.exceptions.PolarsError as error:
+                raise OutputError(f"{path} holds lines that are not step records: {error}") from None
+            frames.append(frame.select(pl.lit(int(rank), dtype=pl.Int64).alias("rank"), *schema))
+        return pl.concat(frames)
+
+
+class Run:
+    """A run folder that was read: the study's record and its cells in the order of the plan."""
+
+    def __init__(self, folder: Path, study: StudyRecord, cells: dict[str, Cell]) -> None:
+        self.folder = folder
+        self.study = study
+        self.cells = cells
+
+
+def new_run_folder(name: str) -> Path:
+    """A folder under runs/ that nobody has used: the name and the time, which sort."""
+    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def cell_folder(run: Path, cell_id: str) -> Path:
+    """Folder of one cell; raise OutputError for an id that would leave the run folder."""
+    path = run / "cells" / cell_id
+    if path.parent != run / "cells" or cell_id in ("", ".", ".."):
+        raise OutputError(f"{cell_id!r} is not the name of a cell")
+    return path
+
+
+def write_study(run: Path, record: StudyRecord) -> None:
+    """Write study.json whole."""
+    write_whole(run / "study.json", record.model_dump_json(indent=2) + "\n")
+
+
+def write_cell(run: Path, record: CellRecord) -> None:
+    """Write one cell.json whole."""
+    write_whole(cell_folder(run, record.id) / "cell.json", record.model_dump_json(indent=2) + "\n")
+
+
+def append_line(file: int, record: Record) -> None:
+    """Append one record as a line to an open file descriptor, in one write (kept after a kill −9)."""
+    os.write(file, (json.dumps(record.model_dump(), separators=(",", ":")) + "\n").encode())
+
+
+def load_run(path: Path | str) -> Run:
+    """Read a run folder; a cell of the plan that was never started is not among its cells.
+
+    Raises OutputError for a folder that is not a run folder or whose records are not valid.
+    """
+    folder = Path(path)
+    study = read_record(StudyRecord, folder / "study.json")
+    cells = {}
+    for cell_id in study.plan:
+        place = cell_folder(folder, cell_id)
+        if (place / "cell.json").exists():
+            cells[cell_id] = Cell(place, read_record(CellRecord, place / "cell.json"))
+    return Run(folder, study, cells)

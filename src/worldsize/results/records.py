@@ -1,0 +1,266 @@
+"""The records: the one contract between measuring and everything after it (design.md, "The run folder").
+
+Times are in seconds (`_s`) unless they are points on a rank's own monotonic clock (`_ns`); sizes in bytes.
+Absent is `None`, never 0: an interval of one sample, a bandwidth at world size 1 (method.md §5, §8).
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from worldsize.config import CellSettings, StudySettings
+
+SCHEMA_VERSION = 1
+
+CellState = Literal["planned", "running", "complete", "failed", "interrupted"]
+
+PARTS = ("data_wait_s", "copy_s", "forward_s", "backward_s", "exposed_sync_s", "optimizer_s", "other_s")
+"""The parts of a step, in order; they add up to `step_s` (method.md §2)."""
+
+
+class Record(BaseModel):
+    """Base of all records: unknown keys are refused, so that a schema change is noticed."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+class Estimate(Record):
+    """A value with its 95 % interval; one sample has no spread, so no interval (method.md §8)."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    samples: int
+    """How many independent samples (blocks, or steps where there is one block) stand behind it."""
+
+
+class WarningRecord(Record):
+    """A warning is a value: what was seen, the likely cause, and what to do."""
+
+    code: str
+    """Stable, for scripts: `unverified-data`, `oversubscribed`, `busy-machine` …"""
+    message: str
+
+
+class ErrorRecord(Record):
+    """Why a cell failed: the first cause, not its echo on the other ranks."""
+
+    kind: str
+    """Name of the exception, or `Signal` for a worker that was killed."""
+    message: str
+    rank: int | None = None
+    exit_status: int = 1
+    """2 if the user's input caused it, 1 for a failed run (as in errors.py)."""
+    traceback: str | None = None
+
+
+class Host(Record):
+    """The machine, as far as it explains a number (method.md §11)."""
+
+    hostname: str
+    system: str
+    cpu_model: str
+    logical_cores: int
+    physical_cores: int | None
+    allowed_cores: tuple[int, ...]
+    """Cores that this process may run on (its affinity mask)."""
+    memory_bytes: int
+    load_1min: float
+    """Load average at the start of the study; what others were doing."""
+    gpus: tuple[str, ...] = ()
+    interfaces: dict[str, list[str]] = Field(default_factory=dict)
+    """Network interface → its addresses."""
+
+
+class Provenance(Record):
+    """Where a result comes from (method.md §11)."""
+
+    created: str
+    """UTC, ISO 8601."""
+    command: tuple[str, ...]
+    worldsize_version: str
+    commit: str | None = None
+    """Commit of the working tree that ran, with `+dirty` if it had changes."""
+    python_version: str
+    torch_version: str
+    host: Host
+    environment: dict[str, str] = Field(default_factory=dict)
+    """OMP_*, KMP_*, MKL_*, GLOO_*, NCCL_*, TORCH_*, LD_PRELOAD, THP_MEM_ALLOC_ENABLE, CUDA_VISIBLE_DEVICES."""
+
+
+class DataRecord(Record):
+    """The data set of a study and its state of verification."""
+
+    name: str
+    train_samples: int
+    test_samples: int
+    shape: tuple[int, ...]
+    """Shape of one sample as the model sees it (C, H, W)."""
+    classes: int
+    verification: Literal["official", "embedded", "generated", "unverified", "user"]
+    location: str | None = None
+
+
+class ModelRecord(Record):
+    """The model of a study."""
+
+    name: str
+    parameters: int
+    parameter_bytes: int
+    buffer_bytes: int
+    """Bytes of all buffers (BatchNorm statistics), which travel as well (method.md §4)."""
+    gradient_tensors: int
+    flops_per_sample: int | None = None
+    """Floating-point operations of forward and backward for one sample (method.md §12)."""
+
+
+class Findings(Record):
+    """What is known of a study before it starts: its data, its model, the devices, what each strategy takes."""
+
+    data: DataRecord
+    model: ModelRecord
+    gpus: tuple[str, ...]
+    processes: dict[str, int] = Field(default_factory=dict)
+    """`strategy@world size` → processes; what a strategy refuses is not in it."""
+    refused: dict[str, str] = Field(default_factory=dict)
+    """`strategy@world size` → why it cannot be."""
+    warnings: list[WarningRecord] = Field(default_factory=list)
+
+
+class Placement(Record):
+    """Where the workers of a cell run."""
+
+    processes: int
+    """Operating-system processes; fewer than the world size where one process drives several workers."""
+    threads_per_worker: int
+    cores: tuple[tuple[int, ...], ...]
+    """The cores of each worker, by rank."""
+    oversubscribed: bool
+    """More threads than cores: the speed-up is withheld (method.md §8)."""
+    device: str
+    """`cpu` or `cuda`."""
+    backend: str
+    """gloo or nccl: what carries the collectives, if there are any."""
+
+
+class WireBytes(Record):
+    """Bytes per step on the wire, by the formulas of method.md §4."""
+
+    payload_bytes: int
+    """S: bytes of all gradients that are exchanged per step."""
+    busiest_rank_bytes: int
+    """Bytes that the busiest rank sends (it receives as many)."""
+    other_rank_bytes: int
+    """Bytes that every other rank sends (it receives as many)."""
+    formula: str
+
+
+class Evaluation(Record):
+    """Loss and accuracy on the whole test set after an epoch (or after the last step)."""
+
+    epoch: int
+    step: int
+    test_loss: float
+    test_accuracy: float
+    """Share of the test samples that were classified right, 0 to 1."""
+    test_samples: int
+
+
+class CellSummary(Record):
+    """What the steps of a cell add up to; it can be computed again from the raw samples."""
+
+    step_s: Estimate
+    """Median over timed steps of the time at which the slowest rank ends (method.md §8)."""
+    samples_per_s: Estimate
+    """Global samples over that time."""
+    parts_s: dict[str, float]
+    """Mean of each part of PARTS over timed steps and ranks; the parts add up to the mean step of a rank."""
+    comm_s: float | None = None
+    """Mean length of the union of the communication intervals of a step, over ranks; None at N = 1."""
+    overlapped_s: float | None = None
+    """The part of `comm_s` that is hidden behind compute; exposed + overlapped = comm (method.md §3)."""
+    timed_steps: int
+    blocks: int
+
+
+class CellRecord(Record):
+    """cells/<cell>/cell.json: state, warnings, error and summary; written whole or not at all."""
+
+    schema_version: int = SCHEMA_VERSION
+    id: str
+    settings: CellSettings
+    state: CellState = "planned"
+    error: ErrorRecord | None = None
+    warnings: list[WarningRecord] = Field(default_factory=list)
+    placement: Placement | None = None
+    wire: WireBytes | None = None
+    ended_by: Literal["precision", "cap", "epochs"] | None = None
+    """Which of the stopping rules ended the timing (method.md §8)."""
+    steps_per_epoch: int | None = None
+    """floor(D / B): the last, partial batch of an epoch is dropped (method.md §1)."""
+    evaluations: list[Evaluation] = Field(default_factory=list)
+    matmul_flops_per_s: float | None = None
+    """Matrix-multiply rate of one worker with its own cores, measured beside the steps (method.md §12)."""
+    peak_memory_bytes: int | None = None
+    """Largest over the processes: resident memory on a CPU, allocated device memory on a GPU."""
+    summary: CellSummary | None = None
+
+
+class StudyRecord(Record):
+    """study.json: plan, settings and provenance."""
+
+    schema_version: int = SCHEMA_VERSION
+    name: str
+    settings: StudySettings
+    plan: list[str]
+    """Ids of the cells, in the order of the plan."""
+    provenance: Provenance
+    data: DataRecord
+    model: ModelRecord
+    warnings: list[WarningRecord] = Field(default_factory=list)
+    sessions: list[Provenance] = Field(default_factory=list)
+    """Provenance of each later start with --resume."""
+
+
+class StepRecord(Record):
+    """One line of cells/<cell>/rank<k>.jsonl: one step of one rank, on its own clock."""
+
+    session: int
+    """0 for the first start of the study, 1 for the first --resume …"""
+    block: int
+    """Which turn of this cell; ratios are taken between cells within the same (session, block)."""
+    step: int
+    """Steps of this cell in this session so far, warm-up included."""
+    epoch: int
+    timed: bool
+    """False for warm-up steps."""
+    samples: int
+    """Samples of this process in this step."""
+    loss: float | None
+    """Mean training loss over the samples of this process; None where it was not finite (JSON has no NaN)."""
+    start_ns: int
+    """Begin of the step on the rank's monotonic clock."""
+    step_s: float
+    data_wait_s: float
+    copy_s: float
+    forward_s: float
+    backward_s: float
+    exposed_sync_s: float
+    optimizer_s: float
+    other_s: float
+    comm_s: float
+    """Length of the union of the [issued, done] intervals of this step (method.md §3)."""
+    overlapped_s: float
+
+
+class SpanRecord(Record):
+    """One line of cells/<cell>/rank<k>.spans.jsonl: the collectives of one step of one rank, as columns."""
+
+    session: int
+    step: int
+    kind: list[str]
+    """all_reduce, broadcast, gather, scatter …"""
+    payload_bytes: list[int]
+    issued_s: list[float]
+    """Seconds after `start_ns` of the step."""
+    done_s: list[float]

@@ -1,0 +1,107 @@
+"""What a strategy is: one way to synchronise gradients, behind six methods."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from worldsize.results.records import WireBytes
+from worldsize.strategies.channel import Channel
+
+
+@dataclass(frozen=True)
+class World:
+    """Where a strategy runs: one process among those that share the work."""
+
+    channel: Channel
+    """Rank and size of the group of *processes*, and the way to the others."""
+    world_size: int
+    """N: workers, which is more than processes where one process drives several."""
+    device: torch.device
+    """Device of this process; of its first worker where it drives several."""
+    cores: tuple[tuple[int, ...], ...] = ()
+    """Cores of each worker, where workers are threads of one process; empty leaves them unpinned."""
+    threads_per_worker: int = 1
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What there is to send, in bytes, of which a strategy tells how much crosses the wire."""
+
+    gradient_bytes: int
+    buffer_bytes: int
+    input_bytes: int
+    """Inputs of one worker in one step."""
+    output_bytes: int
+    """Outputs of one worker in one step."""
+
+
+class Strategy(ABC):
+    """One way to synchronise gradients. It knows nothing of launching, timing or files.
+
+    After `wrap`, a training step is `loss(wrapped(inputs)).backward()`, then `synchronise()`; from there on
+    every gradient is the mean over the N workers, each of which averages over its local batch (method.md §10).
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.channel = world.channel
+        self.model: nn.Module | None = None
+        self.synchronising = True
+
+    @classmethod
+    def processes(cls, world_size: int) -> int:
+        """How many processes a world of this size takes; raise UsageError for a size that cannot be."""
+        return world_size
+
+    @abstractmethod
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Take the model (already on the device), agree with the other ranks on its weights, return what to call."""
+
+    @abstractmethod
+    def synchronise(self) -> None:
+        """Run, or finish, the exchange of gradients after backward."""
+
+    @contextmanager
+    def _silent(self) -> Iterator[None]:
+        self.synchronising = False
+        try:
+            yield
+        finally:
+            self.synchronising = True
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Switch the exchange off for the steps (forward to synchronise) inside this context."""
+        return self._silent()
+
+    def unwrap(self) -> nn.Module:
+        """The model that `wrap` was given."""
+        assert self.model is not None, "wrap comes before unwrap"
+        return self.model
+
+    @classmethod
+    @abstractmethod
+    def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:
+        """Bytes per step on the wire, by the formulas of method.md §4."""
+
+
+def gradients(model: nn.Module) -> Iterator[Tensor]:
+    """The gradient of every trained parameter, in an order that all ranks share.
+
+    A parameter that this step did not use counts as a gradient of zero: to leave it out would make the ranks
+    wait for different messages.
+    """
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            yield parameter.grad
+
+
+def agree(model: nn.Module, channel: Channel) -> None:
+    """Give every rank the parameters and buffers of rank 0."""
+    with torch.no_grad():
+        channel.broadcast([*(p.detach() for p in model.parameters()), *model.buffers()])

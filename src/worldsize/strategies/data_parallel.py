@@ -1,0 +1,155 @@
+"""`data-parallel`: one process drives all workers and copies the whole model to them in every step.
+
+On GPUs this is torch.nn.DataParallel. On a CPU it is the same algorithm with threads for devices: replicate,
+scatter, apply in parallel, gather, and reduce the gradients to the first.
+"""
+
+import copy
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from worldsize.results.records import WireBytes
+from worldsize.strategies.base import Strategy, Traffic, World
+from worldsize.strategies.channel import payload_bytes
+
+T = TypeVar("T")
+
+
+class DataParallel(Strategy):
+    """nn.DataParallel on GPUs; replicas on threads of this process on a CPU."""
+
+    @classmethod
+    def processes(cls, world_size: int) -> int:
+        """One process drives all workers."""
+        return 1
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Wrap the model; replicas are made in each forward, as nn.DataParallel does."""
+        self.model = model
+        if self.world.world_size == 1:
+            return model
+        if self.world.device.type == "cuda":
+            return nn.DataParallel(model, device_ids=list(range(self.world.world_size)))
+        return ThreadReplicas(model, self.world)
+
+    def synchronise(self) -> None:
+        """Nothing is left: backward reduced the gradients to the first replica."""
+
+    @classmethod
+    def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:
+        """The root's bytes: parameters, buffers and inputs out; gradients and outputs in (method.md §4)."""
+        others = world_size - 1
+        out = others * (traffic.gradient_bytes + traffic.buffer_bytes + traffic.input_bytes)
+        return WireBytes(
+            payload_bytes=traffic.gradient_bytes if others else 0,
+            busiest_rank_bytes=out,
+            other_rank_bytes=traffic.gradient_bytes + traffic.output_bytes if others else 0,
+            formula="root sends (N−1)·(S + buffers + inputs); others send S + outputs",
+        )
+
+
+class ThreadReplicas(nn.Module):
+    """nn.DataParallel's algorithm on one CPU; each replica has a thread, and the thread its own cores.
+
+    In eval mode, or with fewer samples than workers, the model itself is called.
+    """
+
+    def __init__(self, module: nn.Module, world: World) -> None:
+        super().__init__()
+        self.module = module
+        self.channel = world.channel
+        # A tuple keeps them out of parameters(): the replicas are copies, not part of the model.
+        self.replicas = (module, *(copy.deepcopy(module) for _ in range(world.world_size - 1)))
+        self.threads = [_pinned_thread(world, worker) for worker in range(world.world_size)]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Outputs of all replicas, in the order of the inputs."""
+        if not self.training or len(inputs) < len(self.replicas):
+            outputs: Tensor = self.module(inputs)
+            return outputs
+        self._replicate()
+        gathered: Tensor = _Replicated.apply(self, inputs, *self.module.parameters())  # type: ignore[no-untyped-call]
+        return gathered
+
+    @torch.no_grad()
+    def _replicate(self) -> None:
+        """Copy parameters and buffers of the model to every other replica."""
+        source = [*self.module.parameters(), *self.module.buffers()]
+        with self.channel.message("replicate", (len(self.replicas) - 1) * payload_bytes(*source)):
+            for replica in self.replicas[1:]:
+                for target, value in zip((*replica.parameters(), *replica.buffers()), source, strict=True):
+                    target.copy_(value)
+
+    def on_all(self, work: Callable[..., T], *columns: Sequence[Any]) -> list[T]:
+        """Run `work(column[i] …)` for each replica i on its own thread; raise what the first failing one raised."""
+        futures: list[Future[T]] = [
+            thread.submit(work, *row) for thread, *row in zip(self.threads, *columns, strict=True)
+        ]
+        return [future.result() for future in futures]
+
+
+def _pinned_thread(world: World, worker: int) -> ThreadPoolExecutor:
+    def settle() -> None:
+        if world.cores and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, world.cores[worker])  # 0 is the calling thread, and it alone
+        torch.set_num_threads(world.threads_per_worker)
+
+    return ThreadPoolExecutor(1, f"worker-{worker}", initializer=settle)
+
+
+class _Replicated(torch.autograd.Function):
+    """Forward and backward of all replicas as one operation of the model's parameters.
+
+    On a CPU autograd runs backward on the thread that called it, so the replicas' graphs must be separate and
+    each be walked by its own thread.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, owner: ThreadReplicas, inputs: Tensor, *parameters: Tensor) -> Tensor:
+        """Scatter the inputs, apply each replica, gather the outputs."""
+        autocast = torch.is_autocast_enabled("cpu")
+        dtype = torch.get_autocast_dtype("cpu")
+
+        def apply(replica: nn.Module, part: Tensor) -> Tensor:
+            # Grad mode and autocast belong to a thread; the worker threads must be told.
+            with torch.enable_grad(), torch.autocast("cpu", dtype, enabled=autocast):
+                outputs: Tensor = replica.train()(part)
+                return outputs
+
+        parts = inputs.tensor_split(len(owner.replicas))
+        ctx.owner = owner
+        ctx.outputs = owner.on_all(apply, owner.replicas, parts)
+        with owner.channel.message("gather", payload_bytes(*ctx.outputs[1:])):
+            return torch.cat([outputs.detach() for outputs in ctx.outputs])
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """Walk each replica's graph on its thread, then sum the gradients on the first."""
+
+        def walk(replica: nn.Module, outputs: Tensor, gradient: Tensor) -> tuple[Tensor | None, ...]:
+            parameters = [p for p in replica.parameters() if p.requires_grad]
+            return torch.autograd.grad(outputs, parameters, gradient, allow_unused=True)
+
+        owner: ThreadReplicas = ctx.owner
+        pieces = upstream[0].split([len(outputs) for outputs in ctx.outputs])
+        columns = list(zip(*owner.on_all(walk, owner.replicas, ctx.outputs, pieces), strict=True))
+        ctx.outputs = None
+        size = payload_bytes(*(g for column in columns for g in column[1:] if g is not None))
+        with owner.channel.message("reduce", size):
+            sums = iter([_sum(column) for column in columns])
+        return None, None, *(next(sums) if p.requires_grad else None for p in owner.module.parameters())
+
+
+def _sum(column: tuple[Tensor | None, ...]) -> Tensor | None:
+    present = [gradient for gradient in column if gradient is not None]
+    if not present:
+        return None
+    total = present[0].clone(memory_format=torch.preserve_format)
+    for gradient in present[1:]:
+        total += gradient
+    return total

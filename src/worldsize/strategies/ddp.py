@@ -1,0 +1,68 @@
+"""`ddp`: torch's DistributedDataParallel, which all-reduces buckets of gradients while backward goes on.
+
+https://docs.pytorch.org/docs/stable/notes/ddp.html
+"""
+
+from contextlib import AbstractContextManager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel.distributed import _BufferCommHookLocation
+
+from worldsize.results.records import WireBytes
+from worldsize.strategies.base import Strategy, Traffic
+from worldsize.strategies.channel import Channel
+
+
+def _reduce_bucket(channel: Channel, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    """Average one bucket as DDP does without a hook: divide, then all-reduce."""
+    return channel.all_reduce_async(bucket.buffer().div_(channel.world_size))
+
+
+def _broadcast_buffers(channel: Channel, buffers: dict[str, Tensor]) -> None:
+    """Give every rank the buffers of rank 0, as DDP does without a hook."""
+    channel.broadcast(list(buffers.values()))
+
+
+class DDP(Strategy):
+    """DistributedDataParallel with torch's defaults; its messages go through our channel, so they are seen.
+
+    Phase timers would book its communication under *backward*. The hooks tell the truth: each bucket has its
+    own issue and completion, and so has the broadcast of buffers at the beginning of forward.
+    """
+
+    wrapped: DistributedDataParallel
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Wrap the model; at this moment DDP broadcasts parameters and buffers of rank 0."""
+        self.model = model
+        ids = [self.world.device.index] if self.world.device.type == "cuda" else None
+        self.wrapped = DistributedDataParallel(model, device_ids=ids)
+        self.wrapped.register_comm_hook(self.channel, _reduce_bucket)
+        self.wrapped._register_buffer_comm_hook(self.channel, _broadcast_buffers, _BufferCommHookLocation.PRE_FORWARD)
+        return self.wrapped
+
+    def synchronise(self) -> None:
+        """Nothing is left: backward ended after the last bucket."""
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """DDP's own context; buffers are not broadcast within it either."""
+        return self.wrapped.no_sync()
+
+    @classmethod
+    def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:
+        """The ring's 2(N−1)/N·S for gradients, and rank 0's buffers in each forward (method.md §4).
+
+        The buffers leave rank 0 once and reach every other rank once, on their way through a tree or a ring.
+        """
+        ring = 2 * (world_size - 1) / world_size * traffic.gradient_bytes
+        buffers = traffic.buffer_bytes if world_size > 1 else 0
+        size = round(ring) + buffers
+        return WireBytes(
+            payload_bytes=traffic.gradient_bytes if world_size > 1 else 0,
+            busiest_rank_bytes=size,
+            other_rank_bytes=size,
+            formula="2(N−1)/N·S + buffers",
+        )

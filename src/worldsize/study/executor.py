@@ -1,0 +1,175 @@
+"""Runs the turns of cells: each cell is a job of its own that stays alive between its turns."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+from worldsize.launch.job import Job
+from worldsize.launch.local import JobFailed, LocalJob
+from worldsize.measure.machine import find_tcmalloc, loopback_interface
+from worldsize.results.folder import cell_folder
+from worldsize.results.records import ErrorRecord
+from worldsize.study.plan import PlannedCell
+
+ENTRY = "worldsize.training.rank:enter"
+MEMORY_RESERVE = 0.1
+"""Share of the machine's memory that is left free when another cell is started."""
+
+
+class CellFailed(Exception):  # noqa: N818 - a cell that fails is a row, not the end of the study
+    """A cell ended with an error."""
+
+    def __init__(self, error: ErrorRecord) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Executor(Protocol):
+    """Starts cells, gives them turns, ends them. The scheduler knows no more than this."""
+
+    def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
+        """Let a cell do one turn; the replies of its ranks. Starts the cell first if it is not alive.
+
+        Raises CellFailed; the cell is then gone.
+        """
+
+    def facts(self, cell: PlannedCell) -> list[Any]:
+        """What the ranks of a cell said when they were started; starts it if it is not alive."""
+
+    def alive(self, cell: PlannedCell) -> bool:
+        """Whether the cell's workers run at the moment."""
+
+    def finish(self, cell: PlannedCell) -> None:
+        """End a cell."""
+
+    def close(self) -> None:
+        """End everything."""
+
+
+def worker_environment() -> dict[str, str]:
+    """Variables that make workers on one machine quick and keep them on loopback; the user's own win."""
+    loopback = loopback_interface()
+    wanted = {
+        "GLOO_SOCKET_IFNAME": loopback,
+        "NCCL_SOCKET_IFNAME": loopback,
+        # torch then asks the kernel for huge pages for its tensors, where they are available on request.
+        "THP_MEM_ALLOC_ENABLE": "1",
+        # A worker that waits for its turn must leave the cores to the one that is timed.
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "PYTHONUNBUFFERED": "1",
+    }
+    allocator = find_tcmalloc()
+    if allocator is not None:
+        wanted["LD_PRELOAD"] = str(allocator)
+    return {name: value for name, value in wanted.items() if name not in os.environ}
+
+
+class LocalExecutor:
+    """Cells as local jobs. Idle cells are ended when memory is short, and started again for their next turn."""
+
+    def __init__(self, run: Path, session: int) -> None:
+        self.run = run
+        self.session = session
+        self.environment = worker_environment()
+        self._alive: dict[str, LocalJob] = {}
+        self._facts: dict[str, list[Any]] = {}
+        self._peak_bytes: dict[str, int] = {}
+
+    def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
+        """Let a cell do one turn, starting it first if it is not alive; raises CellFailed."""
+        try:
+            return self._turn(cell, turn, idle)
+        except JobFailed as failed:
+            if not self._memory_ended(failed.error) or not self._alive:
+                raise CellFailed(failed.error) from None
+        # It ran out of memory beside other cells that were waiting: that says nothing of the cell. Once more, alone.
+        self._evict()
+        try:
+            return self._turn(cell, turn, idle)
+        except JobFailed as failed:
+            raise CellFailed(failed.error) from None
+
+    def facts(self, cell: PlannedCell) -> list[Any]:
+        """What the ranks said when they were started."""
+        try:
+            self._job(cell)
+        except JobFailed as failed:
+            raise CellFailed(failed.error) from None
+        return self._facts[cell.id]
+
+    def alive(self, cell: PlannedCell) -> bool:
+        """Whether the cell's workers run at the moment."""
+        return cell.id in self._alive
+
+    def finish(self, cell: PlannedCell) -> None:
+        """End a cell's workers; nothing happens if they do not run."""
+        job = self._alive.pop(cell.id, None)
+        if job is None:
+            return
+        try:
+            job.send({"op": "finish"})
+            job.receive()
+        except JobFailed:
+            return
+        job.close()
+
+    def close(self) -> None:
+        """End all workers at once, whatever they are doing."""
+        for name in list(self._alive):
+            self._alive.pop(name).close()
+
+    def _turn(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
+        job = self._job(cell)
+        try:
+            job.send(turn)
+            replies = job.receive(idle)
+        except JobFailed:
+            self._alive.pop(cell.id, None)
+            raise
+        self._peak_bytes[cell.id] = sum(reply["peak_memory_bytes"] for reply in replies)
+        return replies
+
+    def _job(self, cell: PlannedCell) -> LocalJob:
+        if cell.id not in self._alive:
+            self._make_room()
+            job = LocalJob(self._describe(cell))
+            self._alive[cell.id] = job
+            try:
+                self._facts[cell.id] = [reply["facts"] for reply in job.receive()]
+            except JobFailed:
+                self._alive.pop(cell.id, None)
+                raise
+        return self._alive[cell.id]
+
+    def _describe(self, cell: PlannedCell) -> Job:
+        payload = {
+            "run": str(self.run),
+            "settings": cell.settings.model_dump(mode="json"),
+            "placement": cell.placement.model_dump(mode="json"),
+            "session": self.session,
+        }
+        return Job(
+            entry=ENTRY,
+            payload=payload,
+            processes=cell.placement.processes,
+            folder=cell_folder(self.run, cell.id) / "job",
+            environment=self.environment,
+        )
+
+    def _make_room(self) -> None:
+        """End idle cells until a cell as large as the largest so far fits into the free memory."""
+        memory = psutil.virtual_memory()
+        needed = max(self._peak_bytes.values(), default=0) + MEMORY_RESERVE * memory.total
+        if memory.available < needed:
+            self._evict()
+
+    def _evict(self) -> None:
+        for name in list(self._alive):
+            self._alive.pop(name).close()
+
+    @staticmethod
+    def _memory_ended(error: ErrorRecord) -> bool:
+        return error.kind == "OutOfMemory" or (error.kind == "Signal" and "SIGKILL" in error.message)

@@ -1,0 +1,167 @@
+"""Keeps the record of each cell while the study runs, and writes it at each change of state."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from worldsize.analysis.summary import slowest_steps, step_blocks, summarise
+from worldsize.results.folder import Cell, Run, cell_folder, write_cell
+from worldsize.results.records import CellRecord, ErrorRecord, Evaluation, StepRecord, WarningRecord, WireBytes
+from worldsize.study.listener import Listener
+from worldsize.study.plan import PlannedCell
+
+TAIL_BYTES = 4096
+"""Enough of a file's end to hold its last line."""
+
+
+class Ledger:
+    """Records of the cells of one session of a study."""
+
+    def __init__(self, run: Path, session: int, before: Mapping[str, Cell]) -> None:
+        self.run = run
+        self.session = session
+        self._before = before
+        self._records: dict[str, CellRecord] = {}
+        self._planned: dict[str, int] = {}
+        self._done: dict[str, int] = {}
+
+    def expect(self, cell: PlannedCell, steps: int) -> None:
+        """A cell is in the plan of this session, with at most this many steps ahead."""
+        self._planned[cell.id], self._done[cell.id] = steps, 0
+
+    def planned_steps(self, cell: PlannedCell) -> int:
+        """How many steps were expected of a cell in this session."""
+        return self._planned.get(cell.id, 0)
+
+    def done_steps(self, cell: PlannedCell) -> int:
+        """How many steps a cell has run in this session."""
+        return self._done.get(cell.id, 0)
+
+    def samples(self, cell: PlannedCell) -> dict[tuple[int, int], Any]:
+        """Timed step times of earlier sessions by (session, block); whatever was written counts."""
+        if cell.id not in self._before or cell.settings.epochs is not None:
+            return {}
+        return dict(step_blocks(slowest_steps(self._before[cell.id])))
+
+    def started(self, cell: PlannedCell, facts: list[dict[str, Any]]) -> None:
+        """The workers of a cell are ready."""
+        record = self._record(cell)
+        record.state = "running"
+        record.wire = WireBytes.model_validate(facts[0]["wire"])
+        record.steps_per_epoch = facts[0]["steps_per_epoch"]
+        record.matmul_flops_per_s = facts[0]["matmul_flops_per_s"]
+        write_cell(self.run, record)
+
+    def evaluated(self, cell: PlannedCell, evaluation: Evaluation) -> None:
+        """A cell was evaluated on the test set."""
+        record = self._record(cell)
+        record.evaluations.append(evaluation)
+        write_cell(self.run, record)
+
+    def used_memory(self, cell: PlannedCell, peak_bytes: int) -> None:
+        """The largest memory of a process of the cell so far."""
+        record = self._record(cell)
+        record.peak_memory_bytes = max(peak_bytes, record.peak_memory_bytes or 0)
+
+    def completed(self, cell: PlannedCell, ending: Any) -> CellRecord:
+        """A cell came to its end."""
+        record = self._record(cell)
+        record.state, record.ended_by = "complete", ending
+        return self._close(record)
+
+    def failed(self, cell: PlannedCell, error: ErrorRecord) -> CellRecord:
+        """A cell failed; what it measured before is kept."""
+        record = self._record(cell)
+        record.state, record.error = "failed", error
+        return self._close(record)
+
+    def interrupted(self) -> list[CellRecord]:
+        """The study was stopped: every cell that had not ended keeps what it has."""
+        records = [record for record in self._records.values() if record.state in ("planned", "running")]
+        for record in records:
+            record.state = "interrupted"
+        return [self._close(record) for record in records]
+
+    def follow(self, cell: PlannedCell, listener: Listener) -> "Follower":
+        """Something that tells the listener of each step while a turn goes on."""
+        return Follower(self, cell, listener)
+
+    def advance(self, cell: PlannedCell, steps: int) -> None:
+        """Count steps of a cell."""
+        self._done[cell.id] = self.done_steps(cell) + steps
+
+    def _record(self, cell: PlannedCell) -> CellRecord:
+        if cell.id not in self._records:
+            warnings = []
+            if cell.placement.oversubscribed:
+                warnings.append(_oversubscribed(cell))
+            self._records[cell.id] = CellRecord(
+                id=cell.id, settings=cell.settings, placement=cell.placement, warnings=warnings
+            )
+        return self._records[cell.id]
+
+    def _close(self, record: CellRecord) -> CellRecord:
+        place = cell_folder(self.run, record.id)
+        record.summary = summarise(Cell(place, record), record.settings.global_batch)
+        write_cell(self.run, record)
+        return record
+
+
+class Follower:
+    """Reads the last line that rank 0 of a cell wrote, now and then, and tells the listener how far it is."""
+
+    def __init__(self, ledger: Ledger, cell: PlannedCell, listener: Listener) -> None:
+        self._ledger, self._cell, self._listener = ledger, cell, listener
+        self._file = cell_folder(ledger.run, cell.id) / "rank0.jsonl"
+        self._told = 0
+        last = last_step(self._file)
+        self._first = last.step + 1 if last and last.session == ledger.session else 0
+
+    def look(self) -> None:
+        """Tell the listener of what was written since the last look."""
+        last = last_step(self._file)
+        if last and last.session == self._ledger.session and last.step + 1 > self._first + self._told:
+            self._tell(last.step + 1 - self._first - self._told, last)
+
+    def finish(self, steps: int) -> None:
+        """The turn is over, and had this many steps in all."""
+        self._tell(steps - self._told, last_step(self._file))
+
+    def _tell(self, steps: int, last: StepRecord | None) -> None:
+        if steps > 0:
+            self._told += steps
+            self._ledger.advance(self._cell, steps)
+            self._listener.advanced(self._cell, steps, last)
+
+
+def last_step(file: Path) -> StepRecord | None:
+    """The last whole line of a rank's file; None if there is none."""
+    try:
+        with file.open("rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
+            lines = stream.read().split(b"\n")[:-1]
+        return StepRecord.model_validate(json.loads(lines[-1])) if lines else None
+    except (OSError, ValueError, ValidationError):
+        return None
+
+
+def _oversubscribed(cell: PlannedCell) -> WarningRecord:
+    placement = cell.placement
+    wanted = cell.settings.world_size * placement.threads_per_worker
+    have = len({core for cores in placement.cores for core in cores})
+    return WarningRecord(
+        code="oversubscribed",
+        message=(
+            f"{cell.id}: {wanted} threads on {have} core(s); its speed-up says nothing about {wanted} cores "
+            "and is withheld (--allow-oversubscribed prints it)"
+        ),
+    )
+
+
+def finished(run: Run) -> set[str]:
+    """Ids of the cells that need not be run again."""
+    return {name for name, cell in run.cells.items() if cell.record.state == "complete"}

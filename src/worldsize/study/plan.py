@@ -1,0 +1,104 @@
+"""A grid becomes cells: which configurations are run, on which cores, and what cannot be and why."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from worldsize.config import CellSettings, StudySettings, TrainingSettings
+from worldsize.errors import DataError, UsageError
+from worldsize.launch.placement import default_threads, place
+from worldsize.results.records import Findings, Placement
+
+MOST_DEFAULT_WORKERS = 4
+"""Default world sizes are one worker and as many as there are cores (or GPUs), but not more than this."""
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """One cell of the plan."""
+
+    settings: CellSettings
+    placement: Placement
+
+    @property
+    def id(self) -> str:
+        """Name of the cell."""
+        return self.settings.id
+
+
+def default_world_sizes(cores: int, gpus: int) -> tuple[int, ...]:
+    """One worker, and as many as there are GPUs, or cores where there are none, up to 4."""
+    most = min(gpus or cores, MOST_DEFAULT_WORKERS)
+    return (1, most) if most > 1 else (1,)
+
+
+def make_plan(settings: StudySettings, findings: Findings, cores: Sequence[int]) -> list[PlannedCell]:
+    """All cells of the grid that can be, in the order local batch, world size, strategy.
+
+    Raises UsageError where what was asked for cannot be run: a batch larger than its data, more workers than
+    GPUs, a strategy that fits none of the world sizes.
+    """
+    sizes = settings.world_sizes or default_world_sizes(len(cores), len(findings.gpus))
+    gpus = 0 if settings.backend == "gloo" else len(findings.gpus)
+    _check_devices(settings, sizes, len(findings.gpus))
+    _check_batches(settings, sizes, findings.data.train_samples)
+    threads = settings.threads_per_worker or default_threads(len(cores), max(sizes))
+    cells = []
+    for batch_size in dict.fromkeys(settings.batch_sizes):
+        for world_size in sorted(set(sizes)):
+            for strategy in _strategies_at(settings, findings, world_size, sizes):
+                cell = _cell(settings, strategy=strategy, world_size=world_size, batch_size=batch_size, threads=threads)
+                placement = place(
+                    world_size=world_size,
+                    processes=findings.processes[f"{strategy}@{world_size}"],
+                    threads_per_worker=threads,
+                    cores=cores,
+                    gpus=gpus,
+                    backend=settings.backend,
+                )
+                cells.append(PlannedCell(cell, placement))
+    return cells
+
+
+def _cell(
+    settings: StudySettings, *, strategy: str, world_size: int, batch_size: int, threads: int
+) -> CellSettings:
+    shared = settings.model_dump(include=set(TrainingSettings.model_fields))
+    return CellSettings(
+        **{**shared, "threads_per_worker": threads}, strategy=strategy, world_size=world_size, batch_size=batch_size
+    )
+
+
+def _strategies_at(
+    settings: StudySettings, findings: Findings, world_size: int, sizes: Sequence[int]
+) -> list[str]:
+    """The strategies that run at this world size, in the order given."""
+    strategies = list(dict.fromkeys(settings.strategies))
+    for name in strategies:
+        if not any(f"{name}@{size}" in findings.processes for size in sizes):
+            raise UsageError(findings.refused[f"{name}@{sizes[0]}"])
+    fitting = [name for name in strategies if f"{name}@{world_size}" in findings.processes]
+    if world_size == 1 and "single" in fitting and settings.baseline == "single":
+        return ["single"]
+    if world_size == 1 and settings.baseline == "wrapped":
+        return [name for name in fitting if name != "single"] or fitting
+    return fitting
+
+
+def _check_devices(settings: StudySettings, sizes: Sequence[int], gpus: int) -> None:
+    if settings.backend == "nccl" and not gpus:
+        raise UsageError("backend nccl needs GPUs and this machine shows none; use --backend gloo")
+    if gpus and settings.backend != "gloo" and max(sizes) > gpus:
+        raise UsageError(
+            f"world size {max(sizes)} was given; this machine has {gpus} GPU(s)\n"
+            f"Use at most {gpus}, or --backend gloo to run on the CPU."
+        )
+
+
+def _check_batches(settings: StudySettings, sizes: Sequence[int], samples: int) -> None:
+    for batch_size in settings.batch_sizes:
+        share = samples // max(sizes)
+        if batch_size > share:
+            raise DataError(
+                f"batch size {batch_size} was given; each of {max(sizes)} worker(s) has {share} of the "
+                f"{samples} training samples\nUse a batch size of at most {share}."
+            )

@@ -1,0 +1,135 @@
+"""Run a study from its settings to its run folder, or go on with one that was stopped."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from worldsize.config import StudySettings
+from worldsize.errors import Interrupted, OutputError, UsageError
+from worldsize.measure.machine import allowed_cores, busy_warning, provenance
+from worldsize.results.folder import Cell, Run, load_run, write_study
+from worldsize.results.records import Findings, StudyRecord
+from worldsize.study.executor import LocalExecutor
+from worldsize.study.ledger import Ledger, finished
+from worldsize.study.listener import Listener, Silence
+from worldsize.study.plan import PlannedCell, make_plan
+from worldsize.study.probe import probe
+from worldsize.study.schedule import Schedule
+
+DEFAULT_STEPS = 30
+"""Cap on timed steps per cell where neither --steps nor --epochs is given."""
+
+
+def run_study(
+    settings: StudySettings,
+    out: Path,
+    *,
+    resume: bool = False,
+    command: Sequence[str] | None = None,
+    listener: Listener | None = None,
+) -> Run:
+    """Run all cells that are missing in `out`; returns what is in the folder afterwards.
+
+    A cell that fails is a row with its reason. Raises UsageError for what cannot be run, OutputError for a folder
+    that cannot be used, Interrupted when the user stops it; what was measured until then is in the folder.
+    """
+    listener = listener or Silence()
+    if settings.epochs is None and settings.steps is None:
+        settings = settings.model_copy(update={"steps": DEFAULT_STEPS})
+    _check_folder(out, resume=resume)
+    findings = probe(settings)
+    plan = make_plan(settings, findings, allowed_cores())
+    before, session = _open_study(out, settings, plan, findings, command or sys.argv)
+    done = finished(load_run(out))
+    todo = [cell for cell in plan if cell.id not in done]
+    ledger = Ledger(out, session, before)
+    executor = LocalExecutor(out, session)
+    schedule = Schedule(todo, settings, executor, ledger, listener)
+    _announce(schedule, findings, listener)
+    with _stoppable():
+        try:
+            schedule.run()
+        except KeyboardInterrupt:
+            for record in ledger.interrupted():
+                listener.ended(record)
+            raise Interrupted(f"stopped; what was measured is in {out}\nGo on with --resume --out {out}.") from None
+        finally:
+            executor.close()
+    return load_run(out)
+
+
+def _check_folder(out: Path, *, resume: bool) -> None:
+    """A folder is either new or asked to be resumed: results of two studies never mix."""
+    exists = (out / "study.json").exists()
+    if resume and not exists:
+        raise UsageError(f"--resume was given, and {out} holds no study")
+    if exists and not resume:
+        raise UsageError(f"{out} holds a study already; go on with it by --resume, or give another --out")
+    if not exists and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise OutputError(f"{out} is not an empty folder; give another --out")
+    place = out if out.exists() else next(parent for parent in out.absolute().parents if parent.exists())
+    if not os.access(place, os.W_OK) or not place.is_dir():
+        raise OutputError(f"cannot write in {place}; give a folder you may write to with --out")
+
+
+def _open_study(
+    out: Path, settings: StudySettings, plan: Sequence[PlannedCell], findings: Findings, command: Sequence[str]
+) -> tuple[Mapping[str, Cell], int]:
+    """Write study.json; returns the cells of earlier sessions and the number of this one."""
+    origin = provenance(command)
+    warnings = list(findings.warnings)
+    busy = busy_warning(origin.host)
+    if busy:
+        warnings.append(busy)
+    if not (out / "study.json").exists():
+        record = StudyRecord(
+            name=out.name,
+            settings=settings,
+            plan=[cell.id for cell in plan],
+            provenance=origin,
+            data=findings.data,
+            model=findings.model,
+            warnings=warnings,
+        )
+        write_study(out, record)
+        return {}, 0
+    run = load_run(out)
+    if run.study.settings != settings:
+        raise UsageError(f"{out} holds a study with other settings; resume it with the same ones, or give another --out")
+    study = run.study
+    study.sessions.append(origin)
+    study.warnings += [warning for warning in warnings if warning not in study.warnings]
+    write_study(out, study)
+    return run.cells, len(study.sessions)
+
+
+def _announce(schedule: Schedule, findings: Findings, listener: Listener) -> None:
+    """Tell the listener, and the ledger, how many steps are ahead."""
+    total, settings = 0, schedule.settings
+    for cell in schedule.cells:
+        if settings.epochs is not None:
+            steps = settings.epochs * (findings.data.train_samples // cell.settings.global_batch)
+        else:
+            left = schedule.most_blocks - len(schedule.samples[cell.id])
+            steps = settings.warmup_steps + left * settings.block_steps
+        schedule.ledger.expect(cell, steps)
+        total += steps
+    listener.planned(schedule.cells, total)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM ends a study as Ctrl-C does: in order, with everything kept."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

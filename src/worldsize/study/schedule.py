@@ -1,0 +1,164 @@
+"""Who takes the next turn, and when it is enough.
+
+Machines drift, so cells that will be compared are timed in turns: a block of steps of A, of B, of C, then A again
+(method.md §8). A cell is done when the 95 % interval of its ratio to its baseline is narrow enough, or at the cap.
+Nothing here measures, sleeps or starts a process: the executor does.
+"""
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Any, Literal
+
+import numpy as np
+
+from worldsize.analysis.statistics import Blocks, half_width, median_estimate, ratio_estimate
+from worldsize.config import TrainingSettings
+from worldsize.results.records import Evaluation
+from worldsize.study.executor import CellFailed, Executor
+from worldsize.study.ledger import Ledger
+from worldsize.study.listener import Listener
+from worldsize.study.plan import PlannedCell
+
+MIN_BLOCKS = 5
+"""Blocks before an interval is believed: a bootstrap over fewer knows too little of the spread."""
+
+Ending = Literal["precision", "cap", "epochs"]
+Turn = dict[str, Any]
+
+
+def baseline_of(cell: PlannedCell, cells: Sequence[PlannedCell]) -> PlannedCell | None:
+    """The cell of one worker with the same local batch that a cell is compared with (method.md §6)."""
+    s = cell.settings
+    alone = [c for c in cells if c.settings.world_size == 1 and c.settings.batch_size == s.batch_size]
+    for strategy in ("single", s.strategy):
+        for other in alone:
+            if other.settings.strategy == strategy:
+                return None if other is cell else other
+    return None
+
+
+class Schedule:
+    """Runs the turns of all cells to their end. What ends a cell is written by the ledger at that moment."""
+
+    def __init__(
+        self,
+        cells: Sequence[PlannedCell],
+        settings: TrainingSettings,
+        executor: Executor,
+        ledger: Ledger,
+        listener: Listener,
+    ) -> None:
+        self.cells = list(cells)
+        self.settings = settings
+        self.executor = executor
+        self.ledger = ledger
+        self.listener = listener
+        self.samples: dict[str, dict[tuple[int, int], Any]] = {cell.id: ledger.samples(cell) for cell in cells}
+        self.open = {cell.id for cell in cells}
+        self.warm: set[str] = set()
+
+    @property
+    def steps_protocol(self) -> bool:
+        """Whether blocks are of some steps each; else they are epochs."""
+        return self.settings.epochs is None
+
+    @property
+    def most_blocks(self) -> int:
+        """The cap on blocks per cell."""
+        if self.settings.epochs is not None:
+            return self.settings.epochs
+        assert self.settings.steps is not None, "a study has one of the two protocols"
+        return ceil(self.settings.steps / self.settings.block_steps)
+
+    def run(self) -> None:
+        """Take turns until every cell has ended."""
+        for cell in self.cells:
+            self._guard(cell, self._prepare)
+        block = 0
+        while self.open:
+            for cell in self.cells:
+                if cell.id in self.open:
+                    self._guard(cell, self._block, block)
+            self._close_the_finished()
+            block += 1
+
+    def _guard(self, cell: PlannedCell, work: Any, *args: Any) -> None:
+        """Do something with a cell; if it fails, the cell becomes a row with its reason and the others go on."""
+        try:
+            work(cell, *args)
+        except CellFailed as failed:
+            self.open.discard(cell.id)
+            self.listener.skipped(self._steps_left(cell))
+            self.listener.ended(self.ledger.failed(cell, failed.error))
+
+    def _prepare(self, cell: PlannedCell) -> None:
+        """Start a cell and warm it up, unless it is alive and warm."""
+        if self.executor.alive(cell) and cell.id in self.warm:
+            return
+        if not self.executor.alive(cell):
+            self.listener.starting(cell)
+        self.ledger.started(cell, self.executor.facts(cell))
+        if self.steps_protocol and self.settings.warmup_steps:
+            self._take(cell, {"op": "steps", "count": self.settings.warmup_steps, "timed": False})
+        self.warm.add(cell.id)
+
+    def _block(self, cell: PlannedCell, block: int) -> None:
+        self._prepare(cell)
+        if self.steps_protocol:
+            turn: Turn = {"op": "steps", "count": self.settings.block_steps, "block": block}
+            self.samples[cell.id][self.ledger.session, block] = self._take(cell, turn)
+            return
+        # With more than one epoch the first only warms up (method.md §8, protocol *epochs*).
+        timed = block > 0 or self.settings.epochs == 1
+        times = self._take(cell, {"op": "epoch", "block": block, "timed": timed})
+        if timed:
+            self.samples[cell.id][self.ledger.session, block] = times
+        evaluation = self.executor.take(cell, {"op": "evaluate"}, lambda: None)[0]["evaluation"]
+        if evaluation:
+            self.ledger.evaluated(cell, Evaluation.model_validate(evaluation))
+
+    def _take(self, cell: PlannedCell, turn: Turn) -> Any:
+        """One turn; the time of each step is that of its slowest rank (method.md §8)."""
+        follow = self.ledger.follow(cell, self.listener)
+        replies = self.executor.take(cell, turn, follow.look)
+        follow.finish(len(replies[0]["step_s"]))
+        self.ledger.used_memory(cell, max(reply["peak_memory_bytes"] for reply in replies))
+        return np.max([reply["step_s"] for reply in replies], axis=0)
+
+    def _close_the_finished(self) -> None:
+        endings = {cell.id: self._ending(cell) for cell in self.cells if cell.id in self.open}
+        needed = {
+            base.id for cell in self.cells if not endings.get(cell.id, "ended") and (base := baseline_of(cell, self.cells))
+        }
+        for cell in self.cells:
+            ending = endings.get(cell.id)
+            # A baseline goes on, beyond its own precision, while another cell is compared with it.
+            if ending and (ending != "precision" or cell.id not in needed):
+                self.open.discard(cell.id)
+                self.listener.skipped(self._steps_left(cell))
+                self.executor.finish(cell)
+                self.listener.ended(self.ledger.completed(cell, ending))
+
+    def _ending(self, cell: PlannedCell) -> Ending | None:
+        blocks = self.samples[cell.id]
+        if not self.steps_protocol:
+            ran = max((block for session, block in blocks if session == self.ledger.session), default=-1) + 1
+            return "epochs" if ran >= self.most_blocks else None
+        if len(blocks) >= self.most_blocks:
+            return "cap"
+        return "precision" if self._precise(cell) else None
+
+    def _precise(self, cell: PlannedCell) -> bool:
+        baseline = baseline_of(cell, self.cells)
+        blocks: Blocks = self.samples[cell.id]
+        if baseline is None:
+            estimate = median_estimate(blocks)
+        elif not self.samples[baseline.id]:
+            return False  # its baseline failed: only the cap ends it
+        else:
+            estimate = ratio_estimate(self.samples[baseline.id], blocks).estimate
+        width = half_width(estimate)
+        return estimate.samples >= MIN_BLOCKS and width is not None and width <= self.settings.target_interval
+
+    def _steps_left(self, cell: PlannedCell) -> int:
+        return self.ledger.planned_steps(cell) - self.ledger.done_steps(cell)

@@ -1,0 +1,54 @@
+"""A look before the start: load the data, build the model, count the devices, and say what is wrong with them.
+
+The commands import no torch. They ask this process, which answers with one JSON object on its last line of
+stdout, so that a mistake is told once and before any worker is started.
+"""
+
+import json
+import sys
+import warnings
+
+import torch
+from worldsize.config import StudySettings
+from worldsize.data import load_data
+from worldsize.errors import UsageError, WorldsizeError
+from worldsize.models import build_model, describe_model
+from worldsize.results.records import Findings
+from worldsize.strategies import find_strategy
+
+
+def look(settings: StudySettings, world_sizes: tuple[int, ...]) -> Findings:
+    """Find out all of it; raises UsageError for what cannot be run."""
+    strategies = {name: find_strategy(name) for name in settings.strategies}
+    data = load_data(settings)
+    model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
+    gpus = tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+    findings = Findings(
+        data=data.record(),
+        model=describe_model(settings.model, model, data.shape),
+        gpus=gpus,
+        warnings=list(data.warnings),
+    )
+    for name, strategy in strategies.items():
+        for world_size in world_sizes or range(1, 5):
+            try:
+                findings.processes[f"{name}@{world_size}"] = strategy.processes(world_size)
+            except UsageError as error:
+                findings.refused[f"{name}@{world_size}"] = str(error)
+    return findings
+
+
+def main() -> int:
+    """Read the settings from stdin, answer on stdout; exit status 0 also for a mistake that was found."""
+    warnings.simplefilter("ignore")
+    settings = StudySettings.model_validate_json(sys.stdin.read())
+    try:
+        answer = look(settings, settings.world_sizes or ()).model_dump()
+    except WorldsizeError as error:
+        answer = {"error": str(error), "kind": type(error).__name__, "exit_status": error.exit_status}
+    sys.stdout.write("\n" + json.dumps(answer) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

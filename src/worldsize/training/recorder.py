@@ -1,0 +1,120 @@
+"""Writes the samples of one rank, a line per step, so that a kill −9 loses at most the step it fell into."""
+
+import dataclasses
+import math
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from torch import Tensor
+
+from worldsize.errors import LossNotFiniteError, OutputError
+from worldsize.measure.clocks import Clock
+from worldsize.measure.timeline import Message, Step, read, take_apart
+from worldsize.results.folder import append_line
+from worldsize.results.records import SpanRecord, StepRecord
+
+
+@dataclasses.dataclass
+class Pending:
+    """A step whose marks, or whose loss, the device may not have reached yet."""
+
+    step: Step
+    loss: Tensor
+    session: int
+    block: int
+    number: int
+    epoch: int
+    timed: bool
+    samples: int
+
+
+class Recorder:
+    """Appends step and span records of one rank to its files in the cell's folder."""
+
+    def __init__(self, folder: Path, rank: int, clock: Clock) -> None:
+        self.clock = clock
+        self.rank = rank
+        self._pending: list[Pending] = []
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _end_last_line(folder / f"rank{rank}.jsonl")
+            _end_last_line(folder / f"rank{rank}.spans.jsonl")
+            self._steps = os.open(folder / f"rank{rank}.jsonl", flags, 0o644)
+            self._spans = os.open(folder / f"rank{rank}.spans.jsonl", flags, 0o644)
+        except OSError as error:
+            raise OutputError(f"cannot write in {folder}: {error.strerror}") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        os.close(self._steps)
+        os.close(self._spans)
+
+    def add(self, pending: Pending) -> list[float]:
+        """Take a step that has just been run; write those that can be read without waiting.
+
+        Returns the times (s) of the steps that were written.
+        """
+        self._pending.append(pending)
+        return self._write(wait=False)
+
+    def flush(self) -> list[float]:
+        """Write all that is pending; waits for the device."""
+        return self._write(wait=True)
+
+    def _write(self, *, wait: bool) -> list[float]:
+        written = []
+        while self._pending and (wait or self.clock.passed(self._pending[0].step.ends[-1])):
+            written.append(self._record(self._pending.pop(0)))
+        return written
+
+    def _record(self, p: Pending) -> float:
+        begin, ends, messages, last_gradient = read(p.step, self.clock)
+        parts = take_apart(begin, ends, messages, last_gradient)
+        loss = float(p.loss)
+        finite = math.isfinite(loss)
+        append_line(
+            self._steps,
+            StepRecord(
+                session=p.session,
+                block=p.block,
+                step=p.number,
+                epoch=p.epoch,
+                timed=p.timed,
+                samples=p.samples,
+                loss=loss if finite else None,
+                start_ns=begin,
+                **dataclasses.asdict(parts),
+            ),
+        )
+        if messages:
+            append_line(self._spans, _span_record(p, begin, messages))
+        if not finite:
+            raise LossNotFiniteError(
+                f"the loss became {loss} at step {p.number} on rank {self.rank}\n"
+                "Lower --learning-rate, or look for a division by zero in the model or the data."
+            )
+        return parts.step_s
+
+
+def _span_record(p: Pending, begin: int, messages: list[Message]) -> SpanRecord:
+    return SpanRecord(
+        session=p.session,
+        step=p.number,
+        kind=[m.kind for m in messages],
+        payload_bytes=[m.payload_bytes for m in messages],
+        issued_s=[(m.issued - begin) / 1e9 for m in messages],
+        done_s=[(m.done - begin) / 1e9 for m in messages],
+    )
+
+
+def _end_last_line(path: Path) -> None:
+    """Cut off a line that a crash of an earlier session left unfinished, so that the next one starts clean."""
+    if path.exists():
+        content = path.read_bytes()
+        if content and not content.endswith(b"\n"):
+            os.truncate(path, content.rfind(b"\n") + 1)

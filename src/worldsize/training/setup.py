@@ -1,0 +1,73 @@
+"""Make this process a rank: cores, threads, device, process group."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from worldsize.config import CellSettings
+from worldsize.errors import UsageError
+from worldsize.results.records import Placement
+from worldsize.strategies import Channel, Observer, World
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Which process of the group this is, by the variables that torch's elastic agent (or torchrun) sets."""
+
+    rank: int
+    processes: int
+    local_rank: int
+
+    @classmethod
+    def from_environment(cls) -> "Rank":
+        """Read RANK, WORLD_SIZE and LOCAL_RANK; a process that no agent started is a group of one."""
+        return cls(
+            rank=int(os.environ.get("RANK", "0")),
+            processes=int(os.environ.get("WORLD_SIZE", "1")),
+            local_rank=int(os.environ.get("LOCAL_RANK", "0")),
+        )
+
+
+def settle(rank: Rank, placement: Placement) -> torch.device:
+    """Pin this process to the cores of its (first) worker, set its threads, and choose its device."""
+    if placement.cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, placement.cores[rank.rank])
+    torch.set_num_threads(placement.threads_per_worker)
+    if placement.device == "cuda":
+        if rank.local_rank >= torch.cuda.device_count():
+            raise UsageError(f"worker {rank.rank} has no GPU of its own: this machine has {torch.cuda.device_count()}")
+        device = torch.device("cuda", rank.local_rank)
+        torch.cuda.set_device(device)
+        return device
+    return torch.device("cpu")
+
+
+@contextmanager
+def process_group(rank: Rank, placement: Placement, device: torch.device) -> Iterator[None]:
+    """Join the group of all processes for the length of this context."""
+    if rank.processes == 1 and "MASTER_ADDR" not in os.environ:
+        # Nobody started us: a group of one needs no rendezvous, and no socket.
+        store = dist.HashStore()
+        dist.init_process_group(placement.backend, store=store, rank=0, world_size=1)
+    else:
+        ours = device if device.type == "cuda" else None
+        dist.init_process_group(placement.backend, device_id=ours)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def world_of(rank: Rank, settings: CellSettings, placement: Placement, device: torch.device, seen: Observer) -> World:
+    """The world that the strategy of this process works in; `seen` observes its messages."""
+    return World(
+        channel=Channel(rank.rank, rank.processes, seen),
+        world_size=settings.world_size,
+        device=device,
+        cores=placement.cores,
+        threads_per_worker=placement.threads_per_worker,
+    )

@@ -1,0 +1,106 @@
+"""One rank trains: the model, its strategy, its data and its optimizer, one step at a time."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from worldsize.config import CellSettings
+from worldsize.data import Batches, DataSet, training_batches
+from worldsize.measure.timeline import Phase, Timeline
+from worldsize.models import build_model
+from worldsize.strategies import Strategy, Traffic, World, find_strategy
+
+
+def my_share(settings: CellSettings, rank: int, processes: int) -> slice:
+    """The part of each global batch that this process works on: its workers' local batches, side by side."""
+    size = settings.global_batch // processes
+    return slice(rank * size, (rank + 1) * size)
+
+
+class Trainer:
+    """Everything that one rank needs to run a step. Raises UsageError for settings that do not fit the data."""
+
+    def __init__(self, settings: CellSettings, data: DataSet, world: World, timeline: Timeline) -> None:
+        self.settings = settings
+        self.timeline = timeline
+        self.world = world
+        self.shape = data.shape
+        self.device = world.device
+        model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
+        model = model.to(self.device, memory_format=torch.channels_last)
+        self.strategy: Strategy = find_strategy(settings.strategy)(world)
+        self.model: nn.Module = self.strategy.wrap(model).train()
+        timeline.watch_gradients(model)
+        self.optimizer = torch.optim.SGD(
+            model.parameters(),
+            lr=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+        self.batches: Batches = training_batches(
+            data,
+            loader=settings.loader,
+            loader_workers=settings.loader_workers,
+            seed=settings.seed,
+            global_batch=settings.global_batch,
+            share=my_share(settings, world.channel.rank, world.channel.world_size),
+        )
+        self.stream = self._endless()
+        self.steps = 0
+
+    def _endless(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        epoch = 0
+        while True:
+            for inputs, labels in self.batches.epoch(epoch):
+                yield epoch, inputs, labels
+            epoch += 1
+
+    def traffic(self) -> Traffic:
+        """What there is to send in a step, in bytes, from the model itself and one sample of zeros."""
+        model = self.strategy.unwrap()
+        inputs = torch.zeros(1, *self.shape, device=self.device)
+        with torch.no_grad():
+            # In eval mode, so that the probe leaves no trace in the BatchNorm statistics.
+            outputs = model.eval()(inputs)
+            model.train()
+        return Traffic(
+            gradient_bytes=sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad),
+            buffer_bytes=sum(b.numel() * b.element_size() for b in model.buffers()),
+            input_bytes=inputs[0].numel() * inputs.element_size() * self.settings.batch_size,
+            output_bytes=outputs.numel() * outputs.element_size() * self.settings.batch_size,
+        )
+
+    def step(self, *, synchronise: bool = True) -> tuple[int, int, Tensor]:
+        """Train on the next batch; returns its epoch, its samples and its mean loss (still on the device).
+
+        The timeline gets a mark at the end of each phase; nothing here waits for the device.
+        """
+        timeline = self.timeline
+        timeline.begin()
+        epoch, inputs, labels = next(self.stream)
+        timeline.end(Phase.DATA_WAIT)
+        inputs = inputs.to(self.device, non_blocking=True)
+        labels = labels.to(self.device, non_blocking=True)
+        timeline.end(Phase.COPY)
+        with nullcontext() if synchronise else self.strategy.no_sync():
+            loss = self._forward(inputs, labels)
+            timeline.end(Phase.FORWARD)
+            loss.backward()  # type: ignore[no-untyped-call]
+            timeline.end(Phase.BACKWARD)
+            self.strategy.synchronise()
+            timeline.end(Phase.SYNCHRONISE)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        timeline.end(Phase.OPTIMIZER)
+        self.steps += 1
+        result = epoch, len(labels), loss.detach()
+        timeline.end(Phase.END)
+        return result
+
+    def _forward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
+            return F.cross_entropy(self.model(inputs), labels)

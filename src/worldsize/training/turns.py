@@ -1,0 +1,69 @@
+"""Turns: what a worker is asked to do next, and what it answers.
+
+Cells of a study stay alive and take turns (method.md §8), so a worker does not run through a plan of its own: it
+waits for a turn, does it, replies, and waits again without spinning.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Literal, Protocol
+
+from pydantic import Field
+
+from worldsize.results.records import Evaluation, Record, WireBytes
+
+
+class Turn(Record):
+    """One thing to do for all ranks of a cell."""
+
+    op: Literal["steps", "epoch", "evaluate", "finish"]
+    block: int = 0
+    count: int = 0
+    """How many steps (op `steps`)."""
+    timed: bool = True
+    """False for warm-up."""
+    observe: bool = True
+    """False runs without instruments: only the step time is taken, and nothing is recorded."""
+    synchronise: bool = True
+    """False switches the exchange of gradients off; the weights are put back afterwards."""
+
+
+class Facts(Record):
+    """What a rank knows once it is built; the reply to being started."""
+
+    steps_per_epoch: int
+    wire: WireBytes
+    matmul_flops_per_s: float
+
+
+class Reply(Record):
+    """What one rank answers to one turn."""
+
+    step_s: list[float] = Field(default_factory=list)
+    peak_memory_bytes: int = 0
+    evaluation: Evaluation | None = None
+    facts: Facts | None = None
+
+
+class Turns(Protocol):
+    """Where turns come from and replies go to."""
+
+    def reply(self, reply: Reply) -> None:
+        """Hand over the reply of this rank to the turn before (the first one says that the rank is ready)."""
+
+    def next(self) -> Turn:
+        """Wait for the next turn."""
+
+
+def run_turns(turns: Turns, ready: Reply, do: Callable[[Turn], Reply]) -> None:
+    """Do one turn after the other until `finish`."""
+    turns.reply(ready)
+    for turn in _until_finish(turns):
+        turns.reply(do(turn))
+
+
+def _until_finish(turns: Turns) -> Iterator[Turn]:
+    while True:
+        turn = turns.next()
+        yield turn
+        if turn.op == "finish":
+            return
