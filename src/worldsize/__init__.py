@@ -78,8 +78,8 @@ def train(
 
     if not {"steps", "epochs"} & settings.keys():
         settings["epochs"] = 1
-    grid = {"strategies": (strategy,), "world_sizes": (world_size,), "batch_sizes": (batch_size,)}
-    run = study(out=out or new_run_folder("train"), report=report, **grid, **settings)
+    settings |= {"strategies": (strategy,), "world_sizes": (world_size,), "batch_sizes": (batch_size,)}
+    run = study(out=out or new_run_folder("train"), report=report, **settings)
     for cell in run.cells.values():
         if cell.record.error:
             raise RunError(cell.record.error.message)

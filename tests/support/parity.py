@@ -13,7 +13,7 @@ from worldsize.measure.clocks import HostClock
 from worldsize.measure.timeline import Timeline
 from worldsize.models import build_model
 from worldsize.results.records import Placement
-from worldsize.training.setup import Rank, process_group, settle, world_of
+from worldsize.training.setup import Rank, choose_device, process_group, settle, world_of
 from worldsize.training.trainer import Trainer, my_share
 from worldsize.training.turns import Reply, Turns
 
@@ -25,7 +25,8 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     settings = CellSettings.model_validate(payload["settings"])
     placement = Placement.model_validate(payload["placement"])
     rank = Rank.from_environment()
-    device = settle(rank, placement)
+    settle(rank, placement)
+    device = choose_device(rank, placement)
     with process_group(rank, placement, device):
         timeline = Timeline(HostClock())
         trainer = Trainer(

@@ -45,3 +45,24 @@ def run_and_show(
         raise stopped
     if any(cell.record.state == "failed" for cell in run.cells.values()):
         raise typer.Exit(1)
+
+
+def run_inside_and_show(values: dict[str, Any], out: Path | None, *, as_json: bool) -> None:
+    """Be one rank of a run that torchrun started; rank 0 writes the report and prints."""
+    import sys
+
+    from worldsize.cli.display import Display, print_json, print_results
+    from worldsize.config import StudySettings, validated
+    from worldsize.report.write import write_report
+    from worldsize.study.inside import run_inside
+
+    settings = validated(StudySettings, values)
+    with Display(quiet=as_json) as display:
+        run = run_inside(settings, out, sys.argv, display)
+    if run is None:
+        return
+    page = write_report(run.folder)
+    if as_json:
+        print_json(run.folder, page)
+    else:
+        print_results(run.folder, page)

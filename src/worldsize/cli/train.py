@@ -1,5 +1,8 @@
 """`worldsize train`: one configuration."""
 
+import os
+from typing import Any
+
 from worldsize.cli import options as o
 
 
@@ -23,8 +26,10 @@ def train(
     as_json: o.Json = False,
 ) -> None:
     """Train one configuration (one epoch if not told otherwise) and say how it went. Also under torchrun."""
-    from worldsize.cli.run import run_and_show, stored_settings
+    from worldsize.cli.run import run_and_show, run_inside_and_show, stored_settings
 
+    started = int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
+    workers = world_size if world_size is not None else started or 1
     flags = o.given(
         model=model,
         data=data,
@@ -41,10 +46,13 @@ def train(
         loader=loader,
         learning_rate=learning_rate,
     )
-    if resume:
-        values = {**stored_settings(out), **flags}
+    fresh: dict[str, Any] = {
+        "world_sizes": (workers,),
+        "strategies": ("ddp" if workers > 1 else "single",),
+        "epochs": 1 if steps is None else None,
+    }
+    values = {**(stored_settings(out) if resume else fresh), **flags}
+    if started is None:
+        run_and_show(values, out, name="train", resume=resume, as_json=as_json)
     else:
-        values = {"world_sizes": (1,), "strategies": ("ddp" if (world_size or 1) > 1 else "single",), **flags}
-        if steps is None:
-            values.setdefault("epochs", 1)
-    run_and_show(values, out, name="train", resume=resume, as_json=as_json)
+        run_inside_and_show(values, out, as_json=as_json)

@@ -68,6 +68,8 @@ def collated(samples: Dataset[Any], indices: Iterable[list[int]], workers: int, 
     with warnings.catch_warnings():
         # The rank and its loader share the rank's cores on purpose (method.md §8).
         warnings.filterwarnings("ignore", message=".*worker processes in total")
+        # Forking beside torch's own threads is what DataLoader does on Linux; its processes use one thread each.
+        warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork")
         batches = iter(
             DataLoader(
                 samples,
@@ -163,5 +165,5 @@ def _collate(samples: list[Any]) -> Any:
     try:
         inputs, labels = default_collate(samples)
         return torch.as_tensor(inputs), torch.as_tensor(labels)
-    except (RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:
         raise raised(error, "putting the samples of a batch together", None) from None

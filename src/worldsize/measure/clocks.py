@@ -72,7 +72,8 @@ class DeviceClock:
     def read(self, mark: torch.cuda.Event) -> int:
         """Wait for the event, then its time."""
         mark.synchronize()
-        return self.base_ns + round(self.base.elapsed_time(mark) * 1e6)
+        since_base_ms: float = self.base.elapsed_time(mark)
+        return self.base_ns + round(since_base_ms * 1e6)
 
     def rebase(self) -> None:
         """Let the device run dry, then record an event beside a reading of the host's clock."""

@@ -1,18 +1,19 @@
 """The run folder: writing records so that a crash loses nothing, and reading them back.
 
-    study.json                 plan, settings, provenance
-    cells/<cell>/cell.json     state and summary; written whole or not at all
-    cells/<cell>/rank<k>.jsonl        one line per step, appended as it happens
-    cells/<cell>/rank<k>.spans.jsonl  the collectives of each step
-    report/                    what `worldsize report` makes
+study.json                 plan, settings, provenance
+cells/<cell>/cell.json     state and summary; written whole or not at all
+cells/<cell>/rank<k>.jsonl        one line per step, appended as it happens
+cells/<cell>/rank<k>.spans.jsonl  the collectives of each step
+report/                    what `worldsize report` makes
 """
 
 import json
 import os
 import time
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import polars as pl
 from pydantic import ValidationError
@@ -28,12 +29,16 @@ from worldsize.results.records import (
 
 R = TypeVar("R", bound=Record)
 
-_POLARS_TYPES = {int: pl.Int64, float: pl.Float64, float | None: pl.Float64, bool: pl.Boolean}
-STEP_SCHEMA = {
-    name: _POLARS_TYPES[field.annotation]  # type: ignore[index]
-    for name, field in StepRecord.model_fields.items()
+Schema = Mapping[str, pl.DataType | type[pl.DataType]]
+
+_POLARS_TYPES: dict[Any, type[pl.DataType]] = {
+    int: pl.Int64,
+    float: pl.Float64,
+    float | None: pl.Float64,
+    bool: pl.Boolean,
 }
-SPAN_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+STEP_SCHEMA: Schema = {name: _POLARS_TYPES[field.annotation] for name, field in StepRecord.model_fields.items()}
+SPAN_SCHEMA: Schema = {
     "session": pl.Int64,
     "step": pl.Int64,
     "kind": pl.List(pl.String),
@@ -59,7 +64,9 @@ def write_whole(path: Path, text: str) -> None:
         scratch.replace(path)
     except OSError as error:
         scratch.unlink(missing_ok=True)
-        raise OutputError(f"cannot write {path}: {error.strerror}\nGive a folder you may write to with --out.") from None
+        raise OutputError(
+            f"cannot write {path}: {error.strerror}\nGive a folder you may write to with --out."
+        ) from None
 
 
 def read_record(kind: type[R], path: Path) -> R:
@@ -102,7 +109,7 @@ class Cell:
         """Span records of all ranks (SPAN_SCHEMA and the column `rank`), one row per step."""
         return self._read("rank*.spans.jsonl", SPAN_SCHEMA)
 
-    def _read(self, pattern: str, schema: dict[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
+    def _read(self, pattern: str, schema: Schema) -> pl.DataFrame:
         frames = [pl.DataFrame(schema={"rank": pl.Int64, **schema})]
         files = {path: path.name.removeprefix("rank").split(".")[0] for path in self.folder.glob(pattern)}
         wanted_dots = pattern.count(".")

@@ -95,7 +95,7 @@ class Channel:
     def broadcast(self, tensors: Sequence[Tensor], root: int = 0) -> None:
         """Replace the tensors on every rank by those of the root, packed into few messages."""
         if self.world_size > 1 and tensors:
-            group = dist.group.WORLD
+            group = dist.distributed_c10d._get_default_group()
             with self.message("broadcast", payload_bytes(*tensors)):
                 # The same packing as DDP's own: small buffers one by one would cost one latency each.
                 dist._broadcast_coalesced(group, list(tensors), 250 * 1024 * 1024, root)

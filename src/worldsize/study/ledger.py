@@ -21,8 +21,10 @@ TAIL_BYTES = 4096
 class Ledger:
     """Records of the cells of one session of a study."""
 
-    def __init__(self, run: Path, session: int, before: Mapping[str, Cell]) -> None:
+    def __init__(self, run: Path, session: int, before: Mapping[str, Cell], *, writing: bool = True) -> None:
         self.run = run
+        self.writing = writing
+        """False on all ranks but the first where every rank keeps a ledger (study/inside.py)."""
         self.session = session
         self._before = before
         self._records: dict[str, CellRecord] = {}
@@ -54,13 +56,13 @@ class Ledger:
         record.wire = WireBytes.model_validate(facts[0]["wire"])
         record.steps_per_epoch = facts[0]["steps_per_epoch"]
         record.matmul_flops_per_s = facts[0]["matmul_flops_per_s"]
-        write_cell(self.run, record)
+        self._write(record)
 
     def evaluated(self, cell: PlannedCell, evaluation: Evaluation) -> None:
         """A cell was evaluated on the test set."""
         record = self._record(cell)
         record.evaluations.append(evaluation)
-        write_cell(self.run, record)
+        self._write(record)
 
     def used_memory(self, cell: PlannedCell, peak_bytes: int) -> None:
         """The largest memory of a process of the cell so far."""
@@ -86,6 +88,11 @@ class Ledger:
             record.state = "interrupted"
         return [self._close(record) for record in records]
 
+    def summarise_again(self) -> None:
+        """Compute the summaries anew: further samples have come in."""
+        for record in self._records.values():
+            self._close(record)
+
     def follow(self, cell: PlannedCell, listener: Listener) -> "Follower":
         """Something that tells the listener of each step while a turn goes on."""
         return Follower(self, cell, listener)
@@ -105,10 +112,15 @@ class Ledger:
         return self._records[cell.id]
 
     def _close(self, record: CellRecord) -> CellRecord:
-        place = cell_folder(self.run, record.id)
-        record.summary = summarise(Cell(place, record), record.settings.global_batch)
-        write_cell(self.run, record)
+        if self.writing:
+            place = cell_folder(self.run, record.id)
+            record.summary = summarise(Cell(place, record), record.settings.global_batch)
+        self._write(record)
         return record
+
+    def _write(self, record: CellRecord) -> None:
+        if self.writing:
+            write_cell(self.run, record)
 
 
 class Follower:

@@ -59,18 +59,14 @@ def make_plan(settings: StudySettings, findings: Findings, cores: Sequence[int])
     return cells
 
 
-def _cell(
-    settings: StudySettings, *, strategy: str, world_size: int, batch_size: int, threads: int
-) -> CellSettings:
+def _cell(settings: StudySettings, *, strategy: str, world_size: int, batch_size: int, threads: int) -> CellSettings:
     shared = settings.model_dump(include=set(TrainingSettings.model_fields))
     return CellSettings(
         **{**shared, "threads_per_worker": threads}, strategy=strategy, world_size=world_size, batch_size=batch_size
     )
 
 
-def _strategies_at(
-    settings: StudySettings, findings: Findings, world_size: int, sizes: Sequence[int]
-) -> list[str]:
+def _strategies_at(settings: StudySettings, findings: Findings, world_size: int, sizes: Sequence[int]) -> list[str]:
     """The strategies that run at this world size, in the order given."""
     strategies = list(dict.fromkeys(settings.strategies))
     for name in strategies:

@@ -18,8 +18,7 @@ def probe(settings: StudySettings) -> Findings:
     done = subprocess.run(
         [sys.executable, "-m", "worldsize.training.probe"],
         input=settings.model_dump_json(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=False,
     )
@@ -28,8 +27,10 @@ def probe(settings: StudySettings) -> Findings:
         last = (done.stderr.strip().splitlines() or ["(it said nothing)"])[-1]
         raise RunError(f"the look at data and model ended with status {done.returncode}: {last}")
     if "error" in answer:
-        raise UsageError(answer["error"]) if answer["exit_status"] == UsageError.exit_status else RunError(
-            answer["error"]
+        raise (
+            UsageError(answer["error"])
+            if answer["exit_status"] == UsageError.exit_status
+            else RunError(answer["error"])
         )
     return Findings.model_validate(answer)
 

@@ -10,10 +10,10 @@ from types import FrameType
 
 from worldsize.config import StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
-from worldsize.measure.machine import allowed_cores, busy_warning, provenance
+from worldsize.measure.machine import allowed_cores, busy_warning, provenance, snapshot_host
 from worldsize.results.folder import Cell, Run, load_run, write_study
 from worldsize.results.records import Findings, StudyRecord
-from worldsize.study.executor import LocalExecutor
+from worldsize.study.executor import LocalExecutor, worker_environment
 from worldsize.study.ledger import Ledger, finished
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.plan import PlannedCell, make_plan
@@ -38,18 +38,17 @@ def run_study(
     that cannot be used, Interrupted when the user stops it; what was measured until then is in the folder.
     """
     listener = listener or Silence()
-    if settings.epochs is None and settings.steps is None:
-        settings = settings.model_copy(update={"steps": DEFAULT_STEPS})
-    _check_folder(out, resume=resume)
+    settings = with_default_protocol(settings)
+    check_folder(out, resume=resume)
     findings = probe(settings)
     plan = make_plan(settings, findings, allowed_cores())
-    before, session = _open_study(out, settings, plan, findings, command or sys.argv)
+    before, session = open_study(out, settings, plan, findings, command or sys.argv)
     done = finished(load_run(out))
     todo = [cell for cell in plan if cell.id not in done]
     ledger = Ledger(out, session, before)
     executor = LocalExecutor(out, session)
     schedule = Schedule(todo, settings, executor, ledger, listener)
-    _announce(schedule, findings, listener)
+    announce(schedule, findings, listener)
     with _stoppable():
         try:
             schedule.run()
@@ -62,7 +61,14 @@ def run_study(
     return load_run(out)
 
 
-def _check_folder(out: Path, *, resume: bool) -> None:
+def with_default_protocol(settings: StudySettings) -> StudySettings:
+    """The same settings, with a cap on steps where neither steps nor epochs were asked for."""
+    if settings.epochs is None and settings.steps is None:
+        return settings.model_copy(update={"steps": DEFAULT_STEPS})
+    return settings
+
+
+def check_folder(out: Path, *, resume: bool) -> None:
     """A folder is either new or asked to be resumed: results of two studies never mix."""
     exists = (out / "study.json").exists()
     if resume and not exists:
@@ -76,11 +82,12 @@ def _check_folder(out: Path, *, resume: bool) -> None:
         raise OutputError(f"cannot write in {place}; give a folder you may write to with --out")
 
 
-def _open_study(
+def open_study(
     out: Path, settings: StudySettings, plan: Sequence[PlannedCell], findings: Findings, command: Sequence[str]
 ) -> tuple[Mapping[str, Cell], int]:
     """Write study.json; returns the cells of earlier sessions and the number of this one."""
-    origin = provenance(command)
+    host = snapshot_host(with_gpus=False).model_copy(update={"gpus": findings.gpus})
+    origin = provenance(command, host=host, worker_environment=worker_environment())
     warnings = list(findings.warnings)
     busy = busy_warning(origin.host)
     if busy:
@@ -99,7 +106,9 @@ def _open_study(
         return {}, 0
     run = load_run(out)
     if run.study.settings != settings:
-        raise UsageError(f"{out} holds a study with other settings; resume it with the same ones, or give another --out")
+        raise UsageError(
+            f"{out} holds a study with other settings; resume it with the same ones, or give another --out"
+        )
     study = run.study
     study.sessions.append(origin)
     study.warnings += [warning for warning in warnings if warning not in study.warnings]
@@ -107,7 +116,7 @@ def _open_study(
     return run.cells, len(study.sessions)
 
 
-def _announce(schedule: Schedule, findings: Findings, listener: Listener) -> None:
+def announce(schedule: Schedule, findings: Findings, listener: Listener) -> None:
     """Tell the listener, and the ledger, how many steps are ahead."""
     total, settings = 0, schedule.settings
     for cell in schedule.cells:

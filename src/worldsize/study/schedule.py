@@ -128,7 +128,9 @@ class Schedule:
     def _close_the_finished(self) -> None:
         endings = {cell.id: self._ending(cell) for cell in self.cells if cell.id in self.open}
         needed = {
-            base.id for cell in self.cells if not endings.get(cell.id, "ended") and (base := baseline_of(cell, self.cells))
+            base.id
+            for cell in self.cells
+            if not endings.get(cell.id, "ended") and (base := baseline_of(cell, self.cells))
         }
         for cell in self.cells:
             ending = endings.get(cell.id)

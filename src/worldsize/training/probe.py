@@ -9,6 +9,7 @@ import sys
 import warnings
 
 import torch
+
 from worldsize.config import StudySettings
 from worldsize.data import load_data
 from worldsize.errors import UsageError, WorldsizeError

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from worldsize.config import CellSettings
 from worldsize.data import DataSet, load_data
 from worldsize.measure.clocks import clock_for
@@ -15,7 +17,7 @@ from worldsize.results.folder import cell_folder
 from worldsize.results.records import Placement, Record
 from worldsize.training.evaluate import evaluate
 from worldsize.training.recorder import Pending, Recorder
-from worldsize.training.setup import Rank, process_group, settle, world_of
+from worldsize.training.setup import Rank, choose_device, process_group, settle, world_of
 from worldsize.training.trainer import Trainer
 from worldsize.training.turns import Facts, Reply, Turn, Turns, run_turns
 
@@ -33,21 +35,26 @@ class Assignment(Record):
 def work(assignment: Assignment, turns: Turns) -> None:
     """Be one rank of a cell, from the first to the last turn. Raises what training raises."""
     rank = Rank.from_environment()
-    placement = assignment.placement
-    device = settle(rank, placement)
-    with process_group(rank, placement, device):
-        data = load_data(assignment.settings)
-        timeline = Timeline(clock_for(device))
-        world = world_of(rank, assignment.settings, placement, device, timeline)
-        trainer = Trainer(assignment.settings, data, world, timeline)
-        facts = Facts(
-            steps_per_epoch=trainer.batches.steps_per_epoch,
-            wire=trainer.strategy.wire_bytes(assignment.settings.world_size, trainer.traffic()),
-            matmul_flops_per_s=matmul_flops_per_s(device),
-        )
-        with Recorder(cell_folder(Path(assignment.run), assignment.settings.id), rank.rank, timeline.clock) as recorder:
-            life = Life(trainer, data, recorder, assignment.session)
-            run_turns(turns, Reply(facts=facts), life.take)
+    device = choose_device(rank, assignment.placement)
+    with process_group(rank, assignment.placement, device):
+        serve(assignment, turns, rank, device)
+
+
+def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device) -> None:
+    """Build everything and do all turns, within the process group. Raises what training raises."""
+    settle(rank, assignment.placement)
+    settings = assignment.settings
+    data = load_data(settings)
+    timeline = Timeline(clock_for(device))
+    trainer = Trainer(settings, data, world_of(rank, settings, assignment.placement, device, timeline), timeline)
+    facts = Facts(
+        steps_per_epoch=trainer.batches.steps_per_epoch,
+        wire=trainer.strategy.wire_bytes(settings.world_size, trainer.traffic()),
+        matmul_flops_per_s=matmul_flops_per_s(device),
+    )
+    with Recorder(cell_folder(Path(assignment.run), settings.id), rank.rank, timeline.clock) as recorder:
+        life = Life(trainer, data, recorder, assignment.session)
+        run_turns(turns, Reply(facts=facts), life.take)
 
 
 class Life:

@@ -32,11 +32,15 @@ class Rank:
         )
 
 
-def settle(rank: Rank, placement: Placement) -> torch.device:
-    """Pin this process to the cores of its (first) worker, set its threads, and choose its device."""
+def settle(rank: Rank, placement: Placement) -> None:
+    """Pin the calling thread, and those it starts, to the cores of its (first) worker, and set its threads."""
     if placement.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, placement.cores[rank.rank])
     torch.set_num_threads(placement.threads_per_worker)
+
+
+def choose_device(rank: Rank, placement: Placement) -> torch.device:
+    """The device of this process; raise UsageError if there is no GPU left for it."""
     if placement.device == "cuda":
         if rank.local_rank >= torch.cuda.device_count():
             raise UsageError(f"worker {rank.rank} has no GPU of its own: this machine has {torch.cuda.device_count()}")

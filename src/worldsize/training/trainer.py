@@ -30,7 +30,9 @@ class Trainer:
         self.shape = data.shape
         self.device = world.device
         model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
-        model = model.to(self.device, memory_format=torch.channels_last)
+        # Both calls work in place; their typing knows only one of the two arguments at a time.
+        model = model.to(self.device)
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.strategy: Strategy = find_strategy(settings.strategy)(world)
         self.model: nn.Module = self.strategy.wrap(model).train()
         timeline.watch_gradients(model)
@@ -89,7 +91,7 @@ class Trainer:
         with nullcontext() if synchronise else self.strategy.no_sync():
             loss = self._forward(inputs, labels)
             timeline.end(Phase.FORWARD)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             timeline.end(Phase.BACKWARD)
             self.strategy.synchronise()
             timeline.end(Phase.SYNCHRONISE)

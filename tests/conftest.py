@@ -1,0 +1,29 @@
+"""Fixtures of the whole tree."""
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def cifar10_dir() -> Path:
+    """A folder with the real CIFAR-10 in its binary layout, made once from the archive beside the repository."""
+    source = ROOT.parent / "shared" / "data"
+    archive, maker = source / "cifar10-jpeg.tar.xz", source / "make_cifar10.py"
+    if not (archive.is_file() and maker.is_file()):
+        pytest.skip("no real CIFAR-10 here: there is no folder shared/data beside the repository")
+    cache = ROOT / ".pytest_cache"
+    target = cache / f"cifar10-{hashlib.sha256(archive.read_bytes()).hexdigest()[:16]}"
+    if not target.is_dir():
+        cache.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            made = Path(scratch) / "made"
+            subprocess.run([sys.executable, str(maker), str(made)], check=True)
+            made.rename(target)
+    return target
