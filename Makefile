@@ -28,10 +28,10 @@ lint: $(STAMP)
 	@echo 'import-linter' && $(VENV)/bin/lint-imports --no-logo
 
 bench: $(STAMP)
-	@$(VENV)/bin/python benchmarks/run.py
+	@$(VENV)/bin/python benchmarks/run.py $(ARGS)
 
 gpu-check: $(STAMP)
-	@$(VENV)/bin/python benchmarks/gpu_check.py
+	@$(VENV)/bin/python benchmarks/gpu_check.py $(ARGS)
 
 # pip is looked for, not the folder: a venv that was broken off has none.
 $(STAMP): pyproject.toml constraints.txt

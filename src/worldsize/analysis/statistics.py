@@ -65,9 +65,10 @@ def median_estimate(blocks: Blocks) -> Estimate:
     """Median of all samples with a 95 % interval from a bootstrap over blocks (method.md §8).
 
     Several blocks: blocks are drawn with replacement and their samples pooled. One block: a moving-block
-    bootstrap over its samples (Künsch 1989), in windows of about the cube root of their number, because
+    bootstrap over its samples (Künsch 1989), in windows of about the square root of their number, because
     consecutive step times are autocorrelated and drawing them one by one would make the interval too narrow.
-    One sample: no interval. Raises ValueError without samples or with a sample that is not above 0.
+    (Strong autocorrelation, 0.8 from step to step, still makes it cover 80 to 90 % instead of 95 %: several
+    blocks are better.) One sample: no interval. Raises ValueError without samples or with a sample that is not above 0.
     """
     arrays = [values for values in _checked(blocks).values() if values.size]
     if not arrays:
@@ -157,8 +158,8 @@ def _log_medians(blocks: Blocks) -> dict[BlockKey, float]:
 
 
 def _window(samples: int) -> int:
-    """Length of the windows of the moving-block bootstrap: the cube root has the best rate (Künsch 1989)."""
-    return max(1, min(round(math.cbrt(samples)), samples // 2))
+    """Length of the windows of the moving-block bootstrap; the cube root would do for slight correlation only."""
+    return max(1, min(math.isqrt(samples), samples // 2))
 
 
 def _resamples(values: int) -> int:

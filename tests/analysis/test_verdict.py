@@ -1,0 +1,131 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_runs import SHARES, MadeCell, make_run, synchronised, usual_cells
+
+from worldsize.analysis.study import StudyAnalysis, analyse
+from worldsize.analysis.verdict import headline, verdict
+from worldsize.results.folder import load_run
+from worldsize.results.records import ErrorRecord
+
+
+def study(folder: Path, cells: Sequence[MadeCell], **options: object) -> StudyAnalysis:
+    return analyse(load_run(make_run(folder, cells, **options)))  # type: ignore[arg-type]
+
+
+def several(step_s: float, shares: dict[str, float], strategy: str = "ddp", **options: object) -> MadeCell:
+    return replace(MadeCell(strategy, 2, step_s=step_s, shares=shares, rank_spread=0), **options)  # type: ignore[arg-type]
+
+
+SINGLE = MadeCell("single", 1)
+
+
+def test_names_the_fastest_its_speed_up_its_baseline_and_its_largest_loss(tmp_path: Path) -> None:
+    assert verdict(study(tmp_path, usual_cells(noise=0))) == (
+        "The fastest multi-worker configuration is ddp with 2 workers at b = 32: 115 samples/s, a scaled speed-up of "
+        "1.80 [1.80, 1.80] over single-w1-b32 (efficiency 90.0 %). Its largest loss is exposed communication: "
+        "31.7 ms, 6.00 % of its step."
+    )
+
+
+def test_is_at_most_two_sentences(tmp_path: Path) -> None:
+    text = verdict(study(tmp_path, usual_cells(noise=0.02)))
+    assert text.count(". ") <= 1
+
+
+@pytest.mark.parametrize(
+    ("shares", "cause"),
+    [
+        (synchronised(SHARES, 0.3), "exposed communication"),
+        ({**SHARES, "data_wait_s": 0.32, "forward_s": 0.15, "backward_s": 0.45}, "waiting for data"),
+        (SHARES, "slower compute"),
+        ({**SHARES, "other_s": 0.33, "forward_s": 0.15, "backward_s": 0.45}, "copies to the device"),
+    ],
+)
+def test_names_the_cause_that_was_made(tmp_path: Path, shares: dict[str, float], cause: str) -> None:
+    text = verdict(study(tmp_path, [SINGLE, several(0.7, shares)]))
+    assert f"Its largest loss is {cause}" in text
+
+
+def test_names_the_wrapper_if_one_worker_in_it_is_as_slow(tmp_path: Path) -> None:
+    cells = [SINGLE, MadeCell("ddp", 1, step_s=0.6), several(0.61, SHARES)]
+    assert "the overhead of the strategy itself" in verdict(study(tmp_path, cells))
+
+
+def test_says_that_the_two_fastest_are_not_told_apart(tmp_path: Path) -> None:
+    cells = [SINGLE, several(0.55, SHARES, noise=0.02), several(0.551, SHARES, strategy="all-reduce", noise=0.02)]
+    analysis = study(tmp_path, cells, seed=4)
+    found = headline(analysis)
+    assert found is not None
+    assert found.runner_up is not None
+    assert f"{found.runner_up.id} is not told apart from it" in verdict(analysis)
+
+
+def test_tells_the_two_fastest_apart_where_it_can(tmp_path: Path) -> None:
+    assert "told apart" not in verdict(study(tmp_path, usual_cells(noise=0.01)))
+
+
+def test_says_that_workers_do_not_help(tmp_path: Path) -> None:
+    slower = verdict(study(tmp_path / "slower", [SINGLE, several(1.2, synchronised(SHARES, 0.6))]))
+    assert "slower than one worker" in slower
+    noisy = [replace(SINGLE, noise=0.02), several(0.998, synchronised(SHARES, 0.5), noise=0.02)]
+    assert "not told apart from one worker" in verdict(study(tmp_path / "equal", noisy))
+
+
+def test_names_no_cause_where_it_is_too_noisy(tmp_path: Path) -> None:
+    cells = [replace(SINGLE, noise=0.4), several(0.7, synchronised(SHARES, 0.3), noise=0.4)]
+    text = verdict(study(tmp_path, cells))
+    assert "too wide to name what it loses to" in text
+    assert "largest loss" not in text
+
+
+def test_names_no_loss_that_may_be_none(tmp_path: Path) -> None:
+    cells = [replace(SINGLE, noise=0.02), several(0.502, synchronised(SHARES, 0.03), noise=0.02)]
+    text = verdict(study(tmp_path, cells))
+    assert "No loss is certain" in text
+    assert "largest loss" not in text
+
+
+def test_names_no_loss_that_is_small(tmp_path: Path) -> None:
+    cells = [SINGLE, several(0.506, synchronised(SHARES, 0.01))]
+    assert "No single loss is above 2.00 % of its step." in verdict(study(tmp_path, cells))
+
+
+def test_one_block_is_said_to_have_no_interval(tmp_path: Path) -> None:
+    cells = [replace(cell, blocks=1) for cell in usual_cells(noise=0)]
+    text = verdict(study(tmp_path, cells))
+    assert "measured in one block, hence without an interval" in text
+    assert "scaled speed-up of 1.80 over" in text
+
+
+def test_without_a_baseline_there_is_no_speed_up(tmp_path: Path) -> None:
+    text = verdict(study(tmp_path, [several(0.5, SHARES)]))
+    assert "without a speed-up (no baseline" in text
+    assert "largest loss" not in text
+
+
+def test_crowded_configurations_are_not_judged(tmp_path: Path) -> None:
+    cells = [SINGLE, several(0.5, SHARES, oversubscribed=True)]
+    strict = study(tmp_path / "strict", cells)
+    assert headline(strict) is None
+    assert verdict(strict).startswith("Every multi-worker configuration had more threads than cores")
+    assert "scaled speed-up of 2.00" in verdict(study(tmp_path / "allowed", cells, allow_oversubscribed=True))
+
+
+def test_one_worker_alone_has_no_scaling(tmp_path: Path) -> None:
+    text = verdict(study(tmp_path, [SINGLE]))
+    assert text == (
+        "Only one worker was measured, so there is no scaling to judge. "
+        "The fastest single worker is single with 1 worker at b = 32: 64.0 samples/s."
+    )
+
+
+def test_says_why_no_configuration_has_numbers(tmp_path: Path) -> None:
+    failed = several(0.5, SHARES, state="failed", error=ErrorRecord(kind="RuntimeError", message="boom"))
+    text = verdict(study(tmp_path / "one", [SINGLE, failed]))
+    assert text.startswith("No multi-worker configuration has numbers (ddp-w2-b32: RuntimeError: boom).")
+    assert "single with 1 worker" in text
+    nothing = study(tmp_path / "none", [], never_started=[SINGLE])
+    assert verdict(nothing) == "Nothing was measured (single-w1-b32: not started)."

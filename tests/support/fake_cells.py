@@ -1,0 +1,147 @@
+"""An executor without processes: what a cell's steps take is told by the test, on a clock that only they advance.
+
+It writes the same files as real ranks, so that ledger, summaries and --resume are the real ones.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from worldsize.config import CellSettings, StudySettings
+from worldsize.launch.placement import place
+from worldsize.results.folder import cell_folder
+from worldsize.results.records import ErrorRecord, Evaluation, StepRecord
+from worldsize.study.executor import CellFailed
+from worldsize.study.plan import PlannedCell
+
+StepTime = Callable[[PlannedCell, float], float]
+"""Seconds that a step of a cell takes when it begins at this moment of the fake clock."""
+
+STEPS_PER_EPOCH = 4
+WIRE = {"payload_bytes": 8, "busiest_rank_bytes": 8, "other_rank_bytes": 8, "formula": "made"}
+
+
+def planned(strategy: str, world_size: int, settings: StudySettings, *, batch_size: int = 4) -> PlannedCell:
+    """A cell of a study, placed on two cores."""
+    shared = settings.model_dump(include=set(CellSettings.model_fields))
+    cell = CellSettings(**shared, strategy=strategy, world_size=world_size, batch_size=batch_size)
+    placement = place(
+        world_size=world_size, processes=world_size, threads_per_worker=1, cores=(0, 1), gpus=0, backend="auto"
+    )
+    return PlannedCell(cell, placement)
+
+
+def write_steps(
+    run: Path, cell: PlannedCell, times: Sequence[float], *, session: int, block: int, first: int, timed: bool = True
+) -> None:
+    """Append a line per step to the files of all ranks of a cell; the last rank is the slowest."""
+    place = cell_folder(run, cell.id)
+    place.mkdir(parents=True, exist_ok=True)
+    for rank in range(cell.placement.processes):
+        behind = cell.placement.processes - 1 - rank
+        with (place / f"rank{rank}.jsonl").open("a", encoding="utf-8") as file:
+            for number, step_s in enumerate(times):
+                own = step_s * (1 - 0.1 * behind)
+                file.write(step_line(first + number, own, session=session, block=block, timed=timed))
+
+
+def step_line(step: int, step_s: float, *, session: int = 0, block: int = 0, timed: bool = True) -> str:
+    """One line of a rank's file: a step that is all forward."""
+    record = StepRecord(
+        session=session,
+        block=block,
+        step=step,
+        epoch=0,
+        timed=timed,
+        samples=4,
+        loss=1.0,
+        start_ns=0,
+        step_s=step_s,
+        data_wait_s=0.0,
+        copy_s=0.0,
+        forward_s=step_s,
+        backward_s=0.0,
+        exposed_sync_s=0.0,
+        optimizer_s=0.0,
+        other_s=0.0,
+        comm_s=0.0,
+        overlapped_s=0.0,
+    )
+    return record.model_dump_json() + "\n"
+
+
+@dataclass
+class FakeExecutor:
+    """Takes turns at once: it writes the steps and moves its clock by what they took."""
+
+    run: Path
+    session: int
+    step_time: StepTime = lambda cell, now: 0.5
+    fails: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(cell, op) → the how-manyth of these turns fails; op `start` is the start of the workers."""
+    stops_after: int | None = None
+    """Turns after which the user presses Ctrl-C."""
+    clock_s: float = 0.0
+    log: list[tuple[str, str, int]] = field(default_factory=list)
+    """(cell, op, block) of each turn; warm-up is the op `warmup`."""
+    turns: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    closed: bool = False
+    _steps: dict[str, int] = field(default_factory=dict)
+    _seen: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
+        self.facts(cell)
+        op = turn["op"] if turn.get("timed", True) or turn["op"] == "epoch" else "warmup"
+        if self.stops_after == len(self.log):
+            raise KeyboardInterrupt
+        self.log.append((cell.id, op, turn.get("block", 0)))
+        self.turns.append((cell.id, turn))
+        self._perhaps_fail(cell, op)
+        reply: dict[str, Any] = {"step_s": [], "peak_memory_bytes": 1000 + len(self.log), "evaluation": None}
+        if op == "evaluate":
+            done = self._steps[cell.id]
+            evaluation = Evaluation(epoch=0, step=done, test_loss=0.5, test_accuracy=0.75, test_samples=8)
+            return [{**reply, "evaluation": evaluation.model_dump()}] * cell.placement.processes
+        times = self._run(cell, turn, idle)
+        slowest = cell.placement.processes - 1
+        return [
+            {**reply, "step_s": [time * (1 - 0.1 * (slowest - rank)) for time in times]} for rank in range(slowest + 1)
+        ]
+
+    def _run(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[float]:
+        times: list[float] = []
+        block, timed = turn.get("block", 0), turn.get("timed", True)
+        for _ in range(turn.get("count", STEPS_PER_EPOCH)):
+            times.append(self.step_time(cell, self.clock_s))
+            self.clock_s += times[-1]
+            first = self._steps[cell.id]
+            write_steps(self.run, cell, times[-1:], session=self.session, block=block, first=first, timed=timed)
+            self._steps[cell.id] += 1
+            idle()
+        return times
+
+    def facts(self, cell: PlannedCell) -> list[Any]:
+        if cell.id not in self._steps:
+            self._perhaps_fail(cell, "start")
+            self._steps[cell.id] = 0
+        facts = {"wire": WIRE, "steps_per_epoch": STEPS_PER_EPOCH, "matmul_flops_per_s": 1e9}
+        return [facts] * cell.placement.processes
+
+    def alive(self, cell: PlannedCell) -> bool:
+        return cell.id in self._steps
+
+    def finish(self, cell: PlannedCell) -> None:
+        self._steps.pop(cell.id, None)
+        self.ended.append(cell.id)
+
+    def close(self) -> None:
+        self._steps.clear()
+        self.closed = True
+
+    def _perhaps_fail(self, cell: PlannedCell, op: str) -> None:
+        count = self._seen[cell.id, op] = self._seen.get((cell.id, op), 0) + 1
+        if self.fails.get((cell.id, op)) == count:
+            self._steps.pop(cell.id, None)
+            raise CellFailed(ErrorRecord(kind="ValueError", message=f"ValueError: told to fail at {op}", rank=1))
