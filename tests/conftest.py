@@ -4,9 +4,11 @@ import hashlib
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from traces import Traces
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,3 +29,23 @@ def cifar10_dir() -> Path:
             subprocess.run([sys.executable, str(maker), str(made)], check=True)
             made.rename(target)
     return target
+
+
+@pytest.fixture
+def clean_imports() -> Iterator[None]:
+    """Forget the modules that a test imports, and the folders that it adds to the search path."""
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    """Fail a test that leaves a child process, an environment variable, a process group or a thread count behind."""
+    before = Traces.now()
+    yield
+    left = before.clean_up()
+    if left:
+        pytest.fail(f"the test left behind: {'; '.join(left)}")

@@ -10,11 +10,9 @@ WHAT = "model"
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a search path and modules that are put back."""
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean_imports: None) -> Path:
+    """The current folder; what is imported from it is forgotten again."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
     return tmp_path
 
 
@@ -52,7 +50,7 @@ def test_a_module_in_the_current_folder_is_found(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "reference", ["plain", "a b:make", "mine.py", "mine.py:", ":make", "mine.py:make()", "mine.txt:make", "a..b:make"]
+    "reference", ["plain", "a b:make", "mine.py", "mine.py:", ":make", "mine.py:make()", "mine/txt:make", "a..b:make"]
 )
 def test_anything_else_than_a_reference_is_answered_with_the_grammar(reference: str) -> None:
     with pytest.raises(FactoryError, match=r"package\.module:name or file\.py:name"):

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from made_runs import MadeCell, make_run, provenance, usual_cells
 
+from made_runs import MadeCell, make_run, provenance, usual_cells
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.errors import OutputError
 from worldsize.results.folder import load_run
@@ -55,8 +55,7 @@ def test_losses_are_means_over_ranks_and_unknown_where_one_was_not_finite(tmp_pa
     cell = MadeCell("ddp", 2, blocks=1, warmup_steps=1, losses=lambda step: 2.0 - 0.5 * step)
     run = load_run(make_run(tmp_path, [cell]))
     path = run.cells[cell.id].folder / "rank1.jsonl"
-    lines = [line.replace('"loss":1.5', '"loss":2.5').replace('"loss":1.0', '"loss":null') for line in path.open()]
-    path.write_text("".join(lines))
+    path.write_text(path.read_text().replace('"loss":1.5', '"loss":2.5').replace('"loss":1.0', '"loss":null'))
     (found,) = analyse(run).cells
     expected = pl.DataFrame({"step": [0, 1, 2, 3], "loss": [2.0, 2.0, None, 0.5]})
     assert found.losses.equals(expected)

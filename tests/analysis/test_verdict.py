@@ -3,8 +3,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_runs import SHARES, MadeCell, make_run, synchronised, usual_cells
 
+from made_runs import SHARES, MadeCell, make_run, synchronised, usual_cells
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import headline, verdict
 from worldsize.results.folder import load_run

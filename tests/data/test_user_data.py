@@ -113,7 +113,10 @@ PAIR = r"a map-style torch Dataset or a pair \(inputs, labels\) of tensors"
         ("return torch.zeros(3), torch.zeros(3).long()", "allowed: floats or uint8"),
         ("return torch.zeros(0, 3), torch.zeros(0).long()", "without samples"),
         ("return torch.zeros(3, 3), torch.tensor([0, -1, 2])", "a label is -1"),
-        ("return IterableDataset()", "returned IterableDataset; allowed"),
+        (
+            "class Stream(IterableDataset):\n        __iter__ = __len__ = None\n    return Stream()",
+            "returned Stream; allowed",
+        ),
         ("return TensorDataset(torch.zeros(0, 3), torch.zeros(0).long())", "without samples"),
         ("return TensorDataset(torch.zeros(2, 3))", r"sample 0 is tuple; allowed: \(tensor, label as an integer\)"),
         (

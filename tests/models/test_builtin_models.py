@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -16,14 +18,14 @@ def test_the_number_of_parameters_is_the_published_one(name: str, parameters: in
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (4, 7, 45), (3, 64, 96), (3, 1, 1)])
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (4, 7, 45), (3, 40, 64), (3, 1, 1)])
 def test_any_image_shape_gives_one_logit_per_class(name: str, shape: tuple[int, int, int]) -> None:
     model = build_model(name, classes=7, shape=shape, seed=0)
-    size = sum(parameter.numel() for parameter in model.parameters())
-    same = build_model(name, classes=7, shape=(shape[0], 32, 32), seed=0)
-    assert size == sum(parameter.numel() for parameter in same.parameters()), "height and width change no parameter"
-    for memory_format in (torch.contiguous_format, torch.channels_last):
-        assert model(torch.zeros(2, *shape).contiguous(memory_format=memory_format)).shape == (2, 7)
+    assert model(torch.zeros(2, *shape).contiguous(memory_format=torch.channels_last)).shape == (2, 7)
+    with torch.device("meta"):
+        usual = build_model(name, classes=7, shape=(shape[0], 32, 32), seed=0)
+    sizes = [[parameter.shape for parameter in each.parameters()] for each in (model, usual)]
+    assert sizes[0] == sizes[1], "height and width change no parameter"
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -39,15 +41,15 @@ def test_the_seed_alone_decides_the_weights(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_he_initialisation_keeps_the_scale_of_the_signal(name: str) -> None:
+def test_the_first_weights_have_the_scale_that_the_papers_give(name: str) -> None:
     model = build_model(name, classes=10, shape=(3, 32, 32), seed=0)
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
             assert module.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.1)
             assert module.bias is None or not module.bias.any()
-    logits = model(torch.randn(16, 3, 32, 32))
-    assert 0.1 < logits.std().item() < 10
+    inputs, labels = torch.randn(16, 3, 32, 32), torch.arange(16) % 10
+    assert F.cross_entropy(model(inputs), labels).item() == pytest.approx(math.log(10), rel=0.3)
 
 
 def test_the_resolution_of_resnet18_is_that_of_the_paper_for_small_images() -> None:
@@ -62,22 +64,22 @@ def test_the_resolution_of_resnet18_is_that_of_the_paper_for_small_images() -> N
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_it_learns_at_the_learning_rate_of_the_experiments(name: str) -> None:
+def test_it_learns_at_once_at_the_learning_rate_of_the_experiments(name: str) -> None:
     data = load_data(TrainingSettings(data="digits"))
     batches = training_batches(data, loader="batched", loader_workers=0, seed=0, global_batch=32, share=slice(0, 32))
-    model = build_model(name, classes=10, shape=data.shape, seed=0)
+    inputs, labels = next(batches.epoch(0))
+    inputs = F.avg_pool2d(inputs, 4)  # the size that the digits were scanned in: a sixteenth of the work
+    model = build_model(name, classes=10, shape=(3, 8, 8), seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     losses = []
-    for step, (inputs, labels) in enumerate(batches.epoch(0)):
-        if step == 24:
-            break
+    for _ in range(10):
         optimizer.zero_grad()
         loss = F.cross_entropy(model(inputs), labels)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    assert sum(losses[-6:]) / 6 < 2.3, "the loss of guessing among ten classes"
-    assert max(losses) < 20
+    assert max(losses) < 1.1 * losses[0], "with torch's own first weights the loss of resnet18 triples"
+    assert losses[-1] < 0.5 * losses[0]
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:

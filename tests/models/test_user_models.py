@@ -77,7 +77,7 @@ def test_a_missing_file_is_named() -> None:
 
 
 @pytest.fixture
-def without_torchvision(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def without_torchvision(clean_imports: None, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
         monkeypatch.delitem(sys.modules, name)
     return monkeypatch

@@ -188,7 +188,7 @@ def provenance(*, hostname: str = "node", torch_version: str = "2.13.0+cpu") -> 
 
 
 def _cell_record(cell: MadeCell, train_samples: int) -> CellRecord:
-    n, several = cell.world_size, cell.world_size > 1
+    n = cell.world_size
     wire = WireBytes(
         payload_bytes=PAYLOAD_BYTES,
         busiest_rank_bytes=2 * (n - 1) * PAYLOAD_BYTES // n,
@@ -210,7 +210,7 @@ def _cell_record(cell: MadeCell, train_samples: int) -> CellRecord:
             device="cpu",
             backend="gloo",
         ),
-        wire=wire if several else None,
+        wire=wire,
         ended_by="cap" if complete else None,
         steps_per_epoch=train_samples // cell.settings.global_batch,
         evaluations=[Evaluation(epoch=0, step=20, test_loss=0.5, test_accuracy=0.875, test_samples=261)]
@@ -256,3 +256,23 @@ def _line(cell: MadeCell, step: int, block: int, step_s: float, start_ns: int) -
         overlapped_s=cell.overlapped_s * stretch,
     )
     return record.model_dump_json() + "\n"
+
+
+def messy_cells() -> list[MadeCell]:
+    """Everything that can go wrong in one study: cells that failed, were cut short, crowded, or hostile by name."""
+    error = ErrorRecord(
+        kind="OutOfMemoryError", message="<script>alert('reason')</script>\ntried to allocate 2 GiB", rank=1
+    )
+    busy = WarningRecord(code="busy-machine", message="<script>alert('warning')</script> load 3.5 on 2 cores")
+    return [
+        MadeCell("single", 1, noise=0.01, warnings=(busy,)),
+        MadeCell("single", 1, 64, step_s=0.9, noise=0.01, warnings=(busy,)),
+        MadeCell("ddp", 2, step_s=0.55, noise=0.01, shares=synchronised(SHARES, 0.08), comm_s=0.1, overlapped_s=0.05),
+        MadeCell("ddp", 4, step_s=0.6, noise=0.01, shares=synchronised(SHARES, 0.12), comm_s=0.1, overlapped_s=0.03),
+        MadeCell("all-reduce", 2, state="failed", error=error),
+        MadeCell("all-reduce", 4, state="interrupted", blocks=1),
+        MadeCell("gather-scatter", 2, blocks=0),
+        MadeCell("gather-scatter", 4, state="running", blocks=2, session=1, noise=0.01),
+        MadeCell("data-parallel", 4, oversubscribed=True),
+        MadeCell("<script>alert('strategy')</script>:Mine", 2, step_s=0.7),
+    ]

@@ -19,7 +19,7 @@ def slowest_steps(cell: Cell) -> pl.DataFrame:
     processes = timed["rank"].n_unique() if placement is None else placement.processes
     return (
         timed.group_by("session", "block", "step")
-        .agg(pl.col("step_s").max(), pl.col("rank").n_unique().alias("ranks"))
+        .agg(pl.col("step_s").max(), pl.len().alias("ranks"))
         .filter(pl.col("ranks") == processes)
         .drop("ranks")
         .sort("session", "step")
@@ -45,8 +45,9 @@ def summarise(cell: Cell, global_batch: int) -> CellSummary | None:
     blocks = step_blocks(slowest)
     step_s = median_estimate(blocks)
     means = (
-        cell.steps.join(slowest, on=["session", "step"], how="semi")
-        .select(pl.col(*PARTS, "comm_s", "overlapped_s").mean())
+        cell.steps.select("session", "step", *PARTS, "comm_s", "overlapped_s")
+        .join(slowest, on=["session", "step"], how="semi")
+        .mean()
         .row(0, named=True)
     )
     alone = cell.record.settings.world_size == 1

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from worldsize.cli.comm import comm
 from worldsize.cli.doctor import doctor
 from worldsize.cli.report import report
 from worldsize.cli.study import study
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command()(study)
+app.command()(comm)
 app.command()(report)
 app.command()(doctor)
 

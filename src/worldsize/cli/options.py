@@ -40,6 +40,13 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with the study in 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")]
 
 
+Hosts = Annotated[
+    int | None, typer.Option(help="Emulate this many hosts on this machine, one worker on each (Linux, root).")
+]
+Link = Annotated[str | None, typer.Option(help="Rate of each emulated host's link, such as 1gbit or 100mbit.")]
+LinkLatency = Annotated[str | None, typer.Option(help="Delay added to each packet between hosts, such as 200us.")]
+
+
 def given(**flags: Any) -> dict[str, Any]:
     """The flags that were given, by the names that settings use."""
     return {name: value for name, value in flags.items() if value is not None}
@@ -61,6 +68,19 @@ def numbers(text: str | None, flag: str) -> tuple[int, ...] | None:
         from worldsize.errors import UsageError
 
         raise UsageError(f"{flag}: {text!r} was given; whole numbers separated by commas are allowed") from None
+
+
+def size(text: str | None, flag: str) -> int | None:
+    """`16MiB` or `4096` in bytes; raise UsageError for anything else."""
+    if text is None:
+        return None
+    from worldsize.config import SIZES, quantity
+    from worldsize.errors import UsageError
+
+    try:
+        return int(text) if text.isdigit() else round(quantity(text, SIZES, "a size such as 16MiB or 4096"))
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}") from None
 
 
 def share(text: str | None, flag: str) -> float | None:

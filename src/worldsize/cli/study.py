@@ -35,6 +35,9 @@ def study(
     allow_oversubscribed: Annotated[
         bool | None, typer.Option("--allow-oversubscribed", help="Print speed-ups with more threads than cores too.")
     ] = None,
+    hosts: o.Hosts = None,
+    link: o.Link = None,
+    link_latency: o.LinkLatency = None,
     out: o.Out = None,
     resume: o.Resume = False,
     as_json: o.Json = False,
@@ -61,6 +64,9 @@ def study(
         threads_per_worker=threads_per_worker,
         loader=loader,
         learning_rate=learning_rate,
+        hosts=hosts,
+        link=link,
+        link_latency=link_latency,
         baseline=baseline,
         allow_oversubscribed=allow_oversubscribed,
     )

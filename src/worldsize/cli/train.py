@@ -21,6 +21,9 @@ def train(
     threads_per_worker: o.ThreadsPerWorker = None,
     loader: o.Loader = None,
     learning_rate: o.LearningRate = None,
+    hosts: o.Hosts = None,
+    link: o.Link = None,
+    link_latency: o.LinkLatency = None,
     out: o.Out = None,
     resume: o.Resume = False,
     as_json: o.Json = False,
@@ -45,6 +48,9 @@ def train(
         threads_per_worker=threads_per_worker,
         loader=loader,
         learning_rate=learning_rate,
+        hosts=hosts,
+        link=link,
+        link_latency=link_latency,
     )
     fresh: dict[str, Any] = {
         "world_sizes": (workers,),

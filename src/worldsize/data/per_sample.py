@@ -6,6 +6,7 @@ map-style Dataset, whichever loader was asked for.
 
 import random
 import sys
+import traceback
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -87,7 +88,11 @@ def collated(samples: Dataset[Any], indices: Iterable[list[int]], workers: int, 
             yield as_input(inputs, channels_last), labels.to(torch.int64)
     except FactoryError as error:
         # DataLoader puts the worker's traceback before the message.
-        raise FactoryError(str(error).rpartition("FactoryError: ")[2].strip()) from error
+        message = str(error).rpartition("FactoryError: ")[2].strip()
+        # The frames of the error hold the loader's iterator: without them its processes end here and now.
+        traceback.clear_frames(error.__traceback__)
+        del batches
+        raise FactoryError(message) from None
 
 
 class ImageSamples(Dataset[tuple[Tensor, int]]):

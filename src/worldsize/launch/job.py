@@ -5,6 +5,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from worldsize.config import Hosts
+
 
 class Job(BaseModel):
     """Call `entry(payload, turns)` in each of `processes` new processes that can talk to each other."""
@@ -19,6 +21,8 @@ class Job(BaseModel):
     """Where the job's file, the logs and the error files of its workers go."""
     environment: dict[str, str] = {}
     """Variables that agent and workers get on top of those of the parent."""
+    hosts: Hosts | None = None
+    """Emulated hosts to put the workers on, one each; None runs them on this machine's own loopback."""
 
     @property
     def file(self) -> Path:

@@ -35,7 +35,7 @@ class LocalJob:
             job.error_file(rank).unlink(missing_ok=True)
         self._log = (job.folder / "agent.log").open("ab")
         self._agent = subprocess.Popen(
-            [sys.executable, "-m", "worldsize.launch.agent", str(job.file)],
+            [sys.executable, "-m", "worldsize.launch.agent", str(job.file), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

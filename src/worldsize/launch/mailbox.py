@@ -43,8 +43,8 @@ class StoreTurns:
 class StoreDesk:
     """The agent's end."""
 
-    def __init__(self, port: int, processes: int) -> None:
-        self._store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=_PATIENCE)
+    def __init__(self, host: str, port: int, processes: int) -> None:
+        self._store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=_PATIENCE)
         self._processes = processes
 
     def post(self, number: int, turn: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""A rendezvous for one machine that listens on loopback alone.
+"""A rendezvous for one machine that listens on one address alone: loopback, or the switch of emulated hosts.
 
 torch's own c10d rendezvous opens its store on every interface. Here the listening socket is made by us, bound to
-127.0.0.1, and handed to the store; workers then use the agent's store exactly as they do under torchrun.
+that address, and handed to the store; workers then use the agent's store exactly as they do under torchrun.
 """
 
 import socket
@@ -13,28 +13,29 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousIn
 LOOPBACK = "127.0.0.1"
 
 
-def listen_on_loopback() -> tuple[TCPStore, int]:
-    """A store that serves on a free port of loopback, and that port."""
-    listener = socket.create_server((LOOPBACK, 0))
+def listen(address: str) -> tuple[TCPStore, int]:
+    """A store that serves on a free port of this address alone, and that port."""
+    listener = socket.create_server((address, 0))
     port = int(listener.getsockname()[1])
     # The store owns the descriptor from here on; detach, or Python would close it a second time.
     store = TCPStore(
-        LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), multi_tenant=True
+        address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), multi_tenant=True
     )
     return store, port
 
 
-class LoopbackRendezvous(RendezvousHandler):
+class LocalRendezvous(RendezvousHandler):
     """One agent, alone: it meets nobody, and shares its store with its workers."""
 
-    def __init__(self) -> None:
-        self.store, self.port = listen_on_loopback()
+    def __init__(self, address: str = LOOPBACK) -> None:
+        self.address = address
+        self.store, self.port = listen(address)
         self._run_id = uuid.uuid4().hex
         self._closed = False
 
     def get_backend(self) -> str:
         """Name of this rendezvous."""
-        return "worldsize-loopback"
+        return "worldsize-local"
 
     @property
     def use_agent_store(self) -> bool:
@@ -43,7 +44,7 @@ class LoopbackRendezvous(RendezvousHandler):
 
     def next_rendezvous(self) -> RendezvousInfo:
         """The group of one agent."""
-        return RendezvousInfo(self.store, 0, 1, RendezvousStoreInfo(LOOPBACK, self.port))
+        return RendezvousInfo(self.store, 0, 1, RendezvousStoreInfo(self.address, self.port))
 
     def is_closed(self) -> bool:
         """Whether the rendezvous was closed."""

@@ -143,22 +143,22 @@ def take_apart(begin: int, ends: list[int], messages: list[Message], last_gradie
     overlapped = length(intersection(communication, compute))
     exposed = difference(communication, compute)
 
-    def seconds(which: Phase) -> float:
-        return (length(phase[which]) - length(intersection(phase[which], exposed))) / 1e9
+    def without_exposed(which: Phase) -> int:
+        return length(phase[which]) - length(intersection(phase[which], exposed))
 
     step = ends[-1] - begin
     exposed_ns = length(intersection(exposed, [(begin, ends[-1])]))
     parts = {
-        "data_wait_s": seconds(Phase.DATA_WAIT),
-        "copy_s": seconds(Phase.COPY),
-        "forward_s": seconds(Phase.FORWARD),
-        "backward_s": seconds(Phase.BACKWARD),
-        "exposed_sync_s": exposed_ns / 1e9,
-        "optimizer_s": seconds(Phase.OPTIMIZER),
+        "data_wait_s": without_exposed(Phase.DATA_WAIT),
+        "copy_s": without_exposed(Phase.COPY),
+        "forward_s": without_exposed(Phase.FORWARD),
+        "backward_s": without_exposed(Phase.BACKWARD),
+        "exposed_sync_s": exposed_ns,
+        "optimizer_s": without_exposed(Phase.OPTIMIZER),
     }
+    parts["other_s"] = step - sum(parts.values())  # in whole nanoseconds: a difference of floats could be below 0
     return Parts(
-        **parts,
-        other_s=step / 1e9 - sum(parts.values()),
+        **{name: ns / 1e9 for name, ns in parts.items()},
         step_s=step / 1e9,
         comm_s=(overlapped + exposed_ns) / 1e9,
         overlapped_s=overlapped / 1e9,

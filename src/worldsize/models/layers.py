@@ -6,9 +6,10 @@ from worldsize.errors import UsageError
 
 
 def initialise(model: nn.Module) -> None:
-    """He initialisation of convolutions; BatchNorm starts as the identity.
+    """He initialisation of convolutions, BatchNorm as the identity, a classifier that starts near zero.
 
-    Source: He, Zhang, Ren, Sun, "Delving deep into rectifiers", arXiv:1502.01852, §2.2 (fan-out, normal).
+    The last keeps the first losses near ln(classes) at the large learning rates of the experiments. Sources: He,
+    Zhang, Ren, Sun, arXiv:1502.01852, §2.2 (fan-out, normal); Goyal et al., arXiv:1706.02677, §5.1 (classifier).
     """
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
@@ -17,6 +18,9 @@ def initialise(model: nn.Module) -> None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.BatchNorm2d):
             nn.init.ones_(module.weight)
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=0.01)
             nn.init.zeros_(module.bias)
 
 

@@ -40,8 +40,8 @@ DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4])
 BAR_HEIGHT = 26
 AXIS_LABEL = 6
 """Characters of the longest number beside a vertical axis."""
-ASIDE = 0.02
-"""How far apart the points of different strategies stand sideways, so that none hides another: a share of the axis."""
+ASIDE = 0.06
+"""Share of the axis over which the points of one world size are spread sideways, so that none hides another."""
 CURVE_POINTS = 500
 """Points per loss curve: more than a screen has columns for."""
 CHART_POINTS = 12_000
@@ -65,7 +65,7 @@ def parts_chart(analysis: StudyAnalysis, batch_size: int) -> Drawing | None:
     if not parts:
         return None
     steps = {label: MS * sum(parts_s.values()) for label, parts_s in parts.items()}
-    rows = [
+    rows: list[dict[str, float | int | str]] = [
         {"cell": label, "part": PART_LABELS[part], "ms": MS * parts_s[part], "order": order}
         for label, parts_s in parts.items()
         for order, part in enumerate(PARTS)
@@ -84,13 +84,13 @@ def parts_chart(analysis: StudyAnalysis, batch_size: int) -> Drawing | None:
 
 
 def throughput_chart(analysis: StudyAnalysis, batch_size: int) -> Drawing | None:
-    """Samples/s against world size with 95 % intervals, and the ideal line of the baseline; None without a cell.
+    """Samples/s against world size with 95 % intervals and the ideal line; None for fewer than two world sizes.
 
     Cells whose speed-up is withheld are left out: beside the ideal line, their place is their speed-up.
     """
     allowed = analysis.record.settings.allow_oversubscribed
     cells = [cell for cell in _measured(analysis, batch_size) if allowed or not cell.oversubscribed]
-    if not cells:
+    if len({cell.world_size for cell in cells}) < 2:
         return None
     best = max(cells, key=lambda cell: cell.summary.samples_per_s.value if cell.summary else 0)
     description = (
@@ -195,7 +195,7 @@ def _throughput(cells: Sequence[CellAnalysis], size: Size) -> Chart:
         base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title="Samples/s"), y2="high:Q"),
         base.mark_point(filled=True, size=60, opacity=1).encode(shape=shapes),
     ]
-    if name and largest > 1:
+    if name:
         ends = [{"x": 0, "rate": 0, "text": ""}, {"x": largest, "rate": largest * ideal, "text": f"ideal, N × {name}"}]
         line = alt.Chart(alt.InlineData(ends)).encode(x=x, y=y)
         text = line.mark_text(align="right", dx=-8, dy=-4, color=INK).encode(text="text:N")
@@ -226,7 +226,7 @@ def _curves(rows: Sequence[dict[str, float | str]], cells: Sequence[CellAnalysis
 def _point(cell: CellAnalysis, strategies: Sequence[str], largest: int) -> _Point:
     assert cell.summary is not None
     rate = cell.summary.samples_per_s
-    aside = (strategies.index(cell.strategy) - (len(strategies) - 1) / 2) * ASIDE * largest
+    aside = (strategies.index(cell.strategy) / max(1, len(strategies) - 1) - 0.5) * ASIDE * largest
     return _Point(cell.world_size + aside, rate.value, rate.low or rate.value, rate.high or rate.value, cell.strategy)
 
 

@@ -28,8 +28,8 @@ def wire_table(analysis: StudyAnalysis) -> Table:
     )
     rows = []
     for cell in analysis.cells:
-        if cell.record is None or cell.record.wire is None:
-            continue
+        if cell.record is None or cell.record.wire is None or cell.world_size == 1:
+            continue  # between one worker and itself nothing travels: absent, not 0
         wire, steps = cell.record.wire, cell.record.steps_per_epoch
         rows.append(
             (
@@ -59,8 +59,8 @@ def accuracy_table(analysis: StudyAnalysis) -> Table:
         Column("Test loss", ("test_loss",)),
         Column("Test accuracy", ("test_accuracy",), "%"),
         Column("Test samples", ("test_samples",)),
-        Column("After epoch", ("epoch",)),
-        Column("After step", ("step",)),
+        Column("Epochs begun", ("epochs_begun",)),
+        Column("Evaluated after step", ("evaluated_after_step",)),
     )
     rows = []
     for cell in analysis.cells:
@@ -77,7 +77,7 @@ def accuracy_table(analysis: StudyAnalysis) -> Table:
                 number(last.test_loss if last else None),
                 number(last.test_accuracy if last else None, PERCENT),
                 integer(last.test_samples if last else None),
-                integer(last.epoch if last else None),
+                integer(last.epoch + 1 if last else None),
                 integer(last.step if last else None),
             )
         )

@@ -159,8 +159,7 @@ def _compact_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ..
     row, summary = analysis.weak(cell), cell.summary
     speedup = _speedup(analysis, cell)
     if speedup.text == ABSENT:
-        word = cell.state if summary is None else "withheld" if row and row.baseline else "no baseline"
-        speedup = Entry(word, speedup.raw)
+        speedup = Entry(_word(cell, row), speedup.raw)
     return (
         text(cell.strategy),
         *(Entry(str(value), (value,)) for value in (cell.world_size, cell.batch_size)),
@@ -170,6 +169,13 @@ def _compact_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ..
         number(_efficiency(row), PERCENT),
         number(_exposed(cell), PERCENT),
     )
+
+
+def _word(cell: CellAnalysis, row: ScalingRow | None) -> str:
+    """Why there is no speed-up, in a word or two."""
+    if cell.summary is None:
+        return "no timed step" if cell.state == "complete" else cell.state
+    return "withheld" if row and row.baseline and row.baseline.summary else "no baseline"
 
 
 def _efficiency(row: ScalingRow | None) -> float | None:

@@ -104,7 +104,7 @@ def inline(svg: str) -> str:
 
 def _svg(chart: Chart, label: str) -> str:
     """SVG text with a role and a label for screen readers."""
-    spec = chart.properties(background="transparent").to_dict()
+    spec = chart.properties(background="transparent").to_dict(validate=False)
     # "v6.4.1" is drawn with Vega-Lite 6.4; no address may be loaded.
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     drawn = vl_convert.vegalite_to_svg(spec, vl_version=version, config=_LOOK, allowed_base_urls=[])

@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 
 from worldsize.errors import OutputError
 from worldsize.results.records import (
+    SCHEMA_VERSION,
     CellRecord,
     Record,
     SpanRecord,
@@ -63,24 +65,42 @@ def write_whole(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         scratch.replace(path)
     except OSError as error:
-        scratch.unlink(missing_ok=True)
+        with suppress(OSError):  # where the folder cannot be written, there is nothing to remove
+            scratch.unlink()
         raise OutputError(
             f"cannot write {path}: {error.strerror}\nGive a folder you may write to with --out."
         ) from None
 
 
 def read_record(kind: type[R], path: Path) -> R:
-    """Read one JSON record; raise OutputError if it is missing or not of that kind."""
+    """Read one JSON record; raise OutputError if it is missing, of a newer worldsize, or not of that kind."""
     try:
-        return kind.model_validate_json(path.read_bytes())
+        content = path.read_bytes()
     except FileNotFoundError:
         raise OutputError(f"{path} is missing: {path.parent} is not a worldsize run folder") from None
     except OSError as error:
         raise OutputError(f"cannot read {path}: {error.strerror}") from None
+    _refuse_newer(path, content)
+    try:
+        return kind.model_validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise OutputError(f"{path} is not a valid {kind.__name__}: {where}: {first['msg']}") from None
+        told = f"{where}: {first['msg']}" if where else first["msg"]
+        raise OutputError(f"{path} is not a valid {kind.__name__}: {told}") from None
+
+
+def _refuse_newer(path: Path, content: bytes) -> None:
+    """A newer record would fail on its first unknown key, which tells the user nothing."""
+    try:
+        version = json.loads(content)["schema_version"]
+    except (ValueError, LookupError, TypeError):
+        return  # whatever it is, validation says so
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise OutputError(
+            f"{path} has schema version {version}; this worldsize reads versions up to {SCHEMA_VERSION}\n"
+            "Upgrade worldsize to read it."
+        )
 
 
 def whole_lines(path: Path) -> bytes:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from worldsize.config import CellSettings, StudySettings
+from worldsize.config import CellSettings, Hosts, StudySettings
 
 SCHEMA_VERSION = 1
 
@@ -160,10 +160,39 @@ class Evaluation(Record):
 
     epoch: int
     step: int
-    test_loss: float
+    test_loss: float | None
+    """None where it was not finite (JSON has no NaN)."""
     test_accuracy: float
     """Share of the test samples that were classified right, 0 to 1."""
     test_samples: int
+
+
+class CommSample(Record):
+    """One sample of the collective benchmark on one rank (method.md §5)."""
+
+    collective: str
+    """all-reduce, reduce-scatter, all-gather, broadcast, gather or scatter."""
+    size_bytes: int
+    """S: all ranks' parts together for all-gather and reduce-scatter, one rank's tensor for the others."""
+    time_s: float
+    """Seconds per call."""
+    calls: int
+    """Calls back to back that make the sample."""
+    wrong_elements: int
+    """Elements that came out wrong, over all ranks, when the result was checked."""
+
+
+class CommRecord(Record):
+    """comm.json: the collective benchmark of one world size, raw."""
+
+    schema_version: int = SCHEMA_VERSION
+    provenance: Provenance
+    world_size: int
+    placement: Placement
+    hosts: Hosts | None = None
+    """The emulated hosts, where the workers were on some."""
+    ranks: list[list[CommSample]]
+    """The samples of each rank; the k-th of all ranks belong together."""
 
 
 class CellSummary(Record):

@@ -5,6 +5,7 @@ import importlib
 from worldsize.errors import FactoryError, UnknownNameError
 from worldsize.strategies.all_reduce import AllReduce
 from worldsize.strategies.base import Strategy, Traffic, World
+from worldsize.strategies.bucketed import Bucketed
 from worldsize.strategies.channel import Channel, Observer
 from worldsize.strategies.data_parallel import DataParallel
 from worldsize.strategies.ddp import DDP
@@ -17,6 +18,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "gather-scatter": GatherScatter,
     "all-reduce": AllReduce,
     "ddp": DDP,
+    "bucketed": Bucketed,
 }
 
 

@@ -25,6 +25,8 @@ class World:
     cores: tuple[tuple[int, ...], ...] = ()
     """Cores of each worker, where workers are threads of one process; empty leaves them unpinned."""
     threads_per_worker: int = 1
+    bucket_bytes: int | None = None
+    """Gradients that travel together, for strategies with buckets; None is the strategy's own default."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ class DDP(Strategy):
         """Wrap the model; at this moment DDP broadcasts parameters and buffers of rank 0."""
         self.model = model
         ids = [self.world.device.index] if self.world.device.type == "cuda" else None
-        self.wrapped = DistributedDataParallel(model, device_ids=ids)
+        cap_mb = None if self.world.bucket_bytes is None else self.world.bucket_bytes / 2**20
+        self.wrapped = DistributedDataParallel(model, device_ids=ids, bucket_cap_mb=cap_mb)
         self.wrapped.register_comm_hook(self.channel, _reduce_bucket)
         self.wrapped._register_buffer_comm_hook(self.channel, _broadcast_buffers, _BufferCommHookLocation.PRE_FORWARD)
         return self.wrapped

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import psutil
 
+from worldsize.config import Hosts
+from worldsize.launch.hosts import INTERFACE
 from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed, LocalJob
 from worldsize.measure.machine import find_tcmalloc, loopback_interface
@@ -49,12 +51,15 @@ class Executor(Protocol):
         """End everything."""
 
 
-def worker_environment() -> dict[str, str]:
-    """Variables that make workers on one machine quick and keep them on loopback; the user's own win."""
-    loopback = loopback_interface()
+def worker_environment(hosts: Hosts | None = None) -> dict[str, str]:
+    """Variables that make workers quick and keep their sockets on loopback, or on the emulated hosts' links.
+
+    What the user has set wins, but for the interface on emulated hosts, which have no other.
+    """
+    interface = loopback_interface() if hosts is None else INTERFACE
+    sockets = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
     wanted = {
-        "GLOO_SOCKET_IFNAME": loopback,
-        "NCCL_SOCKET_IFNAME": loopback,
+        **sockets,
         # torch then asks the kernel for huge pages for its tensors, where they are available on request.
         "THP_MEM_ALLOC_ENABLE": "1",
         # A worker that waits for its turn must leave the cores to the one that is timed.
@@ -64,16 +69,18 @@ def worker_environment() -> dict[str, str]:
     allocator = find_tcmalloc()
     if allocator is not None:
         wanted["LD_PRELOAD"] = str(allocator)
-    return {name: value for name, value in wanted.items() if name not in os.environ}
+    kept = {name: value for name, value in wanted.items() if name not in os.environ}
+    return kept if hosts is None else kept | sockets
 
 
 class LocalExecutor:
     """Cells as local jobs. Idle cells are ended when memory is short, and started again for their next turn."""
 
-    def __init__(self, run: Path, session: int) -> None:
+    def __init__(self, run: Path, session: int, hosts: Hosts | None = None) -> None:
         self.run = run
         self.session = session
-        self.environment = worker_environment()
+        self.hosts = hosts
+        self.environment = worker_environment(hosts)
         self._alive: dict[str, LocalJob] = {}
         self._facts: dict[str, list[Any]] = {}
         self._peak_bytes: dict[str, int] = {}
@@ -151,12 +158,16 @@ class LocalExecutor:
             "placement": cell.placement.model_dump(mode="json"),
             "session": self.session,
         }
+        hosts = None  # one process needs no network
+        if self.hosts is not None and cell.placement.processes > 1:
+            hosts = self.hosts.model_copy(update={"count": cell.placement.processes})
         return Job(
             entry=ENTRY,
             payload=payload,
             processes=cell.placement.processes,
             folder=cell_folder(self.run, cell.id) / "job",
-            environment=self.environment,
+            environment=self.environment if hosts else worker_environment(),
+            hosts=hosts,
         )
 
     def _make_room(self) -> None:

@@ -16,8 +16,8 @@ import torch.distributed as dist
 
 from worldsize.config import StudySettings
 from worldsize.errors import RunError, UsageError
+from worldsize.launch.failure import explain
 from worldsize.launch.placement import default_threads, place
-from worldsize.launch.worker import explain
 from worldsize.measure.machine import allowed_cores
 from worldsize.results.folder import Run, cell_folder, load_run, new_run_folder
 from worldsize.results.records import ErrorRecord, Findings, Placement

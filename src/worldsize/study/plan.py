@@ -91,8 +91,13 @@ def _check_devices(settings: StudySettings, sizes: Sequence[int], gpus: int) -> 
 
 
 def _check_batches(settings: StudySettings, sizes: Sequence[int], samples: int) -> None:
+    share = samples // max(sizes)
+    if not share:
+        raise DataError(
+            f"world size {max(sizes)} was given; there are only {samples} training samples\n"
+            f"Use at most {samples} worker(s)."
+        )
     for batch_size in settings.batch_sizes:
-        share = samples // max(sizes)
         if batch_size > share:
             raise DataError(
                 f"batch size {batch_size} was given; each of {max(sizes)} worker(s) has {share} of the "

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,7 +47,7 @@ def run_study(
     done = finished(load_run(out))
     todo = [cell for cell in plan if cell.id not in done]
     ledger = Ledger(out, session, before)
-    executor = LocalExecutor(out, session)
+    executor = LocalExecutor(out, session, settings.emulated)
     schedule = Schedule(todo, settings, executor, ledger, listener)
     announce(schedule, findings, listener)
     with _stoppable():
@@ -87,7 +88,7 @@ def open_study(
 ) -> tuple[Mapping[str, Cell], int]:
     """Write study.json; returns the cells of earlier sessions and the number of this one."""
     host = snapshot_host(with_gpus=False).model_copy(update={"gpus": findings.gpus})
-    origin = provenance(command, host=host, worker_environment=worker_environment())
+    origin = provenance(command, host=host, worker_environment=worker_environment(settings.emulated))
     warnings = list(findings.warnings)
     busy = busy_warning(origin.host)
     if busy:
@@ -110,6 +111,12 @@ def open_study(
             f"{out} holds a study with other settings; resume it with the same ones, or give another --out"
         )
     study = run.study
+    other = set(study.plan).symmetric_difference(cell.id for cell in plan)
+    if other:
+        raise UsageError(
+            f"{out} was planned on another machine: here its cells differ by {', '.join(sorted(other))}\n"
+            "Resume it where it was begun, or give another --out."
+        )
     study.sessions.append(origin)
     study.warnings += [warning for warning in warnings if warning not in study.warnings]
     write_study(out, study)
@@ -137,6 +144,9 @@ def _stoppable() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers, and it decides for the others
+        return
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield

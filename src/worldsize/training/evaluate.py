@@ -1,5 +1,7 @@
 """Loss and accuracy on the whole test set, each sample counted once, whatever the number of processes."""
 
+import math
+
 import torch
 import torch.distributed as dist
 from torch.nn import functional as F
@@ -35,7 +37,7 @@ def evaluate(trainer: Trainer, data: DataSet, *, epoch: int) -> Evaluation | Non
     return Evaluation(
         epoch=epoch,
         step=trainer.steps,
-        test_loss=loss / count,
+        test_loss=loss / count if math.isfinite(loss) else None,
         test_accuracy=right / count,
         test_samples=int(count),
     )

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from worldsize.results.records import Evaluation, Record, WireBytes
+from worldsize.results.records import CommSample, Evaluation, Record, WireBytes
 
 
 class Turn(Record):
@@ -42,6 +42,8 @@ class Reply(Record):
     peak_memory_bytes: int = 0
     evaluation: Evaluation | None = None
     facts: Facts | None = None
+    comm: list[CommSample] = Field(default_factory=list)
+    """Samples of the collective benchmark."""
 
 
 class Turns(Protocol):

@@ -1,0 +1,135 @@
+"""Bandwidths of collectives and the α–β cost model (method.md §5)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+
+import numpy as np
+from scipy.optimize import nnls
+
+from worldsize.analysis.statistics import median_estimate
+from worldsize.results.records import CommRecord, Estimate
+
+ROOTED = ("gather", "scatter")
+"""Collectives for which the rate is the utilisation of the root's link, not busbw."""
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One size of one collective."""
+
+    collective: str
+    size_bytes: int
+    time_s: Estimate
+    """Median over samples of the slowest rank's time per call."""
+    algbw_bytes_per_s: float
+    busbw_bytes_per_s: float
+    """Bus bandwidth; for gather and scatter the rate through the root's link."""
+    wrong_elements: int
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """t(S) = steps·α + factor·S/β, and how well it fits."""
+
+    collective: str
+    world_size: int
+    alpha_s: float
+    """Latency of one step."""
+    beta_bytes_per_s: float
+    """Rate of the link."""
+    r_squared: float
+    """Of log t over the sizes: 1 is perfect; in logarithms, or the largest size alone would decide it."""
+    smallest_bytes: int
+    largest_bytes: int
+
+    def time_s(self, size_bytes: float) -> float:
+        """The time that the model predicts for a size."""
+        factor = bus_factor(self.collective, self.world_size)
+        return steps(self.collective, self.world_size) * self.alpha_s + factor * size_bytes / self.beta_bytes_per_s
+
+
+def bus_factor(collective: str, world_size: int) -> float:
+    """busbw ÷ algbw (method.md §5, the convention of nccl-tests); N−1 for a root's link."""
+    n = world_size
+    if collective == "all-reduce":
+        return 2 * (n - 1) / n
+    if collective in ("all-gather", "reduce-scatter"):
+        return (n - 1) / n
+    if collective in ROOTED:
+        return n - 1
+    return 1.0
+
+
+def steps(collective: str, world_size: int) -> int:
+    """Messages one after the other on the way of a collective: a ring's, a tree's, or the root's."""
+    n = world_size
+    if collective == "all-reduce":
+        return 2 * (n - 1)
+    if collective == "broadcast":
+        return ceil(log2(n))
+    return n - 1
+
+
+def curve(record: CommRecord, collective: str) -> list[CurvePoint]:
+    """Time and bandwidths of a collective by size, ascending; empty at world size 1 (method.md §5)."""
+    if record.world_size == 1:
+        return []
+    times: dict[int, list[float]] = {}
+    wrong: dict[int, int] = {}
+    for together in zip(*record.ranks, strict=True):
+        first = together[0]
+        if first.collective == collective:
+            times.setdefault(first.size_bytes, []).append(max(sample.time_s for sample in together))
+            wrong[first.size_bytes] = max(sample.wrong_elements for sample in together)
+    return [_point(record.world_size, collective, size, times[size], wrong[size]) for size in sorted(times)]
+
+
+def _point(world_size: int, collective: str, size: int, times: Sequence[float], wrong: int) -> CurvePoint:
+    # The samples of a size come from rounds over all sizes: each is a block of its own.
+    time_s = median_estimate({(0, block): np.array([time]) for block, time in enumerate(times)})
+    algbw = size / time_s.value
+    return CurvePoint(
+        collective=collective,
+        size_bytes=size,
+        time_s=time_s,
+        algbw_bytes_per_s=algbw,
+        busbw_bytes_per_s=algbw * bus_factor(collective, world_size),
+        wrong_elements=wrong,
+    )
+
+
+def peak(points: Iterable[CurvePoint]) -> float | None:
+    """The largest bus bandwidth of a curve in bytes/s; None without points."""
+    return max((point.busbw_bytes_per_s for point in points), default=None)
+
+
+def fit(points: Sequence[CurvePoint], world_size: int) -> CostModel | None:
+    """Fit α and β (neither below 0) to a curve by relative least squares; None with fewer than three sizes.
+
+    Relative errors, because sizes span orders of magnitude: absolute ones would let α vanish in the noise of
+    the largest. None also if the times do not grow with the size, so that there is no bandwidth to speak of.
+    """
+    if len(points) < 3:
+        return None
+    collective = points[0].collective
+    times = np.array([point.time_s.value for point in points])
+    sizes = np.array([point.size_bytes for point in points], dtype=np.float64)
+    design = np.column_stack(
+        [np.full(len(points), steps(collective, world_size)), bus_factor(collective, world_size) * sizes]
+    )
+    (alpha, inverse_beta), _ = nnls(design / times[:, None], np.ones(len(points)))
+    if inverse_beta <= 0:
+        return None
+    predicted = design @ np.array([alpha, inverse_beta])
+    residual = np.sum((np.log(times) - np.log(predicted)) ** 2)
+    spread = np.sum((np.log(times) - np.log(times).mean()) ** 2)
+    return CostModel(
+        collective=collective,
+        world_size=world_size,
+        alpha_s=float(alpha),
+        beta_bytes_per_s=float(1 / inverse_beta),
+        r_squared=float(1 - residual / spread) if spread else 1.0,
+        smallest_bytes=int(sizes[0]),
+        largest_bytes=int(sizes[-1]),
+    )

@@ -1,0 +1,65 @@
+"""`worldsize comm`: the collective benchmark."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from worldsize.cli import options as o
+
+
+def comm(
+    collectives: Annotated[
+        str | None,
+        typer.Option(help="Of all-reduce, reduce-scatter, all-gather, broadcast, gather, scatter; by commas."),
+    ] = None,
+    world_size: o.WorldSize = None,
+    top: Annotated[str | None, typer.Option(help="The largest size, such as 64MiB; the smallest is 1 KiB.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Samples of each size.")] = None,
+    backend: o.Backend = None,
+    threads_per_worker: o.ThreadsPerWorker = None,
+    hosts: o.Hosts = None,
+    link: o.Link = None,
+    link_latency: o.LinkLatency = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the table to this file as CSV.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the raw samples to this file as JSON.")] = None,
+    as_json: o.Json = False,
+) -> None:
+    """Measure what the link between workers can do: time, algbw, busbw by size, and the α–β model."""
+    import sys
+    import tempfile
+
+    from rich.console import Console
+
+    from worldsize.cli.tables import terminal_table
+    from worldsize.config import CommSettings, validated
+    from worldsize.report.comm_tables import comm_table, model_table
+    from worldsize.report.tables import to_csv
+    from worldsize.results.folder import write_whole
+    from worldsize.study.comm import run_comm
+
+    flags = o.given(
+        collectives=o.names(collectives),
+        world_size=world_size if world_size is not None else hosts,
+        top_bytes=o.size(top, "--top"),
+        samples=samples,
+        backend=backend,
+        threads_per_worker=threads_per_worker,
+        hosts=hosts,
+        link=link,
+        link_latency=link_latency,
+    )
+    settings = validated(CommSettings, flags)
+    with tempfile.TemporaryDirectory(prefix="worldsize-") as folder:
+        record = run_comm(settings, Path(folder), sys.argv)
+    if out is not None:
+        write_whole(out, record.model_dump_json(indent=2) + "\n")
+    if csv is not None:
+        write_whole(csv, to_csv(comm_table(record)))
+    if as_json:
+        print(record.model_dump_json())
+        return
+    console = Console(highlight=False)
+    for table in (comm_table(record), model_table(record)):
+        console.print(terminal_table(table))
+        console.print(table.note, markup=False)

@@ -1,0 +1,88 @@
+"""One rank of the collective benchmark: times each collective at each size, in turn, and checks the results."""
+
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from worldsize.collectives.operations import OPERATIONS, Operation
+from worldsize.results.records import CommSample, Placement, Record
+from worldsize.training.setup import Rank, choose_device, process_group, settle
+from worldsize.training.turns import Reply, Turns
+
+SAMPLE_S = 0.03
+"""One sample lasts about this long: the calls within it are back to back, so that its begin and end weigh little."""
+MOST_CALLS = 200
+
+
+class Task(Record):
+    """What is measured."""
+
+    collectives: list[str]
+    sizes_bytes: list[int]
+    samples: int
+    """Samples of each (collective, size), taken in rounds over all of them."""
+    placement: Placement
+
+
+def enter(payload: dict[str, Any], turns: Turns) -> None:
+    """The entry that launch calls in each worker; replies with the samples of this rank."""
+    task = Task.model_validate(payload)
+    rank = Rank.from_environment()
+    settle(rank, task.placement)
+    device = choose_device(rank, task.placement)
+    with process_group(rank, task.placement, device):
+        turns.reply(Reply(comm=measure(task, device)))
+        turns.next()
+
+
+def measure(task: Task, device: torch.device) -> list[CommSample]:
+    """Time everything on this rank. All ranks call it together and get as many samples in the same order."""
+    cases = [(name, OPERATIONS[name](size, device)) for name in task.collectives for size in task.sizes_bytes]
+    wrong, calls = {}, {}
+    for name, operation in cases:
+        operation.fill()
+        operation.call()
+        wrong[name, operation.size_bytes] = _total(operation.wrong(), device)
+        calls[name, operation.size_bytes] = _calls(operation, device)
+    samples = []
+    for _ in range(task.samples):
+        for name, operation in cases:
+            key = name, operation.size_bytes
+            operation.fill()  # sums would overflow if they were summed again and again
+            seconds = _time(operation, calls[key], device)
+            samples.append(
+                CommSample(
+                    collective=name,
+                    size_bytes=operation.size_bytes,
+                    time_s=seconds,
+                    calls=calls[key],
+                    wrong_elements=wrong[key],
+                )
+            )
+    return samples
+
+
+def _calls(operation: Operation, device: torch.device) -> int:
+    """How many calls make a sample: the same number on all ranks, from the time on the slowest."""
+    trial = torch.tensor(_time(operation, 2, device), device=device)
+    dist.all_reduce(trial, op=dist.ReduceOp.MAX)
+    return max(1, min(MOST_CALLS, round(SAMPLE_S / float(trial))))
+
+
+def _time(operation: Operation, calls: int, device: torch.device) -> float:
+    """Seconds per call on this rank, after all ranks have met."""
+    dist.barrier()
+    start = time.perf_counter()
+    for _ in range(calls):
+        operation.call()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return (time.perf_counter() - start) / calls
+
+
+def _total(value: int, device: torch.device) -> int:
+    box = torch.tensor(value, device=device)
+    dist.all_reduce(box)
+    return int(box)

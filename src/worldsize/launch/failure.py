@@ -1,0 +1,83 @@
+"""Why a job failed: each failing worker says it in a file, and the first cause is told from its echoes."""
+
+import contextlib
+import json
+import signal
+import time
+import traceback
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.agent.server.api import RunResult
+
+from worldsize.errors import WorldsizeError
+from worldsize.launch.job import Job
+from worldsize.results.records import ErrorRecord
+
+
+def say_why(file: Path, error: Exception, rank: int) -> None:
+    """Write why this worker fails where `first_cause` looks for it."""
+    record = explain(error, rank)
+    content = {"time": time.time(), "echo": is_echo(error), "error": record.model_dump()}
+    file.write_text(json.dumps(content), encoding="utf-8")
+
+
+def explain(error: Exception, rank: int | None) -> ErrorRecord:
+    """The record of an exception: one line of our own errors, type and message of anyone else's."""
+    kind, message = type(error).__name__, str(error)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in message:
+        kind, message = "OutOfMemory", message.splitlines()[0]
+    elif not isinstance(error, WorldsizeError):
+        message = f"{kind}: {message}"
+    return ErrorRecord(
+        kind=kind,
+        message=message,
+        rank=rank,
+        exit_status=error.exit_status if isinstance(error, WorldsizeError) else 1,
+        traceback="".join(traceback.format_exception(error)),
+    )
+
+
+def is_echo(error: Exception) -> bool:
+    """Whether this is only what a rank sees when another one is gone: a broken connection in a collective."""
+    if isinstance(error, WorldsizeError):
+        return False
+    if isinstance(error, dist.DistBackendError | dist.DistNetworkError | dist.DistStoreError):
+        return True
+    return isinstance(error, RuntimeError) and ("gloo/transport" in str(error) or "Connection closed" in str(error))
+
+
+def first_cause(job: Job, result: RunResult) -> ErrorRecord:
+    """Why the job failed: the first worker that failed by itself, not those that only lost their peer.
+
+    A worker that was killed left no file; that outranks any file that tells of a lost connection.
+    """
+    said = []
+    for rank in range(job.processes):
+        with contextlib.suppress(OSError, ValueError):
+            said.append(json.loads(job.error_file(rank).read_text(encoding="utf-8")))
+    own = sorted((entry for entry in said if not entry["echo"]), key=lambda entry: float(entry["time"]))
+    if own:
+        return ErrorRecord.model_validate(own[0]["error"])
+    # When one has failed, the agent ends the others with SIGTERM and lists them behind it.
+    first = next(iter(result.failures), None)
+    silent = {
+        rank: failure
+        for rank, failure in result.failures.items()
+        if not job.error_file(rank).exists() and (failure.exitcode != -signal.SIGTERM or rank == first)
+    }
+    for rank, failure in sorted(silent.items(), key=lambda item: item[1].exitcode):
+        return _ended_silently(rank, failure.exitcode)
+    if said:
+        return ErrorRecord.model_validate(min(said, key=lambda entry: float(entry["time"]))["error"])
+    return ErrorRecord(kind="WorkerError", message="the workers ended without a word; see the logs of the cell")
+
+
+def _ended_silently(rank: int, exitcode: int) -> ErrorRecord:
+    if exitcode >= 0:
+        message = f"rank {rank} ended with exit status {exitcode} and without a word; see the logs of the cell"
+        return ErrorRecord(kind="WorkerError", message=message, rank=rank)
+    name = signal.Signals(-exitcode).name
+    hint = "; the kernel's out-of-memory killer is the usual sender" if -exitcode == signal.SIGKILL else ""
+    return ErrorRecord(kind="Signal", message=f"rank {rank} was killed by {name}{hint}", rank=rank)

@@ -1,0 +1,126 @@
+"""Emulated hosts: each worker in a network of its own, joined by a bridge, over links of a known rate.
+
+The agent moves into a new network namespace, which becomes the switch; each host is the namespace of a small
+process that sleeps there. None of them has a name, so nothing can collide with anybody else's, and the kernel
+removes a namespace, its addresses and its links when its last process ends: also after a crash or a kill −9
+there is nothing left to clean up. Linux, and the rights to make namespaces (root).
+"""
+
+import ctypes
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from worldsize.config import Hosts
+from worldsize.errors import UsageError
+
+INTERFACE = "eth0"
+"""Name of each host's interface."""
+SWITCH = "10.0.0.254"
+"""Address of the switch. The network is private to the run: the same addresses elsewhere do not matter."""
+NETWORKS_VARIABLE = "WORLDSIZE_NETWORKS"
+"""Tells the workers the process whose network each of them joins, separated by commas."""
+BURST_S = 0.004
+"""What a link may send at once after a pause, as time at its rate. Short, or small messages would not be shaped
+at all; not shorter, or a timer that comes late costs rate."""
+LEAST_BURST_BYTES = 10 * 1514
+QUEUE_S = 0.05
+"""How long a packet may wait in a link's queue before it is dropped."""
+PATIENCE_S = 10.0
+"""How long a host may take to get its network."""
+_CLONE_NEWNET = 0x40000000
+
+
+def address(host: int) -> str:
+    """Address of a host, counted from 0."""
+    return f"10.0.{(host + 1) // 250}.{(host + 1) % 250}"
+
+
+def build(hosts: Hosts) -> list[int]:
+    """Move this process into a new network, the switch, and link new hosts to it; returns a process of each.
+
+    Raises UsageError if the kernel or the tools refuse.
+    """
+    _system_call("unshare", _CLONE_NEWNET)
+    _run("ip", "link", "set", "lo", "up")
+    _run("ip", "link", "add", "switch", "type", "bridge")
+    _run("ip", "address", "add", f"{SWITCH}/16", "dev", "switch")
+    _run("ip", "link", "set", "switch", "up")
+    return [_add_host(host, hosts) for host in range(hosts.count)]
+
+
+def join(process: int) -> None:
+    """Move the calling thread into the network of a host."""
+    descriptor = os.open(f"/proc/{process}/ns/net", os.O_RDONLY)
+    try:
+        _system_call("setns", descriptor, _CLONE_NEWNET)
+    finally:
+        os.close(descriptor)
+
+
+def join_own(rank: int) -> None:
+    """Move the calling thread into the network that the agent made for this rank, if it made any."""
+    networks = os.environ.get(NETWORKS_VARIABLE)
+    if networks:
+        join(int(networks.split(",")[rank]))
+
+
+def _add_host(host: int, hosts: Hosts) -> int:
+    # setpriv: the sleeper ends with the agent, and its network with it.
+    sleeper = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sleep", "infinity"])
+    _wait_for_network(sleeper)
+    port, inside = f"host{host}", ("nsenter", "--target", str(sleeper.pid), "--net")
+    _run("ip", "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", str(sleeper.pid))
+    _run("ip", "link", "set", port, "master", "switch", "up")
+    _run(*inside, "ip", "link", "set", "lo", "up")
+    _run(*inside, "ip", "address", "add", f"{address(host)}/16", "dev", INTERFACE)
+    _run(*inside, "ip", "link", "set", INTERFACE, "up")
+    if hosts.rate_bits_per_s is not None:
+        _shape((), port, hosts.rate_bits_per_s)
+        _shape(inside, INTERFACE, hosts.rate_bits_per_s)
+    if hosts.latency_s is not None:
+        delay = ("netem", "delay", f"{round(hosts.latency_s * 1e6)}us", "limit", "100000")
+        place = ("parent", "1:1") if hosts.rate_bits_per_s is not None else ("root",)
+        _run(*inside, "tc", "qdisc", "add", "dev", INTERFACE, *place, "handle", "10:", *delay)
+    return sleeper.pid
+
+
+def _shape(inside: Sequence[str], interface: str, rate_bits_per_s: int) -> None:
+    burst = max(LEAST_BURST_BYTES, round(rate_bits_per_s / 8 * BURST_S))
+    _run(
+        *inside, "tc", "qdisc", "add", "dev", interface, "root", "handle", "1:", "tbf",
+        "rate", f"{rate_bits_per_s}bit", "burst", str(burst), "latency", f"{round(QUEUE_S * 1e3)}ms",
+    )  # fmt: skip
+
+
+def _wait_for_network(sleeper: "subprocess.Popen[bytes]") -> None:
+    """Wait until the process has left our network."""
+    ours = Path("/proc/self/ns/net").readlink()
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if sleeper.poll() is not None:
+            break
+        if Path(f"/proc/{sleeper.pid}/ns/net").readlink() != ours:
+            return
+        time.sleep(0.001)  # no event tells of it
+    raise UsageError("emulated hosts need the rights to make network namespaces: run as root")
+
+
+def _run(*command: str) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise UsageError(f"emulated hosts need {command[0]}: apt-get install iproute2 util-linux") from None
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr.strip().splitlines() or ["it said nothing"])[0]
+        hint = "; this kernel has no netem: leave --link-latency out" if "netem" in command else ""
+        raise UsageError(f"emulated hosts: `{' '.join(command)}` failed: {said}{hint}") from None
+
+
+def _system_call(name: str, *arguments: int) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    if getattr(library, name)(*arguments) != 0:
+        reason = os.strerror(ctypes.get_errno())
+        raise UsageError(f"emulated hosts need the rights to make network namespaces: {name}: {reason}")

@@ -1,0 +1,130 @@
+"""`bucketed`: gradients are all-reduced in buckets, from gradient hooks, while backward goes on.
+
+What DDP does in C++, in code that can be read in one sitting (Li et al. 2020, PyTorch Distributed, §3.2). Gradients
+become ready roughly in the reverse order of the parameters. A bucket is sent as soon as all of its gradients are
+there and all buckets before it are on their way, so that all ranks send in the same order.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from worldsize.results.records import WireBytes
+from worldsize.strategies.base import Strategy, Traffic, agree
+from worldsize.strategies.channel import flat, payload_bytes
+
+DEFAULT_BUCKET_BYTES = 5 * 10**6
+"""Small enough that the last bucket, which nothing hides, is short; large enough that latency weighs little."""
+
+
+class Bucket:
+    """Some parameters whose gradients travel together."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self.parameters = parameters
+        self.missing = len(parameters)
+        self.sent: torch.futures.Future[Tensor] | None = None
+
+    def pack(self) -> Tensor:
+        """All gradients as one flat tensor; a parameter that this step did not use counts as zeros."""
+        return torch.cat([flat(torch.zeros_like(p) if p.grad is None else p.grad) for p in self.parameters])
+
+    def unpack(self, averages: Tensor) -> None:
+        """Put the averages into the gradients, and get ready for the next step."""
+        pieces = averages.split([p.numel() for p in self.parameters])
+        for parameter, piece in zip(self.parameters, pieces, strict=True):
+            if parameter.grad is None:
+                parameter.grad = torch.empty_like(parameter)
+            flat(parameter.grad).copy_(piece)
+        self.missing, self.sent = len(self.parameters), None
+
+
+class Bucketed(Strategy):
+    """Overlap by hand: hooks fill buckets, full buckets are sent, `synchronise` waits for what is still on its way."""
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Give every rank the weights of rank 0 and watch the gradients; the model is called as it is."""
+        agree(model, self.channel)
+        self.model = model
+        trained = [p for p in model.parameters() if p.requires_grad]
+        self.arrange(by_size(list(reversed(trained)), self.world.bucket_bytes or DEFAULT_BUCKET_BYTES))
+        for parameter in trained:
+            parameter.register_post_accumulate_grad_hook(self._ready)
+        return model
+
+    def arrange(self, groups: Sequence[Sequence[nn.Parameter]]) -> None:
+        """Use these buckets, in this order, from the next step on; the same on all ranks."""
+        self.buckets = [Bucket(group) for group in groups]
+        self._bucket_of = {parameter: bucket for bucket in self.buckets for parameter in bucket.parameters}
+        self._next = 0
+
+    def _ready(self, parameter: nn.Parameter) -> None:
+        """A gradient is there (called by autograd in the middle of backward)."""
+        if self.synchronising and self.world.world_size > 1:
+            self._bucket_of[parameter].missing -= 1
+            while self._next < len(self.buckets) and self.buckets[self._next].missing == 0:
+                self._send()
+
+    def _send(self) -> None:
+        bucket = self.buckets[self._next]
+        bucket.sent = self.channel.all_reduce_async(bucket.pack().div_(self.world.world_size))
+        self._next += 1
+
+    def synchronise(self) -> None:
+        """Send what backward left over, then wait for all buckets."""
+        if not self.synchronising or self.world.world_size == 1:
+            return
+        while self._next < len(self.buckets):
+            self._send()
+        for bucket in self.buckets:
+            assert bucket.sent is not None, "every bucket was sent"
+            bucket.unpack(bucket.sent.wait())
+        self._next = 0
+
+    @classmethod
+    def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:
+        """The ring's 2(N−1)/N·S through each rank (method.md §4)."""
+        size = round(2 * (world_size - 1) / world_size * traffic.gradient_bytes)
+        return WireBytes(
+            payload_bytes=traffic.gradient_bytes if world_size > 1 else 0,
+            busiest_rank_bytes=size,
+            other_rank_bytes=size,
+            formula="2(N−1)/N·S",
+        )
+
+
+def by_size(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:
+    """Consecutive groups that are closed once they reach the size; never an empty one."""
+    groups: list[list[nn.Parameter]] = [[]]
+    for parameter in parameters:
+        if payload_bytes(*groups[-1]) >= bucket_bytes:
+            groups.append([])
+        groups[-1].append(parameter)
+    return groups
+
+
+def by_cost(
+    parameters: Sequence[nn.Parameter], ready_s: Sequence[float], cost_s: Callable[[int], float]
+) -> list[list[nn.Parameter]]:
+    """The consecutive groups whose last all-reduce ends first, on a link that carries one after the other.
+
+    `parameters` are in the order in which their gradients are ready, `ready_s` is when, `cost_s` how long an
+    all-reduce of some bytes takes (the α–β model). Exact, by dynamic programming over the ends of the groups:
+    end(k) = min over j < k of max(end(j), ready(k)) + cost(j … k).
+    """
+    sizes = [0]
+    for parameter in parameters:
+        sizes.append(sizes[-1] + payload_bytes(parameter))
+    ends, starts = [0.0], [0]
+    for k in range(1, len(sizes)):
+        candidates = [max(ends[j], ready_s[k - 1]) + cost_s(sizes[k] - sizes[j]) for j in range(k)]
+        best = min(range(k), key=candidates.__getitem__)
+        ends.append(candidates[best])
+        starts.append(best)
+    groups: list[list[nn.Parameter]] = []
+    k = len(parameters)
+    while k > 0:
+        groups.insert(0, list(parameters[starts[k] : k]))
+        k = starts[k]
+    return groups

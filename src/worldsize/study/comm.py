@@ -1,0 +1,78 @@
+"""Run the collective benchmark: workers are started, time everything, and end."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from worldsize.config import CommSettings
+from worldsize.errors import RunError, UsageError
+from worldsize.launch.job import Job
+from worldsize.launch.local import JobFailed, LocalJob
+from worldsize.launch.placement import default_threads, place
+from worldsize.measure.machine import allowed_cores, provenance, snapshot_host
+from worldsize.results.records import CommRecord, CommSample
+from worldsize.study.executor import worker_environment
+
+ENTRY = "worldsize.collectives.bench:enter"
+
+
+def sizes_up_to(top_bytes: int) -> list[int]:
+    """Sizes from 1 KiB by fours, and the top itself."""
+    sizes = [1024 * 4**k for k in range(20) if 1024 * 4**k < top_bytes]
+    return [*sizes, top_bytes]
+
+
+def run_comm(
+    settings: CommSettings,
+    folder: Path,
+    command: Sequence[str],
+    *,
+    gpus: int = 0,
+    idle: Callable[[], None] | None = None,
+) -> CommRecord:
+    """Time the collectives of `settings` on workers of their own; `folder` takes job file and logs.
+
+    Raises UsageError for a world of one, RunError if the workers fail.
+    """
+    if settings.world_size < 2:
+        raise UsageError(f"world size {settings.world_size} was given; collectives need at least 2 workers")
+    cores = allowed_cores()
+    threads = settings.threads_per_worker or default_threads(len(cores), settings.world_size)
+    placement = place(
+        world_size=settings.world_size,
+        processes=settings.world_size,
+        threads_per_worker=threads,
+        cores=cores,
+        gpus=gpus,
+        backend=settings.backend,
+    )
+    hosts = settings.emulated
+    environment = worker_environment(hosts)
+    payload = {
+        "collectives": list(settings.collectives),
+        "sizes_bytes": sizes_up_to(settings.top_bytes),
+        "samples": settings.samples,
+        "placement": placement.model_dump(mode="json"),
+    }
+    job = LocalJob(
+        Job(
+            entry=ENTRY,
+            payload=payload,
+            processes=settings.world_size,
+            folder=folder,
+            environment=environment,
+            hosts=hosts,
+        )
+    )
+    try:
+        replies = job.receive(idle)
+    except JobFailed as failed:
+        raise RunError(failed.error.message) from None
+    finally:
+        job.close()
+    return CommRecord(
+        provenance=provenance(command, host=snapshot_host(with_gpus=False), worker_environment=environment),
+        world_size=settings.world_size,
+        placement=placement,
+        hosts=hosts,
+        ranks=[[CommSample.model_validate(sample) for sample in reply["comm"]] for reply in replies],
+    )

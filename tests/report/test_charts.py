@@ -1,0 +1,146 @@
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import polars as pl
+import pytest
+
+from made_runs import MadeCell, make_run, messy_cells, usual_cells
+from worldsize.analysis.study import StudyAnalysis, analyse
+from worldsize.report.charts import PART_COLOURS, loss_chart, parts_chart, thinned, throughput_chart
+from worldsize.report.result_tables import PART_LABELS
+from worldsize.report.svg import INK, Drawing, inline
+from worldsize.results.folder import load_run
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> StudyAnalysis:
+    return analyse(load_run(make_run(tmp_path_factory.mktemp("usual"), usual_cells(noise=0.01))))
+
+
+@pytest.fixture(scope="module")
+def messy(tmp_path_factory: pytest.TempPathFactory) -> StudyAnalysis:
+    return analyse(load_run(make_run(tmp_path_factory.mktemp("messy"), messy_cells())))
+
+
+def words(svg: str) -> set[str]:
+    """All texts that are drawn; fails on an SVG that is not well-formed."""
+    return {element.text or "" for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")}
+
+
+def drawn(drawing: Drawing | None) -> Drawing:
+    assert drawing is not None
+    return drawing
+
+
+def test_bars_show_every_cell_part_and_total(usual: StudyAnalysis) -> None:
+    drawing = drawn(parts_chart(usual, 32))
+    for svg in (drawing.wide, drawing.narrow):
+        assert {"single, N = 1", "ddp, N = 1", "ddp, N = 2", "gather-scatter, N = 2"} <= words(svg)
+        assert set(PART_LABELS.values()) <= words(svg)
+    assert any(re.fullmatch(r"5\d\d", word) for word in words(drawing.wide))
+
+
+def test_bars_are_as_long_as_the_parts(tmp_path: Path) -> None:
+    shares = {"forward_s": 0.25, "backward_s": 0.5, "optimizer_s": 0.25}
+    analysis = analyse(load_run(make_run(tmp_path, [MadeCell("single", 1, shares=shares)])))
+    svg = drawn(parts_chart(analysis, 32)).wide
+    lengths = {}
+    for part in shares:
+        # A bar is a path that starts with a move and then draws its length: "M0,4h150v18…".
+        bar = re.search(rf'd="M[^h]*h([\d.]+)v[^"]*" fill="{PART_COLOURS[part]}"', svg)
+        assert bar is not None
+        lengths[part] = float(bar[1])
+    assert lengths["backward_s"] == pytest.approx(2 * lengths["forward_s"], rel=0.02)
+    assert lengths["optimizer_s"] == pytest.approx(lengths["forward_s"], rel=0.02)
+
+
+def test_throughput_has_the_ideal_line_and_world_sizes(usual: StudyAnalysis) -> None:
+    shown = words(drawn(throughput_chart(usual, 32)).wide)
+    assert {"ideal, N × single", "1", "2", "Samples/s", "World size N", "ddp"} <= shown
+
+
+def test_throughput_leaves_out_what_is_withheld(messy: StudyAnalysis) -> None:
+    shown = words(drawn(throughput_chart(messy, 32)).wide)
+    assert "ddp" in shown
+    assert "data-parallel" not in shown
+
+
+def test_without_one_worker_there_is_no_ideal_line(tmp_path: Path) -> None:
+    analysis = analyse(load_run(make_run(tmp_path, [MadeCell("ddp", 2), MadeCell("ddp", 4)])))
+    assert not [word for word in words(drawn(throughput_chart(analysis, 32)).wide) if "ideal" in word]
+
+
+def test_one_world_size_has_no_throughput_chart(messy: StudyAnalysis) -> None:
+    assert throughput_chart(messy, 64) is None
+
+
+def test_loss_has_a_line_per_cell(usual: StudyAnalysis) -> None:
+    svg = drawn(loss_chart(usual, 32)).wide
+    assert {"N = 1", "N = 2", "ddp", "Training loss", "Step"} <= words(svg)
+    curves = [path for path in re.findall(r'<path[^>]* d="(M[^"]*)"', svg) if path.count("L") >= 18]
+    assert len(curves) == len(usual.cells)
+
+
+def test_charts_without_anything_to_draw_are_absent(tmp_path: Path) -> None:
+    analysis = analyse(load_run(make_run(tmp_path, [MadeCell("ddp", 2, blocks=0, warmup_steps=0)])))
+    assert [chart(analysis, 32) for chart in (parts_chart, throughput_chart, loss_chart)] == [None, None, None]
+
+
+def test_charts_say_in_words_what_they_show(usual: StudyAnalysis) -> None:
+    root = ElementTree.fromstring(drawn(parts_chart(usual, 32)).wide)
+    assert root.get("role") == "img"
+    label = root.get("aria-label") or ""
+    assert label.startswith("Where a step goes, b = 32. Stacked bars")
+    assert "data-parallel, N = 2" in label
+
+
+def test_charts_have_no_background_script_or_address(messy: StudyAnalysis) -> None:
+    for chart in (parts_chart, throughput_chart, loss_chart):
+        for svg in (drawn(chart(messy, 32)).wide, drawn(chart(messy, 32)).narrow):
+            assert "<script" not in svg
+            assert not set(re.findall(r"https?://[^\"' ]+", svg)) - {
+                "http://www.w3.org/2000/svg",
+                "http://www.w3.org/1999/xlink",
+            }
+            assert not re.search(r'fill="(white|#fff(fff)?)"', svg)
+
+
+def test_names_from_users_show_as_text(messy: StudyAnalysis) -> None:
+    hostile = "<script>alert('strategy')</script>:Mine"
+    assert any(hostile[:20] in word for word in words(drawn(throughput_chart(messy, 32)).wide))
+
+
+def test_on_the_page_text_takes_the_pages_colour_and_font(usual: StudyAnalysis) -> None:
+    svg = drawn(parts_chart(usual, 32)).wide
+    page = inline(svg)
+    assert f'fill="{INK}"' in svg
+    assert INK not in page
+    assert 'fill="currentColor"' in page
+    assert 'font-family="inherit"' in page
+    assert "sans-serif" not in page
+
+
+def relative_luminance(colour: str) -> float:
+    channels = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_text_of_a_chart_file_is_readable_on_white_and_on_black() -> None:
+    ink = relative_luminance(INK)
+    assert min(1.05 / (ink + 0.05), (ink + 0.05) / 0.05) > 4
+
+
+def test_long_curves_are_thinned_to_means() -> None:
+    losses = pl.DataFrame({"step": range(1003), "loss": [float(step % 2) for step in range(1003)]})
+    thin = thinned(losses, 500)
+    assert thin.height <= 500
+    assert thin["step"].to_list()[-1] == 1002
+    assert thin["loss"].mean() == pytest.approx(0.5, abs=0.01)
+    assert thinned(losses.head(10), 500).height == 10
+
+
+def test_losses_that_are_not_finite_are_not_drawn() -> None:
+    losses = pl.DataFrame({"step": [0, 1, 2], "loss": [2.0, None, float("nan")]})
+    assert thinned(losses, 500).rows() == [(0, 2.0)]

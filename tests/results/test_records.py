@@ -1,0 +1,97 @@
+"""Every record comes back from its JSON as it was, and refuses what it does not know."""
+
+import types
+import typing
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from worldsize.config import CellSettings, StudySettings
+from worldsize.results.records import PARTS, Evaluation, Record, StepRecord
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+SETTINGS: dict[Any, st.SearchStrategy[Any]] = {
+    CellSettings: st.builds(
+        CellSettings,
+        strategy=TEXT,
+        world_size=st.integers(1, 64),
+        steps=st.none() | st.integers(1, 99),
+        data_dir=st.none() | st.just(Path("some/folder")),
+    ),
+    StudySettings: st.builds(
+        StudySettings,
+        strategies=st.lists(TEXT, min_size=1, max_size=3).map(tuple),
+        world_sizes=st.none() | st.lists(st.integers(1, 8), min_size=1, max_size=3).map(tuple),
+        epochs=st.none() | st.integers(1, 9),
+    ),
+}
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    float: FINITE,
+    str: TEXT,
+    int: st.integers(-(2**62), 2**62),
+    bool: st.booleans(),
+    type(None): st.none(),
+    **SETTINGS,
+}
+
+
+def values(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of the type of a record's field."""
+    origin, args = get_origin(kind), get_args(kind)
+    if kind in PLAIN:
+        return PLAIN[kind]
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return records(kind)
+    if origin is Literal:
+        return st.sampled_from(args)
+    if origin in (types.UnionType, typing.Union):
+        return st.one_of(*(values(arg) for arg in args))
+    if origin is list:
+        return st.lists(values(args[0]), max_size=2)
+    if origin is tuple:
+        assert args[1:] == (...,)
+        return st.lists(values(args[0]), max_size=2).map(tuple)
+    assert origin is dict, f"a record has a field of type {kind}"
+    return st.dictionaries(values(args[0]), values(args[1]), max_size=2)
+
+
+def records(kind: type[BaseModel]) -> st.SearchStrategy[Any]:
+    return st.builds(kind, **{name: values(field.annotation) for name, field in kind.model_fields.items()})
+
+
+def every_record() -> list[type[Record]]:
+    return sorted((kind for kind in Record.__subclasses__() if "results" in kind.__module__), key=lambda k: k.__name__)
+
+
+@pytest.mark.parametrize("kind", every_record())
+@hypothesis_settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_round_trip(kind: type[Record], data: st.DataObject) -> None:
+    record = data.draw(records(kind))
+    assert kind.model_validate_json(record.model_dump_json()) == record
+
+
+@pytest.mark.parametrize("kind", every_record())
+def test_unknown_keys_are_refused(kind: type[Record]) -> None:
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        kind.model_validate({"something_new": 1})
+
+
+def test_there_are_records() -> None:
+    names = {kind.__name__ for kind in every_record()}
+    assert {"StudyRecord", "CellRecord", "StepRecord", "SpanRecord", "ErrorRecord", "Evaluation"} <= names
+
+
+def test_the_parts_are_fields_of_a_step() -> None:
+    assert set(PARTS) <= StepRecord.model_fields.keys()
+
+
+def test_a_test_loss_that_was_not_finite_is_absent() -> None:
+    evaluation = Evaluation(epoch=0, step=1, test_loss=None, test_accuracy=0.1, test_samples=10)
+    assert Evaluation.model_validate_json(evaluation.model_dump_json()) == evaluation

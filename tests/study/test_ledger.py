@@ -1,0 +1,150 @@
+"""The records of a session's cells, and the progress that is read from the files of their ranks."""
+
+from pathlib import Path
+
+import pytest
+from fake_cells import STEPS_PER_EPOCH, WIRE, planned, step_line, write_steps
+from heard import Heard
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from worldsize.config import StudySettings
+from worldsize.results.folder import cell_folder, read_record
+from worldsize.results.records import CellRecord, ErrorRecord, StepRecord
+from worldsize.study.ledger import Follower, Ledger, last_step
+from worldsize.study.plan import PlannedCell
+
+STUDY = StudySettings(steps=6)
+CELL = planned("ddp", 2, STUDY)
+FACTS = [{"wire": WIRE, "steps_per_epoch": STEPS_PER_EPOCH, "matmul_flops_per_s": 1e9}] * 2
+
+
+def rank0(run: Path, cell: PlannedCell = CELL) -> Path:
+    file = cell_folder(run, cell.id) / "rank0.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file
+
+
+def stored(run: Path) -> CellRecord:
+    return read_record(CellRecord, cell_folder(run, CELL.id) / "cell.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "step"),
+    [
+        pytest.param("", None, id="empty"),
+        pytest.param(step_line(0, 0.5)[:40], None, id="only a torn line"),
+        pytest.param(step_line(0, 0.5), 0, id="one line"),
+        pytest.param(step_line(0, 0.5) + step_line(1, 0.5)[:40], 0, id="torn after a whole one"),
+        pytest.param(step_line(0, 0.5) + step_line(1, 0.5)[:-1], 0, id="whole but for its end"),
+        pytest.param("".join(step_line(n, 0.5) for n in range(100)), 99, id="many"),
+        pytest.param("".join(step_line(n, 0.5) for n in range(100)) + '{"ses', 99, id="many and a torn one"),
+        pytest.param(step_line(0, 0.5) + "garbage\n", None, id="garbage"),
+        pytest.param(step_line(0, 0.5) + '{"step": 1}\n', None, id="not a step"),
+        pytest.param(step_line(0, 0.5) + "\0" * 5000, None, id="zeros that a power cut left"),
+    ],
+)
+def test_last_step_is_that_of_the_last_whole_line(tmp_path: Path, content: str, step: int | None) -> None:
+    file = tmp_path / "rank0.jsonl"
+    file.write_text(content)
+    found = last_step(file)
+    assert (found and found.step) == step
+    assert isinstance(found, StepRecord | None)
+
+
+def test_last_step_of_a_missing_file(tmp_path: Path) -> None:
+    assert last_step(tmp_path / "rank0.jsonl") is None
+    assert last_step(tmp_path) is None
+
+
+@hypothesis_settings(deadline=None, max_examples=40)
+@given(
+    turns=st.lists(st.lists(st.integers(0, 3), max_size=4), min_size=1, max_size=4),
+    torn=st.booleans(),
+    before=st.integers(0, 5),
+)
+def test_progress_never_counts_a_step_twice(
+    tmp_path_factory: pytest.TempPathFactory, turns: list[list[int]], torn: bool, before: int
+) -> None:
+    """Looks at any moment, also at a half-written line: the steps told are those that were run."""
+    run = tmp_path_factory.mktemp("run")
+    write_steps(run, CELL, [0.5] * before, session=0, block=0, first=0)
+    ledger, heard = Ledger(run, 1, {}), Heard()
+    ledger.expect(CELL, 100)
+    number = 0
+    for block, writes in enumerate(turns):
+        follower = ledger.follow(CELL, heard)
+        follower.look()
+        for count in writes:
+            for _ in range(count):
+                line = step_line(number, 0.5, session=1, block=block)
+                with rank0(run).open("a") as file:
+                    if torn:
+                        file.write(line[:30])
+                        file.flush()
+                        follower.look()
+                        line = line[30:]
+                    file.write(line)
+                number += 1
+            follower.look()
+            assert heard.steps(CELL.id) == ledger.done_steps(CELL) == number
+        follower.finish(sum(writes))
+        assert heard.steps(CELL.id) == ledger.done_steps(CELL) == number
+    assert all(steps > 0 for _, steps in heard.advances)
+
+
+def test_steps_that_were_not_seen_on_the_way_are_told_at_the_end(tmp_path: Path) -> None:
+    """Workers that were started anew number their steps from 0 again."""
+    ledger, heard = Ledger(tmp_path, 0, {}), Heard()
+    ledger.expect(CELL, 100)
+    write_steps(tmp_path, CELL, [0.5] * 20, session=0, block=0, first=0)
+    follower = Follower(ledger, CELL, heard)
+    write_steps(tmp_path, CELL, [0.5] * 3, session=0, block=1, first=0)
+    follower.look()
+    assert heard.advances == []
+    follower.finish(3)
+    assert heard.advances == [(CELL.id, 3)]
+
+
+def test_each_change_of_state_is_on_the_disk(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, 0, {})
+    ledger.started(CELL, FACTS)
+    assert stored(tmp_path).state == "running"
+    assert stored(tmp_path).steps_per_epoch == STEPS_PER_EPOCH
+    assert stored(tmp_path).summary is None
+    write_steps(tmp_path, CELL, [0.5, 0.5, 0.5], session=0, block=0, first=0)
+    ledger.failed(CELL, ErrorRecord(kind="Signal", message="rank 1 was killed by SIGKILL", rank=1))
+    record = stored(tmp_path)
+    assert (record.state, record.error and record.error.rank) == ("failed", 1)
+    assert record.summary is not None, "what was measured before is kept"
+    assert record.summary.timed_steps == 3
+
+
+def test_only_cells_that_had_not_ended_are_interrupted(tmp_path: Path) -> None:
+    single = planned("single", 1, STUDY)
+    ledger = Ledger(tmp_path, 0, {})
+    ledger.started(single, FACTS)
+    ledger.completed(single, "cap")
+    ledger.started(CELL, FACTS)
+    assert [record.id for record in ledger.interrupted()] == [CELL.id]
+    assert stored(tmp_path).state == "interrupted"
+    assert read_record(CellRecord, cell_folder(tmp_path, single.id) / "cell.json").state == "complete"
+
+
+def test_an_oversubscribed_cell_says_so(tmp_path: Path) -> None:
+    cell = planned("ddp", 3, STUDY)
+    assert cell.placement.oversubscribed
+    ledger = Ledger(tmp_path, 0, {})
+    ledger.started(cell, FACTS)
+    [warning] = read_record(CellRecord, cell_folder(tmp_path, cell.id) / "cell.json").warnings
+    assert warning.code == "oversubscribed"
+    assert "3 threads on 2 core(s)" in warning.message
+    assert "--allow-oversubscribed" in warning.message
+
+
+def test_a_ledger_of_a_rank_that_does_not_write_leaves_no_file(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, 0, {}, writing=False)
+    ledger.started(CELL, FACTS)
+    assert ledger.completed(CELL, "cap").state == "complete"
+    assert list(tmp_path.iterdir()) == []

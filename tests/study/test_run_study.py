@@ -1,0 +1,262 @@
+"""A study from its settings to its folder, and on from where it was stopped.
+
+Everything is real but the workers: their place is taken by an executor whose clock is told (fake_cells.py).
+"""
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_cells import FakeExecutor
+from heard import Heard
+
+import worldsize.study.run
+from worldsize.config import StudySettings
+from worldsize.errors import Interrupted, OutputError, UsageError
+from worldsize.results.folder import Run, cell_folder, load_run
+from worldsize.results.records import Findings
+from worldsize.study.plan import PlannedCell
+from worldsize.study.run import DEFAULT_STEPS, run_study
+from worldsize.training.probe import look
+
+SETTINGS = StudySettings(
+    model="vgg11",
+    data="synthetic:3x32x32:10:64",
+    strategies=("single", "ddp"),
+    world_sizes=(1, 2),
+    batch_sizes=(4,),
+    baseline="single",
+    threads_per_worker=1,
+    steps=18,
+)
+SINGLE, DDP = "single-w1-b4", "ddp-w2-b4"
+
+
+@pytest.fixture
+def executors(monkeypatch: pytest.MonkeyPatch) -> "Executors":
+    """Studies look at data and model in this process, once for all tests, and their workers are fake."""
+    made = Executors()
+    monkeypatch.setattr(worldsize.study.run, "probe", lambda settings: found(settings.world_sizes or ()))
+    monkeypatch.setattr(worldsize.study.run, "LocalExecutor", made.make)
+    return made
+
+
+@cache
+def found(world_sizes: tuple[int, ...]) -> Findings:
+    return look(SETTINGS, world_sizes)
+
+
+class Executors:
+    """Makes the executor of each study; `options` are those of the next one."""
+
+    def __init__(self) -> None:
+        self.options: dict[str, Any] = {}
+        self.made: list[FakeExecutor] = []
+
+    def make(self, run: Path, session: int, *rest: object) -> FakeExecutor:
+        self.made.append(FakeExecutor(run, session, **self.options))
+        self.options = {}
+        return self.made[-1]
+
+
+def states(run: Run) -> dict[str, str]:
+    return {name: cell.record.state for name, cell in run.cells.items()}
+
+
+def timed_per_session(run: Run, name: str) -> dict[int, int]:
+    steps = run.cells[name].steps.filter("timed")
+    return dict(steps.filter(steps["rank"] == 0).group_by("session").len().rows())
+
+
+def files_of(run: Path, name: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in cell_folder(run, name).iterdir()}
+
+
+def ctrl_c(executors: Executors, out: Path, after: int) -> Run:
+    executors.options = {"stops_after": after}
+    with pytest.raises(Interrupted, match=f"--resume --out {out}"):
+        run_study(SETTINGS, out)
+    assert executors.made[-1].closed
+    return load_run(out)
+
+
+def test_a_study_leaves_its_plan_its_cells_and_where_they_come_from(executors: Executors, tmp_path: Path) -> None:
+    heard = Heard()
+    run = run_study(SETTINGS, tmp_path / "run", command=("worldsize", "study"), listener=heard)
+    assert run.study.plan == [SINGLE, DDP]
+    assert run.study.settings == SETTINGS
+    assert run.study.provenance.command == ("worldsize", "study")
+    assert (run.study.data.train_samples, run.study.model.parameters) == (64, 9_231_114)
+    assert states(run) == {SINGLE: "complete", DDP: "complete"}
+    assert executors.made[0].closed
+    assert heard.ahead == [sum(heard.skips) + heard.steps(SINGLE) + heard.steps(DDP)]
+
+
+def test_without_a_protocol_steps_are_capped(executors: Executors, tmp_path: Path) -> None:
+    run = run_study(SETTINGS.model_copy(update={"steps": None}), tmp_path / "run")
+    assert run.study.settings.steps == DEFAULT_STEPS
+
+
+def test_ctrl_c_keeps_what_is_done_and_resume_adds_to_it(executors: Executors, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    stopped = ctrl_c(executors, out, after=2 + 2 * 2)
+    assert states(stopped) == {SINGLE: "interrupted", DDP: "interrupted"}
+    assert stopped.cells[DDP].record.summary is not None
+
+    before = files_of(out, DDP)["rank0.jsonl"]
+    heard = Heard()
+    run = run_study(SETTINGS, out, resume=True, listener=heard)
+    assert states(run) == {SINGLE: "complete", DDP: "complete"}
+    assert files_of(out, DDP)["rank0.jsonl"].startswith(before), "nothing that was measured is lost"
+    assert timed_per_session(run, DDP)[0] == 2 * SETTINGS.block_steps
+    assert set(timed_per_session(run, DDP)) == {0, 1}
+    assert len(run.study.sessions) == 1
+    assert heard.ahead == [sum(heard.skips) + heard.steps(SINGLE) + heard.steps(DDP)]
+
+
+def test_ctrl_c_between_two_ends_leaves_the_first_complete(executors: Executors, tmp_path: Path) -> None:
+    """Steady cells end at the fifth block; the study is stopped while workers are still being ended."""
+    out = tmp_path / "run"
+    finish = FakeExecutor.finish
+
+    def stop_at_the_second(self: FakeExecutor, cell: PlannedCell) -> None:
+        finish(self, cell)
+        if len(self.ended) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(FakeExecutor, "finish", stop_at_the_second)
+        run_study(SETTINGS, out)
+    assert states(load_run(out)) == {SINGLE: "complete", DDP: "interrupted"}
+    resumed = run_study(SETTINGS, out, resume=True)
+    assert states(resumed) == {SINGLE: "complete", DDP: "complete"}
+    assert {name for name, _, _ in executors.made[-1].log} == {DDP}
+
+
+def test_sigterm_is_like_ctrl_c_and_the_handler_is_put_back(executors: Executors, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    told = iter(range(20))
+
+    def step_time(cell: PlannedCell, now: float) -> float:
+        if next(told) == 10:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return 0.5
+
+    executors.options = {"step_time": step_time}
+    with pytest.raises(Interrupted) as caught:
+        run_study(SETTINGS, tmp_path / "run")
+    assert caught.value.exit_status == 130
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert set(states(load_run(tmp_path / "run")).values()) == {"interrupted"}
+
+
+def test_a_study_runs_in_any_thread(executors: Executors, tmp_path: Path) -> None:
+    """Only the main thread may set signal handlers; a library is called from others too."""
+    runs: list[Run] = []
+    thread = threading.Thread(target=lambda: runs.append(run_study(SETTINGS, tmp_path / "run")))
+    thread.start()
+    thread.join()
+    assert states(runs[0]) == {SINGLE: "complete", DDP: "complete"}
+
+
+def missing_folder(out: Path) -> None:
+    shutil.rmtree(cell_folder(out, DDP))
+
+
+def missing_record(out: Path) -> None:
+    (cell_folder(out, DDP) / "cell.json").unlink()
+
+
+@pytest.mark.parametrize("lose", [missing_folder, missing_record])
+def test_resume_runs_only_what_is_missing(
+    executors: Executors, tmp_path: Path, lose: Callable[[Path], None]
+) -> None:
+    out = tmp_path / "run"
+    run_study(SETTINGS, out)
+    kept = files_of(out, SINGLE)
+    lose(out)
+    run = run_study(SETTINGS, out, resume=True)
+    assert states(run) == {SINGLE: "complete", DDP: "complete"}
+    assert {name for name, _, _ in executors.made[-1].log} == {DDP}
+    assert files_of(out, SINGLE) == kept
+
+
+def test_resume_runs_a_failed_cell_again_and_keeps_what_it_had(executors: Executors, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    executors.options = {"fails": {(DDP, "steps"): 3}}
+    run = run_study(SETTINGS, out)
+    assert states(run) == {SINGLE: "complete", DDP: "failed"}
+    assert run.cells[DDP].record.error is not None
+    run = run_study(SETTINGS, out, resume=True)
+    assert states(run) == {SINGLE: "complete", DDP: "complete"}
+    assert run.cells[DDP].record.error is None
+    assert timed_per_session(run, DDP)[0] == 2 * SETTINGS.block_steps
+
+
+def test_resume_of_a_complete_study_runs_nothing(executors: Executors, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    first = run_study(SETTINGS, out)
+    heard = Heard()
+    again = run_study(SETTINGS, out, resume=True, listener=heard)
+    assert executors.made[-1].log == []
+    assert heard.ahead == [0]
+    assert {name: cell.record for name, cell in again.cells.items()} == {
+        name: cell.record for name, cell in first.cells.items()
+    }
+
+
+def test_resume_with_other_settings_is_refused(executors: Executors, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run_study(SETTINGS, out)
+    content = (out / "study.json").read_bytes()
+    with pytest.raises(UsageError, match="holds a study with other settings"):
+        run_study(SETTINGS.model_copy(update={"seed": 1}), out, resume=True)
+    assert (out / "study.json").read_bytes() == content
+
+
+def test_resume_on_a_machine_that_plans_other_cells_is_refused(
+    executors: Executors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Default world sizes come from the cores: on another machine they are others."""
+    settings = SETTINGS.model_copy(update={"world_sizes": None, "strategies": ("ddp",)})
+    monkeypatch.setattr(worldsize.study.run, "allowed_cores", lambda: (0, 1))
+    run_study(settings, tmp_path / "run")
+    monkeypatch.setattr(worldsize.study.run, "allowed_cores", lambda: (0, 1, 2))
+    with pytest.raises(UsageError, match="ddp-w3-b4"):
+        run_study(settings, tmp_path / "run", resume=True)
+    assert len(load_run(tmp_path / "run").study.sessions) == 0
+
+
+def test_folders_that_are_refused(executors: Executors, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "work.txt").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    for folder in ("file", "file/below", "mine"):
+        with pytest.raises(OutputError, match="give (another|a folder)"):
+            run_study(SETTINGS, tmp_path / folder)
+    for folder in ("empty", "mine", "missing"):
+        with pytest.raises(UsageError, match=f"--resume was given, and .*{folder} holds no study"):
+            run_study(SETTINGS, tmp_path / folder, resume=True)
+    assert executors.made == []
+    assert not (tmp_path / "missing").exists()
+    run_study(SETTINGS, tmp_path / "empty")
+    with pytest.raises(UsageError, match="holds a study already; go on with it by --resume"):
+        run_study(SETTINGS, tmp_path / "empty")
+    assert (tmp_path / "mine" / "work.txt").read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_the_right_to_write_is_refused(executors: Executors, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(OutputError, match=f"cannot write in {tmp_path}"):
+            run_study(SETTINGS, tmp_path / "run")
+    finally:
+        tmp_path.chmod(0o700)

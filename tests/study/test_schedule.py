@@ -1,0 +1,330 @@
+"""Who takes the next turn, and when it is enough: a real ledger and listener, an executor whose clock is told."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_cells import STEPS_PER_EPOCH, FakeExecutor, StepTime, planned, write_steps
+from heard import Heard
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from worldsize.analysis.statistics import half_width, includes, ratio_estimate
+from worldsize.config import StudySettings
+from worldsize.results.folder import Cell, cell_folder, read_record
+from worldsize.results.records import CellRecord
+from worldsize.study.ledger import Ledger
+from worldsize.study.plan import PlannedCell
+from worldsize.study.schedule import MIN_BLOCKS, Schedule, baseline_of
+
+STUDY = StudySettings(steps=30, block_steps=3, warmup_steps=2)
+
+
+class Study:
+    """A schedule and all that it works with."""
+
+    def __init__(
+        self,
+        run: Path,
+        cells: Sequence[PlannedCell],
+        executor: FakeExecutor,
+        settings: StudySettings = STUDY,
+        before: dict[str, Cell] | None = None,
+    ) -> None:
+        self.executor, self.heard = executor, Heard()
+        self.ledger = Ledger(run, executor.session, before or {})
+        self.schedule = Schedule(cells, settings, executor, self.ledger, self.heard)
+        for cell in cells:
+            warmup = settings.warmup_steps if settings.epochs is None else 0
+            per_block = settings.block_steps if settings.epochs is None else STEPS_PER_EPOCH
+            left = self.schedule.most_blocks - len(self.schedule.samples[cell.id])
+            self.ledger.expect(cell, warmup + left * per_block)
+
+    def run(self) -> "Study":
+        self.schedule.run()
+        return self
+
+    def turns(self, op: str) -> list[tuple[str, int]]:
+        return [(name, block) for name, turn, block in self.executor.log if turn == op]
+
+
+def grid(*names: str, settings: StudySettings = STUDY) -> list[PlannedCell]:
+    """`single`, or a strategy with two workers."""
+    return [planned(name, 1 if name == "single" else 2, settings) for name in names]
+
+
+def noisy(spread: float, seed: int = 0) -> StepTime:
+    generator = np.random.default_rng(seed)
+    return lambda cell, now: 0.5 * float(np.exp(spread * generator.standard_normal()))
+
+
+def test_cells_take_turns_block_by_block(tmp_path: Path) -> None:
+    cells = grid("single", "ddp", "all-reduce")
+    study = Study(tmp_path, cells, FakeExecutor(tmp_path, 0, noisy(2.0))).run()
+    names = [cell.id for cell in cells]
+    assert study.turns("warmup") == [(name, 0) for name in names]
+    assert study.turns("steps") == [(name, block) for block in range(10) for name in names]
+    counts = {turn["op"]: turn["count"] for _, turn in study.executor.turns if turn.get("timed", True)}
+    assert counts == {"steps": STUDY.block_steps}
+    assert study.heard.started == names
+
+
+def test_precision_ends_a_cell_only_after_enough_blocks(tmp_path: Path) -> None:
+    study = Study(tmp_path, grid("single"), FakeExecutor(tmp_path, 0)).run()  # every step takes exactly the same
+    assert study.heard.endings == {"single-w1-b4": "precision"}
+    assert len(study.turns("steps")) == MIN_BLOCKS
+    assert study.heard.skips == [(10 - MIN_BLOCKS) * STUDY.block_steps]
+
+
+def test_the_cap_ends_a_cell_that_does_not_get_precise(tmp_path: Path) -> None:
+    study = Study(tmp_path, grid("single", "ddp"), FakeExecutor(tmp_path, 0, noisy(2.0))).run()
+    assert study.heard.endings == {"single-w1-b4": "cap", "ddp-w2-b4": "cap"}
+    assert len(study.turns("steps")) == 2 * 10
+
+
+def test_a_cap_below_the_least_number_of_blocks_ends_a_steady_cell(tmp_path: Path) -> None:
+    settings = StudySettings(steps=MIN_BLOCKS - 1, block_steps=1)
+    study = Study(tmp_path, grid("single", settings=settings), FakeExecutor(tmp_path, 0), settings).run()
+    assert study.heard.endings == {"single-w1-b4": "cap"}
+
+
+def test_a_cap_that_is_no_multiple_of_a_block_is_rounded_up(tmp_path: Path) -> None:
+    settings = StudySettings(steps=4, block_steps=3, warmup_steps=0)
+    study = Study(tmp_path, grid("single", settings=settings), FakeExecutor(tmp_path, 0), settings).run()
+    assert study.turns("steps") == [("single-w1-b4", 0), ("single-w1-b4", 1)]
+    assert study.turns("warmup") == []
+
+
+def test_a_baseline_goes_on_while_another_cell_is_compared_with_it(tmp_path: Path) -> None:
+    random = noisy(2.0)
+
+    def step_time(cell: PlannedCell, now: float) -> float:
+        return random(cell, now) if cell.settings.strategy == "ddp" else 0.5
+
+    study = Study(tmp_path, grid("single", "ddp", "all-reduce"), FakeExecutor(tmp_path, 0, step_time)).run()
+    blocks = [name for name, _ in study.turns("steps")]
+    assert blocks.count("ddp-w2-b4") == blocks.count("single-w1-b4") == 10
+    assert blocks.count("all-reduce-w2-b4") == MIN_BLOCKS
+    assert study.heard.endings == {"all-reduce-w2-b4": "precision", "single-w1-b4": "cap", "ddp-w2-b4": "cap"}
+
+
+def test_a_baseline_of_another_local_batch_is_not_kept_going(tmp_path: Path) -> None:
+    small = planned("single", 1, STUDY, batch_size=4)
+    large, ddp = (planned(name, n, STUDY, batch_size=8) for name, n in (("single", 1), ("ddp", 2)))
+    random = noisy(2.0)
+
+    def step_time(cell: PlannedCell, now: float) -> float:
+        return random(cell, now) if cell is ddp else 0.5
+
+    study = Study(tmp_path, [small, large, ddp], FakeExecutor(tmp_path, 0, step_time)).run()
+    assert study.heard.endings == {small.id: "precision", large.id: "cap", ddp.id: "cap"}
+
+
+def test_the_baseline_is_single_and_else_the_same_strategy_around_one_worker() -> None:
+    single, wrapped, ddp = (planned(name, n, STUDY) for name, n in (("single", 1), ("ddp", 1), ("ddp", 2)))
+    assert baseline_of(ddp, [single, wrapped, ddp]) is single
+    assert baseline_of(wrapped, [single, wrapped, ddp]) is single
+    assert baseline_of(ddp, [wrapped, ddp]) is wrapped
+    assert baseline_of(wrapped, [wrapped, ddp]) is None
+    assert baseline_of(single, [single, wrapped, ddp]) is None
+    assert baseline_of(ddp, [planned("all-reduce", 1, STUDY), ddp]) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "count", "timed_blocks"),
+    [("start", 1, 0), ("warmup", 1, 0), ("steps", 1, 0), ("steps", 4, 3)],
+)
+def test_a_failing_cell_is_a_row_with_its_reason_and_the_others_go_on(
+    tmp_path: Path, op: str, count: int, timed_blocks: int
+) -> None:
+    cells = grid("single", "ddp", "all-reduce")
+    failing = FakeExecutor(tmp_path / "failing", 0, noisy(2.0), fails={("ddp-w2-b4", op): count})
+    study = Study(tmp_path / "failing", cells, failing).run()
+    whole = Study(tmp_path / "whole", cells, FakeExecutor(tmp_path / "whole", 0, noisy(2.0))).run()
+
+    record = read_record(CellRecord, cell_folder(tmp_path / "failing", "ddp-w2-b4") / "cell.json")
+    assert record.state == "failed"
+    assert record.error is not None
+    assert record.error.message == f"ValueError: told to fail at {op}"
+    assert record.summary is None if timed_blocks == 0 else record.summary is not None
+    if record.summary:
+        assert record.summary.timed_steps == timed_blocks * STUDY.block_steps
+
+    def turns_of_the_others(executor: FakeExecutor) -> list[tuple[str, str, int]]:
+        return [turn for turn in executor.log if turn[0] != "ddp-w2-b4"]
+
+    assert turns_of_the_others(failing) == turns_of_the_others(whole.executor)
+    assert study.heard.endings == {"ddp-w2-b4": "failed", "single-w1-b4": "cap", "all-reduce-w2-b4": "cap"}
+
+
+def test_only_the_cap_ends_a_cell_whose_baseline_failed_at_its_start(tmp_path: Path) -> None:
+    executor = FakeExecutor(tmp_path, 0, fails={("single-w1-b4", "start"): 1})
+    study = Study(tmp_path, grid("single", "ddp"), executor).run()
+    assert study.heard.endings == {"single-w1-b4": "failed", "ddp-w2-b4": "cap"}
+
+
+def test_epochs_first_warms_up_and_each_is_evaluated(tmp_path: Path) -> None:
+    settings = StudySettings(epochs=3)
+    cells = grid("single", "ddp", settings=settings)
+    study = Study(tmp_path, cells, FakeExecutor(tmp_path, 0), settings).run()
+    assert study.executor.log == [
+        (cell.id, op, block if op == "epoch" else 0)
+        for block in range(3)
+        for cell in cells
+        for op in ("epoch", "evaluate")
+    ]
+    timed = [turn["timed"] for name, turn in study.executor.turns if turn["op"] == "epoch" and name == cells[0].id]
+    assert timed == [False, True, True]
+    assert study.heard.endings == {"single-w1-b4": "epochs", "ddp-w2-b4": "epochs"}
+    for record in study.heard.records:
+        assert [evaluation.step for evaluation in record.evaluations] == [4, 8, 12]
+        assert record.summary is not None
+        assert record.summary.timed_steps == 2 * STEPS_PER_EPOCH
+        assert record.summary.blocks == 2
+
+
+def test_one_epoch_alone_is_timed(tmp_path: Path) -> None:
+    settings = StudySettings(epochs=1)
+    study = Study(tmp_path, grid("single", settings=settings), FakeExecutor(tmp_path, 0), settings).run()
+    assert study.heard.records[0].summary is not None
+    assert study.heard.records[0].summary.timed_steps == STEPS_PER_EPOCH
+
+
+def test_the_record_of_a_complete_cell(tmp_path: Path) -> None:
+    study = Study(tmp_path, grid("single", "ddp"), FakeExecutor(tmp_path, 0)).run()
+    record = read_record(CellRecord, cell_folder(tmp_path, "ddp-w2-b4") / "cell.json")
+    assert record == study.heard.records[1]
+    assert (record.state, record.steps_per_epoch, record.matmul_flops_per_s) == ("complete", STEPS_PER_EPOCH, 1e9)
+    assert record.peak_memory_bytes == max(1000 + number for number in range(1, len(study.executor.log) + 1))
+    assert record.summary is not None
+    assert record.summary.step_s.value == 0.5, "the slowest rank ends a step"
+    assert record.summary.samples_per_s.value == 8 / 0.5
+
+
+def test_blocks_of_an_earlier_session_count(tmp_path: Path) -> None:
+    cells = grid("single", "ddp")
+    first = Study(tmp_path, cells, FakeExecutor(tmp_path, 0, noisy(2.0), stops_after=2 + 2 * 4))
+    with pytest.raises(KeyboardInterrupt):
+        first.run()
+    stopped = {record.id: record for record in first.ledger.interrupted()}
+    assert {record.state for record in stopped.values()} == {"interrupted"}
+
+    before = {name: Cell(cell_folder(tmp_path, name), record) for name, record in stopped.items()}
+    second = Study(tmp_path, cells, FakeExecutor(tmp_path, 1, noisy(2.0, seed=1)), before=before).run()
+    assert second.turns("steps") == [(cell.id, block) for block in range(10 - 4) for cell in cells]
+    assert second.heard.endings == {"single-w1-b4": "cap", "ddp-w2-b4": "cap"}
+    record = second.heard.records[0]
+    assert record.summary is not None
+    assert (record.summary.blocks, record.summary.timed_steps) == (10, 30)
+    steps = Cell(cell_folder(tmp_path, record.id), record).steps.filter("timed")
+    assert steps.group_by("session").len().sort("session").rows() == [(0, 12), (1, 18)]
+
+
+def test_a_cell_whose_blocks_were_all_taken_before_still_comes_to_its_end(tmp_path: Path) -> None:
+    [cell] = grid("single")
+    for block in range(10):
+        write_steps(tmp_path, cell, [0.5] * 3, session=0, block=block, first=3 * block)
+    record = CellRecord(id=cell.id, settings=cell.settings, state="interrupted", placement=cell.placement)
+    before = {cell.id: Cell(cell_folder(tmp_path, cell.id), record)}
+    study = Study(tmp_path, [cell], FakeExecutor(tmp_path, 1), before=before).run()
+    assert study.heard.endings == {cell.id: "cap"}
+
+
+def test_epochs_of_an_earlier_session_do_not_count(tmp_path: Path) -> None:
+    """The weights are gone with the workers, so a training of some epochs starts over."""
+    settings = StudySettings(epochs=2)
+    [cell] = grid("single", settings=settings)
+    write_steps(tmp_path, cell, [0.5] * STEPS_PER_EPOCH, session=0, block=0, first=0)
+    record = CellRecord(id=cell.id, settings=cell.settings, state="interrupted", placement=cell.placement)
+    before = {cell.id: Cell(cell_folder(tmp_path, cell.id), record)}
+    study = Study(tmp_path, [cell], FakeExecutor(tmp_path, 1), settings, before=before).run()
+    assert [block for _, block in study.turns("epoch")] == [0, 1]
+
+
+@hypothesis_settings(deadline=None, max_examples=20)
+@given(
+    names=st.lists(st.sampled_from(["single", "ddp", "all-reduce", "gather-scatter"]), min_size=1, unique=True),
+    spread=st.sampled_from([0.0, 0.02, 0.5]),
+    steps=st.integers(1, 24),
+    block_steps=st.integers(1, 5),
+    warmup_steps=st.integers(0, 3),
+    failing=st.none() | st.tuples(st.sampled_from(["start", "warmup", "steps"]), st.integers(1, 6)),
+    seed=st.integers(0, 100),
+)
+def test_every_planned_step_is_told_as_run_or_as_skipped(
+    tmp_path_factory: pytest.TempPathFactory,
+    names: list[str],
+    spread: float,
+    steps: int,
+    block_steps: int,
+    warmup_steps: int,
+    failing: tuple[str, int] | None,
+    seed: int,
+) -> None:
+    run = tmp_path_factory.mktemp("run")
+    settings = StudySettings(steps=steps, block_steps=block_steps, warmup_steps=warmup_steps)
+    cells = grid(*names, settings=settings)
+    fails = {} if failing is None else {(cells[-1].id, failing[0]): failing[1]}
+    study = Study(run, cells, FakeExecutor(run, 0, noisy(spread, seed), fails=fails), settings).run()
+    most = warmup_steps + math.ceil(steps / block_steps) * block_steps
+    assert sum(study.heard.skips) + sum(n for _, n in study.heard.advances) == most * len(cells)
+    assert sorted(record.id for record in study.heard.records) == sorted(cell.id for cell in cells)
+    for cell in cells:
+        rank0 = cell_folder(run, cell.id) / "rank0.jsonl"
+        assert study.heard.steps(cell.id) == (len(rank0.read_text().splitlines()) if rank0.exists() else 0)
+
+
+def drifting(true_s: dict[str, float], drift: StepTime, seed: int) -> StepTime:
+    generator = np.random.default_rng(seed)
+
+    def step_time(cell: PlannedCell, now: float) -> float:
+        noise = float(np.exp(0.02 * generator.standard_normal()))
+        return true_s[cell.settings.strategy] * noise * drift(cell, now)
+
+    return step_time
+
+
+@pytest.mark.parametrize(
+    "drift",
+    [
+        pytest.param(lambda cell, now: 1 + now / 300, id="ever slower"),
+        pytest.param(lambda cell, now: 1 + 0.2 * np.sin(2 * np.pi * now / 60), id="wave"),
+        pytest.param(lambda cell, now: 1.0 if now < 20 else 1.6, id="step"),
+    ],
+)
+def test_turns_keep_the_drift_of_a_machine_out_of_ratios(tmp_path: Path, drift: StepTime) -> None:
+    """The paired ratio holds the truth; one cell after the other, as people time it, is off by far more."""
+    true_s, truth = {"single": 0.5, "ddp": 0.55}, 0.5 / 0.55
+    settings = StudySettings(steps=36, block_steps=3, target_interval=0.001)
+    held = 0
+    for seed in range(4):
+        run = tmp_path / str(seed)
+        executor = FakeExecutor(run, 0, drifting(true_s, drift, seed))
+        samples = Study(run, grid("single", "ddp", settings=settings), executor, settings).run().schedule.samples
+        ratio = ratio_estimate(samples["single-w1-b4"], samples["ddp-w2-b4"])
+        assert ratio.paired
+        assert ratio.estimate.samples == 12
+        width = half_width(ratio.estimate)
+        assert width is not None
+        assert width < 0.04
+        held += includes(ratio.estimate, truth)
+    # Of 4 intervals of 95 % two or more miss with a probability of 0.014.
+    assert held >= 3
+
+    one_after_the_other = FakeExecutor(tmp_path / "sequence", 0, drifting(true_s, drift, 0))
+    medians = []
+    for cell in grid("single", "ddp", settings=settings):
+        study = Study(tmp_path / "sequence", [cell], one_after_the_other, settings).run()
+        medians.append(np.median(np.concatenate(list(study.schedule.samples[cell.id].values()))))
+    assert abs(medians[0] / medians[1] / truth - 1) > 0.05
+
+
+def test_the_same_blocks_are_compared_when_a_cell_ends_early(tmp_path: Path) -> None:
+    study = Study(tmp_path, grid("single", "ddp"), FakeExecutor(tmp_path, 0, noisy(0.3))).run()
+    keys = [set(study.schedule.samples[name]) for name in ("single-w1-b4", "ddp-w2-b4")]
+    assert all(a <= b or b <= a for a, b in itertools.pairwise(keys))
+    assert keys[1] <= keys[0], "a baseline ends no earlier than what is compared with it"

@@ -1,0 +1,69 @@
+"""The command line in processes of its own, as a user types it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+LONG_S = 120.0
+"""Nothing here takes as long on a machine that does other things as well."""
+
+
+def start(*args: object, cwd: Path) -> "subprocess.Popen[str]":
+    """Start `worldsize ARGS` in a folder."""
+    # Workers stay on the numbers of threads that they are given, and the user's own paths do not matter.
+    environment = {name: value for name, value in os.environ.items() if name != "WORLDSIZE_DATA"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "worldsize", *map(str, args)],
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: "subprocess.Popen[str]", cwd: Path) -> "subprocess.CompletedProcess[str]":
+    """Wait for a command's end; no process that knows its folder may be left."""
+    try:
+        out, err = process.communicate(timeout=LONG_S)
+    except BaseException:
+        process.send_signal(signal.SIGTERM)
+        process.wait(LONG_S)
+        raise
+    left = processes_of(cwd)
+    assert not left, f"left behind: {left}"
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def worldsize(*args: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    """Run `worldsize ARGS` in a folder to its end."""
+    return finish(start(*args, cwd=cwd), cwd)
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """Processes that work in a folder or name it on their command line: agents and workers do both."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            knows = str(folder) in " ".join(process.cmdline()) or Path(process.cwd()).is_relative_to(folder)
+            if knows and process.status() != psutil.STATUS_ZOMBIE and process.pid != os.getpid():
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+    """Wait for something that a command will bring about."""
+    until = time.monotonic() + LONG_S
+    while not condition():
+        assert process.poll() is None, f"it ended first: {process.communicate()}"
+        assert time.monotonic() < until
+        time.sleep(0.05)

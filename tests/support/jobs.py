@@ -1,0 +1,62 @@
+"""Start jobs of real processes whose entries live in this folder."""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import psutil
+
+from worldsize.launch.job import Job
+from worldsize.launch.local import LocalJob
+from worldsize.study.executor import worker_environment
+
+HERE = Path(__file__).parent
+
+
+def environment() -> dict[str, str]:
+    """The variables that a study gives its workers, and the way to the modules in this folder."""
+    path = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return {**worker_environment(), "PYTHONPATH": os.pathsep.join(filter(None, path))}
+
+
+def start(entry: str, processes: int, folder: Path, /, *, variables: dict[str, str] | None = None, **payload: object) -> LocalJob:
+    """A job that calls `entry` with the payload in each of its processes."""
+    return LocalJob(
+        Job(
+            entry=entry,
+            payload=payload,
+            processes=processes,
+            folder=folder,
+            environment={**environment(), **(variables or {})},
+        )
+    )
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all of its descendants."""
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run; one that has ended and that nobody has asked about (a zombie) does not."""
+    return [p for p in processes if p.is_running() and _status(p) != psutil.STATUS_ZOMBIE]
+
+
+def wait_until(condition: Callable[[], bool], patience_s: float = 30.0) -> bool:
+    """Wait for something that no event tells of; returns whether it came true in time."""
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _status(process: psutil.Process) -> str:
+    try:
+        status: str = process.status()
+    except psutil.NoSuchProcess:
+        return psutil.STATUS_ZOMBIE
+    return status

@@ -1,0 +1,107 @@
+"""Entries of jobs that show how a job behaves: they answer, report on themselves, fail in every way, or hang."""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from worldsize.errors import DataError
+from worldsize.training.turns import Reply, Turn, Turns, run_turns
+
+
+class Answer(Reply):
+    """A reply with a word of the entry's own."""
+
+    said: Any = None
+
+
+def answer(payload: dict[str, Any], turns: Turns) -> None:
+    """Answer each turn with the rank and what the turn holds."""
+    rank = int(os.environ["RANK"])
+
+    def do(turn: Turn) -> Answer:
+        return Answer(said=[payload["word"], rank, turn.op, turn.count])
+
+    run_turns(turns, Answer(said=[payload["word"], rank]), do)
+
+
+def about_me(payload: dict[str, Any], turns: Turns) -> None:
+    """Form a group, send something through it, and tell what this process is like."""
+    dist.init_process_group("gloo")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    said = {
+        "pid": os.getpid(),
+        "total": total.item(),
+        "hash_randomization": sys.flags.hash_randomization,
+        "greeting": os.environ.get("GREETING"),
+    }
+    run_turns(turns, Answer(said=said), lambda turn: Answer())
+    dist.destroy_process_group()
+
+
+def fail(payload: dict[str, Any], turns: Turns) -> None:
+    """In the first turn one rank fails in the way of `payload["how"]`; the others wait for it, and hear its end.
+
+    With `others` = `sleep` they do not even notice.
+    """
+    dist.init_process_group("gloo")
+    rank = int(os.environ["RANK"])
+    turns.reply(Reply())
+    turns.next()
+    if rank == payload["rank"]:
+        time.sleep(0.3)  # the others are inside the collective by now; it is as well if they are not
+        FAILURES[payload["how"]]()
+    if payload.get("others") == "sleep":
+        time.sleep(3600)
+    dist.all_reduce(torch.ones(1))
+
+
+def hang(payload: dict[str, Any], turns: Turns) -> None:
+    """After the first turn rank 0 is in a collective that never ends, because rank 1 sleeps.
+
+    With `deaf`, rank 1 also ignores the signal that asks it to end.
+    """
+    dist.init_process_group("gloo")
+    if payload.get("deaf"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    turns.reply(Reply())
+    turns.next()
+    if os.environ["RANK"] == "1":
+        time.sleep(3600)
+    dist.all_reduce(torch.ones(1))
+
+
+def _raise_value_error() -> None:
+    raise ValueError("this model is told to fail")
+
+
+def _raise_users_mistake() -> None:
+    raise DataError("a file is truncated\nFetch it again.")
+
+
+def _leave() -> None:
+    os._exit(3)
+
+
+def _die(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def _crash() -> None:
+    ctypes.string_at(0)
+
+
+FAILURES = {
+    "raise": _raise_value_error,
+    "mistake": _raise_users_mistake,
+    "exit": _leave,
+    "sigkill": lambda: _die(signal.SIGKILL),
+    "sigterm": lambda: _die(signal.SIGTERM),
+    "crash": _crash,
+}

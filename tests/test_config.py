@@ -1,0 +1,111 @@
+"""Settings are checked once, at the edge, and a mistake is told in one line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worldsize.config import CellSettings, StudySettings, preset_names, read_study, validated
+from worldsize.errors import UsageError
+
+
+def refusal(values: dict[str, Any], source: str = "") -> str:
+    with pytest.raises(UsageError) as caught:
+        validated(StudySettings, values, source)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"precision": "fp64"}, "precision: 'fp64' was given; input should be 'fp32' or 'bf16'"),
+        ({"backend": "mpi"}, "backend: 'mpi' was given; input should be 'auto', 'gloo' or 'nccl'"),
+        ({"loader": "fast"}, "loader: 'fast' was given; input should be 'batched' or 'per-sample'"),
+        ({"baseline": "none"}, "baseline: 'none' was given; input should be 'single', 'wrapped' or 'both'"),
+        ({"steps": 0}, "steps: 0 was given; input should be greater than or equal to 1"),
+        ({"epochs": 0}, "epochs: 0 was given; input should be greater than or equal to 1"),
+        ({"seed": -1}, "seed: -1 was given; input should be greater than or equal to 0"),
+        ({"threads_per_worker": 0}, "threads_per_worker: 0 was given; input should be greater than or equal to 1"),
+        ({"learning_rate": float("nan")}, "learning_rate: nan was given; input should be greater than 0"),
+        ({"target_interval": 1}, "target_interval: 1 was given; input should be less than 1"),
+        ({"world_sizes": (1, 0)}, "world_sizes: 0 was given; each must be at least 1"),
+        ({"batch_sizes": (-4,)}, "batch_sizes: -4 was given; each must be at least 1"),
+        ({"world_sizes": ()}, "world_sizes: () was given; "),
+        ({"strategies": "ddp"}, "strategies: 'ddp' was given; input should be a valid tuple"),
+        ({"steps": 5, "epochs": 1}, "epochs and steps exclude each other: give one of them"),
+        ({"batchsize": 4}, "unknown key 'batchsize'; known: allow_oversubscribed, backend, baseline, batch_sizes, "),
+    ],
+)
+def test_a_mistake_says_what_was_given_and_what_is_allowed(values: dict[str, Any], told: str) -> None:
+    assert refusal(values).startswith(told)
+
+
+def test_the_file_with_the_mistake_is_named() -> None:
+    assert refusal({"steps": 0}, "my.toml").startswith("my.toml: steps: 0 was given")
+
+
+@pytest.mark.parametrize("seed", [0, 2**32, 2**63 - 1])
+def test_seeds_that_every_generator_takes(seed: int) -> None:
+    assert validated(StudySettings, {"seed": seed}).seed == seed
+
+
+def test_a_seed_that_torch_cannot_take_is_refused() -> None:
+    assert refusal({"seed": 2**63}).startswith(f"seed: {2**63} was given; input should be less than")
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        StudySettings().steps = 5  # type: ignore[misc]
+
+
+def test_every_preset_is_a_valid_study() -> None:
+    assert "default" in preset_names()
+    for name in preset_names():
+        assert validated(StudySettings, read_study(name), name)
+
+
+def test_a_study_file_has_the_names_of_the_flags(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('data = "synthetic"\nworld_sizes = [1, 2]\nstrategies = ["ddp"]\ndata_dir = "some/folder"\n')
+    study = validated(StudySettings, read_study(str(file)))
+    assert (study.data, study.world_sizes, study.strategies) == ("synthetic", (1, 2), ("ddp",))
+    assert study.data_dir == Path("some/folder")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("nope", None, "unknown preset 'nope'; known: default"),
+        ("missing.toml", None, "no such study file: missing.toml"),
+        ("wrong.toml", b"steps = = 3\n", "wrong.toml cannot be read as a TOML study: Invalid value (at line 1, column 9)"),
+        ("binary.toml", b"\xff\xfe\x00", "binary.toml cannot be read as a TOML study: 'utf-8' codec can't decode"),
+    ],
+)
+def test_a_study_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes | None, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        Path(name).write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        read_study(name)
+    assert str(caught.value).startswith(told)
+    assert len(str(caught.value).splitlines()) <= 2
+
+
+def test_a_folder_is_no_study_file(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").mkdir()
+    with pytest.raises(UsageError, match="cannot be read as a TOML study"):
+        read_study(str(tmp_path / "x.toml"))
+
+
+@given(strategy=st.text(min_size=1), world_size=st.integers(1, 10**6), batch_size=st.integers(1, 10**6))
+def test_the_name_of_a_cell_is_the_name_of_a_folder(strategy: str, world_size: int, batch_size: int) -> None:
+    cell = CellSettings(strategy=strategy, world_size=world_size, batch_size=batch_size)
+    assert "/" not in cell.id
+    assert "\0" not in cell.id
+    assert cell.id.endswith(f"-w{world_size}-b{batch_size}")
+    assert cell.global_batch == world_size * batch_size
