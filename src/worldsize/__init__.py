@@ -9,6 +9,8 @@ What the commands do is callable here; nothing is printed. Importing this import
 from pathlib import Path
 from typing import Any
 
+# Loaded now, while the name is free: the first import of a package of this name would replace the function below.
+from worldsize import study as _study_package  # noqa: F401
 from worldsize.errors import (
     DataError,
     FactoryError,

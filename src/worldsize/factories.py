@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -169,10 +169,13 @@ def _find_spec(name: str, what: str) -> ModuleSpec:
     known = sys.modules.get(name)
     if known is not None and known.__spec__ is not None:
         return known.__spec__
-    spec, path, so_far = None, None, ""
+    spec: ModuleSpec | None = None
+    path: list[str] | None = None
+    so_far = ""
     for part in name.split("."):
         so_far = f"{so_far}.{part}" if so_far else part
-        spec = PathFinder.find_spec(so_far, path)
+        found = (finder.find_spec(so_far, path) for finder in sys.meta_path)
+        spec = next((each for each in found if each is not None), None)
         if spec is None:
             raise FactoryError(
                 f"{what} module {name!r} was not found (no {so_far!r}); install it, start in the folder "

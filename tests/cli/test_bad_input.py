@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_runs import make_run, usual_cells
 
-import worldsize.study.run
+from made_runs import make_run, usual_cells
 from worldsize.cli.app import main
 from worldsize.errors import UsageError
 from worldsize.results.folder import load_run
+from worldsize.study import run as study_run
 from worldsize.training.probe import look
 
 STRATEGIES = "known: single, data-parallel, gather-scatter, all-reduce, ddp"
 SMALL = "--data synthetic:3x8x8:10:64 "
 CIFAR_BYTES = 10_000 * 3073
 
-FACTORIES = '''
+FACTORIES = """
 import torch
 from torch import nn
 
@@ -45,7 +45,7 @@ def a_class(classes=10):
     return nn.Linear
 
 not_callable = 5
-'''
+"""
 
 
 @dataclass
@@ -68,7 +68,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))  # factories may add to it
-    monkeypatch.setattr(worldsize.study.run, "probe", lambda settings: look(settings, settings.world_sizes or ()))
+    monkeypatch.setattr(study_run, "probe", lambda settings: look(settings, settings.world_sizes or ()))
     monkeypatch.delenv("WORLDSIZE_DATA", raising=False)
 
     def run(line: str) -> Ended:
@@ -176,7 +176,7 @@ def test_what_is_no_flag_at_all(command: Command, line: str, told: list[str]) ->
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ('batchsizes = [4]\n', ["mine.toml: unknown key 'batchsizes'", "known: ", "batch_sizes"]),
+        ("batchsizes = [4]\n", ["mine.toml: unknown key 'batchsizes'", "known: ", "batch_sizes"]),
         ("steps = = 3\n", ["mine.toml cannot be read as a TOML study", "line 1"]),
         ('steps = "many"\n', ["mine.toml: steps: 'many' was given", "integer"]),
         ("world_sizes = [1, 0]\n", ["mine.toml: world_sizes: 0 was given", "at least 1"]),

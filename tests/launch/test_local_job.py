@@ -1,14 +1,14 @@
 """Jobs of real processes: turns and replies, every way to fail, and that nothing of a job outlives it."""
 
 import contextlib
-import json
+import ipaddress
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import ipaddress
 import psutil
 import pytest
 from jobs import alive, environment, family, start, wait_until
@@ -24,40 +24,48 @@ def job(entry: str, processes: int, folder: Path, **options: Any) -> Iterator[Lo
         yield started
 
 
-def said(replies: list[Any]) -> list[Any]:
-    return [reply["said"] for reply in replies]
-
-
-def test_replies_come_in_the_order_of_ranks_and_turns_in_the_order_of_sending(tmp_path: Path) -> None:
-    with job("answer", 3, tmp_path, word="here") as three:
-        assert said(three.receive()) == [["here", 0], ["here", 1], ["here", 2]]
-        # The next turn need not wait for the reply to the one before.
-        for count in range(1, 6):
-            three.send({"op": "steps", "count": count})
-        three.send({"op": "finish"})
-        for count in range(1, 6):
-            assert said(three.receive()) == [["here", rank, "steps", count] for rank in range(3)]
-        assert said(three.receive()) == [["here", rank, "finish", 0] for rank in range(3)]
-
-
-def test_a_waiting_parent_is_called_now_and_then(tmp_path: Path) -> None:
-    calls = []
-    with job("answer", 1, tmp_path, word="") as one:
-        one.receive(lambda: calls.append(1), every_s=0.05)
-    assert calls
-
-
-def test_workers_form_a_group_on_loopback_alone_in_the_environment_of_the_job(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def willing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalJob, list[dict[str, Any]], int]]:
+    """A job of three that answers each turn, what its ranks said at the start, and how often we were called meanwhile."""
     variables = {"GREETING": "good day", "PYTHONHASHSEED": "0"}  # the second is read before Python starts
-    with job("about_me", 2, tmp_path, variables=variables) as two:
-        about = said(two.receive())
-        pids = {two.pid, *(me["pid"] for me in about)}
-        assert len(pids) == 3
-        assert [me["total"] for me in about] == [2.0, 2.0]
-        assert [(me["greeting"], me["hash_randomization"]) for me in about] == [("good day", 0)] * 2
-        listening = [c for c in psutil.net_connections("inet") if c.pid in pids and c.status == psutil.CONN_LISTEN]
-        assert {c.pid for c in listening} == pids  # the store of the agent, and gloo in each worker
-        assert [c.laddr for c in listening if not ipaddress.ip_address(c.laddr.ip).is_loopback] == []
+    calls: list[None] = []
+    with job("answer", 3, tmp_path_factory.mktemp("job"), word="here", variables=variables) as three:
+        replies = three.receive(lambda: calls.append(None), every_s=0.05)
+        yield three, [reply["said"] for reply in replies], len(calls)
+
+
+def test_replies_come_in_the_order_of_ranks_and_turns_in_the_order_of_sending(
+    willing: tuple[LocalJob, list[dict[str, Any]], int],
+) -> None:
+    three, about, _ = willing
+    assert [(me["word"], me["rank"]) for me in about] == [("here", 0), ("here", 1), ("here", 2)]
+    for count in range(1, 6):  # the next turn need not wait for the reply to the one before
+        three.send({"op": "steps", "count": count})
+    three.send({"op": "evaluate"})
+    for count in range(1, 6):
+        assert [reply["said"] for reply in three.receive()] == [[rank, "steps", count] for rank in range(3)]
+    assert [reply["said"] for reply in three.receive()] == [[rank, "evaluate", 0] for rank in range(3)]
+
+
+def test_the_environment_of_the_job_is_there_before_python_starts(
+    willing: tuple[LocalJob, list[dict[str, Any]], int],
+) -> None:
+    _, about, _ = willing
+    assert [(me["greeting"], me["hash_randomization"]) for me in about] == [("good day", 0)] * 3
+
+
+def test_the_group_listens_on_loopback_alone(willing: tuple[LocalJob, list[dict[str, Any]], int]) -> None:
+    three, about, _ = willing
+    pids = {three.pid, *(me["pid"] for me in about)}
+    assert len(pids) == 4
+    assert [me["sum_over_ranks"] for me in about] == [3.0] * 3
+    listening = [c for c in psutil.net_connections("inet") if c.pid in pids and c.status == psutil.CONN_LISTEN]
+    assert {c.pid for c in listening} == pids  # the store of the agent, and gloo in each worker
+    assert [c.laddr for c in listening if not ipaddress.ip_address(c.laddr.ip).is_loopback] == []
+
+
+def test_a_waiting_parent_is_called_now_and_then(willing: tuple[LocalJob, list[dict[str, Any]], int]) -> None:
+    assert willing[2] > 0
 
 
 def failure(folder: Path, processes: int = 2, **payload: Any) -> ErrorRecord:
@@ -80,40 +88,27 @@ def test_the_rank_that_raises_is_told_and_not_its_echo(tmp_path: Path) -> None:
     assert "_raise_value_error" in error.traceback
 
 
-def test_a_users_mistake_keeps_its_words_and_its_exit_status(tmp_path: Path) -> None:
-    error = failure(tmp_path, how="mistake")
-    assert (error.rank, error.kind, error.exit_status) == (1, "DataError", 2)
-    assert error.message == "a file is truncated\nFetch it again."
-
-
-@pytest.mark.parametrize("others", ["collective", "sleep"])
-def test_a_worker_that_was_killed_is_named(tmp_path: Path, others: str) -> None:
-    """Also where the others hear nothing of it, and the agent has to end them."""
-    error = failure(tmp_path, processes=3, how="sigkill", others=others)
+def test_a_worker_that_was_killed_is_told_and_not_its_echo(tmp_path: Path) -> None:
+    error = failure(tmp_path, how="sigkill")
     assert (error.kind, error.rank, error.exit_status) == ("Signal", 1, 1)
     assert "rank 1 was killed by SIGKILL" in error.message
     assert "out-of-memory" in error.message
 
 
-def test_a_worker_that_leaves_without_a_word_is_named_with_its_status(tmp_path: Path) -> None:
+def test_a_worker_that_leaves_without_a_word_is_told_with_its_status(tmp_path: Path) -> None:
+    """The other one is asleep and hears nothing of it: the agent ends it."""
     error = failure(tmp_path, how="exit", others="sleep")
     assert (error.kind, error.rank) == ("WorkerError", 1)
     assert "exit status 3" in error.message
 
 
-def test_a_job_whose_entry_cannot_be_loaded_says_so(tmp_path: Path) -> None:
-    with job("no_such_entry", 1, tmp_path) as failing, pytest.raises(JobFailed, match="no_such_entry"):
-        failing.receive()
-
-
-def test_an_agent_that_is_killed_takes_its_workers_along(tmp_path: Path) -> None:
-    with job("answer", 2, tmp_path, word="") as orphaned:
-        orphaned.receive()
-        processes = family(orphaned.pid)
-        processes[0].kill()
-        with pytest.raises(JobFailed, match="the agent ended with status -9"):
-            orphaned.receive()
-        assert wait_until(lambda: not alive(processes))
+def test_an_agent_that_was_killed_is_told_with_its_log(tmp_path: Path) -> None:
+    with job("answer", 1, tmp_path, word="") as headless:
+        psutil.Process(headless.pid).kill()
+        with pytest.raises(JobFailed, match="the agent ended with status -9") as caught:
+            headless.receive()
+    assert caught.value.error.kind == "WorkerError"
+    assert (tmp_path / "agent.log").exists()
 
 
 def test_closing_ends_workers_that_hang(tmp_path: Path) -> None:
@@ -132,7 +127,7 @@ def test_closing_ends_workers_that_ignore_it(tmp_path: Path) -> None:
         deaf.receive()
         processes = family(deaf.pid)
         deaf.close(grace_s=0.5)
-        assert wait_until(lambda: not alive(processes))
+        assert alive(processes) == []
 
 
 def test_closing_ends_a_job_that_is_still_starting(tmp_path: Path) -> None:
@@ -158,22 +153,11 @@ time.sleep(3600)
 
 @pytest.mark.parametrize("when", ["starting", "at work"])
 def test_a_parent_that_is_killed_leaves_nothing_running(tmp_path: Path, when: str) -> None:
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(tmp_path), when],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**environment_of_tests(), **environment()},
-    )
-    with parent:
+    command = [sys.executable, "-c", PARENT, str(tmp_path), when]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment()}) as parent:
         assert parent.stdout is not None
         agent = int(parent.stdout.readline())
         assert wait_until(lambda: len(family(agent)) == 3)
         processes = family(agent)
         parent.kill()
     assert wait_until(lambda: not alive(processes))
-
-
-def environment_of_tests() -> dict[str, str]:
-    import os
-
-    return dict(os.environ)

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -9,6 +10,15 @@ from worldsize.config import TrainingSettings
 from worldsize.data import load_data, training_batches
 from worldsize.errors import UnknownNameError, UsageError
 from worldsize.models import MODELS, build_model
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small work on one thread: two of them on a busy machine mostly wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize(("name", "parameters"), [("resnet18", 11_173_962), ("vgg11", 9_231_114)])

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import make_run, usual_cells
 
+from made_runs import make_run, usual_cells
 from worldsize.errors import OutputError
 from worldsize.results.folder import (
     STEP_SCHEMA,
@@ -32,12 +32,15 @@ def run(tmp_path: Path) -> Path:
     return make_run(tmp_path / "run", usual_cells(blocks=2))
 
 
+def read_all(path: Path) -> int:
+    """Read everything in a run folder; how many samples there are."""
+    return sum(cell.steps.height + cell.spans.height for cell in load_run(path).cells.values())
+
+
 def refusal(path: Path) -> str:
     """The message with which a folder is refused; one or two lines."""
     with pytest.raises(OutputError) as caught:
-        for cell in load_run(path).cells.values():
-            assert cell.steps.height >= 0
-            assert cell.spans.height >= 0
+        read_all(path)
     assert len(str(caught.value).splitlines()) <= 2
     return str(caught.value)
 
@@ -194,8 +197,7 @@ def test_a_damaged_cell_json_is_refused(run: Path) -> None:
 def test_a_folder_of_a_newer_schema_says_to_upgrade(run: Path, name: str) -> None:
     change(run / name, schema_version=SCHEMA_VERSION + 1, something_new=True)
     assert refusal(run).splitlines() == [
-        f"{run / name} has schema version {SCHEMA_VERSION + 1}; "
-        f"this worldsize reads versions up to {SCHEMA_VERSION}",
+        f"{run / name} has schema version {SCHEMA_VERSION + 1}; this worldsize reads versions up to {SCHEMA_VERSION}",
         "Upgrade worldsize to read it.",
     ]
 
@@ -206,9 +208,7 @@ def test_a_schema_version_that_is_no_number_is_refused(run: Path, version: objec
     assert "schema_version: " in refusal(run)
 
 
-@pytest.mark.parametrize(
-    "name", ["../x", "..", ".", "", "/etc", "a/b", "x/..", "../../study.json", "a/../../x"]
-)
+@pytest.mark.parametrize("name", ["../x", "..", ".", "", "/etc", "a/b", "x/..", "../../study.json", "a/../../x"])
 def test_a_cell_id_that_leaves_the_folder_is_refused(run: Path, name: str) -> None:
     with pytest.raises(OutputError, match="is not the name of a cell"):
         cell_folder(run, name)

@@ -1,9 +1,10 @@
 """Every record comes back from its JSON as it was, and refuses what it does not know."""
 
+import builtins
 import types
 import typing
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -11,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from worldsize.config import CellSettings, StudySettings
+from worldsize.config import CellSettings, Hosts, StudySettings
 from worldsize.results.records import PARTS, Evaluation, Record, StepRecord
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -30,6 +31,12 @@ SETTINGS: dict[Any, st.SearchStrategy[Any]] = {
         world_sizes=st.none() | st.lists(st.integers(1, 8), min_size=1, max_size=3).map(tuple),
         epochs=st.none() | st.integers(1, 9),
     ),
+    Hosts: st.builds(
+        Hosts,
+        count=st.integers(2, 9),
+        rate_bits_per_s=st.none() | st.integers(1000, 10**12),
+        latency_s=st.none() | st.floats(1e-6, 1.0),
+    ),
 }
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     float: FINITE,
@@ -43,22 +50,19 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
     """Values of the type of a record's field."""
-    origin, args = get_origin(kind), get_args(kind)
-    if kind in PLAIN:
-        return PLAIN[kind]
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return records(kind)
-    if origin is Literal:
-        return st.sampled_from(args)
-    if origin in (types.UnionType, typing.Union):
-        return st.one_of(*(values(arg) for arg in args))
-    if origin is list:
-        return st.lists(values(args[0]), max_size=2)
-    if origin is tuple:
-        assert args[1:] == (...,)
-        return st.lists(values(args[0]), max_size=2).map(tuple)
-    assert origin is dict, f"a record has a field of type {kind}"
-    return st.dictionaries(values(args[0]), values(args[1]), max_size=2)
+    args = get_args(kind)
+    match get_origin(kind):
+        case None:
+            return PLAIN[kind] if kind in PLAIN else records(kind)
+        case types.UnionType | typing.Union:
+            made = st.one_of(*(values(arg) for arg in args))
+        case typing.Literal:
+            made = st.sampled_from(args)
+        case builtins.dict:
+            made = st.dictionaries(values(args[0]), values(args[1]), max_size=2)
+        case sequence:
+            made = st.lists(values(args[0]), max_size=2).map(sequence)
+    return made
 
 
 def records(kind: type[BaseModel]) -> st.SearchStrategy[Any]:

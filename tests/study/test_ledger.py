@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from fake_cells import STEPS_PER_EPOCH, WIRE, planned, step_line, write_steps
-from heard import Heard
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from fake_cells import STEPS_PER_EPOCH, WIRE, planned, step_line, write_steps
+from heard import Heard
 from worldsize.config import StudySettings
 from worldsize.results.folder import cell_folder, read_record
 from worldsize.results.records import CellRecord, ErrorRecord, StepRecord

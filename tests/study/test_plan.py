@@ -104,7 +104,7 @@ def test_gpus_are_used_where_they_are() -> None:
 
 
 def test_nccl_without_gpus_is_refused() -> None:
-    with pytest.raises(UsageError, match="nccl needs GPUs.*--backend gloo"):
+    with pytest.raises(UsageError, match=r"nccl needs GPUs.*--backend gloo"):
         plan(strategies=("ddp",), backend="nccl")
 
 

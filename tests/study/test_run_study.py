@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from fake_cells import FakeExecutor
 from heard import Heard
-
-import worldsize.study.run
 from worldsize.config import StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.results.folder import Run, cell_folder, load_run
 from worldsize.results.records import Findings
+from worldsize.study import run as study_run
 from worldsize.study.plan import PlannedCell
 from worldsize.study.run import DEFAULT_STEPS, run_study
 from worldsize.training.probe import look
@@ -42,8 +42,8 @@ SINGLE, DDP = "single-w1-b4", "ddp-w2-b4"
 def executors(monkeypatch: pytest.MonkeyPatch) -> "Executors":
     """Studies look at data and model in this process, once for all tests, and their workers are fake."""
     made = Executors()
-    monkeypatch.setattr(worldsize.study.run, "probe", lambda settings: found(settings.world_sizes or ()))
-    monkeypatch.setattr(worldsize.study.run, "LocalExecutor", made.make)
+    monkeypatch.setattr(study_run, "probe", lambda settings: found(settings.world_sizes or ()))
+    monkeypatch.setattr(study_run, "LocalExecutor", made.make)
     return made
 
 
@@ -130,9 +130,10 @@ def test_ctrl_c_between_two_ends_leaves_the_first_complete(executors: Executors,
         if len(self.ended) == 2:
             raise KeyboardInterrupt
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FakeExecutor, "finish", stop_at_the_second)
-        run_study(SETTINGS, out)
+        with pytest.raises(Interrupted):
+            run_study(SETTINGS, out)
     assert states(load_run(out)) == {SINGLE: "complete", DDP: "interrupted"}
     resumed = run_study(SETTINGS, out, resume=True)
     assert states(resumed) == {SINGLE: "complete", DDP: "complete"}
@@ -174,9 +175,7 @@ def missing_record(out: Path) -> None:
 
 
 @pytest.mark.parametrize("lose", [missing_folder, missing_record])
-def test_resume_runs_only_what_is_missing(
-    executors: Executors, tmp_path: Path, lose: Callable[[Path], None]
-) -> None:
+def test_resume_runs_only_what_is_missing(executors: Executors, tmp_path: Path, lose: Callable[[Path], None]) -> None:
     out = tmp_path / "run"
     run_study(SETTINGS, out)
     kept = files_of(out, SINGLE)
@@ -225,9 +224,9 @@ def test_resume_on_a_machine_that_plans_other_cells_is_refused(
 ) -> None:
     """Default world sizes come from the cores: on another machine they are others."""
     settings = SETTINGS.model_copy(update={"world_sizes": None, "strategies": ("ddp",)})
-    monkeypatch.setattr(worldsize.study.run, "allowed_cores", lambda: (0, 1))
+    monkeypatch.setattr(study_run, "allowed_cores", lambda: (0, 1))
     run_study(settings, tmp_path / "run")
-    monkeypatch.setattr(worldsize.study.run, "allowed_cores", lambda: (0, 1, 2))
+    monkeypatch.setattr(study_run, "allowed_cores", lambda: (0, 1, 2))
     with pytest.raises(UsageError, match="ddp-w3-b4"):
         run_study(settings, tmp_path / "run", resume=True)
     assert len(load_run(tmp_path / "run").study.sessions) == 0
@@ -239,7 +238,7 @@ def test_folders_that_are_refused(executors: Executors, tmp_path: Path) -> None:
     (tmp_path / "mine" / "work.txt").write_text("mine")
     (tmp_path / "empty").mkdir()
     for folder in ("file", "file/below", "mine"):
-        with pytest.raises(OutputError, match="give (another|a folder)"):
+        with pytest.raises(OutputError, match=r"give (another|a folder)"):
             run_study(SETTINGS, tmp_path / folder)
     for folder in ("empty", "mine", "missing"):
         with pytest.raises(UsageError, match=f"--resume was given, and .*{folder} holds no study"):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_cells import STEPS_PER_EPOCH, FakeExecutor, StepTime, planned, write_steps
-from heard import Heard
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from fake_cells import STEPS_PER_EPOCH, FakeExecutor, StepTime, planned, write_steps
+from heard import Heard
 from worldsize.analysis.statistics import half_width, includes, ratio_estimate
 from worldsize.config import StudySettings
 from worldsize.results.folder import Cell, cell_folder, read_record

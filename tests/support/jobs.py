@@ -20,7 +20,9 @@ def environment() -> dict[str, str]:
     return {**worker_environment(), "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
 
-def start(entry: str, processes: int, folder: Path, /, *, variables: dict[str, str] | None = None, **payload: object) -> LocalJob:
+def start(
+    entry: str, processes: int, folder: Path, /, *, variables: dict[str, str] | None = None, **payload: object
+) -> LocalJob:
     """A job that calls `entry` with the payload in each of its processes."""
     return LocalJob(
         Job(

@@ -1,6 +1,5 @@
-"""Entries of jobs that show how a job behaves: they answer, report on themselves, fail in every way, or hang."""
+"""Entries of jobs that show how a job behaves: they answer, fail in every way, or hang."""
 
-import ctypes
 import os
 import signal
 import sys
@@ -10,7 +9,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from worldsize.errors import DataError
 from worldsize.training.turns import Reply, Turn, Turns, run_turns
 
 
@@ -21,27 +19,20 @@ class Answer(Reply):
 
 
 def answer(payload: dict[str, Any], turns: Turns) -> None:
-    """Answer each turn with the rank and what the turn holds."""
+    """Form a group and send something through it, tell what this process is like, then answer each turn."""
     rank = int(os.environ["RANK"])
-
-    def do(turn: Turn) -> Answer:
-        return Answer(said=[payload["word"], rank, turn.op, turn.count])
-
-    run_turns(turns, Answer(said=[payload["word"], rank]), do)
-
-
-def about_me(payload: dict[str, Any], turns: Turns) -> None:
-    """Form a group, send something through it, and tell what this process is like."""
     dist.init_process_group("gloo")
     total = torch.ones(1)
     dist.all_reduce(total)
-    said = {
+    about = {
+        "word": payload["word"],
+        "rank": rank,
         "pid": os.getpid(),
-        "total": total.item(),
+        "sum_over_ranks": total.item(),
         "hash_randomization": sys.flags.hash_randomization,
         "greeting": os.environ.get("GREETING"),
     }
-    run_turns(turns, Answer(said=said), lambda turn: Answer())
+    run_turns(turns, Answer(said=about), lambda turn: Answer(said=[rank, turn.op, turn.count]))
     dist.destroy_process_group()
 
 
@@ -81,27 +72,16 @@ def _raise_value_error() -> None:
     raise ValueError("this model is told to fail")
 
 
-def _raise_users_mistake() -> None:
-    raise DataError("a file is truncated\nFetch it again.")
-
-
 def _leave() -> None:
     os._exit(3)
 
 
-def _die(number: int) -> None:
-    os.kill(os.getpid(), number)
-
-
-def _crash() -> None:
-    ctypes.string_at(0)
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 FAILURES = {
     "raise": _raise_value_error,
-    "mistake": _raise_users_mistake,
     "exit": _leave,
-    "sigkill": lambda: _die(signal.SIGKILL),
-    "sigterm": lambda: _die(signal.SIGTERM),
-    "crash": _crash,
+    "sigkill": _die,
 }

@@ -1,55 +1,149 @@
-"""Entry of parity jobs: train some steps with a strategy, and keep the gradients and the weights of every rank."""
+"""What the parity test runs: training with a strategy in real processes, and the reference it is held against.
 
+Both train on the same batches (`STEPS` steps), then look at one more batch without exchange and at another one with
+it. The reference is one process that averages the gradients of N micro-batches of b (method.md §10).
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from worldsize.config import CellSettings
 from worldsize.data import load_data, training_batches
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.timeline import Timeline
-from worldsize.models import build_model
+from worldsize.models import MODELS, build_model
 from worldsize.results.records import Placement
 from worldsize.training.setup import Rank, choose_device, process_group, settle, world_of
 from worldsize.training.trainer import Trainer, my_share
-from worldsize.training.turns import Reply, Turns
+from worldsize.training.turns import Reply, Turn, Turns, run_turns
 
-Gradients = list[list[Tensor]]
+STEPS = 5
+DATA = "synthetic:3x16x16:10:64"
+"""Small images: the weights, and so the messages, are those of the real ResNet-18 whatever the size of an image."""
+
+Gradients = list[Tensor]
+
+
+@dataclass
+class Reference:
+    """What every strategy must come to."""
+
+    steps: list[Gradients]
+    """In each of the STEPS steps."""
+    local: list[Gradients]
+    """Of each worker, in the batch after them, without exchange."""
+    again: Gradients
+    """In the batch after that, exchanged again."""
+
+
+@dataclass
+class Outcome:
+    """What one rank came to."""
+
+    steps: list[Gradients]
+    """After synchronisation, in each of the STEPS steps; on rank 0 only, for they are large."""
+    local: Gradients
+    """Of the batch after them, without exchange."""
+    again: Gradients
+    """Of the batch after that, exchanged again."""
+    weights: str
+    """Digest of the parameters after the STEPS steps."""
+    messages: list[tuple[str, int, bool]]
+    """Kind, bytes and whether it blocks, of each message of the last of the STEPS steps."""
+    payload_bytes: int
+    """S (method.md §1)."""
+    buffer_bytes: int
+
+
+class Float64(nn.Module):
+    """A model in double precision, its inputs included."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model.double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.model(inputs.double())
+        return outputs
+
+
+def resnet18_float64() -> nn.Module:
+    """ResNet-18 in double precision; on all ranks but the first with other weights, which must not survive `wrap`."""
+    model = Float64(MODELS["resnet18"](10, (3, 16, 16)))
+    if os.environ.get("RANK", "0") != "0":
+        for tensor in model.state_dict().values():
+            tensor.add_(1)
+    return model
 
 
 def enter(payload: dict[str, Any], turns: Turns) -> None:
-    """Run `payload["steps"]` steps; write gradients and weights to `payload["folder"]`/rank<k>.pt."""
-    settings = CellSettings.model_validate(payload["settings"])
-    placement = Placement.model_validate(payload["placement"])
+    """Entry of the job: turn `block` is the case of that number; each rank leaves an Outcome in its folder."""
     rank = Rank.from_environment()
-    settle(rank, placement)
-    device = choose_device(rank, placement)
-    with process_group(rank, placement, device):
-        timeline = Timeline(HostClock())
-        trainer = Trainer(
-            settings, load_data(settings), world_of(rank, settings, placement, device, timeline), timeline
-        )
-        kept: Gradients = []
-        trainer.optimizer.register_step_pre_hook(lambda *_: kept.append(_gradients(trainer.strategy.unwrap())))
-        for _ in range(payload["steps"]):
-            trainer.step()
-        weights = list(trainer.strategy.unwrap().state_dict().items())
-        torch.save({"gradients": kept, "weights": dict(weights)}, Path(payload["folder"]) / f"rank{rank.rank}.pt")
-    turns.reply(Reply())
+    first = Placement.model_validate(payload["cases"][0]["placement"])
+    device = choose_device(rank, first)
+
+    def do(turn: Turn) -> Reply:
+        if turn.op != "finish":
+            case = payload["cases"][turn.block]
+            placement = Placement.model_validate(case["placement"])
+            settle(rank, placement)
+            timeline = Timeline(HostClock())
+            settings = CellSettings.model_validate(case["settings"])
+            world = world_of(rank, settings, placement, device, timeline)
+            outcome = _train(Trainer(settings, load_data(settings), world, timeline))
+            torch.save(vars(outcome), Path(payload["folder"]) / f"case{turn.block}-rank{rank.rank}.pt")
+        return Reply()
+
+    with process_group(rank, first, device):
+        run_turns(turns, Reply(), do)
 
 
-def _gradients(model: torch.nn.Module) -> list[Tensor]:
-    return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+def _train(trainer: Trainer) -> Outcome:
+    model, keep = trainer.strategy.unwrap(), trainer.world.channel.rank == 0
+    steps: list[Gradients] = []
+    hook = trainer.optimizer.register_step_pre_hook(lambda *_: steps.append(gradients(model) if keep else []))
+    for _ in range(STEPS):
+        trainer.step()
+    hook.remove()
+    messages = [(m.kind, m.payload_bytes, m.blocking) for m in trainer.timeline.take().messages if m.done is not None]
+    weights = digest(model)
+    with trainer.strategy.no_sync():
+        _backward(trainer)
+    local = gradients(model)
+    trainer.optimizer.zero_grad()
+    _backward(trainer)
+    return Outcome(
+        steps=steps,
+        local=local,
+        again=gradients(model),
+        weights=weights,
+        messages=messages,
+        payload_bytes=trainer.traffic().gradient_bytes,
+        buffer_bytes=trainer.traffic().buffer_bytes,
+    )
 
 
-def reference(settings: CellSettings, steps: int) -> tuple[Gradients, dict[str, Tensor]]:
-    """One process that averages the gradients of N micro-batches of b (method.md §10)."""
+def _backward(trainer: Trainer) -> None:
+    """The gradients of the next batch; the weights stay, so that the ranks do not drift apart."""
+    _, inputs, labels = next(trainer.stream)
+    F.cross_entropy(trainer.model(inputs), labels).backward()
+    trainer.strategy.synchronise()
+
+
+def reference(settings: CellSettings) -> Reference:
+    """One process, without a strategy, a channel or a trainer."""
     data = load_data(settings)
-    n = settings.world_size
     model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
+    # In the memory format of the trainer: another one is rounded by other kernels.
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(
         model.parameters(),
         lr=settings.learning_rate,
@@ -57,24 +151,49 @@ def reference(settings: CellSettings, steps: int) -> tuple[Gradients, dict[str, 
         weight_decay=settings.weight_decay,
     )
     streams = [
-        iter(
-            training_batches(
-                data,
-                loader="batched",
-                loader_workers=0,
-                seed=settings.seed,
-                global_batch=settings.global_batch,
-                share=my_share(settings, worker, n),
-            ).epoch(0)
-        )
-        for worker in range(n)
+        training_batches(
+            data,
+            loader="batched",
+            loader_workers=0,
+            seed=settings.seed,
+            global_batch=settings.global_batch,
+            share=my_share(settings, worker, settings.world_size),
+        ).epoch(0)
+        for worker in range(settings.world_size)
     ]
-    kept: Gradients = []
-    for _ in range(steps):
+
+    def micro_batches(*, average: bool) -> Iterator[Gradients]:
+        """The gradients after each of the next micro-batches: added up to their mean, or each for itself."""
         optimizer.zero_grad()
         for stream in streams:
             inputs, labels = next(stream)
-            (F.cross_entropy(model(inputs.contiguous()), labels) / n).backward()
-        kept.append(_gradients(model))
+            (F.cross_entropy(model(inputs), labels) / (len(streams) if average else 1)).backward()
+            yield gradients(model)
+            if not average:
+                optimizer.zero_grad()
+
+    steps = []
+    for _ in range(STEPS):
+        *_, mean = micro_batches(average=True)
+        steps.append(mean)
         optimizer.step()
-    return kept, dict(model.state_dict())
+    local = list(micro_batches(average=False))
+    *_, again = micro_batches(average=True)
+    return Reference(steps, local, again)
+
+
+def gradients(model: nn.Module) -> Gradients:
+    """A copy of all gradients, in single precision: 6e-8 is near enough, and five steps of ResNet-18 are many bytes."""
+    found = []
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        found.append(parameter.grad.float().clone())
+    return found
+
+
+def digest(model: nn.Module) -> str:
+    """Two models have the same one exactly if each bit of their parameters is the same."""
+    found = hashlib.sha256()
+    for parameter in model.parameters():
+        found.update(parameter.detach().contiguous().numpy().tobytes())
+    return found.hexdigest()

@@ -56,7 +56,9 @@ class Traces:
 
     def _restore_environment(self) -> list[str]:
         now = _environment()
-        names = sorted(name for name in now.keys() | self.environment.keys() if now.get(name) != self.environment.get(name))
+        names = sorted(
+            name for name in now.keys() | self.environment.keys() if now.get(name) != self.environment.get(name)
+        )
         for name in names:
             os.environ.pop(name, None)
             if name in self.environment:

@@ -8,7 +8,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from worldsize.analysis.statistics import median_estimate
-from worldsize.results.records import CommRecord, Estimate
+from worldsize.results.comm_records import CommRecord
+from worldsize.results.records import Estimate
 
 ROOTED = ("gather", "scatter")
 """Collectives for which the rate is the utilisation of the root's link, not busbw."""
@@ -132,4 +133,28 @@ def fit(points: Sequence[CurvePoint], world_size: int) -> CostModel | None:
         r_squared=float(1 - residual / spread) if spread else 1.0,
         smallest_bytes=int(sizes[0]),
         largest_bytes=int(sizes[-1]),
+    )
+
+
+@dataclass(frozen=True)
+class LinkAnalysis:
+    """What the link between the workers of one world size can do."""
+
+    peaks_bytes_per_s: dict[str, float]
+    """Largest bus bandwidth of each collective."""
+    models: dict[str, CostModel]
+    payload_bytes_per_s: float | None
+    """What the emulated link can carry as TCP payload; None where its rate is not known."""
+
+
+def analyse_link(record: CommRecord) -> LinkAnalysis:
+    """Peaks and cost models of a collective benchmark."""
+    names = dict.fromkeys(sample.collective for sample in record.ranks[0])
+    curves = {name: curve(record, name) for name in names}
+    models = {name: fit(points, record.world_size) for name, points in curves.items()}
+    peaks = {name: peak(points) for name, points in curves.items()}
+    return LinkAnalysis(
+        peaks_bytes_per_s={name: value for name, value in peaks.items() if value is not None},
+        models={name: model for name, model in models.items() if model is not None},
+        payload_bytes_per_s=None if record.hosts is None else record.hosts.payload_bytes_per_s,
     )

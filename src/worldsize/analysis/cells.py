@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from worldsize.analysis.breakdown import Breakdown, breakdown
+from worldsize.analysis.communication import Communication, Exposed, communication, exposed
 from worldsize.analysis.statistics import Blocks, outliers
 from worldsize.analysis.summary import slowest_steps, step_blocks, summarise
 from worldsize.errors import OutputError
@@ -35,6 +36,10 @@ class CellAnalysis:
     breakdown: Breakdown | None = None
     blocks: Blocks = field(default_factory=dict)
     """Step times of the slowest rank in seconds, by (session, block)."""
+    communication: Communication | None = None
+    """Wait, transfer and bus bandwidth; None at world size 1."""
+    exposed: Exposed | None = None
+    """Exposed communication both ways; None without pairs of steps."""
     outlier_steps: int = 0
     """Timed steps that are flagged as outliers; they are in all numbers (method.md §8)."""
     losses: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"step": pl.Int64, "loss": pl.Float64}))
@@ -71,6 +76,8 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         record=record,
         summary=summary,
         breakdown=None if summary is None else breakdown(summary),
+        communication=None if summary is None else communication(cell),
+        exposed=None if summary is None else exposed(cell),
         blocks=blocks,
         outlier_steps=int(outliers(np.concatenate(list(blocks.values()))).sum()) if blocks else 0,
         losses=_losses(cell.steps),

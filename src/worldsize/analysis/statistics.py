@@ -115,6 +115,16 @@ def ratio_estimate(numerator: Blocks, denominator: Blocks) -> Ratio:
     return Ratio(Estimate(value=float(np.exp(value)), low=low, high=high, samples=count), paired=bool(common))
 
 
+def mean_estimate(blocks: ArrayLike) -> Estimate:
+    """Mean of one value per block, of any sign, with Student's 95 % interval; one block has no interval."""
+    values = np.asarray(blocks, dtype=np.float64)
+    value, count = float(values.mean()), values.size
+    if count < 2:
+        return Estimate(value=value, samples=count)
+    half = float(stdtrit(count - 1, (1 + LEVEL) / 2) * values.std(ddof=1) / np.sqrt(count))
+    return Estimate(value=value, low=value - half, high=value + half, samples=count)
+
+
 def outliers(values: ArrayLike) -> NDArray[np.bool_]:
     """Flags (never drops) values whose modified z-score by the median absolute deviation is above 3.5.
 

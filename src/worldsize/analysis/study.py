@@ -3,9 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from worldsize.analysis.bandwidth import LinkAnalysis, analyse_link
 from worldsize.analysis.breakdown import EpochSplit, epoch_split
 from worldsize.analysis.cells import CellAnalysis, absent_cell, analyse_cell
+from worldsize.analysis.communication import Exposed, observing
 from worldsize.analysis.scaling import ScalingRow, SerialFraction, scaling_rows, serial_fractions
+from worldsize.analysis.statistics import Ratio
 from worldsize.results.folder import Run
 from worldsize.results.records import Provenance, StudyRecord, WarningRecord
 
@@ -23,6 +26,10 @@ class StudyAnalysis:
     scaling: tuple[ScalingRow, ...]
     serial_fractions: tuple[SerialFraction, ...]
     epoch_splits: tuple[EpochSplit, ...]
+    links: dict[int, LinkAnalysis]
+    """What the link between the workers can do, by world size; measured before the cells."""
+    observing: Ratio | None
+    """Step with instruments ÷ step without (method.md §2)."""
     warnings: tuple[tuple[str, WarningRecord], ...]
     """Where it was seen (`study`, or the id of a cell), and the warning."""
 
@@ -41,6 +48,8 @@ def analyse(run: Run) -> StudyAnalysis:
         scaling=tuple(rows),
         serial_fractions=tuple(serial_fractions(rows)),
         epoch_splits=tuple(_epoch_splits(rows, run.study.data.train_samples)),
+        links={world_size: analyse_link(record) for world_size, record in run.comm.items()},
+        observing=observing(run.cells.values()),
         warnings=tuple(_warnings(run.study, cells, rows)),
     )
 
@@ -66,11 +75,28 @@ def _warnings(
         if cell.summary is not None and cell.outlier_steps > NOTABLE_OUTLIERS * cell.summary.timed_steps:
             text = f"{cell.outlier_steps} of {cell.summary.timed_steps} timed steps are outliers; likely something "
             yield cell.id, WarningRecord(code="outliers", message=text + "else used the machine. None was dropped.")
+        if cell.exposed is not None and cell.exposed.disagree:
+            yield cell.id, _disagreement(cell.exposed)
     for row in rows:
         if row.speedup is not None and row.baseline is not None and not row.speedup.paired:
             text = f"{row.kind} speed-up over {row.baseline.id}: the two were not timed in turn, so the drift of the "
             message = text + "machine between them is in it. Run both in one study to compare them."
             yield row.cell.id, WarningRecord(code="unpaired", message=message)
+
+
+def _disagreement(found: Exposed) -> WarningRecord:
+    timeline, pairing = found.timeline.value * 1e3, found.pairing.value * 1e3
+    cause = (
+        "work of the exchange that is no message, such as averaging or copying into buckets, or compute that is "
+        "slower while messages are on their way"
+        if pairing > timeline
+        else "compute that is slower without exchange, as when the ranks no longer wait for each other"
+    )
+    message = (
+        f"exposed communication is {timeline:.3g} ms per step by the timeline and {pairing:.3g} ms by pairing with "
+        f"steps without exchange; likely {cause}."
+    )
+    return WarningRecord(code="exposed-disagrees", message=message)
 
 
 def _provenance_changes(study: StudyRecord) -> Iterator[WarningRecord]:

@@ -9,9 +9,11 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from worldsize.analysis.numbers import estimate_text
 from worldsize.analysis.study import analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.cli.tables import terminal_table
+from worldsize.report.comm_tables import communication_summary
 from worldsize.report.result_tables import compact_table
 from worldsize.results.folder import load_run
 from worldsize.results.records import CellRecord, StepRecord
@@ -86,6 +88,12 @@ def print_results(run: Path, page: Path) -> None:
     analysis = analyse(load_run(run))
     console.print()
     console.print(terminal_table(compact_table(analysis)))
+    communication = communication_summary(analysis)
+    if communication.rows:
+        console.print(terminal_table(communication))
+    if analysis.observing is not None:
+        price = analysis.observing.estimate
+        console.print(f"observing: step with instruments ÷ without = {estimate_text(price)}")
     console.print(verdict(analysis), markup=False, soft_wrap=False)
     for cell, warning in analysis.warnings:
         console.print(f"warning ({cell}): {warning.message}", markup=False)

@@ -9,7 +9,14 @@ from worldsize.report.tables import Table
 
 def terminal_table(table: Table) -> RichTable:
     """A table for the terminal; its entries are text, whatever signs they hold."""
-    drawn = RichTable(box=box.SIMPLE_HEAD, title=Text(table.title, style="bold"), title_justify="left", pad_edge=False)
+    drawn = RichTable(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        title=Text(table.title, style="bold"),
+        title_justify="left",
+    )
     for column in table.columns:
         drawn.add_column(Text(column.heading), justify="right" if column.align == "right" else "left")
     for row in table.rows:

@@ -7,7 +7,8 @@ import torch
 import torch.distributed as dist
 
 from worldsize.collectives.operations import OPERATIONS, Operation
-from worldsize.results.records import CommSample, Placement, Record
+from worldsize.results.comm_records import CommSample
+from worldsize.results.records import Placement, Record
 from worldsize.training.setup import Rank, choose_device, process_group, settle
 from worldsize.training.turns import Reply, Turns
 

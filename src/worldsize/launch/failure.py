@@ -27,7 +27,7 @@ def explain(error: Exception, rank: int | None) -> ErrorRecord:
     """The record of an exception: one line of our own errors, type and message of anyone else's."""
     kind, message = type(error).__name__, str(error)
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in message:
-        kind, message = "OutOfMemory", message.splitlines()[0]
+        kind, message = "OutOfMemory", (message.splitlines() or ["Python could not allocate memory"])[0]
     elif not isinstance(error, WorldsizeError):
         message = f"{kind}: {message}"
     return ErrorRecord(

@@ -9,12 +9,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import psutil
+
 from worldsize.launch.job import Job
 from worldsize.results.folder import write_whole
 from worldsize.results.records import ErrorRecord
 
 GRACE_S = 10.0
 """How long an agent may take to end its workers before it is killed."""
+LAST_GASP_S = 1.0
+"""How long the kernel may take to end the workers of a killed agent; it does so behind our back."""
 
 
 class JobFailed(Exception):  # noqa: N818 - the failure of a job is data: it becomes a row
@@ -100,7 +104,9 @@ class LocalJob:
         try:
             self._agent.wait(grace_s)
         except subprocess.TimeoutExpired:
+            workers = psutil.Process(self._agent.pid).children(recursive=True)
             self._agent.kill()  # its workers go with it, see lifeline.py
             self._agent.wait()
+            psutil.wait_procs(workers, timeout=LAST_GASP_S)
         self._agent.stdout.close()
         self._log.close()

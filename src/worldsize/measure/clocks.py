@@ -25,6 +25,9 @@ class Clock(Protocol):
     def read(self, mark: Mark) -> int:
         """Nanoseconds of the mark on the rank's monotonic clock; waits until the mark has passed."""
 
+    def now(self) -> int:
+        """Nanoseconds now on the rank's monotonic clock, on which all marks are read."""
+
     def rebase(self) -> None:
         """Tie device time to host time anew (at the begin of a turn, outside the timed steps)."""
 
@@ -43,6 +46,10 @@ class HostClock:
     def read(self, mark: int) -> int:
         """The mark itself."""
         return mark
+
+    def now(self) -> int:
+        """Nanoseconds now."""
+        return time.perf_counter_ns()
 
     def rebase(self) -> None:
         """Nothing to tie."""
@@ -74,6 +81,10 @@ class DeviceClock:
         mark.synchronize()
         since_base_ms: float = self.base.elapsed_time(mark)
         return self.base_ns + round(since_base_ms * 1e6)
+
+    def now(self) -> int:
+        """Nanoseconds of the host's clock."""
+        return time.perf_counter_ns()
 
     def rebase(self) -> None:
         """Let the device run dry, then record an event beside a reading of the host's clock."""

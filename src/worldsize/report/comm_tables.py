@@ -1,10 +1,12 @@
-"""Tables of the collective benchmark (method.md §5)."""
+"""Tables of communication: of the cells, and of the collective benchmark (method.md §3, §5)."""
 
 from collections.abc import Iterator
 
-from worldsize.analysis.bandwidth import CostModel, CurvePoint, curve, fit, peak
+from worldsize.analysis.bandwidth import ROOTED, CostModel, CurvePoint, curve, fit, peak
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.tables import Column, Entry, Table, estimate, integer, interval_keys, number, text
-from worldsize.results.records import CommRecord
+from worldsize.results.comm_records import CommRecord
 
 COMM_NOTE = (
     "Time per call on the slowest rank, median over samples with its 95 % interval. algbw = S ÷ t; busbw = algbw × "
@@ -81,3 +83,70 @@ def _model_entries(model: CostModel | None) -> tuple[Entry, ...]:
         number(model.r_squared),
         Entry(fitted, (model.smallest_bytes, model.largest_bytes)),
     )
+
+
+def communication_table(analysis: StudyAnalysis) -> Table:
+    """Communication of each cell: exposed both ways, wait and transfer, bandwidth beside the link's."""
+    columns = (
+        Column("Cell", ("cell",), align="left"),
+        Column("Step", interval_keys("step_s"), "ms"),
+        Column("Exposed, timeline", interval_keys("exposed_timeline_s"), "ms"),
+        Column("Exposed, pairing", interval_keys("exposed_pairing_s"), "ms"),
+        Column("Overlapped", ("overlapped_s",), "ms"),
+        Column("Wait", ("wait_s",), "ms"),
+        Column("Transfer", ("transfer_s",), "ms"),
+        Column("busbw", ("busbw_bytes_per_s",), "GB/s"),
+        Column("Link, measured", ("link_peak_bytes_per_s",), "GB/s"),
+        Column("Link, rated", ("link_payload_bytes_per_s",), "GB/s"),
+    )
+    found = [cell for cell in analysis.cells if cell.communication is not None]
+    rows = tuple(_communication_row(analysis, cell) for cell in found)
+    note = (
+        "Means per step over ranks. Exposed: communication during which a rank computes nothing, by the timeline and "
+        "by pairing (step − the same worker's step without exchange, in turn); the rest of it is overlapped. Wait: "
+        "until the last rank has issued a message; transfer: from then on. busbw = bus bytes ÷ transfer time. Link, "
+        "measured: the best busbw of the collective benchmark; rated: TCP payload of the emulated link "
+        "(method §3, §5, §12)."
+    )
+    return Table("communication", "Communication", columns, rows, note)
+
+
+def _communication_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ...]:
+    found, both, link = cell.communication, cell.exposed, analysis.links.get(cell.world_size)
+    assert found is not None, "only cells that communicate have a row"
+    rooted = cell.strategy == "gather-scatter"
+    wanted = [name for name in (link.peaks_bytes_per_s if link else ()) if (name in ROOTED) == rooted]
+    best = max((link.peaks_bytes_per_s[name] for name in wanted), default=None) if link else None
+    return (
+        text(cell.id),
+        estimate(cell.summary.step_s if cell.summary else None, 1e3),
+        estimate(both.timeline if both else None, 1e3),
+        estimate(both.pairing if both else None, 1e3),
+        number(cell.summary.overlapped_s if cell.summary else None, 1e3),
+        number(found.wait_s, 1e3),
+        number(found.transfer_s, 1e3),
+        number(found.busbw_bytes_per_s, 1e-9),
+        number(best, 1e-9),
+        number(link.payload_bytes_per_s if link else None, 1e-9),
+    )
+
+
+def communication_summary(analysis: StudyAnalysis) -> Table:
+    """The same for 80 columns: one line per cell, without intervals."""
+    full = communication_table(analysis)
+    names = ("Step", "exposed", "paired", "hidden", "Wait", "transf.", "GB/s", "Peak", "Rated")
+    columns = (
+        Column("Strategy, N, b", ("cell",), align="left"),
+        *(Column(name, (column.keys[0],)) for name, column in zip(names, full.columns[1:], strict=True)),
+    )
+    found = [cell for cell in analysis.cells if cell.communication is not None]
+    rows = tuple(
+        (text(f"{cell.strategy} {cell.world_size} {cell.batch_size}"), *(_without_interval(e) for e in row[1:]))
+        for cell, row in zip(found, full.rows, strict=True)
+    )
+    title = "Communication (ms per step and GB/s; the link's peak as measured, and rated)"
+    return Table("communication-summary", title, columns, rows)
+
+
+def _without_interval(entry: Entry) -> Entry:
+    return Entry(entry.text, entry.raw[:1])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.verdict import headline
 from worldsize.report.charts import loss_chart, parts_chart, throughput_chart
+from worldsize.report.comm_tables import communication_table
 from worldsize.report.fact_tables import accuracy_table, provenance_table, warnings_table, wire_table
 from worldsize.report.result_tables import parts_table, results_table
 from worldsize.report.scaling_tables import epoch_table, scaling_table, serial_table
@@ -35,7 +36,12 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
         Section("results", "Results", (), (results_table(analysis),)),
         Section("step", "Where a step goes", drawn(parts_chart), (parts_table(analysis),)),
         Section("scaling", "Scaling", drawn(throughput_chart), scaling),
-        Section("communication", "Compute and communication", (), (epoch_table(analysis), wire_table(analysis))),
+        Section(
+            "communication",
+            "Compute and communication",
+            (),
+            (communication_table(analysis), epoch_table(analysis), wire_table(analysis)),
+        ),
         Section("training", "Training", drawn(loss_chart), (accuracy_table(analysis),)),
         Section("warnings", "Warnings", (), (warnings_table(analysis),)),
         Section("provenance", "Provenance", (), (provenance_table(analysis),)),

@@ -1,6 +1,7 @@
 """The run folder: writing records so that a crash loses nothing, and reading them back.
 
 study.json                 plan, settings, provenance
+comm/w<N>.json             the collective benchmark that the study ran first, raw
 cells/<cell>/cell.json     state and summary; written whole or not at all
 cells/<cell>/rank<k>.jsonl        one line per step, appended as it happens
 cells/<cell>/rank<k>.spans.jsonl  the collectives of each step
@@ -20,6 +21,7 @@ import polars as pl
 from pydantic import ValidationError
 
 from worldsize.errors import OutputError
+from worldsize.results.comm_records import CommRecord
 from worldsize.results.records import (
     SCHEMA_VERSION,
     CellRecord,
@@ -120,9 +122,21 @@ class Cell:
         self.record = record
 
     @cached_property
+    def _all_steps(self) -> pl.DataFrame:
+        # A folder of an earlier version knows only synchronised steps, and clocks that need no alignment.
+        return self._read("rank*.jsonl", STEP_SCHEMA).with_columns(
+            pl.col("synchronised").fill_null(True), pl.col("clock_offset_ns", "clock_error_ns").fill_null(0)
+        )
+
+    @cached_property
     def steps(self) -> pl.DataFrame:
         """Step records of all ranks (STEP_SCHEMA and the column `rank`), in the order of rank, then of time."""
-        return self._read("rank*.jsonl", STEP_SCHEMA)
+        return self._all_steps.filter("synchronised")
+
+    @cached_property
+    def unsynchronised(self) -> pl.DataFrame:
+        """Steps without exchange of gradients, which only serve as the other half of a pair (method.md §3)."""
+        return self._all_steps.filter(~pl.col("synchronised"))
 
     @cached_property
     def spans(self) -> pl.DataFrame:
@@ -150,10 +164,14 @@ class Cell:
 class Run:
     """A run folder that was read: the study's record and its cells in the order of the plan."""
 
-    def __init__(self, folder: Path, study: StudyRecord, cells: dict[str, Cell]) -> None:
+    def __init__(
+        self, folder: Path, study: StudyRecord, cells: dict[str, Cell], comm: Mapping[int, CommRecord] | None = None
+    ) -> None:
         self.folder = folder
         self.study = study
         self.cells = cells
+        self.comm = dict(comm or {})
+        """The collective benchmark that the study ran first, by world size."""
 
 
 def new_run_folder(name: str) -> Path:
@@ -179,6 +197,11 @@ def write_cell(run: Path, record: CellRecord) -> None:
     write_whole(cell_folder(run, record.id) / "cell.json", record.model_dump_json(indent=2) + "\n")
 
 
+def write_comm(run: Path, record: CommRecord) -> None:
+    """Write the collective benchmark of one world size whole."""
+    write_whole(run / "comm" / f"w{record.world_size}.json", record.model_dump_json() + "\n")
+
+
 def append_line(file: int, record: Record) -> None:
     """Append one record as a line to an open file descriptor, in one write (kept after a kill −9)."""
     os.write(file, (json.dumps(record.model_dump(), separators=(",", ":")) + "\n").encode())
@@ -196,4 +219,5 @@ def load_run(path: Path | str) -> Run:
         place = cell_folder(folder, cell_id)
         if (place / "cell.json").exists():
             cells[cell_id] = Cell(place, read_record(CellRecord, place / "cell.json"))
-    return Run(folder, study, cells)
+    comm = [read_record(CommRecord, path) for path in sorted((folder / "comm").glob("w*.json"))]
+    return Run(folder, study, cells, {record.world_size: record for record in comm})

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from worldsize.config import CellSettings, Hosts, StudySettings
+from worldsize.config import CellSettings, StudySettings
 
 SCHEMA_VERSION = 1
 
@@ -167,34 +167,6 @@ class Evaluation(Record):
     test_samples: int
 
 
-class CommSample(Record):
-    """One sample of the collective benchmark on one rank (method.md §5)."""
-
-    collective: str
-    """all-reduce, reduce-scatter, all-gather, broadcast, gather or scatter."""
-    size_bytes: int
-    """S: all ranks' parts together for all-gather and reduce-scatter, one rank's tensor for the others."""
-    time_s: float
-    """Seconds per call."""
-    calls: int
-    """Calls back to back that make the sample."""
-    wrong_elements: int
-    """Elements that came out wrong, over all ranks, when the result was checked."""
-
-
-class CommRecord(Record):
-    """comm.json: the collective benchmark of one world size, raw."""
-
-    schema_version: int = SCHEMA_VERSION
-    provenance: Provenance
-    world_size: int
-    placement: Placement
-    hosts: Hosts | None = None
-    """The emulated hosts, where the workers were on some."""
-    ranks: list[list[CommSample]]
-    """The samples of each rank; the k-th of all ranks belong together."""
-
-
 class CellSummary(Record):
     """What the steps of a cell add up to; it can be computed again from the raw samples."""
 
@@ -210,6 +182,15 @@ class CellSummary(Record):
     """The part of `comm_s` that is hidden behind compute; exposed + overlapped = comm (method.md §3)."""
     timed_steps: int
     blocks: int
+
+
+class UnobservedBlock(Record):
+    """Steps of a cell without instruments, timed right after its block with them."""
+
+    session: int
+    block: int
+    step_s: list[float]
+    """Each step ended by its slowest rank."""
 
 
 class CellRecord(Record):
@@ -232,6 +213,8 @@ class CellRecord(Record):
     """Matrix-multiply rate of one worker with its own cores, measured beside the steps (method.md §12)."""
     peak_memory_bytes: int | None = None
     """Largest over the processes: resident memory on a CPU, allocated device memory on a GPU."""
+    unobserved: list[UnobservedBlock] = Field(default_factory=list)
+    """The other half of the pairs that tell the price of observing (method.md §2)."""
     summary: CellSummary | None = None
 
 
@@ -280,6 +263,12 @@ class StepRecord(Record):
     comm_s: float
     """Length of the union of the [issued, done] intervals of this step (method.md §3)."""
     overlapped_s: float
+    synchronised: bool = True
+    """False for the steps without exchange that are paired with the others; they are never `timed`."""
+    clock_offset_ns: int = 0
+    """What to add to this rank's clock to get rank 0's."""
+    clock_error_ns: int = 0
+    """How wrong the offset can be."""
 
 
 class SpanRecord(Record):

@@ -3,14 +3,17 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from worldsize.config import CommSettings
+from worldsize.config import CommSettings, StudySettings
 from worldsize.errors import RunError, UsageError
 from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed, LocalJob
 from worldsize.launch.placement import default_threads, place
 from worldsize.measure.machine import allowed_cores, provenance, snapshot_host
-from worldsize.results.records import CommRecord, CommSample
+from worldsize.results.comm_records import CommRecord, CommSample
+from worldsize.results.folder import write_comm
+from worldsize.results.records import WarningRecord
 from worldsize.study.executor import worker_environment
+from worldsize.study.plan import PlannedCell
 
 ENTRY = "worldsize.collectives.bench:enter"
 
@@ -76,3 +79,45 @@ def run_comm(
         hosts=hosts,
         ranks=[[CommSample.model_validate(sample) for sample in reply["comm"]] for reply in replies],
     )
+
+
+SHORT_TOP_BYTES = 4 * 2**20
+SHORT_SAMPLES = 3
+USED = {
+    "gather-scatter": ("gather", "scatter"),
+    "ddp": ("all-reduce", "broadcast"),
+}
+"""Collectives of a strategy; all-reduce for those that are not here."""
+
+
+def measure_links(
+    run: Path, settings: StudySettings, cells: Sequence[PlannedCell], command: Sequence[str]
+) -> list[WarningRecord]:
+    """Time the collectives that the cells use, in a short form, at each of their world sizes, into the run folder.
+
+    So each bandwidth stands next to what this link can do (method.md §5). A benchmark that fails is a warning: the
+    study does not depend on it.
+    """
+    warnings = []
+    distributed = [cell for cell in cells if cell.placement.processes > 1]
+    for world_size in sorted({cell.settings.world_size for cell in distributed}):
+        here = [cell for cell in distributed if cell.settings.world_size == world_size]
+        names = {name for cell in here for name in USED.get(cell.settings.strategy, ("all-reduce",))}
+        wanted = CommSettings(
+            collectives=tuple(sorted(names)),
+            world_size=world_size,
+            top_bytes=SHORT_TOP_BYTES,
+            samples=SHORT_SAMPLES,
+            backend="nccl" if here[0].placement.backend == "nccl" else "gloo",
+            threads_per_worker=here[0].placement.threads_per_worker,
+            hosts=None if settings.hosts is None else world_size,
+            link=settings.link,
+            link_latency=settings.link_latency,
+        )
+        try:
+            gpus = world_size if here[0].placement.device == "cuda" else 0
+            write_comm(run, run_comm(wanted, run / "comm" / f"job{world_size}", command, gpus=gpus))
+        except RunError as error:
+            message = f"the collective benchmark with {world_size} workers failed, so no peak is known: {error}"
+            warnings.append(WarningRecord(code="no-link-peak", message=message))
+    return warnings

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,15 @@ from pydantic import ValidationError
 
 from worldsize.analysis.summary import slowest_steps, step_blocks, summarise
 from worldsize.results.folder import Cell, Run, cell_folder, write_cell
-from worldsize.results.records import CellRecord, ErrorRecord, Evaluation, StepRecord, WarningRecord, WireBytes
+from worldsize.results.records import (
+    CellRecord,
+    ErrorRecord,
+    Evaluation,
+    StepRecord,
+    UnobservedBlock,
+    WarningRecord,
+    WireBytes,
+)
 from worldsize.study.listener import Listener
 from worldsize.study.plan import PlannedCell
 
@@ -63,6 +71,11 @@ class Ledger:
         record = self._record(cell)
         record.evaluations.append(evaluation)
         self._write(record)
+
+    def unobserved(self, cell: PlannedCell, block: int, times: Sequence[float]) -> None:
+        """A cell has run some steps without instruments, after its block with them."""
+        values = [float(time) for time in times]
+        self._record(cell).unobserved.append(UnobservedBlock(session=self.session, block=block, step_s=values))
 
     def used_memory(self, cell: PlannedCell, peak_bytes: int) -> None:
         """The largest memory of a process of the cell so far."""

@@ -18,14 +18,13 @@ def probe(settings: StudySettings) -> Findings:
     done = subprocess.run(
         [sys.executable, "-m", "worldsize.training.probe"],
         input=settings.model_dump_json(),
-        capture_output=True,
+        stdout=subprocess.PIPE,  # stderr stays the user's: a download shows its progress there
         text=True,
         check=False,
     )
     answer = _last_object(done.stdout)
     if answer is None:
-        last = (done.stderr.strip().splitlines() or ["(it said nothing)"])[-1]
-        raise RunError(f"the look at data and model ended with status {done.returncode}: {last}")
+        raise RunError(f"the look at data and model ended with status {done.returncode}; see above")
     if "error" in answer:
         raise (
             UsageError(answer["error"])

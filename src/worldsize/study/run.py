@@ -13,7 +13,8 @@ from worldsize.config import StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.measure.machine import allowed_cores, busy_warning, provenance, snapshot_host
 from worldsize.results.folder import Cell, Run, load_run, write_study
-from worldsize.results.records import Findings, StudyRecord
+from worldsize.results.records import Findings, StudyRecord, WarningRecord
+from worldsize.study.comm import measure_links
 from worldsize.study.executor import LocalExecutor, worker_environment
 from worldsize.study.ledger import Ledger, finished
 from worldsize.study.listener import Listener, Silence
@@ -46,6 +47,8 @@ def run_study(
     before, session = open_study(out, settings, plan, findings, command or sys.argv)
     done = finished(load_run(out))
     todo = [cell for cell in plan if cell.id not in done]
+    if session == 0 and settings.epochs is None:
+        _note(out, measure_links(out, settings, todo, command or sys.argv))
     ledger = Ledger(out, session, before)
     executor = LocalExecutor(out, session, settings.emulated)
     schedule = Schedule(todo, settings, executor, ledger, listener)
@@ -81,6 +84,14 @@ def check_folder(out: Path, *, resume: bool) -> None:
     place = out if out.exists() else next(parent for parent in out.absolute().parents if parent.exists())
     if not os.access(place, os.W_OK) or not place.is_dir():
         raise OutputError(f"cannot write in {place}; give a folder you may write to with --out")
+
+
+def _note(out: Path, warnings: Sequence[WarningRecord]) -> None:
+    """Add warnings to study.json."""
+    if warnings:
+        study = load_run(out).study
+        study.warnings += warnings
+        write_study(out, study)
 
 
 def open_study(

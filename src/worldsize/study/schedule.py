@@ -107,6 +107,7 @@ class Schedule:
         if self.steps_protocol:
             turn: Turn = {"op": "steps", "count": self.settings.block_steps, "block": block}
             self.samples[cell.id][self.ledger.session, block] = self._take(cell, turn)
+            self._asides(cell, turn, block)
             return
         # With more than one epoch the first only warms up (method.md §8, protocol *epochs*).
         timed = block > 0 or self.settings.epochs == 1
@@ -116,6 +117,17 @@ class Schedule:
         evaluation = self.executor.take(cell, {"op": "evaluate"}, lambda: None)[0]["evaluation"]
         if evaluation:
             self.ledger.evaluated(cell, Evaluation.model_validate(evaluation))
+
+    def _asides(self, cell: PlannedCell, turn: Turn, block: int) -> None:
+        """The other halves of the pairs, right after the block they belong to; they leave no trace in training.
+
+        Steps without exchange tell exposed communication a second way (method.md §3); the cells take turns in
+        running steps without instruments, which tell the price of observing (§2).
+        """
+        if cell.placement.processes > 1:
+            self._take(cell, {**turn, "synchronise": False})
+        if self.cells[block % len(self.cells)] is cell:
+            self.ledger.unobserved(cell, block, self._take(cell, {**turn, "observe": False}))
 
     def _take(self, cell: PlannedCell, turn: Turn) -> Any:
         """One turn; the time of each step is that of its slowest rank (method.md §8)."""

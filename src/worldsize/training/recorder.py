@@ -10,6 +10,7 @@ from typing import Self
 from torch import Tensor
 
 from worldsize.errors import LossNotFiniteError, OutputError
+from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import Clock
 from worldsize.measure.timeline import Message, Step, read, take_apart
 from worldsize.results.folder import append_line
@@ -28,6 +29,8 @@ class Pending:
     epoch: int
     timed: bool
     samples: int
+    synchronised: bool = True
+    offset: Offset = dataclasses.field(default_factory=Offset)
 
 
 class Recorder:
@@ -88,10 +91,13 @@ class Recorder:
                 samples=p.samples,
                 loss=loss if finite else None,
                 start_ns=begin,
+                synchronised=p.synchronised,
+                clock_offset_ns=p.offset.offset_ns,
+                clock_error_ns=p.offset.error_ns,
                 **dataclasses.asdict(parts),
             ),
         )
-        if messages:
+        if messages and p.synchronised:
             append_line(self._spans, _span_record(p, begin, messages))
         if not finite:
             raise LossNotFiniteError(

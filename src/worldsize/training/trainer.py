@@ -52,6 +52,8 @@ class Trainer:
             share=my_share(settings, world.channel.rank, world.channel.world_size),
         )
         self.stream = self._endless()
+        self.spare_stream = self._endless()
+        """Data of steps that only measure (life.aside)."""
         self.steps = 0
 
     def _endless(self) -> Iterator[tuple[int, Tensor, Tensor]]:

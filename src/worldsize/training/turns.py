@@ -9,7 +9,8 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from worldsize.results.records import CommSample, Evaluation, Record, WireBytes
+from worldsize.results.comm_records import CommSample
+from worldsize.results.records import Evaluation, Record, WireBytes
 
 
 class Turn(Record):
@@ -24,7 +25,12 @@ class Turn(Record):
     observe: bool = True
     """False runs without instruments: only the step time is taken, and nothing is recorded."""
     synchronise: bool = True
-    """False switches the exchange of gradients off; the weights are put back afterwards."""
+    """False switches the exchange of gradients off."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether the steps count as training; else they only measure, and leave everything as it was."""
+        return self.observe and self.synchronise
 
 
 class Facts(Record):

@@ -1,0 +1,156 @@
+"""Communication of a cell from its messages: wait and transfer told apart, clocks aligned (method.md §3, §5)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from worldsize.analysis.bandwidth import bus_factor
+from worldsize.analysis.statistics import Ratio, mean_estimate, ratio_estimate
+from worldsize.analysis.summary import slowest_steps, step_blocks
+from worldsize.results.folder import Cell
+from worldsize.results.records import Estimate
+
+STEP = ("rank", "session", "step")
+KINDS = {
+    "all_reduce": "all-reduce",
+    "broadcast": "broadcast",
+    "gather": "gather",
+    "scatter": "scatter",
+}
+"""Messages between processes → the collective whose bus factor they have; copies inside a process are no traffic."""
+
+
+@dataclass(frozen=True)
+class Communication:
+    """Means per step over ranks and timed steps; seconds."""
+
+    wait_s: float
+    """Of the union of messages, the part in which the last rank had not yet issued the message."""
+    transfer_s: float
+    """The rest: the union of [started, done]."""
+    busbw_bytes_per_s: float | None
+    """Total bus bytes ÷ total transfer time, never a mean of rates; None where nothing left the process."""
+    clock_error_s: float
+    """Largest residual error of the aligned clocks."""
+
+
+def messages(cell: Cell) -> pl.DataFrame:
+    """One row per message, rank and timed step, with issued, started and done on rank 0's clock (ns, int64).
+
+    A message is the same on all ranks if it is the k-th of its step. *Started* is when the last rank has issued
+    it; a rank that was done before that (a sender to a root) never waited, so started is at most done.
+    """
+    steps = cell.steps.filter("timed").select(*STEP, "start_ns", "clock_offset_ns", "clock_error_ns")
+    columns = ["kind", "payload_bytes", "issued_s", "done_s"]
+    return (
+        cell.spans.join(steps, on=STEP)
+        .with_columns(pl.int_ranges(pl.col("kind").list.len()).alias("number"))
+        .explode(*columns, "number")
+        .with_columns(
+            *(
+                (
+                    pl.col("start_ns") + pl.col("clock_offset_ns") + (pl.col(f"{point}_s") * 1e9).round().cast(pl.Int64)
+                ).alias(f"{point}_ns")
+                for point in ("issued", "done")
+            )
+        )
+        .with_columns(pl.col("issued_ns").max().over("session", "step", "number").alias("last_issued_ns"))
+        .with_columns(
+            pl.min_horizontal("done_ns", pl.max_horizontal("issued_ns", "last_issued_ns")).alias("started_ns")
+        )
+        .drop("issued_s", "done_s", "last_issued_ns")
+    )
+
+
+def union_s(spans: pl.DataFrame, start: str, end: str) -> float:
+    """Length (s) of the unions of intervals per rank and step, summed: what each adds to those before it."""
+    reached = pl.col(end).cum_max().shift(1).over(*STEP)
+    from_ns = pl.max_horizontal(start, reached)
+    new = spans.sort(*STEP, start).select((pl.col(end) - from_ns).clip(lower_bound=0).sum())
+    return float(new.item()) / 1e9
+
+
+def communication(cell: Cell) -> Communication | None:
+    """Wait, transfer and bus bandwidth of a cell; None where no message was recorded (as at N = 1)."""
+    spans = messages(cell)
+    if spans.is_empty() or cell.record.settings.world_size == 1:
+        return None
+    timed = cell.steps.filter("timed").height
+    whole = union_s(spans, "issued_ns", "done_ns") / timed
+    transfer = union_s(spans, "started_ns", "done_ns") / timed
+    return Communication(
+        wait_s=whole - transfer,
+        transfer_s=transfer,
+        busbw_bytes_per_s=_bus_bandwidth(cell, spans),
+        clock_error_s=float(spans.select(pl.col("clock_error_ns").max()).item()) / 1e9,
+    )
+
+
+def _bus_bandwidth(cell: Cell, spans: pl.DataFrame) -> float | None:
+    factors = {kind: bus_factor(name, cell.record.settings.world_size) for kind, name in KINDS.items()}
+    between = spans.filter(pl.col("kind").is_in(list(factors)))
+    placement = cell.record.placement
+    if between.is_empty() or placement is None or placement.processes == 1:
+        return None
+    factor = pl.col("kind").replace_strict(factors, return_dtype=pl.Float64)
+    bus_bytes = between.select((pl.col("payload_bytes") * factor).sum()).item()
+    transfer = union_s(between, "started_ns", "done_ns")
+    return float(bus_bytes / transfer) if transfer > 0 else None
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """Exposed communication per step, found in two independent ways (method.md §3); seconds, means over ranks."""
+
+    timeline: Estimate
+    """The union of messages outside compute."""
+    pairing: Estimate
+    """Steps with synchronisation − steps of the same worker without it, in turn."""
+    difference: Estimate
+    """Pairing − timeline, block by block."""
+
+    @property
+    def disagree(self) -> bool:
+        """Whether the interval of the difference excludes 0."""
+        low, high = self.difference.low, self.difference.high
+        return low is not None and high is not None and not low <= 0 <= high
+
+
+def exposed(cell: Cell) -> Exposed | None:
+    """Both ways, over the blocks that have both halves; None without such a block."""
+    block = ["session", "block"]
+    timed = cell.steps.filter("timed").group_by("rank", *block)
+    having = timed.agg(pl.col("step_s").median(), pl.col("exposed_sync_s").mean().alias("timeline_s"))
+    without = cell.unsynchronised.group_by("rank", *block).agg(pl.col("step_s").median().alias("without_s"))
+    pairs = (
+        having.join(without, on=["rank", *block])
+        .with_columns((pl.col("step_s") - pl.col("without_s")).alias("pairing_s"))
+        .group_by(*block)
+        .agg(pl.col("timeline_s", "pairing_s").mean())
+    )
+    if pairs.is_empty():
+        return None
+    return Exposed(
+        timeline=mean_estimate(pairs["timeline_s"].to_numpy()),
+        pairing=mean_estimate(pairs["pairing_s"].to_numpy()),
+        difference=mean_estimate((pairs["pairing_s"] - pairs["timeline_s"]).to_numpy()),
+    )
+
+
+def observing(cells: Iterable[Cell]) -> Ratio | None:
+    """The price of observing: step with instruments ÷ step without, over the pairs of all cells (method.md §2).
+
+    Each pair is a block of its own; None without one.
+    """
+    having: dict[tuple[int, int], Any] = {}
+    without: dict[tuple[int, int], Any] = {}
+    for number, cell in enumerate(cells):
+        blocks = step_blocks(slowest_steps(cell))
+        for pair in cell.record.unobserved:
+            if (pair.session, pair.block) in blocks:
+                key = number, len(having)
+                having[key], without[key] = blocks[pair.session, pair.block], np.array(pair.step_s)
+    return ratio_estimate(having, without) if having else None

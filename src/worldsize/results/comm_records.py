@@ -1,0 +1,32 @@
+"""Records of the collective benchmark (method.md §5)."""
+
+from worldsize.config import Hosts
+from worldsize.results.records import SCHEMA_VERSION, Placement, Provenance, Record
+
+
+class CommSample(Record):
+    """One sample of the collective benchmark on one rank (method.md §5)."""
+
+    collective: str
+    """all-reduce, reduce-scatter, all-gather, broadcast, gather or scatter."""
+    size_bytes: int
+    """S: all ranks' parts together for all-gather and reduce-scatter, one rank's tensor for the others."""
+    time_s: float
+    """Seconds per call."""
+    calls: int
+    """Calls back to back that make the sample."""
+    wrong_elements: int
+    """Elements that came out wrong, over all ranks, when the result was checked."""
+
+
+class CommRecord(Record):
+    """comm/w<N>.json: the collective benchmark of one world size, raw."""
+
+    schema_version: int = SCHEMA_VERSION
+    provenance: Provenance
+    world_size: int
+    placement: Placement
+    hosts: Hosts | None = None
+    """The emulated hosts, where the workers were on some."""
+    ranks: list[list[CommSample]]
+    """The samples of each rank; the k-th of all ranks belong together."""

@@ -1,0 +1,99 @@
+"""What one rank does in each of its turns: steps, an evaluation, or steps aside that leave no trace."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch.distributed as dist
+
+from worldsize.data import DataSet
+from worldsize.measure.alignment import Offset, align
+from worldsize.measure.limits import peak_memory_bytes
+from worldsize.training.evaluate import evaluate
+from worldsize.training.recorder import Pending, Recorder
+from worldsize.training.trainer import Trainer
+from worldsize.training.turns import Reply, Turn
+
+
+class Life:
+    """Does the turns of one rank."""
+
+    def __init__(self, trainer: Trainer, data: DataSet, recorder: Recorder, session: int) -> None:
+        self.trainer = trainer
+        self.data = data
+        self.recorder = recorder
+        self.session = session
+        self.epoch = 0
+        self._between_cpus: dist.ProcessGroup | None = None
+
+    def take(self, turn: Turn) -> Reply:
+        """Do one turn and reply."""
+        reply = Reply()
+        if turn.op == "steps":
+            reply.step_s = self._steps(turn, turn.count)
+        elif turn.op == "epoch":
+            reply.step_s = self._steps(turn, self.trainer.batches.steps_per_epoch)
+        elif turn.op == "evaluate":
+            reply.evaluation = evaluate(self.trainer, self.data, epoch=self.epoch)
+        reply.peak_memory_bytes = peak_memory_bytes(self.trainer.device)
+        return reply
+
+    def _steps(self, turn: Turn, count: int) -> list[float]:
+        """Step times (s); the clocks are aligned anew before each turn, outside of its steps."""
+        timeline = self.trainer.timeline
+        timeline.clock.rebase()
+        offset = self._align()
+        timeline.watching = turn.observe
+        with nullcontext() if turn.trains else aside(self.trainer):
+            times = [time for _ in range(count) for time in self._step(turn, offset)]
+            return times + self.recorder.flush() if turn.observe else times
+
+    def _align(self) -> Offset:
+        if self.trainer.world.channel.world_size == 1:
+            return Offset()
+        if dist.get_backend() != "gloo" and self._between_cpus is None:
+            self._between_cpus = dist.new_group(backend="gloo")
+        return align(self.trainer.timeline.clock.now, self._between_cpus)
+
+    def _step(self, turn: Turn, offset: Offset) -> list[float]:
+        number = self.trainer.steps
+        epoch, samples, loss = self.trainer.step(synchronise=turn.synchronise)
+        step = self.trainer.timeline.take()
+        if not turn.observe:
+            clock = self.trainer.timeline.clock
+            return [(clock.read(step.ends[-1]) - clock.read(step.begin)) / 1e9]
+        if turn.trains:
+            self.epoch = epoch
+        pending = Pending(
+            step=step,
+            loss=loss,
+            session=self.session,
+            block=turn.block,
+            number=number,
+            epoch=epoch,
+            timed=turn.timed and turn.synchronise,
+            samples=samples,
+            synchronised=turn.synchronise,
+            offset=offset,
+        )
+        return self.recorder.add(pending)
+
+
+@contextmanager
+def aside(trainer: Trainer) -> Iterator[None]:
+    """Steps in this context leave weights, optimizer, step count and the order of the data as they were.
+
+    Without synchronisation the ranks would drift apart for good; and steps that only serve to measure must not
+    make one strategy train further than another.
+    """
+    model = trainer.strategy.unwrap()
+    weights = copy.deepcopy(model.state_dict())
+    optimizer = copy.deepcopy(trainer.optimizer.state_dict())
+    steps, stream = trainer.steps, trainer.stream
+    trainer.stream = trainer.spare_stream
+    try:
+        yield
+    finally:
+        trainer.steps, trainer.stream = steps, stream
+        model.load_state_dict(weights)
+        trainer.optimizer.load_state_dict(optimizer)

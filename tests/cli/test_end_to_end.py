@@ -1,0 +1,303 @@
+"""The commands with real processes: what a user types, from a model file of ten lines to the report."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from commands import finish, processes_of, start, wait_until, worldsize
+
+import worldsize as library
+from worldsize.config import MULTI_WORKER_STRATEGIES
+from worldsize.results.folder import Run, cell_folder, load_run
+
+MODEL = """
+import os, time
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, classes):
+        super().__init__(nn.AvgPool2d(4), nn.Flatten(), nn.LazyLinear(classes))
+
+    def forward(self, images):
+        if self.training and os.environ.get("WORLD_SIZE") == os.environ.get("RAISES_AT"):
+            raise ValueError("a shape that does not fit")
+        time.sleep(float(os.environ.get("SLOW_S", "0")))
+        return super().forward(images) * float(os.environ.get("SCALE", "1"))
+
+def net(classes):
+    return Net(classes)
+"""
+DATA = """
+import torch
+
+def images(train):
+    count = 96 if train else 24
+    generator = torch.Generator().manual_seed(count)
+    return torch.rand(count, 3, 8, 8, generator=generator), torch.randint(0, 10, (count,), generator=generator)
+"""
+TINY = ("--model", "mine.py:net", "--batch-size", 4, "--threads-per-worker", 1)
+TINY_GRID = ("--model", "mine.py:net", "--batch-sizes", 4, "--threads-per-worker", 1)
+SYNTHETIC = ("--data", "synthetic:3x8x8:10:64")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A folder with a user's model and data; nothing may run in it afterwards."""
+    (tmp_path / "mine.py").write_text(MODEL)
+    (tmp_path / "data.py").write_text(DATA)
+    yield tmp_path
+    assert not processes_of(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """The folder of a finished study of every strategy, and how its command ended."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "mine.py").write_text(MODEL)
+    strategies = ",".join(("single", *MULTI_WORKER_STRATEGIES))
+    grid = ("--strategies", strategies, "--world-sizes", "1,2", "--baseline", "single")
+    steps = ("--steps", 4, "--block-steps", 2, "--warmup-steps", 1)
+    return folder, worldsize("study", *TINY_GRID, *SYNTHETIC, *grid, *steps, "--out", "run", cwd=folder)
+
+
+CELLS = {"single-w1-b4": 1, "data-parallel-w2-b4": 1, "gather-scatter-w2-b4": 2, "all-reduce-w2-b4": 2, "ddp-w2-b4": 2}
+"""The cells of that study, and in how many processes each runs."""
+
+
+def lines(run: Path, cell: str, rank: int = 0) -> list[dict[str, Any]]:
+    file = cell_folder(run, cell) / f"rank{rank}.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def states(run: Run) -> dict[str, str]:
+    return {name: cell.record.state for name, cell in run.cells.items()}
+
+
+def reason(run: Run, cell: str) -> str:
+    error = run.cells[cell].record.error
+    assert error is not None
+    return error.message
+
+
+def test_a_study_of_every_strategy(finished: tuple[Path, Any]) -> None:
+    folder, done = finished
+    assert done.returncode == 0, done.stderr
+    for name in ("single", "all-reduce", "ddp", "report: run/report/index.html"):
+        assert name in done.stdout
+    assert len([line for line in done.stdout.splitlines() if line.split()[1:3] in (["1", "4"], ["2", "4"])]) == 5
+    assert "5 cell(s), at most 25 steps" in done.stderr
+    for cell in CELLS:
+        assert f"✓ done  {cell}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+    run = load_run(folder / "run")
+    assert states(run) == dict.fromkeys(CELLS, "complete")
+    for cell, processes in CELLS.items():
+        for rank in range(processes):
+            steps = lines(run.folder, cell, rank)
+            assert [step["timed"] for step in steps] == [False] + [True] * 4
+            assert [step["block"] for step in steps if step["timed"]] == [0, 0, 1, 1]
+            assert [step["samples"] for step in steps] == [8 if cell.startswith("data-parallel") else 4] * 5
+        assert not (cell_folder(run.folder, cell) / f"rank{processes}.jsonl").exists()
+        summary = run.cells[cell].record.summary
+        assert summary is not None
+        assert (summary.timed_steps, summary.blocks) == (4, 2)
+    for cell in ("gather-scatter-w2-b4", "all-reduce-w2-b4", "ddp-w2-b4"):
+        assert run.cells[cell].spans.height == 2 * 5, "one line per step and rank"
+
+
+def test_the_report_of_a_study_and_the_same_again(finished: tuple[Path, Any]) -> None:
+    folder, _ = finished
+    page = folder / "run" / "report" / "index.html"
+    kinds = {path.suffix for path in page.parent.iterdir()}
+    assert kinds >= {".html", ".md", ".csv"}
+    first = {path.name: path.read_bytes() for path in page.parent.iterdir()}
+    shutil.rmtree(page.parent)
+    again = worldsize("report", "run", cwd=folder)
+    assert again.returncode == 0
+    assert again.stdout == _without_progress(finished)
+    assert {path.name: path.read_bytes() for path in page.parent.iterdir()} == first
+
+
+def _without_progress(finished: tuple[Path, Any]) -> str:
+    return str(finished[1].stdout)
+
+
+def test_json_is_one_object_with_everything(finished: tuple[Path, Any]) -> None:
+    folder, _ = finished
+    done = worldsize("report", "run", "--json", cwd=folder)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    content = json.loads(done.stdout)
+    assert content.keys() >= {"run", "report", "verdict", "study", "cells"}
+    assert content["cells"].keys() == CELLS.keys()
+    assert content["study"]["settings"]["model"] == "mine.py:net"
+
+
+def test_ctrl_c_then_resume_loses_nothing(place: Path) -> None:
+    grid = ("--strategies", "single,ddp", "--world-sizes", "1,2", "--baseline", "single", "--target-interval", "0.01%")
+    steps = ("--steps", 12, "--block-steps", 2, "--warmup-steps", 0)
+    run, cells = place / "run", ("single-w1-b4", "ddp-w2-b4")
+    os.environ["SLOW_S"] = "0.2"
+    try:
+        study = start("study", *TINY_GRID, *SYNTHETIC, *grid, *steps, "--out", "run", "--json", cwd=place)
+    finally:
+        del os.environ["SLOW_S"]
+    wait_until(lambda: all(len(lines(run, cell)) >= 3 for cell in cells), study)
+    study.send_signal(signal.SIGINT)
+    stopped = finish(study, place)
+    assert stopped.returncode == 130
+    assert stopped.stderr.splitlines() == [
+        "worldsize: stopped; what was measured is in run",
+        "Go on with --resume --out run.",
+    ]
+    assert states(load_run(run)) == dict.fromkeys(cells, "interrupted")
+    assert json.loads(stopped.stdout)["cells"].keys() == set(cells)
+    kept = {cell: lines(run, cell) for cell in cells}
+
+    resumed = worldsize("study", "--resume", "--out", "run", "--json", cwd=place)
+    assert resumed.returncode == 0, resumed.stderr
+    content = json.loads(resumed.stdout)
+    assert {name: cell["state"] for name, cell in content["cells"].items()} == dict.fromkeys(cells, "complete")
+    assert len(content["study"]["sessions"]) == 1
+    for cell in cells:
+        now = lines(run, cell)
+        assert now[: len(kept[cell])] == kept[cell], "what session 0 measured is there"
+        old, new = ({step["block"] for step in now if step["session"] == session} for session in (0, 1))
+        assert len(old) + len(new) == 6, "only what was missing was run"
+        assert old
+        assert new
+
+
+def test_a_cell_that_raises_is_a_row_and_resume_runs_it_alone(place: Path) -> None:
+    """A user's own model and data; with two workers its forward raises until the fault is mended."""
+    grid = ("--strategies", "single,ddp", "--world-sizes", "1,2", "--baseline", "single", "--data", "data.py:images")
+    os.environ["RAISES_AT"] = "2"
+    try:
+        done = worldsize("study", *TINY_GRID, *grid, "--steps", 2, "--block-steps", 1, "--out", "run", cwd=place)
+    finally:
+        del os.environ["RAISES_AT"]
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "✗ failed  ddp-w2-b4: ValueError: a shape that does not fit" in done.stderr
+    assert "a shape that does not fit" in " ".join(done.stdout.split())
+    run = load_run(place / "run")
+    assert states(run) == {"single-w1-b4": "complete", "ddp-w2-b4": "failed"}
+    assert reason(run, "ddp-w2-b4") == "ValueError: a shape that does not fit"
+    before = lines(place / "run", "single-w1-b4")
+
+    mended = worldsize("study", "--resume", "--out", "run", cwd=place)
+    assert mended.returncode == 0, mended.stderr
+    assert "1 cell(s), at most 5 steps" in mended.stderr
+    assert states(load_run(place / "run")) == {"single-w1-b4": "complete", "ddp-w2-b4": "complete"}
+    assert lines(place / "run", "single-w1-b4") == before
+    assert {step["session"] for step in lines(place / "run", "ddp-w2-b4", rank=1)} == {1}
+
+
+def test_a_killed_worker_is_a_row_that_names_its_signal_and_rank(place: Path) -> None:
+    os.environ["SLOW_S"] = "0.1"
+    try:
+        training = start(
+            "train",
+            *TINY,
+            *SYNTHETIC,
+            "--strategy",
+            "ddp",
+            "--world-size",
+            2,
+            "--steps",
+            400,
+            "--out",
+            "run",
+            cwd=place,
+        )
+    finally:
+        del os.environ["SLOW_S"]
+    run = place / "run"
+    wait_until(lambda: len(lines(run, "ddp-w2-b4", rank=1)) >= 5, training)
+    [worker] = [
+        process
+        for process in psutil.Process(training.pid).children(recursive=True)
+        if "worldsize.launch.worker" in process.cmdline() and process.environ().get("RANK") == "1"
+    ]
+    worker.kill()
+    done = finish(training, place)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    record = load_run(run).cells["ddp-w2-b4"].record
+    assert record.error is not None
+    assert (record.error.kind, record.error.rank) == ("Signal", 1)
+    assert record.error.message.startswith("rank 1 was killed by SIGKILL")
+    assert "rank 1 was killed by SIGKILL" in " ".join(done.stdout.split())
+    assert len(lines(run, "ddp-w2-b4", rank=1)) >= 5, "what was measured is kept"
+
+
+def test_a_loss_that_is_not_finite_ends_with_a_line_and_the_steps_are_kept(place: Path) -> None:
+    """The first step's loss is finite; what it makes of the weights is not."""
+    done = worldsize("train", *TINY, *SYNTHETIC, "--steps", 9, "--learning-rate", "1e30", "--out", "run", cwd=place)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    [line] = [line for line in done.stderr.splitlines() if "failed" in line]
+    assert line.startswith("✗ failed  single-w1-b4: the loss became ")
+    run = load_run(place / "run")
+    assert "Lower --learning-rate" in reason(run, "single-w1-b4")
+    steps = lines(place / "run", "single-w1-b4")
+    assert len(steps) >= 2
+    assert [step["loss"] is None for step in steps] == [False] * (len(steps) - 1) + [True]
+
+
+def test_train_on_real_images_says_how_well_it_learned(place: Path) -> None:
+    done = worldsize("train", *TINY, "--learning-rate", 0.01, "--out", "run", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert "test accuracy" in done.stderr
+    [evaluation] = load_run(place / "run").cells["single-w1-b4"].record.evaluations
+    assert evaluation.test_samples > 200
+    assert evaluation.test_accuracy > 0.5, "ten digits; a linear model guesses far better than one in ten"
+    assert f"{evaluation.test_accuracy:.1%}" in done.stderr
+    assert load_run(place / "run").study.data.verification == "embedded"
+
+
+def test_the_library_trains_and_returns_the_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice, because importing the package `worldsize.study` must not hide the function of that name."""
+    monkeypatch.chdir(place)
+    values: dict[str, Any] = {"model": "mine.py:net", "data": "data.py:images", "batch_size": 4}
+    for loader, precision in (("per-sample", "bf16"), ("batched", "fp32")):
+        run = library.train(
+            out=f"run-{loader}", steps=2, block_steps=1, loader=loader, precision=precision, loader_workers=1, **values
+        )
+        assert states(run) == {"single-w1-b4": "complete"}
+        assert (run.study.settings.loader, run.study.settings.precision) == (loader, precision)
+        assert (place / f"run-{loader}" / "report" / "index.html").is_file()
+        assert not processes_of(place)
+
+
+def test_the_library_raises_what_failed_and_keeps_the_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss of the last epoch is finite, that on the test set is not."""
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("RAISES_AT", "1")
+    with pytest.raises(library.RunError, match="ValueError: a shape that does not fit"):
+        library.train(model="mine.py:net", data="data.py:images", batch_size=4, steps=2, out="run", report=False)
+    assert states(library.load_run("run")) == {"single-w1-b4": "failed"}
+    assert not (place / "run" / "report").exists()
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_mistake_that_only_the_look_before_the_start_can_see(place: Path, debug: bool) -> None:
+    (place / "mine.py").write_text("def net(classes):\n    raise RuntimeError('no weights today')\n")
+    done = worldsize("train", *TINY, *SYNTHETIC, "--out", "run", *["--debug"] * debug, cwd=place)
+    assert done.stdout == ""
+    assert not (place / "run").exists()
+    told = "model factory mine.py:net raised RuntimeError: no weights today"
+    assert told in done.stderr
+    if debug:
+        assert "Traceback (most recent call last)" in done.stderr
+    else:
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"worldsize: {told}")
+        assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,110 @@
+"""The surface of the command line is pinned: a flag that goes, or changes its name, breaks somebody's script."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from worldsize.cli.app import app
+
+TRAINING = """
+--model --data --data-dir --steps --epochs --precision --seed --backend --threads-per-worker --loader --learning-rate
+--hosts --link --link-latency --out --resume --json
+"""
+SURFACE = {
+    "train": f"--strategy --world-size --batch-size {TRAINING}",
+    "study": f"""preset --strategies --world-sizes --batch-sizes {TRAINING}
+        --warmup-steps --block-steps --target-interval --baseline --allow-oversubscribed""",
+    "comm": """--collectives --world-size --top --samples --backend --threads-per-worker
+        --hosts --link --link-latency --csv --out --json""",
+    "report": "run --json",
+    "doctor": "--json",
+}
+HEAVY = {"torch", "numpy", "scipy", "sklearn", "polars", "altair", "jinja2", "psutil", "pooch", "PIL"}
+"""Not pydantic: some versions of typer use it themselves."""
+
+
+def parameters(command: Any) -> dict[str, Any]:
+    return {name: parameter for parameter in command.params for name in parameter.opts}
+
+
+def commands() -> dict[str, Any]:
+    group: Any = get_command(app)
+    return dict(group.commands)
+
+
+def loaded_by(code: str) -> tuple[set[str], str]:
+    """The top-level modules that a fresh interpreter has loaded after some code, and what the code printed."""
+    script = f"import sys\n{code}\nprint('\\n' + ' '.join({{name.split('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    out, _, modules = done.stdout.rstrip("\n").rpartition("\n")
+    return set(modules.split()), out
+
+
+def test_commands_and_their_flags() -> None:
+    found = {name: sorted(parameters(command)) for name, command in commands().items()}
+    assert found == {name: sorted(flags.split()) for name, flags in SURFACE.items()}
+
+
+def test_a_flag_means_the_same_in_every_command_that_has_it() -> None:
+    seen: dict[str, str] = {}
+    for name, command in commands().items():
+        for flag, parameter in parameters(command).items():
+            if flag in ("--out", "--csv"):  # a folder of a run, a file of samples
+                continue
+            assert seen.setdefault(flag, parameter.help) == parameter.help, f"{flag} of {name}"
+
+
+def test_every_flag_and_every_command_has_a_help() -> None:
+    for name, command in commands().items():
+        assert command.help, name
+        for flag, parameter in parameters(command).items():
+            assert parameter.help.endswith(".") or parameter.help.endswith(".)"), f"{name} {flag}"
+
+
+@pytest.mark.parametrize("line", ["--help", *(f"{name} --help" for name in SURFACE)])
+def test_help_loads_nothing_heavy(line: str) -> None:
+    """`--help` answers at once because it imports neither torch nor anything that measures or analyses."""
+    code = f"""
+sys.argv = ["worldsize", *{line.split()!r}]
+from worldsize.cli.app import main
+try:
+    main()
+except SystemExit as end:
+    assert end.code in (0, None), end.code
+"""
+    modules, out = loaded_by(code)
+    assert not modules & HEAVY
+    wanted = SURFACE.keys() if line == "--help" else [flag for flag in SURFACE[line.split()[0]].split()]
+    for name in wanted:
+        assert name.lower() in out.lower(), name
+
+
+def test_a_mistake_in_a_name_of_a_preset_loads_no_torch() -> None:
+    code = """
+sys.argv = ["worldsize", "study", "nope"]
+from worldsize.cli.app import main
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 2, end.code
+"""
+    modules, _ = loaded_by(code)
+    assert "torch" not in modules
+
+
+def test_the_version_and_the_errors_come_without_anything_heavy() -> None:
+    modules, out = loaded_by("import worldsize; print(worldsize.__version__, worldsize.UsageError.exit_status)")
+    assert not modules & HEAVY
+    assert out.split()[1] == "2"
+
+
+@pytest.mark.parametrize(
+    "module", ["worldsize.study.run", "worldsize.report.write", "worldsize.analysis.study", "worldsize.cli.display"]
+)
+def test_the_process_of_the_command_needs_no_torch(module: str) -> None:
+    """Only the look before the start, agents and workers load it."""
+    modules, _ = loaded_by(f"import {module}")
+    assert "torch" not in modules

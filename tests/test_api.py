@@ -1,0 +1,103 @@
+"""What is public is pinned here: a name or a signature that changes is a change of version."""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import worldsize
+from made_runs import make_run, usual_cells
+from worldsize import errors
+from worldsize.results.folder import Run
+
+PUBLIC = {
+    "DataError",
+    "FactoryError",
+    "Interrupted",
+    "LossNotFiniteError",
+    "OutputError",
+    "RunError",
+    "UnknownNameError",
+    "UsageError",
+    "WorkerError",
+    "WorldsizeError",
+    "__version__",
+    "load_run",
+    "study",
+    "train",
+}
+SIGNATURES = {
+    "study": "(*, out: Path | str | None = None, resume: bool = False, report: bool = True, **settings: Any) -> Any",
+    "train": "(*, strategy: str = 'single', world_size: int = 1, batch_size: int = 32, "
+    "out: Path | str | None = None, report: bool = True, **settings: Any) -> Any",
+    "load_run": "(path: Path | str) -> Any",
+}
+
+
+def test_public_names() -> None:
+    assert set(worldsize.__all__) == PUBLIC
+    assert len(worldsize.__all__) == len(PUBLIC)
+    for name in PUBLIC:
+        assert hasattr(worldsize, name)
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signatures(name: str) -> None:
+    function = getattr(worldsize, name)
+    written = re.sub(r"(pathlib|typing)\.", "", str(inspect.signature(function)))
+    assert written == SIGNATURES[name]
+    assert function.__doc__
+
+
+def test_functions_stay_functions_after_the_packages_of_their_names_are_loaded() -> None:
+    """`worldsize.study` is a function and a package; the import of a package binds its name in its parent."""
+    importlib.import_module("worldsize.study.run")
+    for name in SIGNATURES:
+        assert inspect.isfunction(getattr(worldsize, name))
+
+
+def test_the_tree_of_errors_and_their_exit_statuses() -> None:
+    tree = {
+        name: (kind.__mro__[1].__name__, kind.exit_status)
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    }
+    assert tree == {
+        "WorldsizeError": ("Exception", 1),
+        "UsageError": ("WorldsizeError", 2),
+        "UnknownNameError": ("UsageError", 2),
+        "DataError": ("UsageError", 2),
+        "FactoryError": ("UsageError", 2),
+        "OutputError": ("UsageError", 2),
+        "RunError": ("WorldsizeError", 1),
+        "LossNotFiniteError": ("RunError", 1),
+        "WorkerError": ("RunError", 1),
+        "Interrupted": ("RunError", 130),
+    }
+    assert tree.keys() <= PUBLIC
+
+
+def test_load_run_takes_a_path_or_its_text(tmp_path: Path) -> None:
+    make_run(tmp_path, usual_cells(blocks=1))
+    for path in (tmp_path, str(tmp_path)):
+        run = worldsize.load_run(path)
+        assert isinstance(run, Run)
+        assert run.study.name == "made"
+    with pytest.raises(worldsize.OutputError, match="is not a worldsize run folder"):
+        worldsize.load_run(tmp_path / "cells")
+
+
+def test_mistakes_are_raised_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(worldsize.UsageError, match="unknown key 'strategy'"):
+        worldsize.study(out=tmp_path / "run", strategy="ddp")
+    with pytest.raises(worldsize.UsageError, match="unknown key 'batchsize'"):
+        worldsize.train(out=tmp_path / "run", batchsize=4)
+    with pytest.raises(worldsize.UsageError, match="world_sizes: 0 was given"):
+        worldsize.train(out=str(tmp_path / "run"), world_size=0)
+    with pytest.raises(worldsize.UsageError, match="epochs and steps exclude each other"):
+        worldsize.train(out=tmp_path / "run", epochs=1, steps=3)
+    with pytest.raises(worldsize.UsageError, match="--resume was given"):
+        worldsize.study(out=tmp_path / "run", resume=True)
+    assert not (tmp_path / "run").exists()
