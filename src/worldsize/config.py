@@ -7,7 +7,7 @@ is the user's mistake and raises `errors.UsageError` (through `read_study`), nev
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -116,6 +116,9 @@ class TrainingSettings(NetworkSettings):
     """Library that carries the collectives; `auto` is nccl on GPUs and gloo on CPUs."""
     threads_per_worker: int | None = Field(default=None, ge=1)
     """Compute threads of each worker, the baseline included; none divides the cores by the largest world size."""
+    bucket_mb: Annotated[float, Field(gt=0)] | Literal["auto"] | None = None
+    """MB of gradients that `ddp` and `bucketed` send together; `auto` plans with the link and the backward that it
+    measures; none is the strategy's own default."""
     learning_rate: float = Field(default=0.1, gt=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=5e-4, ge=0)

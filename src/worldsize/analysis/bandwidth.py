@@ -46,8 +46,7 @@ class CostModel:
 
     def time_s(self, size_bytes: float) -> float:
         """The time that the model predicts for a size."""
-        factor = bus_factor(self.collective, self.world_size)
-        return steps(self.collective, self.world_size) * self.alpha_s + factor * size_bytes / self.beta_bytes_per_s
+        return cost_s(self.collective, self.world_size, self.alpha_s, self.beta_bytes_per_s, size_bytes)
 
 
 def bus_factor(collective: str, world_size: int) -> float:
@@ -70,6 +69,11 @@ def steps(collective: str, world_size: int) -> int:
     if collective == "broadcast":
         return ceil(log2(n))
     return n - 1
+
+
+def cost_s(collective: str, world_size: int, alpha_s: float, beta_bytes_per_s: float, size_bytes: float) -> float:
+    """t(S) = steps·α + factor·S/β in seconds (method.md §5)."""
+    return steps(collective, world_size) * alpha_s + bus_factor(collective, world_size) * size_bytes / beta_bytes_per_s
 
 
 def curve(record: CommRecord, collective: str) -> list[CurvePoint]:

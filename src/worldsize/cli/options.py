@@ -47,6 +47,12 @@ Link = Annotated[str | None, typer.Option(help="Rate of each emulated host's lin
 LinkLatency = Annotated[str | None, typer.Option(help="Delay added to each packet between hosts, such as 200us.")]
 
 
+BucketMb = Annotated[
+    str | None,
+    typer.Option(help="MB of gradients that ddp and bucketed send together, or auto."),
+]
+
+
 def given(**flags: Any) -> dict[str, Any]:
     """The flags that were given, by the names that settings use."""
     return {name: value for name, value in flags.items() if value is not None}
@@ -55,6 +61,16 @@ def given(**flags: Any) -> dict[str, Any]:
 def names(text: str | None) -> tuple[str, ...] | None:
     """`a,b` as a tuple; None stays None."""
     return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def number_or_word(text: str | None) -> float | str | None:
+    """`5` as a number, `auto` as it is."""
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def numbers(text: str | None, flag: str) -> tuple[int, ...] | None:

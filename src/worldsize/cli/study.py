@@ -35,6 +35,7 @@ def study(
     allow_oversubscribed: Annotated[
         bool | None, typer.Option("--allow-oversubscribed", help="Print speed-ups with more threads than cores too.")
     ] = None,
+    bucket_mb: o.BucketMb = None,
     hosts: o.Hosts = None,
     link: o.Link = None,
     link_latency: o.LinkLatency = None,
@@ -64,6 +65,7 @@ def study(
         threads_per_worker=threads_per_worker,
         loader=loader,
         learning_rate=learning_rate,
+        bucket_mb=o.number_or_word(bucket_mb),
         hosts=hosts,
         link=link,
         link_latency=link_latency,

@@ -30,3 +30,10 @@ class CommRecord(Record):
     """The emulated hosts, where the workers were on some."""
     ranks: list[list[CommSample]]
     """The samples of each rank; the k-th of all ranks belong together."""
+
+
+class AllReduceCost(Record):
+    """α and β of all-reduce on a link, for what plans with them."""
+
+    alpha_s: float
+    beta_bytes_per_s: float

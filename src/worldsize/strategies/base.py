@@ -27,6 +27,9 @@ class World:
     threads_per_worker: int = 1
     bucket_bytes: int | None = None
     """Gradients that travel together, for strategies with buckets; None is the strategy's own default."""
+    bucket_groups: tuple[tuple[int, ...], ...] | None = None
+    """The same, parameter by parameter (numbers of the trained parameters in the model's order), for strategies
+    that can have any groups."""
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,15 @@ become ready roughly in the reverse order of the parameters. A bucket is sent as
 there and all buckets before it are on their way, so that all ranks send in the same order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from worldsize.results.records import WireBytes
 from worldsize.strategies.base import Strategy, Traffic, agree
-from worldsize.strategies.channel import flat, payload_bytes
+from worldsize.strategies.buckets import by_size
+from worldsize.strategies.channel import flat
 
 DEFAULT_BUCKET_BYTES = 5 * 10**6
 """Small enough that the last bucket, which nothing hides, is short; large enough that latency weighs little."""
@@ -48,10 +49,15 @@ class Bucketed(Strategy):
         agree(model, self.channel)
         self.model = model
         trained = [p for p in model.parameters() if p.requires_grad]
-        self.arrange(by_size(list(reversed(trained)), self.world.bucket_bytes or DEFAULT_BUCKET_BYTES))
+        self.arrange(self._groups(trained))
         for parameter in trained:
             parameter.register_post_accumulate_grad_hook(self._ready)
         return model
+
+    def _groups(self, trained: list[nn.Parameter]) -> list[list[nn.Parameter]]:
+        if self.world.bucket_groups is not None:
+            return [[trained[index] for index in group] for group in self.world.bucket_groups]
+        return by_size(list(reversed(trained)), self.world.bucket_bytes or DEFAULT_BUCKET_BYTES)
 
     def arrange(self, groups: Sequence[Sequence[nn.Parameter]]) -> None:
         """Use these buckets, in this order, from the next step on; the same on all ranks."""
@@ -92,39 +98,3 @@ class Bucketed(Strategy):
             other_rank_bytes=size,
             formula="2(N−1)/N·S",
         )
-
-
-def by_size(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:
-    """Consecutive groups that are closed once they reach the size; never an empty one."""
-    groups: list[list[nn.Parameter]] = [[]]
-    for parameter in parameters:
-        if payload_bytes(*groups[-1]) >= bucket_bytes:
-            groups.append([])
-        groups[-1].append(parameter)
-    return groups
-
-
-def by_cost(
-    parameters: Sequence[nn.Parameter], ready_s: Sequence[float], cost_s: Callable[[int], float]
-) -> list[list[nn.Parameter]]:
-    """The consecutive groups whose last all-reduce ends first, on a link that carries one after the other.
-
-    `parameters` are in the order in which their gradients are ready, `ready_s` is when, `cost_s` how long an
-    all-reduce of some bytes takes (the α–β model). Exact, by dynamic programming over the ends of the groups:
-    end(k) = min over j < k of max(end(j), ready(k)) + cost(j … k).
-    """
-    sizes = [0]
-    for parameter in parameters:
-        sizes.append(sizes[-1] + payload_bytes(parameter))
-    ends, starts = [0.0], [0]
-    for k in range(1, len(sizes)):
-        candidates = [max(ends[j], ready_s[k - 1]) + cost_s(sizes[k] - sizes[j]) for j in range(k)]
-        best = min(range(k), key=candidates.__getitem__)
-        ends.append(candidates[best])
-        starts.append(best)
-    groups: list[list[nn.Parameter]] = []
-    k = len(parameters)
-    while k > 0:
-        groups.insert(0, list(parameters[starts[k] : k]))
-        k = starts[k]
-    return groups

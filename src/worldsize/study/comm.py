@@ -3,14 +3,15 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from worldsize.analysis.bandwidth import analyse_link
 from worldsize.config import CommSettings, StudySettings
 from worldsize.errors import RunError, UsageError
 from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed, LocalJob
 from worldsize.launch.placement import default_threads, place
 from worldsize.measure.machine import allowed_cores, provenance, snapshot_host
-from worldsize.results.comm_records import CommRecord, CommSample
-from worldsize.results.folder import write_comm
+from worldsize.results.comm_records import AllReduceCost, CommRecord, CommSample
+from worldsize.results.folder import Run, write_comm
 from worldsize.results.records import WarningRecord
 from worldsize.study.executor import worker_environment
 from worldsize.study.plan import PlannedCell
@@ -121,3 +122,13 @@ def measure_links(
             message = f"the collective benchmark with {world_size} workers failed, so no peak is known: {error}"
             warnings.append(WarningRecord(code="no-link-peak", message=message))
     return warnings
+
+
+def link_costs(run: Run) -> dict[int, AllReduceCost]:
+    """α and β of all-reduce by world size, where the benchmark could be fitted."""
+    costs = {}
+    for world_size, record in run.comm.items():
+        model = analyse_link(record).models.get("all-reduce")
+        if model is not None:
+            costs[world_size] = AllReduceCost(alpha_s=model.alpha_s, beta_bytes_per_s=model.beta_bytes_per_s)
+    return costs

@@ -1,7 +1,7 @@
 """Runs the turns of cells: each cell is a job of its own that stays alive between its turns."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from worldsize.launch.hosts import INTERFACE
 from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed, LocalJob
 from worldsize.measure.machine import find_tcmalloc, loopback_interface
+from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.folder import cell_folder
 from worldsize.results.records import ErrorRecord
 from worldsize.study.plan import PlannedCell
@@ -76,10 +77,18 @@ def worker_environment(hosts: Hosts | None = None) -> dict[str, str]:
 class LocalExecutor:
     """Cells as local jobs. Idle cells are ended when memory is short, and started again for their next turn."""
 
-    def __init__(self, run: Path, session: int, hosts: Hosts | None = None) -> None:
+    def __init__(
+        self,
+        run: Path,
+        session: int,
+        hosts: Hosts | None = None,
+        links: Mapping[int, AllReduceCost] | None = None,
+    ) -> None:
         self.run = run
         self.session = session
         self.hosts = hosts
+        self.links = dict(links or {})
+        """Cost of an all-reduce by world size."""
         self.environment = worker_environment(hosts)
         self._alive: dict[str, LocalJob] = {}
         self._facts: dict[str, list[Any]] = {}
@@ -152,7 +161,9 @@ class LocalExecutor:
         return self._alive[cell.id]
 
     def _describe(self, cell: PlannedCell) -> Job:
+        link = self.links.get(cell.settings.world_size)
         payload = {
+            "link": None if link is None else link.model_dump(),
             "run": str(self.run),
             "settings": cell.settings.model_dump(mode="json"),
             "placement": cell.placement.model_dump(mode="json"),

@@ -14,7 +14,7 @@ from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.measure.machine import allowed_cores, busy_warning, provenance, snapshot_host
 from worldsize.results.folder import Cell, Run, load_run, write_study
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
-from worldsize.study.comm import measure_links
+from worldsize.study.comm import link_costs, measure_links
 from worldsize.study.executor import LocalExecutor, worker_environment
 from worldsize.study.ledger import Ledger, finished
 from worldsize.study.listener import Listener, Silence
@@ -47,10 +47,10 @@ def run_study(
     before, session = open_study(out, settings, plan, findings, command or sys.argv)
     done = finished(load_run(out))
     todo = [cell for cell in plan if cell.id not in done]
-    if session == 0 and settings.epochs is None:
+    if session == 0 and (settings.epochs is None or settings.bucket_mb == "auto"):
         _note(out, measure_links(out, settings, todo, command or sys.argv))
     ledger = Ledger(out, session, before)
-    executor = LocalExecutor(out, session, settings.emulated)
+    executor = LocalExecutor(out, session, settings.emulated, link_costs(load_run(out)))
     schedule = Schedule(todo, settings, executor, ledger, listener)
     announce(schedule, findings, listener)
     with _stoppable():

@@ -10,6 +10,7 @@ from worldsize.data import load_data
 from worldsize.measure.clocks import clock_for
 from worldsize.measure.limits import matmul_flops_per_s
 from worldsize.measure.timeline import Timeline
+from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.folder import cell_folder
 from worldsize.results.records import Placement, Record
 from worldsize.training.life import Life
@@ -27,6 +28,8 @@ class Assignment(Record):
     settings: CellSettings
     placement: Placement
     session: int
+    link: AllReduceCost | None = None
+    """Cost of an all-reduce between the ranks, where it was measured."""
 
 
 def work(assignment: Assignment, turns: Turns) -> None:
@@ -43,7 +46,8 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
     settings = assignment.settings
     data = load_data(settings)
     timeline = Timeline(clock_for(device))
-    trainer = Trainer(settings, data, world_of(rank, settings, assignment.placement, device, timeline), timeline)
+    world = world_of(rank, settings, assignment.placement, device, timeline)
+    trainer = Trainer(settings, data, world, timeline, assignment.link)
     facts = Facts(
         steps_per_epoch=trainer.batches.steps_per_epoch,
         wire=trainer.strategy.wire_bytes(settings.world_size, trainer.traffic()),

@@ -1,5 +1,6 @@
 """One rank trains: the model, its strategy, its data and its optimizer, one step at a time."""
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import nullcontext
 
@@ -11,7 +12,9 @@ from worldsize.config import CellSettings
 from worldsize.data import Batches, DataSet, training_batches
 from worldsize.measure.timeline import Phase, Timeline
 from worldsize.models import build_model
+from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import Strategy, Traffic, World, find_strategy
+from worldsize.training.arrange import arranged
 
 
 def my_share(settings: CellSettings, rank: int, processes: int) -> slice:
@@ -23,16 +26,23 @@ def my_share(settings: CellSettings, rank: int, processes: int) -> slice:
 class Trainer:
     """Everything that one rank needs to run a step. Raises UsageError for settings that do not fit the data."""
 
-    def __init__(self, settings: CellSettings, data: DataSet, world: World, timeline: Timeline) -> None:
+    def __init__(
+        self,
+        settings: CellSettings,
+        data: DataSet,
+        world: World,
+        timeline: Timeline,
+        link: AllReduceCost | None = None,
+    ) -> None:
         self.settings = settings
         self.timeline = timeline
-        self.world = world
         self.shape = data.shape
         self.device = world.device
         model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
         # Both calls work in place; their typing knows only one of the two arguments at a time.
         model = model.to(self.device)
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.world = world = self._with_buckets(world, model, link)
         self.strategy: Strategy = find_strategy(settings.strategy)(world)
         self.model: nn.Module = self.strategy.wrap(model).train()
         timeline.watch_gradients(model)
@@ -55,6 +65,18 @@ class Trainer:
         self.spare_stream = self._endless()
         """Data of steps that only measure (life.aside)."""
         self.steps = 0
+
+    def _with_buckets(self, world: World, model: nn.Module, link: AllReduceCost | None) -> World:
+        """The world with the buckets that the settings ask for; `auto` without a known link is the default."""
+        wanted = self.settings.bucket_mb
+        if isinstance(wanted, float):
+            return dataclasses.replace(world, bucket_bytes=round(wanted * 1e6))
+        if wanted != "auto" or link is None or world.channel.world_size == 1:
+            return world
+        inputs = torch.randn(self.settings.batch_size, *self.shape, device=self.device)
+        inputs = inputs.to(memory_format=torch.channels_last)
+        labels = torch.zeros(self.settings.batch_size, dtype=torch.int64, device=self.device)
+        return arranged(world, model, inputs, labels, link)
 
     def _endless(self) -> Iterator[tuple[int, Tensor, Tensor]]:
         epoch = 0

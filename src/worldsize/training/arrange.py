@@ -1,0 +1,91 @@
+"""`--bucket-mb auto`: buckets from the link's α–β model and the measured backward of this model on this machine."""
+
+import copy
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from worldsize.analysis.bandwidth import cost_s
+from worldsize.results.comm_records import AllReduceCost
+from worldsize.strategies import World
+from worldsize.strategies.buckets import Cost, by_cost, by_size, end_s
+
+REPEATS = 3
+MIB = 2**20
+DDP_FIRST_BYTES = 1 * MIB
+"""DDP closes its first bucket at this size, whatever the cap (torch.distributed._DEFAULT_FIRST_BUCKET_BYTES)."""
+DDP_CAPS_BYTES = tuple(cap * MIB for cap in (1, 2, 3, 4, 6, 8, 12, 18, 25))
+
+
+def arranged(world: World, model: nn.Module, inputs: Tensor, labels: Tensor, link: AllReduceCost) -> World:
+    """The same world with the best buckets for this model; rank 0 decides for all.
+
+    Backward runs a few times on a copy of the model; neither the model nor the data notice.
+    """
+    ready = ready_times(model, inputs, labels)
+    trained = [p for p in model.parameters() if p.requires_grad]
+
+    def cost(size_bytes: int) -> float:
+        return cost_s("all-reduce", world.world_size, link.alpha_s, link.beta_bytes_per_s, size_bytes)
+
+    decision = [_decide(trained, ready, cost)]
+    dist.broadcast_object_list(decision, src=0)
+    groups, cap = decision[0]
+    return dataclasses.replace(world, bucket_groups=groups, bucket_bytes=cap)
+
+
+def ready_times(model: nn.Module, inputs: Tensor, labels: Tensor) -> list[float]:
+    """When each trained parameter's gradient is ready, in seconds after backward began; median of some runs."""
+    twin = copy.deepcopy(model).train()
+    trained = [p for p in twin.parameters() if p.requires_grad]
+    times: list[list[float]] = []
+    for repeat in range(REPEATS + 1):
+        seen = [0.0] * len(trained)
+        hooks = [p.register_post_accumulate_grad_hook(_note(seen, i)) for i, p in enumerate(trained)]
+        loss = F.cross_entropy(twin(inputs), labels)
+        _settle(inputs.device)
+        start = time.perf_counter()
+        loss.backward()
+        _settle(inputs.device)
+        for hook in hooks:
+            hook.remove()
+        twin.zero_grad()
+        if repeat:  # the first run warms up
+            times.append([max(0.0, moment - start) for moment in seen])
+    return [statistics.median(column) for column in zip(*times, strict=True)]
+
+
+def _note(seen: list[float], index: int) -> Callable[[Tensor], None]:
+    def ready(_: Tensor) -> None:
+        seen[index] = time.perf_counter()
+
+    return ready
+
+
+def _settle(device: torch.device) -> None:
+    # On a GPU the host's clock tells when a gradient was *asked for*: early, but in the right order and proportion.
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _decide(trained: list[nn.Parameter], ready: list[float], cost: Cost) -> tuple[tuple[tuple[int, ...], ...], int]:
+    """Groups for strategies that take any, and the best cap for DDP, which takes only that."""
+    order = sorted(range(len(trained)), key=ready.__getitem__)
+    number = {parameter: index for index, parameter in enumerate(trained)}
+    groups = by_cost([trained[i] for i in order], [ready[i] for i in order], cost)
+    backwards = list(reversed(trained))
+    ready_backwards = list(reversed(ready))
+    cap = min(DDP_CAPS_BYTES, key=lambda size: end_s(_as_ddp(backwards, size), ready_backwards, cost))
+    return tuple(tuple(number[p] for p in group) for group in groups), cap
+
+
+def _as_ddp(parameters: list[nn.Parameter], cap: int) -> list[list[nn.Parameter]]:
+    first = by_size(parameters, DDP_FIRST_BYTES)[0]
+    rest = parameters[len(first) :]
+    return [first, *(by_size(rest, cap) if rest else [])]
