@@ -19,7 +19,7 @@ from worldsize.config import CellSettings
 from worldsize.data import load_data
 from worldsize.data.per_sample import ImageSamples
 from worldsize.models import build_model
-from worldsize.training.turns import Reply, Turn, Turns, run_turns
+from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 
 PREFETCHED = 4
 """Batches that two workers hold ready with DataLoader's default of two each."""

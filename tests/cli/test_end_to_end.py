@@ -10,9 +10,9 @@ from typing import Any
 
 import psutil
 import pytest
-from commands import finish, processes_of, start, wait_until, worldsize
 
 import worldsize as library
+from commands import finish, processes_of, start, wait_until, worldsize
 from worldsize.config import MULTI_WORKER_STRATEGIES
 from worldsize.results.folder import Run, cell_folder, load_run
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import psutil
 import pytest
-from jobs import alive, environment, family, start, wait_until
 
+from jobs import alive, environment, family, start, wait_until
 from worldsize.launch.local import JobFailed, LocalJob
 from worldsize.results.records import ErrorRecord
 

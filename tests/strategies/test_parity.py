@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from jobs import start
-from parity import DATA, STEPS, Gradients, Outcome, Reference, reference
 from torch import Tensor
 
+from jobs import start
+from parity import DATA, STEPS, Gradients, Outcome, Reference, reference
 from worldsize.config import CellSettings
 from worldsize.errors import UsageError
 from worldsize.launch.local import LocalJob

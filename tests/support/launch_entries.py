@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from worldsize.training.turns import Reply, Turn, Turns, run_turns
+from worldsize.ranks.turns import Reply, Turns, run_turns
 
 
 class Answer(Reply):

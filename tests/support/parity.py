@@ -20,10 +20,11 @@ from worldsize.data import load_data, training_batches
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.timeline import Timeline
 from worldsize.models import MODELS, build_model
+from worldsize.ranks.setup import Rank, choose_device, process_group, settle
+from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.records import Placement
-from worldsize.training.setup import Rank, choose_device, process_group, settle, world_of
 from worldsize.training.trainer import Trainer, my_share
-from worldsize.training.turns import Reply, Turn, Turns, run_turns
+from worldsize.training.world import world_of
 
 STEPS = 5
 DATA = "synthetic:3x16x16:10:64"

@@ -7,10 +7,10 @@ import torch
 import torch.distributed as dist
 
 from worldsize.collectives.operations import OPERATIONS, Operation
+from worldsize.ranks.setup import Rank, choose_device, process_group, settle
+from worldsize.ranks.turns import Reply, Turns
 from worldsize.results.comm_records import CommSample
 from worldsize.results.records import Placement, Record
-from worldsize.training.setup import Rank, choose_device, process_group, settle
-from worldsize.training.turns import Reply, Turns
 
 SAMPLE_S = 0.03
 """One sample lasts about this long: the calls within it are back to back, so that its begin and end weigh little."""

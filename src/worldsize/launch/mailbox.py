@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.distributed import DistNetworkError, DistStoreError, TCPStore
 
-from worldsize.training.turns import Reply, Turn
+from worldsize.ranks.turns import Reply, Turn
 
 _PATIENCE = timedelta(days=365)
 """How long an idle worker waits for its turn; it ends with its agent, so there is no need to look at a clock."""

@@ -19,6 +19,8 @@ from worldsize.errors import RunError, UsageError
 from worldsize.launch.failure import explain
 from worldsize.launch.placement import default_threads, place
 from worldsize.measure.machine import allowed_cores
+from worldsize.ranks.setup import Rank, choose_device, process_group
+from worldsize.ranks.turns import Reply, Turn
 from worldsize.results.folder import Run, cell_folder, load_run, new_run_folder
 from worldsize.results.records import ErrorRecord, Findings, Placement
 from worldsize.study.executor import CellFailed
@@ -29,8 +31,6 @@ from worldsize.study.run import announce, check_folder, open_study, with_default
 from worldsize.study.schedule import Schedule
 from worldsize.training.probe import look
 from worldsize.training.rank import Assignment, serve
-from worldsize.training.setup import Rank, choose_device, process_group
-from worldsize.training.turns import Reply, Turn
 
 
 def run_inside(

@@ -9,10 +9,10 @@ import torch.distributed as dist
 from worldsize.data import DataSet
 from worldsize.measure.alignment import Offset, align
 from worldsize.measure.limits import peak_memory_bytes
+from worldsize.ranks.turns import Reply, Turn
 from worldsize.training.evaluate import evaluate
 from worldsize.training.recorder import Pending, Recorder
 from worldsize.training.trainer import Trainer
-from worldsize.training.turns import Reply, Turn
 
 
 class Life:

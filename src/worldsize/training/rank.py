@@ -10,14 +10,15 @@ from worldsize.data import load_data
 from worldsize.measure.clocks import clock_for
 from worldsize.measure.limits import matmul_flops_per_s
 from worldsize.measure.timeline import Timeline
+from worldsize.ranks.setup import Rank, choose_device, process_group, settle
+from worldsize.ranks.turns import Facts, Reply, Turns, run_turns
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.folder import cell_folder
 from worldsize.results.records import Placement, Record
 from worldsize.training.life import Life
 from worldsize.training.recorder import Recorder
-from worldsize.training.setup import Rank, choose_device, process_group, settle, world_of
 from worldsize.training.trainer import Trainer
-from worldsize.training.turns import Facts, Reply, Turns, run_turns
+from worldsize.training.world import world_of
 
 
 class Assignment(Record):

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from worldsize.config import CellSettings
 from worldsize.errors import UsageError
 from worldsize.results.records import Placement
-from worldsize.strategies import Channel, Observer, World
 
 
 @dataclass(frozen=True)
@@ -64,14 +62,3 @@ def process_group(rank: Rank, placement: Placement, device: torch.device) -> Ite
         yield
     finally:
         dist.destroy_process_group()
-
-
-def world_of(rank: Rank, settings: CellSettings, placement: Placement, device: torch.device, seen: Observer) -> World:
-    """The world that the strategy of this process works in; `seen` observes its messages."""
-    return World(
-        channel=Channel(rank.rank, rank.processes, seen),
-        world_size=settings.world_size,
-        device=device,
-        cores=placement.cores,
-        threads_per_worker=placement.threads_per_worker,
-    )
