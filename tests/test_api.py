@@ -62,7 +62,7 @@ def test_the_tree_of_errors_and_their_exit_statuses() -> None:
     tree = {
         name: (kind.__mro__[1].__name__, kind.exit_status)
         for name, kind in vars(errors).items()
-        if isinstance(kind, type) and issubclass(kind, Exception)
+        if isinstance(kind, type) and issubclass(kind, errors.WorldsizeError)
     }
     assert tree == {
         "WorldsizeError": ("Exception", 1),

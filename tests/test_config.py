@@ -58,13 +58,13 @@ def test_a_seed_that_torch_cannot_take_is_refused() -> None:
 
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        StudySettings().steps = 5  # type: ignore[misc]
+        StudySettings().steps = 5
 
 
 def test_every_preset_is_a_valid_study() -> None:
     assert "default" in preset_names()
     for name in preset_names():
-        assert validated(StudySettings, read_study(name), name)
+        assert validated(StudySettings, read_study(name), name).strategies
 
 
 def test_a_study_file_has_the_names_of_the_flags(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from worldsize.cli.app import app
 
 TRAINING = """
 --model --data --data-dir --steps --epochs --precision --seed --backend --threads-per-worker --loader --learning-rate
---hosts --link --link-latency --out --resume --json
+--bucket-mb --hosts --link --link-latency --out --resume --json
 """
 SURFACE = {
     "train": f"--strategy --world-size --batch-size {TRAINING}",

@@ -94,17 +94,35 @@ def test_progress_never_counts_a_step_twice(
     assert all(steps > 0 for _, steps in heard.advances)
 
 
+def test_progress_goes_on_after_steps_aside(tmp_path: Path) -> None:
+    """They are in the same file, and the next turn goes on with the numbers that they had."""
+    ledger, heard = Ledger(tmp_path, 0, {}), Heard()
+    ledger.expect(CELL, 100)
+    for block in range(3):
+        follower = ledger.follow(CELL, heard)
+        write_steps(tmp_path, CELL, [0.5] * 2, session=0, block=block, first=4 * block)
+        follower.look()
+        assert ledger.done_steps(CELL) == 4 * block + 2, "told while the turn goes on"
+        write_steps(tmp_path, CELL, [0.5] * 2, session=0, block=block, first=4 * block + 2)
+        follower.finish(4)
+        write_steps(tmp_path, CELL, [0.5] * 9, session=0, block=block, first=4 * block + 4, synchronised=False)
+    assert heard.steps(CELL.id) == 12
+
+
 def test_steps_that_were_not_seen_on_the_way_are_told_at_the_end(tmp_path: Path) -> None:
-    """Workers that were started anew number their steps from 0 again."""
+    """Workers that ran out of memory amid a turn are started anew, and number their steps from 0 again."""
     ledger, heard = Ledger(tmp_path, 0, {}), Heard()
     ledger.expect(CELL, 100)
     write_steps(tmp_path, CELL, [0.5] * 20, session=0, block=0, first=0)
     follower = Follower(ledger, CELL, heard)
-    write_steps(tmp_path, CELL, [0.5] * 3, session=0, block=1, first=0)
+    write_steps(tmp_path, CELL, [0.5] * 2, session=0, block=1, first=20)
     follower.look()
-    assert heard.advances == []
-    follower.finish(3)
-    assert heard.advances == [(CELL.id, 3)]
+    assert heard.steps(CELL.id) == 2
+    for number in range(5):
+        write_steps(tmp_path, CELL, [0.5], session=0, block=1, first=number)
+        follower.look()
+    follower.finish(5)
+    assert heard.steps(CELL.id) == 5
 
 
 def test_each_change_of_state_is_on_the_disk(tmp_path: Path) -> None:

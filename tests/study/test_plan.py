@@ -8,31 +8,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from fake_cells import findings
 from worldsize.config import MULTI_WORKER_STRATEGIES, StudySettings
 from worldsize.errors import DataError, UsageError
-from worldsize.results.records import DataRecord, Findings, ModelRecord
-from worldsize.strategies import STRATEGIES
 from worldsize.study.plan import PlannedCell, default_world_sizes, make_plan
 
 EVERY = ("single", *MULTI_WORKER_STRATEGIES)
-
-
-def findings(*, gpus: int = 0, samples: int = 1000, most: int = 8) -> Findings:
-    """What the look before the start would find, on a machine with so many GPUs."""
-    found = Findings(
-        data=DataRecord(
-            name="made", train_samples=samples, test_samples=0, shape=(3, 8, 8), classes=10, verification="generated"
-        ),
-        model=ModelRecord(name="made", parameters=1, parameter_bytes=4, buffer_bytes=0, gradient_tensors=1),
-        gpus=("A GPU",) * gpus,
-    )
-    for name, strategy in STRATEGIES.items():
-        for size in range(1, most + 1):
-            try:
-                found.processes[f"{name}@{size}"] = strategy.processes(size)
-            except UsageError as error:
-                found.refused[f"{name}@{size}"] = str(error)
-    return found
 
 
 def plan(*, cores: int = 4, gpus: int = 0, samples: int = 1000, **settings: Any) -> list[PlannedCell]:
@@ -174,7 +155,7 @@ def test_what_holds_of_every_plan(
     samples: int,
 ) -> None:
     sizes = world_sizes or default_world_sizes(cores, 0)
-    given_values = {
+    given_values: dict[str, Any] = {
         "strategies": tuple(strategies),
         "world_sizes": world_sizes and tuple(world_sizes),
         "batch_sizes": tuple(batch_sizes),

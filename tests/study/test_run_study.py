@@ -44,6 +44,7 @@ def executors(monkeypatch: pytest.MonkeyPatch) -> "Executors":
     made = Executors()
     monkeypatch.setattr(study_run, "probe", lambda settings: found(settings.world_sizes or ()))
     monkeypatch.setattr(study_run, "LocalExecutor", made.make)
+    monkeypatch.setattr(study_run, "measure_links", lambda *_: [])
     return made
 
 
@@ -105,7 +106,7 @@ def test_without_a_protocol_steps_are_capped(executors: Executors, tmp_path: Pat
 
 def test_ctrl_c_keeps_what_is_done_and_resume_adds_to_it(executors: Executors, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    stopped = ctrl_c(executors, out, after=2 + 2 * 2)
+    stopped = ctrl_c(executors, out, after=2 + 4 * 2)
     assert states(stopped) == {SINGLE: "interrupted", DDP: "interrupted"}
     assert stopped.cells[DDP].record.summary is not None
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from fake_cells import STEPS_PER_EPOCH, FakeExecutor, StepTime, planned, write_steps
+from fake_cells import STEPS_PER_EPOCH, FakeExecutor, StepTime, findings, name_of, planned, write_steps
 from heard import Heard
 from worldsize.analysis.statistics import half_width, includes, ratio_estimate
 from worldsize.config import StudySettings
@@ -19,6 +19,7 @@ from worldsize.results.folder import Cell, cell_folder, read_record
 from worldsize.results.records import CellRecord
 from worldsize.study.ledger import Ledger
 from worldsize.study.plan import PlannedCell
+from worldsize.study.run import announce
 from worldsize.study.schedule import MIN_BLOCKS, Schedule, baseline_of
 
 STUDY = StudySettings(steps=30, block_steps=3, warmup_steps=2)
@@ -38,11 +39,7 @@ class Study:
         self.executor, self.heard = executor, Heard()
         self.ledger = Ledger(run, executor.session, before or {})
         self.schedule = Schedule(cells, settings, executor, self.ledger, self.heard)
-        for cell in cells:
-            warmup = settings.warmup_steps if settings.epochs is None else 0
-            per_block = settings.block_steps if settings.epochs is None else STEPS_PER_EPOCH
-            left = self.schedule.most_blocks - len(self.schedule.samples[cell.id])
-            self.ledger.expect(cell, warmup + left * per_block)
+        announce(self.schedule, findings(), self.heard)
 
     def run(self) -> "Study":
         self.schedule.run()
@@ -68,9 +65,29 @@ def test_cells_take_turns_block_by_block(tmp_path: Path) -> None:
     names = [cell.id for cell in cells]
     assert study.turns("warmup") == [(name, 0) for name in names]
     assert study.turns("steps") == [(name, block) for block in range(10) for name in names]
-    counts = {turn["op"]: turn["count"] for _, turn in study.executor.turns if turn.get("timed", True)}
-    assert counts == {"steps": STUDY.block_steps}
+    counts = {name_of(turn): turn["count"] for _, turn in study.executor.turns}
+    assert counts.pop("warmup") == STUDY.warmup_steps
+    assert counts == dict.fromkeys(("steps", "alone", "unobserved"), STUDY.block_steps)
     assert study.heard.started == names
+
+
+def test_measuring_aside_follows_the_block_it_is_paired_with(tmp_path: Path) -> None:
+    """Without exchange each cell of several processes, without instruments one cell per turn, in turn."""
+    study = Study(tmp_path, grid("single", "ddp"), FakeExecutor(tmp_path, 0, noisy(2.0))).run()
+    for block in range(10):
+        taken = [(name, op) for name, op, number in study.executor.log if number == block and op != "warmup"]
+        ddp = [("ddp-w2-b4", "steps"), ("ddp-w2-b4", "alone")]
+        if block % 2:
+            assert taken == [("single-w1-b4", "steps"), *ddp, ("ddp-w2-b4", "unobserved")]
+        else:
+            assert taken == [("single-w1-b4", "steps"), ("single-w1-b4", "unobserved"), *ddp]
+    records = {record.id: record for record in study.heard.records}
+    assert [block.block for block in records["ddp-w2-b4"].unobserved] == [1, 3, 5, 7, 9]
+    assert [block.block for block in records["single-w1-b4"].unobserved] == [0, 2, 4, 6, 8]
+    cell = Cell(cell_folder(tmp_path, "ddp-w2-b4"), records["ddp-w2-b4"])
+    assert cell.unsynchronised.height == 2 * 10 * STUDY.block_steps
+    assert not cell.unsynchronised["timed"].any()
+    assert study.heard.steps("ddp-w2-b4") == STUDY.warmup_steps + 30, "what is measured aside is no progress"
 
 
 def test_precision_ends_a_cell_only_after_enough_blocks(tmp_path: Path) -> None:
@@ -207,7 +224,7 @@ def test_the_record_of_a_complete_cell(tmp_path: Path) -> None:
 
 def test_blocks_of_an_earlier_session_count(tmp_path: Path) -> None:
     cells = grid("single", "ddp")
-    first = Study(tmp_path, cells, FakeExecutor(tmp_path, 0, noisy(2.0), stops_after=2 + 2 * 4))
+    first = Study(tmp_path, cells, FakeExecutor(tmp_path, 0, noisy(2.0), stops_after=2 + 4 * 4))
     with pytest.raises(KeyboardInterrupt):
         first.run()
     stopped = {record.id: record for record in first.ledger.interrupted()}
@@ -220,6 +237,7 @@ def test_blocks_of_an_earlier_session_count(tmp_path: Path) -> None:
     record = second.heard.records[0]
     assert record.summary is not None
     assert (record.summary.blocks, record.summary.timed_steps) == (10, 30)
+    assert {block.session for block in record.unobserved} == {0, 1}, "these are kept as well"
     steps = Cell(cell_folder(tmp_path, record.id), record).steps.filter("timed")
     assert steps.group_by("session").len().sort("session").rows() == [(0, 12), (1, 18)]
 
@@ -274,8 +292,10 @@ def test_every_planned_step_is_told_as_run_or_as_skipped(
     assert sum(study.heard.skips) + sum(n for _, n in study.heard.advances) == most * len(cells)
     assert sorted(record.id for record in study.heard.records) == sorted(cell.id for cell in cells)
     for cell in cells:
-        rank0 = cell_folder(run, cell.id) / "rank0.jsonl"
-        assert study.heard.steps(cell.id) == (len(rank0.read_text().splitlines()) if rank0.exists() else 0)
+        record = read_record(CellRecord, cell_folder(run, cell.id) / "cell.json")
+        written = Cell(cell_folder(run, cell.id), record).steps
+        assert study.heard.steps(cell.id) == written.filter(written["rank"] == 0).height
+    assert all(skipped >= 0 for skipped in study.heard.skips)
 
 
 def drifting(true_s: dict[str, float], drift: StepTime, seed: int) -> StepTime:

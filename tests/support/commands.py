@@ -14,14 +14,12 @@ LONG_S = 120.0
 """Nothing here takes as long on a machine that does other things as well."""
 
 
-def start(*args: object, cwd: Path) -> "subprocess.Popen[str]":
-    """Start `worldsize ARGS` in a folder."""
-    # Workers stay on the numbers of threads that they are given, and the user's own paths do not matter.
-    environment = {name: value for name, value in os.environ.items() if name != "WORLDSIZE_DATA"}
+def start(*args: object, cwd: Path, **variables: str) -> "subprocess.Popen[str]":
+    """Start `worldsize ARGS` in a folder, with further environment variables."""
     return subprocess.Popen(
         [sys.executable, "-m", "worldsize", *map(str, args)],
         cwd=cwd,
-        env=environment,
+        env={**os.environ, **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -42,9 +40,9 @@ def finish(process: "subprocess.Popen[str]", cwd: Path) -> "subprocess.Completed
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def worldsize(*args: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
+def worldsize(*args: object, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
     """Run `worldsize ARGS` in a folder to its end."""
-    return finish(start(*args, cwd=cwd), cwd)
+    return finish(start(*args, cwd=cwd, **variables), cwd)
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:

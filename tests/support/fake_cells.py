@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from worldsize.config import CellSettings, StudySettings
+from worldsize.errors import UsageError
 from worldsize.launch.placement import place
 from worldsize.results.folder import cell_folder
-from worldsize.results.records import ErrorRecord, Evaluation, StepRecord
+from worldsize.results.records import DataRecord, ErrorRecord, Evaluation, Findings, ModelRecord, StepRecord
+from worldsize.strategies import STRATEGIES
 from worldsize.study.executor import CellFailed
 from worldsize.study.plan import PlannedCell
 
@@ -20,6 +22,24 @@ StepTime = Callable[[PlannedCell, float], float]
 
 STEPS_PER_EPOCH = 4
 WIRE = {"payload_bytes": 8, "busiest_rank_bytes": 8, "other_rank_bytes": 8, "formula": "made"}
+
+
+def findings(*, gpus: int = 0, samples: int = 16, most: int = 8) -> Findings:
+    """What the look before the start would find, on a machine with so many GPUs."""
+    found = Findings(
+        data=DataRecord(
+            name="made", train_samples=samples, test_samples=0, shape=(3, 8, 8), classes=10, verification="generated"
+        ),
+        model=ModelRecord(name="made", parameters=1, parameter_bytes=4, buffer_bytes=0, gradient_tensors=1),
+        gpus=("A GPU",) * gpus,
+    )
+    for name, strategy in STRATEGIES.items():
+        for size in range(1, most + 1):
+            try:
+                found.processes[f"{name}@{size}"] = strategy.processes(size)
+            except UsageError as error:
+                found.refused[f"{name}@{size}"] = str(error)
+    return found
 
 
 def planned(strategy: str, world_size: int, settings: StudySettings, *, batch_size: int = 4) -> PlannedCell:
@@ -33,7 +53,15 @@ def planned(strategy: str, world_size: int, settings: StudySettings, *, batch_si
 
 
 def write_steps(
-    run: Path, cell: PlannedCell, times: Sequence[float], *, session: int, block: int, first: int, timed: bool = True
+    run: Path,
+    cell: PlannedCell,
+    times: Sequence[float],
+    *,
+    session: int,
+    block: int,
+    first: int,
+    timed: bool = True,
+    synchronised: bool = True,
 ) -> None:
     """Append a line per step to the files of all ranks of a cell; the last rank is the slowest."""
     place = cell_folder(run, cell.id)
@@ -43,10 +71,14 @@ def write_steps(
         with (place / f"rank{rank}.jsonl").open("a", encoding="utf-8") as file:
             for number, step_s in enumerate(times):
                 own = step_s * (1 - 0.1 * behind)
-                file.write(step_line(first + number, own, session=session, block=block, timed=timed))
+                file.write(
+                    step_line(first + number, own, session=session, block=block, timed=timed, synchronised=synchronised)
+                )
 
 
-def step_line(step: int, step_s: float, *, session: int = 0, block: int = 0, timed: bool = True) -> str:
+def step_line(
+    step: int, step_s: float, *, session: int = 0, block: int = 0, timed: bool = True, synchronised: bool = True
+) -> str:
     """One line of a rank's file: a step that is all forward."""
     record = StepRecord(
         session=session,
@@ -67,8 +99,20 @@ def step_line(step: int, step_s: float, *, session: int = 0, block: int = 0, tim
         other_s=0.0,
         comm_s=0.0,
         overlapped_s=0.0,
+        synchronised=synchronised,
     )
     return record.model_dump_json() + "\n"
+
+
+def name_of(turn: dict[str, Any]) -> str:
+    """The op of a turn; `warmup`, `alone` (without exchange) and `unobserved` for the steps that are no training."""
+    if turn["op"] != "steps":
+        return str(turn["op"])
+    if not turn.get("synchronise", True):
+        return "alone"
+    if not turn.get("observe", True):
+        return "unobserved"
+    return "steps" if turn.get("timed", True) else "warmup"
 
 
 @dataclass
@@ -84,7 +128,7 @@ class FakeExecutor:
     """Turns after which the user presses Ctrl-C."""
     clock_s: float = 0.0
     log: list[tuple[str, str, int]] = field(default_factory=list)
-    """(cell, op, block) of each turn; warm-up is the op `warmup`."""
+    """(cell, op, block) of each turn, by the names of `name_of`."""
     turns: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     closed: bool = False
@@ -93,7 +137,7 @@ class FakeExecutor:
 
     def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
         self.facts(cell)
-        op = turn["op"] if turn.get("timed", True) or turn["op"] == "epoch" else "warmup"
+        op = name_of(turn)
         if self.stops_after == len(self.log):
             raise KeyboardInterrupt
         self.log.append((cell.id, op, turn.get("block", 0)))
@@ -112,14 +156,24 @@ class FakeExecutor:
 
     def _run(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[float]:
         times: list[float] = []
-        block, timed = turn.get("block", 0), turn.get("timed", True)
-        for _ in range(turn.get("count", STEPS_PER_EPOCH)):
+        op, block, first = name_of(turn), turn.get("block", 0), self._steps[cell.id]
+        for number in range(turn.get("count", STEPS_PER_EPOCH)):
             times.append(self.step_time(cell, self.clock_s))
             self.clock_s += times[-1]
-            first = self._steps[cell.id]
-            write_steps(self.run, cell, times[-1:], session=self.session, block=block, first=first, timed=timed)
-            self._steps[cell.id] += 1
+            if op != "unobserved":
+                write_steps(
+                    self.run,
+                    cell,
+                    times[-1:],
+                    session=self.session,
+                    block=block,
+                    first=first + number,
+                    timed=op != "alone" and turn.get("timed", True),
+                    synchronised=op != "alone",
+                )
             idle()
+        if op not in ("alone", "unobserved"):
+            self._steps[cell.id] += len(times)
         return times
 
     def facts(self, cell: PlannedCell) -> list[Any]:

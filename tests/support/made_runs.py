@@ -7,6 +7,7 @@ samples that a study on a drifting machine would leave of it.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -241,6 +242,7 @@ def _write_steps(folder: Path, cell: MadeCell, offset: float, drift: Drift, gene
 def _line(cell: MadeCell, step: int, block: int, step_s: float, start_ns: int) -> str:
     stretch = step_s / cell.step_s
     samples = cell.settings.global_batch // cell.processes
+    parts: dict[str, Any] = {part: cell.shares.get(part, 0.0) * step_s for part in PARTS}
     record = StepRecord(
         session=cell.session,
         block=block,
@@ -251,9 +253,9 @@ def _line(cell: MadeCell, step: int, block: int, step_s: float, start_ns: int) -
         loss=cell.losses(step),
         start_ns=start_ns,
         step_s=step_s,
-        **{part: cell.shares.get(part, 0.0) * step_s for part in PARTS},
         comm_s=cell.comm_s * stretch,
         overlapped_s=cell.overlapped_s * stretch,
+        **parts,
     )
     return record.model_dump_json() + "\n"
 

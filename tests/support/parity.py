@@ -1,7 +1,7 @@
 """What the parity test runs: training with a strategy in real processes, and the reference it is held against.
 
-Both train on the same batches (`STEPS` steps), then look at one more batch without exchange and at another one with
-it. The reference is one process that averages the gradients of N micro-batches of b (method.md §10).
+Both train on the same batches, then look at one more batch without exchange and at another one with it. The
+reference is one process that averages the gradients of N micro-batches of b (method.md §10).
 """
 
 import hashlib
@@ -18,17 +18,18 @@ from torch.nn import functional as F
 from worldsize.config import CellSettings
 from worldsize.data import load_data, training_batches
 from worldsize.measure.clocks import HostClock
-from worldsize.measure.timeline import Timeline
-from worldsize.models import MODELS, build_model
+from worldsize.measure.timeline import Timeline, read
+from worldsize.models import build_model
+from worldsize.models.resnet import BasicBlock, resnet18
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.records import Placement
 from worldsize.training.trainer import Trainer, my_share
 from worldsize.training.world import world_of
 
-STEPS = 5
+CLASSES, SHAPE = 10, (3, 16, 16)
 DATA = "synthetic:3x16x16:10:64"
-"""Small images: the weights, and so the messages, are those of the real ResNet-18 whatever the size of an image."""
+"""Small images: weights and messages do not depend on the size of an image."""
 
 Gradients = list[Tensor]
 
@@ -38,7 +39,7 @@ class Reference:
     """What every strategy must come to."""
 
     steps: list[Gradients]
-    """In each of the STEPS steps."""
+    """In each step."""
     local: list[Gradients]
     """Of each worker, in the batch after them, without exchange."""
     again: Gradients
@@ -50,35 +51,48 @@ class Outcome:
     """What one rank came to."""
 
     steps: list[Gradients]
-    """After synchronisation, in each of the STEPS steps; on rank 0 only, for they are large."""
+    """In each step, after synchronisation; on rank 0 only, for they are large."""
     local: Gradients
     """Of the batch after them, without exchange."""
     again: Gradients
     """Of the batch after that, exchanged again."""
     weights: str
-    """Digest of the parameters after the STEPS steps."""
+    """Digest of the parameters after the last step."""
     messages: list[tuple[str, int, bool]]
-    """Kind, bytes and whether it blocks, of each message of the last of the STEPS steps."""
-    payload_bytes: int
-    """S (method.md §1)."""
+    """Kind, bytes and whether it blocks, of each message of the last step."""
+    early: int
+    """How many of them were issued before the last gradient was there."""
+    parameter_bytes: int
     buffer_bytes: int
 
 
-class Float64(nn.Module):
+class Double(nn.Sequential):
     """A model in double precision, its inputs included."""
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model.double()
-
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.model(inputs.double())
+        outputs: Tensor = super().forward(inputs.double())
         return outputs
 
 
-def resnet18_float64() -> nn.Module:
-    """ResNet-18 in double precision; on all ranks but the first with other weights, which must not survive `wrap`."""
-    model = Float64(MODELS["resnet18"](10, (3, 16, 16)))
+def small_double() -> nn.Module:
+    """Two blocks of ResNet-18 between a stem and a classifier, with a layer that is not trained, in double precision."""
+    norm = nn.BatchNorm2d(16).requires_grad_(False)
+    stem = [nn.Conv2d(3, 16, 3, padding=1, bias=False), norm, nn.ReLU(inplace=True)]
+    blocks = [BasicBlock(16, 32, 2), BasicBlock(32, 128, 2)]
+    return _other_than_rank_0(Double(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, CLASSES)).double())
+
+
+def resnet18_single() -> nn.Module:
+    """ResNet-18 in single precision whose blocks do not start as their shortcuts: or half of the gradients were 0."""
+    model = resnet18(CLASSES, SHAPE)
+    for module in model.modules():
+        if isinstance(module, BasicBlock):
+            nn.init.ones_(module.norm2.weight)
+    return _other_than_rank_0(model)
+
+
+def _other_than_rank_0(model: nn.Module) -> nn.Module:
+    """Other weights and buffers on all ranks but the first; they must not survive `wrap`."""
     if os.environ.get("RANK", "0") != "0":
         for tensor in model.state_dict().values():
             tensor.add_(1)
@@ -86,7 +100,7 @@ def resnet18_float64() -> nn.Module:
 
 
 def enter(payload: dict[str, Any], turns: Turns) -> None:
-    """Entry of the job: turn `block` is the case of that number; each rank leaves an Outcome in its folder."""
+    """Entry of the job: a turn is as many steps of case number `block`; each rank leaves an Outcome in the folder."""
     rank = Rank.from_environment()
     first = Placement.model_validate(payload["cases"][0]["placement"])
     device = choose_device(rank, first)
@@ -99,7 +113,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
             timeline = Timeline(HostClock())
             settings = CellSettings.model_validate(case["settings"])
             world = world_of(rank, settings, placement, device, timeline)
-            outcome = _train(Trainer(settings, load_data(settings), world, timeline))
+            outcome = _train(Trainer(settings, load_data(settings), world, timeline), turn.count)
             torch.save(vars(outcome), Path(payload["folder"]) / f"case{turn.block}-rank{rank.rank}.pt")
         return Reply()
 
@@ -107,14 +121,15 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
         run_turns(turns, Reply(), do)
 
 
-def _train(trainer: Trainer) -> Outcome:
+def _train(trainer: Trainer, count: int) -> Outcome:
     model, keep = trainer.strategy.unwrap(), trainer.world.channel.rank == 0
     steps: list[Gradients] = []
     hook = trainer.optimizer.register_step_pre_hook(lambda *_: steps.append(gradients(model) if keep else []))
-    for _ in range(STEPS):
+    for _ in range(count):
         trainer.step()
     hook.remove()
-    messages = [(m.kind, m.payload_bytes, m.blocking) for m in trainer.timeline.take().messages if m.done is not None]
+    _, _, messages, last_gradient = read(trainer.timeline.take(), trainer.timeline.clock)
+    assert last_gradient is not None
     weights = digest(model)
     with trainer.strategy.no_sync():
         _backward(trainer)
@@ -126,9 +141,10 @@ def _train(trainer: Trainer) -> Outcome:
         local=local,
         again=gradients(model),
         weights=weights,
-        messages=messages,
-        payload_bytes=trainer.traffic().gradient_bytes,
-        buffer_bytes=trainer.traffic().buffer_bytes,
+        messages=[(m.kind, m.payload_bytes, m.blocking) for m in messages],
+        early=sum(m.issued < last_gradient for m in messages),
+        parameter_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
+        buffer_bytes=sum(b.numel() * b.element_size() for b in model.buffers()),
     )
 
 
@@ -139,7 +155,7 @@ def _backward(trainer: Trainer) -> None:
     trainer.strategy.synchronise()
 
 
-def reference(settings: CellSettings) -> Reference:
+def reference(settings: CellSettings, count: int) -> Reference:
     """One process, without a strategy, a channel or a trainer."""
     data = load_data(settings)
     model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
@@ -174,7 +190,7 @@ def reference(settings: CellSettings) -> Reference:
                 optimizer.zero_grad()
 
     steps = []
-    for _ in range(STEPS):
+    for _ in range(count):
         *_, mean = micro_batches(average=True)
         steps.append(mean)
         optimizer.step()
@@ -184,11 +200,12 @@ def reference(settings: CellSettings) -> Reference:
 
 
 def gradients(model: nn.Module) -> Gradients:
-    """A copy of all gradients, in single precision: 6e-8 is near enough, and five steps of ResNet-18 are many bytes."""
+    """A copy of the gradients of all trained parameters."""
     found = []
     for parameter in model.parameters():
-        assert parameter.grad is not None
-        found.append(parameter.grad.float().clone())
+        if parameter.requires_grad:
+            assert parameter.grad is not None
+            found.append(parameter.grad.clone())
     return found
 
 

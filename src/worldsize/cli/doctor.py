@@ -1,8 +1,8 @@
 """`worldsize doctor`: what this machine can run, and why not the rest."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from worldsize.cli import options as o
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -10,9 +10,7 @@ if TYPE_CHECKING:
     from worldsize.measure.abilities import Ability, Diagnosis
 
 
-def doctor(
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
-) -> None:
+def doctor(as_json: o.Json = False) -> None:
     """Tell what this machine can run, and why not the rest."""
     from worldsize.measure.abilities import diagnose
     from worldsize.measure.facts import system_facts, torch_facts
@@ -23,7 +21,7 @@ def doctor(
     if usable:
         from worldsize.strategies import STRATEGIES
     diagnosis = diagnose(snapshot_host(with_gpus=usable), torch, system_facts(), STRATEGIES if usable else {})
-    if json_output:
+    if as_json:
         print(diagnosis.model_dump_json(indent=2))
         return
     from rich.console import Console

@@ -63,7 +63,7 @@ def diagnose(host: Host, torch: TorchFacts, system: SystemFacts, strategies: Map
         *(strategy_ability(name, kind, host, torch) for name, kind in strategies.items()),
         _tcmalloc(system),
         _huge_pages(system),
-        _network_namespaces(system),
+        network_namespaces(system),
         *(_package(name) for name in OPTIONAL_PACKAGES),
     ]
     for ability in abilities:
@@ -204,7 +204,8 @@ def _huge_pages(system: SystemFacts) -> Ability:
     return Ability(group="speed", name="huge pages", available=available, detail=detail, remedy=remedy)
 
 
-def _network_namespaces(system: SystemFacts) -> Ability:
+def network_namespaces(system: SystemFacts) -> Ability:
+    """Whether hosts can be emulated here (launch/hosts.py)."""
     missing, remedies = [], []
     if system.missing_capabilities:
         missing.append(f"no right to make them ({', '.join(system.missing_capabilities)})")

@@ -1,8 +1,7 @@
 """Strategies: one way to synchronise gradients per file, all behind the interface of `base`."""
 
-import importlib
-
 from worldsize.errors import FactoryError, UnknownNameError
+from worldsize.factories import GRAMMAR, resolve
 from worldsize.strategies.all_reduce import AllReduce
 from worldsize.strategies.base import Strategy, Traffic, World
 from worldsize.strategies.bucketed import Bucketed
@@ -23,21 +22,19 @@ STRATEGIES: dict[str, type[Strategy]] = {
 
 
 def find_strategy(name: str) -> type[Strategy]:
-    """The class of a strategy by its name, or the user's own by `module:Class`.
+    """The class of a strategy by its name, or the user's own by `module:Class` or `file.py:Class`.
 
     Raises UnknownNameError for a name that is not registered, FactoryError if the user's class cannot be used.
     """
     if ":" not in name:
         if name not in STRATEGIES:
-            raise UnknownNameError("strategy", name, STRATEGIES, "For one of your own give module:Class.")
+            raise UnknownNameError("strategy", name, STRATEGIES, f"For one of your own give {GRAMMAR}.")
         return STRATEGIES[name]
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise FactoryError(f"strategy {name!r} cannot be loaded: {error}") from None
+    found = resolve(name, "strategy")
     if not (isinstance(found, type) and issubclass(found, Strategy)):
         raise FactoryError(f"strategy {name!r} is not a class derived from worldsize.strategies.Strategy")
+    if missing := sorted(found.__abstractmethods__):
+        raise FactoryError(f"strategy {name!r} lacks {', '.join(missing)}; see worldsize.strategies.Strategy")
     return found
 
 

@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from worldsize.analysis.bandwidth import analyse_link
-from worldsize.config import CommSettings, StudySettings
+from worldsize.config import CommSettings, NetworkSettings, StudySettings
 from worldsize.errors import RunError, UsageError
 from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed, LocalJob
 from worldsize.launch.placement import default_threads, place
+from worldsize.measure.abilities import network_namespaces
+from worldsize.measure.facts import system_facts
 from worldsize.measure.machine import allowed_cores, provenance, snapshot_host
 from worldsize.results.comm_records import AllReduceCost, CommRecord, CommSample
 from worldsize.results.folder import Run, write_comm
@@ -25,6 +27,20 @@ def sizes_up_to(top_bytes: int) -> list[int]:
     return [*sizes, top_bytes]
 
 
+def check_hosts(settings: NetworkSettings, largest_world: int) -> None:
+    """Raise UsageError, in one line, if the emulated hosts that were asked for cannot be had here."""
+    if settings.hosts is None:
+        return
+    if largest_world > settings.hosts:
+        raise UsageError(
+            f"world size {largest_world} was given with {settings.hosts} emulated hosts; each takes one worker\n"
+            f"Give --hosts {largest_world}, or fewer workers."
+        )
+    ability = network_namespaces(system_facts())
+    if not ability.available:
+        raise UsageError(f"hosts cannot be emulated here: {ability.detail}\nTo mend it: {ability.remedy}.")
+
+
 def run_comm(
     settings: CommSettings,
     folder: Path,
@@ -39,6 +55,7 @@ def run_comm(
     """
     if settings.world_size < 2:
         raise UsageError(f"world size {settings.world_size} was given; collectives need at least 2 workers")
+    check_hosts(settings, settings.world_size)
     cores = allowed_cores()
     threads = settings.threads_per_worker or default_threads(len(cores), settings.world_size)
     placement = place(

@@ -1,6 +1,5 @@
 """Keeps the record of each cell while the study runs, and writes it at each change of state."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -116,11 +115,13 @@ class Ledger:
 
     def _record(self, cell: PlannedCell) -> CellRecord:
         if cell.id not in self._records:
-            warnings = []
-            if cell.placement.oversubscribed:
-                warnings.append(_oversubscribed(cell))
+            earlier = self._before.get(cell.id)
             self._records[cell.id] = CellRecord(
-                id=cell.id, settings=cell.settings, placement=cell.placement, warnings=warnings
+                id=cell.id,
+                settings=cell.settings,
+                placement=cell.placement,
+                warnings=[_oversubscribed(cell)] if cell.placement.oversubscribed else [],
+                unobserved=list(earlier.record.unobserved) if earlier else [],
             )
         return self._records[cell.id]
 
@@ -137,20 +138,19 @@ class Ledger:
 
 
 class Follower:
-    """Reads the last line that rank 0 of a cell wrote, now and then, and tells the listener how far it is."""
+    """Reads what rank 0 of a cell writes in one turn, now and then, and tells the listener how far it is."""
 
     def __init__(self, ledger: Ledger, cell: PlannedCell, listener: Listener) -> None:
         self._ledger, self._cell, self._listener = ledger, cell, listener
         self._file = cell_folder(ledger.run, cell.id) / "rank0.jsonl"
+        self._begin = self._file.stat().st_size if self._file.exists() else 0
         self._told = 0
-        last = last_step(self._file)
-        self._first = last.step + 1 if last and last.session == ledger.session else 0
 
     def look(self) -> None:
         """Tell the listener of what was written since the last look."""
-        last = last_step(self._file)
-        if last and last.session == self._ledger.session and last.step + 1 > self._first + self._told:
-            self._tell(last.step + 1 - self._first - self._told, last)
+        first, last = first_step(self._file, self._begin), last_step(self._file)
+        if first and last and last.step - first.step + 1 > self._told:
+            self._tell(last.step - first.step + 1 - self._told, last)
 
     def finish(self, steps: int) -> None:
         """The turn is over, and had this many steps in all."""
@@ -163,14 +163,32 @@ class Follower:
             self._listener.advanced(self._cell, steps, last)
 
 
+def first_step(file: Path, begin: int) -> StepRecord | None:
+    """The first whole line of a rank's file from this byte on; None if there is none."""
+    try:
+        with file.open("rb") as stream:
+            stream.seek(begin)
+            return _parsed(stream.readline())
+    except OSError:
+        return None
+
+
 def last_step(file: Path) -> StepRecord | None:
     """The last whole line of a rank's file; None if there is none."""
     try:
         with file.open("rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
-            lines = stream.read().split(b"\n")[:-1]
-        return StepRecord.model_validate(json.loads(lines[-1])) if lines else None
-    except (OSError, ValueError, ValidationError):
+            lines = stream.read().splitlines(keepends=True)
+    except OSError:
+        return None
+    whole = [line for line in lines if line.endswith(b"\n")]
+    return _parsed(whole[-1]) if whole else None
+
+
+def _parsed(line: bytes) -> StepRecord | None:
+    try:
+        return StepRecord.model_validate_json(line) if line.endswith(b"\n") else None
+    except ValidationError:
         return None
 
 

@@ -37,7 +37,7 @@ def make_plan(settings: StudySettings, findings: Findings, cores: Sequence[int])
     Raises UsageError where what was asked for cannot be run: a batch larger than its data, more workers than
     GPUs, a strategy that fits none of the world sizes.
     """
-    sizes = settings.world_sizes or default_world_sizes(len(cores), len(findings.gpus))
+    sizes = settings.world_sizes or default_world_sizes(settings.hosts or len(cores), len(findings.gpus))
     gpus = 0 if settings.backend == "gloo" else len(findings.gpus)
     _check_devices(settings, sizes, len(findings.gpus))
     _check_batches(settings, sizes, findings.data.train_samples)

@@ -14,7 +14,7 @@ from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.measure.machine import allowed_cores, busy_warning, provenance, snapshot_host
 from worldsize.results.folder import Cell, Run, load_run, write_study
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
-from worldsize.study.comm import link_costs, measure_links
+from worldsize.study.comm import check_hosts, link_costs, measure_links
 from worldsize.study.executor import LocalExecutor, worker_environment
 from worldsize.study.ledger import Ledger, finished
 from worldsize.study.listener import Listener, Silence
@@ -44,6 +44,7 @@ def run_study(
     check_folder(out, resume=resume)
     findings = probe(settings)
     plan = make_plan(settings, findings, allowed_cores())
+    check_hosts(settings, max(cell.placement.processes for cell in plan))
     before, session = open_study(out, settings, plan, findings, command or sys.argv)
     done = finished(load_run(out))
     todo = [cell for cell in plan if cell.id not in done]

@@ -125,15 +125,23 @@ class Schedule:
         running steps without instruments, which tell the price of observing (§2).
         """
         if cell.placement.processes > 1:
-            self._take(cell, {**turn, "synchronise": False})
+            self._aside(cell, {**turn, "synchronise": False})
         if self.cells[block % len(self.cells)] is cell:
-            self.ledger.unobserved(cell, block, self._take(cell, {**turn, "observe": False}))
+            self.ledger.unobserved(cell, block, self._aside(cell, {**turn, "observe": False}))
 
     def _take(self, cell: PlannedCell, turn: Turn) -> Any:
-        """One turn; the time of each step is that of its slowest rank (method.md §8)."""
+        """One turn of training, followed by the listener; the time of each step."""
         follow = self.ledger.follow(cell, self.listener)
         replies = self.executor.take(cell, turn, follow.look)
         follow.finish(len(replies[0]["step_s"]))
+        return self._slowest(cell, replies)
+
+    def _aside(self, cell: PlannedCell, turn: Turn) -> Any:
+        """One turn that only measures: no step of it was announced, so none is told."""
+        return self._slowest(cell, self.executor.take(cell, turn, lambda: None))
+
+    def _slowest(self, cell: PlannedCell, replies: list[Any]) -> Any:
+        """The time of each step is that of its slowest rank (method.md §8)."""
         self.ledger.used_memory(cell, max(reply["peak_memory_bytes"] for reply in replies))
         return np.max([reply["step_s"] for reply in replies], axis=0)
 

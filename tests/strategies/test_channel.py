@@ -1,0 +1,86 @@
+"""The door through which all messages go."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from worldsize.strategies.channel import Channel, flat, payload_bytes
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
+def test_flat_is_a_view_of_all_elements_whatever_the_order_of_dimensions(sizes: list[int], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(len(sizes))))
+    tensor = torch.arange(math.prod(sizes)).reshape(sizes).permute(order)
+    found = flat(tensor)
+    assert found.tolist() == list(range(math.prod(sizes)))  # as they lie in memory
+    found.add_(100)
+    assert tensor.flatten().tolist() == sorted_like(tensor, order, sizes)
+
+
+def sorted_like(tensor: Tensor, order: list[int], sizes: list[int]) -> list[int]:
+    """What the elements must be after 100 was added to each, in the order of the permuted tensor."""
+    return (torch.arange(100, 100 + math.prod(sizes)).reshape(sizes).permute(order)).flatten().tolist()
+
+
+@pytest.mark.parametrize("shape", [(8, 3, 3, 3), (8, 4, 1, 1), (1, 4, 3, 3), (8, 1, 3, 3)])
+def test_weights_in_channels_last_are_dense(shape: tuple[int, ...]) -> None:
+    weight = torch.randn(shape).to(memory_format=torch.channels_last)
+    gradient = torch.zeros_like(weight)
+    flat(gradient).copy_(flat(weight))
+    assert torch.equal(gradient, weight)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.zeros(4, 4)[:, ::2], torch.zeros(4, 4)[1:, 1:], torch.zeros(4, 1).expand(4, 4)],
+    ids=["every other column", "a corner", "one column four times"],
+)
+def test_what_is_not_dense_is_refused(tensor: Tensor) -> None:
+    with pytest.raises(ValueError, match="not dense"):
+        flat(tensor)
+
+
+def test_payload_is_elements_times_their_size() -> None:
+    assert payload_bytes(torch.zeros(3, 5), torch.zeros(2, dtype=torch.float64), torch.zeros(7, dtype=torch.int8)) == (
+        60 + 16 + 7
+    )
+
+
+class Witness:
+    """Notes what an observer is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[object, ...]] = []
+
+    def issued(self, kind: str, payload_bytes: int, *, blocking: bool) -> int:
+        self.seen.append((kind, payload_bytes, blocking))
+        return len(self.seen)
+
+    def done(self, token: int) -> None:
+        self.seen.append(("done", token))
+
+
+def test_alone_nothing_travels_and_nothing_is_seen() -> None:
+    witness, tensor = Witness(), torch.arange(3.0)
+    channel = Channel(0, 1, witness)
+    channel.all_reduce(tensor)
+    channel.broadcast([tensor])
+    channel.gather(tensor, [torch.zeros(3)])
+    channel.scatter(tensor, [torch.zeros(3)])
+    assert channel.all_reduce_async(tensor).wait() is tensor
+    assert tensor.tolist() == [0, 1, 2]
+    assert witness.seen == []
+
+
+def test_a_message_that_fails_is_never_done() -> None:
+    witness = Witness()
+    channel = Channel(0, 2, witness)
+    with channel.message("broadcast", 8):
+        pass
+    with pytest.raises(RuntimeError, match="peer"), channel.message("broadcast", 9):
+        raise RuntimeError("the peer is gone")
+    assert witness.seen == [("broadcast", 8, True), ("done", 1), ("broadcast", 9, True)]

@@ -1,0 +1,79 @@
+"""Strategies by name: the built-in ones and the user's own."""
+
+from pathlib import Path
+
+import pytest
+
+from worldsize.errors import FactoryError, UnknownNameError
+from worldsize.strategies import STRATEGIES, find_strategy
+
+pytestmark = pytest.mark.usefixtures("clean_imports")
+
+MINE = """
+from worldsize.strategies import Strategy
+
+class Mine(Strategy):
+    def wrap(self, model):
+        return model
+
+    def synchronise(self):
+        pass
+
+    @classmethod
+    def wire_bytes(cls, world_size, traffic):
+        raise NotImplementedError
+
+class Half(Strategy):
+    def wrap(self, model):
+        return model
+
+class Stranger:
+    pass
+
+def function():
+    pass
+"""
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_each_name_finds_its_class(name: str) -> None:
+    assert find_strategy(name) is STRATEGIES[name]
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        find_strategy("horovod")
+    assert "'horovod'" in str(caught.value)
+    assert all(name in str(caught.value) for name in STRATEGIES)
+
+
+@pytest.mark.parametrize("reference", ["own_strategies:Mine", "own_strategies.py:Mine"])
+def test_a_users_class_is_found_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: str
+) -> None:
+    (tmp_path / "own_strategies.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    found = find_strategy(reference)
+    assert found.__name__ == "Mine"
+    assert found.processes(3) == 3
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("own_strategies:Stranger", "not a class derived"),
+        ("own_strategies:function", "not a class derived"),
+        ("own_strategies:Half", "lacks synchronise, wire_bytes"),
+        ("own_strategies:Missing", "Missing"),
+        ("no_such_module:Mine", "no_such_module"),
+        ("broken:Mine", "ZeroDivisionError"),
+    ],
+)
+def test_what_cannot_be_a_strategy_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: str, says: str
+) -> None:
+    (tmp_path / "own_strategies.py").write_text(MINE)
+    (tmp_path / "broken.py").write_text("1 / 0")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FactoryError, match=says):
+        find_strategy(reference)

@@ -1,0 +1,77 @@
+"""Bytes on the wire (method.md §4), counted message by message instead of by formula."""
+
+import pytest
+
+from worldsize.errors import UsageError
+from worldsize.strategies import STRATEGIES, Traffic
+
+# The gradients can be cut into 2, 3 and 4 equal parts.
+TRAFFIC = Traffic(gradient_bytes=12 * 1000, buffer_bytes=70, input_bytes=500, output_bytes=11)
+WORLD_SIZES = (2, 3, 4)
+
+
+def ring(world_size: int) -> list[int]:
+    """Bytes that each rank sends in a ring all-reduce: one part to its neighbour in each of 2(N−1) rounds."""
+    sent = [0] * world_size
+    for _ in range(2 * (world_size - 1)):
+        for rank in range(world_size):
+            sent[rank] += TRAFFIC.gradient_bytes // world_size
+    return sent
+
+
+def through_a_root(world_size: int) -> list[int]:
+    """Every other rank sends its gradients to rank 0, which sends the average to every other rank."""
+    sent = [0] * world_size
+    for rank in range(1, world_size):
+        sent[rank] += TRAFFIC.gradient_bytes
+        sent[0] += TRAFFIC.gradient_bytes
+    return sent
+
+
+def replicas(world_size: int) -> list[int]:
+    """The root sends weights, buffers and inputs to each replica, which sends outputs and gradients back."""
+    sent = [0] * world_size
+    for rank in range(1, world_size):
+        sent[0] += TRAFFIC.gradient_bytes + TRAFFIC.buffer_bytes + TRAFFIC.input_bytes
+        sent[rank] += TRAFFIC.output_bytes + TRAFFIC.gradient_bytes
+    return sent
+
+
+def ring_and_buffers(world_size: int) -> list[int]:
+    """Each rank but the last of a chain passes rank 0's buffers on; the busiest counts."""
+    return [sent + TRAFFIC.buffer_bytes for sent in ring(world_size)]
+
+
+SENT = {
+    "data-parallel": replicas,
+    "gather-scatter": through_a_root,
+    "all-reduce": ring,
+    "ddp": ring_and_buffers,
+    "bucketed": ring,
+}
+
+
+@pytest.mark.parametrize("world_size", WORLD_SIZES)
+@pytest.mark.parametrize("name", SENT)
+def test_bytes_are_those_of_the_messages(name: str, world_size: int) -> None:
+    wire, sent = STRATEGIES[name].wire_bytes(world_size, TRAFFIC), SENT[name](world_size)
+    assert wire.payload_bytes == TRAFFIC.gradient_bytes
+    assert wire.busiest_rank_bytes == max(sent) == sent[0]
+    assert {wire.other_rank_bytes} == set(sent[1:])
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_in_a_world_of_one_nothing_travels(name: str) -> None:
+    wire = STRATEGIES[name].wire_bytes(1, TRAFFIC)
+    assert (wire.payload_bytes, wire.busiest_rank_bytes, wire.other_rank_bytes) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("name", "processes"), [("ddp", 3), ("data-parallel", 1)])
+def test_the_processes_of_a_world(name: str, processes: int) -> None:
+    assert STRATEGIES[name].processes(3) == processes
+
+
+def test_single_refuses_a_world_of_more_than_one() -> None:
+    assert STRATEGIES["single"].processes(1) == 1
+    with pytest.raises(UsageError, match="world size 1 only; 2 was given"):
+        STRATEGIES["single"].processes(2)
