@@ -33,13 +33,16 @@ def cifar10_dir() -> Path:
 
 
 @pytest.fixture
-def clean_imports() -> Iterator[None]:
-    """Forget the modules that a test imports, and the folders that it adds to the search path."""
+def clean_imports(tmp_path: Path) -> Iterator[None]:
+    """Forget the modules of its folder that a test imports, and the folders that it adds to the search path."""
     path, modules = list(sys.path), set(sys.modules)
     yield
     sys.path[:] = path
     for name in set(sys.modules) - modules:
-        del sys.modules[name]
+        # Others stay: parts of torch cannot be imported twice.
+        places = [getattr(sys.modules[name], "__file__", None), *getattr(sys.modules[name], "__path__", [])]
+        if any(Path(place).is_relative_to(tmp_path) for place in places if place):
+            del sys.modules[name]
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ Backend = Literal["auto", "gloo", "nccl"]
 Loader = Literal["batched", "per-sample"]
 Baseline = Literal["single", "wrapped", "both"]
 
-MULTI_WORKER_STRATEGIES = ("data-parallel", "gather-scatter", "all-reduce", "ddp")
+MULTI_WORKER_STRATEGIES = ("data-parallel", "gather-scatter", "all-reduce", "ddp", "bucketed")
 
 
 class Settings(BaseModel):

@@ -12,10 +12,11 @@ from made_runs import make_run, usual_cells
 from worldsize.cli.app import main
 from worldsize.errors import UsageError
 from worldsize.results.folder import load_run
+from worldsize.strategies import STRATEGIES
 from worldsize.study import run as study_run
 from worldsize.training.probe import look
 
-STRATEGIES = "known: single, data-parallel, gather-scatter, all-reduce, ddp"
+KNOWN_STRATEGIES = f"known: {', '.join(STRATEGIES)}"
 SMALL = "--data synthetic:3x8x8:10:64 "
 CIFAR_BYTES = 10_000 * 3073
 
@@ -93,9 +94,9 @@ def refused(ended: Ended) -> str:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("study --strategies ddp,magic", ["unknown strategy 'magic'", STRATEGIES, "module:Class"]),
-        ("train --strategy magic", ["unknown strategy 'magic'", STRATEGIES]),
-        ("train --strategy no.such:Strategy", ["strategy 'no.such:Strategy' cannot be loaded", "no"]),
+        ("study --strategies ddp,magic", ["unknown strategy 'magic'", KNOWN_STRATEGIES, "file.py:name"]),
+        ("train --strategy magic", ["unknown strategy 'magic'", KNOWN_STRATEGIES]),
+        ("train --strategy no.such:Strategy", ["strategy module 'no.such' was not found"]),
         (f"train --model lenet {SMALL}", ["unknown model 'lenet'", "known: resnet18, vgg11", "file.py:name"]),
         ("train --data mnist", ["unknown data set 'mnist'", "known: digits, cifar10, synthetic", "file.py:name"]),
         ("train --data digits:3x3", ["unknown data set 'digits:3x3'", "known: digits, cifar10, synthetic"]),
@@ -215,6 +216,8 @@ def test_flags_win_over_the_file_also_for_the_protocol(command: Command) -> None
         ("--model no_such_module:net", ["model module 'no_such_module' was not found"]),
         ("--model mine.py:a:b", ["'mine.py:a:b' was given", "package.module:name or file.py:name"]),
         ("--model torchvision:nope", ["torchvision"]),
+        ("--strategy missing.py:Mine", ["no such strategy file: missing.py"]),
+        ("--strategy mine.py:nothing", ["strategy 'mine.py:nothing' is not a class derived from", "Strategy"]),
         ("--data missing.py:images", ["no such data set file: missing.py"]),
         ("--data mine.py:missing", ["mine.py defines no 'missing'"]),
         ("--data mine.py:raises", ["data set factory mine.py:raises raised RuntimeError: no weights today"]),

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import worldsize as library
-from commands import finish, processes_of, start, wait_until, worldsize
+from commands import finish, processes_of, start, wait_until, worker, worldsize
 from worldsize.config import MULTI_WORKER_STRATEGIES
 from worldsize.results.folder import Run, cell_folder, load_run
 
@@ -191,12 +190,7 @@ def test_a_killed_worker_is_a_row_that_names_its_signal_and_rank(place: Path) ->
     training = start("train", *TINY, *SYNTHETIC, *ddp, "--out", "run", cwd=place, SLOW_S="0.1")
     run = place / "run"
     wait_until(lambda: len(lines(run, "ddp-w2-b4", rank=1)) >= 5, training)
-    [worker] = [
-        process
-        for process in psutil.Process(training.pid).children(recursive=True)
-        if "worldsize.launch.worker" in process.cmdline() and process.environ().get("RANK") == "1"
-    ]
-    worker.kill()
+    worker(place, rank=1).kill()
     done = finish(training, place)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

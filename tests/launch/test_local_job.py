@@ -26,7 +26,7 @@ def job(entry: str, processes: int, folder: Path, **options: Any) -> Iterator[Lo
 
 @pytest.fixture(scope="module")
 def willing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalJob, list[dict[str, Any]], int]]:
-    """A job of three that answers each turn, what its ranks said at the start, and how often we were called meanwhile."""
+    """A job of three that answers each turn, what its ranks said at the start, and how often we were called before."""
     variables = {"GREETING": "good day", "PYTHONHASHSEED": "0"}  # the second is read before Python starts
     calls: list[None] = []
     with job("answer", 3, tmp_path_factory.mktemp("job"), word="here", variables=variables) as three:
@@ -111,14 +111,21 @@ def test_an_agent_that_was_killed_is_told_with_its_log(tmp_path: Path) -> None:
     assert (tmp_path / "agent.log").exists()
 
 
+@pytest.fixture
+def no_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that does not end by itself fails the test."""
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda agent: pytest.fail("the agent had to be killed"))
+
+
+@pytest.mark.usefixtures("no_kill")
 def test_closing_ends_workers_that_hang(tmp_path: Path) -> None:
-    """One hangs in a collective, the other in a sleep; neither the grace of ten seconds nor a kill is needed."""
+    """One hangs in a collective, the other in a sleep."""
     with job("hang", 2, tmp_path) as hanging:
         hanging.receive()
         hanging.send({"op": "steps"})
         processes = family(hanging.pid)
         assert len(processes) == 3
-        hanging.close(grace_s=60)
+        hanging.close(grace_s=30)
         assert alive(processes) == []
 
 
@@ -130,11 +137,12 @@ def test_closing_ends_workers_that_ignore_it(tmp_path: Path) -> None:
         assert alive(processes) == []
 
 
+@pytest.mark.usefixtures("no_kill")
 def test_closing_ends_a_job_that_is_still_starting(tmp_path: Path) -> None:
     with job("answer", 2, tmp_path, word="") as starting:
         assert wait_until(lambda: len(family(starting.pid)) == 3)
         processes = family(starting.pid)
-        starting.close(grace_s=60)
+        starting.close(grace_s=30)
         assert alive(processes) == []
 
 

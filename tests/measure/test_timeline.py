@@ -186,6 +186,9 @@ class FakeClock:
     def read(self, mark: str) -> int:
         return int(mark.removeprefix("mark ")) * MICROSECOND
 
+    def now(self) -> int:
+        raise AssertionError("a timeline sets marks")
+
     def rebase(self) -> None:
         raise AssertionError("a timeline does not rebase its clock")
 

@@ -1,6 +1,6 @@
 """Which gradients travel together."""
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 import torch
@@ -58,4 +58,4 @@ def groupings(every: list[nn.Parameter]) -> list[list[list[nn.Parameter]]]:
     """All ways to cut a list into consecutive groups."""
     inner = range(1, len(every))
     cuts = [(0, *chosen, len(every)) for count in range(len(every)) for chosen in combinations(inner, count)]
-    return [[every[a:b] for a, b in zip(places, places[1:], strict=False)] for places in cuts]
+    return [[every[a:b] for a, b in pairwise(places)] for places in cuts]

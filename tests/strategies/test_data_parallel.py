@@ -48,9 +48,8 @@ def test_each_worker_gets_its_part_on_a_thread_with_its_own_cores() -> None:
     before = os.sched_getaffinity(0)
     model = wrapped(Told(tell), 2, cores).train()
     model(torch.arange(12.0).reshape(4, 3)).sum().backward()
-    (first, second) = (seen[name] for name in sorted(seen))
-    assert first == ([0, 3], set(cores[0]))
-    assert second == ([6, 9], set(cores[1]))
+    by_worker = [seen[name] for name in sorted(seen)]
+    assert by_worker == [([0.0, 3.0], set(cores[0])), ([6.0, 9.0], set(cores[1]))]
     assert os.sched_getaffinity(0) == before
 
 

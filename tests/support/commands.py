@@ -58,6 +58,16 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def worker(folder: Path, rank: int) -> psutil.Process:
+    """The worker of this rank among the processes of a folder."""
+    [found] = [
+        process
+        for process in processes_of(folder)
+        if "worldsize.launch.worker" in process.cmdline() and process.environ().get("RANK") == str(rank)
+    ]
+    return found
+
+
 def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
     """Wait for something that a command will bring about."""
     until = time.monotonic() + LONG_S

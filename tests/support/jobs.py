@@ -43,7 +43,7 @@ def family(pid: int) -> list[psutil.Process]:
 
 def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
     """Those that still run; one that has ended and that nobody has asked about (a zombie) does not."""
-    return [p for p in processes if p.is_running() and _status(p) != psutil.STATUS_ZOMBIE]
+    return [process for process in processes if not _ended(process)]
 
 
 def wait_until(condition: Callable[[], bool], patience_s: float = 30.0) -> bool:
@@ -56,9 +56,8 @@ def wait_until(condition: Callable[[], bool], patience_s: float = 30.0) -> bool:
     return True
 
 
-def _status(process: psutil.Process) -> str:
+def _ended(process: psutil.Process) -> bool:
     try:
-        status: str = process.status()
+        return not process.is_running() or bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
-        return psutil.STATUS_ZOMBIE
-    return status
+        return True

@@ -70,16 +70,18 @@ class Double(nn.Sequential):
     """A model in double precision, its inputs included."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = super().forward(inputs.double())
+        outputs: Tensor = super().forward(inputs.double())  # type: ignore[no-untyped-call]
         return outputs
 
 
 def small_double() -> nn.Module:
-    """Two blocks of ResNet-18 between a stem and a classifier, with a layer that is not trained, in double precision."""
+    """Two blocks of ResNet-18 between a stem and a classifier, in double precision; one layer is not trained."""
     norm = nn.BatchNorm2d(16).requires_grad_(False)
     stem = [nn.Conv2d(3, 16, 3, padding=1, bias=False), norm, nn.ReLU(inplace=True)]
     blocks = [BasicBlock(16, 32, 2), BasicBlock(32, 128, 2)]
-    return _other_than_rank_0(Double(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, CLASSES)).double())
+    return _other_than_rank_0(
+        Double(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, CLASSES)).double()
+    )
 
 
 def resnet18_single() -> nn.Module:

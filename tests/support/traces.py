@@ -30,8 +30,9 @@ class Traces:
     def now(cls) -> "Traces":
         """The state at this moment."""
         cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
-        torch = sys.modules.get("torch")
-        return cls(_environment(), frozenset(_children()), frozenset(cores), torch and torch.get_num_threads())
+        torch: Any = sys.modules.get("torch")
+        threads = None if torch is None else torch.get_num_threads()
+        return cls(_environment(), frozenset(_children()), frozenset(cores), threads)
 
     def clean_up(self) -> list[str]:
         """Put everything back to this state; returns what had to be put back, in words."""
@@ -79,12 +80,19 @@ def _environment() -> dict[str, str]:
 
 
 def _children() -> list[psutil.Process]:
-    # Before and after each test: on Linux, a look at two small files tells of most tests that there is none.
-    tasks = list(Path("/proc/self/task").glob("*/children"))
-    if tasks and not any(task.read_bytes() for task in tasks):
+    if _known_childless():
         return []
     children = psutil.Process().children(recursive=True)
     return [child for child in children if not any(name in " ".join(_command(child)) for name in LONG_LIVED)]
+
+
+def _known_childless() -> bool:
+    """Most tests start no process; Linux tells so in two small files, and psutil would look at all processes."""
+    tasks = list(Path("/proc/self/task").glob("*/children"))
+    try:
+        return bool(tasks) and not any(task.read_bytes() for task in tasks)
+    except OSError:  # a thread has just ended
+        return False
 
 
 def _command(process: psutil.Process) -> list[str]:

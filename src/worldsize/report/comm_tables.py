@@ -132,21 +132,21 @@ def _communication_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Ent
 
 
 def communication_summary(analysis: StudyAnalysis) -> Table:
-    """The same for 80 columns: one line per cell, without intervals."""
+    """The same for 80 columns: a line per cell, without intervals and without columns that are empty."""
     full = communication_table(analysis)
-    names = ("Step", "exposed", "paired", "hidden", "Wait", "transf.", "GB/s", "Peak", "Rated")
+    names = {2: "exposed", 3: "paired", 4: "hidden", 5: "wait", 6: "transfer", 7: "GB/s", 8: "peak", 9: "rated"}
+    shown = [i for i in names if any(row[i].raw[0] is not None for row in full.rows)]
     columns = (
         Column("Strategy, N, b", ("cell",), align="left"),
-        *(Column(name, (column.keys[0],)) for name, column in zip(names, full.columns[1:], strict=True)),
+        *(Column(names[i], full.columns[i].keys[:1]) for i in shown),
     )
     found = [cell for cell in analysis.cells if cell.communication is not None]
     rows = tuple(
-        (text(f"{cell.strategy} {cell.world_size} {cell.batch_size}"), *(_without_interval(e) for e in row[1:]))
+        (
+            text(f"{cell.strategy} {cell.world_size} {cell.batch_size}"),
+            *(Entry(row[i].text, row[i].raw[:1]) for i in shown),
+        )
         for cell, row in zip(found, full.rows, strict=True)
     )
-    title = "Communication (ms per step and GB/s; the link's peak as measured, and rated)"
+    title = "Communication (ms per step; GB/s, beside the link's peak as measured and as rated)"
     return Table("communication-summary", title, columns, rows)
-
-
-def _without_interval(entry: Entry) -> Entry:
-    return Entry(entry.text, entry.raw[:1])

@@ -1,0 +1,94 @@
+"""A process becomes a rank."""
+
+import os
+import threading
+from collections.abc import Iterator
+
+import psutil
+import pytest
+import torch
+import torch.distributed as dist
+
+from worldsize.errors import UsageError
+from worldsize.launch.placement import place
+from worldsize.measure.machine import allowed_cores
+from worldsize.ranks.setup import Rank, choose_device, process_group, settle
+from worldsize.results.records import Placement
+
+ALONE = Rank(rank=0, processes=1, local_rank=0)
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+def placed(world_size: int, threads: int = 1) -> Placement:
+    return place(
+        world_size=world_size,
+        processes=world_size,
+        threads_per_worker=threads,
+        cores=allowed_cores(),
+        gpus=0,
+        backend="gloo",
+    )
+
+
+@pytest.fixture(autouse=True)
+def nobody_started_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def settled_back() -> Iterator[None]:
+    """Undo `settle`."""
+    cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    yield
+    os.sched_setaffinity(0, cores)
+    torch.set_num_threads(threads)
+
+
+def test_the_variables_of_an_agent_say_who_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Rank.from_environment() == ALONE
+    for name, value in zip(VARIABLES, ("5", "8", "1"), strict=False):
+        monkeypatch.setenv(name, value)
+    assert Rank.from_environment() == Rank(rank=5, processes=8, local_rank=1)
+
+
+@pytest.mark.usefixtures("settled_back")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_settles_on_its_own_cores_with_its_threads(rank: int) -> None:
+    placement = placed(2, threads=2)
+    settle(Rank(rank=rank, processes=2, local_rank=rank), placement)
+    assert os.sched_getaffinity(0) == set(placement.cores[rank])
+    assert torch.get_num_threads() == 2
+    inherited: list[set[int]] = []
+    thread = threading.Thread(target=lambda: inherited.append(os.sched_getaffinity(0)))
+    thread.start()
+    thread.join()
+    assert inherited == [set(placement.cores[rank])]
+
+
+def test_without_gpus_the_device_is_the_cpu() -> None:
+    assert choose_device(ALONE, placed(1)) == torch.device("cpu")
+
+
+def test_a_worker_without_a_gpu_of_its_own_is_told_so() -> None:
+    beyond = torch.cuda.device_count()
+    on_gpu = placed(1).model_copy(update={"device": "cuda"})
+    with pytest.raises(UsageError, match=f"this machine has {beyond}"):
+        choose_device(Rank(rank=beyond, processes=beyond + 1, local_rank=beyond), on_gpu)
+
+
+def test_a_group_of_one_needs_no_socket() -> None:
+    def listening() -> int:
+        return sum(c.status == psutil.CONN_LISTEN for c in psutil.net_connections("inet") if c.pid == os.getpid())
+
+    before = listening()
+    with process_group(ALONE, placed(1), torch.device("cpu")):
+        assert (dist.get_rank(), dist.get_world_size()) == (0, 1)
+    assert not dist.is_initialized()
+    assert listening() == before
+
+
+def test_a_group_is_left_when_something_fails_in_it() -> None:
+    with pytest.raises(ValueError, match="no"), process_group(ALONE, placed(1), torch.device("cpu")):
+        raise ValueError("no")
+    assert not dist.is_initialized()

@@ -1,0 +1,101 @@
+"""What a rank does in its turns, and what steps that only measure leave as it was."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tiny import alone, tiny_settings
+from worldsize.measure.clocks import HostClock
+from worldsize.ranks.turns import Turn
+from worldsize.results.folder import Cell
+from worldsize.results.records import CellRecord
+from worldsize.training.life import Life, aside
+from worldsize.training.recorder import Recorder
+from worldsize.training.trainer import Trainer
+
+pytestmark = pytest.mark.usefixtures("clean_imports")
+
+
+def state(trainer: Trainer) -> dict[str, Any]:
+    """All that training changes, but for the place in the data."""
+    return copy.deepcopy(
+        {
+            "model": trainer.strategy.unwrap().state_dict(),
+            "optimizer": trainer.optimizer.state_dict(),
+            "steps": trainer.steps,
+        }
+    )
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal to the last bit, in all that is nested."""
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)
+
+
+@pytest.mark.parametrize("trained_before", [0, 2])
+@pytest.mark.parametrize("strategy", ["single", "data-parallel"])
+def test_steps_aside_leave_everything_as_it_was(tmp_path: Path, strategy: str, trained_before: int) -> None:
+    trainer, _ = alone(tiny_settings(tmp_path, strategy=strategy))
+    untouched, _ = alone(tiny_settings(tmp_path, strategy=strategy))
+    for _ in range(trained_before):
+        trainer.step()
+        untouched.step()
+    before = state(trainer)
+    with aside(trainer):
+        trainer.step(synchronise=False)
+        assert not same(state(trainer), before)
+    assert same(state(trainer), before)
+    # The next step trains on the batch that it would have trained on anyway.
+    assert torch.equal(trainer.step()[2], untouched.step()[2])
+    assert same(state(trainer), state(untouched))
+
+
+def test_an_error_aside_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    trainer, _ = alone(tiny_settings(tmp_path))
+    before = state(trainer)
+
+    def fail() -> None:
+        with aside(trainer):
+            trainer.step()
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fail()
+    assert same(state(trainer), before)
+
+
+def test_turns_are_done_and_recorded(tmp_path: Path) -> None:
+    settings = tiny_settings(tmp_path, batch_size=700)  # two steps make an epoch
+    trainer, data = alone(settings)
+    folder = tmp_path / "cell"
+    with Recorder(folder, 0, HostClock()) as recorder:
+        life = Life(trainer, data, recorder, session=4)
+        warmup = life.take(Turn(op="steps", count=1, timed=False))
+        epoch = life.take(Turn(op="epoch", block=1))
+        unpaired = life.take(Turn(op="steps", block=2, count=1, synchronise=False))
+        unseen = life.take(Turn(op="steps", block=2, count=3, observe=False))
+        found = life.take(Turn(op="evaluate")).evaluation
+        nothing = life.take(Turn(op="finish"))
+    assert [len(reply.step_s) for reply in (warmup, epoch, unpaired, unseen, nothing)] == [1, 2, 1, 3, 0]
+    assert all(step_s > 0 for reply in (warmup, epoch, unpaired, unseen) for step_s in reply.step_s)
+    assert nothing.peak_memory_bytes >= warmup.peak_memory_bytes > 0
+    assert found is not None
+    assert (found.step, found.epoch, found.test_samples) == (3, 1, 360)
+    cell = Cell(folder, CellRecord(id="cell", settings=settings))
+    columns = ("session", "block", "step", "epoch", "timed", "samples")
+    assert cell.steps.select(columns).rows() == [
+        (4, 0, 0, 0, False, 700),
+        (4, 1, 1, 0, True, 700),
+        (4, 1, 2, 1, True, 700),
+    ]
+    assert cell.steps["step_s"].to_list() == [*warmup.step_s, *epoch.step_s]
+    assert cell.unsynchronised.select("block", "timed", "step_s").rows() == [(2, False, *unpaired.step_s)]

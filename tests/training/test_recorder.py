@@ -1,0 +1,142 @@
+"""Samples of a rank reach its file step by step, and can be read back."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+
+from worldsize.config import CellSettings
+from worldsize.errors import LossNotFiniteError, OutputError
+from worldsize.measure.alignment import Offset
+from worldsize.measure.clocks import HostClock
+from worldsize.measure.timeline import Message, Phase, Step
+from worldsize.results.folder import Cell
+from worldsize.results.records import PARTS, CellRecord
+from worldsize.training.recorder import Pending, Recorder
+
+US = 1_000
+
+
+class SlowDevice(HostClock):
+    """A clock whose marks cannot be read before the device has reached them."""
+
+    reached = 0
+
+    def passed(self, mark: int) -> bool:
+        return mark <= self.reached
+
+
+def pending(number: int, *, loss: float = 2.5, messages: bool = True, synchronised: bool = True) -> Pending:
+    """A step that begins at `number` ms: each phase takes 100 µs, and a message fills the exchange of gradients."""
+    begin = number * 1000 * US
+    ends = [begin + 100 * US * (phase + 1) for phase in Phase]
+    sent = Message("all_reduce", 40, True, ends[Phase.BACKWARD], ends[Phase.SYNCHRONISE])
+    return Pending(
+        step=Step(begin, list(ends), [sent] if messages else []),
+        loss=torch.tensor(loss),
+        session=1,
+        block=number // 2,
+        number=number,
+        epoch=0,
+        timed=number > 0,
+        samples=16,
+        synchronised=synchronised,
+        offset=Offset(offset_ns=-5, error_ns=3),
+    )
+
+
+def cell(folder: Path) -> Cell:
+    """The folder as analysis reads it."""
+    return Cell(folder, CellRecord(id=folder.name, settings=CellSettings()))
+
+
+def test_each_step_is_a_line_that_is_there_at_once(tmp_path: Path) -> None:
+    with Recorder(tmp_path, 3, HostClock()) as recorder:
+        for number in range(3):
+            assert recorder.add(pending(number, loss=number)) == [700e-6]
+            assert cell(tmp_path).steps["step"].to_list() == list(range(number + 1))
+    steps = cell(tmp_path).steps
+    expected = {
+        "rank": [3, 3, 3],
+        "session": [1, 1, 1],
+        "block": [0, 0, 1],
+        "timed": [False, True, True],
+        "samples": [16, 16, 16],
+        "loss": [0.0, 1.0, 2.0],
+        "start_ns": [0, 1000 * US, 2000 * US],
+        "exposed_sync_s": [100e-6] * 3,
+        "comm_s": [100e-6] * 3,
+        "synchronised": [True] * 3,
+        "clock_offset_ns": [-5] * 3,
+        "clock_error_ns": [3] * 3,
+    }
+    assert {name: steps[name].to_list() for name in expected} == expected
+    assert steps.select(pl.sum_horizontal(PARTS)).to_series().to_list() == pytest.approx(steps["step_s"].to_list())
+
+
+def test_messages_go_to_a_file_of_their_own(tmp_path: Path) -> None:
+    with Recorder(tmp_path, 0, HostClock()) as recorder:
+        recorder.add(pending(0))
+        recorder.add(pending(1, messages=False))
+        recorder.add(pending(2, synchronised=False))
+    assert cell(tmp_path).steps["step"].to_list() == [0, 1]
+    assert cell(tmp_path).unsynchronised["step"].to_list() == [2]
+    assert cell(tmp_path).spans.to_dicts() == [
+        {
+            "rank": 0,
+            "session": 1,
+            "step": 0,
+            "kind": ["all_reduce"],
+            "payload_bytes": [40],
+            "issued_s": [pytest.approx(400e-6)],
+            "done_s": [pytest.approx(500e-6)],
+        }
+    ]
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), float("-inf")])
+def test_a_loss_that_is_no_number_ends_the_run_after_its_line(tmp_path: Path, loss: float) -> None:
+    with Recorder(tmp_path, 1, HostClock()) as recorder:
+        recorder.add(pending(0))
+        with pytest.raises(LossNotFiniteError, match=r"became -?(nan|inf) at step 1 on rank 1"):
+            recorder.add(pending(1, loss=loss))
+    assert cell(tmp_path).steps["loss"].to_list() == [2.5, None]
+    lines = (tmp_path / "rank1.jsonl").read_text().splitlines()
+    assert json.loads(lines[1], parse_constant=pytest.fail)["loss"] is None  # JSON has no NaN
+
+
+def test_steps_that_the_device_has_not_reached_wait_in_order(tmp_path: Path) -> None:
+    clock = SlowDevice()
+    with Recorder(tmp_path, 0, clock) as recorder:
+        assert recorder.add(pending(0)) == []
+        assert recorder.add(pending(1)) == []
+        assert cell(tmp_path).steps.height == 0
+        clock.reached = 1000 * US
+        assert recorder.add(pending(2)) == [700e-6]
+        assert cell(tmp_path).steps["step"].to_list() == [0]
+        assert recorder.flush() == [700e-6] * 2
+        assert recorder.flush() == []
+    assert cell(tmp_path).steps["step"].to_list() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("whole", [0, 2])
+def test_a_line_that_a_crash_cut_short_makes_way_for_the_next(tmp_path: Path, whole: int) -> None:
+    with Recorder(tmp_path, 0, HostClock()) as recorder:
+        for number in range(whole):
+            recorder.add(pending(number))
+    for name in ("rank0.jsonl", "rank0.spans.jsonl"):
+        with (tmp_path / name).open("a") as file:
+            file.write('{"session":1,"step":9')
+    assert cell(tmp_path).steps.height == whole
+    with Recorder(tmp_path, 0, HostClock()) as recorder:
+        recorder.add(pending(5))
+    assert cell(tmp_path).steps["step"].to_list() == [*range(whole), 5]
+    assert cell(tmp_path).spans["step"].to_list() == [*range(whole), 5]
+
+
+def test_a_folder_that_cannot_be_written_is_the_users_to_change(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(OutputError, match="taken"):
+        Recorder(tmp_path / "taken" / "cell", 0, HostClock())
