@@ -19,11 +19,11 @@ ALONE = Rank(rank=0, processes=1, local_rank=0)
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
-def placed(world_size: int, threads: int = 1) -> Placement:
+def placed(world_size: int) -> Placement:
     return place(
         world_size=world_size,
         processes=world_size,
-        threads_per_worker=threads,
+        threads_per_worker=1,
         cores=allowed_cores(),
         gpus=0,
         backend="gloo",
@@ -55,10 +55,11 @@ def test_the_variables_of_an_agent_say_who_we_are(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("settled_back")
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_settles_on_its_own_cores_with_its_threads(rank: int) -> None:
-    placement = placed(2, threads=2)
+    threads = torch.get_num_threads() + 1
+    placement = placed(2).model_copy(update={"threads_per_worker": threads})
     settle(Rank(rank=rank, processes=2, local_rank=rank), placement)
     assert os.sched_getaffinity(0) == set(placement.cores[rank])
-    assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == threads
     inherited: list[set[int]] = []
     thread = threading.Thread(target=lambda: inherited.append(os.sched_getaffinity(0)))
     thread.start()

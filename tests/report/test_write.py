@@ -13,6 +13,7 @@ TABLES = {
     "weak-scaling",
     "strong-scaling",
     "serial-fraction",
+    "communication",
     "epoch",
     "wire",
     "accuracy",

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from worldsize.measure.alignment import align
 from worldsize.ranks.turns import Reply, Turns, run_turns
 
 
@@ -34,6 +35,15 @@ def answer(payload: dict[str, Any], turns: Turns) -> None:
     }
     run_turns(turns, Answer(said=about), lambda turn: Answer(said=[rank, turn.op, turn.count]))
     dist.destroy_process_group()
+
+
+def aligned(payload: dict[str, Any], turns: Turns) -> None:
+    """Find the offset of a clock that is `ahead_ns` ahead per rank."""
+    dist.init_process_group("gloo")
+    ahead_ns = payload["ahead_ns"] * dist.get_rank()
+    offset = align(lambda: time.perf_counter_ns() + ahead_ns)
+    turns.reply(Answer(said=[offset.offset_ns, offset.error_ns]))
+    turns.next()
 
 
 def fail(payload: dict[str, Any], turns: Turns) -> None:

@@ -1,0 +1,123 @@
+"""Emulated hosts: real namespaces and links (needs root; CI has it)."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from worldsize.analysis.bandwidth import analyse_link, curve, peak
+from worldsize.config import CommSettings, Hosts, validated
+from worldsize.errors import UsageError
+from worldsize.launch.hosts import address
+from worldsize.measure.abilities import network_namespaces
+from worldsize.measure.facts import system_facts
+from worldsize.study.comm import check_hosts, run_comm
+
+ability = network_namespaces(system_facts())
+needs_rights = [
+    pytest.mark.rights,
+    pytest.mark.skipif(not ability.available, reason=f"no emulated hosts here: {ability.detail}"),
+]
+
+
+@pytest.mark.parametrize("text", ["1gbps", "fast", "-1mbit", "1", "10 Mb/s"])
+def test_a_rate_that_cannot_be_read_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match="a rate such as 1gbit"):
+        validated(CommSettings, {"hosts": 2, "link": text})
+
+
+def test_rates_and_delays_are_read() -> None:
+    settings = CommSettings(hosts=3, link="2.5gbit", link_latency="2s")
+    assert settings.emulated == Hosts(count=3, rate_bits_per_s=2_500_000_000, latency_s=2.0)
+    assert CommSettings().emulated is None
+
+
+def test_a_link_without_hosts_is_refused() -> None:
+    with pytest.raises(UsageError, match="give hosts"):
+        validated(CommSettings, {"link": "1gbit"})
+
+
+def test_addresses_are_distinct_and_leave_the_switch_alone() -> None:
+    addresses = [address(host) for host in range(600)]
+    assert len(set(addresses)) == 600
+    assert "10.0.0.254" not in addresses
+    assert all(0 <= int(part) <= 255 for one in addresses for part in one.split("."))
+
+
+def test_more_workers_than_hosts_are_refused() -> None:
+    with pytest.raises(UsageError, match="each takes one worker"):
+        check_hosts(CommSettings(hosts=2), 4)
+
+
+class TestWithRights:
+    """Everything below makes namespaces."""
+
+    pytestmark = needs_rights
+
+    def test_the_link_is_as_slow_as_it_was_asked_to_be(self, tmp_path: Path) -> None:
+        """A message cannot travel faster than the link; how near it comes is for a quiet machine (make bench)."""
+        settings = CommSettings(
+            collectives=("broadcast", "all-reduce"), hosts=2, link="100mbit", top_bytes=2**20, samples=3
+        )
+        record = run_comm(settings, tmp_path, ["test"])
+        link = analyse_link(record)
+        assert link.payload_bytes_per_s is not None
+        for name in settings.collectives:
+            best = peak(curve(record, name))
+            assert best is not None
+            assert best < 1.1 * link.payload_bytes_per_s  # a burst may go at once after a pause
+        largest = curve(record, "broadcast")[-1]
+        assert largest.time_s.value > 2**20 / link.payload_bytes_per_s * 0.9
+
+    def test_nothing_is_left_and_nothing_shows_outside(self, tmp_path: Path) -> None:
+        before = set(psutil.net_if_addrs()), _namespaces()
+        run_comm(
+            CommSettings(collectives=("broadcast",), hosts=2, link="1gbit", top_bytes=1024, samples=1), tmp_path, []
+        )
+        assert (set(psutil.net_if_addrs()), _namespaces()) == before
+
+    def test_two_runs_at_once_do_not_collide(self, tmp_path: Path) -> None:
+        command = [sys.executable, "-m", "worldsize", "comm", "--hosts", "2", "--top", "1KiB", "--samples", "1"]
+        runs = [
+            subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+            for _ in range(2)
+        ]
+        for run in runs:
+            said = run.communicate(timeout=120)
+            assert run.returncode == 0, said
+
+    def test_a_killed_run_leaves_no_process_and_no_network(self, tmp_path: Path) -> None:
+        before = _namespaces()
+        command = [sys.executable, "-m", "worldsize", "comm", "--hosts", "2", "--link", "1mbit", "--top", "4MiB"]
+        run = subprocess.Popen([*command, "--samples", "9"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+        _wait(lambda: len(_namespaces() - before) == 3, "three networks: the switch and two hosts")
+        family = psutil.Process(run.pid).children(recursive=True)
+        os.kill(run.pid, signal.SIGKILL)
+        run.wait()
+        _wait(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family), "no process")
+        _wait(lambda: _namespaces() == before, "no network")
+
+
+def _namespaces() -> set[str]:
+    found = set()
+    for process in psutil.process_iter():
+        try:
+            found.add(os.readlink(f"/proc/{process.pid}/ns/net"))  # noqa: PTH115 - the target is no path
+        except OSError:
+            continue
+    return found
+
+
+def _wait(condition: Callable[[], bool], what: str, patience_s: float = 60) -> None:
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        time.sleep(0.1)
+    pytest.fail(f"after {patience_s:.0f} s: not yet {what}")

@@ -1,0 +1,61 @@
+"""Buckets that are planned with the link and the backward of the model at hand."""
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from worldsize.results.comm_records import AllReduceCost
+from worldsize.strategies import Channel, World
+from worldsize.training.arrange import DDP_CAPS_BYTES, arranged, ready_times
+
+WORLD = World(Channel(0, 1), 2, torch.device("cpu"))
+INPUTS, LABELS = torch.randn(4, 64), torch.zeros(4, dtype=torch.int64)
+
+
+@pytest.fixture(autouse=True)
+def group() -> Iterator[None]:
+    """Rank 0 tells the others what it decided; here there are none."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    frozen = nn.Linear(64, 64).requires_grad_(False)
+    return nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), frozen, nn.ReLU(), nn.Linear(64, 10))
+
+
+def test_gradients_are_ready_from_the_last_layer_to_the_first(model: nn.Module) -> None:
+    first, norm, last = (slice(start, start + 2) for start in (0, 2, 4))  # weight and bias of each trained layer
+    times = ready_times(model, INPUTS, LABELS)
+    assert len(times) == 6
+    assert min(times) > 0
+    assert max(times[last]) < min(times[norm])
+    assert max(times[norm]) < min(times[first])
+
+
+@pytest.mark.parametrize(
+    ("link", "one_bucket"),
+    [
+        (AllReduceCost(alpha_s=1000, beta_bytes_per_s=1e12), True),  # each message costs: as few as can be
+        (AllReduceCost(alpha_s=0, beta_bytes_per_s=1000), False),  # bytes cost: send what is there
+    ],
+)
+def test_the_link_decides_how_many_buckets_there_are(model: nn.Module, link: AllReduceCost, one_bucket: bool) -> None:
+    planned = arranged(WORLD, model, INPUTS, LABELS, link)
+    assert planned.bucket_groups is not None
+    assert (len(planned.bucket_groups) == 1) == one_bucket
+    assert sorted(index for group in planned.bucket_groups for index in group) == list(range(6))
+    assert planned.bucket_bytes in DDP_CAPS_BYTES
+
+
+def test_planning_leaves_the_model_as_it_was(model: nn.Module) -> None:
+    before = copy.deepcopy(model.state_dict())
+    arranged(WORLD, model, INPUTS, LABELS, AllReduceCost(alpha_s=1e-5, beta_bytes_per_s=1e9))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())

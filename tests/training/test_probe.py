@@ -1,0 +1,56 @@
+"""The look before the start: what is there, what is refused, what is wrong."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tiny import tiny_settings
+from worldsize.config import StudySettings
+from worldsize.errors import UnknownNameError
+from worldsize.training.probe import look, main
+
+pytestmark = pytest.mark.usefixtures("clean_imports")
+
+
+def study(folder: Path, *strategies: str) -> StudySettings:
+    return StudySettings(model=tiny_settings(folder).model, data="digits", strategies=strategies)
+
+
+def test_data_model_and_processes_are_found(tmp_path: Path) -> None:
+    findings = look(study(tmp_path, "single", "data-parallel", "ddp"), (1, 3))
+    assert (findings.data.train_samples, findings.data.test_samples) == (1437, 360)
+    assert findings.model.gradient_tensors == 8
+    assert findings.processes == {
+        "single@1": 1,
+        "data-parallel@1": 1,
+        "data-parallel@3": 1,
+        "ddp@1": 1,
+        "ddp@3": 3,
+    }
+    assert list(findings.refused) == ["single@3"]
+    assert "world size 1 only" in findings.refused["single@3"]
+
+
+def test_a_mistake_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="horovod"):
+        look(study(tmp_path, "horovod"), (1,))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "key", "says"), [("ddp", "data", "digits"), ("horovod", "error", "unknown strategy")]
+)
+def test_the_answer_is_the_last_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    strategy: str,
+    key: str,
+    says: str,
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(study(tmp_path, strategy).model_dump_json()))
+    assert main() == 0
+    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert says in str(answer[key])
+    assert answer.get("exit_status") == (2 if key == "error" else None)
