@@ -10,7 +10,6 @@ import pytest
 
 from made_runs import make_run, usual_cells
 from worldsize.cli.app import main
-from worldsize.errors import UsageError
 from worldsize.results.folder import load_run
 from worldsize.strategies import STRATEGIES
 from worldsize.study import run as study_run
@@ -295,12 +294,3 @@ def test_a_damaged_run_folder(command: Command, tmp_path: Path) -> None:
     (tmp_path / "old" / "study.json").write_text("{}")
     assert "study.json is not a valid StudyRecord" in refused(command("report old"))
     assert "study.json is not a valid StudyRecord" in refused(command("study --resume --out old"))
-
-
-def test_debug_lets_the_error_through(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    for line in ("--debug study nope", "study nope --debug"):
-        monkeypatch.setattr(sys, "argv", ["worldsize", *line.split()])
-        with pytest.raises(UsageError, match="unknown preset 'nope'"):
-            main()

@@ -1,5 +1,6 @@
 """The collective benchmark with real processes."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def test_every_collective_is_timed_at_every_size_and_comes_out_right(tmp_path: P
 
 
 def test_a_wrong_result_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support"), prepend=os.pathsep)
     # By module: `worldsize.study` is also the name of the library's function.
     monkeypatch.setattr(sys.modules["worldsize.study.comm"], "ENTRY", "broken_collective:enter")
     settings = CommSettings(collectives=("broadcast",), world_size=2, top_bytes=1024, samples=1)

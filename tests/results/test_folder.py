@@ -68,6 +68,16 @@ def test_old_content_stays_if_writing_fails(
         assert [entry.name for entry in tmp_path.iterdir()] == ["study.json"]
 
 
+def test_a_reader_sees_the_old_content_or_the_new(tmp_path: Path) -> None:
+    file = tmp_path / "study.json"
+    write_whole(file, "old")
+    with file.open() as reader:
+        write_whole(file, "new")
+        assert reader.read() == "old", "a file that is being read does not change under its reader"
+    assert file.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder" / "inner").mkdir(parents=True)

@@ -2,61 +2,20 @@
 
 import itertools
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from fake_cells import STEPS_PER_EPOCH, FakeExecutor, StepTime, findings, name_of, planned, write_steps
-from heard import Heard
-from worldsize.analysis.statistics import half_width, includes, ratio_estimate
+from fake_cells import STEPS_PER_EPOCH, FakeExecutor, name_of, planned, write_steps
+from fake_study import STUDY, Study, grid, noisy
 from worldsize.config import StudySettings
 from worldsize.results.folder import Cell, cell_folder, read_record
 from worldsize.results.records import CellRecord
-from worldsize.study.ledger import Ledger
 from worldsize.study.plan import PlannedCell
-from worldsize.study.run import announce
-from worldsize.study.schedule import MIN_BLOCKS, Schedule, baseline_of
-
-STUDY = StudySettings(steps=30, block_steps=3, warmup_steps=2)
-
-
-class Study:
-    """A schedule and all that it works with."""
-
-    def __init__(
-        self,
-        run: Path,
-        cells: Sequence[PlannedCell],
-        executor: FakeExecutor,
-        settings: StudySettings = STUDY,
-        before: dict[str, Cell] | None = None,
-    ) -> None:
-        self.executor, self.heard = executor, Heard()
-        self.ledger = Ledger(run, executor.session, before or {})
-        self.schedule = Schedule(cells, settings, executor, self.ledger, self.heard)
-        announce(self.schedule, findings(), self.heard)
-
-    def run(self) -> "Study":
-        self.schedule.run()
-        return self
-
-    def turns(self, op: str) -> list[tuple[str, int]]:
-        return [(name, block) for name, turn, block in self.executor.log if turn == op]
-
-
-def grid(*names: str, settings: StudySettings = STUDY) -> list[PlannedCell]:
-    """`single`, or a strategy with two workers."""
-    return [planned(name, 1 if name == "single" else 2, settings) for name in names]
-
-
-def noisy(spread: float, seed: int = 0) -> StepTime:
-    generator = np.random.default_rng(seed)
-    return lambda cell, now: 0.5 * float(np.exp(spread * generator.standard_normal()))
+from worldsize.study.schedule import MIN_BLOCKS, baseline_of
 
 
 def test_cells_take_turns_block_by_block(tmp_path: Path) -> None:
@@ -296,51 +255,6 @@ def test_every_planned_step_is_told_as_run_or_as_skipped(
         written = Cell(cell_folder(run, cell.id), record).steps
         assert study.heard.steps(cell.id) == written.filter(written["rank"] == 0).height
     assert all(skipped >= 0 for skipped in study.heard.skips)
-
-
-def drifting(true_s: dict[str, float], drift: StepTime, seed: int) -> StepTime:
-    generator = np.random.default_rng(seed)
-
-    def step_time(cell: PlannedCell, now: float) -> float:
-        noise = float(np.exp(0.02 * generator.standard_normal()))
-        return true_s[cell.settings.strategy] * noise * drift(cell, now)
-
-    return step_time
-
-
-@pytest.mark.parametrize(
-    "drift",
-    [
-        pytest.param(lambda cell, now: 1 + now / 300, id="ever slower"),
-        pytest.param(lambda cell, now: 1 + 0.2 * np.sin(2 * np.pi * now / 60), id="wave"),
-        pytest.param(lambda cell, now: 1.0 if now < 20 else 1.6, id="step"),
-    ],
-)
-def test_turns_keep_the_drift_of_a_machine_out_of_ratios(tmp_path: Path, drift: StepTime) -> None:
-    """The paired ratio holds the truth; one cell after the other, as people time it, is off by far more."""
-    true_s, truth = {"single": 0.5, "ddp": 0.55}, 0.5 / 0.55
-    settings = StudySettings(steps=36, block_steps=3, target_interval=0.001)
-    held = 0
-    for seed in range(4):
-        run = tmp_path / str(seed)
-        executor = FakeExecutor(run, 0, drifting(true_s, drift, seed))
-        samples = Study(run, grid("single", "ddp", settings=settings), executor, settings).run().schedule.samples
-        ratio = ratio_estimate(samples["single-w1-b4"], samples["ddp-w2-b4"])
-        assert ratio.paired
-        assert ratio.estimate.samples == 12
-        width = half_width(ratio.estimate)
-        assert width is not None
-        assert width < 0.04
-        held += includes(ratio.estimate, truth)
-    # Of 4 intervals of 95 % two or more miss with a probability of 0.014.
-    assert held >= 3
-
-    one_after_the_other = FakeExecutor(tmp_path / "sequence", 0, drifting(true_s, drift, 0))
-    medians = []
-    for cell in grid("single", "ddp", settings=settings):
-        study = Study(tmp_path / "sequence", [cell], one_after_the_other, settings).run()
-        medians.append(np.median(np.concatenate(list(study.schedule.samples[cell.id].values()))))
-    assert abs(medians[0] / medians[1] / truth - 1) > 0.05
 
 
 def test_the_same_blocks_are_compared_when_a_cell_ends_early(tmp_path: Path) -> None:
