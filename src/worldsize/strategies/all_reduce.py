@@ -3,7 +3,7 @@
 from torch import nn
 
 from worldsize.results.records import WireBytes
-from worldsize.strategies.base import Strategy, Traffic, agree, gradients
+from worldsize.strategies.base import Strategy, Traffic, agree, gradients, ring_bytes
 
 
 class AllReduce(Strategy):
@@ -25,10 +25,4 @@ class AllReduce(Strategy):
     @classmethod
     def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:
         """2(N−1)/N·S through each rank, for a ring (method.md §4)."""
-        size = round(2 * (world_size - 1) / world_size * traffic.gradient_bytes)
-        return WireBytes(
-            payload_bytes=traffic.gradient_bytes if world_size > 1 else 0,
-            busiest_rank_bytes=size,
-            other_rank_bytes=size,
-            formula="2(N−1)/N·S",
-        )
+        return ring_bytes(world_size, traffic)

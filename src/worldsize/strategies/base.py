@@ -93,6 +93,19 @@ class Strategy(ABC):
         """Bytes per step on the wire, by the formulas of method.md §4."""
 
 
+def ring_bytes(world_size: int, traffic: Traffic, buffer_bytes: int = 0) -> WireBytes:
+    """What each rank sends in a ring all-reduce of the gradients; buffers pass each rank once (method.md §4)."""
+    if world_size == 1:
+        return WireBytes(payload_bytes=0, busiest_rank_bytes=0, other_rank_bytes=0, formula="0")
+    size = round(2 * (world_size - 1) / world_size * traffic.gradient_bytes) + buffer_bytes
+    return WireBytes(
+        payload_bytes=traffic.gradient_bytes,
+        busiest_rank_bytes=size,
+        other_rank_bytes=size,
+        formula="2(N−1)/N·S + buffers" if buffer_bytes else "2(N−1)/N·S",
+    )
+
+
 def gradients(model: nn.Module) -> Iterator[Tensor]:
     """The gradient of every trained parameter, in an order that all ranks share.
 

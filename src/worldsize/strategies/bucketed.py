@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from worldsize.results.records import WireBytes
-from worldsize.strategies.base import Strategy, Traffic, agree
+from worldsize.strategies.base import Strategy, Traffic, agree, ring_bytes
 from worldsize.strategies.buckets import by_size
 from worldsize.strategies.channel import flat
 
@@ -91,10 +91,4 @@ class Bucketed(Strategy):
     @classmethod
     def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:
         """The ring's 2(N−1)/N·S through each rank (method.md §4)."""
-        size = round(2 * (world_size - 1) / world_size * traffic.gradient_bytes)
-        return WireBytes(
-            payload_bytes=traffic.gradient_bytes if world_size > 1 else 0,
-            busiest_rank_bytes=size,
-            other_rank_bytes=size,
-            formula="2(N−1)/N·S",
-        )
+        return ring_bytes(world_size, traffic)

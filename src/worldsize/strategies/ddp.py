@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel.distributed import _BufferCommHookLocation
 
 from worldsize.results.records import WireBytes
-from worldsize.strategies.base import Strategy, Traffic
+from worldsize.strategies.base import Strategy, Traffic, ring_bytes
 from worldsize.strategies.channel import Channel
 
 
@@ -58,12 +58,4 @@ class DDP(Strategy):
 
         The buffers leave rank 0 once and reach every other rank once, on their way through a tree or a ring.
         """
-        ring = 2 * (world_size - 1) / world_size * traffic.gradient_bytes
-        buffers = traffic.buffer_bytes if world_size > 1 else 0
-        size = round(ring) + buffers
-        return WireBytes(
-            payload_bytes=traffic.gradient_bytes if world_size > 1 else 0,
-            busiest_rank_bytes=size,
-            other_rank_bytes=size,
-            formula="2(N−1)/N·S + buffers",
-        )
+        return ring_bytes(world_size, traffic, traffic.buffer_bytes)
