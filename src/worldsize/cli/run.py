@@ -35,6 +35,8 @@ def run_and_show(
         try:
             run = run_study(settings, out, resume=resume, listener=display)
         except Interrupted as interrupted:
+            if not (out / "study.json").exists():
+                raise  # nothing to report on yet
             stopped, run = interrupted, load_run(out)
     page = write_report(out)
     if as_json:

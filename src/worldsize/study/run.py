@@ -42,28 +42,33 @@ def run_study(
     listener = listener or Silence()
     settings = with_default_protocol(settings)
     check_folder(out, resume=resume)
-    findings = probe(settings)
-    plan = make_plan(settings, findings, allowed_cores())
-    check_hosts(settings, max(cell.placement.processes for cell in plan))
-    before, session = open_study(out, settings, plan, findings, command or sys.argv)
-    done = finished(load_run(out))
-    todo = [cell for cell in plan if cell.id not in done]
-    if session == 0 and (settings.epochs is None or settings.bucket_mb == "auto"):
-        _note(out, measure_links(out, settings, todo, command or sys.argv))
-    ledger = Ledger(out, session, before)
-    executor = LocalExecutor(out, session, settings.emulated, link_costs(load_run(out)))
-    schedule = Schedule(todo, settings, executor, ledger, listener)
-    announce(schedule, findings, listener)
-    with _stoppable():
-        try:
-            schedule.run()
-        except KeyboardInterrupt:
-            for record in ledger.interrupted():
-                listener.ended(record)
-            raise Interrupted(f"stopped; what was measured is in {out}\nGo on with --resume --out {out}.") from None
-        finally:
-            executor.close()
+    with _stoppable(out):
+        findings = probe(settings)
+        plan = make_plan(settings, findings, allowed_cores())
+        check_hosts(settings, max(cell.placement.processes for cell in plan))
+        before, session = open_study(out, settings, plan, findings, command or sys.argv)
+        run = load_run(out)
+        done = finished(run)
+        todo = [cell for cell in plan if cell.id not in done]
+        if not run.comm and (settings.epochs is None or settings.bucket_mb == "auto"):
+            _note(out, measure_links(out, settings, todo, command or sys.argv))
+        ledger = Ledger(out, session, before)
+        executor = LocalExecutor(out, session, settings.emulated, link_costs(load_run(out)))
+        _take_turns(Schedule(todo, settings, executor, ledger, listener), findings)
     return load_run(out)
+
+
+def _take_turns(schedule: Schedule, findings: Findings) -> None:
+    """Run the schedule to its end, or until it is stopped; no worker is left when this returns."""
+    announce(schedule, findings, schedule.listener)
+    try:
+        schedule.run()
+    except KeyboardInterrupt:
+        for record in schedule.ledger.interrupted():
+            schedule.listener.ended(record)
+        raise
+    finally:
+        schedule.executor.close()
 
 
 def with_default_protocol(settings: StudySettings) -> StudySettings:
@@ -150,8 +155,8 @@ def announce(schedule: Schedule, findings: Findings, listener: Listener) -> None
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
-    """SIGTERM ends a study as Ctrl-C does: in order, with everything kept."""
+def _stoppable(out: Path) -> Iterator[None]:
+    """SIGTERM ends a study as Ctrl-C does: in order, with everything kept. Raises Interrupted for both."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -162,5 +167,9 @@ def _stoppable() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
+    except KeyboardInterrupt:
+        if not (out / "study.json").exists():
+            raise Interrupted("stopped before anything was measured") from None
+        raise Interrupted(f"stopped; what was measured is in {out}\nGo on with --resume --out {out}.") from None
     finally:
         signal.signal(signal.SIGTERM, before)
