@@ -12,8 +12,8 @@ from worldsize.measure.machine import allowed_cores
 from worldsize.study.executor import LocalExecutor
 from worldsize.study.plan import PlannedCell
 
-STEPS = 4
-BLOCKS = 12
+STEPS = 3
+BLOCKS = 8
 
 
 def run(data_dir: str | None) -> None:

@@ -15,9 +15,9 @@ from worldsize.measure.machine import allowed_cores
 from worldsize.study.executor import ENTRY, worker_environment
 
 BATCH = 128
-STEPS = 8
-"""Steps per turn: twice what the plain loop's loader holds ready, so that its work is not hidden."""
-BLOCKS = 5
+STEPS = 6
+"""Steps per turn: more than what the plain loop's loader holds ready, so that its work is not hidden."""
+BLOCKS = 4
 SPEED_UPS = ("LD_PRELOAD", "THP_MEM_ALLOC_ENABLE")
 
 

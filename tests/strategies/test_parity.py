@@ -95,6 +95,7 @@ class Workers:
         cases = [
             {
                 "settings": case.settings.model_dump(mode="json"),
+                "beyond": case.model == DOUBLE,
                 "placement": place(
                     world_size=case.world_size,
                     processes=case.processes,

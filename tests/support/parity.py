@@ -1,6 +1,6 @@
 """What the parity test runs: training with a strategy in real processes, and the reference it is held against.
 
-Both train on the same batches, then look at one more batch without exchange and at another one with it. The
+Both train on the same batches, then may look at one more batch without exchange and at another one with it. The
 reference is one process that averages the gradients of N micro-batches of b (method.md §10).
 """
 
@@ -53,9 +53,9 @@ class Outcome:
     steps: list[Gradients]
     """In each step, after synchronisation; on rank 0 only, for they are large."""
     local: Gradients
-    """Of the batch after them, without exchange."""
+    """Of the batch after them, without exchange; empty if the case does not look beyond its steps."""
     again: Gradients
-    """Of the batch after that, exchanged again."""
+    """Of the batch after that, exchanged again; likewise."""
     weights: str
     """Digest of the parameters after the last step."""
     messages: list[tuple[str, int, bool]]
@@ -115,7 +115,8 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
             timeline = Timeline(HostClock())
             settings = CellSettings.model_validate(case["settings"])
             world = world_of(rank, settings, placement, device, timeline)
-            outcome = _train(Trainer(settings, load_data(settings), world, timeline), turn.count)
+            trainer = Trainer(settings, load_data(settings), world, timeline)
+            outcome = _train(trainer, turn.count, beyond=case["beyond"])
             torch.save(vars(outcome), Path(payload["folder"]) / f"case{turn.block}-rank{rank.rank}.pt")
         return Reply()
 
@@ -123,7 +124,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
         run_turns(turns, Reply(), do)
 
 
-def _train(trainer: Trainer, count: int) -> Outcome:
+def _train(trainer: Trainer, count: int, *, beyond: bool) -> Outcome:
     model, keep = trainer.strategy.unwrap(), trainer.world.channel.rank == 0
     steps: list[Gradients] = []
     hook = trainer.optimizer.register_step_pre_hook(lambda *_: steps.append(gradients(model) if keep else []))
@@ -133,21 +134,28 @@ def _train(trainer: Trainer, count: int) -> Outcome:
     _, _, messages, last_gradient = read(trainer.timeline.take(), trainer.timeline.clock)
     assert last_gradient is not None
     weights = digest(model)
-    with trainer.strategy.no_sync():
-        _backward(trainer)
-    local = gradients(model)
-    trainer.optimizer.zero_grad()
-    _backward(trainer)
+    local, again = _look_beyond(trainer) if beyond else ([], [])
     return Outcome(
         steps=steps,
         local=local,
-        again=gradients(model),
+        again=again,
         weights=weights,
         messages=[(m.kind, m.payload_bytes, m.blocking) for m in messages],
         early=sum(m.issued < last_gradient for m in messages),
         parameter_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
         buffer_bytes=sum(b.numel() * b.element_size() for b in model.buffers()),
     )
+
+
+def _look_beyond(trainer: Trainer) -> tuple[Gradients, Gradients]:
+    """Gradients of the next batch without exchange, and of the one after it with exchange."""
+    model = trainer.strategy.unwrap()
+    with trainer.strategy.no_sync():
+        _backward(trainer)
+    local = gradients(model)
+    trainer.optimizer.zero_grad()
+    _backward(trainer)
+    return local, gradients(model)
 
 
 def _backward(trainer: Trainer) -> None:

@@ -87,7 +87,7 @@ def test_turns_are_done_and_recorded(tmp_path: Path) -> None:
         nothing = life.take(Turn(op="finish"))
     assert [len(reply.step_s) for reply in (warmup, epoch, unpaired, unseen, nothing)] == [1, 2, 1, 3, 0]
     assert all(step_s > 0 for reply in (warmup, epoch, unpaired, unseen) for step_s in reply.step_s)
-    assert nothing.peak_memory_bytes >= warmup.peak_memory_bytes > 0
+    assert nothing.peak_memory_bytes > 0.9 * warmup.peak_memory_bytes > 0
     assert found is not None
     assert (found.step, found.epoch, found.test_samples) == (3, 1, 360)
     cell = Cell(folder, CellRecord(id="cell", settings=settings))

@@ -3,6 +3,7 @@
 import resource
 import sys
 import time
+from pathlib import Path
 
 import torch
 
@@ -30,5 +31,11 @@ def peak_memory_bytes(device: torch.device) -> int:
     """Largest memory so far: resident of this process on a CPU, allocated on the device on a GPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status")
+    if status.exists():
+        # getrusage would also count the process that started this one: its peak survives fork and exec (proc(5)).
+        fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        if "VmHWM" in fields:
+            return int(fields["VmHWM"].removesuffix("kB")) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -22,7 +22,7 @@ from worldsize.study.plan import PlannedCell, make_plan
 from worldsize.study.probe import probe
 from worldsize.study.schedule import Schedule
 
-DEFAULT_STEPS = 30
+DEFAULT_STEPS = 21
 """Cap on timed steps per cell where neither --steps nor --epochs is given."""
 
 
