@@ -36,6 +36,7 @@ class Assignment(Record):
 def work(assignment: Assignment, turns: Turns) -> None:
     """Be one rank of a cell, from the first to the last turn. Raises what training raises."""
     rank = Rank.from_environment()
+    settle(rank, assignment.placement)  # first: the backend's threads inherit the cores
     device = choose_device(rank, assignment.placement)
     with process_group(rank, assignment.placement, device):
         serve(assignment, turns, rank, device)
