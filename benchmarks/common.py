@@ -50,7 +50,9 @@ def say(text: str) -> None:
 def keep(name: str, content: dict[str, Any]) -> None:
     """Write a result with its provenance to benchmarks/results, for committing."""
     RESULTS.mkdir(exist_ok=True)
-    origin = provenance(["benchmarks/run.py", *sys.argv[1:]]).model_dump(mode="json")
+    # Of a path only the last part: where somebody keeps their data explains no number.
+    arguments = [Path(argument).name for argument in sys.argv[1:]]
+    origin = provenance(["benchmarks/run.py", *arguments]).model_dump(mode="json")
     # A host's name and addresses explain no number.
     origin["host"] = {k: v for k, v in origin["host"].items() if k not in ("hostname", "interfaces")}
     text = json.dumps({"provenance": origin, **content}, indent=2)

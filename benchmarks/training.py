@@ -17,7 +17,7 @@ from worldsize.study.executor import ENTRY, worker_environment
 BATCH = 128
 STEPS = 6
 """Steps per turn: more than what the plain loop's loader holds ready, so that its work is not hidden."""
-BLOCKS = 4
+BLOCKS = 6
 SPEED_UPS = ("LD_PRELOAD", "THP_MEM_ALLOC_ENABLE")
 
 
@@ -30,13 +30,18 @@ def run(data_dir: str | None) -> None:
     environment = worker_environment()
     plain_memory = {k: v for k, v in environment.items() if k not in SPEED_UPS}
     with tempfile.TemporaryDirectory() as folder:
-        jobs = {
-            "plain loop": _plain(Path(folder) / "plain", settings, cores),
-            "worldsize": _ours(Path(folder) / "ours", settings, cores, environment),
-            "worldsize, plain memory": _ours(Path(folder) / "memory", settings, cores, plain_memory),
+        place_of = Path(folder)
+        starts: dict[str, Callable[[], LocalJob]] = {
+            "plain loop": lambda: _plain(place_of / "plain", settings, cores),
+            "worldsize": lambda: _ours(place_of / "ours", settings, cores, environment),
+            "worldsize, plain memory": lambda: _ours(place_of / "memory", settings, cores, plain_memory),
         }
+        jobs: dict[str, LocalJob] = {}
+        facts = {}
         try:
-            facts = {name: job.receive()[0] for name, job in jobs.items()}
+            for name, start in starts.items():
+                jobs[name] = start()
+                facts[name] = jobs[name].receive()[0]  # alone: it measures the matrix-multiply rate now
             samples = in_turn({name: _turn(job) for name, job in jobs.items()}, BLOCKS)
         finally:
             for job in jobs.values():
