@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from worldsize.analysis.bandwidth import analyse_link
 from worldsize.config import CommSettings, NetworkSettings, StudySettings
@@ -14,7 +15,7 @@ from worldsize.measure.facts import system_facts
 from worldsize.measure.machine import allowed_cores, provenance, snapshot_host
 from worldsize.results.comm_records import AllReduceCost, CommRecord, CommSample
 from worldsize.results.folder import Run, write_comm
-from worldsize.results.records import WarningRecord
+from worldsize.results.records import Placement, WarningRecord
 from worldsize.study.executor import worker_environment
 from worldsize.study.plan import PlannedCell
 
@@ -68,6 +69,24 @@ def run_comm(
     )
     hosts = settings.emulated
     environment = worker_environment(hosts)
+    replies = _replies(settings, placement, environment, folder, idle)
+    return CommRecord(
+        provenance=provenance(command, host=snapshot_host(with_gpus=False), worker_environment=environment),
+        world_size=settings.world_size,
+        placement=placement,
+        hosts=hosts,
+        ranks=[[CommSample.model_validate(sample) for sample in reply["comm"]] for reply in replies],
+    )
+
+
+def _replies(
+    settings: CommSettings,
+    placement: Placement,
+    environment: dict[str, str],
+    folder: Path,
+    idle: Callable[[], None] | None,
+) -> list[Any]:
+    """What the ranks of the benchmark measured; no worker is left when this returns. Raises RunError."""
     payload = {
         "collectives": list(settings.collectives),
         "sizes_bytes": sizes_up_to(settings.top_bytes),
@@ -81,7 +100,7 @@ def run_comm(
             processes=settings.world_size,
             folder=folder,
             environment=environment,
-            hosts=hosts,
+            hosts=settings.emulated,
         )
     )
     try:
@@ -90,13 +109,7 @@ def run_comm(
         raise RunError(failed.error.message) from None
     finally:
         job.close()
-    return CommRecord(
-        provenance=provenance(command, host=snapshot_host(with_gpus=False), worker_environment=environment),
-        world_size=settings.world_size,
-        placement=placement,
-        hosts=hosts,
-        ranks=[[CommSample.model_validate(sample) for sample in reply["comm"]] for reply in replies],
-    )
+    return replies
 
 
 SHORT_TOP_BYTES = 4 * 2**20
