@@ -1,4 +1,4 @@
-"""`make bench`: the speed of the input pipeline, of training, and the price of the instruments.
+"""`make bench`: the speed of the input pipeline, of memory layout and polling, of training, and the price of the instruments.
 
 Ratios within one run, variants in turn, with 95 % intervals. No other work may run meanwhile.
 """
@@ -6,7 +6,7 @@ Ratios within one run, variants in turn, with 95 % intervals. No other work may 
 import argparse
 import importlib
 
-NAMES = ("pipeline", "training", "instruments")
+NAMES = ("pipeline", "layout", "polling", "training", "instruments")
 
 
 def main() -> None:

@@ -14,6 +14,9 @@ from worldsize.results.records import Estimate
 ROOTED = ("gather", "scatter")
 """Collectives for which the rate is the utilisation of the root's link, not busbw."""
 
+LEAST_DOUBT = 0.03
+"""Relative: a size whose samples happen to agree must not outweigh all others."""
+
 
 @dataclass(frozen=True)
 class CurvePoint:
@@ -110,10 +113,10 @@ def peak(points: Iterable[CurvePoint]) -> float | None:
 
 
 def fit(points: Sequence[CurvePoint], world_size: int) -> CostModel | None:
-    """Fit α and β (neither below 0) to a curve by relative least squares; None with fewer than three sizes.
+    """Fit α and β (neither below 0) to a curve by weighted least squares; None with fewer than three sizes.
 
-    Relative errors, because sizes span orders of magnitude: absolute ones would let α vanish in the noise of
-    the largest. None also if the times do not grow with the size, so that there is no bandwidth to speak of.
+    Each size counts as its own measurement is sure: small messages vary by half, large ones by a percent. None
+    also if the times do not grow with the size, so that there is no bandwidth to speak of.
     """
     if len(points) < 3:
         return None
@@ -123,7 +126,8 @@ def fit(points: Sequence[CurvePoint], world_size: int) -> CostModel | None:
     design = np.column_stack(
         [np.full(len(points), steps(collective, world_size)), bus_factor(collective, world_size) * sizes]
     )
-    (alpha, inverse_beta), _ = nnls(design / times[:, None], np.ones(len(points)))
+    doubt = np.array([_doubt_s(point.time_s) for point in points])
+    (alpha, inverse_beta), _ = nnls(design / doubt[:, None], times / doubt)
     if inverse_beta <= 0:
         return None
     predicted = design @ np.array([alpha, inverse_beta])
@@ -162,3 +166,9 @@ def analyse_link(record: CommRecord) -> LinkAnalysis:
         models={name: model for name, model in models.items() if model is not None},
         payload_bytes_per_s=None if record.hosts is None else record.hosts.payload_bytes_per_s,
     )
+
+
+def _doubt_s(time_s: Estimate) -> float:
+    """How far off a median may be: half its interval, but no less than what separates two runs anyway."""
+    half = 0.0 if time_s.low is None or time_s.high is None else (time_s.high - time_s.low) / 2
+    return max(half, LEAST_DOUBT * time_s.value)

@@ -23,7 +23,7 @@ class Operation(ABC):
         self.device = device
 
     def _full(self, elements: int, value: float) -> Tensor:
-        return torch.full((elements,), value, device=self.device)
+        return torch.full((elements,), float(value), dtype=torch.float32, device=self.device)
 
     @property
     def size_bytes(self) -> int:

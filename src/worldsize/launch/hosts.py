@@ -22,7 +22,7 @@ SWITCH = "10.0.0.254"
 """Address of the switch. The network is private to the run: the same addresses elsewhere do not matter."""
 NETWORKS_VARIABLE = "WORLDSIZE_NETWORKS"
 """Tells the workers the process whose network each of them joins, separated by commas."""
-BURST_S = 0.004
+BURST_S = 0.001
 """What a link may send at once after a pause, as time at its rate. Short, or small messages would not be shaped
 at all; not shorter, or a timer that comes late costs rate."""
 LEAST_BURST_BYTES = 10 * 1514

@@ -15,6 +15,7 @@ from worldsize.models import build_model
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import Strategy, Traffic, World, find_strategy
 from worldsize.training.arrange import arranged
+from worldsize.training.layout import lay_out
 
 
 def my_share(settings: CellSettings, rank: int, processes: int) -> slice:
@@ -39,9 +40,7 @@ class Trainer:
         self.shape = data.shape
         self.device = world.device
         model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
-        # Both calls work in place; their typing knows only one of the two arguments at a time.
-        model = model.to(self.device)
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model = lay_out(model, data.shape, self.device)
         self.world = world = self._with_buckets(world, model, link)
         self.strategy: Strategy = find_strategy(settings.strategy)(world)
         self.model: nn.Module = self.strategy.wrap(model).train()

@@ -1,0 +1,54 @@
+"""How the weights and activations of a model lie in memory."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+SMALL_MAP = 16
+"""Positions of a convolution's output (4×4) up to which oneDNN's kernels for channels-last memory are the slower.
+
+Measured on ResNet-18's last stage, b = 128: its steps gain 8 % (benchmarks/layout.py).
+"""
+
+
+def lay_out(model: nn.Module, shape: tuple[int, ...], device: torch.device) -> nn.Module:
+    """Put a model on its device, in the memory format that its convolutions are fastest in; it changes no number.
+
+    channels-last everywhere (torch's channels-last tutorial), but on a CPU for convolutions with small outputs:
+    one forward pass of one sample of `shape` finds them.
+    """
+    # Both calls work in place; their typing knows only one of the two arguments at a time.
+    model = model.to(device)
+    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if device.type == "cpu":
+        for convolution in _with_small_outputs(model, shape):
+            convolution.weight.data = convolution.weight.data.contiguous()
+            # One argument in channels-last is enough for torch to choose it.
+            convolution.register_forward_pre_hook(_contiguous)
+    return model
+
+
+def _with_small_outputs(model: nn.Module, shape: tuple[int, ...]) -> list[nn.Conv2d]:
+    found: dict[nn.Conv2d, None] = {}
+
+    def look(module: nn.Module, _: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.shape[-2:].numel() <= SMALL_MAP:
+            found[module] = None  # type: ignore[index]
+
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    hooks = [module.register_forward_hook(look) for module in convolutions]
+    was_training = model.training
+    try:
+        with torch.no_grad():
+            # In eval mode, so that the probe leaves no trace in the BatchNorm statistics.
+            model.eval()(torch.zeros(1, *shape))
+    finally:
+        model.train(was_training)
+        for hook in hooks:
+            hook.remove()
+    return list(found)
+
+
+def _contiguous(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(each.contiguous() if isinstance(each, Tensor) else each for each in inputs)
