@@ -52,6 +52,6 @@ def _start(folder: Path, size_bytes: int, *, polite: bool) -> LocalJob:
 def _turn(job: LocalJob) -> Callable[[], float]:
     def block() -> float:
         job.send({"op": "steps", "count": CALLS})
-        return max(reply["step_s"][0] for reply in job.receive())
+        return float(max(reply["step_s"][0] for reply in job.receive()))
 
     return block

@@ -1,4 +1,4 @@
-"""`make bench`: the speed of the input pipeline, of memory layout and polling, of training, and the price of the instruments.
+"""`make bench`: speed of the input pipeline, memory layout, polling and training; the price of the instruments.
 
 Ratios within one run, variants in turn, with 95 % intervals. No other work may run meanwhile.
 """

@@ -1,5 +1,6 @@
 """Bandwidths and the cost model, on benchmarks with known truth."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from worldsize.analysis.bandwidth import analyse_link, bus_factor, cost_s, curve
 from worldsize.config import Hosts
 from worldsize.measure.machine import provenance
 from worldsize.results.comm_records import CommRecord, CommSample
-from worldsize.results.records import Placement
+from worldsize.results.records import Estimate, Placement
 
 SIZES = [1024 * 4**k for k in range(8)]
 
@@ -54,6 +55,19 @@ def test_the_fit_finds_alpha_and_beta_and_predicts_sizes_it_has_not_seen(collect
     assert model.beta_bytes_per_s == pytest.approx(1e8, rel=1e-3)
     assert model.r_squared == pytest.approx(1, abs=1e-6)
     assert model.time_s(300_000) == pytest.approx(cost_s(collective, 4, 50e-6, 1e8, 300_000), rel=1e-3)
+
+
+def test_sizes_that_vary_count_for_less_than_sizes_that_are_sure() -> None:
+    """The smallest message is off by its noise: four times as long as it is, and known no better."""
+    points = curve(made("broadcast", 2, 50e-6, 1e8), "broadcast")
+    first = points[0]
+    true_s = first.time_s.value
+    sure = Estimate(value=4 * true_s, low=4 * true_s, high=4 * true_s, samples=3)
+    vague = sure.model_copy(update={"low": 0.5 * true_s, "high": 7.5 * true_s})
+    models = [fit([replace(first, time_s=time_s), *points[1:]], 2) for time_s in (sure, vague)]
+    errors = [abs(model.alpha_s - 50e-6) for model in models if model is not None]
+    assert len(errors) == 2
+    assert errors[1] < 0.1 * errors[0]
 
 
 def test_the_slowest_rank_counts_and_busbw_is_algbw_times_the_factor() -> None:

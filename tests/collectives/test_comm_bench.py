@@ -5,11 +5,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from worldsize.analysis.bandwidth import curve
 from worldsize.collectives import OPERATIONS
 from worldsize.config import CommSettings
 from worldsize.errors import UsageError
+from worldsize.launch.placement import place
+from worldsize.measure.machine import allowed_cores
+from worldsize.ranks.setup import Rank, process_group
 from worldsize.study.comm import run_comm, sizes_up_to
 
 ALL = CommSettings().collectives
@@ -46,3 +50,18 @@ def test_a_wrong_result_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_one_worker_has_nobody_to_talk_to(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="at least 2"):
         run_comm(CommSettings(world_size=1), tmp_path, ["test"])
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_tensors_have_the_bytes_that_are_counted(name: str) -> None:
+    """fp32, as method.md §5 says: a tensor of another type would make the link look faster or slower than it is."""
+    with process_group(
+        Rank(rank=0, processes=1, local_rank=0),
+        place(world_size=1, processes=1, threads_per_worker=1, cores=allowed_cores(), gpus=0, backend="gloo"),
+        torch.device("cpu"),
+    ):
+        operation = OPERATIONS[name](4096, torch.device("cpu"))
+        operation.fill()
+    held = [value for value in vars(operation).values() if isinstance(value, torch.Tensor)]
+    assert {tensor.dtype for tensor in held} == {torch.float32}
+    assert max(tensor.nbytes for tensor in held) == operation.size_bytes == 4096

@@ -11,19 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rights import needs_rights
 from worldsize.analysis.bandwidth import analyse_link, curve, peak
 from worldsize.config import CommSettings, Hosts, validated
 from worldsize.errors import UsageError
 from worldsize.launch.hosts import address
-from worldsize.measure.abilities import network_namespaces
-from worldsize.measure.facts import system_facts
 from worldsize.study.comm import check_hosts, run_comm
-
-ability = network_namespaces(system_facts())
-needs_rights = [
-    pytest.mark.rights,
-    pytest.mark.skipif(not ability.available, reason=f"no emulated hosts here: {ability.detail}"),
-]
 
 
 @pytest.mark.parametrize("text", ["1gbps", "fast", "-1mbit", "1", "10 Mb/s"])

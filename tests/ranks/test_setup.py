@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -12,7 +13,15 @@ import torch.distributed as dist
 from worldsize.errors import UsageError
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
-from worldsize.ranks.setup import Rank, choose_device, process_group, settle
+from worldsize.ranks.setup import (
+    LOWEST_PRIORITY,
+    POLLING_THREAD,
+    Rank,
+    choose_device,
+    give_way,
+    process_group,
+    settle,
+)
 from worldsize.results.records import Placement
 
 ALONE = Rank(rank=0, processes=1, local_rank=0)
@@ -93,3 +102,15 @@ def test_a_group_is_left_when_something_fails_in_it() -> None:
     with pytest.raises(ValueError, match="no"), process_group(ALONE, placed(1), torch.device("cpu")):
         raise ValueError("no")
     assert not dist.is_initialized()
+
+
+def test_gloos_polling_thread_gives_way_to_the_worker() -> None:
+    with process_group(ALONE, placed(1), torch.device("cpu")):
+        threads = {task: (task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
+        priorities = {name: os.getpriority(os.PRIO_PROCESS, int(task.name)) for task, name in threads.items()}
+        assert priorities.get(POLLING_THREAD) == LOWEST_PRIORITY, "gloo's thread has another name now?"
+        assert os.getpriority(os.PRIO_PROCESS, 0) == 0
+
+
+def test_a_thread_that_does_not_exist_is_none_of_our_business() -> None:
+    assert give_way("no such thread") == 0

@@ -1,5 +1,6 @@
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 from markdown_it import MarkdownIt
@@ -12,6 +13,7 @@ from worldsize.report.tables import (
     integer,
     interval_keys,
     number,
+    shown,
     text,
     to_csv,
     to_markdown,
@@ -98,3 +100,14 @@ def test_text_from_users_shows_as_it_is_in_markdown(hostile: str) -> None:
     html = MarkdownIt().enable("table").render(f"| a |\n| --- |\n| {escaped(hostile)} |\n")
     shown = hostile.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     assert f"<td>{shown}</td>" in html
+
+
+def test_what_means_nothing_for_one_worker_is_shown_only_with_a_value() -> None:
+    columns = (Column("Cell", ("cell",)), Column("busbw", ("busbw",), between_workers=True, note="busbw = …"))
+    without = Table("made", "Made", columns, ((text("a"), number(None)), (text("b"), number(None))), "A note.")
+    assert "busbw" not in to_markdown(without)
+    assert shown(without).remarks == "A note."
+    assert to_records(without)[0] == {"cell": "a", "busbw": None}, "a script finds the same columns at any N"
+    having = replace(without, rows=((text("a"), number(None)), (text("b"), number(2.0))))
+    assert shown(having) == having
+    assert having.remarks == "A note. busbw = …"

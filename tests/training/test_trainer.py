@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from tiny import alone, tiny_settings
 from worldsize.config import CellSettings
@@ -102,13 +101,6 @@ def test_traffic_is_that_of_the_model_and_looking_at_it_leaves_no_trace(tmp_path
     assert traffic.output_bytes == 16 * 10 * 4
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
-def test_weights_are_channels_last(tmp_path: Path) -> None:
-    trainer, _ = alone(tiny_settings(tmp_path))
-    convolutions = [m for m in trainer.strategy.unwrap().modules() if isinstance(m, nn.Conv2d)]
-    assert convolutions
-    assert all(m.weight.is_contiguous(memory_format=torch.channels_last) for m in convolutions)
 
 
 def test_a_batch_above_the_data_is_the_users_mistake(tmp_path: Path) -> None:

@@ -63,6 +63,12 @@ def verdict(analysis: StudyAnalysis) -> str:
     return f"{_finding(found)} {_cause(found)}".strip()
 
 
+def fastest_worker(analysis: StudyAnalysis) -> CellAnalysis | None:
+    """The cell of one worker with the most samples/s; None if none was measured."""
+    measured = [cell for cell in analysis.cells if cell.world_size == 1 and cell.summary is not None]
+    return max(measured, key=_rate, default=None)
+
+
 def cell_name(cell: CellAnalysis) -> str:
     """A cell in words: `ddp with 2 workers at b = 32`."""
     workers = "1 worker" if cell.world_size == 1 else f"{cell.world_size} workers"
@@ -126,18 +132,17 @@ def _cause(found: Headline) -> str:
 def _without_headline(analysis: StudyAnalysis) -> str:
     """What to say where no multi-worker configuration has numbers to show."""
     several = [cell for cell in analysis.cells if cell.world_size > 1]
-    measured = [cell for cell in analysis.cells if cell.world_size == 1 and cell.summary is not None]
+    best = fastest_worker(analysis)
     if any(cell.summary is not None for cell in several):
         found = "Every multi-worker configuration had more threads than cores, so none is judged."
     elif several:
         found = f"No multi-worker configuration has numbers ({several[0].id}: {several[0].reason})."
-    elif measured:
+    elif best is not None:
         found = "Only one worker was measured, so there is no scaling to judge."
     else:
         found = "Nothing was measured" + (
             f" ({analysis.cells[0].id}: {analysis.cells[0].reason})." if analysis.cells else "."
         )
-    if not measured:
+    if best is None:
         return found
-    best = max(measured, key=_rate)
     return f"{found} The fastest single worker is {cell_name(best)}: {number_text(_rate(best))} samples/s."

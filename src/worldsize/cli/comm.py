@@ -62,4 +62,4 @@ def comm(
     console = Console(highlight=False)
     for table in (comm_table(record), model_table(record)):
         console.print(terminal_table(table))
-        console.print(table.note, markup=False)
+        console.print(table.remarks, markup=False)

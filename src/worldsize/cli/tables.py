@@ -4,11 +4,12 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from worldsize.report.tables import Table
+from worldsize.report.tables import Table, shown
 
 
 def terminal_table(table: Table) -> RichTable:
     """A table for the terminal; its entries are text, whatever signs they hold."""
+    table = shown(table)
     drawn = RichTable(
         box=box.SIMPLE_HEAD,
         show_edge=False,

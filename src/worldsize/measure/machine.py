@@ -26,7 +26,7 @@ TCMALLOC_SONAMES = ("libtcmalloc_minimal.so.4", "libtcmalloc.so.4")
 """What can be preloaded, the smaller one first: the full one also brings a profiler."""
 
 _ENVIRONMENT_NAMES = ("LD_PRELOAD", "THP_MEM_ALLOC_ENABLE", "CUDA_VISIBLE_DEVICES")
-_ENVIRONMENT_PREFIXES = ("OMP_", "KMP_", "MKL_", "GLOO_", "NCCL_", "TORCH_")
+_ENVIRONMENT_PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "GLOO_", "NCCL_", "TORCH_")
 _LDCONFIG_ABI = {"x86_64": "x86-64", "aarch64": "AArch64"}
 
 

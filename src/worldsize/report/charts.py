@@ -69,6 +69,7 @@ def parts_chart(analysis: StudyAnalysis, batch_size: int) -> Drawing | None:
         {"cell": label, "part": PART_LABELS[part], "ms": MS * parts_s[part], "order": order}
         for label, parts_s in parts.items()
         for order, part in enumerate(PARTS)
+        if part != "exposed_sync_s" or any(each[part] > 0 for each in parts.values())
     ]
     slowest = max(steps, key=lambda label: steps[label])
     description = (
@@ -150,8 +151,8 @@ def _label(cell: CellAnalysis) -> str:
 
 
 def _bars(rows: Sequence[dict[str, float | int | str]], steps: dict[str, float], size: Size) -> Chart:
-    labels = [PART_LABELS[part] for part in PARTS]
-    colours = alt.Scale(domain=labels, range=[PART_COLOURS[part] for part in PARTS])
+    drawn = [part for part in PARTS if any(row["part"] == PART_LABELS[part] for row in rows)]
+    colours = alt.Scale(domain=[PART_LABELS[part] for part in drawn], range=[PART_COLOURS[part] for part in drawn])
     legend = alt.Legend(title=None, orient="top", columns=size.part_columns, offset=12)
     x = alt.Scale(domain=[0, (1 + size.label_room) * max(steps.values())], nice=False)
     y = alt.Y("cell:N", sort=list(steps), title=None, axis=alt.Axis(grid=False))

@@ -10,12 +10,16 @@ from markupsafe import Markup
 from worldsize.analysis.numbers import ABSENT, interval_text, number_text, percent_text
 from worldsize.analysis.scaling import ScalingRow
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.analysis.verdict import cell_name, headline, verdict
+from worldsize.analysis.verdict import cell_name, fastest_worker, headline, verdict
 from worldsize.report.contents import Section
 from worldsize.report.svg import Drawing, inline
+from worldsize.report.tables import shown
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Content-Security-Policy: whatever a page says, a browser loads nothing for it from anywhere."""
+
+
+ONE_WORKER_LABELS = ("Throughput", "Step time", "Waiting for data")
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,14 @@ def render_page(analysis: StudyAnalysis, contents: Sequence[Section]) -> str:
 
 
 def key_numbers(analysis: StudyAnalysis) -> tuple[KeyNumber, KeyNumber, KeyNumber]:
-    """Scaled speed-up, throughput and exposed communication of the fastest multi-worker configuration."""
+    """Scaled speed-up, throughput and exposed communication of the fastest multi-worker configuration.
+
+    Where no configuration with several workers has numbers: throughput, step and data wait of the fastest worker.
+    """
     found = headline(analysis)
     labels = ("Scaled speed-up", "Throughput", "Exposed communication")
     if found is None or found.fastest.summary is None or found.fastest.breakdown is None:
-        speedup, rate, exposed = (KeyNumber(label, ABSENT, "", "no multi-worker numbers") for label in labels)
-        return speedup, rate, exposed
+        return _of_one_worker(analysis)
     samples_per_s = found.fastest.summary.samples_per_s
     share = percent_text(found.fastest.breakdown.exposed_share).removesuffix(" %")
     return (
@@ -65,6 +71,25 @@ def key_numbers(analysis: StudyAnalysis) -> tuple[KeyNumber, KeyNumber, KeyNumbe
             f"{interval_text(samples_per_s)} {cell_name(found.fastest)}".strip(),
         ),
         KeyNumber(labels[2], share, "% of a step", "a rank only waits for the synchronisation"),
+    )
+
+
+def _of_one_worker(analysis: StudyAnalysis) -> tuple[KeyNumber, KeyNumber, KeyNumber]:
+    fastest = fastest_worker(analysis)
+    if fastest is None or fastest.summary is None or fastest.breakdown is None:
+        rate, step, wait = (KeyNumber(label, ABSENT, "", "nothing was measured") for label in ONE_WORKER_LABELS)
+        return rate, step, wait
+    samples_per_s, step_s = fastest.summary.samples_per_s, fastest.summary.step_s
+    waiting = percent_text(fastest.breakdown.shares["data_wait_s"]).removesuffix(" %")
+    return (
+        KeyNumber(
+            ONE_WORKER_LABELS[0],
+            number_text(samples_per_s.value),
+            "samples/s",
+            f"{interval_text(samples_per_s)} {cell_name(fastest)}".strip(),
+        ),
+        KeyNumber(ONE_WORKER_LABELS[1], number_text(step_s.value * 1e3), "ms", interval_text(step_s, 1e3)),
+        KeyNumber(ONE_WORKER_LABELS[2], waiting, "% of a step", "the worker waits for its next batch"),
     )
 
 
@@ -87,6 +112,7 @@ def _environment() -> Environment:
     environment.filters["svg"] = _svg
     environment.filters["unbroken"] = _unbroken
     environment.filters["address"] = quote
+    environment.filters["shown"] = shown
     return environment
 
 

@@ -1,5 +1,7 @@
 """The tables of times: the results, short and in full, and the parts of a step."""
 
+from collections.abc import Mapping
+
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import ABSENT
 from worldsize.analysis.scaling import ScalingRow
@@ -33,6 +35,14 @@ PART_LABELS = {
     "other_s": "other",
 }
 
+EXPOSED_NOTE = (
+    "Exposed communication: share of the mean step in which a rank only waits for the synchronisation (method §3)."
+)
+ALL_NOTE = (
+    "All communication: union of the communication intervals of a step; overlapped: the share of it that is hidden "
+    "behind compute (method §3)."
+)
+
 CELL = Column("Cell", ("cell",), align="left")
 IDENTITY = (
     CELL,
@@ -52,14 +62,13 @@ def results_table(analysis: StudyAnalysis) -> Table:
         Column("Scaled speed-up", interval_keys("scaled_speedup")),
         Column("Baseline", ("baseline",), align="left"),
         Column("Efficiency", ("efficiency",), "%"),
-        Column("Exposed communication", ("exposed_share",), "%"),
+        Column("Exposed communication", ("exposed_share",), "%", between_workers=True, note=EXPOSED_NOTE),
         Column("State", ("state",), align="prose"),
     )
     note = (
         "N workers with b samples each per step, B = N·b. Step time: median of the time at which the slowest rank ends "
         "a step; throughput: B over it. Scaled speed-up: N·t₁(b)/t_N(b) against the named baseline, taken block by "
-        "block; efficiency: this over N. Exposed communication: share of the mean step in which a rank only waits for "
-        "the synchronisation. In brackets: 95 % intervals (method §2, §3, §6, §8)."
+        "block; efficiency: this over N. In brackets: 95 % intervals (method §2, §6, §8)."
     )
     rows = tuple(_results_row(analysis, cell) for cell in analysis.cells)
     return Table("results", "Results", columns, rows, note)
@@ -78,7 +87,7 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
         Column("Samples/s", ("samples_per_s",)),
         Column("Scaled speed-up", interval_keys("scaled_speedup")),
         Column("Eff. %", ("efficiency",)),
-        Column("Sync %", ("exposed_share",)),
+        Column("Sync %", ("exposed_share",), between_workers=True),
     )
     rows = [_compact_row(analysis, cell) for cell in analysis.cells]
     others = sum(
@@ -94,10 +103,13 @@ def parts_table(analysis: StudyAnalysis) -> Table:
     """The parts of a mean step of each cell (method.md §2)."""
     columns = (
         CELL,
-        *(Column(PART_LABELS[part].capitalize(), (part,), "ms") for part in PARTS),
+        *(
+            Column(PART_LABELS[part].capitalize(), (part,), "ms", between_workers=part == "exposed_sync_s")
+            for part in PARTS
+        ),
         Column("Mean step", ("mean_step_s",), "ms"),
-        Column("All communication", ("comm_s",), "ms"),
-        Column("Overlapped", ("overlapped_share",), "%"),
+        Column("All communication", ("comm_s",), "ms", between_workers=True, note=ALL_NOTE),
+        Column("Overlapped", ("overlapped_share",), "%", between_workers=True),
     )
     rows = []
     for cell in analysis.cells:
@@ -107,7 +119,7 @@ def parts_table(analysis: StudyAnalysis) -> Table:
         rows.append(
             (
                 text(cell.id),
-                *(number(parts[part], MS) for part in PARTS),
+                *(number(_part_s(cell, parts, part), MS) for part in PARTS),
                 number(sum(parts.values()), MS),
                 number(cell.summary.comm_s, MS),
                 number(cell.breakdown.overlapped_share, PERCENT),
@@ -115,8 +127,7 @@ def parts_table(analysis: StudyAnalysis) -> Table:
         )
     note = (
         "Means over timed steps and ranks; the parts of a row add up to its mean step, and other is what is in no "
-        "part. All communication: union of the communication intervals of a step; overlapped: the share of it that "
-        "is hidden behind compute (method §2, §3)."
+        "part (method §2)."
     )
     return Table("parts", "A step, taken apart", columns, tuple(rows), note)
 
@@ -180,6 +191,10 @@ def _word(cell: CellAnalysis, row: ScalingRow | None) -> str:
 
 def _efficiency(row: ScalingRow | None) -> float | None:
     return row.efficiency.estimate.value if row and row.efficiency else None
+
+
+def _part_s(cell: CellAnalysis, parts: Mapping[str, float], part: str) -> float | None:
+    return None if part == "exposed_sync_s" and cell.world_size == 1 else parts[part]
 
 
 def _exposed(cell: CellAnalysis) -> float | None:

@@ -7,7 +7,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from worldsize.analysis.numbers import ABSENT, interval_text, number_text
@@ -27,6 +27,10 @@ class Column:
     unit: str = ""
     align: Literal["left", "right", "prose"] = "right"
     """`prose` is to the left, and may be broken into lines."""
+    between_workers: bool = False
+    """Says something of several workers only: dropped where no row has a value (method.md §5: absent, not 0)."""
+    note: str = ""
+    """What it means, said below the table while the column is shown."""
 
     @property
     def heading(self) -> str:
@@ -60,6 +64,22 @@ class Table:
     rows: tuple[tuple[Entry, ...], ...]
     note: str = ""
     """What the numbers mean and by which formula; the section of method.md."""
+
+    @property
+    def remarks(self) -> str:
+        """The note, then those of the columns."""
+        return " ".join(filter(None, [self.note, *(column.note for column in self.columns)]))
+
+
+def shown(table: Table) -> Table:
+    """The table as people see it: without the columns that say nothing where nobody communicated."""
+    kept = [
+        index
+        for index, column in enumerate(table.columns)
+        if not column.between_workers or any(row[index].text != ABSENT for row in table.rows)
+    ]
+    columns = tuple(table.columns[index] for index in kept)
+    return replace(table, columns=columns, rows=tuple(tuple(row[index] for index in kept) for row in table.rows))
 
 
 def text(value: str | None) -> Entry:
@@ -110,7 +130,8 @@ def to_csv(table: Table) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """Title, table and note in Markdown, the columns padded so that the source reads as well."""
+    """Title, table and remarks in Markdown, the columns padded so that the source reads as well."""
+    table = shown(table)
     grid = [[column.heading for column in table.columns], *([entry.plain for entry in row] for row in table.rows)]
     grid = [[escaped(cell) for cell in row] for row in grid]
     widths = [max(3, *(len(row[i]) for row in grid)) for i in range(len(table.columns))]
@@ -120,7 +141,7 @@ def to_markdown(table: Table) -> str:
     ]
     lines = [_line(table.columns, row, widths) for row in grid]
     lines.insert(1, f"| {' | '.join(rule)} |")
-    note = f"\n{escaped(table.note)}\n" if table.note else ""
+    note = f"\n{escaped(table.remarks)}\n" if table.remarks else ""
     return f"### {escaped(table.title)}\n\n" + "\n".join(lines) + "\n" + note
 
 

@@ -29,7 +29,8 @@ def report_files(analysis: StudyAnalysis, contents: Sequence[Section]) -> Iterat
     for section in contents:
         for table in section.tables:
             yield f"{table.id}.csv", to_csv(table)
-            yield f"{table.id}.md", to_markdown(table)
+            if table.rows:
+                yield f"{table.id}.md", to_markdown(table)
         for drawing in section.drawings:
             yield f"{drawing.id}.svg", drawing.wide
     yield "summary.md", summary_markdown(analysis, contents)

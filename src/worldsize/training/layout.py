@@ -37,14 +37,18 @@ def _with_small_outputs(model: nn.Module, shape: tuple[int, ...]) -> list[nn.Con
             found[module] = None  # type: ignore[index]
 
     convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    modes = {module: module.training for module in model.modules()}
     hooks = [module.register_forward_hook(look) for module in convolutions]
-    was_training = model.training
     try:
-        with torch.no_grad():
-            # In eval mode, so that the probe leaves no trace in the BatchNorm statistics.
-            model.eval()(torch.zeros(1, *shape))
+        if convolutions:
+            with torch.no_grad():
+                # In eval mode, so that the probe leaves no trace in the BatchNorm statistics.
+                model.eval()(torch.zeros(1, *shape))
+    except Exception:
+        return []  # a model that cannot take this sample says so in its first step, where the user looks for it
     finally:
-        model.train(was_training)
+        for module, mode in modes.items():
+            module.training = mode  # one by one: some may be frozen in eval mode on purpose
         for hook in hooks:
             hook.remove()
     return list(found)

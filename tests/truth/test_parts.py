@@ -1,0 +1,53 @@
+"""The parts of a step are measured one by one; together they are the step (method.md §2)."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import worldsize
+from worldsize.config import MULTI_WORKER_STRATEGIES
+from worldsize.results.folder import Cell
+from worldsize.results.records import PARTS
+
+pytestmark = pytest.mark.usefixtures("clean_imports")
+
+NAMED = [part for part in PARTS if part != "other_s"]
+LARGEST_OTHER = 0.02
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
+    run = worldsize.study(
+        out=tmp_path_factory.mktemp("parts") / "run",
+        data="synthetic:3x32x32:10:256",
+        strategies=("single", *MULTI_WORKER_STRATEGIES),
+        world_sizes=(1, 2),
+        batch_sizes=(8,),
+        baseline="single",
+        threads_per_worker=1,
+        steps=3,
+        warmup_steps=1,
+    )
+    return {cell.record.settings.strategy: cell for cell in run.cells.values()}
+
+
+@pytest.mark.parametrize("strategy", ["single", *MULTI_WORKER_STRATEGIES])
+def test_what_no_part_explains_is_small(cells: dict[str, Cell], strategy: str) -> None:
+    steps = cells[strategy].steps.filter("timed")
+    explained = steps.select((pl.sum_horizontal(*NAMED) / pl.col("step_s")).alias("share"))["share"]
+    assert not explained.is_empty()
+    assert explained.median() == pytest.approx(1, abs=LARGEST_OTHER)
+
+
+@pytest.mark.parametrize("strategy", ["single", *MULTI_WORKER_STRATEGIES])
+def test_all_parts_together_are_the_step(cells: dict[str, Cell], strategy: str) -> None:
+    steps = cells[strategy].steps
+    added = steps.select(pl.sum_horizontal(*PARTS).alias("s"))["s"]
+    assert added.to_list() == pytest.approx(steps["step_s"].to_list(), rel=1e-6)
+    assert steps.select(pl.min_horizontal(*PARTS).min()).item() >= -1e-6, "no part is counted twice"
+
+
+def test_the_report_shows_what_is_left_over(cells: dict[str, Cell]) -> None:
+    folder: Path = cells["ddp"].folder.parents[1]
+    assert "Other (ms)" in (folder / "report" / "parts.md").read_text()

@@ -1,0 +1,54 @@
+"""A rank that is late by a known time, on a link of a known rate: its peers wait, the link is no slower."""
+
+import polars as pl
+import pytest
+
+import worldsize
+from known import LATE, LATE_S, WIDE_MODEL
+from rights import needs_rights
+from worldsize.analysis.communication import communication, messages
+from worldsize.results.folder import Cell
+
+pytestmark = [*needs_rights, pytest.mark.usefixtures("clean_imports")]
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
+    folder = tmp_path_factory.mktemp("late")
+    (folder / "wide.py").write_text(WIDE_MODEL)
+    run = worldsize.study(
+        out=folder / "run",
+        model=f"{folder / 'wide.py'}:net",
+        strategies=("all-reduce", LATE),
+        world_sizes=(2,),
+        batch_sizes=(4,),
+        threads_per_worker=1,
+        steps=30,
+        hosts=2,
+        link="100mbit",
+    )
+    return {cell.record.settings.strategy: cell for cell in run.cells.values()}
+
+
+def per_step_s(cell: Cell, rank: int, start: str, end: str) -> float:
+    """Median over steps of the time that a rank's messages spend between two points; they do not overlap here."""
+    mine = messages(cell).filter(rank=rank)
+    each = mine.group_by("session", "step").agg(((pl.col(end) - pl.col(start)) / 1e9).sum().alias("s"))
+    return float(each["s"].median())  # type: ignore[arg-type]
+
+
+def test_the_other_rank_waits_as_long_as_the_late_one_slept(cells: dict[str, Cell]) -> None:
+    waits = {name: per_step_s(cell, 0, "issued_ns", "started_ns") for name, cell in cells.items()}
+    assert waits[LATE] - waits["all-reduce"] == pytest.approx(LATE_S, abs=0.005)
+
+
+def test_the_late_rank_waits_for_nobody(cells: dict[str, Cell]) -> None:
+    assert per_step_s(cells[LATE], 1, "issued_ns", "started_ns") < 0.1 * LATE_S
+
+
+def test_transfer_and_bandwidth_are_those_of_the_link(cells: dict[str, Cell]) -> None:
+    plain, late = communication(cells["all-reduce"]), communication(cells[LATE])
+    assert plain is not None
+    assert late is not None
+    assert late.transfer_s == pytest.approx(plain.transfer_s, rel=0.05)
+    assert late.busbw_bytes_per_s == pytest.approx(plain.busbw_bytes_per_s, rel=0.05)

@@ -1,0 +1,86 @@
+"""A rank whose clock is two seconds ahead: the aligned timeline is the one of right clocks."""
+
+import contextlib
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from jobs import start
+from known import AHEAD_NS
+from tiny import tiny_settings
+from worldsize.analysis.communication import communication, messages
+from worldsize.launch.placement import place
+from worldsize.measure.machine import allowed_cores
+from worldsize.results.folder import Cell, cell_folder
+from worldsize.results.records import CellRecord
+
+STEPS = 6
+
+
+RIGHT, WRONG = "worldsize.training.rank:enter", "known:enter_with_a_wrong_clock"
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
+    return {entry: trained(entry, tmp_path_factory.mktemp("run")) for entry in (RIGHT, WRONG)}
+
+
+def trained(entry: str, run: Path) -> Cell:
+    settings = tiny_settings(run, strategy="all-reduce", world_size=2, batch_size=8)
+    placement = place(world_size=2, processes=2, threads_per_worker=1, cores=allowed_cores(), gpus=0, backend="gloo")
+    folder = cell_folder(run, settings.id)
+    job = start(
+        entry,
+        2,
+        folder / "job",
+        run=str(run),
+        settings=settings.model_dump(mode="json"),
+        placement=placement.model_dump(mode="json"),
+        session=0,
+    )
+    with contextlib.closing(job):
+        job.receive()
+        for turn in ({"op": "steps", "count": STEPS}, {"op": "finish"}):
+            job.send(turn)
+            job.receive()
+    return Cell(folder, CellRecord(id=settings.id, settings=settings, placement=placement))
+
+
+def test_the_clock_was_wrong(cells: dict[str, Cell]) -> None:
+    def ahead_ns(cell: Cell) -> int:
+        first = [cell.steps.filter(rank=rank)["start_ns"].to_list()[0] for rank in (0, 1)]
+        return int(first[1] - first[0])
+
+    assert abs(ahead_ns(cells[RIGHT])) < AHEAD_NS / 2
+    assert abs(ahead_ns(cells[WRONG]) - AHEAD_NS) < AHEAD_NS / 2
+
+
+@pytest.mark.parametrize(("entry", "ahead_ns"), [(RIGHT, 0), (WRONG, AHEAD_NS)])
+def test_the_offset_is_known_within_its_own_error(cells: dict[str, Cell], entry: str, ahead_ns: int) -> None:
+    """The ranks share one machine and so one clock: what was added to it is the truth."""
+    steps = cells[entry].steps
+    assert set(steps.filter(rank=0)["clock_offset_ns"]) == {0}
+    for step in steps.filter(rank=1).iter_rows(named=True):
+        assert abs(step["clock_offset_ns"] + ahead_ns) <= step["clock_error_ns"]
+
+
+@pytest.mark.parametrize("entry", [RIGHT, WRONG])
+def test_the_messages_of_both_ranks_lie_beside_each_other(cells: dict[str, Cell], entry: str) -> None:
+    """No rank has all of a sum before the other has given its part."""
+    spans = messages(cells[entry])
+    both = spans.group_by("step", "number").agg(
+        pl.col("issued_ns").max(), pl.col("done_ns").min(), pl.col("clock_error_ns").max()
+    )
+    assert both.height == STEPS * spans["number"].n_unique()
+    assert (both["done_ns"] + both["clock_error_ns"] >= both["issued_ns"]).all()
+
+
+@pytest.mark.parametrize("entry", [RIGHT, WRONG])
+def test_wait_and_transfer_fit_into_the_steps(cells: dict[str, Cell], entry: str) -> None:
+    found = communication(cells[entry])
+    assert found is not None
+    mean_step_s = float(cells[entry].steps.filter("timed")["step_s"].mean())  # type: ignore[arg-type]
+    assert found.wait_s >= 0
+    assert found.transfer_s > 0
+    assert found.wait_s + found.transfer_s <= mean_step_s
