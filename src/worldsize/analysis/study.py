@@ -7,6 +7,7 @@ from worldsize.analysis.bandwidth import LinkAnalysis, analyse_link
 from worldsize.analysis.breakdown import EpochSplit, epoch_split
 from worldsize.analysis.cells import CellAnalysis, absent_cell, analyse_cell
 from worldsize.analysis.communication import Exposed, observing
+from worldsize.analysis.drift import drift_warning
 from worldsize.analysis.scaling import ScalingRow, SerialFraction, scaling_rows, serial_fractions
 from worldsize.analysis.statistics import Ratio
 from worldsize.results.folder import Run
@@ -77,6 +78,9 @@ def _warnings(
             yield cell.id, WarningRecord(code="outliers", message=text + "else used the machine. None was dropped.")
         if cell.exposed is not None and cell.exposed.disagree:
             yield cell.id, _disagreement(cell.exposed)
+    drifting = drift_warning(cells)
+    if drifting is not None:
+        yield "study", drifting
     for row in rows:
         if row.speedup is not None and row.baseline is not None and not row.speedup.paired:
             text = f"{row.kind} speed-up over {row.baseline.id}: the two were not timed in turn, so the drift of the "

@@ -193,6 +193,19 @@ class UnobservedBlock(Record):
     """Each step ended by its slowest rank."""
 
 
+class BlockConditions(Record):
+    """What else went on while a block of steps was timed; means over its length."""
+
+    session: int
+    block: int
+    others_cores: float
+    """Cores that processes of others used, on the whole machine."""
+    stolen_cores: float
+    """Cores that were wanted here and given to other virtual machines by the hypervisor."""
+    frequency_hz: float | None = None
+    """Mean clock frequency of the cores at the end; None where the machine does not tell."""
+
+
 class CellRecord(Record):
     """cells/<cell>/cell.json: state, warnings, error and summary; written whole or not at all."""
 
@@ -215,6 +228,8 @@ class CellRecord(Record):
     """Largest over the processes: resident memory on a CPU, allocated device memory on a GPU."""
     unobserved: list[UnobservedBlock] = Field(default_factory=list)
     """The other half of the pairs that tell the price of observing (method.md §2)."""
+    conditions: list[BlockConditions] = Field(default_factory=list)
+    """What else went on during the timed blocks: the cause of a drift between them is looked for here."""
     summary: CellSummary | None = None
 
 

@@ -1,15 +1,18 @@
 """Keeps the record of each cell while the study runs, and writes it at each change of state."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from worldsize.analysis.summary import slowest_steps, step_blocks, summarise
+from worldsize.measure.conditions import Watch
 from worldsize.results.folder import Cell, Run, cell_folder, write_cell
 from worldsize.results.records import (
+    BlockConditions,
     CellRecord,
     ErrorRecord,
     Evaluation,
@@ -28,11 +31,20 @@ TAIL_BYTES = 4096
 class Ledger:
     """Records of the cells of one session of a study."""
 
-    def __init__(self, run: Path, session: int, before: Mapping[str, Cell], *, writing: bool = True) -> None:
+    def __init__(
+        self,
+        run: Path,
+        session: int,
+        before: Mapping[str, Cell],
+        *,
+        writing: bool = True,
+        watch: Watch | None = None,
+    ) -> None:
         self.run = run
         self.writing = writing
         """False on all ranks but the first where every rank keeps a ledger (study/inside.py)."""
         self.session = session
+        self._watch = watch
         self._before = before
         self._records: dict[str, CellRecord] = {}
         self._planned: dict[str, int] = {}
@@ -75,6 +87,25 @@ class Ledger:
         """A cell has run some steps without instruments, after its block with them."""
         values = [float(time) for time in times]
         self._record(cell).unobserved.append(UnobservedBlock(session=self.session, block=block, step_s=values))
+
+    @contextmanager
+    def watched(self, cell: PlannedCell, block: int) -> Iterator[None]:
+        """Note what else goes on on the machine while a block is timed in this context."""
+        if self._watch is None:
+            yield
+            return
+        self._watch.begin()
+        yield
+        seen = self._watch.end()
+        self._record(cell).conditions.append(
+            BlockConditions(
+                session=self.session,
+                block=block,
+                others_cores=seen.others_cores,
+                stolen_cores=seen.stolen_cores,
+                frequency_hz=seen.frequency_hz,
+            )
+        )
 
     def used_memory(self, cell: PlannedCell, peak_bytes: int) -> None:
         """The largest memory of a process of the cell so far."""
@@ -122,6 +153,7 @@ class Ledger:
                 placement=cell.placement,
                 warnings=[_oversubscribed(cell)] if cell.placement.oversubscribed else [],
                 unobserved=list(earlier.record.unobserved) if earlier else [],
+                conditions=list(earlier.record.conditions) if earlier else [],
             )
         return self._records[cell.id]
 

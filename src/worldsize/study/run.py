@@ -11,6 +11,7 @@ from types import FrameType
 
 from worldsize.config import StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
+from worldsize.measure.conditions import Watch
 from worldsize.measure.machine import allowed_cores, busy_warning, provenance, snapshot_host
 from worldsize.results.folder import Cell, Run, load_run, write_study
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
@@ -52,7 +53,7 @@ def run_study(
         todo = [cell for cell in plan if cell.id not in done]
         if not run.comm and (settings.epochs is None or settings.bucket_mb == "auto"):
             _note(out, measure_links(out, settings, todo, command or sys.argv))
-        ledger = Ledger(out, session, before)
+        ledger = Ledger(out, session, before, watch=Watch())
         executor = LocalExecutor(out, session, settings.emulated, link_costs(load_run(out)))
         _take_turns(Schedule(todo, settings, executor, ledger, listener), findings)
     return load_run(out)

@@ -106,12 +106,14 @@ class Schedule:
         self._prepare(cell)
         if self.steps_protocol:
             turn: Turn = {"op": "steps", "count": self.settings.block_steps, "block": block}
-            self.samples[cell.id][self.ledger.session, block] = self._take(cell, turn)
+            with self.ledger.watched(cell, block):
+                self.samples[cell.id][self.ledger.session, block] = self._take(cell, turn)
             self._asides(cell, turn, block)
             return
         # With more than one epoch the first only warms up (method.md §8, protocol *epochs*).
         timed = block > 0 or self.settings.epochs == 1
-        times = self._take(cell, {"op": "epoch", "block": block, "timed": timed})
+        with self.ledger.watched(cell, block):
+            times = self._take(cell, {"op": "epoch", "block": block, "timed": timed})
         if timed:
             self.samples[cell.id][self.ledger.session, block] = times
         evaluation = self.executor.take(cell, {"op": "evaluate"}, lambda: None)[0]["evaluation"]

@@ -1,0 +1,66 @@
+"""What else goes on on the machine: our own work is not among it, that of others is."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+
+from worldsize.measure.conditions import Watch
+
+SPIN = "import time; end = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
+
+
+@contextmanager
+def somebody_else() -> Iterator[None]:
+    """A process that spins and is no child of ours: its parent has ended."""
+    started = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import subprocess, sys; from subprocess import DEVNULL as no\n"
+            f"print(subprocess.Popen([sys.executable, '-c', {SPIN!r}], stdout=no, stderr=no).pid)",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    process = psutil.Process(int(started.stdout))
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait(5)
+
+
+def others_during(seconds: float) -> float:
+    watch = Watch()
+    watch.begin()
+    time.sleep(seconds)
+    return watch.end().others_cores
+
+
+def test_a_process_of_others_is_seen() -> None:
+    before = others_during(0.5)
+    with somebody_else():
+        during = others_during(0.8)
+    assert during > before + 0.3, "a process that spins uses a core, if it gets one"
+
+
+def test_our_own_processes_are_not_others() -> None:
+    """A child that spins must not look like a disturbance; what others do meanwhile is the same for both."""
+    process = subprocess.Popen([sys.executable, "-c", SPIN])
+    try:
+        time.sleep(0.2)
+        watch = Watch()
+        watch.begin()
+        time.sleep(0.8)
+        seen = watch.end()
+    finally:
+        process.kill()
+        process.wait()
+    assert seen.others_cores < 0.7 + max(0.0, others_during(0.5))
+    assert seen.stolen_cores >= 0
+    assert seen.frequency_hz is None or seen.frequency_hz > 1e8
