@@ -25,7 +25,7 @@ class CurvePoint:
     collective: str
     size_bytes: int
     time_s: Estimate
-    """Median over samples of the slowest rank's time per call."""
+    """Median over samples of the time per call, from the first rank's begin to the last rank's end."""
     algbw_bytes_per_s: float
     busbw_bytes_per_s: float
     """Bus bandwidth; for gather and scatter the rate through the root's link."""
@@ -88,7 +88,9 @@ def curve(record: CommRecord, collective: str) -> list[CurvePoint]:
     for together in zip(*record.ranks, strict=True):
         first = together[0]
         if first.collective == collective:
-            times.setdefault(first.size_bytes, []).append(max(sample.time_s for sample in together))
+            # From the first rank's begin: what it has sent before the last one begins is on its way already.
+            length_ns = max(sample.end_ns for sample in together) - min(sample.begin_ns for sample in together)
+            times.setdefault(first.size_bytes, []).append(length_ns / 1e9 / first.calls)
             wrong[first.size_bytes] = max(sample.wrong_elements for sample in together)
     return [_point(record.world_size, collective, size, times[size], wrong[size]) for size in sorted(times)]
 

@@ -7,14 +7,18 @@ import torch
 import torch.distributed as dist
 
 from worldsize.collectives.operations import OPERATIONS, Operation
+from worldsize.measure.alignment import align
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle
 from worldsize.ranks.turns import Reply, Turns
 from worldsize.results.comm_records import CommSample
 from worldsize.results.records import Placement, Record
 
-SAMPLE_S = 0.03
-"""One sample lasts about this long: the calls within it are back to back, so that its begin and end weigh little."""
+SAMPLE_S = 0.05
+"""One sample lasts about this long: the calls within it are back to back, so that its begin and end weigh little, and
+so does what a link may send at once after a pause."""
 MOST_CALLS = 200
+TRIAL_CALLS = 2
+TRIALS = 2
 
 
 class Task(Record):
@@ -40,6 +44,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
 
 def measure(task: Task, device: torch.device) -> list[CommSample]:
     """Time everything on this rank. All ranks call it together and get as many samples in the same order."""
+    clock = align(time.perf_counter_ns, _between_cpus())
     cases = [(name, OPERATIONS[name](size, device)) for name in task.collectives for size in task.sizes_bytes]
     wrong, calls = {}, {}
     for name, operation in cases:
@@ -52,12 +57,14 @@ def measure(task: Task, device: torch.device) -> list[CommSample]:
         for name, operation in cases:
             key = name, operation.size_bytes
             operation.fill()  # sums would overflow if they were summed again and again
-            seconds = _time(operation, calls[key], device)
+            begin_ns, end_ns = _time(operation, calls[key], device)
             samples.append(
                 CommSample(
                     collective=name,
                     size_bytes=operation.size_bytes,
-                    time_s=seconds,
+                    begin_ns=begin_ns + clock.offset_ns,
+                    end_ns=end_ns + clock.offset_ns,
+                    clock_error_ns=clock.error_ns,
                     calls=calls[key],
                     wrong_elements=wrong[key],
                 )
@@ -67,20 +74,26 @@ def measure(task: Task, device: torch.device) -> list[CommSample]:
 
 def _calls(operation: Operation, device: torch.device) -> int:
     """How many calls make a sample: the same number on all ranks, from the time on the slowest."""
-    trial = torch.tensor(_time(operation, 2, device), device=device)
+    trials = [_time(operation, TRIAL_CALLS, device) for _ in range(TRIALS)]
+    quickest_ns = min(end_ns - begin_ns for begin_ns, end_ns in trials)  # a disturbed one would make samples short
+    trial = torch.tensor(quickest_ns / TRIAL_CALLS / 1e9, device=device)
     dist.all_reduce(trial, op=dist.ReduceOp.MAX)
     return max(1, min(MOST_CALLS, round(SAMPLE_S / float(trial))))
 
 
-def _time(operation: Operation, calls: int, device: torch.device) -> float:
-    """Seconds per call on this rank, after all ranks have met."""
+def _between_cpus() -> dist.ProcessGroup | None:
+    return None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+
+
+def _time(operation: Operation, calls: int, device: torch.device) -> tuple[int, int]:
+    """When some calls began and had ended on this rank (ns of its clock), after all ranks have met."""
     dist.barrier()
-    start = time.perf_counter()
+    begin_ns = time.perf_counter_ns()
     for _ in range(calls):
         operation.call()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return (time.perf_counter() - start) / calls
+    return begin_ns, time.perf_counter_ns()
 
 
 def _total(value: int, device: torch.device) -> int:

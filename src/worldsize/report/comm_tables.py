@@ -9,9 +9,9 @@ from worldsize.report.tables import Column, Entry, Table, estimate, integer, int
 from worldsize.results.comm_records import CommRecord
 
 COMM_NOTE = (
-    "Time per call on the slowest rank, median over samples with its 95 % interval. algbw = S ÷ t; busbw = algbw × "
-    "2(N−1)/N for all-reduce, (N−1)/N for all-gather and reduce-scatter, 1 for broadcast; for gather and scatter it is "
-    "the rate through the root's link. 1 GB = 1e9 bytes (method.md §5)."
+    "Time per call from the first rank's begin to the last rank's end, median over samples with its 95 % interval. "
+    "algbw = S ÷ t; busbw = algbw × 2(N−1)/N for all-reduce, (N−1)/N for all-gather and reduce-scatter, 1 for "
+    "broadcast; for gather and scatter it is the rate through the root's link. 1 GB = 1e9 bytes (method.md §5)."
 )
 
 

@@ -11,8 +11,12 @@ class CommSample(Record):
     """all-reduce, reduce-scatter, all-gather, broadcast, gather or scatter."""
     size_bytes: int
     """S: all ranks' parts together for all-gather and reduce-scatter, one rank's tensor for the others."""
-    time_s: float
-    """Seconds per call."""
+    begin_ns: int
+    """When this rank began the first call, on rank 0's clock."""
+    end_ns: int
+    """When it had ended the last one."""
+    clock_error_ns: int
+    """How far off the aligned clock of this rank can be."""
     calls: int
     """Calls back to back that make the sample."""
     wrong_elements: int
