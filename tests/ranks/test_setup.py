@@ -14,7 +14,7 @@ from worldsize.errors import UsageError
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.setup import (
-    LOWEST_PRIORITY,
+    LOW_PRIORITY,
     POLLING_THREAD,
     Rank,
     choose_device,
@@ -108,7 +108,7 @@ def test_gloos_polling_thread_gives_way_to_the_worker() -> None:
     with process_group(ALONE, placed(1), torch.device("cpu")):
         threads = {task: (task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
         priorities = {name: os.getpriority(os.PRIO_PROCESS, int(task.name)) for task, name in threads.items()}
-        assert priorities.get(POLLING_THREAD) == LOWEST_PRIORITY, "gloo's thread has another name now?"
+        assert priorities.get(POLLING_THREAD) == LOW_PRIORITY, "gloo's thread has another name now?"
         assert os.getpriority(os.PRIO_PROCESS, 0) == 0
 
 

@@ -10,7 +10,7 @@ from worldsize.analysis.numbers import percent_text
 from worldsize.results.records import BlockConditions, WarningRecord
 
 BOUND = 0.15
-"""Relative width of the middle 80 % of a cell's block medians above which its machine is called noisy."""
+"""Spread of a cell's blocks, relative, above which its machine is said to drift."""
 MIN_BLOCKS = 5
 NOTABLE_CORES = 0.1
 """More cores for others in the slow blocks than in the quick ones: enough to name them as the cause."""
@@ -27,11 +27,16 @@ class Block:
 
 
 def spread(cell: CellAnalysis) -> float | None:
-    """Width of the middle 80 % of a cell's block medians ÷ their median; None with fewer than MIN_BLOCKS."""
-    if len(cell.blocks) < MIN_BLOCKS:
+    """Largest − smallest of a cell's block medians ÷ their median, without the tenth at either end.
+
+    At least one block is left out at either end; None with fewer than MIN_BLOCKS.
+    """
+    count = len(cell.blocks)
+    if count < MIN_BLOCKS:
         return None
-    low, middle, high = np.quantile([np.median(block) for block in cell.blocks.values()], [0.1, 0.5, 0.9])
-    return float((high - low) / middle)
+    medians = np.sort([float(np.median(block)) for block in cell.blocks.values()])
+    cut = max(1, count // 10)
+    return float((medians[count - cut - 1] - medians[cut]) / np.median(medians))
 
 
 def drift_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:

@@ -14,7 +14,8 @@ from worldsize.results.records import Placement
 
 POLLING_THREAD = "gloo_tcp_loop"
 """Name of gloo's thread that moves the bytes, where torch names it (2.13 does)."""
-LOWEST_PRIORITY = 19
+LOW_PRIORITY = 5
+"""Nice value; at 19 the thread starves while its worker computes, and overlap is lost (benchmarks/slow_link.py)."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +73,18 @@ def process_group(rank: Rank, placement: Placement, device: torch.device) -> Ite
 
 
 def give_way(thread: str) -> int:
-    """Give the threads of this process that have this name the lowest priority; returns how many there are.
+    """Give the threads of this process that have this name a lower priority; returns how many there are.
 
     gloo's thread polls without pause while data lies there that nobody has asked for yet. On a core that it shares
     with its worker, pinned as both are, it holds up the very thread that will ask: a small all-reduce between two
-    workers took 1.1 ms instead of 0.15 ms (benchmarks/polling.py).
+    workers takes more than twice as long (benchmarks/polling.py).
     """
     tasks = Path("/proc/self/task")
     found = 0
     for task in tasks.iterdir() if tasks.is_dir() else ():
         try:
             if (task / "comm").read_text().strip() == thread:
-                os.setpriority(os.PRIO_PROCESS, int(task.name), LOWEST_PRIORITY)
+                os.setpriority(os.PRIO_PROCESS, int(task.name), LOW_PRIORITY)
                 found += 1
         except OSError:
             continue  # the thread has ended, or may not be changed: it stays as it is
