@@ -129,7 +129,7 @@ class TrainingSettings(NetworkSettings):
     """Protocol *steps* (method.md §8): at most this many timed steps per cell, in blocks taken in turn."""
     warmup_steps: int = Field(default=3, ge=0)
     """Protocol *steps*: untimed steps before the first timed one."""
-    block_steps: int = Field(default=3, ge=1)
+    block_steps: int = Field(default=2, ge=1)
     """Protocol *steps*: timed steps in each turn of a cell."""
     target_interval: float = Field(default=0.03, gt=0, lt=1)
     """Protocol *steps*: stop when the half width of the 95 % interval of each ratio is below this share of it."""

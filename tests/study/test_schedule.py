@@ -15,7 +15,7 @@ from worldsize.config import StudySettings
 from worldsize.results.folder import Cell, cell_folder, read_record
 from worldsize.results.records import CellRecord
 from worldsize.study.plan import PlannedCell
-from worldsize.study.schedule import MIN_BLOCKS, baseline_of
+from worldsize.study.schedule import LEAD_STEPS, MIN_BLOCKS, baseline_of
 
 
 def test_cells_take_turns_block_by_block(tmp_path: Path) -> None:
@@ -47,6 +47,16 @@ def test_measuring_aside_follows_the_block_it_is_paired_with(tmp_path: Path) -> 
     assert cell.unsynchronised.height == 2 * 10 * STUDY.block_steps
     assert not cell.unsynchronised["timed"].any()
     assert study.heard.steps("ddp-w2-b4") == STUDY.warmup_steps + 30, "what is measured aside is no progress"
+
+
+def test_only_blocks_that_are_timed_begin_with_a_step_to_warm_up(tmp_path: Path) -> None:
+    """The blocks aside come right after one, so their workers are warm."""
+    study = Study(tmp_path, grid("single", "ddp"), FakeExecutor(tmp_path, 0, noisy(2.0))).run()
+    leads: dict[str, set[int]] = {}
+    for _, turn in study.executor.turns:
+        leads.setdefault(name_of(turn), set()).add(turn.get("lead", 0))
+    assert leads["steps"] == {LEAD_STEPS}
+    assert leads["alone"] == leads["unobserved"] == leads["warmup"] == {0}
 
 
 def test_precision_ends_a_cell_only_after_enough_blocks(tmp_path: Path) -> None:

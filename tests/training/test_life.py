@@ -73,6 +73,22 @@ def test_an_error_aside_leaves_everything_as_it_was(tmp_path: Path) -> None:
     assert same(state(trainer), before)
 
 
+def test_the_step_that_leads_into_a_block_leaves_no_trace(tmp_path: Path) -> None:
+    reached = []
+    for lead in (0, 2):
+        settings = tiny_settings(tmp_path)
+        trainer, data = alone(settings)
+        folder = tmp_path / f"lead{lead}"
+        with Recorder(folder, 0, HostClock()) as recorder:
+            reply = Life(trainer, data, recorder, session=0).take(Turn(op="steps", count=3, lead=lead))
+        assert len(reply.step_s) == 3
+        steps = Cell(folder, CellRecord(id="cell", settings=settings)).steps
+        assert steps.select("step", "timed").rows() == [(0, True), (1, True), (2, True)]
+        assert (steps["forward_s"] > 0).all(), "the instruments are on again"
+        reached.append((state(trainer), steps["loss"].to_list()))
+    assert same(*reached)
+
+
 def test_turns_are_done_and_recorded(tmp_path: Path) -> None:
     settings = tiny_settings(tmp_path, batch_size=700)  # two steps make an epoch
     trainer, data = alone(settings)

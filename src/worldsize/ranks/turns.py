@@ -24,6 +24,8 @@ class Turn(Record):
     """False for warm-up."""
     observe: bool = True
     """False runs without instruments: only the step time is taken, and nothing is recorded."""
+    lead: int = 0
+    """Steps before the counted ones that leave no trace: after a pause the caches are cold (method.md §8)."""
     synchronise: bool = True
     """False switches the exchange of gradients off."""
 

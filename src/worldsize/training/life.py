@@ -43,10 +43,19 @@ class Life:
         timeline = self.trainer.timeline
         timeline.clock.rebase()
         offset = self._align()
+        if turn.lead:
+            self._lead(turn.lead)
         timeline.watching = turn.observe
         with nullcontext() if turn.trains else aside(self.trainer):
             times = [time for _ in range(count) for time in self._step(turn, offset)]
             return times + self.recorder.flush() if turn.observe else times
+
+    def _lead(self, count: int) -> None:
+        self.trainer.timeline.watching = False
+        with aside(self.trainer):
+            for _ in range(count):
+                self.trainer.step()
+                self.trainer.timeline.take()
 
     def _align(self) -> Offset:
         if self.trainer.world.channel.world_size == 1:
