@@ -2,7 +2,7 @@
 
 A step can be no shorter than its compute, nor than its bytes on the busiest link: that is the bound. Where the wire
 takes longer than the compute no synchronous strategy reaches it, because nothing can travel before the first gradient
-is there: the second column divides by max(compute, forward + wire) (method.md §12). Compute and forward are taken from steps without
+is there: the second column divides by max(compute, forward + wire) (method.md §12). Both are taken from steps without
 exchange of the plain all-reduce workers, in turn with all others: the bare model, no hooks, both workers at once.
 """
 

@@ -21,10 +21,18 @@ PARTS: dict[str, Any] = {
 }
 
 
-def a_cell(folder: Path, late_s: float = 0.0, shift_ns: int = 0, pairs: bool = True, world_size: int = 2) -> Cell:
+def a_cell(
+    folder: Path,
+    late_s: float = 0.0,
+    shift_ns: int = 0,
+    pairs: bool = True,
+    world_size: int = 2,
+    early_s: float = 0.0,
+) -> Cell:
     """Two ranks, three blocks of one step; two messages of 1 MB that transfer 20 ms each.
 
-    Rank 1 issues the first of them `late_s` after rank 0; its clock runs `shift_ns` ahead, and is aligned.
+    Rank 1 issues the first of them `late_s` after rank 0; its clock runs `shift_ns` ahead, and is aligned. It is
+    done with the second one `early_s` before rank 0, as a sender is that only hands its bytes over.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for rank in (0, 1):
@@ -48,7 +56,7 @@ def a_cell(folder: Path, late_s: float = 0.0, shift_ns: int = 0, pairs: bool = T
                     kind=["all_reduce"] * 2,
                     payload_bytes=[10**6] * 2,
                     issued_s=[issued, done],
-                    done_s=[done, done + 0.02],
+                    done_s=[done, done + 0.02 - (early_s if rank else 0)],
                 )
             )
             if pairs:
@@ -73,6 +81,13 @@ def test_waiting_for_a_late_rank_is_wait_and_leaves_transfer_and_bandwidth_alone
     assert late.transfer_s == pytest.approx(0.04)
     assert late.busbw_bytes_per_s == pytest.approx(even.busbw_bytes_per_s)
     assert late.busbw_bytes_per_s == pytest.approx(2e6 / 0.04)  # 2 MB, factor 1 at N = 2
+
+
+def test_a_sender_that_is_done_early_makes_the_link_no_faster(tmp_path: Path) -> None:
+    found = communication(a_cell(tmp_path, early_s=0.015))
+    assert found is not None
+    assert found.transfer_s == pytest.approx((0.04 + 0.025) / 2), "the mean over ranks"
+    assert found.busbw_bytes_per_s == pytest.approx(2e6 / 0.04)
 
 
 def test_a_shifted_clock_gives_the_same_aligned_timeline(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fake_cells import findings
 from worldsize.config import MULTI_WORKER_STRATEGIES, StudySettings
 from worldsize.errors import DataError, UsageError
-from worldsize.study.plan import PlannedCell, default_world_sizes, make_plan
+from worldsize.study.plan import PlannedCell, default_world_sizes, left_out, make_plan
 
 EVERY = ("single", *MULTI_WORKER_STRATEGIES)
 
@@ -27,6 +27,23 @@ def ids(cells: list[PlannedCell]) -> list[str]:
 def test_order_is_batch_then_world_size_then_strategy_as_given() -> None:
     cells = plan(strategies=("ddp", "single"), world_sizes=(2, 1), batch_sizes=(8, 4))
     assert ids(cells) == ["ddp-w1-b8", "single-w1-b8", "ddp-w2-b8", "ddp-w1-b4", "single-w1-b4", "ddp-w2-b4"]
+
+
+def test_several_workers_in_one_process_are_not_on_several_hosts() -> None:
+    settings = StudySettings(strategies=EVERY, world_sizes=(1, 2), hosts=2)
+    found = findings()
+    found.processes["data-parallel@2"] = 1
+    cells = make_plan(settings, found, (0, 1))
+    assert "data-parallel-w1-b32" in ids(cells)
+    assert "data-parallel-w2-b32" not in ids(cells)
+    assert "ddp-w2-b32" in ids(cells)
+    warning = left_out(settings, found, cells)
+    assert warning is not None
+    assert "data-parallel with 2 workers" in warning.message
+    without = settings.model_copy(update={"hosts": None})
+    assert left_out(without, found, make_plan(without, found, (0, 1))) is None
+    with pytest.raises(UsageError, match="Leave --hosts out"):
+        plan(strategies=("data-parallel",), world_sizes=(2,), hosts=2)
 
 
 @pytest.mark.parametrize(

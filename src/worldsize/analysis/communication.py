@@ -32,7 +32,8 @@ class Communication:
     transfer_s: float
     """The rest: the union of [started, done]."""
     busbw_bytes_per_s: float | None
-    """Total bus bytes ÷ total transfer time, never a mean of rates; None where nothing left the process."""
+    """Total bus bytes ÷ total transfer time, never a mean of rates; None where nothing left the process. A message
+    is transferred from the last rank's issue to the last rank's end."""
     clock_error_s: float
     """Largest residual error of the aligned clocks."""
 
@@ -96,9 +97,16 @@ def _bus_bandwidth(cell: Cell, spans: pl.DataFrame) -> float | None:
     if between.is_empty() or placement is None or placement.processes == 1:
         return None
     factor = pl.col("kind").replace_strict(factors, return_dtype=pl.Float64)
-    bus_bytes = between.select((pl.col("payload_bytes") * factor).sum()).item()
-    transfer = union_s(between, "started_ns", "done_ns")
-    return float(bus_bytes / transfer) if transfer > 0 else None
+    # Once per message, from the last rank's issue to the last rank's end: a sender is done as soon as the system has
+    # taken its bytes, long before they have arrived.
+    whole = between.group_by("session", "step", "number").agg(
+        pl.lit(0, dtype=pl.Int64).alias("rank"),
+        (pl.col("payload_bytes") * factor).first().alias("bus_bytes"),
+        pl.col("issued_ns").max(),
+        pl.col("done_ns").max(),
+    )
+    transfer = union_s(whole, "issued_ns", "done_ns")
+    return float(whole["bus_bytes"].sum()) / transfer if transfer > 0 else None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from worldsize.analysis.bandwidth import ROOTED, CostModel, CurvePoint, curve, fit, peak
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.numbers import number_text
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.tables import Column, Entry, Table, estimate, integer, interval_keys, number, text
 from worldsize.results.comm_records import CommRecord
@@ -104,9 +105,9 @@ def communication_table(analysis: StudyAnalysis) -> Table:
     note = (
         "Means per step over ranks. Exposed: communication during which a rank computes nothing, by the timeline and "
         "by pairing (step − the same worker's step without exchange, in turn); the rest of it is overlapped. Wait: "
-        "until the last rank has issued a message; transfer: from then on. busbw = bus bytes ÷ transfer time. Link, "
-        "measured: the best busbw of the collective benchmark; rated: TCP payload of the emulated link "
-        "(method §3, §5, §12)."
+        "until the last rank has issued a message; transfer: from then on. busbw = bus bytes ÷ the time from the last "
+        "issue to the last end of each message. Link, measured: the best busbw of the collective benchmark; rated: "
+        "TCP payload of the emulated link (method §3, §5, §12)."
     )
     return Table("communication", "Communication", columns, rows, note)
 
@@ -134,7 +135,7 @@ def _communication_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Ent
 def communication_summary(analysis: StudyAnalysis) -> Table:
     """The same for 80 columns: a line per cell, without intervals and without columns that are empty."""
     full = communication_table(analysis)
-    names = {2: "exposed", 3: "paired", 4: "hidden", 5: "wait", 6: "transfer", 7: "GB/s", 8: "peak", 9: "rated"}
+    names = {2: "exposed", 3: "paired", 4: "hidden", 5: "wait", 6: "transfer", 7: "GB/s", 8: "peak"}
     shown = [i for i in names if any(row[i].raw[0] is not None for row in full.rows)]
     columns = (
         Column("Strategy, N, b", ("cell",), align="left"),
@@ -148,5 +149,7 @@ def communication_summary(analysis: StudyAnalysis) -> Table:
         )
         for cell, row in zip(found, full.rows, strict=True)
     )
-    title = "Communication (ms per step; GB/s, beside the link's peak as measured and as rated)"
+    title = "Communication (ms per step; GB/s beside the link's measured peak"
+    rated = {rate for link in analysis.links.values() if (rate := link.payload_bytes_per_s) is not None}
+    title += f", rated {number_text(max(rated) / 1e9)})" if rated else ")"
     return Table("communication-summary", title, columns, rows)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from worldsize.config import CellSettings, StudySettings, TrainingSettings
 from worldsize.errors import DataError, UsageError
 from worldsize.launch.placement import default_threads, place
-from worldsize.results.records import Findings, Placement
+from worldsize.results.records import Findings, Placement, WarningRecord
 
 MOST_DEFAULT_WORKERS = 4
 """Default world sizes are one worker and as many as there are cores (or GPUs), but not more than this."""
@@ -72,12 +72,38 @@ def _strategies_at(settings: StudySettings, findings: Findings, world_size: int,
     for name in strategies:
         if not any(f"{name}@{size}" in findings.processes for size in sizes):
             raise UsageError(findings.refused[f"{name}@{sizes[0]}"])
-    fitting = [name for name in strategies if f"{name}@{world_size}" in findings.processes]
+        if not any(_runs(settings, findings, name, size) for size in sizes):
+            raise UsageError(
+                f"strategy {name} was given with emulated hosts; it runs in one process, on one host\n"
+                "Leave --hosts out, or give another strategy."
+            )
+    fitting = [name for name in strategies if _runs(settings, findings, name, world_size)]
     if world_size == 1 and "single" in fitting and settings.baseline == "single":
         return ["single"]
     if world_size == 1 and settings.baseline == "wrapped":
         return [name for name in fitting if name != "single"] or fitting
     return fitting
+
+
+def _runs(settings: StudySettings, findings: Findings, strategy: str, world_size: int) -> bool:
+    """Whether a strategy runs at this world size; on emulated hosts not with several workers in one process."""
+    processes = findings.processes.get(f"{strategy}@{world_size}")
+    return processes is not None and (settings.hosts is None or world_size == 1 or processes > 1)
+
+
+def left_out(settings: StudySettings, findings: Findings, cells: Sequence[PlannedCell]) -> WarningRecord | None:
+    """The warning `left-out`, if a strategy of the grid cannot have its workers on several hosts."""
+    sizes = {cell.settings.world_size for cell in cells if cell.settings.world_size > 1}
+    names = [
+        f"{strategy} with {size} workers"
+        for strategy in dict.fromkeys(settings.strategies)
+        for size in sorted(sizes)
+        if findings.processes.get(f"{strategy}@{size}") == 1 and not _runs(settings, findings, strategy, size)
+    ]
+    if not names:
+        return None
+    message = f"left out: {', '.join(names)}; it runs in one process, so its workers cannot be on different hosts."
+    return WarningRecord(code="left-out", message=message)
 
 
 def _check_devices(settings: StudySettings, sizes: Sequence[int], gpus: int) -> None:

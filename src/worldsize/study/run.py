@@ -19,7 +19,7 @@ from worldsize.study.comm import check_hosts, link_costs, measure_links
 from worldsize.study.executor import LocalExecutor, worker_environment
 from worldsize.study.ledger import Ledger, finished
 from worldsize.study.listener import Listener, Silence
-from worldsize.study.plan import PlannedCell, make_plan
+from worldsize.study.plan import PlannedCell, left_out, make_plan
 from worldsize.study.probe import probe
 from worldsize.study.schedule import Schedule
 
@@ -108,6 +108,9 @@ def open_study(
     host = snapshot_host(with_gpus=False).model_copy(update={"gpus": findings.gpus})
     origin = provenance(command, host=host, worker_environment=worker_environment(settings.emulated))
     warnings = list(findings.warnings)
+    absent = left_out(settings, findings, plan)
+    if absent:
+        warnings.append(absent)
     busy = busy_warning(origin.host)
     if busy:
         warnings.append(busy)
