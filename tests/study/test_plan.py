@@ -31,8 +31,7 @@ def test_order_is_batch_then_world_size_then_strategy_as_given() -> None:
 
 def test_several_workers_in_one_process_are_not_on_several_hosts() -> None:
     settings = StudySettings(strategies=EVERY, world_sizes=(1, 2), hosts=2)
-    found = findings()
-    found.processes["data-parallel@2"] = 1
+    found = findings(samples=1000)
     cells = make_plan(settings, found, (0, 1))
     assert "data-parallel-w1-b32" in ids(cells)
     assert "data-parallel-w2-b32" not in ids(cells)
