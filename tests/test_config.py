@@ -36,7 +36,10 @@ def refusal(values: dict[str, Any], source: str = "") -> str:
         ({"world_sizes": ()}, "world_sizes: () was given; "),
         ({"strategies": "ddp"}, "strategies: 'ddp' was given; input should be a valid tuple"),
         ({"steps": 5, "epochs": 1}, "epochs and steps exclude each other: give one of them"),
-        ({"batchsize": 4}, "unknown key 'batchsize'; known: allow_oversubscribed, backend, baseline, batch_sizes, "),
+        (
+            {"batchsize": 4},
+            "unknown key 'batchsize'; known: allow_oversubscribed, backend, base_batch, baseline, batch_sizes, ",
+        ),
     ],
 )
 def test_a_mistake_says_what_was_given_and_what_is_allowed(values: dict[str, Any], told: str) -> None:

@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from worldsize.errors import UsageError
 
 Precision = Literal["fp32", "bf16"]
+LrScaling = Literal["none", "linear", "sqrt"]
+LrSchedule = Literal["constant", "step", "cosine"]
 Backend = Literal["auto", "gloo", "nccl"]
 Loader = Literal["batched", "per-sample"]
 Baseline = Literal["single", "wrapped", "both"]
@@ -120,6 +122,17 @@ class TrainingSettings(NetworkSettings):
     """MB of gradients that `ddp` and `bucketed` send together; `auto` plans with the link and the backward that it
     measures; none is the strategy's own default."""
     learning_rate: float = Field(default=0.1, gt=0)
+    """Of the base batch; with `lr_scaling = "none"` of any batch."""
+    lr_scaling: LrScaling = "none"
+    """How the learning rate grows with the global batch B: not at all, with B/B₀, or with its square root."""
+    base_batch: int = Field(default=128, ge=1)
+    """B₀: the global batch that `learning_rate` belongs to."""
+    lr_warmup_epochs: float = Field(default=0, ge=0)
+    """Epochs (or parts of one) in which the rate grows from that of the base batch to that of B."""
+    lr_schedule: LrSchedule = "constant"
+    """How the rate falls over the epochs: not at all, by ten at one half and three quarters, or as a cosine."""
+    label_smoothing: float = Field(default=0, ge=0, lt=1)
+    """Share of the label that training gives to all classes alike; test losses are without it."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=5e-4, ge=0)
 
@@ -138,6 +151,10 @@ class TrainingSettings(NetworkSettings):
     def _one_protocol(self) -> Self:
         if self.epochs is not None and self.steps is not None:
             raise ValueError("epochs and steps exclude each other: give one of them")
+        if self.lr_schedule != "constant" and self.steps is not None:
+            raise ValueError(f"lr_schedule {self.lr_schedule} falls over epochs: give epochs instead of steps")
+        if self.epochs is not None and self.lr_warmup_epochs >= self.epochs and self.lr_warmup_epochs:
+            raise ValueError(f"lr_warmup_epochs is {self.lr_warmup_epochs:g} of {self.epochs}: it must end before them")
         return self
 
 

@@ -11,6 +11,7 @@ from worldsize.cli.app import app
 
 TRAINING = """
 --model --data --data-dir --steps --epochs --precision --seed --backend --threads-per-worker --loader --learning-rate
+--lr-scaling --base-batch --lr-warmup-epochs --lr-schedule --label-smoothing
 --bucket-mb --hosts --link --link-latency --out --resume --json
 """
 SURFACE = {

@@ -16,6 +16,9 @@ from worldsize.results.records import Provenance, StudyRecord, WarningRecord
 NOTABLE_OUTLIERS = 0.05
 """Share of flagged steps from which on a cell is warned about; normal data has 0.05 % of them."""
 
+LEAST_OUTLIERS = 3
+"""One or two flagged steps of a short study say nothing."""
+
 
 @dataclass(frozen=True)
 class StudyAnalysis:
@@ -73,7 +76,8 @@ def _warnings(
     for cell in cells:
         if cell.record is not None:
             yield from ((cell.id, warning) for warning in cell.record.warnings)
-        if cell.summary is not None and cell.outlier_steps > NOTABLE_OUTLIERS * cell.summary.timed_steps:
+        flagged = cell.outlier_steps
+        if cell.summary and flagged >= LEAST_OUTLIERS and flagged > NOTABLE_OUTLIERS * cell.summary.timed_steps:
             text = f"{cell.outlier_steps} of {cell.summary.timed_steps} timed steps are outliers; likely something "
             yield cell.id, WarningRecord(code="outliers", message=text + "else used the machine. None was dropped.")
         if cell.exposed is not None and cell.exposed.disagree:

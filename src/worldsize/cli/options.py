@@ -35,6 +35,13 @@ Backend = Annotated[str | None, typer.Option(help="auto, gloo or nccl.")]
 ThreadsPerWorker = Annotated[int | None, typer.Option(help="Compute threads of each worker, the baseline included.")]
 Loader = Annotated[str | None, typer.Option(help="batched, or per-sample (the classic one).")]
 LearningRate = Annotated[float | None, typer.Option(help="Learning rate of SGD.")]
+LrScaling = Annotated[
+    str | None, typer.Option(help="How the rate grows with the global batch B: none, linear (B/B0) or sqrt.")
+]
+BaseBatch = Annotated[int | None, typer.Option(help="B0: the global batch that --learning-rate belongs to.")]
+LrWarmupEpochs = Annotated[float | None, typer.Option(help="Epochs in which the rate grows to that of B.")]
+LrSchedule = Annotated[str | None, typer.Option(help="constant, step (by ten at 1/2 and 3/4) or cosine.")]
+LabelSmoothing = Annotated[float | None, typer.Option(help="Share of the label given to all classes alike.")]
 Out = Annotated[Path | None, typer.Option(help="Run folder; a new one under runs/ if not given.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the study in --out: run only what is missing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")]

@@ -16,6 +16,7 @@ from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import Strategy, Traffic, World, find_strategy
 from worldsize.training.arrange import arranged
 from worldsize.training.layout import lay_out
+from worldsize.training.recipe import learning_rate
 
 
 def my_share(settings: CellSettings, rank: int, processes: int) -> slice:
@@ -118,6 +119,7 @@ class Trainer:
             timeline.end(Phase.BACKWARD)
             self.strategy.synchronise()
             timeline.end(Phase.SYNCHRONISE)
+        self.optimizer.param_groups[0]["lr"] = self.rate()
         self.optimizer.step()
         self.optimizer.zero_grad()
         timeline.end(Phase.OPTIMIZER)
@@ -128,4 +130,8 @@ class Trainer:
 
     def _forward(self, inputs: Tensor, labels: Tensor) -> Tensor:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
-            return F.cross_entropy(self.model(inputs), labels)
+            return F.cross_entropy(self.model(inputs), labels, label_smoothing=self.settings.label_smoothing)
+
+    def rate(self) -> float:
+        """The learning rate of the next step."""
+        return learning_rate(self.settings, self.settings.global_batch, self.batches.steps_per_epoch, self.steps)

@@ -1,0 +1,41 @@
+"""The training recipe: how the learning rate follows the batch and the step."""
+
+import math
+
+from worldsize.config import TrainingSettings
+
+DECAYS = (0.5, 0.75)
+"""Shares of the training after which `step` divides the rate (He et al. 2016, §4.2: after 32k and 48k of 64k steps)."""
+DECAY = 0.1
+
+
+def target_rate(settings: TrainingSettings, global_batch: int) -> float:
+    """The learning rate for a global batch B, after warm-up (method.md §10).
+
+    `none` leaves it, `linear` takes it times B/B₀ (Goyal et al. 2017, §2.1), `sqrt` times its square root
+    (Krizhevsky 2014).
+    """
+    factor = global_batch / settings.base_batch
+    return settings.learning_rate * {"none": 1.0, "linear": factor, "sqrt": math.sqrt(factor)}[settings.lr_scaling]
+
+
+def learning_rate(settings: TrainingSettings, global_batch: int, steps_per_epoch: int, step: int) -> float:
+    """The learning rate of a step, counted from 0.
+
+    Warm-up grows it step by step from the rate of the base batch to that of B (Goyal et al. 2017, §2.2: gradual
+    warm-up), or from 0 where that is no growth. From there `constant` keeps it, `step` divides it by ten after one
+    half and three quarters of the epochs, `cosine` lets it fall to 0 at their end (Loshchilov and Hutter 2017, one
+    cycle).
+    """
+    target = target_rate(settings, global_batch)
+    warmup = settings.lr_warmup_epochs * steps_per_epoch
+    if step < warmup:
+        first = settings.learning_rate if settings.learning_rate < target else 0.0
+        return first + (target - first) * (step + 1) / math.ceil(warmup)
+    if settings.lr_schedule == "constant" or settings.epochs is None:
+        return target
+    total = settings.epochs * steps_per_epoch
+    if settings.lr_schedule == "step":
+        return target * DECAY ** sum(step >= share * total for share in DECAYS)
+    done = min(1.0, (step - warmup) / max(1.0, total - warmup))
+    return target * (1 + math.cos(math.pi * done)) / 2
