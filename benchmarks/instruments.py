@@ -1,8 +1,8 @@
 """The price of observing, in microseconds and as a share of a step.
 
 Steps with instruments against steps without, in turn, in the same workers. The instruments' work depends on the
-number of messages, not on the model's: it is measured on steps that are all overhead, where it stands out of the
-noise, and divided by a step of ResNet-18 of the same run. The direct comparison on ResNet-18 is printed beside it.
+number of messages, not on the model's: it is measured on steps that are all overhead, where its interval is short,
+and divided by a step of ResNet-18 of the same run. The direct comparison on ResNet-18 is printed beside it.
 """
 
 import tempfile

@@ -139,7 +139,7 @@ class TrainingSettings(NetworkSettings):
     epochs: int | None = Field(default=None, ge=1)
     """Protocol *epochs* (method.md §8): this many epochs; with more than one, the first only warms up."""
     steps: int | None = Field(default=None, ge=1)
-    """Protocol *steps* (method.md §8): at most this many timed steps per cell, in blocks taken in turn."""
+    """Protocol *steps* (method.md §8): at most so many timed steps per cell, rounded up to whole blocks."""
     warmup_steps: int = Field(default=3, ge=0)
     """Protocol *steps*: untimed steps before the first timed one."""
     block_steps: int = Field(default=2, ge=1)

@@ -88,6 +88,12 @@ def test_the_first_begin_and_the_last_end_count_and_busbw_is_algbw_times_the_fac
     assert peak(points) == pytest.approx(1e8)
 
 
+def test_samples_of_an_earlier_version_are_still_read() -> None:
+    old = {"collective": "broadcast", "size_bytes": 8, "time_s": 0.002, "calls": 3, "wrong_elements": 0}
+    sample = CommSample.model_validate(old)
+    assert (sample.end_ns - sample.begin_ns) / sample.calls == pytest.approx(2e6)
+
+
 def test_too_few_sizes_give_no_model() -> None:
     points = curve(made("all-reduce", 2, 1e-4, 1e8), "all-reduce")
     assert fit(points[:2], 2) is None

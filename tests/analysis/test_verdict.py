@@ -101,7 +101,7 @@ def test_one_block_is_said_to_have_no_interval(tmp_path: Path) -> None:
 
 
 def test_without_a_baseline_there_is_no_speed_up(tmp_path: Path) -> None:
-    text = verdict(study(tmp_path, [several(0.5, SHARES)]))
+    text = verdict(study(tmp_path, [several(0.5, SHARES), MadeCell("all-reduce", 2, step_s=0.9)]))
     assert "without a speed-up (no baseline" in text
     assert "largest loss" not in text
 
@@ -115,11 +115,13 @@ def test_crowded_configurations_are_not_judged(tmp_path: Path) -> None:
 
 
 def test_one_worker_alone_has_no_scaling(tmp_path: Path) -> None:
-    text = verdict(study(tmp_path, [SINGLE]))
+    text = verdict(study(tmp_path / "two", [SINGLE, MadeCell("ddp", 1, step_s=0.6)]))
     assert text == (
         "Only one worker was measured, so there is no scaling to judge. "
         "The fastest single worker is single with 1 worker at b = 32: 64.0 samples/s."
     )
+    alone = verdict(study(tmp_path / "one", [SINGLE]))
+    assert alone == "single with 1 worker at b = 32: 64.0 samples/s. It was run alone, so nothing is compared."
 
 
 def test_says_why_no_configuration_has_numbers(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from worldsize.report.tables import (
     to_csv,
     to_markdown,
     to_records,
+    turned,
 )
 from worldsize.results.records import Estimate
 
@@ -100,6 +101,11 @@ def test_text_from_users_shows_as_it_is_in_markdown(hostile: str) -> None:
     html = MarkdownIt().enable("table").render(f"| a |\n| --- |\n| {escaped(hostile)} |\n")
     shown = hostile.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     assert f"<td>{shown}</td>" in html
+
+
+def test_a_table_turned_on_its_side_has_a_line_per_known_value() -> None:
+    lines = [(name.text, value.text) for name, value in turned(replace(TABLE, rows=TABLE.rows[:1])).rows]
+    assert lines == [("Cell", "ddp|w2"), ("Step time (ms)", "512 [500, 520]"), ("N", "1,024")]
 
 
 def test_what_means_nothing_for_one_worker_is_shown_only_with_a_value() -> None:

@@ -36,11 +36,13 @@ def test_several_workers_in_one_process_are_not_on_several_hosts() -> None:
     assert "data-parallel-w1-b32" in ids(cells)
     assert "data-parallel-w2-b32" not in ids(cells)
     assert "ddp-w2-b32" in ids(cells)
-    warning = left_out(settings, found, cells)
+    warning = left_out(settings, found, (0, 1))
     assert warning is not None
     assert "data-parallel with 2 workers" in warning.message
     without = settings.model_copy(update={"hosts": None})
-    assert left_out(without, found, make_plan(without, found, (0, 1))) is None
+    assert left_out(without, found, (0, 1)) is None
+    alone = StudySettings(strategies=("data-parallel",), world_sizes=(1, 2), hosts=2)
+    assert left_out(alone, found, (0, 1)) is not None, "also where nothing else is left"
     with pytest.raises(UsageError, match="Leave --hosts out"):
         plan(strategies=("data-parallel",), world_sizes=(2,), hosts=2)
 

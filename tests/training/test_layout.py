@@ -25,6 +25,34 @@ def net() -> nn.Sequential:
     )
 
 
+def test_a_convolution_of_one_point_is_contiguous_as_well() -> None:
+    """Its weight looks contiguous with either strides; torch goes by the strides."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 4, stride=4), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 4, 4), nn.Conv2d(4, 4, 1))
+    outputs: list[torch.Tensor] = []
+    for convolution in list(lay_out(model, SHAPE, CPU))[1:]:  # type: ignore[call-overload]
+        assert convolution.weight.stride() == torch.empty(convolution.weight.shape).stride()
+        convolution.register_forward_hook(lambda _, __, output: outputs.append(output))
+    model(torch.randn(2, *SHAPE).to(memory_format=torch.channels_last))
+    assert len(outputs) == 3
+    assert all(output.stride() == torch.empty(output.shape).stride() for output in outputs)
+
+
+def test_a_convolution_at_two_scales_stays_channels_last() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(3, 3, 3, padding=1)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            large: torch.Tensor = self.convolution(inputs)
+            small: torch.Tensor = self.convolution(nn.functional.avg_pool2d(inputs, 8))
+            return large.sum() + small.sum()
+
+    model = Shared()
+    lay_out(model, SHAPE, CPU)
+    assert channels_last(model.convolution)
+
+
 def channels_last(module: nn.Module) -> bool:
     assert isinstance(module, nn.Conv2d)
     return module.weight.is_contiguous(memory_format=torch.channels_last) and not module.weight.is_contiguous()

@@ -1,6 +1,8 @@
 """What a rank does in its turns, and what steps that only measure leave as it was."""
 
 import copy
+import gc
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,27 @@ from worldsize.measure.clocks import HostClock
 from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
+from worldsize.study.schedule import drain_steps
 from worldsize.training.life import Life, aside
 from worldsize.training.recorder import Recorder
 from worldsize.training.trainer import Trainer
+
+SLOW_DATA = """
+import time
+import torch
+from torch.utils.data import Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        time.sleep(0.02)
+        return torch.full((3, 32, 32), index % 10 / 10), index % 10
+
+def data():
+    return Slow()
+"""
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
@@ -87,6 +107,32 @@ def test_the_step_that_leads_into_a_block_leaves_no_trace(tmp_path: Path) -> Non
         assert (steps["forward_s"] > 0).all(), "the instruments are on again"
         reached.append((state(trainer), steps["loss"].to_list()))
     assert same(*reached)
+
+
+def test_what_a_loader_has_ready_is_used_up_before_the_clock_starts(tmp_path: Path) -> None:
+    """Batches take far longer to make than to train on, and the loader makes them while the cell waits."""
+    (tmp_path / "slow.py").write_text(SLOW_DATA)
+    settings = tiny_settings(
+        tmp_path, data=f"{tmp_path / 'slow.py'}:data", loader="per-sample", loader_workers=1, batch_size=4
+    )
+    trainer, data = alone(settings)
+    folder = tmp_path / "cell"
+    with Recorder(folder, 0, HostClock()) as recorder:
+        life = Life(trainer, data, recorder, session=0)
+        life.take(Turn(op="steps", count=1, timed=False))
+        replies = []
+        for block in range(2):
+            time.sleep(0.6)
+            replies.append(life.take(Turn(op="steps", count=2, drain=drain_steps(settings), lead=1, block=block)))
+    for stream in (trainer.stream, trainer.spare_stream):
+        stream.close()  # type: ignore[attr-defined]
+    del life, trainer
+    gc.collect()  # the loader ends its worker processes
+    assert [len(reply.step_s) for reply in replies] == [2, 2]
+    assert all(step_s > 0.04 for reply in replies for step_s in reply.step_s), "a batch takes 80 ms to make"
+    steps = Cell(folder, CellRecord(id="cell", settings=settings)).steps
+    assert steps["timed"].to_list() == [False, *([False, False, True, True] * 2)]
+    assert steps.filter("timed")["step_s"].to_list() == [*replies[0].step_s, *replies[1].step_s]
 
 
 def test_turns_are_done_and_recorded(tmp_path: Path) -> None:

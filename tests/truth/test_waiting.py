@@ -47,8 +47,10 @@ def test_the_late_rank_waits_for_nobody(cells: dict[str, Cell]) -> None:
 
 
 def test_transfer_and_bandwidth_are_those_of_the_link(cells: dict[str, Cell]) -> None:
+    transfers = {name: per_step_s(cell, 0, "started_ns", "done_ns") for name, cell in cells.items()}
+    assert transfers[LATE] == pytest.approx(transfers["all-reduce"], rel=0.05)
     plain, late = communication(cells["all-reduce"]), communication(cells[LATE])
     assert plain is not None
     assert late is not None
-    assert late.transfer_s == pytest.approx(plain.transfer_s, rel=0.05)
-    assert late.busbw_bytes_per_s == pytest.approx(plain.busbw_bytes_per_s, rel=0.05)
+    # Over all steps, those in which the machine stood still included.
+    assert late.busbw_bytes_per_s == pytest.approx(plain.busbw_bytes_per_s, rel=0.1)

@@ -7,15 +7,25 @@ import numpy as np
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import percent_text
+from worldsize.analysis.statistics import SEED, Floats
 from worldsize.results.records import BlockConditions, WarningRecord
 
 BOUND = 0.15
 """Spread of a cell's blocks, relative, above which its machine is said to drift."""
 MIN_BLOCKS = 5
+SHUFFLES = 200
+"""How often the steps of a cell are dealt anew over its blocks, to see how much blocks differ by chance."""
+CHANCE = 0.99
+"""Quantile of those variances between blocks that the true one must exceed."""
 NOTABLE_CORES = 0.1
 """More cores for others in the slow blocks than in the quick ones: enough to name them as the cause."""
+SURE = 2.5
+"""Standard errors by which a difference must exceed 0 before it is named as a cause."""
 NOTABLE_FREQUENCY = 0.03
 """Relative loss of clock frequency that is enough to name it."""
+
+
+MORE_OR_LESS = ("others_cores", "stolen_cores", "frequency_hz")
 
 
 @dataclass(frozen=True)
@@ -24,33 +34,51 @@ class Block:
 
     relative: float
     conditions: BlockConditions | None
+    usual: dict[str, float]
+    """Medians of the conditions over the blocks of its cell: some cells are busier than others by themselves."""
 
 
-def spread(cell: CellAnalysis) -> float | None:
-    """Largest − smallest of a cell's block medians ÷ their median, without the tenth at either end.
+def spread(blocks: Sequence[Floats]) -> float | None:
+    """Largest − smallest median of some blocks ÷ their median, without the tenth at either end.
 
     At least one block is left out at either end; None with fewer than MIN_BLOCKS.
     """
-    count = len(cell.blocks)
+    count = len(blocks)
     if count < MIN_BLOCKS:
         return None
-    medians = np.sort([float(np.median(block)) for block in cell.blocks.values()])
+    medians = np.sort([float(np.median(block)) for block in blocks])
     cut = max(1, count // 10)
     return float((medians[count - cut - 1] - medians[cut]) / np.median(medians))
 
 
+def drifts(blocks: Sequence[Floats]) -> bool:
+    """Whether blocks are further apart than BOUND, and than steps that have nothing to do with each other would be."""
+    found = spread(blocks)
+    if found is None or found <= BOUND:
+        return False
+    steps, ends = np.log(np.concatenate(blocks)), np.cumsum([len(block) for block in blocks])[:-1]
+
+    def between(dealt: Floats) -> float:
+        return float(np.var([block.mean() for block in np.split(dealt, ends)]))
+
+    generator = np.random.default_rng(SEED)
+    chance = [between(generator.permutation(steps)) for _ in range(SHUFFLES)]
+    return between(steps) > float(np.quantile(chance, CHANCE))
+
+
 def drift_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
-    """The warning `drift` with its likely cause, if the blocks of a cell are further apart than the bound."""
-    spreads = {cell.id: width for cell in cells if (width := spread(cell)) is not None}
-    if not spreads or max(spreads.values()) <= BOUND:
+    """The warning `drift` with its likely cause, if the blocks of a cell are further apart than they may be."""
+    measured = {cell.id: list(cell.blocks.values()) for cell in cells}
+    spreads = {name: width for name, blocks in measured.items() if (width := spread(blocks)) is not None}
+    noisy = {name: spreads[name] for name in spreads if drifts(measured[name])}
+    if not noisy:
         return None
-    worst = max(spreads, key=lambda name: spreads[name])
-    noisy = sum(width > BOUND for width in spreads.values())
+    worst = max(noisy, key=lambda name: noisy[name])
     message = (
-        f"the machine drifted: blocks of {noisy} of {len(spreads)} cells are more than {percent_text(BOUND)} apart "
-        f"({worst}: {percent_text(spreads[worst])})\n"
+        f"the machine drifted: blocks of {len(noisy)} of {len(spreads)} cells are more than {percent_text(BOUND)} "
+        f"apart ({worst}: {percent_text(noisy[worst])})\n"
         f"{cause([block for cell in cells for block in _blocks(cell)])} "
-        "Ratios are taken within a block: the drift widens their intervals, it does not shift them."
+        "In ratios of cells that were timed in turn most of it cancels; their intervals are wider."
     )
     return WarningRecord(code="drift", message=message)
 
@@ -59,27 +87,26 @@ def cause(blocks: Sequence[Block]) -> str:
     """What was different in the slowest quarter of all blocks from the quickest quarter, in a sentence."""
     known = sorted((block for block in blocks if block.conditions is not None), key=lambda block: block.relative)
     quarter = len(known) // 4
-    if quarter == 0:
+    if quarter < 2:
         return "Its cause is not known: too few blocks say what else went on."
     quick, slow = known[:quarter], known[-quarter:]
-    others, stolen = ((_mean(quick, name), _mean(slow, name)) for name in ("others_cores", "stolen_cores"))
-    if others[1] - others[0] >= NOTABLE_CORES and others[1] - others[0] >= stolen[1] - stolen[0]:
+    others, stolen = _more(quick, slow, "others_cores"), _more(quick, slow, "stolen_cores")
+    if others >= NOTABLE_CORES and others >= stolen:
         return (
-            f"Likely other processes: they used {others[1]:.2f} cores in the slow blocks and {others[0]:.2f} in the "
-            "quick ones. End them, or measure again when the machine is quiet."
+            f"Likely other processes: they used {_mean(slow, 'others_cores'):.2f} cores in the slow blocks and "
+            f"{_mean(quick, 'others_cores'):.2f} in the quick ones. End them, or measure when the machine is quiet."
         )
-    if stolen[1] - stolen[0] >= NOTABLE_CORES:
+    if stolen >= NOTABLE_CORES:
         return (
-            f"Likely other virtual machines: the hypervisor gave them {stolen[1]:.2f} cores in the slow blocks and "
-            f"{stolen[0]:.2f} in the quick ones."
+            f"Likely other virtual machines: the hypervisor gave them {_mean(slow, 'stolen_cores'):.2f} cores in the "
+            f"slow blocks and {_mean(quick, 'stolen_cores'):.2f} in the quick ones."
         )
-    clocks = [block.conditions.frequency_hz for block in known if block.conditions and block.conditions.frequency_hz]
-    if len(clocks) == len(known):
-        frequencies = _mean(quick, "frequency_hz"), _mean(slow, "frequency_hz")
-        if frequencies[1] < (1 - NOTABLE_FREQUENCY) * frequencies[0]:
+    if all(block.conditions and block.conditions.frequency_hz for block in known):
+        usual = _mean(quick, "frequency_hz")
+        if -_more(quick, slow, "frequency_hz") > NOTABLE_FREQUENCY * usual:
             return (
-                f"Likely heat or a power limit: the cores ran at {frequencies[1] / 1e9:.2f} GHz in the slow blocks "
-                f"and at {frequencies[0] / 1e9:.2f} GHz in the quick ones."
+                f"Likely heat or a power limit: at the end of the slow blocks the cores ran at "
+                f"{_mean(slow, 'frequency_hz') / 1e9:.2f} GHz, of the quick ones at {usual / 1e9:.2f} GHz."
             )
     return (
         "Nothing that this machine can see goes with it (no other process, no stolen time, no slower clock): likely "
@@ -91,10 +118,26 @@ def _mean(blocks: Sequence[Block], name: str) -> float:
     return float(np.mean([getattr(block.conditions, name) for block in blocks]))
 
 
+def _more(quick: Sequence[Block], slow: Sequence[Block], name: str) -> float:
+    """How much more of something the slow blocks had, beyond what is usual for their cells; 0 if that is not sure."""
+    few, many = (
+        np.array([getattr(block.conditions, name) - block.usual[name] for block in blocks]) for blocks in (quick, slow)
+    )
+    difference = float(many.mean() - few.mean())
+    error = float(np.sqrt(few.var(ddof=1) / few.size + many.var(ddof=1) / many.size))
+    return difference if abs(difference) > SURE * error else 0.0
+
+
 def _blocks(cell: CellAnalysis) -> list[Block]:
     if cell.record is None or not cell.blocks:
         return []
     seen = {(each.session, each.block): each for each in cell.record.conditions}
+    usual = {name: _median([getattr(each, name) for each in seen.values()]) for name in MORE_OR_LESS}
     medians = {key: float(np.median(block)) for key, block in cell.blocks.items()}
     middle = float(np.median(list(medians.values())))
-    return [Block(median / middle, seen.get(key)) for key, median in medians.items()]
+    return [Block(median / middle, seen.get(key), usual) for key, median in medians.items()]
+
+
+def _median(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known else 0.0

@@ -95,9 +95,10 @@ def ratio_estimate(numerator: Blocks, denominator: Blocks) -> Ratio:
 
     Of each (session, block) that both have, the ratio of the two block medians is taken: what the machine did
     to both cancels. The value is the trimmed mean of these ratios (in logarithms, so that a ÷ b is exactly
-    1 ÷ (b ÷ a)): one disturbed block does not move it, and where a machine has two speeds, as one does whose cores
-    are shared with a neighbour, its interval is half as wide as a median's. Cells without a common block are
-    resampled independently and the result says `paired=False`. One block (on either side, if unpaired) has no interval.
+    1 ÷ (b ÷ a)): one disturbed block of three or more does not move it, and where a machine has two speeds, as one
+    does whose cores are shared with a neighbour, its interval is half as wide as a median's. Cells without a common
+    block are resampled independently and the result says `paired=False`. One block (on either side, if unpaired)
+    has no interval.
     Raises ValueError without samples or with a sample that is not above 0.
     """
     top, bottom = _log_medians(numerator), _log_medians(denominator)

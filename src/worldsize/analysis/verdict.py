@@ -58,6 +58,9 @@ def headline(analysis: StudyAnalysis) -> Headline | None:
 def verdict(analysis: StudyAnalysis) -> str:
     """One or two sentences: what is fastest, by how much and against what, and what it loses most to."""
     found = headline(analysis)
+    if len(analysis.cells) == 1 and analysis.cells[0].summary is not None:
+        only = analysis.cells[0]
+        return f"{cell_name(only)}: {number_text(_rate(only))} samples/s. It was run alone, so nothing is compared."
     if found is None:
         return _without_headline(analysis)
     return f"{_finding(found)} {_cause(found)}".strip()
@@ -119,7 +122,7 @@ def _cause(found: Headline) -> str:
         return ""
     width = half_width(row.speedup.estimate)
     if width is not None and width > TOO_NOISY:
-        return f"An interval of ±{percent_text(width)} is too wide to name what it loses to: time more steps."
+        return f"An interval of ±{percent_text(width)} is too wide to name what it loses to: time more steps (--steps)."
     if width is not None and (row.efficiency.estimate.high or 0) >= 1:
         return "No loss is certain: the interval of its efficiency reaches 100 %."
     cause, loss_s = next(iter(found.losses_s.items()))

@@ -14,7 +14,9 @@ from worldsize.analysis.study import analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.cli.tables import terminal_table
 from worldsize.report.comm_tables import communication_summary
-from worldsize.report.result_tables import compact_table
+from worldsize.report.fact_tables import accuracy_table
+from worldsize.report.result_tables import compact_table, parts_table
+from worldsize.report.tables import turned
 from worldsize.results.folder import load_run
 from worldsize.results.records import CellRecord, StepRecord
 from worldsize.study.plan import PlannedCell
@@ -87,7 +89,14 @@ def print_results(run: Path, page: Path) -> None:
     console = Console(highlight=False)
     analysis = analyse(load_run(run))
     console.print()
-    console.print(terminal_table(compact_table(analysis)))
+    results = compact_table(analysis)
+    console.print(terminal_table(results))
+    if results.note:
+        console.print(results.note, style="dim")
+    if len(analysis.cells) == 1:
+        for alone in (parts_table(analysis), accuracy_table(analysis)):
+            if alone.rows:
+                console.print(terminal_table(turned(alone)))
     communication = communication_summary(analysis)
     if communication.rows:
         console.print(terminal_table(communication))

@@ -5,17 +5,21 @@ from dataclasses import dataclass
 
 import psutil
 
+from worldsize.measure.machine import allowed_cores
+
 
 @dataclass(frozen=True)
 class Conditions:
     """Means over the time between a `begin` and its `end`."""
 
     others_cores: float
-    """Cores that processes used which are neither this one nor its descendants."""
+    """Cores, of those that we may use, that processes used which are neither this one nor its descendants.
+
+    Counters tick every 10 ms: over short blocks it is vague, and may come out below 0."""
     stolen_cores: float
-    """Cores that the hypervisor gave to other virtual machines although work was there."""
+    """Of the same cores, how many the hypervisor gave to other virtual machines although work was there."""
     frequency_hz: float | None
-    """Mean clock frequency of the cores at the end; None where the machine does not tell."""
+    """Mean clock frequency of the machine's cores at the end; None where the machine does not tell."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +44,16 @@ class Watch:
         elapsed_s = max(after.at_s - before.at_s, 1e-9)
         own_s = sum(max(0.0, used - before.own_s.get(pid, 0.0)) for pid, used in after.own_s.items())
         return Conditions(
-            others_cores=max(0.0, after.machine_s - before.machine_s - own_s) / elapsed_s,
+            others_cores=(after.machine_s - before.machine_s - own_s) / elapsed_s,
             stolen_cores=max(0.0, after.stolen_s - before.stolen_s) / elapsed_s,
             frequency_hz=_frequency_hz(),
         )
 
 
 def _read() -> _Reading:
-    times = psutil.cpu_times()
+    allowed = allowed_cores()
+    every = psutil.cpu_times(percpu=True)
+    times = [every[core] for core in allowed if core < len(every)]
     own = {}
     me = psutil.Process()
     for process in (me, *me.children(recursive=True)):
@@ -56,8 +62,9 @@ def _read() -> _Reading:
         except psutil.Error:
             continue  # it has just ended
         own[process.pid] = used.user + used.system
-    busy_s = sum(getattr(times, kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq"))
-    return _Reading(time.monotonic(), busy_s, getattr(times, "steal", 0.0), own)
+    # Interrupts are left out: most of them are our own messages.
+    busy_s = sum(getattr(core, kind, 0.0) for core in times for kind in ("user", "nice", "system"))
+    return _Reading(time.monotonic(), busy_s, sum(getattr(core, "steal", 0.0) for core in times), own)
 
 
 def _frequency_hz() -> float | None:

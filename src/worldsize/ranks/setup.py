@@ -1,6 +1,7 @@
 """Make this process a rank: cores, threads, device, process group."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from worldsize.results.records import Placement
 
 POLLING_THREAD = "gloo_tcp_loop"
 """Name of gloo's thread that moves the bytes, where torch names it (2.13 does)."""
-LOW_PRIORITY = 5
-"""Nice value; at 19 the thread starves while its worker computes, and overlap is lost (benchmarks/slow_link.py)."""
+LOWER_BY = 5
+"""In nice values. At 19 the thread starves while its worker computes: overlap on a slow link was seen to be lost."""
+LOWEST_PRIORITY = 19
 
 
 @dataclass(frozen=True)
@@ -72,19 +74,28 @@ def process_group(rank: Rank, placement: Placement, device: torch.device) -> Ite
         dist.destroy_process_group()
 
 
-def give_way(thread: str) -> int:
+def give_way(thread: str, patience_s: float = 0.2) -> int:
     """Give the threads of this process that have this name a lower priority; returns how many there are.
 
     gloo's thread polls without pause while data lies there that nobody has asked for yet. On a core that it shares
     with its worker, pinned as both are, it holds up the very thread that will ask: a small all-reduce between two
-    workers takes more than twice as long (benchmarks/polling.py).
+    workers takes more than twice as long (benchmarks/polling.py). A thread that has just been started may not
+    have its name yet.
     """
+    deadline = time.monotonic() + patience_s
+    while not (found := _lower(thread)) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return found
+
+
+def _lower(thread: str) -> int:
     tasks = Path("/proc/self/task")
+    priority = min(os.getpriority(os.PRIO_PROCESS, 0) + LOWER_BY, LOWEST_PRIORITY)  # we may have been started by nice
     found = 0
     for task in tasks.iterdir() if tasks.is_dir() else ():
         try:
             if (task / "comm").read_text().strip() == thread:
-                os.setpriority(os.PRIO_PROCESS, int(task.name), LOW_PRIORITY)
+                os.setpriority(os.PRIO_PROCESS, int(task.name), priority)
                 found += 1
         except OSError:
             continue  # the thread has ended, or may not be changed: it stays as it is

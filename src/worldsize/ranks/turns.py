@@ -26,6 +26,8 @@ class Turn(Record):
     """False runs without instruments: only the step time is taken, and nothing is recorded."""
     lead: int = 0
     """Steps before the counted ones that leave no trace: after a pause the caches are cold (method.md §8)."""
+    drain: int = 0
+    """Steps before the counted ones that train but are not timed: they use up what a loader has got ready meanwhile."""
     synchronise: bool = True
     """False switches the exchange of gradients off."""
 

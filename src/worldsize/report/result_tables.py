@@ -96,7 +96,10 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
     )
     room = max(MIN_NAME_WIDTH, width - others - 2 * (len(columns) - 1))
     cut = tuple((_shortened(row[0], room), *row[1:]) for row in rows)
-    return Table("compact", "Results", columns, cut, "Sync %: exposed communication, share of the step.")
+    note = "Sync %: exposed communication, share of the step." if any(c.world_size > 1 for c in analysis.cells) else ""
+    if any(row[5].raw[0] is not None for row in rows):
+        note = f"Speed-ups are taken block by block, so they are not quite the ratio of the columns. {note}".strip()
+    return Table("compact", "Results", columns, cut, note)
 
 
 def parts_table(analysis: StudyAnalysis) -> Table:

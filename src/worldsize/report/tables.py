@@ -82,6 +82,18 @@ def shown(table: Table) -> Table:
     return replace(table, columns=columns, rows=tuple(tuple(row[index] for index in kept) for row in table.rows))
 
 
+def turned(table: Table) -> Table:
+    """A table with one row, turned on its side: a line per column, for narrow places."""
+    columns = (Column("", ("name",), align="left"), Column("", ("value",)))
+    seen = shown(table)
+    lines = tuple(
+        (text(column.heading), Entry(entry.plain, (entry.text,)))
+        for column, entry in zip(seen.columns, seen.rows[0], strict=True)
+        if entry.text != ABSENT
+    )
+    return replace(seen, columns=columns, rows=lines)
+
+
 def text(value: str | None) -> Entry:
     """An entry of words, on one line; `–` without any."""
     return Entry(" ".join(value.split()) if value else ABSENT, (value,))

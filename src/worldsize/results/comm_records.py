@@ -1,5 +1,9 @@
 """Records of the collective benchmark (method.md §5)."""
 
+from typing import Any
+
+from pydantic import model_validator
+
 from worldsize.config import Hosts
 from worldsize.results.records import SCHEMA_VERSION, Placement, Provenance, Record
 
@@ -21,6 +25,15 @@ class CommSample(Record):
     """Calls back to back that make the sample."""
     wrong_elements: int
     """Elements that came out wrong, over all ranks, when the result was checked."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_before(cls, values: Any) -> Any:
+        """Folders of an earlier version know the seconds per call on each rank, not its begin and end."""
+        if not isinstance(values, dict) or "time_s" not in values:
+            return values
+        known = {name: value for name, value in values.items() if name != "time_s"}
+        return {**known, "begin_ns": 0, "end_ns": round(values["time_s"] * values["calls"] * 1e9), "clock_error_ns": 0}
 
 
 class CommRecord(Record):

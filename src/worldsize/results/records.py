@@ -199,7 +199,7 @@ class BlockConditions(Record):
     session: int
     block: int
     others_cores: float
-    """Cores that processes of others used, on the whole machine."""
+    """Cores, of those that the study may use, that processes of others used; vague over short blocks."""
     stolen_cores: float
     """Cores that were wanted here and given to other virtual machines by the hypervisor."""
     frequency_hz: float | None = None

@@ -31,13 +31,18 @@ def default_world_sizes(cores: int, gpus: int) -> tuple[int, ...]:
     return (1, most) if most > 1 else (1,)
 
 
+def world_sizes(settings: StudySettings, findings: Findings, cores: Sequence[int]) -> tuple[int, ...]:
+    """The world sizes that were asked for, or those that fit this machine."""
+    return settings.world_sizes or default_world_sizes(settings.hosts or len(cores), len(findings.gpus))
+
+
 def make_plan(settings: StudySettings, findings: Findings, cores: Sequence[int]) -> list[PlannedCell]:
     """All cells of the grid that can be, in the order local batch, world size, strategy.
 
     Raises UsageError where what was asked for cannot be run: a batch larger than its data, more workers than
     GPUs, a strategy that fits none of the world sizes.
     """
-    sizes = settings.world_sizes or default_world_sizes(settings.hosts or len(cores), len(findings.gpus))
+    sizes = world_sizes(settings, findings, cores)
     gpus = 0 if settings.backend == "gloo" else len(findings.gpus)
     _check_devices(settings, sizes, len(findings.gpus))
     _check_batches(settings, sizes, findings.data.train_samples)
@@ -91,9 +96,9 @@ def _runs(settings: StudySettings, findings: Findings, strategy: str, world_size
     return processes is not None and (settings.hosts is None or world_size == 1 or processes > 1)
 
 
-def left_out(settings: StudySettings, findings: Findings, cells: Sequence[PlannedCell]) -> WarningRecord | None:
+def left_out(settings: StudySettings, findings: Findings, cores: Sequence[int]) -> WarningRecord | None:
     """The warning `left-out`, if a strategy of the grid cannot have its workers on several hosts."""
-    sizes = {cell.settings.world_size for cell in cells if cell.settings.world_size > 1}
+    sizes = [size for size in world_sizes(settings, findings, cores) if size > 1]
     names = [
         f"{strategy} with {size} workers"
         for strategy in dict.fromkeys(settings.strategies)

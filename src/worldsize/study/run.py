@@ -21,9 +21,9 @@ from worldsize.study.ledger import Ledger, finished
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.plan import PlannedCell, left_out, make_plan
 from worldsize.study.probe import probe
-from worldsize.study.schedule import Schedule
+from worldsize.study.schedule import Schedule, drain_steps
 
-DEFAULT_STEPS = 21
+DEFAULT_STEPS = 22
 """Cap on timed steps per cell where neither --steps nor --epochs is given."""
 
 
@@ -108,7 +108,7 @@ def open_study(
     host = snapshot_host(with_gpus=False).model_copy(update={"gpus": findings.gpus})
     origin = provenance(command, host=host, worker_environment=worker_environment(settings.emulated))
     warnings = list(findings.warnings)
-    absent = left_out(settings, findings, plan)
+    absent = left_out(settings, findings, allowed_cores())
     if absent:
         warnings.append(absent)
     busy = busy_warning(origin.host)
@@ -152,7 +152,7 @@ def announce(schedule: Schedule, findings: Findings, listener: Listener) -> None
             steps = settings.epochs * (findings.data.train_samples // cell.settings.global_batch)
         else:
             left = schedule.most_blocks - len(schedule.samples[cell.id])
-            steps = settings.warmup_steps + left * settings.block_steps
+            steps = settings.warmup_steps + left * (drain_steps(settings) + settings.block_steps)
         schedule.ledger.expect(cell, steps)
         total += steps
     listener.planned(schedule.cells, total)
@@ -174,6 +174,8 @@ def _stoppable(out: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         if not (out / "study.json").exists():
             raise Interrupted("stopped before anything was measured") from None
-        raise Interrupted(f"stopped; what was measured is in {out}\nGo on with --resume --out {out}.") from None
+        measured = any(not cell.steps.filter("timed").is_empty() for cell in load_run(out).cells.values())
+        what = f"what was measured is in {out}" if measured else "no step was timed yet"
+        raise Interrupted(f"stopped; {what}\nGo on with --resume --out {out}.") from None
     finally:
         signal.signal(signal.SIGTERM, before)

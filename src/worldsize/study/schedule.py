@@ -22,6 +22,8 @@ from worldsize.study.plan import PlannedCell
 MIN_BLOCKS = 5
 """Blocks before an interval is believed: a bootstrap over fewer knows too little of the spread."""
 
+READY_BATCHES = 2
+"""Batches that each worker process of torch's DataLoader prepares ahead (its `prefetch_factor`)."""
 LEAD_STEPS = 1
 """Steps at the begin of each block that are not timed: the first one after a pause was seen to be 6 % slower."""
 
@@ -38,6 +40,11 @@ def baseline_of(cell: PlannedCell, cells: Sequence[PlannedCell]) -> PlannedCell 
             if other.settings.strategy == strategy:
                 return None if other is cell else other
     return None
+
+
+def drain_steps(settings: TrainingSettings) -> int:
+    """Steps of a block that are not timed, because their batches were got ready while the cell waited for its turn."""
+    return READY_BATCHES * settings.loader_workers if settings.loader == "per-sample" else 0
 
 
 class Schedule:
@@ -108,7 +115,12 @@ class Schedule:
     def _block(self, cell: PlannedCell, block: int) -> None:
         self._prepare(cell)
         if self.steps_protocol:
-            turn: Turn = {"op": "steps", "count": self.settings.block_steps, "block": block}
+            turn: Turn = {
+                "op": "steps",
+                "count": self.settings.block_steps,
+                "drain": drain_steps(self.settings),
+                "block": block,
+            }
             with self.ledger.watched(cell, block):
                 self.samples[cell.id][self.ledger.session, block] = self._take(cell, {**turn, "lead": LEAD_STEPS})
             self._asides(cell, turn, block)
@@ -138,7 +150,7 @@ class Schedule:
         """One turn of training, followed by the listener; the time of each step."""
         follow = self.ledger.follow(cell, self.listener)
         replies = self.executor.take(cell, turn, follow.look)
-        follow.finish(len(replies[0]["step_s"]))
+        follow.finish(len(replies[0]["step_s"]) + turn.get("drain", 0))
         return self._slowest(cell, replies)
 
     def _aside(self, cell: PlannedCell, turn: Turn) -> Any:

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
+import torch
 import torch.distributed as dist
 
 from worldsize.data import DataSet
@@ -47,8 +48,11 @@ class Life:
             self._lead(turn.lead)
         timeline.watching = turn.observe
         with nullcontext() if turn.trains else aside(self.trainer):
-            times = [time for _ in range(count) for time in self._step(turn, offset)]
-            return times + self.recorder.flush() if turn.observe else times
+            drain = turn.model_copy(update={"timed": False})
+            times = [time for _ in range(turn.drain) for time in self._step(drain, offset)]
+            times += [time for _ in range(count) for time in self._step(turn, offset)]
+            times += self.recorder.flush() if turn.observe else []
+            return times[turn.drain :]
 
     def _lead(self, count: int) -> None:
         self.trainer.timeline.watching = False
@@ -99,9 +103,11 @@ def aside(trainer: Trainer) -> Iterator[None]:
     weights = copy.deepcopy(model.state_dict())
     optimizer = copy.deepcopy(trainer.optimizer.state_dict())
     steps, stream = trainer.steps, trainer.stream
+    devices = [trainer.device] if trainer.device.type == "cuda" else []
     trainer.stream = trainer.spare_stream
     try:
-        yield
+        with torch.random.fork_rng(devices):  # a model with dropout draws the masks it would have drawn
+            yield
     finally:
         trainer.steps, trainer.stream = steps, stream
         model.load_state_dict(weights)
