@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from worldsize.errors import FactoryError, UnknownNameError
-from worldsize.strategies import STRATEGIES, find_strategy
+from worldsize.strategies import STRATEGIES, Traffic, find_strategy
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
@@ -77,3 +77,13 @@ def test_what_cannot_be_a_strategy_is_refused(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FactoryError, match=says):
         find_strategy(reference)
+
+
+def test_the_strategy_of_the_documentation_is_one(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "strategies.md").read_text()
+    begin = text.index("    from worldsize.strategies import Strategy")
+    lines = text[begin : text.index("\nMessages must go", begin)].splitlines()
+    (tmp_path / "documented.py").write_text("\n".join(line.removeprefix("    ") for line in lines))
+    found = find_strategy(f"{tmp_path / 'documented.py'}:MyStrategy")
+    size = found.wire_bytes(2, Traffic(gradient_bytes=8, buffer_bytes=0, input_bytes=0, output_bytes=0))
+    assert size.payload_bytes == 8

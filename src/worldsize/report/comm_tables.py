@@ -16,6 +16,10 @@ COMM_NOTE = (
 )
 
 
+LEAST_R_SQUARED = 0.5
+"""Below it α and β describe nothing, and are not shown."""
+
+
 def collectives_of(record: CommRecord) -> list[str]:
     """The collectives that were measured, in order."""
     return list(dict.fromkeys(sample.collective for sample in record.ranks[0]))
@@ -60,7 +64,7 @@ def model_table(record: CommRecord) -> Table:
         Column("Fitted to", ("smallest_bytes", "largest_bytes"), "bytes"),
     )
     rows = tuple(_model_rows(record, rated))
-    note = "t(S) = steps·α + factor·S/β (method.md §5); R² of log t."
+    note = f"t(S) = steps·α + factor·S/β (method.md §5); R² of log t, no model below {LEAST_R_SQUARED}."
     if rated is not None:
         note += f" The emulated links can carry {rated / 1e9:.4g} GB/s of TCP payload (method.md §12)."
     return Table("cost-models", "What the link can do", columns, rows, note)
@@ -75,7 +79,7 @@ def _model_rows(record: CommRecord, rated: float | None) -> Iterator[tuple[Entry
 
 
 def _model_entries(model: CostModel | None) -> tuple[Entry, ...]:
-    if model is None:
+    if model is None or model.r_squared < LEAST_R_SQUARED:
         return number(None), number(None), number(None), Entry("–", (None, None))
     fitted = f"{model.smallest_bytes:,} … {model.largest_bytes:,}"
     return (

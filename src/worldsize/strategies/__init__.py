@@ -3,13 +3,26 @@
 from worldsize.errors import FactoryError, UnknownNameError
 from worldsize.factories import GRAMMAR, resolve
 from worldsize.strategies.all_reduce import AllReduce
-from worldsize.strategies.base import Strategy, Traffic, World
+from worldsize.strategies.base import Strategy, Traffic, World, agree, gradients, ring_bytes
 from worldsize.strategies.bucketed import Bucketed
 from worldsize.strategies.channel import Channel, Observer
 from worldsize.strategies.data_parallel import DataParallel
 from worldsize.strategies.ddp import DDP
 from worldsize.strategies.gather_scatter import GatherScatter
 from worldsize.strategies.single import Single
+
+__all__ = [
+    "STRATEGIES",
+    "Channel",
+    "Observer",
+    "Strategy",
+    "Traffic",
+    "World",
+    "agree",
+    "find_strategy",
+    "gradients",
+    "ring_bytes",
+]
 
 STRATEGIES: dict[str, type[Strategy]] = {
     "single": Single,
