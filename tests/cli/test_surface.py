@@ -10,13 +10,14 @@ from typer.main import get_command
 from worldsize.cli.app import app
 
 TRAINING = """
---model --data --data-dir --steps --epochs --precision --seed --backend --threads-per-worker --loader --learning-rate
+--model --data --data-dir --samples --test-samples --evaluate --memory-limit --loader-workers --momentum --weight-decay
+--leave-out --steps --epochs --precision --seed --backend --threads-per-worker --loader --learning-rate
 --lr-scaling --base-batch --lr-warmup-epochs --lr-schedule --label-smoothing
 --bucket-mb --hosts --link --link-latency --out --resume --json
 """
 SURFACE = {
     "train": f"--strategy --world-size --batch-size {TRAINING}",
-    "study": f"""preset --strategies --world-sizes --batch-sizes {TRAINING}
+    "study": f"""preset --strategies --world-sizes --batch-sizes --global-batch {TRAINING}
         --warmup-steps --block-steps --target-interval --baseline --allow-oversubscribed""",
     "comm": """--collectives --world-size --top --samples --backend --threads-per-worker
         --hosts --link --link-latency --csv --out --json""",

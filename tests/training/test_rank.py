@@ -108,7 +108,9 @@ def test_two_ranks_say_of_the_same_weights_what_one_says(two: Two) -> None:
 
 def test_steps_without_exchange_leave_the_weights_as_they_were(two: Two) -> None:
     for before, after in zip(two.trained, two.after, strict=True):
-        assert after["evaluation"] == before["evaluation"]
+        # The first evaluation has given every rank the BatchNorm statistics of rank 0.
+        now, then = ({**reply["evaluation"], "divergence": None} for reply in (after, before))
+        assert now == then
 
 
 def test_the_samples_of_both_ranks_are_in_the_run_folder(two: Two) -> None:

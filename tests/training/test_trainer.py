@@ -72,7 +72,8 @@ def test_the_same_seed_trains_the_same_model(tmp_path: Path) -> None:
 
 def test_a_step_is_marked_phase_by_phase(tmp_path: Path) -> None:
     trainer, _ = alone(tiny_settings(tmp_path, strategy="data-parallel", world_size=2, batch_size=4))
-    epoch, samples, loss = trainer.step()
+    epoch, samples, loss, right = trainer.step()
+    assert 0 <= int(right) <= samples
     begin, ends, messages, last_gradient = read(trainer.timeline.take(), trainer.timeline.clock)
     assert (epoch, samples, loss.requires_grad) == (0, 8, False)
     assert [begin, *ends] == sorted([begin, *ends])

@@ -30,6 +30,8 @@ class CellAnalysis:
     state: CellState
     reason: str | None = None
     """Why it has no numbers, or why they are not all there; None for a complete cell."""
+    label: str = ""
+    """Tells it apart from a cell with the same strategy, N and b."""
     record: CellRecord | None = None
     """None for a cell that was never started."""
     summary: CellSummary | None = None
@@ -73,6 +75,7 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         batch_size=settings.batch_size,
         state=record.state,
         reason=_reason(record, has_numbers=summary is not None),
+        label=settings.label,
         record=record,
         summary=summary,
         breakdown=None if summary is None else breakdown(summary),
@@ -89,11 +92,13 @@ def absent_cell(cell_id: str) -> CellAnalysis:
 
     Raises OutputError for an id that was not made by worldsize.
     """
-    match = re.fullmatch(r"(.+)-w(\d+)-b(\d+)", cell_id)
+    match = re.fullmatch(r"(.+?)-w(\d+)-b(\d+)(?:-([a-z0-9-]+))?", cell_id)
     if match is None:
         raise OutputError(f"the plan in study.json names a cell {cell_id!r}; allowed is STRATEGY-wN-bB")
-    strategy, world_size, batch_size = match.groups()
-    return CellAnalysis(cell_id, strategy, int(world_size), int(batch_size), "planned", "not started")
+    strategy, world_size, batch_size, label = match.groups()
+    return CellAnalysis(
+        cell_id, strategy, int(world_size), int(batch_size), "planned", "not started", label=label or ""
+    )
 
 
 def _reason(record: CellRecord, *, has_numbers: bool) -> str | None:

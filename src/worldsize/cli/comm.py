@@ -9,6 +9,7 @@ from worldsize.cli import options as o
 
 
 def comm(
+    ctx: typer.Context,
     collectives: Annotated[
         str | None,
         typer.Option(help="Of all-reduce, reduce-scatter, all-gather, broadcast, gather, scatter; by commas."),
@@ -38,17 +39,11 @@ def comm(
     from worldsize.results.folder import write_whole
     from worldsize.study.comm import run_comm
 
-    flags = o.given(
-        collectives=o.names(collectives),
-        world_size=world_size if world_size is not None else hosts,
-        top_bytes=o.size(top, "--top"),
-        samples=samples,
-        backend=backend,
-        threads_per_worker=threads_per_worker,
-        hosts=hosts,
-        link=link,
-        link_latency=link_latency,
-    )
+    flags = o.settings(ctx, "csv", "out", "as_json")
+    if "top" in flags:
+        flags["top_bytes"] = flags.pop("top")
+    if hosts is not None and world_size is None:
+        flags["world_size"] = hosts
     settings = validated(CommSettings, flags)
     with tempfile.TemporaryDirectory(prefix="worldsize-") as folder:
         record = run_comm(settings, Path(folder), sys.argv)

@@ -1,5 +1,6 @@
 """The flags, defined once: a flag has the same name, meaning and help in every command that has it."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,12 +17,17 @@ Data = Annotated[
     ),
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Folder that holds the data set.")]
+Samples = Annotated[int | None, typer.Option(help="Use only the first so many training samples.")]
+TestSamples = Annotated[int | None, typer.Option(help="Use only the first so many test samples.")]
 Strategy = Annotated[str | None, typer.Option(help="How gradients are synchronised; `doctor` lists the names.")]
 Strategies = Annotated[str | None, typer.Option(help="Strategies, separated by commas.")]
 WorldSize = Annotated[int | None, typer.Option(help="Number of workers N.")]
 WorldSizes = Annotated[str | None, typer.Option(help="Numbers of workers, separated by commas.")]
 BatchSize = Annotated[int | None, typer.Option(help="Local batch b: samples per worker per step.")]
 BatchSizes = Annotated[str | None, typer.Option(help="Local batches b, separated by commas.")]
+GlobalBatch = Annotated[
+    int | None, typer.Option(help="The same global batch B at every world size N instead: b = B/N (strong scaling).")
+]
 Steps = Annotated[int | None, typer.Option(help="Time at most this many steps per cell, in blocks taken in turn.")]
 Epochs = Annotated[int | None, typer.Option(help="Train whole epochs instead; of several the first only warms up.")]
 WarmupSteps = Annotated[int | None, typer.Option(help="Untimed steps before the first timed one.")]
@@ -29,11 +35,18 @@ BlockSteps = Annotated[int | None, typer.Option(help="Timed steps in each turn o
 TargetInterval = Annotated[
     str | None, typer.Option(help="Stop when each ratio is known to within this, such as 3% (95 % interval).")
 ]
+Evaluate = Annotated[
+    str | None, typer.Option(help="Run the test set after each epoch (auto), when a cell has ended (end), or never.")
+]
+MemoryLimit = Annotated[
+    str | None, typer.Option(help="Memory that each worker process may use on a CPU, such as 3GiB (Linux).")
+]
 Precision = Annotated[str | None, typer.Option(help="fp32, or bf16 (autocast).")]
 Seed = Annotated[int | None, typer.Option(help="Seed of weights, sample order and augmentation.")]
 Backend = Annotated[str | None, typer.Option(help="auto, gloo or nccl.")]
 ThreadsPerWorker = Annotated[int | None, typer.Option(help="Compute threads of each worker, the baseline included.")]
 Loader = Annotated[str | None, typer.Option(help="batched, or per-sample (the classic one).")]
+LoaderWorkers = Annotated[int | None, typer.Option(help="Worker processes of the per-sample loader, per rank.")]
 LearningRate = Annotated[float | None, typer.Option(help="Learning rate of SGD.")]
 LrScaling = Annotated[
     str | None, typer.Option(help="How the rate grows with the global batch B: none, linear (B/B0) or sqrt.")
@@ -42,6 +55,14 @@ BaseBatch = Annotated[int | None, typer.Option(help="B0: the global batch that -
 LrWarmupEpochs = Annotated[float | None, typer.Option(help="Epochs in which the rate grows to that of B.")]
 LrSchedule = Annotated[str | None, typer.Option(help="constant, step (by ten at 1/2 and 3/4) or cosine.")]
 LabelSmoothing = Annotated[float | None, typer.Option(help="Share of the label given to all classes alike.")]
+Momentum = Annotated[float | None, typer.Option(help="Momentum of SGD.")]
+WeightDecay = Annotated[float | None, typer.Option(help="Weight decay of SGD.")]
+LeaveOut = Annotated[
+    str | None,
+    typer.Option(
+        help="For demonstrations, what is not agreed on: sampler-epoch, initial-weights, learning-rate, buffers."
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="Run folder; a new one under runs/ if not given.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the study in --out: run only what is missing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")]
@@ -60,43 +81,43 @@ BucketMb = Annotated[
 ]
 
 
-def given(**flags: Any) -> dict[str, Any]:
-    """The flags that were given, by the names that settings use."""
-    return {name: value for name, value in flags.items() if value is not None}
+def settings(ctx: typer.Context, *others: str) -> dict[str, Any]:
+    """The flags of this command that were given, read, by the names that settings use; without `others`.
+
+    Raises UsageError for text that cannot be read.
+    """
+    given = {name: value for name, value in ctx.params.items() if value is not None and name not in others}
+    return {
+        name: READERS[name](value, f"--{name.replace('_', '-')}") if name in READERS else value
+        for name, value in given.items()
+    }
 
 
-def names(text: str | None) -> tuple[str, ...] | None:
-    """`a,b` as a tuple; None stays None."""
-    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+def names(text: str, flag: str) -> tuple[str, ...]:
+    """`a,b` as a tuple."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def number_or_word(text: str | None) -> float | str | None:
+def number_or_word(text: str, flag: str) -> float | str:
     """`5` as a number, `auto` as it is."""
-    if text is None:
-        return None
     try:
         return float(text)
     except ValueError:
         return text
 
 
-def numbers(text: str | None, flag: str) -> tuple[int, ...] | None:
+def numbers(text: str, flag: str) -> tuple[int, ...]:
     """`1,2` as a tuple of whole numbers; raise UsageError for anything else."""
-    parts = names(text)
-    if parts is None:
-        return None
     try:
-        return tuple(int(part) for part in parts)
+        return tuple(int(part) for part in names(text, flag))
     except ValueError:
         from worldsize.errors import UsageError
 
         raise UsageError(f"{flag}: {text!r} was given; whole numbers separated by commas are allowed") from None
 
 
-def size(text: str | None, flag: str) -> int | None:
+def size(text: str, flag: str) -> int:
     """`16MiB` or `4096` in bytes; raise UsageError for anything else."""
-    if text is None:
-        return None
     from worldsize.config import SIZES, quantity
     from worldsize.errors import UsageError
 
@@ -106,13 +127,24 @@ def size(text: str | None, flag: str) -> int | None:
         raise UsageError(f"{flag}: {error}") from None
 
 
-def share(text: str | None, flag: str) -> float | None:
+def share(text: str, flag: str) -> float:
     """`3%` or `0.03` as 0.03; raise UsageError for anything else."""
-    if text is None:
-        return None
     try:
         return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
         from worldsize.errors import UsageError
 
         raise UsageError(f"{flag}: {text!r} was given; a share such as 3% or 0.03 is allowed") from None
+
+
+READERS: dict[str, Callable[[str, str], Any]] = {
+    "strategies": names,
+    "leave_out": names,
+    "collectives": names,
+    "world_sizes": numbers,
+    "batch_sizes": numbers,
+    "target_interval": share,
+    "bucket_mb": number_or_word,
+    "top": size,
+}
+"""How the text of a flag is read, where it is no plain value; by the flag's name."""

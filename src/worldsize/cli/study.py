@@ -8,15 +8,19 @@ from worldsize.cli import options as o
 
 
 def study(
+    ctx: typer.Context,
     preset: Annotated[
         str | None, typer.Argument(help="Name of a preset, or a TOML file with the same keys as the flags.")
     ] = None,
     model: o.Model = None,
     data: o.Data = None,
     data_dir: o.DataDir = None,
+    samples: o.Samples = None,
+    test_samples: o.TestSamples = None,
     strategies: o.Strategies = None,
     world_sizes: o.WorldSizes = None,
     batch_sizes: o.BatchSizes = None,
+    global_batch: o.GlobalBatch = None,
     steps: o.Steps = None,
     epochs: o.Epochs = None,
     warmup_steps: o.WarmupSteps = None,
@@ -27,12 +31,18 @@ def study(
     backend: o.Backend = None,
     threads_per_worker: o.ThreadsPerWorker = None,
     loader: o.Loader = None,
+    loader_workers: o.LoaderWorkers = None,
+    evaluate: o.Evaluate = None,
+    memory_limit: o.MemoryLimit = None,
     learning_rate: o.LearningRate = None,
     lr_scaling: o.LrScaling = None,
     base_batch: o.BaseBatch = None,
     lr_warmup_epochs: o.LrWarmupEpochs = None,
     lr_schedule: o.LrSchedule = None,
     label_smoothing: o.LabelSmoothing = None,
+    momentum: o.Momentum = None,
+    weight_decay: o.WeightDecay = None,
+    leave_out: o.LeaveOut = None,
     baseline: Annotated[
         str | None,
         typer.Option(help="World size 1 is run by `single` only, by each strategy (`wrapped`), or by `both`."),
@@ -52,40 +62,15 @@ def study(
     from worldsize.cli.run import run_and_show, stored_settings
     from worldsize.config import read_study
 
-    flags = o.given(
-        model=model,
-        data=data,
-        data_dir=data_dir,
-        strategies=o.names(strategies),
-        world_sizes=o.numbers(world_sizes, "--world-sizes"),
-        batch_sizes=o.numbers(batch_sizes, "--batch-sizes"),
-        steps=steps,
-        epochs=epochs,
-        warmup_steps=warmup_steps,
-        block_steps=block_steps,
-        target_interval=o.share(target_interval, "--target-interval"),
-        precision=precision,
-        seed=seed,
-        backend=backend,
-        threads_per_worker=threads_per_worker,
-        loader=loader,
-        learning_rate=learning_rate,
-        lr_scaling=lr_scaling,
-        base_batch=base_batch,
-        lr_warmup_epochs=lr_warmup_epochs,
-        lr_schedule=lr_schedule,
-        label_smoothing=label_smoothing,
-        bucket_mb=o.number_or_word(bucket_mb),
-        hosts=hosts,
-        link=link,
-        link_latency=link_latency,
-        baseline=baseline,
-        allow_oversubscribed=allow_oversubscribed,
-    )
+    flags = o.settings(ctx, "preset", "out", "resume", "as_json")
     base = stored_settings(out) if resume else read_study(preset) if preset else {}
     if "epochs" in flags:
         base.pop("steps", None)
     elif "steps" in flags:
         base.pop("epochs", None)
+    if "batch_sizes" in flags:
+        base.pop("global_batch", None)
+    elif "global_batch" in flags:
+        base.pop("batch_sizes", None)
     name = preset.rsplit("/", 1)[-1].removesuffix(".toml") if preset else "study"
     run_and_show({**base, **flags}, out, name=name, resume=resume, as_json=as_json, source=preset or "")

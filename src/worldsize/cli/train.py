@@ -3,13 +3,18 @@
 import os
 from typing import Any
 
+import typer
+
 from worldsize.cli import options as o
 
 
 def train(
+    ctx: typer.Context,
     model: o.Model = None,
     data: o.Data = None,
     data_dir: o.DataDir = None,
+    samples: o.Samples = None,
+    test_samples: o.TestSamples = None,
     strategy: o.Strategy = None,
     world_size: o.WorldSize = None,
     batch_size: o.BatchSize = None,
@@ -20,12 +25,18 @@ def train(
     backend: o.Backend = None,
     threads_per_worker: o.ThreadsPerWorker = None,
     loader: o.Loader = None,
+    loader_workers: o.LoaderWorkers = None,
+    evaluate: o.Evaluate = None,
+    memory_limit: o.MemoryLimit = None,
     learning_rate: o.LearningRate = None,
     lr_scaling: o.LrScaling = None,
     base_batch: o.BaseBatch = None,
     lr_warmup_epochs: o.LrWarmupEpochs = None,
     lr_schedule: o.LrSchedule = None,
     label_smoothing: o.LabelSmoothing = None,
+    momentum: o.Momentum = None,
+    weight_decay: o.WeightDecay = None,
+    leave_out: o.LeaveOut = None,
     bucket_mb: o.BucketMb = None,
     hosts: o.Hosts = None,
     link: o.Link = None,
@@ -39,31 +50,10 @@ def train(
 
     started = int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
     workers = world_size if world_size is not None else started or 1
-    flags = o.given(
-        model=model,
-        data=data,
-        data_dir=data_dir,
-        strategies=None if strategy is None else (strategy,),
-        world_sizes=None if world_size is None else (world_size,),
-        batch_sizes=None if batch_size is None else (batch_size,),
-        steps=steps,
-        epochs=epochs,
-        precision=precision,
-        seed=seed,
-        backend=backend,
-        threads_per_worker=threads_per_worker,
-        loader=loader,
-        learning_rate=learning_rate,
-        lr_scaling=lr_scaling,
-        base_batch=base_batch,
-        lr_warmup_epochs=lr_warmup_epochs,
-        lr_schedule=lr_schedule,
-        label_smoothing=label_smoothing,
-        bucket_mb=o.number_or_word(bucket_mb),
-        hosts=hosts,
-        link=link,
-        link_latency=link_latency,
-    )
+    flags = o.settings(ctx, "out", "resume", "as_json")
+    for one, many in (("strategy", "strategies"), ("world_size", "world_sizes"), ("batch_size", "batch_sizes")):
+        if one in flags:
+            flags[many] = (flags.pop(one),)
     fresh: dict[str, Any] = {
         "world_sizes": (workers,),
         "strategies": ("ddp" if workers > 1 else "single",),

@@ -33,13 +33,13 @@ def training_batches(
     seed: int,
     global_batch: int,
     share: slice,
-    channels_last: bool = True,
+    redrawn: bool = True,
 ) -> Batches:
     """This process's part of each global batch.
 
-    Global batch k of an epoch holds the samples k·B … (k+1)·B−1 of its order; `share` cuts this process's
-    part out of it. A user's own Dataset is read by the per-sample loader in any case. Raises DataError for a
-    global batch above the training samples.
+    Global batch k of an epoch holds the samples k·B … (k+1)·B−1 of its order; `share` cuts this process's part out
+    of it; `redrawn` draws a new order in each epoch. A user's own Dataset is read by the per-sample loader in any
+    case. Raises DataError for a global batch above the training samples.
     """
     samples = len(data.train)
     if global_batch > samples:
@@ -47,12 +47,12 @@ def training_batches(
             f"a batch of N·b = {global_batch} is larger than the {samples} training samples of {data.name}\n"
             "Give a smaller --batch-size or fewer workers."
         )
-    plan = Plan(samples=samples, seed=seed, global_batch=global_batch, share=share)
+    plan = Plan(samples=samples, seed=seed, global_batch=global_batch, share=share, redrawn=redrawn)
     if loader == "per-sample" or isinstance(data.train, MapStyle):
-        return PerSampleLoader(data.train, plan, loader_workers, channels_last)
+        return PerSampleLoader(data.train, plan, loader_workers, channels_last=True)
     if isinstance(data.train, TensorPair):
-        return BatchedTensors(data.train, plan, channels_last)
-    return BatchedImages(data.train, plan, channels_last)
+        return BatchedTensors(data.train, plan, channels_last=True)
+    return BatchedImages(data.train, plan, channels_last=True)
 
 
 def test_batches(

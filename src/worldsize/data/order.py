@@ -40,6 +40,8 @@ class Plan:
     """B: samples per step of all workers."""
     share: slice
     """The part of each global batch that belongs to this process."""
+    redrawn: bool = True
+    """False keeps the order of epoch 0 in every epoch: what happens when a sampler is not told of its epoch."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -48,7 +50,7 @@ class Plan:
 
     def batches(self, epoch: int) -> Iterator[Tensor]:
         """Indices of this process's samples, step by step (int64)."""
-        order = epoch_order(self.seed, epoch, self.samples)
+        order = epoch_order(self.seed, epoch if self.redrawn else 0, self.samples)
         for step in range(self.steps_per_epoch):
             yield order[step * self.global_batch : (step + 1) * self.global_batch][self.share]
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from worldsize.errors import DataError
 from worldsize.results.records import DataRecord, WarningRecord
 
 Verification = Literal["official", "embedded", "generated", "unverified", "user"]
@@ -132,6 +133,12 @@ class DataSet:
     """Folder or reference that it came from; None for what is embedded or generated."""
     warnings: list[WarningRecord] = field(default_factory=list)
 
+    def cut(self, samples: int | None, test_samples: int | None) -> "DataSet":
+        """The first samples of both parts alone; raises DataError where there are not so many."""
+        train = _first(self.train, samples, f"{self.name} has", "training")
+        test = None if self.test is None else _first(self.test, test_samples, f"{self.name} has", "test")
+        return replace(self, train=train, test=test)
+
     def record(self) -> DataRecord:
         """What the results keep of it (method.md §11)."""
         return DataRecord(
@@ -143,6 +150,32 @@ class DataSet:
             verification=self.verification,
             location=self.location,
         )
+
+
+def _first(split: Split, count: int | None, name: str, what: str) -> Split:
+    if count is None:
+        return split
+    if count > len(split):
+        raise DataError(f"{count} {what} samples were asked for; {name} {len(split)}")
+    if isinstance(split, MapStyle):
+        return replace(split, dataset=_FirstOf(split.dataset, count))
+    if isinstance(split, TensorPair):
+        return TensorPair(split.inputs[:count], split.labels[:count])
+    return replace(split, padded=split.padded[:count], labels=split.labels[:count])
+
+
+@dataclass(frozen=True)
+class _FirstOf:
+    """The first samples of a map-style data set."""
+
+    dataset: SizedSamples
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int, /) -> Any:
+        return self.dataset[index]
 
 
 def as_input(batch: Tensor, channels_last: bool) -> Tensor:

@@ -155,6 +155,14 @@ class WireBytes(Record):
     formula: str
 
 
+class Divergence(Record):
+    """How far each rank is from rank 0: |x − x₀| ÷ |x₀| over all elements; exactly 0 where they are the same."""
+
+    weights: list[float]
+    buffers: list[float]
+    """Of the floating-point buffers, which are BatchNorm statistics."""
+
+
 class Evaluation(Record):
     """Loss and accuracy on the whole test set after an epoch (or after the last step)."""
 
@@ -165,6 +173,10 @@ class Evaluation(Record):
     test_accuracy: float
     """Share of the test samples that were classified right, 0 to 1."""
     test_samples: int
+    divergence: Divergence | None = None
+    """How far the ranks were apart before this evaluation; None for one process."""
+    rank_accuracy: list[float] | None = None
+    """Accuracy of each rank with its own weights and buffers; only where ranks do not hold the same weights."""
 
 
 class CellSummary(Record):
@@ -265,6 +277,8 @@ class StepRecord(Record):
     """Samples of this process in this step."""
     loss: float | None
     """Mean training loss over the samples of this process; None where it was not finite (JSON has no NaN)."""
+    accuracy: float | None = None
+    """Share of the training samples of this process that were classified right, 0 to 1."""
     start_ns: int
     """Begin of the step on the rank's monotonic clock."""
     step_s: float

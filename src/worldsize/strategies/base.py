@@ -27,6 +27,8 @@ class World:
     threads_per_worker: int = 1
     bucket_bytes: int | None = None
     """Gradients that travel together, for strategies with buckets; None is the strategy's own default."""
+    share_buffers: bool = True
+    """False keeps each rank's buffers (BatchNorm statistics) to itself, where a strategy would share them."""
     bucket_groups: tuple[tuple[int, ...], ...] | None = None
     """The same, parameter by parameter (numbers of the trained parameters in the model's order), for strategies
     that can have any groups."""

@@ -40,9 +40,12 @@ class DDP(Strategy):
         self.model = model
         ids = [self.world.device.index] if self.world.device.type == "cuda" else None
         cap_mb = None if self.world.bucket_bytes is None else self.world.bucket_bytes / 2**20
-        self.wrapped = DistributedDataParallel(model, device_ids=ids, bucket_cap_mb=cap_mb)
+        shared = self.world.share_buffers
+        self.wrapped = DistributedDataParallel(model, device_ids=ids, bucket_cap_mb=cap_mb, broadcast_buffers=shared)
         self.wrapped.register_comm_hook(self.channel, _reduce_bucket)
-        self.wrapped._register_buffer_comm_hook(self.channel, _broadcast_buffers, _BufferCommHookLocation.PRE_FORWARD)
+        if shared:
+            before = _BufferCommHookLocation.PRE_FORWARD
+            self.wrapped._register_buffer_comm_hook(self.channel, _broadcast_buffers, before)
         return self.wrapped
 
     def synchronise(self) -> None:

@@ -69,7 +69,7 @@ def run_inside(
 def _fitting(settings: StudySettings, rank: Rank) -> StudySettings:
     """The settings with the world size that was started; raise UsageError if another one was asked for."""
     sizes = settings.world_sizes or (rank.processes,)
-    if sizes != (rank.processes,) or len(settings.strategies) * len(settings.batch_sizes) != 1:
+    if sizes != (rank.processes,) or len(settings.strategies) * len(list(settings.grid(rank.processes))) != 1:
         raise UsageError(
             f"world size {sizes[0]} was given, and torchrun started {rank.processes} process(es)\n"
             "Leave --world-size out, and give one strategy and one batch size."

@@ -1,9 +1,9 @@
 """A grid becomes cells: which configurations are run, on which cores, and what cannot be and why."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from worldsize.config import CellSettings, StudySettings, TrainingSettings
+from worldsize.config import CellChoice, CellSettings, StudySettings, TrainingSettings
 from worldsize.errors import DataError, UsageError
 from worldsize.launch.placement import default_threads, place
 from worldsize.results.records import Findings, Placement, WarningRecord
@@ -37,7 +37,7 @@ def world_sizes(settings: StudySettings, findings: Findings, cores: Sequence[int
 
 
 def make_plan(settings: StudySettings, findings: Findings, cores: Sequence[int]) -> list[PlannedCell]:
-    """All cells of the grid that can be, in the order local batch, world size, strategy.
+    """All cells that can be: those named one by one, or the grid in the order local batch, world size, strategy.
 
     Raises UsageError where what was asked for cannot be run: a batch larger than its data, more workers than
     GPUs, a strategy that fits none of the world sizes.
@@ -45,30 +45,41 @@ def make_plan(settings: StudySettings, findings: Findings, cores: Sequence[int])
     sizes = world_sizes(settings, findings, cores)
     gpus = 0 if settings.backend == "gloo" else len(findings.gpus)
     _check_devices(settings, sizes, len(findings.gpus))
-    _check_batches(settings, sizes, findings.data.train_samples)
     threads = settings.threads_per_worker or default_threads(len(cores), max(sizes))
+    choices = settings.cells or list(_grid(settings, findings, sizes))
+    _check_batches(choices, findings.data.train_samples)
+    shared = settings.model_dump(include=set(TrainingSettings.model_fields)) | {"threads_per_worker": threads}
     cells = []
-    for batch_size in dict.fromkeys(settings.batch_sizes):
-        for world_size in sorted(set(sizes)):
-            for strategy in _strategies_at(settings, findings, world_size, sizes):
-                cell = _cell(settings, strategy=strategy, world_size=world_size, batch_size=batch_size, threads=threads)
-                placement = place(
-                    world_size=world_size,
-                    processes=findings.processes[f"{strategy}@{world_size}"],
-                    threads_per_worker=threads,
-                    cores=cores,
-                    gpus=gpus,
-                    backend=settings.backend,
-                )
-                cells.append(PlannedCell(cell, placement))
+    for choice in choices:
+        cell = CellSettings(**{**shared, **choice.model_dump(exclude_none=True)})
+        placement = place(
+            world_size=cell.world_size,
+            processes=_processes(findings, choice),
+            threads_per_worker=threads,
+            cores=cores,
+            gpus=gpus,
+            backend=settings.backend,
+        )
+        cells.append(PlannedCell(cell, placement))
     return cells
 
 
-def _cell(settings: StudySettings, *, strategy: str, world_size: int, batch_size: int, threads: int) -> CellSettings:
-    shared = settings.model_dump(include=set(TrainingSettings.model_fields))
-    return CellSettings(
-        **{**shared, "threads_per_worker": threads}, strategy=strategy, world_size=world_size, batch_size=batch_size
-    )
+def _grid(settings: StudySettings, findings: Findings, sizes: Sequence[int]) -> Iterator[CellChoice]:
+    try:
+        batches = {size: list(settings.grid(size)) for size in sorted(set(sizes))}
+    except ValueError as error:
+        raise UsageError(f"{error}\nGive a --global-batch that every world size divides.") from None
+    for number in range(max(map(len, batches.values()))):
+        for size, local in batches.items():
+            for strategy in _strategies_at(settings, findings, size, sizes):
+                yield CellChoice(strategy=strategy, world_size=size, batch_size=local[number])
+
+
+def _processes(findings: Findings, choice: CellChoice) -> int:
+    name = f"{choice.strategy}@{choice.world_size}"
+    if name not in findings.processes:
+        raise UsageError(findings.refused[name])
+    return findings.processes[name]
 
 
 def _strategies_at(settings: StudySettings, findings: Findings, world_size: int, sizes: Sequence[int]) -> list[str]:
@@ -121,16 +132,16 @@ def _check_devices(settings: StudySettings, sizes: Sequence[int], gpus: int) -> 
         )
 
 
-def _check_batches(settings: StudySettings, sizes: Sequence[int], samples: int) -> None:
-    share = samples // max(sizes)
-    if not share:
-        raise DataError(
-            f"world size {max(sizes)} was given; there are only {samples} training samples\n"
-            f"Use at most {samples} worker(s)."
-        )
-    for batch_size in settings.batch_sizes:
-        if batch_size > share:
+def _check_batches(choices: Sequence[CellChoice], samples: int) -> None:
+    for choice in choices:
+        share = samples // choice.world_size
+        if not share:
             raise DataError(
-                f"batch size {batch_size} was given; each of {max(sizes)} worker(s) has {share} of the "
+                f"world size {choice.world_size} was given; there are only {samples} training samples\n"
+                f"Use at most {samples} worker(s)."
+            )
+        if choice.batch_size > share:
+            raise DataError(
+                f"batch size {choice.batch_size} was given; each of {choice.world_size} worker(s) has {share} of the "
                 f"{samples} training samples\nUse a batch size of at most {share}."
             )

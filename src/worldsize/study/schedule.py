@@ -32,13 +32,14 @@ Turn = dict[str, Any]
 
 
 def baseline_of(cell: PlannedCell, cells: Sequence[PlannedCell]) -> PlannedCell | None:
-    """The cell of one worker with the same local batch that a cell is compared with (method.md §6)."""
+    """The cell of one worker that a cell is compared with: same local batch, else same global one (method.md §6)."""
     s = cell.settings
-    alone = [c for c in cells if c.settings.world_size == 1 and c.settings.batch_size == s.batch_size]
-    for strategy in ("single", s.strategy):
-        for other in alone:
-            if other.settings.strategy == strategy:
-                return None if other is cell else other
+    alone = [c for c in cells if c.settings.world_size == 1]
+    for batch in (s.batch_size, s.global_batch):
+        for strategy in ("single", s.strategy):
+            for other in alone:
+                if (other.settings.strategy, other.settings.batch_size) == (strategy, batch):
+                    return None if other is cell else other
     return None
 
 
@@ -131,6 +132,11 @@ class Schedule:
             times = self._take(cell, {"op": "epoch", "block": block, "timed": timed})
         if timed:
             self.samples[cell.id][self.ledger.session, block] = times
+        if self.settings.evaluate == "auto":
+            self._evaluate(cell)
+
+    def _evaluate(self, cell: PlannedCell) -> None:
+        """Run the test set, outside of everything that is timed."""
         evaluation = self.executor.take(cell, {"op": "evaluate"}, lambda: None)[0]["evaluation"]
         if evaluation:
             self.ledger.evaluated(cell, Evaluation.model_validate(evaluation))
@@ -173,10 +179,16 @@ class Schedule:
             ending = endings.get(cell.id)
             # A baseline goes on, beyond its own precision, while another cell is compared with it.
             if ending and (ending != "precision" or cell.id not in needed):
-                self.open.discard(cell.id)
-                self.listener.skipped(self._steps_left(cell))
-                self.executor.finish(cell)
-                self.listener.ended(self.ledger.completed(cell, ending))
+                self._guard(cell, self._close, ending)
+
+    def _close(self, cell: PlannedCell, ending: Ending) -> None:
+        """A cell has all its blocks."""
+        if self.settings.evaluate == "end":
+            self._evaluate(cell)
+        self.executor.finish(cell)
+        self.open.discard(cell.id)
+        self.listener.skipped(self._steps_left(cell))
+        self.listener.ended(self.ledger.completed(cell, ending))
 
     def _ending(self, cell: PlannedCell) -> Ending | None:
         blocks = self.samples[cell.id]

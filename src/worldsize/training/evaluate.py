@@ -4,10 +4,12 @@ import math
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.nn import functional as F
 
 from worldsize.data import DataSet, test_batches
 from worldsize.results.records import Evaluation
+from worldsize.training.divergence import divergence
 from worldsize.training.trainer import Trainer
 
 
@@ -16,21 +18,18 @@ def evaluate(trainer: Trainer, data: DataSet, *, epoch: int) -> Evaluation | Non
     """Evaluate on every rank's part of the test set and add up; None if the data set has no test part.
 
     All ranks use the BatchNorm statistics of rank 0: they average over different samples on each rank, and
-    without this the ranks would report different accuracies for the same weights.
+    without this the ranks would report different accuracies for the same weights. Where the ranks do not hold the
+    same weights, one accuracy is not enough: each then runs the whole test set with what it holds.
     """
     if data.test is None:
         return None
     model, channel = trainer.strategy.unwrap(), trainer.world.channel
+    apart = divergence(model, channel.world_size)
+    by_rank = None
+    if apart is not None and any(apart.weights):
+        by_rank = _by_rank(_totals(trainer, data, part=0, parts=1))
     channel.broadcast(list(model.buffers()))
-    model.eval()
-    totals = torch.zeros(3, dtype=torch.float64, device=trainer.device)
-    for inputs, labels in test_batches(data, part=channel.rank, parts=channel.world_size):
-        inputs, labels = inputs.to(trainer.device), labels.to(trainer.device)
-        outputs = model(inputs).float()
-        totals[0] += F.cross_entropy(outputs, labels, reduction="sum")
-        totals[1] += (outputs.argmax(dim=1) == labels).sum()
-        totals[2] += len(labels)
-    model.train()
+    totals = _totals(trainer, data, part=channel.rank, parts=channel.world_size)
     if channel.world_size > 1:
         dist.all_reduce(totals)
     loss, right, count = totals.tolist()
@@ -40,4 +39,26 @@ def evaluate(trainer: Trainer, data: DataSet, *, epoch: int) -> Evaluation | Non
         test_loss=loss / count if math.isfinite(loss) else None,
         test_accuracy=right / count,
         test_samples=int(count),
+        divergence=apart,
+        rank_accuracy=by_rank,
     )
+
+
+def _totals(trainer: Trainer, data: DataSet, *, part: int, parts: int) -> Tensor:
+    """Sum of the losses, samples that were right, and samples, of one part of the test set."""
+    model = trainer.strategy.unwrap().eval()
+    totals = torch.zeros(3, dtype=torch.float64, device=trainer.device)
+    for inputs, labels in test_batches(data, part=part, parts=parts):
+        inputs, labels = inputs.to(trainer.device), labels.to(trainer.device)
+        outputs = model(inputs).float()
+        totals[0] += F.cross_entropy(outputs, labels, reduction="sum")
+        totals[1] += (outputs.argmax(dim=1) == labels).sum()
+        totals[2] += len(labels)
+    model.train()
+    return totals
+
+
+def _by_rank(mine: Tensor) -> list[float]:
+    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, mine)
+    return [float(totals[1] / totals[2]) for totals in everyone]

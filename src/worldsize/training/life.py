@@ -70,22 +70,23 @@ class Life:
 
     def _step(self, turn: Turn, offset: Offset) -> list[float]:
         number = self.trainer.steps
-        epoch, samples, loss = self.trainer.step(synchronise=turn.synchronise)
+        result = self.trainer.step(synchronise=turn.synchronise)
         step = self.trainer.timeline.take()
         if not turn.observe:
             clock = self.trainer.timeline.clock
             return [(clock.read(step.ends[-1]) - clock.read(step.begin)) / 1e9]
         if turn.trains:
-            self.epoch = epoch
+            self.epoch = result.epoch
         pending = Pending(
             step=step,
-            loss=loss,
+            loss=result.loss,
             session=self.session,
             block=turn.block,
             number=number,
-            epoch=epoch,
+            epoch=result.epoch,
             timed=turn.timed and turn.synchronise,
-            samples=samples,
+            samples=result.samples,
+            right=result.right,
             synchronised=turn.synchronise,
             offset=offset,
         )

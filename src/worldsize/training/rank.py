@@ -10,6 +10,7 @@ from worldsize.data import load_data
 from worldsize.measure.clocks import clock_for
 from worldsize.measure.limits import matmul_flops_per_s
 from worldsize.measure.timeline import Timeline
+from worldsize.ranks.memory import limit_memory
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle
 from worldsize.ranks.turns import Facts, Reply, Turns, run_turns
 from worldsize.results.comm_records import AllReduceCost
@@ -46,6 +47,8 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
     """Build everything and do all turns, within the process group. Raises what training raises."""
     settle(rank, assignment.placement)
     settings = assignment.settings
+    if settings.memory_limit_bytes is not None and device.type == "cpu":
+        limit_memory(settings.memory_limit_bytes)
     data = load_data(settings)
     timeline = Timeline(clock_for(device))
     world = world_of(rank, settings, assignment.placement, device, timeline)

@@ -29,6 +29,8 @@ class Pending:
     epoch: int
     timed: bool
     samples: int
+    right: Tensor | None = None
+    """How many of them were classified right."""
     synchronised: bool = True
     offset: Offset = dataclasses.field(default_factory=Offset)
 
@@ -90,6 +92,7 @@ class Recorder:
                 timed=p.timed,
                 samples=p.samples,
                 loss=loss if finite else None,
+                accuracy=None if p.right is None else int(p.right) / p.samples,
                 start_ns=begin,
                 synchronised=p.synchronised,
                 clock_offset_ns=p.offset.offset_ns,

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from contextlib import nullcontext
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,18 @@ from worldsize.strategies import Strategy, Traffic, World, find_strategy
 from worldsize.training.arrange import arranged
 from worldsize.training.layout import lay_out
 from worldsize.training.recipe import learning_rate
+
+
+class StepResult(NamedTuple):
+    """What a step leaves; the tensors are still on the device."""
+
+    epoch: int
+    samples: int
+    """Samples of this process."""
+    loss: Tensor
+    """Their mean loss."""
+    right: Tensor
+    """How many of them were classified right."""
 
 
 def my_share(settings: CellSettings, rank: int, processes: int) -> slice:
@@ -38,13 +51,15 @@ class Trainer:
     ) -> None:
         self.settings = settings
         self.timeline = timeline
-        self.shape = data.shape
+        self.shape, self.classes = data.shape, data.classes
         self.device = world.device
         model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
         model = lay_out(model, data.shape, self.device)
         self.world = world = self._with_buckets(world, model, link)
         self.strategy: Strategy = find_strategy(settings.strategy)(world)
         self.model: nn.Module = self.strategy.wrap(model).train()
+        if "initial-weights" in settings.leave_out:
+            self._forget_agreement(model)
         timeline.watch_gradients(model)
         self.optimizer = torch.optim.SGD(
             model.parameters(),
@@ -60,11 +75,18 @@ class Trainer:
             seed=settings.seed,
             global_batch=settings.global_batch,
             share=my_share(settings, world.channel.rank, world.channel.world_size),
+            redrawn="sampler-epoch" not in settings.leave_out,
         )
         self.stream = self._endless()
         self.spare_stream = self._endless()
         """Data of steps that only measure (life.aside)."""
         self.steps = 0
+
+    def _forget_agreement(self, model: nn.Module) -> None:
+        """Give this rank first weights of its own, drawn with seed + rank: what the strategy agreed on is undone."""
+        seed = self.settings.seed + self.world.channel.rank
+        own = build_model(self.settings.model, classes=self.classes, shape=self.shape, seed=seed)
+        model.load_state_dict(own.state_dict())
 
     def _with_buckets(self, world: World, model: nn.Module, link: AllReduceCost | None) -> World:
         """The world with the buckets that the settings ask for; `auto` without a known link is the default."""
@@ -100,8 +122,8 @@ class Trainer:
             output_bytes=outputs.numel() * outputs.element_size() * self.settings.batch_size,
         )
 
-    def step(self, *, synchronise: bool = True) -> tuple[int, int, Tensor]:
-        """Train on the next batch; returns its epoch, its samples and its mean loss (still on the device).
+    def step(self, *, synchronise: bool = True) -> StepResult:
+        """Train on the next batch.
 
         The timeline gets a mark at the end of each phase; nothing here waits for the device.
         """
@@ -113,7 +135,7 @@ class Trainer:
         labels = labels.to(self.device, non_blocking=True)
         timeline.end(Phase.COPY)
         with nullcontext() if synchronise else self.strategy.no_sync():
-            loss = self._forward(inputs, labels)
+            loss, outputs = self._forward(inputs, labels)
             timeline.end(Phase.FORWARD)
             loss.backward()
             timeline.end(Phase.BACKWARD)
@@ -124,14 +146,18 @@ class Trainer:
         self.optimizer.zero_grad()
         timeline.end(Phase.OPTIMIZER)
         self.steps += 1
-        result = epoch, len(labels), loss.detach()
+        right = (outputs.detach().argmax(dim=1) == labels).sum()
+        result = StepResult(epoch, len(labels), loss.detach(), right)
         timeline.end(Phase.END)
         return result
 
-    def _forward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+    def _forward(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
-            return F.cross_entropy(self.model(inputs), labels, label_smoothing=self.settings.label_smoothing)
+            outputs: Tensor = self.model(inputs)
+            return F.cross_entropy(outputs, labels, label_smoothing=self.settings.label_smoothing), outputs
 
     def rate(self) -> float:
         """The learning rate of the next step."""
-        return learning_rate(self.settings, self.settings.global_batch, self.batches.steps_per_epoch, self.steps)
+        alone = "learning-rate" in self.settings.leave_out and self.world.channel.rank > 0
+        batch = self.settings.base_batch if alone else self.settings.global_batch
+        return learning_rate(self.settings, batch, self.batches.steps_per_epoch, self.steps)

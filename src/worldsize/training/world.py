@@ -16,4 +16,5 @@ def world_of(rank: Rank, settings: CellSettings, placement: Placement, device: t
         device=device,
         cores=placement.cores,
         threads_per_worker=placement.threads_per_worker,
+        share_buffers="buffers" not in settings.leave_out,
     )

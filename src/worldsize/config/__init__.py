@@ -1,0 +1,45 @@
+"""Settings of a run, validated once at the edge; everything behind it trusts them.
+
+Names, units and defaults here are those of the command line: `--batch-size` is `batch_size`. A wrong value
+is the user's mistake and raises `errors.UsageError` (through `validated`), never an assertion.
+"""
+
+from worldsize.config.base import DELAYS, RATES, SIZES, Settings, quantity
+from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings
+from worldsize.config.reading import preset_names, read_study, validated
+from worldsize.config.study import MULTI_WORKER_STRATEGIES, Baseline, CellChoice, StudySettings
+from worldsize.config.training import (
+    Agreement,
+    CellSettings,
+    Loader,
+    LrScaling,
+    LrSchedule,
+    Precision,
+    TrainingSettings,
+)
+
+__all__ = [
+    "DELAYS",
+    "MULTI_WORKER_STRATEGIES",
+    "RATES",
+    "SIZES",
+    "Agreement",
+    "Backend",
+    "Baseline",
+    "CellChoice",
+    "CellSettings",
+    "CommSettings",
+    "Hosts",
+    "Loader",
+    "LrScaling",
+    "LrSchedule",
+    "NetworkSettings",
+    "Precision",
+    "Settings",
+    "StudySettings",
+    "TrainingSettings",
+    "preset_names",
+    "quantity",
+    "read_study",
+    "validated",
+]

@@ -1,0 +1,24 @@
+"""What all settings share: keyword-only, immutable, and quantities with units."""
+
+import re
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Settings(BaseModel):
+    """Base of all settings: keyword-only, immutable, an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+def quantity(text: str, units: dict[str, float], allowed: str) -> float:
+    """A number and its unit, such as `1gbit`, in the base unit; raise ValueError for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", text.strip())
+    if not found or found[2].lower() not in units:
+        raise ValueError(f"{text!r} was given; {allowed} is allowed")
+    return float(found[1]) * units[found[2].lower()]
+
+
+RATES = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+DELAYS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+SIZES = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 1e3, "mb": 1e6, "gb": 1e9}

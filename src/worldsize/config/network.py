@@ -1,0 +1,64 @@
+"""Settings of the network: this machine as it is, or emulated hosts; and of the collective benchmark."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from worldsize.config.base import DELAYS, RATES, Settings, quantity
+
+Backend = Literal["auto", "gloo", "nccl"]
+
+
+class Hosts(Settings):
+    """Emulated hosts: how many, and how each is linked to the switch between them (launch/hosts.py)."""
+
+    count: int = Field(ge=2)
+    rate_bits_per_s: int | None = Field(default=None, ge=1_000)
+    """Of each link, in each direction; None is as fast as the kernel goes."""
+    latency_s: float | None = Field(default=None, gt=0)
+    """Added to each packet that leaves a host; needs the kernel's netem."""
+
+    @property
+    def payload_bytes_per_s(self) -> float | None:
+        """What TCP over Ethernet with an MTU of 1,500 can carry: rated × 1448/1514 (method.md §12)."""
+        return None if self.rate_bits_per_s is None else self.rate_bits_per_s / 8 * 1448 / 1514
+
+
+class NetworkSettings(Settings):
+    """Where the workers are put: on this machine's loopback, or on emulated hosts."""
+
+    hosts: int | None = Field(default=None, ge=2)
+    """Emulated hosts, one worker on each; None is this machine as it is."""
+    link: str | None = None
+    """Rate of each emulated host's link, such as `1gbit` or `100mbit`."""
+    link_latency: str | None = None
+    """Delay of each packet that leaves an emulated host, such as `200us` or `1ms`."""
+
+    @model_validator(mode="after")
+    def _links_belong_to_hosts(self) -> Self:
+        if self.hosts is None and (self.link or self.link_latency):
+            raise ValueError("link and link_latency belong to emulated hosts: give hosts as well")
+        self.emulated  # noqa: B018 - raises for a rate or a latency that cannot be read
+        return self
+
+    @property
+    def emulated(self) -> Hosts | None:
+        """The emulated hosts, if any."""
+        if self.hosts is None:
+            return None
+        rate = None if self.link is None else round(quantity(self.link, RATES, "a rate such as 1gbit or 100mbit"))
+        delay = None if self.link_latency is None else quantity(self.link_latency, DELAYS, "a delay such as 200us")
+        return Hosts(count=self.hosts, rate_bits_per_s=rate, latency_s=delay)
+
+
+class CommSettings(NetworkSettings):
+    """What `worldsize comm` measures."""
+
+    collectives: tuple[str, ...] = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "gather", "scatter")
+    world_size: int = Field(default=2, ge=1)
+    top_bytes: int = Field(default=16 * 2**20, ge=1024)
+    """The largest S; the smallest is 1 KiB."""
+    samples: int = Field(default=7, ge=1)
+    """Samples of each size, in rounds over all of them."""
+    backend: Backend = "auto"
+    threads_per_worker: int | None = Field(default=None, ge=1)

@@ -1,0 +1,60 @@
+"""From plain values, of flags or of a TOML file, to settings; the user's mistakes become one line."""
+
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from worldsize.config.base import Settings
+from worldsize.errors import UsageError
+
+PRESETS = Path(__file__).parent.parent / "presets"
+
+S = TypeVar("S", bound=Settings)
+
+
+def validated(kind: type[S], values: dict[str, Any], source: str = "") -> S:
+    """Build settings from plain values; raise UsageError with one line for the first mistake.
+
+    `source` names where the values came from (a file) and starts the message.
+    """
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"] if part != "__root__")
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(sorted(kind.model_fields))
+            text = f"unknown key {where!r}; known: {known}"
+        elif where:
+            text = f"{where}: {first['input']!r} was given; {first['msg'][:1].lower()}{first['msg'][1:]}"
+        else:
+            text = first["msg"].removeprefix("Value error, ")
+        raise UsageError(f"{source}: {text}" if source else text) from None
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that come with worldsize (files in presets/)."""
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def read_study(path_or_preset: str) -> dict[str, Any]:
+    """Read the values of a study from a preset's name or a TOML file; raise UsageError if that fails.
+
+    The values are not validated yet: flags of the command line still go on top of them.
+    """
+    path = Path(path_or_preset)
+    if path_or_preset in preset_names():
+        path = PRESETS / f"{path_or_preset}.toml"
+    elif path.suffix != ".toml":
+        raise UsageError(
+            f"unknown preset {path_or_preset!r}; known: {', '.join(preset_names())}\n"
+            "To run a study of your own, give the path of a .toml file."
+        )
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"no such study file: {path}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path} cannot be read as a TOML study: {error}") from None

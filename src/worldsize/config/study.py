@@ -1,0 +1,82 @@
+"""Settings of a study: which cells are run and compared."""
+
+from collections.abc import Iterator
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from worldsize.config.base import Settings
+from worldsize.config.training import Agreement, LrScaling, TrainingSettings
+
+Baseline = Literal["single", "wrapped", "both"]
+
+DEFAULT_BATCH_SIZE = 32
+MULTI_WORKER_STRATEGIES = ("data-parallel", "gather-scatter", "all-reduce", "ddp", "bucketed")
+
+
+class CellChoice(Settings):
+    """One cell that is named by itself; what is not given is that of the study."""
+
+    strategy: str
+    world_size: int = Field(ge=1)
+    batch_size: int = Field(ge=1)
+    label: str = ""
+    lr_scaling: LrScaling | None = None
+    lr_warmup_epochs: float | None = None
+    leave_out: tuple[Agreement, ...] | None = None
+
+
+class StudySettings(TrainingSettings):
+    """A grid of cells: strategies × world sizes × local batches."""
+
+    strategies: tuple[str, ...] = Field(default=("single", *MULTI_WORKER_STRATEGIES), min_length=1)
+    world_sizes: tuple[int, ...] | None = Field(default=None, min_length=1)
+    """None is one worker and as many as there are cores (or GPUs), up to 4."""
+    batch_sizes: tuple[int, ...] | None = Field(default=None, min_length=1)
+    """Local batches b: samples per worker per step; none is 32."""
+    global_batch: int | None = Field(default=None, ge=1)
+    """B, the same at every world size N, in place of local batches: b = B/N (strong scaling)."""
+    cells: tuple[CellChoice, ...] = ()
+    """Cells named one by one, in place of the grid."""
+    experiment: str = ""
+    """Name of the experiment whose tables the report shows (docs/experiments.md)."""
+    baseline: Baseline = "both"
+    """What runs at world size 1: `single` only, each strategy `wrapped` around one worker, or `both` (method.md §6)."""
+    allow_oversubscribed: bool = False
+    """Print speed-ups also of cells with more threads than cores (method.md §8)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _grid_of_the_cells(cls, values: Any) -> Any:
+        """Cells that are named one by one span a grid of their own."""
+        if not isinstance(values, dict) or not values.get("cells"):
+            return values
+        cells = [CellChoice.model_validate(cell) for cell in values["cells"]]
+        derived = {
+            "strategies": tuple(dict.fromkeys(cell.strategy for cell in cells)),
+            "world_sizes": tuple(dict.fromkeys(cell.world_size for cell in cells)),
+            "batch_sizes": tuple(dict.fromkeys(cell.batch_size for cell in cells)),
+        }
+        for name, wanted in derived.items():
+            if values.get(name) is not None and set(values[name]) != set(wanted):
+                raise ValueError(f"cells and {name} exclude each other: the cells are named one by one")
+        return {**values, **derived}
+
+    @model_validator(mode="after")
+    def _positive_grid(self) -> Self:
+        for name, values in (("world_sizes", self.world_sizes or ()), ("batch_sizes", self.batch_sizes or ())):
+            for value in values:
+                if value < 1:
+                    raise ValueError(f"{name}: {value} was given; each must be at least 1")
+        if self.global_batch is not None and self.batch_sizes is not None:
+            raise ValueError("batch_sizes and global_batch exclude each other: give one of them")
+        return self
+
+    def grid(self, world_size: int) -> Iterator[int]:
+        """The local batches at a world size; raise ValueError if a global batch cannot be divided by it."""
+        if self.global_batch is None:
+            yield from dict.fromkeys(self.batch_sizes or (DEFAULT_BATCH_SIZE,))
+        elif self.global_batch % world_size:
+            raise ValueError(f"a global batch of {self.global_batch} cannot be divided among {world_size} workers")
+        else:
+            yield self.global_batch // world_size

@@ -1,0 +1,123 @@
+"""Settings of training: what is trained, on what, by which recipe, and how it is timed; and those of one cell."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from worldsize.config.base import SIZES, quantity
+from worldsize.config.network import Backend, NetworkSettings
+
+Precision = Literal["fp32", "bf16"]
+LrScaling = Literal["none", "linear", "sqrt"]
+LrSchedule = Literal["constant", "step", "cosine"]
+Loader = Literal["batched", "per-sample"]
+Agreement = Literal["sampler-epoch", "initial-weights", "learning-rate", "buffers"]
+
+
+class TrainingSettings(NetworkSettings):
+    """What is trained, on what, and how it is timed; the same for every cell of a study."""
+
+    model: str = "resnet18"
+    """Name of a built-in model, `torchvision:NAME`, `package.module:factory` or `file.py:factory`."""
+    data: str = "digits"
+    """`digits`, `cifar10`, `synthetic[:CxHxW[:CLASSES[:SAMPLES]]]`, `package.module:factory` or `file.py:factory`."""
+    data_dir: Path | None = None
+    """Folder that holds the data set; none looks in $WORLDSIZE_DATA, then in the user's cache folder."""
+    samples: int | None = Field(default=None, ge=1)
+    """Training samples that are used, the first ones of the set; none is all of them."""
+    test_samples: int | None = Field(default=None, ge=1)
+    """Test samples that are used, the first ones of the set; none is all of them."""
+    loader: Loader = "batched"
+    """`batched` augments whole batches of uint8 tensors; `per-sample` is the classic one-image-at-a-time loader."""
+    loader_workers: int = Field(default=2, ge=0)
+    """Worker processes of the per-sample loader, per rank."""
+    precision: Precision = "fp32"
+    """Arithmetic of forward and backward: `fp32`, or `bf16` autocast."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Seed of the weights, of the sample order and of the augmentation."""
+    backend: Backend = "auto"
+    """Library that carries the collectives; `auto` is nccl on GPUs and gloo on CPUs."""
+    threads_per_worker: int | None = Field(default=None, ge=1)
+    """Compute threads of each worker, the baseline included; none divides the cores by the largest world size."""
+    bucket_mb: Annotated[float, Field(gt=0)] | Literal["auto"] | None = None
+    """MB of gradients that `ddp` and `bucketed` send together; `auto` plans with the link and the backward that it
+    measures; none is the strategy's own default."""
+    learning_rate: float = Field(default=0.1, gt=0)
+    """Of the base batch; with `lr_scaling = "none"` of any batch."""
+    lr_scaling: LrScaling = "none"
+    """How the learning rate grows with the global batch B: not at all, with B/B₀, or with its square root."""
+    base_batch: int = Field(default=128, ge=1)
+    """B₀: the global batch that `learning_rate` belongs to."""
+    lr_warmup_epochs: float = Field(default=0, ge=0)
+    """Epochs (or parts of one) in which the rate grows from that of the base batch to that of B."""
+    lr_schedule: LrSchedule = "constant"
+    """How the rate falls over the epochs: not at all, by ten at one half and three quarters, or as a cosine."""
+    label_smoothing: float = Field(default=0, ge=0, lt=1)
+    """Share of the label that training gives to all classes alike; test losses are without it."""
+    leave_out: tuple[Agreement, ...] = ()
+    """For demonstrations: what the ranks, or the epochs, do *not* agree on as they should (training/leave_out.py)."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    weight_decay: float = Field(default=5e-4, ge=0)
+
+    epochs: int | None = Field(default=None, ge=1)
+    """Protocol *epochs* (method.md §8): this many epochs; with more than one, the first only warms up."""
+    steps: int | None = Field(default=None, ge=1)
+    """Protocol *steps* (method.md §8): at most so many timed steps per cell, rounded up to whole blocks."""
+    warmup_steps: int = Field(default=3, ge=0)
+    """Protocol *steps*: untimed steps before the first timed one."""
+    block_steps: int = Field(default=2, ge=1)
+    """Protocol *steps*: timed steps in each turn of a cell."""
+    target_interval: float = Field(default=0.03, ge=0, lt=1)
+    """Protocol *steps*: stop when the half width of the 95 % interval of each ratio is below this share of it; 0 runs
+    all steps."""
+    evaluate: Literal["auto", "end", "never"] = "auto"
+    """When the test set is run: `auto` after each epoch of the protocol *epochs*, `end` when a cell has ended."""
+    memory_limit: str | None = None
+    """Memory that each worker process may use on a CPU, such as `3GiB`; an allocation beyond it fails."""
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """`memory_limit` in bytes."""
+        if self.memory_limit is None:
+            return None
+        return round(quantity(self.memory_limit, SIZES, "a size such as 3GiB or 500MiB"))
+
+    @model_validator(mode="after")
+    def _readable_limit(self) -> Self:
+        self.memory_limit_bytes  # noqa: B018 - raises for a size that cannot be read
+        return self
+
+    @model_validator(mode="after")
+    def _one_protocol(self) -> Self:
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("epochs and steps exclude each other: give one of them")
+        if self.lr_schedule != "constant" and self.steps is not None:
+            raise ValueError(f"lr_schedule {self.lr_schedule} falls over epochs: give epochs instead of steps")
+        if self.epochs is not None and self.lr_warmup_epochs >= self.epochs and self.lr_warmup_epochs:
+            raise ValueError(f"lr_warmup_epochs is {self.lr_warmup_epochs:g} of {self.epochs}: it must end before them")
+        return self
+
+
+class CellSettings(TrainingSettings):
+    """One configuration: what `worldsize train` runs, and one cell of a study."""
+
+    strategy: str = "single"
+    """Name of a strategy, or `module:Class` for one of the user's own."""
+    world_size: int = Field(default=1, ge=1)
+    """N: how many workers share the work."""
+    batch_size: int = Field(default=32, ge=1)
+    """b: samples per worker per step (the *local* batch)."""
+    label: str = Field(default="", pattern=r"^[a-z0-9-]*$")
+    """Tells cells apart that differ in something else, such as the recipe."""
+
+    @property
+    def global_batch(self) -> int:
+        """B = N·b, samples per step of all workers (method.md §1)."""
+        return self.world_size * self.batch_size
+
+    @property
+    def id(self) -> str:
+        """Name of the cell and of its folder; unique within a study."""
+        strategy = "".join(c if c.isalnum() or c == "-" else "_" for c in self.strategy)
+        return f"{strategy}-w{self.world_size}-b{self.batch_size}" + (f"-{self.label}" if self.label else "")
