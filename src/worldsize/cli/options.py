@@ -17,7 +17,7 @@ Data = Annotated[
     ),
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Folder that holds the data set.")]
-Samples = Annotated[int | None, typer.Option(help="Use only the first so many training samples.")]
+TrainSamples = Annotated[int | None, typer.Option(help="Use only the first so many training samples.")]
 TestSamples = Annotated[int | None, typer.Option(help="Use only the first so many test samples.")]
 Strategy = Annotated[str | None, typer.Option(help="How gradients are synchronised; `doctor` lists the names.")]
 Strategies = Annotated[str | None, typer.Option(help="Strategies, separated by commas.")]

@@ -15,7 +15,7 @@ def study(
     model: o.Model = None,
     data: o.Data = None,
     data_dir: o.DataDir = None,
-    samples: o.Samples = None,
+    train_samples: o.TrainSamples = None,
     test_samples: o.TestSamples = None,
     strategies: o.Strategies = None,
     world_sizes: o.WorldSizes = None,

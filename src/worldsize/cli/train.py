@@ -13,7 +13,7 @@ def train(
     model: o.Model = None,
     data: o.Data = None,
     data_dir: o.DataDir = None,
-    samples: o.Samples = None,
+    train_samples: o.TrainSamples = None,
     test_samples: o.TestSamples = None,
     strategy: o.Strategy = None,
     world_size: o.WorldSize = None,

@@ -24,7 +24,7 @@ class TrainingSettings(NetworkSettings):
     """`digits`, `cifar10`, `synthetic[:CxHxW[:CLASSES[:SAMPLES]]]`, `package.module:factory` or `file.py:factory`."""
     data_dir: Path | None = None
     """Folder that holds the data set; none looks in $WORLDSIZE_DATA, then in the user's cache folder."""
-    samples: int | None = Field(default=None, ge=1)
+    train_samples: int | None = Field(default=None, ge=1)
     """Training samples that are used, the first ones of the set; none is all of them."""
     test_samples: int | None = Field(default=None, ge=1)
     """Test samples that are used, the first ones of the set; none is all of them."""

@@ -43,7 +43,7 @@ def load_data(settings: TrainingSettings) -> DataSet:
     """
     name, _, options = settings.data.partition(":")
     if name == "synthetic" or (name in DATA_SETS and not options):
-        return DATA_SETS[name](settings).cut(settings.samples, settings.test_samples)
+        return DATA_SETS[name](settings).cut(settings.train_samples, settings.test_samples)
     if ":" in settings.data and name not in DATA_SETS:
-        return load_user(settings).cut(settings.samples, settings.test_samples)
+        return load_user(settings).cut(settings.train_samples, settings.test_samples)
     raise UnknownNameError("data set", settings.data, DATA_SETS, f"For data of your own give {GRAMMAR}.")
