@@ -53,10 +53,10 @@ def study(*, out: Path | str | None = None, resume: bool = False, report: bool =
     from worldsize.config import StudySettings, validated
     from worldsize.report.write import write_report
     from worldsize.results.folder import new_run_folder
-    from worldsize.study.run import run_study
+    from worldsize.study.experiment import run_experiment
 
     folder = Path(out) if out else new_run_folder("study")
-    run = run_study(validated(StudySettings, settings), folder, resume=resume)
+    run = run_experiment(validated(StudySettings, settings), folder, resume=resume)
     if report:
         write_report(folder)
     return run

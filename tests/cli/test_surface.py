@@ -10,8 +10,8 @@ from typer.main import get_command
 from worldsize.cli.app import app
 
 TRAINING = """
---model --data --data-dir --train-samples --test-samples --evaluate --memory-limit --loader-workers --momentum --weight-decay
---leave-out --steps --epochs --precision --seed --backend --threads-per-worker --loader --learning-rate
+--model --data --data-dir --train-samples --test-samples --evaluate --memory-limit --loader-workers --momentum
+--weight-decay --leave-out --steps --epochs --precision --seed --backend --threads-per-worker --loader --learning-rate
 --lr-scaling --base-batch --lr-warmup-epochs --lr-schedule --label-smoothing
 --bucket-mb --hosts --link --link-latency --out --resume --json
 """

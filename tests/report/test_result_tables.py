@@ -9,7 +9,7 @@ from worldsize.report.fact_tables import accuracy_table, provenance_table, warni
 from worldsize.report.result_tables import compact_table, parts_table, results_table
 from worldsize.report.scaling_tables import epoch_table, scaling_table, serial_table
 from worldsize.report.tables import Raw, Table, to_markdown, to_records
-from worldsize.results.folder import load_run
+from worldsize.results.folder import Run, load_run
 from worldsize.results.records import PARTS
 
 
@@ -177,5 +177,6 @@ def test_provenance_names_machine_versions_data_and_command(usual: StudyAnalysis
 def test_provenance_lists_each_session(tmp_path: Path) -> None:
     analysis = analyse(load_run(make_run(tmp_path, usual_cells())))
     record = analysis.record.model_copy(update={"sessions": [analysis.record.provenance]})
-    items = [row[0].text for row in provenance_table(replace(analysis, record=record)).rows]
+    run = Run(analysis.run.folder, record, analysis.run.cells)
+    items = [row[0].text for row in provenance_table(replace(analysis, run=run)).rows]
     assert items[-1] == "Session 1 (--resume)"

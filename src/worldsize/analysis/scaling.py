@@ -55,7 +55,10 @@ def scaling_rows(cells: Sequence[CellAnalysis], *, allow_oversubscribed: bool) -
     """
     weak = [_row("weak", cell, cells, allow_oversubscribed) for cell in cells if not is_baseline(cell, cells)]
     strong = [_row("strong", cell, cells, allow_oversubscribed) for cell in cells if cell.world_size > 1]
-    return weak + [row for row in strong if row.baseline is not None]
+    strong = [row for row in strong if row.baseline is not None]
+    with_strong = {row.cell.id for row in strong}
+    # A study of one global batch has nothing to compare with at the same local batch.
+    return [row for row in weak if row.baseline is not None or row.cell.id not in with_strong] + strong
 
 
 def find_baseline(kind: Kind, cell: CellAnalysis, cells: Iterable[CellAnalysis]) -> CellAnalysis | None:

@@ -8,7 +8,7 @@ from worldsize.analysis.breakdown import EpochSplit, epoch_split
 from worldsize.analysis.cells import CellAnalysis, absent_cell, analyse_cell
 from worldsize.analysis.communication import Exposed, observing
 from worldsize.analysis.drift import drift_warning
-from worldsize.analysis.scaling import ScalingRow, SerialFraction, scaling_rows, serial_fractions
+from worldsize.analysis.scaling import Kind, ScalingRow, SerialFraction, scaling_rows, serial_fractions
 from worldsize.analysis.statistics import Ratio
 from worldsize.results.folder import Run
 from worldsize.results.records import Provenance, StudyRecord, WarningRecord
@@ -24,7 +24,8 @@ LEAST_OUTLIERS = 3
 class StudyAnalysis:
     """What a run folder says; every number in it can be computed again from the raw samples."""
 
-    record: StudyRecord
+    run: Run
+    """The folder with the raw samples."""
     cells: tuple[CellAnalysis, ...]
     """All planned cells in the order of the plan, those without numbers included."""
     scaling: tuple[ScalingRow, ...]
@@ -37,9 +38,27 @@ class StudyAnalysis:
     warnings: tuple[tuple[str, WarningRecord], ...]
     """Where it was seen (`study`, or the id of a cell), and the warning."""
 
-    def weak(self, cell: CellAnalysis) -> ScalingRow | None:
-        """The weak-scaling row of a cell; None for a baseline."""
-        return next((row for row in self.scaling if row.kind == "weak" and row.cell is cell), None)
+    parts: dict[str, "StudyAnalysis"]
+    """Further parts of an experiment."""
+
+    @property
+    def record(self) -> StudyRecord:
+        """Plan, settings and provenance."""
+        return self.run.study
+
+    @property
+    def kind(self) -> Kind:
+        """What the study keeps while workers are added: the local batch (weak) or the global one (strong)."""
+        return "weak" if self.record.settings.global_batch is None else "strong"
+
+    @property
+    def speedup_name(self) -> str:
+        """What its speed-up is called (method.md §6)."""
+        return "Scaled speed-up" if self.kind == "weak" else "Strong-scaling speed-up"
+
+    def scaling_of(self, cell: CellAnalysis) -> ScalingRow | None:
+        """The row of a cell in this study's kind of scaling; None for a baseline."""
+        return next((row for row in self.scaling if row.kind == self.kind and row.cell is cell), None)
 
 
 def analyse(run: Run) -> StudyAnalysis:
@@ -47,7 +66,7 @@ def analyse(run: Run) -> StudyAnalysis:
     cells = [analyse_cell(run.cells[name]) if name in run.cells else absent_cell(name) for name in run.study.plan]
     rows = scaling_rows(cells, allow_oversubscribed=run.study.settings.allow_oversubscribed)
     return StudyAnalysis(
-        record=run.study,
+        run=run,
         cells=tuple(cells),
         scaling=tuple(rows),
         serial_fractions=tuple(serial_fractions(rows)),
@@ -55,6 +74,7 @@ def analyse(run: Run) -> StudyAnalysis:
         links={world_size: analyse_link(record) for world_size, record in run.comm.items()},
         observing=observing(run.cells.values()),
         warnings=tuple(_warnings(run.study, cells, rows)),
+        parts={name: analyse(part) for name, part in run.parts.items()},
     )
 
 

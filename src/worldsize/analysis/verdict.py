@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from worldsize.analysis.breakdown import LossCause, losses
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, number_text, percent_text
-from worldsize.analysis.scaling import ScalingRow
+from worldsize.analysis.scaling import Kind, ScalingRow
 from worldsize.analysis.statistics import Ratio, half_width, includes, ratio_estimate
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.results.records import Estimate
@@ -15,6 +15,11 @@ TOO_NOISY = 0.10
 as large as the losses that the causes explain."""
 NOTABLE_LOSS = 0.02
 """Share of a step below which a loss is not worth naming: about what two medians of a quiet machine differ by."""
+
+NAMES: dict[Kind, str] = {
+    "weak": "a scaled speed-up",
+    "strong": "with the global batch kept a speed-up",
+}
 
 CAUSES: dict[LossCause, str] = {
     "exposed_sync": "exposed communication",
@@ -32,7 +37,7 @@ class Headline:
     fastest: CellAnalysis
     """The multi-worker cell with the most samples/s; oversubscribed ones only if they are allowed."""
     scaling: ScalingRow
-    """Its weak-scaling row; without numbers where there is no baseline."""
+    """Its row in this study's kind of scaling; without numbers where there is no baseline."""
     runner_up: CellAnalysis | None
     margin: Ratio | None
     """Samples/s of the fastest ÷ those of the runner-up."""
@@ -42,7 +47,9 @@ class Headline:
 
 def headline(analysis: StudyAnalysis) -> Headline | None:
     """The fastest multi-worker configuration and what limits it; None if none has numbers to show."""
-    rows = [row for row in analysis.scaling if row.kind == "weak" and row.cell.world_size > 1 and row.cell.summary]
+    rows = [
+        row for row in analysis.scaling if row.kind == analysis.kind and row.cell.world_size > 1 and row.cell.summary
+    ]
     shown = [row for row in rows if row.speedup is not None or not row.cell.oversubscribed]
     ranked = sorted(shown, key=lambda row: _rate(row.cell), reverse=True)
     if not ranked:
@@ -99,7 +106,7 @@ def _finding(found: Headline) -> str:
         text += f", without a speed-up ({row.withheld})"
     else:
         text += (
-            f", a scaled speed-up of {estimate_text(row.speedup.estimate)} over {row.baseline.id} "
+            f", {NAMES[row.kind]} of {estimate_text(row.speedup.estimate)} over {row.baseline.id} "
             f"(efficiency {percent_text(row.efficiency.estimate.value)}{_against_one(row.speedup.estimate)})"
         )
     if found.runner_up is not None and found.margin is not None and includes(found.margin.estimate, 1):

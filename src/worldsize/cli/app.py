@@ -12,6 +12,7 @@ from worldsize.cli.comm import comm
 from worldsize.cli.doctor import doctor
 from worldsize.cli.report import report
 from worldsize.cli.study import study
+from worldsize.cli.sweep import sweep
 from worldsize.cli.train import train
 from worldsize.errors import WorldsizeError
 
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command()(study)
+app.command()(sweep)
 app.command()(comm)
 app.command()(report)
 app.command()(doctor)

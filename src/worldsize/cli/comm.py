@@ -42,8 +42,8 @@ def comm(
     flags = o.settings(ctx, "csv", "out", "as_json")
     if "top" in flags:
         flags["top_bytes"] = flags.pop("top")
-    if hosts is not None and world_size is None:
-        flags["world_size"] = hosts
+    if isinstance(flags.get("hosts"), int) and world_size is None:
+        flags["world_size"] = flags["hosts"]
     settings = validated(CommSettings, flags)
     with tempfile.TemporaryDirectory(prefix="worldsize-") as folder:
         record = run_comm(settings, Path(folder), sys.argv)

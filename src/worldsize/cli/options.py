@@ -28,6 +28,11 @@ BatchSizes = Annotated[str | None, typer.Option(help="Local batches b, separated
 GlobalBatch = Annotated[
     int | None, typer.Option(help="The same global batch B at every world size N instead: b = B/N (strong scaling).")
 ]
+Growth = Annotated[int | None, typer.Option(help="Each batch of a sweep is so many times the one before.")]
+LargestBatch = Annotated[int | None, typer.Option(help="No batch of a sweep is larger than this.")]
+Resolution = Annotated[
+    str | None, typer.Option(help="Find the largest batch that fits to within this, such as 5%; 0 finds it exactly.")
+]
 Steps = Annotated[int | None, typer.Option(help="Time at most this many steps per cell, in blocks taken in turn.")]
 Epochs = Annotated[int | None, typer.Option(help="Train whole epochs instead; of several the first only warms up.")]
 WarmupSteps = Annotated[int | None, typer.Option(help="Untimed steps before the first timed one.")]
@@ -35,6 +40,9 @@ BlockSteps = Annotated[int | None, typer.Option(help="Timed steps in each turn o
 TargetInterval = Annotated[
     str | None, typer.Option(help="Stop when each ratio is known to within this, such as 3% (95 % interval).")
 ]
+AccuracyEpochs = Annotated[int | None, typer.Option(help="ddp-large-batch: epochs of the runs that compare accuracy.")]
+AccuracyBatch = Annotated[int | None, typer.Option(help="ddp-large-batch: local batch of N workers in these runs.")]
+AccuracyBaseBatch = Annotated[int | None, typer.Option(help="ddp-large-batch: batch of one worker in these runs.")]
 Evaluate = Annotated[
     str | None, typer.Option(help="Run the test set after each epoch (auto), when a cell has ended (end), or never.")
 ]
@@ -69,7 +77,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on std
 
 
 Hosts = Annotated[
-    int | None, typer.Option(help="Emulate this many hosts on this machine, one worker on each (Linux, root).")
+    str | None, typer.Option(help="Emulate this many hosts on this machine, one worker on each (Linux, root).")
 ]
 Link = Annotated[str | None, typer.Option(help="Rate of each emulated host's link, such as 1gbit or 100mbit.")]
 LinkLatency = Annotated[str | None, typer.Option(help="Delay added to each packet between hosts, such as 200us.")]
@@ -93,6 +101,12 @@ def settings(ctx: typer.Context, *others: str) -> dict[str, Any]:
     }
 
 
+def in_tuples(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags of one configuration as the settings of a study with one cell."""
+    several = {"strategy": "strategies", "world_size": "world_sizes", "batch_size": "batch_sizes"}
+    return {several.get(name, name): (value,) if name in several else value for name, value in flags.items()}
+
+
 def names(text: str, flag: str) -> tuple[str, ...]:
     """`a,b` as a tuple."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
@@ -104,6 +118,17 @@ def number_or_word(text: str, flag: str) -> float | str:
         return float(text)
     except ValueError:
         return text
+
+
+def hosts_or_word(text: str, flag: str) -> int | str | None:
+    """`4`, `auto` or `none`; raise UsageError for anything else."""
+    if text in ("auto", "none"):
+        return None if text == "none" else text
+    if text.isdigit():
+        return int(text)
+    from worldsize.errors import UsageError
+
+    raise UsageError(f"{flag}: {text!r} was given; a number of hosts, auto or none is allowed")
 
 
 def numbers(text: str, flag: str) -> tuple[int, ...]:
@@ -144,7 +169,9 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "world_sizes": numbers,
     "batch_sizes": numbers,
     "target_interval": share,
+    "resolution": share,
     "bucket_mb": number_or_word,
     "top": size,
+    "hosts": hosts_or_word,
 }
 """How the text of a flag is read, where it is no plain value; by the flag's name."""

@@ -26,14 +26,14 @@ def run_and_show(
     from worldsize.errors import Interrupted
     from worldsize.report.write import write_report
     from worldsize.results.folder import load_run, new_run_folder
-    from worldsize.study.run import run_study
+    from worldsize.study.experiment import run_experiment
 
     settings = validated(StudySettings, values, source)
     out = out or new_run_folder(name)
     stopped: Interrupted | None = None
     with Display(quiet=as_json) as display:
         try:
-            run = run_study(settings, out, resume=resume, listener=display)
+            run = run_experiment(settings, out, resume=resume, listener=display)
         except Interrupted as interrupted:
             if not (out / "study.json").exists():
                 raise  # nothing to report on yet

@@ -50,10 +50,7 @@ def train(
 
     started = int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
     workers = world_size if world_size is not None else started or 1
-    flags = o.settings(ctx, "out", "resume", "as_json")
-    for one, many in (("strategy", "strategies"), ("world_size", "world_sizes"), ("batch_size", "batch_sizes")):
-        if one in flags:
-            flags[many] = (flags.pop(one),)
+    flags = o.in_tuples(o.settings(ctx, "out", "resume", "as_json"))
     fresh: dict[str, Any] = {
         "world_sizes": (workers,),
         "strategies": ("ddp" if workers > 1 else "single",),

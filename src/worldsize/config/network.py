@@ -1,6 +1,6 @@
 """Settings of the network: this machine as it is, or emulated hosts; and of the collective benchmark."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -27,8 +27,8 @@ class Hosts(Settings):
 class NetworkSettings(Settings):
     """Where the workers are put: on this machine's loopback, or on emulated hosts."""
 
-    hosts: int | None = Field(default=None, ge=2)
-    """Emulated hosts, one worker on each; None is this machine as it is."""
+    hosts: Annotated[int, Field(ge=2)] | Literal["auto"] | None = None
+    """Emulated hosts, one worker on each; None is this machine as it is, `auto` emulates where the rights are there."""
     link: str | None = None
     """Rate of each emulated host's link, such as `1gbit` or `100mbit`."""
     link_latency: str | None = None
@@ -38,16 +38,20 @@ class NetworkSettings(Settings):
     def _links_belong_to_hosts(self) -> Self:
         if self.hosts is None and (self.link or self.link_latency):
             raise ValueError("link and link_latency belong to emulated hosts: give hosts as well")
-        self.emulated  # noqa: B018 - raises for a rate or a latency that cannot be read
+        self._links()
         return self
+
+    def _links(self) -> tuple[int | None, float | None]:
+        rate = None if self.link is None else round(quantity(self.link, RATES, "a rate such as 1gbit or 100mbit"))
+        delay = None if self.link_latency is None else quantity(self.link_latency, DELAYS, "a delay such as 200us")
+        return rate, delay
 
     @property
     def emulated(self) -> Hosts | None:
         """The emulated hosts, if any."""
-        if self.hosts is None:
+        if self.hosts is None or self.hosts == "auto":
             return None
-        rate = None if self.link is None else round(quantity(self.link, RATES, "a rate such as 1gbit or 100mbit"))
-        delay = None if self.link_latency is None else quantity(self.link_latency, DELAYS, "a delay such as 200us")
+        rate, delay = self._links()
         return Hosts(count=self.hosts, rate_bits_per_s=rate, latency_s=delay)
 
 

@@ -36,8 +36,23 @@ class StudySettings(TrainingSettings):
     """Local batches b: samples per worker per step; none is 32."""
     global_batch: int | None = Field(default=None, ge=1)
     """B, the same at every world size N, in place of local batches: b = B/N (strong scaling)."""
+    sweep: bool = False
+    """Grow the local batch from the given ones until memory or the data ends, each trial in fresh processes
+    (method.md §9)."""
+    growth: int = Field(default=4, ge=2)
+    """Of a sweep: each batch is so many times the one before."""
+    largest_batch: int | None = Field(default=None, ge=1)
+    """Of a sweep: no batch is larger than this; none lets memory or the data end it."""
+    resolution: float = Field(default=0.05, ge=0, lt=1)
+    """Of a sweep: the largest batch that fits is known to this share of it; 0 finds it exactly."""
     cells: tuple[CellChoice, ...] = ()
     """Cells named one by one, in place of the grid."""
+    accuracy_epochs: int | None = Field(default=None, ge=1)
+    """Experiment `ddp-large-batch`: epochs of the runs that compare learning-rate rules; none leaves them out."""
+    accuracy_batch: int = Field(default=512, ge=1)
+    """Experiment `ddp-large-batch`: local batch b of the N workers in these runs."""
+    accuracy_base_batch: int = Field(default=128, ge=1)
+    """Experiment `ddp-large-batch`: batch of the one worker in these runs, and B₀ of the rules."""
     experiment: str = ""
     """Name of the experiment whose tables the report shows (docs/experiments.md)."""
     baseline: Baseline = "both"
@@ -68,6 +83,8 @@ class StudySettings(TrainingSettings):
             for value in values:
                 if value < 1:
                     raise ValueError(f"{name}: {value} was given; each must be at least 1")
+        if self.sweep and (self.cells or self.global_batch):
+            raise ValueError("a sweep grows the local batch: give neither cells nor global_batch")
         if self.global_batch is not None and self.batch_sizes is not None:
             raise ValueError("batch_sizes and global_batch exclude each other: give one of them")
         return self

@@ -7,12 +7,12 @@ import time
 import traceback
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 from torch.distributed.elastic.agent.server.api import RunResult
 
 from worldsize.errors import WorldsizeError
 from worldsize.launch.job import Job
+from worldsize.ranks.memory import is_out_of_memory
 from worldsize.results.records import ErrorRecord
 
 
@@ -26,7 +26,7 @@ def say_why(file: Path, error: Exception, rank: int) -> None:
 def explain(error: Exception, rank: int | None) -> ErrorRecord:
     """The record of an exception: one line of our own errors, type and message of anyone else's."""
     kind, message = type(error).__name__, str(error)
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in message:
+    if is_out_of_memory(error):
         kind, message = "OutOfMemory", (message.splitlines() or ["Python could not allocate memory"])[0]
     elif not isinstance(error, WorldsizeError):
         message = f"{kind}: {message}"

@@ -1,9 +1,14 @@
-"""A limit on the memory of this process, so that an allocation beyond it fails instead of the machine."""
+"""Memory of this process: a limit on it, and how a failed allocation is recognised."""
 
 import resource
 from pathlib import Path
 
+import torch
+
 from worldsize.errors import UsageError
+
+SIGNS = ("can't allocate memory", "out of memory", "could not create a memory", "std::bad_alloc")
+"""What torch, CUDA, oneDNN and C++ say in exceptions of no particular type when an allocation fails."""
 
 
 def limit_memory(size_bytes: int) -> None:
@@ -19,6 +24,13 @@ def limit_memory(size_bytes: int) -> None:
             "it begins\nGive a larger --memory-limit."
         )
     resource.setrlimit(resource.RLIMIT_DATA, (size_bytes, size_bytes))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that an allocation failed, on a GPU or on a CPU."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)
 
 
 def _used_bytes() -> int:

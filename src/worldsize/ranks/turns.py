@@ -10,13 +10,13 @@ from typing import Literal, Protocol
 from pydantic import Field
 
 from worldsize.results.comm_records import CommSample
-from worldsize.results.records import Evaluation, Record, WireBytes
+from worldsize.results.records import Evaluation, MessageCount, Record, WireBytes
 
 
 class Turn(Record):
     """One thing to do for all ranks of a cell."""
 
-    op: Literal["steps", "epoch", "evaluate", "finish"]
+    op: Literal["steps", "epoch", "evaluate", "fit", "finish"]
     block: int = 0
     count: int = 0
     """How many steps (op `steps`)."""
@@ -43,6 +43,18 @@ class Facts(Record):
     steps_per_epoch: int
     wire: WireBytes
     matmul_flops_per_s: float
+    messages: list[MessageCount] = Field(default_factory=list)
+    """What travelled while it was built."""
+
+
+class Fit(Record):
+    """Whether a step fits into the memory of every rank; the same on all ranks."""
+
+    fits: bool
+    rank: int | None = None
+    """The first rank that it does not fit."""
+    message: str | None = None
+    """What that rank's allocator said."""
 
 
 class Reply(Record):
@@ -52,6 +64,7 @@ class Reply(Record):
     peak_memory_bytes: int = 0
     evaluation: Evaluation | None = None
     facts: Facts | None = None
+    fit: Fit | None = None
     comm: list[CommSample] = Field(default_factory=list)
     """Samples of the collective benchmark."""
 

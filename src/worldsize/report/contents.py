@@ -1,27 +1,18 @@
 """What a report holds and in which order: the page and the files are made from the same sections."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.verdict import headline
+from worldsize.report.assumption_table import assumption_table
 from worldsize.report.charts import loss_chart, parts_chart, throughput_chart
 from worldsize.report.comm_tables import communication_table
+from worldsize.report.experiments import EXPERIMENTS
 from worldsize.report.fact_tables import accuracy_table, provenance_table, warnings_table, wire_table
 from worldsize.report.result_tables import parts_table, results_table
 from worldsize.report.scaling_tables import epoch_table, scaling_table, serial_table
+from worldsize.report.section import Section
 from worldsize.report.svg import Drawing
-from worldsize.report.tables import Table
-
-
-@dataclass(frozen=True)
-class Section:
-    """Charts and tables that answer one question."""
-
-    id: str
-    title: str
-    drawings: tuple[Drawing, ...]
-    tables: tuple[Table, ...]
 
 
 def sections(analysis: StudyAnalysis) -> list[Section]:
@@ -32,7 +23,9 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
         return tuple(drawing for drawing in (chart(analysis, batch) for batch in batches) if drawing is not None)
 
     scaling = (scaling_table(analysis, "weak"), scaling_table(analysis, "strong"), serial_table(analysis))
+    made = EXPERIMENTS.get(analysis.record.settings.experiment)
     return [
+        *([made(analysis)] if made else []),
         Section("results", "Results", (), (results_table(analysis),)),
         Section("step", "Where a step goes", drawn(parts_chart), (parts_table(analysis),)),
         Section("scaling", "Scaling", drawn(throughput_chart), scaling),
@@ -43,6 +36,7 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
             (communication_table(analysis), epoch_table(analysis), wire_table(analysis)),
         ),
         Section("training", "Training", drawn(loss_chart), (accuracy_table(analysis),)),
+        Section("assumptions", "Other numbers for the same run", tables=(assumption_table(analysis),)),
         Section("warnings", "Warnings", (), (warnings_table(analysis),)),
         Section("provenance", "Provenance", (), (provenance_table(analysis),)),
     ]

@@ -7,13 +7,15 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import ABSENT, interval_text, number_text, percent_text
 from worldsize.analysis.scaling import ScalingRow
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.verdict import cell_name, fastest_worker, headline, verdict
-from worldsize.report.contents import Section
+from worldsize.report.section import Section
 from worldsize.report.svg import Drawing, inline
 from worldsize.report.tables import shown
+from worldsize.results.records import Estimate
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Content-Security-Policy: whatever a page says, a browser loads nothing for it from anywhere."""
@@ -37,14 +39,13 @@ def render_page(analysis: StudyAnalysis, contents: Sequence[Section]) -> str:
     """The page as text; everything that a user named is escaped."""
     template = _environment().get_template("page.html.j2")
     drawings = [drawing for section in contents for drawing in section.drawings]
-    shown = [section for section in contents if section.drawings or any(table.rows for table in section.tables)]
     return template.render(
         policy=POLICY,
         study=analysis.record,
         verdict=verdict(analysis),
         key_numbers=key_numbers(analysis),
         lead=drawings[0] if drawings else None,
-        sections=shown,
+        sections=[section for section in contents if not section.empty],
         finished=sum(cell.state == "complete" for cell in analysis.cells),
         cells=analysis.cells,
         warnings=len(analysis.warnings),
@@ -57,21 +58,21 @@ def key_numbers(analysis: StudyAnalysis) -> tuple[KeyNumber, KeyNumber, KeyNumbe
     Where no configuration with several workers has numbers: throughput, step and data wait of the fastest worker.
     """
     found = headline(analysis)
-    labels = ("Scaled speed-up", "Throughput", "Exposed communication")
+    labels = (analysis.speedup_name, "Throughput", "Exposed communication")
     if found is None or found.fastest.summary is None or found.fastest.breakdown is None:
         return _of_one_worker(analysis)
     samples_per_s = found.fastest.summary.samples_per_s
     share = percent_text(found.fastest.breakdown.exposed_share).removesuffix(" %")
     return (
         _speedup(labels[0], found.scaling),
-        KeyNumber(
-            labels[1],
-            number_text(samples_per_s.value),
-            "samples/s",
-            f"{interval_text(samples_per_s)} {cell_name(found.fastest)}".strip(),
-        ),
+        _throughput(found.fastest, samples_per_s),
         KeyNumber(labels[2], share, "% of a step", "a rank only waits for the synchronisation"),
     )
+
+
+def _throughput(cell: CellAnalysis, samples_per_s: Estimate) -> KeyNumber:
+    detail = f"{interval_text(samples_per_s)} {cell_name(cell)}".strip()
+    return KeyNumber("Throughput", number_text(samples_per_s.value), "samples/s", detail)
 
 
 def _of_one_worker(analysis: StudyAnalysis) -> tuple[KeyNumber, KeyNumber, KeyNumber]:
@@ -82,12 +83,7 @@ def _of_one_worker(analysis: StudyAnalysis) -> tuple[KeyNumber, KeyNumber, KeyNu
     samples_per_s, step_s = fastest.summary.samples_per_s, fastest.summary.step_s
     waiting = percent_text(fastest.breakdown.shares["data_wait_s"]).removesuffix(" %")
     return (
-        KeyNumber(
-            ONE_WORKER_LABELS[0],
-            number_text(samples_per_s.value),
-            "samples/s",
-            f"{interval_text(samples_per_s)} {cell_name(fastest)}".strip(),
-        ),
+        _throughput(fastest, samples_per_s),
         KeyNumber(ONE_WORKER_LABELS[1], number_text(step_s.value * 1e3), "ms", interval_text(step_s, 1e3)),
         KeyNumber(ONE_WORKER_LABELS[2], waiting, "% of a step", "the worker waits for its next batch"),
     )

@@ -55,11 +55,13 @@ IDENTITY = (
 
 def results_table(analysis: StudyAnalysis) -> Table:
     """One row per planned cell, those without numbers and their reasons included."""
+    weak = analysis.kind == "weak"
+    ours = "N·t₁(b)/t_N(b)" if weak else "t₁(B)/t_N(B/N)"
     columns = (
         *IDENTITY,
         Column("Step time", interval_keys("step_s"), "ms"),
         Column("Throughput", interval_keys("samples_per_s"), "samples/s"),
-        Column("Scaled speed-up", interval_keys("scaled_speedup")),
+        Column(analysis.speedup_name, interval_keys("scaled_speedup" if weak else "strong_speedup")),
         Column("Baseline", ("baseline",), align="left"),
         Column("Efficiency", ("efficiency",), "%"),
         Column("Exposed communication", ("exposed_share",), "%", between_workers=True, note=EXPOSED_NOTE),
@@ -67,7 +69,7 @@ def results_table(analysis: StudyAnalysis) -> Table:
     )
     note = (
         "N workers with b samples each per step, B = N·b. Step time: median of the time at which the slowest rank ends "
-        "a step; throughput: B over it. Scaled speed-up: N·t₁(b)/t_N(b) against the named baseline, taken block by "
+        f"a step; throughput: B over it. {analysis.speedup_name}: {ours} against the named baseline, taken block by "
         "block; efficiency: this over N. In brackets: 95 % intervals (method §2, §6, §8)."
     )
     rows = tuple(_results_row(analysis, cell) for cell in analysis.cells)
@@ -79,13 +81,14 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
 
     Long names of strategies are cut; what must be explained stands in the State column of `results_table`.
     """
+    weak = analysis.kind == "weak"
     columns = (
         Column("Strategy", ("strategy",), align="left"),
         Column("N", ("world_size",)),
         Column("b", ("local_batch",)),
         Column("ms/step", ("step_s",)),
         Column("Samples/s", ("samples_per_s",)),
-        Column("Scaled speed-up", interval_keys("scaled_speedup")),
+        Column("Scaled speed-up" if weak else "Speed-up, same B", interval_keys("speedup")),
         Column("Eff. %", ("efficiency",)),
         Column("Sync %", ("exposed_share",), between_workers=True),
     )
@@ -148,15 +151,15 @@ def _identity(cell: CellAnalysis) -> tuple[Entry, ...]:
 
 
 def _speedup(analysis: StudyAnalysis, cell: CellAnalysis) -> Entry:
-    """The scaled speed-up, or the word that stands in its place."""
-    row = analysis.weak(cell)
+    """The speed-up, or the word that stands in its place."""
+    row = analysis.scaling_of(cell)
     if row is None and cell.summary is not None:
         return Entry("baseline", (None, None, None))
     return ratio(row.speedup if row else None)
 
 
 def _results_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ...]:
-    row, summary = analysis.weak(cell), cell.summary
+    row, summary = analysis.scaling_of(cell), cell.summary
     return (
         *_identity(cell),
         estimate(summary.step_s if summary else None, MS),
@@ -170,7 +173,7 @@ def _results_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ..
 
 
 def _compact_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ...]:
-    row, summary = analysis.weak(cell), cell.summary
+    row, summary = analysis.scaling_of(cell), cell.summary
     speedup = _speedup(analysis, cell)
     if speedup.text == ABSENT:
         speedup = Entry(_word(cell, row), speedup.raw)

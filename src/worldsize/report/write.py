@@ -5,8 +5,9 @@ from pathlib import Path
 
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
-from worldsize.report.contents import Section, sections
+from worldsize.report.contents import sections
 from worldsize.report.page import render_page
+from worldsize.report.section import Section
 from worldsize.report.tables import escaped, to_csv, to_markdown
 from worldsize.results.folder import load_run, write_whole
 
@@ -43,6 +44,7 @@ def summary_markdown(analysis: StudyAnalysis, contents: Sequence[Section]) -> st
     for section in contents:
         tables = [to_markdown(table) for table in section.tables if table.rows]
         images = [f"![{escaped(drawing.title)}]({drawing.id}.svg)\n" for drawing in section.drawings]
-        if tables or images:
-            parts += [f"## {section.title}\n", *images, *tables]
+        if not section.empty:
+            said = [f"{escaped(paragraph)}\n" for paragraph in section.paragraphs]
+            parts += [f"## {section.title}\n", *said, *images, *tables]
     return "\n".join(parts)

@@ -5,6 +5,7 @@ comm/w<N>.json             the collective benchmark that the study ran first, ra
 cells/<cell>/cell.json     state and summary; written whole or not at all
 cells/<cell>/rank<k>.jsonl        one line per step, appended as it happens
 cells/<cell>/rank<k>.spans.jsonl  the collectives of each step
+parts/<part>/              further parts of an experiment, each such a folder
 report/                    what `worldsize report` makes
 """
 
@@ -172,6 +173,8 @@ class Run:
         self.cells = cells
         self.comm = dict(comm or {})
         """The collective benchmark that the study ran first, by world size."""
+        self.parts: dict[str, Run] = {}
+        """Further parts of an experiment, each a run folder in parts/."""
 
 
 def new_run_folder(name: str) -> Path:
@@ -220,4 +223,6 @@ def load_run(path: Path | str) -> Run:
         if (place / "cell.json").exists():
             cells[cell_id] = Cell(place, read_record(CellRecord, place / "cell.json"))
     comm = [read_record(CommRecord, path) for path in sorted((folder / "comm").glob("w*.json"))]
-    return Run(folder, study, cells, {record.world_size: record for record in comm})
+    run = Run(folder, study, cells, {record.world_size: record for record in comm})
+    run.parts = {place.parent.name: load_run(place.parent) for place in sorted(folder.glob("parts/*/study.json"))}
+    return run

@@ -155,6 +155,17 @@ class WireBytes(Record):
     formula: str
 
 
+class MessageCount(Record):
+    """Collectives of one kind that a rank asked for."""
+
+    when: str
+    """`start`, `evaluation`."""
+    kind: str
+    calls: int
+    payload_bytes: int
+    """Of all calls together, on rank 0."""
+
+
 class Divergence(Record):
     """How far each rank is from rank 0: |x − x₀| ÷ |x₀| over all elements; exactly 0 where they are the same."""
 
@@ -175,6 +186,10 @@ class Evaluation(Record):
     test_samples: int
     divergence: Divergence | None = None
     """How far the ranks were apart before this evaluation; None for one process."""
+    messages: list[MessageCount] = Field(default_factory=list)
+    """What the evaluation itself sent, on rank 0."""
+    order: str | None = None
+    """Digest of the labels in the order in which rank 0 has trained on them in this epoch."""
     rank_accuracy: list[float] | None = None
     """Accuracy of each rank with its own weights and buffers; only where ranks do not hold the same weights."""
 
@@ -240,6 +255,8 @@ class CellRecord(Record):
     """Largest over the processes: resident memory on a CPU, allocated device memory on a GPU."""
     unobserved: list[UnobservedBlock] = Field(default_factory=list)
     """The other half of the pairs that tell the price of observing (method.md §2)."""
+    messages: list[MessageCount] = Field(default_factory=list)
+    """What travelled before the first step, on rank 0: weights, buffers and what the wrapper checks."""
     conditions: list[BlockConditions] = Field(default_factory=list)
     """What else went on during the timed blocks: the cause of a drift between them is looked for here."""
     summary: CellSummary | None = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from worldsize.analysis.bandwidth import analyse_link
 from worldsize.config import CommSettings, NetworkSettings, StudySettings
@@ -19,6 +19,8 @@ from worldsize.results.records import Placement, WarningRecord
 from worldsize.study.executor import worker_environment
 from worldsize.study.plan import PlannedCell
 
+N = TypeVar("N", bound=NetworkSettings)
+LINKS = ("link", "link_latency")
 ENTRY = "worldsize.collectives.bench:enter"
 
 
@@ -30,16 +32,37 @@ def sizes_up_to(top_bytes: int) -> list[int]:
 
 def check_hosts(settings: NetworkSettings, largest_world: int) -> None:
     """Raise UsageError, in one line, if the emulated hosts that were asked for cannot be had here."""
-    if settings.hosts is None:
+    hosts = settings.emulated
+    if hosts is None:
         return
-    if largest_world > settings.hosts:
+    if largest_world > hosts.count:
         raise UsageError(
-            f"world size {largest_world} was given with {settings.hosts} emulated hosts; each takes one worker\n"
+            f"world size {largest_world} was given with {hosts.count} emulated hosts; each takes one worker\n"
             f"Give --hosts {largest_world}, or fewer workers."
         )
     ability = network_namespaces(system_facts())
     if not ability.available:
         raise UsageError(f"hosts cannot be emulated here: {ability.detail}\nTo mend it: {ability.remedy}.")
+
+
+def with_hosts(settings: N, largest_world: int, gpus: int) -> tuple[N, WarningRecord | None]:
+    """The same settings with `hosts = "auto"` decided: emulated where the rights are there, and no GPU is used.
+
+    The warning says why hosts are not emulated, if they could be.
+    """
+    if settings.hosts != "auto":
+        return settings, None
+    why = None
+    ability = network_namespaces(system_facts())
+    if largest_world < 2 or gpus:
+        hosts = None
+    elif ability.available:
+        hosts = largest_world
+    else:
+        hosts, why = None, f"hosts are not emulated here ({ability.detail}): the workers talk over loopback"
+    links = {"link": settings.link, "link_latency": settings.link_latency} if hosts else dict.fromkeys(LINKS)
+    warning = WarningRecord(code="no-hosts", message=why) if why else None
+    return settings.model_copy(update={"hosts": hosts, **links}), warning
 
 
 def run_comm(
@@ -56,6 +79,7 @@ def run_comm(
     """
     if settings.world_size < 2:
         raise UsageError(f"world size {settings.world_size} was given; collectives need at least 2 workers")
+    settings, _ = with_hosts(settings, settings.world_size, gpus)
     check_hosts(settings, settings.world_size)
     cores = allowed_cores()
     threads = settings.threads_per_worker or default_threads(len(cores), settings.world_size)
@@ -141,7 +165,7 @@ def measure_links(
             samples=SHORT_SAMPLES,
             backend="nccl" if here[0].placement.backend == "nccl" else "gloo",
             threads_per_worker=here[0].placement.threads_per_worker,
-            hosts=None if settings.hosts is None else world_size,
+            hosts=None if settings.emulated is None else world_size,
             link=settings.link,
             link_latency=settings.link_latency,
         )

@@ -12,9 +12,11 @@ from worldsize.launch.hosts import INTERFACE
 from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed, LocalJob
 from worldsize.measure.machine import find_tcmalloc, loopback_interface
+from worldsize.measure.memory_kills import memory_kills
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.folder import cell_folder
 from worldsize.results.records import ErrorRecord
+from worldsize.study.memory_end import OUT_OF_MEMORY, judged
 from worldsize.study.plan import PlannedCell
 
 ENTRY = "worldsize.training.rank:enter"
@@ -95,6 +97,7 @@ class LocalExecutor:
         self._alive: dict[str, LocalJob] = {}
         self._facts: dict[str, list[Any]] = {}
         self._peak_bytes: dict[str, int] = {}
+        self._kills: dict[str, int | None] = {}
 
     def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
         """Let a cell do one turn, starting it first if it is not alive; raises CellFailed."""
@@ -102,21 +105,25 @@ class LocalExecutor:
             return self._turn(cell, turn, idle)
         except JobFailed as failed:
             if not self._memory_ended(failed.error) or not self._alive:
-                raise CellFailed(failed.error) from None
+                raise self._failed(cell, failed) from None
         # It ran out of memory beside other cells that were waiting: that says nothing of the cell. Once more, alone.
         self._evict()
         try:
             return self._turn(cell, turn, idle)
         except JobFailed as failed:
-            raise CellFailed(failed.error) from None
+            raise self._failed(cell, failed) from None
 
     def facts(self, cell: PlannedCell) -> list[Any]:
         """What the ranks said when they were started."""
         try:
             self._job(cell)
         except JobFailed as failed:
-            raise CellFailed(failed.error) from None
+            raise self._failed(cell, failed) from None
         return self._facts[cell.id]
+
+    def _failed(self, cell: PlannedCell, failed: JobFailed) -> CellFailed:
+        limited = cell.settings.memory_limit is not None
+        return CellFailed(judged(failed.error, self._kills[cell.id], limited=limited))
 
     def alive(self, cell: PlannedCell) -> bool:
         """Whether the cell's workers run at the moment."""
@@ -153,6 +160,7 @@ class LocalExecutor:
     def _job(self, cell: PlannedCell) -> LocalJob:
         if cell.id not in self._alive:
             self._make_room()
+            self._kills[cell.id] = memory_kills()
             job = LocalJob(self._describe(cell))
             self._alive[cell.id] = job
             try:
@@ -196,4 +204,4 @@ class LocalExecutor:
 
     @staticmethod
     def _memory_ended(error: ErrorRecord) -> bool:
-        return error.kind == "OutOfMemory" or (error.kind == "Signal" and "SIGKILL" in error.message)
+        return error.kind == OUT_OF_MEMORY or (error.kind == "Signal" and "SIGKILL" in error.message)

@@ -1,5 +1,6 @@
 """Keeps the record of each cell while the study runs, and writes it at each change of state."""
 
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from worldsize.results.records import (
     CellRecord,
     ErrorRecord,
     Evaluation,
+    MessageCount,
     StepRecord,
     UnobservedBlock,
     WarningRecord,
@@ -75,6 +77,7 @@ class Ledger:
         record.wire = WireBytes.model_validate(facts[0]["wire"])
         record.steps_per_epoch = facts[0]["steps_per_epoch"]
         record.matmul_flops_per_s = facts[0]["matmul_flops_per_s"]
+        record.messages = [MessageCount.model_validate(count) for count in facts[0].get("messages", ())]
         self._write(record)
 
     def evaluated(self, cell: PlannedCell, evaluation: Evaluation) -> None:
@@ -98,13 +101,7 @@ class Ledger:
         yield
         seen = self._watch.end()
         self._record(cell).conditions.append(
-            BlockConditions(
-                session=self.session,
-                block=block,
-                others_cores=seen.others_cores,
-                stolen_cores=seen.stolen_cores,
-                frequency_hz=seen.frequency_hz,
-            )
+            BlockConditions(session=self.session, block=block, **dataclasses.asdict(seen))
         )
 
     def used_memory(self, cell: PlannedCell, peak_bytes: int) -> None:

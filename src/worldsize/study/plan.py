@@ -33,7 +33,8 @@ def default_world_sizes(cores: int, gpus: int) -> tuple[int, ...]:
 
 def world_sizes(settings: StudySettings, findings: Findings, cores: Sequence[int]) -> tuple[int, ...]:
     """The world sizes that were asked for, or those that fit this machine."""
-    return settings.world_sizes or default_world_sizes(settings.hosts or len(cores), len(findings.gpus))
+    emulated = settings.emulated
+    return settings.world_sizes or default_world_sizes(emulated.count if emulated else len(cores), len(findings.gpus))
 
 
 def make_plan(settings: StudySettings, findings: Findings, cores: Sequence[int]) -> list[PlannedCell]:
@@ -104,7 +105,7 @@ def _strategies_at(settings: StudySettings, findings: Findings, world_size: int,
 def _runs(settings: StudySettings, findings: Findings, strategy: str, world_size: int) -> bool:
     """Whether a strategy runs at this world size; on emulated hosts not with several workers in one process."""
     processes = findings.processes.get(f"{strategy}@{world_size}")
-    return processes is not None and (settings.hosts is None or world_size == 1 or processes > 1)
+    return processes is not None and (settings.emulated is None or world_size == 1 or processes > 1)
 
 
 def left_out(settings: StudySettings, findings: Findings, cores: Sequence[int]) -> WarningRecord | None:

@@ -15,13 +15,14 @@ from worldsize.measure.conditions import Watch
 from worldsize.measure.machine import allowed_cores, busy_warning, provenance, snapshot_host
 from worldsize.results.folder import Cell, Run, load_run, write_study
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
-from worldsize.study.comm import check_hosts, link_costs, measure_links
+from worldsize.study.comm import check_hosts, link_costs, measure_links, with_hosts
 from worldsize.study.executor import LocalExecutor, worker_environment
 from worldsize.study.ledger import Ledger, finished
 from worldsize.study.listener import Listener, Silence
-from worldsize.study.plan import PlannedCell, left_out, make_plan
+from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
 from worldsize.study.probe import probe
 from worldsize.study.schedule import Schedule, drain_steps
+from worldsize.study.sweep import Sweep
 
 DEFAULT_STEPS = 22
 """Cap on timed steps per cell where neither --steps nor --epochs is given."""
@@ -45,10 +46,15 @@ def run_study(
     check_folder(out, resume=resume)
     with _stoppable(out):
         findings = probe(settings)
+        settings, no_hosts = _hosts_decided(settings, findings)
         plan = make_plan(settings, findings, allowed_cores())
         check_hosts(settings, max(cell.placement.processes for cell in plan))
         before, session = open_study(out, settings, plan, findings, command or sys.argv)
+        _note(out, no_hosts)
         run = load_run(out)
+        if settings.sweep:
+            _sweep(out, settings, plan, findings, Ledger(out, session, before), listener)
+            return load_run(out)
         done = finished(run)
         todo = [cell for cell in plan if cell.id not in done]
         if not run.comm and (settings.epochs is None or settings.bucket_mb == "auto"):
@@ -57,6 +63,27 @@ def run_study(
         executor = LocalExecutor(out, session, settings.emulated, link_costs(load_run(out)))
         _take_turns(Schedule(todo, settings, executor, ledger, listener), findings)
     return load_run(out)
+
+
+def _sweep(
+    out: Path,
+    settings: StudySettings,
+    firsts: list[PlannedCell],
+    findings: Findings,
+    ledger: Ledger,
+    listener: Listener,
+) -> None:
+    """Run the trials of a sweep; no worker is left when this returns."""
+    executor = LocalExecutor(out, ledger.session, settings.emulated)
+    listener.planned(firsts, 0)
+    try:
+        Sweep(out, settings, findings, executor, ledger, listener).sweep(firsts)
+    except KeyboardInterrupt:
+        for record in ledger.interrupted():
+            listener.ended(record)
+        raise
+    finally:
+        executor.close()
 
 
 def _take_turns(schedule: Schedule, findings: Findings) -> None:
@@ -91,6 +118,13 @@ def check_folder(out: Path, *, resume: bool) -> None:
     place = out if out.exists() else next(parent for parent in out.absolute().parents if parent.exists())
     if not os.access(place, os.W_OK) or not place.is_dir():
         raise OutputError(f"cannot write in {place}; give a folder you may write to with --out")
+
+
+def _hosts_decided(settings: StudySettings, findings: Findings) -> tuple[StudySettings, list[WarningRecord]]:
+    gpus = 0 if settings.backend == "gloo" else len(findings.gpus)
+    most = max(world_sizes(settings, findings, allowed_cores()))
+    settings, warning = with_hosts(settings, most, gpus)
+    return settings, [warning] if warning else []
 
 
 def _note(out: Path, warnings: Sequence[WarningRecord]) -> None:
@@ -132,7 +166,8 @@ def open_study(
             f"{out} holds a study with other settings; resume it with the same ones, or give another --out"
         )
     study = run.study
-    other = set(study.plan).symmetric_difference(cell.id for cell in plan)
+    planned = {cell.id for cell in plan}
+    other = planned.difference(study.plan) if settings.sweep else planned.symmetric_difference(study.plan)
     if other:
         raise UsageError(
             f"{out} was planned on another machine: here its cells differ by {', '.join(sorted(other))}\n"

@@ -58,7 +58,11 @@ class Schedule:
         executor: Executor,
         ledger: Ledger,
         listener: Listener,
+        *,
+        plain: bool = False,
     ) -> None:
+        self.plain = plain
+        """Without steps aside, which copy the weights: where the memory of training itself is measured."""
         self.cells = list(cells)
         self.settings = settings
         self.executor = executor
@@ -122,9 +126,11 @@ class Schedule:
                 "drain": drain_steps(self.settings),
                 "block": block,
             }
+            lead = 0 if self.plain else LEAD_STEPS
             with self.ledger.watched(cell, block):
-                self.samples[cell.id][self.ledger.session, block] = self._take(cell, {**turn, "lead": LEAD_STEPS})
-            self._asides(cell, turn, block)
+                self.samples[cell.id][self.ledger.session, block] = self._take(cell, {**turn, "lead": lead})
+            if not self.plain:
+                self._asides(cell, turn, block)
             return
         # With more than one epoch the first only warms up (method.md §8, protocol *epochs*).
         timed = block > 0 or self.settings.epochs == 1

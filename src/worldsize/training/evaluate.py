@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from worldsize.data import DataSet, test_batches
+from worldsize.measure.message_counter import MessageCounter
 from worldsize.results.records import Evaluation
 from worldsize.training.divergence import divergence
 from worldsize.training.trainer import Trainer
@@ -28,10 +29,11 @@ def evaluate(trainer: Trainer, data: DataSet, *, epoch: int) -> Evaluation | Non
     by_rank = None
     if apart is not None and any(apart.weights):
         by_rank = _by_rank(_totals(trainer, data, part=0, parts=1))
-    channel.broadcast(list(model.buffers()))
-    totals = _totals(trainer, data, part=channel.rank, parts=channel.world_size)
-    if channel.world_size > 1:
-        dist.all_reduce(totals)
+    with MessageCounter("evaluation") as counter:
+        channel.broadcast(list(model.buffers()))
+        totals = _totals(trainer, data, part=channel.rank, parts=channel.world_size)
+        if channel.world_size > 1:
+            dist.all_reduce(totals)
     loss, right, count = totals.tolist()
     return Evaluation(
         epoch=epoch,
@@ -40,6 +42,8 @@ def evaluate(trainer: Trainer, data: DataSet, *, epoch: int) -> Evaluation | Non
         test_accuracy=right / count,
         test_samples=int(count),
         divergence=apart,
+        messages=counter.counts(),
+        order=trainer.seen.digest,
         rank_accuracy=by_rank,
     )
 

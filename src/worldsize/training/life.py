@@ -12,6 +12,7 @@ from worldsize.measure.alignment import Offset, align
 from worldsize.measure.limits import peak_memory_bytes
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.training.evaluate import evaluate
+from worldsize.training.fit import fit
 from worldsize.training.recorder import Pending, Recorder
 from worldsize.training.trainer import Trainer
 
@@ -36,6 +37,8 @@ class Life:
             reply.step_s = self._steps(turn, self.trainer.batches.steps_per_epoch)
         elif turn.op == "evaluate":
             reply.evaluation = evaluate(self.trainer, self.data, epoch=self.epoch)
+        elif turn.op == "fit":
+            reply.fit = fit(self.trainer)
         reply.peak_memory_bytes = peak_memory_bytes(self.trainer.device)
         return reply
 

@@ -9,6 +9,7 @@ from worldsize.config import CellSettings
 from worldsize.data import load_data
 from worldsize.measure.clocks import clock_for
 from worldsize.measure.limits import matmul_flops_per_s
+from worldsize.measure.message_counter import MessageCounter
 from worldsize.measure.timeline import Timeline
 from worldsize.ranks.memory import limit_memory
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle
@@ -52,11 +53,13 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
     data = load_data(settings)
     timeline = Timeline(clock_for(device))
     world = world_of(rank, settings, assignment.placement, device, timeline)
-    trainer = Trainer(settings, data, world, timeline, assignment.link)
+    with MessageCounter("start") as counter:
+        trainer = Trainer(settings, data, world, timeline, assignment.link)
     facts = Facts(
         steps_per_epoch=trainer.batches.steps_per_epoch,
         wire=trainer.strategy.wire_bytes(settings.world_size, trainer.traffic()),
         matmul_flops_per_s=matmul_flops_per_s(device),
+        messages=counter.counts(),
     )
     with Recorder(cell_folder(Path(assignment.run), settings.id), rank.rank, timeline.clock) as recorder:
         life = Life(trainer, data, recorder, assignment.session)

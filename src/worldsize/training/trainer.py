@@ -1,6 +1,7 @@
 """One rank trains: the model, its strategy, its data and its optimizer, one step at a time."""
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import NamedTuple
@@ -30,6 +31,25 @@ class StepResult(NamedTuple):
     """Their mean loss."""
     right: Tensor
     """How many of them were classified right."""
+
+
+class SeenOrder:
+    """A digest of the labels of an epoch in the order in which this process has trained on them."""
+
+    def __init__(self) -> None:
+        self._epoch = -1
+        self._digest = hashlib.sha256()
+
+    def add(self, epoch: int, labels: Tensor) -> None:
+        """The next batch; it takes microseconds, for labels are few bytes."""
+        if epoch != self._epoch:
+            self._epoch, self._digest = epoch, hashlib.sha256()
+        self._digest.update(labels.numpy().tobytes())
+
+    @property
+    def digest(self) -> str:
+        """Of what was seen of the current epoch so far."""
+        return self._digest.hexdigest()[:12]
 
 
 def my_share(settings: CellSettings, rank: int, processes: int) -> slice:
@@ -77,7 +97,8 @@ class Trainer:
             share=my_share(settings, world.channel.rank, world.channel.world_size),
             redrawn="sampler-epoch" not in settings.leave_out,
         )
-        self.stream = self._endless()
+        self.seen = SeenOrder()
+        self.stream = self._endless(self.seen)
         self.spare_stream = self._endless()
         """Data of steps that only measure (life.aside)."""
         self.steps = 0
@@ -100,10 +121,12 @@ class Trainer:
         labels = torch.zeros(self.settings.batch_size, dtype=torch.int64, device=self.device)
         return arranged(world, model, inputs, labels, link)
 
-    def _endless(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+    def _endless(self, seen: SeenOrder | None = None) -> Iterator[tuple[int, Tensor, Tensor]]:
         epoch = 0
         while True:
             for inputs, labels in self.batches.epoch(epoch):
+                if seen is not None:
+                    seen.add(epoch, labels)
                 yield epoch, inputs, labels
             epoch += 1
 
@@ -150,6 +173,18 @@ class Trainer:
         result = StepResult(epoch, len(labels), loss.detach(), right)
         timeline.end(Phase.END)
         return result
+
+    def try_step(self) -> None:
+        """Forward and backward of a batch without exchange and without a trace in weights, optimizer or data."""
+        _, inputs, labels = next(self.spare_stream)
+        try:
+            with self.strategy.no_sync():
+                loss, _ = self._forward(inputs.to(self.device), labels.to(self.device))
+                loss.backward()
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+        finally:
+            self.optimizer.zero_grad()
 
     def _forward(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):

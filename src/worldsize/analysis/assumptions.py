@@ -1,0 +1,109 @@
+"""Where the classic way of counting and the right one differ: ours, the other number, and why it is not it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.numbers import number_text
+from worldsize.analysis.scaling import ScalingRow
+from worldsize.results.records import DataRecord, ModelRecord, StudyRecord
+
+THOUSAND_CLASSES = {"resnet18": 11_689_512, "vgg11": 132_868_840}
+"""Parameters of the models of the same name for 224×224 images and 1000 classes (torchvision: resnet18, vgg11_bn)."""
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """One number that is often printed and is another one than it claims."""
+
+    mistake: str
+    where: str
+    ours: str
+    other: str
+    why: str
+
+
+def assumptions(study: StudyRecord, cells: Sequence[CellAnalysis], scaling: Sequence[ScalingRow]) -> list[Assumption]:
+    """Those that apply to what was measured."""
+    several = [cell for cell in cells if cell.world_size > 1 and cell.summary and cell.record and cell.record.wire]
+    largest = max(several, key=lambda cell: (cell.world_size, cell.batch_size), default=None)
+    found = list(_twice(scaling))
+    if largest is not None:
+        found += [*_volumes(largest, study.model), _steps(largest, study.data)]
+    found += [*_classes(study), *_cut(study, cells)]
+    return found
+
+
+def _twice(scaling: Sequence[ScalingRow]) -> Iterator[Assumption]:
+    rows = [row for row in scaling if row.kind == "weak" and row.speedup and row.cell.world_size > 1]
+    if not rows:
+        return
+    row = max(rows, key=lambda row: row.speedup.estimate.value if row.speedup else 0.0)
+    assert row.speedup is not None
+    value, n = row.speedup.estimate.value, row.cell.world_size
+    yield Assumption(
+        "N counted twice in a speed-up",
+        row.cell.id,
+        f"{number_text(value)} = T₁/T_N",
+        f"{number_text(n * value)} = N·T₁/T_N",
+        "The ratio of epoch times over the same data already is N·t₁/t_N; times N counts the workers twice.",
+    )
+
+
+def _volumes(cell: CellAnalysis, model: ModelRecord) -> Iterator[Assumption]:
+    assert cell.record is not None
+    assert cell.record.wire is not None
+    step, steps = cell.record.wire.busiest_rank_bytes, cell.record.steps_per_epoch
+    if steps:
+        yield Assumption(
+            "One exchange counted for a whole epoch",
+            cell.id,
+            f"{number_text(step * steps / 1e9)} GB per epoch",
+            f"{number_text(step / 1e9)} GB",
+            f"Gradients travel in each of the {steps:,} steps of an epoch.",
+        )
+    elements = cell.record.wire.payload_bytes * model.parameters // model.parameter_bytes
+    yield Assumption(
+        "Elements taken for bytes",
+        cell.id,
+        f"{number_text(cell.record.wire.payload_bytes / 1e6)} MB of gradients",
+        f"{number_text(elements / 1e6)} MB",
+        f"Each of the {elements:,} elements has {model.parameter_bytes // model.parameters} bytes.",
+    )
+
+
+def _steps(cell: CellAnalysis, data: DataRecord) -> Assumption:
+    return Assumption(
+        "Steps per epoch not divided by N",
+        cell.id,
+        f"{data.train_samples // cell.global_batch:,} steps",
+        f"{data.train_samples // cell.batch_size:,} steps",
+        f"A step takes B = N·b = {cell.global_batch} samples, not b = {cell.batch_size}.",
+    )
+
+
+def _classes(study: StudyRecord) -> Iterator[Assumption]:
+    other = THOUSAND_CLASSES.get(study.model.name)
+    if other is not None and other != study.model.parameters:
+        yield Assumption(
+            "Parameters of the 1000-class model",
+            study.model.name,
+            f"{study.model.parameters:,}",
+            f"{other:,}",
+            f"Counted in the model that was trained: {study.data.classes} classes, and layers for small images.",
+        )
+
+
+def _cut(study: StudyRecord, cells: Sequence[CellAnalysis]) -> Iterator[Assumption]:
+    if not study.settings.sweep or not cells:
+        return
+    last = max(cells, key=lambda cell: cell.batch_size)
+    next_batch, share = last.batch_size * study.settings.growth, study.data.train_samples // last.world_size
+    if next_batch > share:
+        yield Assumption(
+            "A batch larger than the data set",
+            f"{last.strategy}, N = {last.world_size}",
+            f"not run: a worker has {share:,} samples",
+            f"b = {next_batch:,}",
+            f"A loader would silently cut it to {share:,}, and the time would be printed beside the wrong b.",
+        )

@@ -1,0 +1,161 @@
+"""Part 3 of experiment C: what travels besides gradients, and what happens where something is not agreed on."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.numbers import number_text, percent_text
+from worldsize.analysis.study import StudyAnalysis
+from worldsize.report.fact_tables import MB
+from worldsize.report.result_tables import CELL, PERCENT
+from worldsize.report.tables import Column, Entry, Table, integer, number, text
+from worldsize.results.folder import Cell
+from worldsize.results.records import Evaluation
+
+WHEN = {"start": "at the start, once", "step": "per step", "evaluation": "per evaluation"}
+CASES = {
+    "agreed": "everything is agreed on",
+    "without-sampler-epoch": "the sampler is not told its epoch",
+    "without-initial-weights": "each rank draws its own first weights",
+    "without-learning-rate": "only rank 0 scales its learning rate",
+    "without-buffers": "BatchNorm statistics are not shared",
+}
+
+
+def messages_table(analysis: StudyAnalysis) -> Table:
+    """Messages by kind, with calls and bytes (method.md §4)."""
+    columns = (
+        CELL,
+        Column("When", ("when",), align="left"),
+        Column("Message", ("kind",), align="left"),
+        Column("Calls", ("calls",)),
+        Column("Payload", ("payload_bytes",), "MB"),
+    )
+    rows = tuple(
+        (text(name), text(WHEN[when]), text(kind), number(calls), number(size, MB))
+        for name, cell in _with_parts(analysis)
+        if cell.record.settings.world_size > 1
+        for when, kind, calls, size in messages(cell)
+    )
+    note = (
+        "Counted on rank 0: at the start and in an evaluation each operation that reaches torch's dispatcher, in steps "
+        "each message of the timeline (mean per timed step). Besides gradients there travel parameters and buffers at "
+        "the start, what DDP checks of them, buffers in each forward, and sums of the metrics. The rendezvous and the "
+        "turns between workers and agent go through a key-value store and are not counted (method §4)."
+    )
+    return Table("c6-messages", "C(6) Messages by kind", columns, rows, note)
+
+
+def _with_parts(analysis: StudyAnalysis) -> Iterator[tuple[str, Cell]]:
+    """Cells of the study and, for their evaluations, one of its accuracy runs."""
+    yield from analysis.run.cells.items()
+    if "accuracy" in analysis.parts:
+        evaluated = [item for item in analysis.parts["accuracy"].run.cells.items() if item[1].record.evaluations]
+        yield from evaluated[-1:]
+
+
+def messages(cell: Cell) -> Iterator[tuple[str, str, float, float]]:
+    """When, kind, calls and payload bytes: at the start, per timed step, per evaluation; of rank 0."""
+    for count in cell.record.messages:
+        yield count.when, count.kind, count.calls, count.payload_bytes
+    timed = cell.steps.filter("timed", pl.col("rank") == 0).select("rank", "session", "step")
+    spans = cell.spans.join(timed, on=["rank", "session", "step"]).explode(
+        "kind", "payload_bytes", "issued_s", "done_s"
+    )
+    for kind, calls, size in (
+        spans.group_by("kind", maintain_order=True).agg(pl.len(), pl.col("payload_bytes").sum()).iter_rows()
+    ):
+        if kind is not None:
+            yield "step", kind, calls / timed.height, size / timed.height
+    for count in cell.record.evaluations[-1].messages if cell.record.evaluations else []:
+        yield count.when, count.kind, count.calls, count.payload_bytes
+
+
+def divergence_table(analysis: StudyAnalysis) -> Table:
+    """How far the ranks are apart after each epoch, with one agreement left out at a time."""
+    columns = (
+        Column("What is left out", ("case",), align="prose"),
+        Column("Epoch", ("epoch",)),
+        Column("Weights apart", ("weights_divergence",)),
+        Column("BatchNorm statistics apart", ("buffers_divergence",)),
+        Column("Training loss", ("train_loss",)),
+        Column("Test accuracy", ("test_accuracy",), "%"),
+        Column("of each rank", ("rank_accuracy",), "%", align="prose"),
+    )
+    rows = tuple(_divergence_row(cell, test) for cell, test in _evaluations(analysis))
+    data, settings = analysis.record.data, analysis.record.settings
+    note = (
+        f"DDP on {data.train_samples:,} training samples, learning rate {settings.learning_rate:g}·B/B₀. Apart: the "
+        "largest |x − x₀| ÷ |x₀| over ranks, x₀ that of rank 0, before the evaluation; 0 is the same in every bit. "
+        "Where weights differ, each rank runs the whole test set with what it holds."
+    )
+    return Table("c7-divergence", "C(7) What breaks when something is not agreed on", columns, rows, note)
+
+
+def _evaluations(analysis: StudyAnalysis) -> Iterator[tuple[CellAnalysis, Evaluation]]:
+    for cell in analysis.cells:
+        for test in cell.record.evaluations if cell.record else []:
+            yield cell, test
+
+
+def _divergence_row(cell: CellAnalysis, test: Evaluation) -> tuple[Entry, ...]:
+    apart = test.divergence
+    by_rank = ", ".join(number_text(PERCENT * each) for each in test.rank_accuracy or [])
+    losses = cell.losses.filter(pl.col("step") < test.step)["loss"].tail(1).to_list()
+    return (
+        text(CASES.get(cell.label, cell.label)),
+        integer(test.epoch + 1),
+        number(max(apart.weights) if apart else None),
+        number(max(apart.buffers) if apart and apart.buffers else None),
+        number(losses[0] if losses else None),
+        number(test.test_accuracy, PERCENT),
+        text(by_rank or None),
+    )
+
+
+def order_table(analysis: StudyAnalysis) -> Table:
+    """The order of the labels in each epoch, with and without a sampler that is told its epoch."""
+    columns = (
+        Column("Sampler", ("case",), align="prose"),
+        Column("Epoch", ("epoch",)),
+        Column("Digest of the order", ("order",), align="left"),
+        Column("Same as the epoch before", ("repeated",), align="left"),
+    )
+    rows = []
+    for cell in analysis.cells:
+        if cell.label not in ("agreed", "without-sampler-epoch") or cell.record is None:
+            continue
+        before: str | None = None
+        for test in cell.record.evaluations:
+            same = None if before is None else "yes" if test.order == before else "no"
+            rows.append((text(CASES[cell.label]), integer(test.epoch + 1), text(test.order), text(same)))
+            before = test.order
+    note = "Digest of the labels on rank 0, in the order in which they were trained on (method §10)."
+    return Table("c8-order", "C(8) The order of the samples", columns, tuple(rows), note)
+
+
+def agreement_paragraphs(analysis: StudyAnalysis) -> list[str]:
+    """Whether exchanging gradients is enough, from what was measured."""
+    last = {
+        cell.label: cell.record.evaluations[-1] for cell in analysis.cells if cell.record and cell.record.evaluations
+    }
+    said = []
+    for label, test in last.items():
+        if test.divergence is None or label == "agreed":
+            continue
+        weights, buffers = max(test.divergence.weights), max(test.divergence.buffers, default=0.0)
+        if weights:
+            said.append(f"where {CASES[label]}, the ranks' weights end {percent_text(weights)} apart")
+        elif buffers and label == "without-buffers":
+            said.append(
+                f"where {CASES[label]}, the weights stay the same and the statistics end {percent_text(buffers)} apart"
+            )
+    agreed = last.get("agreed")
+    if not said or agreed is None or agreed.divergence is None:
+        return []
+    kept = "no bit apart" if not any(agreed.divergence.weights) else f"{max(agreed.divergence.weights):.2g} apart"
+    return [
+        "Exchanging gradients alone is not enough: the same gradients only keep equal weights equal. With everything "
+        f"agreed on, the ranks end {kept}; {'; '.join(said)}."
+    ]

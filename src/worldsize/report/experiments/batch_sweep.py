@@ -1,0 +1,140 @@
+"""Experiment A, `batch-sweep`: time against b, the largest batch, the knee (method.md §9)."""
+
+from collections.abc import Callable
+
+import altair as alt
+
+from worldsize.analysis.numbers import number_text
+from worldsize.analysis.study import StudyAnalysis
+from worldsize.analysis.sweep import BatchSweep, SweepRow, batch_sweeps
+from worldsize.report.result_tables import MS, PERCENT
+from worldsize.report.section import Section
+from worldsize.report.svg import Chart, Drawing, Size, draw
+from worldsize.report.tables import Column, Entry, Table, estimate, integer, interval_keys, number, text
+
+AXIS_LABEL = 6
+GIB = 2**-30
+
+
+def section(analysis: StudyAnalysis) -> Section:
+    """Table, chart and paragraph of the sweep."""
+    found = sweeps(analysis)
+    return Section(
+        "experiment-a",
+        "A. Batch size upward",
+        tuple(drawing for drawing in (_time_chart(found, analysis), _rate_chart(found)) if drawing),
+        (sweep_table(analysis),),
+        tuple(paragraph(sweep) for sweep in found),
+    )
+
+
+def sweeps(analysis: StudyAnalysis) -> list[BatchSweep]:
+    """The sweeps of a study."""
+    record = analysis.record
+    return batch_sweeps(analysis.cells, record.data.train_samples, record.settings.largest_batch)
+
+
+def sweep_table(analysis: StudyAnalysis) -> Table:
+    """A row for each batch that was tried; one that did not fit is a row with its reason."""
+    columns = (
+        Column("Strategy", ("strategy",), align="left"),
+        Column("N", ("world_size",)),
+        Column("b", ("local_batch",)),
+        Column("Epoch without data wait", ("epoch_s",), "s"),
+        Column("Step", interval_keys("step_s"), "ms"),
+        Column("Throughput", interval_keys("samples_per_s"), "samples/s"),
+        Column("Of the best", ("share_of_best",), "%"),
+        Column("Peak memory", ("peak_memory_bytes",), "GiB"),
+        Column("Fits", ("fits",), align="prose"),
+    )
+    rows = tuple(_table_row(row, sweep) for sweep in sweeps(analysis) for row in sweep.rows)
+    note = (
+        f"Each batch ran in fresh processes. An epoch is D/B steps over D = {analysis.record.data.train_samples:,} "
+        "samples, each step − its wait for data: copy to the device, gradients and update are in it. Peak memory: of "
+        "the largest process (on a GPU, allocated on the device). The knee is the smallest b within 5 % of the best "
+        "throughput (method §9)."
+    )
+    return Table("a-batch-sweep", "A. Time against b", columns, rows, note)
+
+
+def _table_row(row: SweepRow, sweep: BatchSweep) -> tuple[Entry, ...]:
+    cell, summary = row.cell, row.cell.summary
+    best = max((r.cell.summary.samples_per_s.value for r in sweep.rows if r.cell.summary), default=None)
+    share = summary.samples_per_s.value / best if summary and best else None
+    marks = [name for name, b in (("knee", sweep.knee), ("largest", sweep.largest)) if b == cell.batch_size]
+    word = {True: "yes", False: "no", None: "unknown"}[row.fits]
+    said = "; ".join(part for part in (word, *marks, None if row.fits else cell.reason) if part)
+    return (
+        text(cell.strategy),
+        integer(cell.world_size),
+        integer(cell.batch_size),
+        number(row.epoch_s),
+        estimate(summary.step_s if summary else None, MS),
+        estimate(summary.samples_per_s if summary else None),
+        number(share, PERCENT),
+        number(cell.record.peak_memory_bytes if cell.record else None, GIB),
+        text(said),
+    )
+
+
+def paragraph(sweep: BatchSweep) -> str:
+    """What the sweep found, in words."""
+    name = f"{sweep.strategy} with {sweep.world_size} worker{'s' if sweep.world_size > 1 else ''}"
+    if sweep.largest is None:
+        return f"{name}: no batch was seen to fit."
+    ends = {
+        "memory": f"b = {sweep.too_large:,} did not" if sweep.too_large else "",
+        "data": "a larger one would exceed the samples that a worker has",
+        "asked": "no larger one was asked for",
+        "failure": "the next trial failed for another reason",
+    }
+    said = f"{name}: the largest local batch that was seen to fit is b = {sweep.largest:,}; {ends[sweep.ended_by]}."
+    rates = {row.cell.batch_size: row.cell.summary.samples_per_s.value for row in sweep.rows if row.cell.summary}
+    if sweep.knee is None or len(rates) < 2:
+        return said
+    best = max(rates, key=lambda b: rates[b])
+    return (
+        f"{said} The knee is b = {sweep.knee:,} with {number_text(rates[sweep.knee])} samples/s; the most, "
+        f"{number_text(rates[best])}, has b = {best:,}. A batch above the knee only costs memory."
+    )
+
+
+def _time_chart(found: list[BatchSweep], analysis: StudyAnalysis) -> Drawing | None:
+    samples = analysis.record.data.train_samples
+    title = f"A. Time of an epoch against b, D = {samples:,}"
+    return _chart("a-epoch-against-b", title, "Epoch without data wait (s)", _points(found, lambda row: row.epoch_s))
+
+
+def _rate_chart(found: list[BatchSweep]) -> Drawing | None:
+    points = _points(found, lambda row: row.cell.summary.samples_per_s.value if row.cell.summary else None)
+    return _chart("a-throughput-against-b", "A. Throughput against b", "Samples/s", points)
+
+
+Points = list[dict[str, float | str]]
+
+
+def _points(found: list[BatchSweep], value: Callable[[SweepRow], float | None]) -> Points:
+    return [
+        {"b": row.cell.batch_size, "y": y, "sweep": f"{sweep.strategy}, N = {sweep.world_size}"}
+        for sweep in found
+        for row in sweep.rows
+        if (y := value(row)) is not None
+    ]
+
+
+def _chart(name: str, title: str, label: str, points: Points) -> Drawing | None:
+    if len(points) < 2:
+        return None
+    batches = sorted({point["b"] for point in points})
+    description = f"{label} against the local batch b, from b = {batches[0]} to {batches[-1]}; table A has all numbers."
+    return draw(name, title, description, lambda size: _lines(points, label, size))
+
+
+def _lines(points: Points, label: str, size: Size) -> Chart:
+    base = alt.Chart(alt.InlineData(points)).encode(
+        x=alt.X("b:Q", title="Local batch b", scale=alt.Scale(type="log", base=2), axis=alt.Axis(grid=False)),
+        y=alt.Y("y:Q", title=label, scale=alt.Scale(zero=True)),
+        color=alt.Color("sweep:N", legend=alt.Legend(title=None, orient="top", columns=size.legend_columns, offset=28)),
+    )
+    chart: Chart = alt.layer(base.mark_line(strokeWidth=1.5), base.mark_point(filled=True, size=60, opacity=1))
+    return chart.properties(width=size.plot_width(AXIS_LABEL), height=size.height)

@@ -1,0 +1,27 @@
+"""Experiment C, `ddp-large-batch`: DDP on more workers, accuracy at a large batch, and what must be agreed on."""
+
+from worldsize.analysis.study import StudyAnalysis
+from worldsize.report.experiments.accuracy import accuracy_charts, accuracy_paragraph, efficiency_table, epochs_table
+from worldsize.report.experiments.agreement import agreement_paragraphs, divergence_table, messages_table, order_table
+from worldsize.report.experiments.scaling import paragraph, tables
+from worldsize.report.section import Section
+
+
+def section(analysis: StudyAnalysis) -> Section:
+    """Part 1 from the study itself, parts 2 and 3 from its further parts, as far as they were run."""
+    accuracy, shown = analysis.parts.get("accuracy"), analysis.parts.get("demonstrations")
+    drawings = accuracy_charts(accuracy) if accuracy else ()
+    second = (epochs_table(accuracy), efficiency_table(accuracy)) if accuracy else ()
+    third = (divergence_table(shown), order_table(shown)) if shown else ()
+    said = [paragraph(analysis)]
+    if accuracy:
+        said.append(accuracy_paragraph(accuracy))
+    if shown:
+        said += agreement_paragraphs(shown)
+    return Section(
+        "experiment-c",
+        "C. DDP on more workers, and a large batch",
+        drawings,
+        (*tables(analysis, "C", "DDP"), *second, messages_table(analysis), *third),
+        tuple(part for part in said if part),
+    )

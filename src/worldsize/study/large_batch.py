@@ -1,0 +1,75 @@
+"""The further parts of experiment C, `ddp-large-batch`: accuracy by learning-rate rule, and what breaks.
+
+Each is a study of its own in RUN/parts/, with the settings of the first part but for what is compared.
+"""
+
+from typing import Any
+
+from worldsize.config import Agreement, CellChoice, LrScaling, StudySettings
+
+DEMONSTRATION_STEPS = 16
+"""Steps per epoch of the demonstrations: what is left out shows at once."""
+DEMONSTRATION_EPOCHS = 2
+LEFT_OUT: tuple[Agreement, ...] = ("sampler-epoch", "initial-weights", "learning-rate", "buffers")
+
+
+def parts(settings: StudySettings, largest_world: int) -> dict[str, StudySettings]:
+    """Name and settings of each further part; none where the accuracy runs were not asked for."""
+    if settings.accuracy_epochs is None or largest_world < 2:
+        return {}
+    return {
+        "accuracy": _derived(settings, _accuracy(settings, largest_world)),
+        "demonstrations": _derived(settings, _demonstrations(settings, largest_world)),
+    }
+
+
+def _derived(settings: StudySettings, changes: dict[str, Any]) -> StudySettings:
+    kept = settings.model_dump(exclude={"strategies", "world_sizes", "batch_sizes", "global_batch", "experiment"})
+    return StudySettings(**{**kept, "steps": None, "accuracy_epochs": None, **changes})
+
+
+def _accuracy(settings: StudySettings, n: int) -> dict[str, Any]:
+    """One worker at the base batch, and N workers at the large one with each rule."""
+    epochs = settings.accuracy_epochs or 1
+    base, large = settings.accuracy_base_batch, settings.accuracy_batch
+    warmup = min(1.0, epochs / 2)
+
+    def ddp(label: str, scaling: LrScaling = "none", warmup_epochs: float = 0) -> CellChoice:
+        return CellChoice(
+            strategy="ddp",
+            world_size=n,
+            batch_size=large,
+            label=label,
+            lr_scaling=scaling,
+            lr_warmup_epochs=warmup_epochs,
+        )
+
+    return {
+        "epochs": epochs,
+        "base_batch": base,
+        "evaluate": "auto",
+        "cells": (
+            CellChoice(strategy="single", world_size=1, batch_size=base, label="baseline"),
+            ddp("no-rule"),
+            ddp("linear", "linear"),
+            ddp("linear-warmup", "linear", warmup),
+        ),
+    }
+
+
+def _demonstrations(settings: StudySettings, n: int) -> dict[str, Any]:
+    """DDP as it should be, and with one agreement left out at a time; the rate is scaled, so that it can differ."""
+    batch = min(settings.grid(n), default=settings.accuracy_base_batch)
+    cells = [CellChoice(strategy="ddp", world_size=n, batch_size=batch, label="agreed")]
+    cells += [
+        CellChoice(strategy="ddp", world_size=n, batch_size=batch, label=f"without-{name}", leave_out=(name,))
+        for name in LEFT_OUT
+    ]
+    return {
+        "epochs": DEMONSTRATION_EPOCHS,
+        "base_batch": batch,
+        "lr_scaling": "linear",
+        "evaluate": "auto",
+        "train_samples": DEMONSTRATION_STEPS * n * batch,
+        "cells": tuple(cells),
+    }

@@ -1,0 +1,133 @@
+"""The batch sweep: how large a local batch fits, and what it is good for (method.md §9).
+
+b grows until memory ends, or until it would exceed the samples that a worker has; then bisection finds the largest
+that fits. Each trial is a cell of the study in fresh processes, and one that does not fit is a row with its reason.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from worldsize.config import StudySettings
+from worldsize.errors import RunError
+from worldsize.results.folder import load_run, write_study
+from worldsize.results.records import ErrorRecord, Findings
+from worldsize.study.executor import CellFailed, Executor
+from worldsize.study.ledger import Ledger
+from worldsize.study.listener import Listener
+from worldsize.study.memory_end import OUT_OF_MEMORY
+from worldsize.study.plan import PlannedCell
+from worldsize.study.schedule import Schedule
+
+
+class TrialError(RunError):
+    """A trial failed for a reason that says nothing of its batch size; the sweep cannot go on from it."""
+
+
+class Sweep:
+    """Runs the trials of one study; each outcome is in the run folder as soon as it is known."""
+
+    def __init__(
+        self,
+        run: Path,
+        settings: StudySettings,
+        findings: Findings,
+        executor: Executor,
+        ledger: Ledger,
+        listener: Listener,
+    ) -> None:
+        self.run = run
+        self.settings = settings
+        self.samples = findings.data.train_samples
+        self.executor = executor
+        self.ledger = ledger
+        self.listener = listener
+
+    def sweep(self, firsts: list[PlannedCell]) -> None:
+        """Grow the batch from each of these cells."""
+        for first in firsts:
+            self._largest(first)
+
+    def _largest(self, first: PlannedCell) -> None:
+        fits, fails = 0, 0
+        for batch_size in self._growing(first):
+            if self._fits(_at(first, batch_size), timed=True):
+                fits = batch_size
+            else:
+                fails = batch_size
+                break
+        if not fits or not fails:
+            return
+        found = fits
+        while fails - found > max(1, self.settings.resolution * found):
+            middle = (found + fails) // 2
+            if self._fits(_at(first, middle), timed=False):
+                found = middle
+            else:
+                fails = middle
+        if found > fits:
+            self._fits(_at(first, found), timed=True)
+
+    def _growing(self, first: PlannedCell) -> Iterator[int]:
+        """The batches to try, none larger than the samples that a worker has: a loader would silently cut it."""
+        most = self.samples // first.settings.world_size
+        if self.settings.largest_batch is not None:
+            most = min(most, self.settings.largest_batch)
+        batch_size = first.settings.batch_size
+        while batch_size <= most:
+            yield batch_size
+            batch_size *= self.settings.growth
+
+    def _fits(self, cell: PlannedCell, *, timed: bool) -> bool:
+        """Whether a batch fits; from an earlier session where that has found out."""
+        known = self._known(cell, timed=timed)
+        if known is not None:
+            return known
+        self._plan(cell)
+        self._trial(cell, timed=timed)
+        record = load_run(self.run).cells[cell.id].record
+        if record.error is not None and record.error.kind != OUT_OF_MEMORY:
+            raise TrialError(f"{record.id}: {record.error.message}")
+        return record.error is None
+
+    def _known(self, cell: PlannedCell, *, timed: bool) -> bool | None:
+        found = load_run(self.run).cells.get(cell.id)
+        if found is None:
+            return None
+        if found.record.error is not None:
+            return False if found.record.error.kind == OUT_OF_MEMORY else None
+        complete = found.record.state == "complete" and (not timed or found.record.summary is not None)
+        return True if complete else None
+
+    def _plan(self, cell: PlannedCell) -> None:
+        study = load_run(self.run).study
+        if cell.id not in study.plan:
+            study.plan.append(cell.id)
+            write_study(self.run, study)
+
+    def _trial(self, cell: PlannedCell, *, timed: bool) -> None:
+        """One batch size in processes of its own: does it fit, and if so, how fast is it."""
+        self.listener.starting(cell)
+        try:
+            self.ledger.started(cell, self.executor.facts(cell))
+            self._agree(cell)
+        except CellFailed as failed:
+            self.executor.finish(cell)
+            self.listener.ended(self.ledger.failed(cell, failed.error))
+            return
+        if timed:
+            Schedule([cell], self.settings, self.executor, self.ledger, self.listener, plain=True).run()
+        else:
+            self.executor.finish(cell)
+            self.listener.ended(self.ledger.completed(cell, None))
+
+    def _agree(self, cell: PlannedCell) -> None:
+        """Ask the ranks; raises CellFailed with the first that a step does not fit."""
+        replies = self.executor.take(cell, {"op": "fit"}, lambda: None)
+        self.ledger.used_memory(cell, max(reply["peak_memory_bytes"] for reply in replies))
+        found = replies[0]["fit"]
+        if not found["fits"]:
+            raise CellFailed(ErrorRecord(kind=OUT_OF_MEMORY, message=found["message"], rank=found["rank"]))
+
+
+def _at(first: PlannedCell, batch_size: int) -> PlannedCell:
+    return PlannedCell(first.settings.model_copy(update={"batch_size": batch_size}), first.placement)
