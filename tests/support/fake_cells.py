@@ -126,6 +126,8 @@ class FakeExecutor:
     """(cell, op) → the how-manyth of these turns fails; op `start` is the start of the workers."""
     stops_after: int | None = None
     """Turns after which the user presses Ctrl-C."""
+    memory_samples: int | None = None
+    """The largest local batch that fits into the memory of a rank."""
     clock_s: float = 0.0
     log: list[tuple[str, str, int]] = field(default_factory=list)
     """(cell, op, block) of each turn, by the names of `name_of`."""
@@ -144,6 +146,10 @@ class FakeExecutor:
         self.turns.append((cell.id, turn))
         self._perhaps_fail(cell, op)
         reply: dict[str, Any] = {"step_s": [], "peak_memory_bytes": 1000 + len(self.log), "evaluation": None}
+        if op == "fit":
+            fits = self.memory_samples is None or cell.settings.batch_size <= self.memory_samples
+            fit = {"fits": fits, "rank": None if fits else 1, "message": None if fits else "can't allocate memory"}
+            return [{**reply, "fit": fit}] * cell.placement.processes
         if op == "evaluate":
             done = self._steps[cell.id]
             evaluation = Evaluation(epoch=0, step=done, test_loss=0.5, test_accuracy=0.75, test_samples=8)
