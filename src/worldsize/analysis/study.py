@@ -10,6 +10,7 @@ from worldsize.analysis.communication import Exposed, observing
 from worldsize.analysis.drift import drift_warning
 from worldsize.analysis.scaling import Kind, ScalingRow, SerialFraction, scaling_rows, serial_fractions
 from worldsize.analysis.statistics import Ratio
+from worldsize.analysis.sweep import BatchSweep, batch_sweeps
 from worldsize.results.folder import Run
 from worldsize.results.records import Provenance, StudyRecord, WarningRecord
 
@@ -45,6 +46,13 @@ class StudyAnalysis:
     def record(self) -> StudyRecord:
         """Plan, settings and provenance."""
         return self.run.study
+
+    @property
+    def sweeps(self) -> list[BatchSweep]:
+        """The batch sweeps; none where the batches were given."""
+        if not self.record.settings.sweep:
+            return []
+        return batch_sweeps(self.cells, self.record.data.train_samples, self.record.settings.largest_batch)
 
     @property
     def kind(self) -> Kind:

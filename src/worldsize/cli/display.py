@@ -50,7 +50,8 @@ class Display:
 
     def planned(self, cells: Sequence[PlannedCell], steps: int) -> None:
         """Say how much is ahead."""
-        self._console.print(f"{len(cells)} cell(s), at most {steps} steps")
+        ahead = f"{len(cells)} cell(s), at most {steps} steps" if steps else f"{len(cells)} sweep(s)"
+        self._console.print(ahead)
         self._bar.update(self._task, total=max(steps, 1))
 
     def starting(self, cell: PlannedCell) -> None:

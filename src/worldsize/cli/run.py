@@ -45,8 +45,9 @@ def run_and_show(
         print_results(out, page)
     if stopped:
         raise stopped
-    if any(cell.record.state == "failed" for cell in run.cells.values()):
-        raise typer.Exit(1)
+    failed = [cell.record.error for cell in run.cells.values() if cell.record.state == "failed"]
+    if any(not (settings.sweep and error and error.kind == "OutOfMemory") for error in failed):
+        raise typer.Exit(1)  # a batch that does not fit is what a sweep looks for
 
 
 def run_inside_and_show(values: dict[str, Any], out: Path | None, *, as_json: bool) -> None:
