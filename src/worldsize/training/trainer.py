@@ -1,7 +1,7 @@
 """One rank trains: the model, its strategy, its data and its optimizer, one step at a time."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -38,8 +38,20 @@ def my_share(settings: CellSettings, rank: int, processes: int) -> slice:
     return slice(rank * size, (rank + 1) * size)
 
 
+def endless(batches: Batches) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Epoch, inputs and labels of one step after the other, epoch after epoch."""
+    epoch = 0
+    while True:
+        for inputs, labels in batches.epoch(epoch):
+            yield epoch, inputs, labels
+        epoch += 1
+
+
 class Trainer:
-    """Everything that one rank needs to run a step. Raises UsageError for settings that do not fit the data."""
+    """Everything that one rank needs to run a step. Raises UsageError for settings that do not fit the data.
+
+    `prepare` is given the model before the strategy is.
+    """
 
     def __init__(
         self,
@@ -48,13 +60,14 @@ class Trainer:
         world: World,
         timeline: Timeline,
         link: AllReduceCost | None = None,
+        prepare: Callable[[nn.Module], nn.Module] = lambda model: model,
     ) -> None:
         self.settings = settings
         self.timeline = timeline
         self.shape, self.classes = data.shape, data.classes
         self.device = world.device
         model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
-        model = lay_out(model, data.shape, self.device)
+        model = prepare(lay_out(model, data.shape, self.device))
         self.world = world = self._with_buckets(world, model, link)
         self.strategy: Strategy = find_strategy(settings.strategy)(world)
         self.model: nn.Module = self.strategy.wrap(model).train()
@@ -77,8 +90,8 @@ class Trainer:
             share=my_share(settings, world.channel.rank, world.channel.world_size),
             redrawn="sampler-epoch" not in settings.leave_out,
         )
-        self.stream = self._endless()
-        self.spare_stream = self._endless()
+        self.stream = endless(self.batches)
+        self.spare_stream = endless(self.batches)
         """Data of steps that only measure (life.aside)."""
         self.steps = 0
 
@@ -99,13 +112,6 @@ class Trainer:
         inputs = inputs.to(memory_format=torch.channels_last)
         labels = torch.zeros(self.settings.batch_size, dtype=torch.int64, device=self.device)
         return arranged(world, model, inputs, labels, link)
-
-    def _endless(self) -> Iterator[tuple[int, Tensor, Tensor]]:
-        epoch = 0
-        while True:
-            for inputs, labels in self.batches.epoch(epoch):
-                yield epoch, inputs, labels
-            epoch += 1
 
     def traffic(self) -> Traffic:
         """What there is to send in a step, in bytes, from the model itself and one sample of zeros."""
