@@ -3,18 +3,9 @@
 from pydantic import Field
 
 from worldsize.config import Arithmetic, VerifySettings
-from worldsize.results.records import SCHEMA_VERSION, ErrorRecord, Provenance, Record
-
-
-class Difference(Record):
-    """Where two trainings first differ."""
-
-    step: int
-    """Counted from 0."""
-    parameter: str
-    """Dotted name, as in `named_parameters()`."""
-    relative: float | None = None
-    """‖found − wanted‖ ÷ ‖wanted‖ (training/compare.py); None where it is not finite, or where bits were compared."""
+from worldsize.results.base import Record
+from worldsize.results.check_records import Difference
+from worldsize.results.records import SCHEMA_VERSION, ErrorRecord, Provenance
 
 
 class Samples(Record):

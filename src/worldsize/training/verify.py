@@ -20,8 +20,9 @@ from worldsize.measure.clocks import clock_for
 from worldsize.measure.timeline import Timeline
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle
 from worldsize.ranks.turns import Reply, Turns
+from worldsize.results.check_records import Difference
 from worldsize.results.records import Placement, Record
-from worldsize.results.verify_records import Difference, Proof, RankProof, Samples
+from worldsize.results.verify_records import Proof, RankProof, Samples
 from worldsize.training.compare import (
     digest,
     distances,
