@@ -13,6 +13,7 @@ from worldsize.cli.doctor import doctor
 from worldsize.cli.report import report
 from worldsize.cli.study import study
 from worldsize.cli.train import train
+from worldsize.cli.verify import verify
 from worldsize.errors import WorldsizeError
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command()(train)
 app.command()(study)
 app.command()(comm)
+app.command()(verify)
 app.command()(report)
 app.command()(doctor)
 

@@ -8,6 +8,8 @@ from worldsize.config import VerifySettings
 from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed, LocalJob
 from worldsize.measure.machine import allowed_cores, provenance, snapshot_host
+from worldsize.report.tables import to_csv, to_markdown
+from worldsize.report.verify_table import verify_table
 from worldsize.results.folder import cell_folder, write_whole
 from worldsize.results.verify_records import DataDifference, ProofRecord, RankProof, Samples, VerifyRow
 from worldsize.study.executor import worker_environment
@@ -108,5 +110,8 @@ def _compare(row: VerifyRow, mine: Sequences, name: str, others: Sequences) -> N
 
 
 def write_proof(folder: Path, record: ProofRecord) -> None:
-    """Write verify.json whole."""
+    """Write verify.json and its table, each whole."""
+    table = verify_table(record)
+    write_whole(folder / "verify.md", to_markdown(table))
+    write_whole(folder / "verify.csv", to_csv(table))
     write_whole(folder / "verify.json", record.model_dump_json(indent=2) + "\n")

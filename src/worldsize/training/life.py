@@ -11,6 +11,7 @@ from worldsize.data import DataSet
 from worldsize.measure.alignment import Offset, align
 from worldsize.measure.limits import peak_memory_bytes
 from worldsize.ranks.turns import Reply, Turn
+from worldsize.training.check import check
 from worldsize.training.evaluate import evaluate
 from worldsize.training.recorder import Pending, Recorder
 from worldsize.training.trainer import Trainer
@@ -36,6 +37,9 @@ class Life:
             reply.step_s = self._steps(turn, self.trainer.batches.steps_per_epoch)
         elif turn.op == "evaluate":
             reply.evaluation = evaluate(self.trainer, self.data, epoch=self.epoch)
+        elif turn.op == "verify":
+            with aside(self.trainer):
+                reply.check = check(self.trainer, turn.count)
         reply.peak_memory_bytes = peak_memory_bytes(self.trainer.device)
         return reply
 

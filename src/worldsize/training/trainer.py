@@ -141,7 +141,7 @@ class Trainer:
         labels = labels.to(self.device, non_blocking=True)
         timeline.end(Phase.COPY)
         with nullcontext() if synchronise else self.strategy.no_sync():
-            loss, outputs = self._forward(inputs, labels)
+            loss, outputs = self.loss(inputs, labels)
             timeline.end(Phase.FORWARD)
             loss.backward()
             timeline.end(Phase.BACKWARD)
@@ -157,7 +157,8 @@ class Trainer:
         timeline.end(Phase.END)
         return result
 
-    def _forward(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def loss(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean loss of a batch, and the outputs that it comes from."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
             outputs: Tensor = self.model(inputs)
             return F.cross_entropy(outputs, labels, label_smoothing=self.settings.label_smoothing), outputs
