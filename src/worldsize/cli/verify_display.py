@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from worldsize.cli.tables import terminal_table
-from worldsize.report.verify_table import verify_table
+from worldsize.report.verify_table import findings, verify_summary
 from worldsize.results.verify_records import ProofRecord
 
 
@@ -22,11 +22,14 @@ def spinner(*, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 def print_proof(record: ProofRecord) -> None:
-    """The table, and in one line whether all of it holds."""
+    """The table, what differs, and in one line whether all of it holds."""
     console = Console(highlight=False)
-    table = verify_table(record)
+    table = verify_summary(record)
     console.print(terminal_table(table))
     console.print(table.remarks, markup=False, style="dim")
+    console.print()
     wrong = [row for row in record.rows if not row.same]
-    text = "same training in all of them" if not wrong else f"{len(wrong)} of {len(record.rows)} are not the reference"
-    console.print(f"\n{text}", markup=False)
+    for row in wrong:
+        console.print(f"{row.strategy}, N = {row.world_size}: {'; '.join(findings(row))}", markup=False)
+    end = "all train as the reference does" if not wrong else f"{len(wrong)} of {len(record.rows)} do not"
+    console.print(end, markup=False)

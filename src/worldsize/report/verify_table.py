@@ -1,5 +1,7 @@
 """Tables of the proofs that training is the same: of `worldsize verify`, and of each cell of a study."""
 
+from dataclasses import replace
+
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import number_text
 from worldsize.analysis.sameness import data_reader, first_other_sample, samples_of
@@ -30,7 +32,7 @@ def verify_table(record: ProofRecord) -> Table:
         (
             text(row.strategy),
             integer(row.world_size),
-            text(result_of(row)),
+            text("; ".join(findings(row)) or "same"),
             number(row.proof.largest_gradient if row.proof else None),
             number(row.proof.largest_weight if row.proof else None),
             integer(row.samples if row.proof else None),
@@ -41,27 +43,35 @@ def verify_table(record: ProofRecord) -> Table:
     return Table("verify", "Same training as the reference", columns, rows, _note(record))
 
 
-def result_of(row: VerifyRow) -> str:
-    """`same`, or what differs, or why there is no proof."""
+def verify_summary(record: ProofRecord) -> Table:
+    """The same for 80 columns; what differs is told below it, by `findings`."""
+    full = verify_table(record)
+    words = ["same" if row.same else "failed" if row.error else "differs" for row in record.rows]
+    rows = tuple((*row[:2], text(word), *row[3:]) for word, row in zip(words, full.rows, strict=True))
+    return replace(full, rows=rows)
+
+
+def findings(row: VerifyRow) -> list[str]:
+    """What differs, causes first, or why there is no proof; empty where all is the same."""
     if row.error is not None:
-        return f"failed: {row.error.message.splitlines()[0]}"
+        return [f"failed: {row.error.message.splitlines()[0]}"]
     proof = row.proof
     assert proof is not None, "a row has a proof or an error"
     told = []
     if row.data is not None:
         told.append(f"sample {row.data.position} of epoch {row.data.epoch} is not that of {row.data.other}")
     if proof.gradients is not None:
-        told.append(f"gradient of {_told(proof.gradients, proof.tolerance)}")
-    if proof.weights is not None:
-        told.append(f"weight {_told(proof.weights, proof.tolerance)}")
+        told.append(f"the gradient of {_told(proof.gradients, proof.tolerance)}")
+    elif proof.weights is not None:  # other gradients make other weights: that would tell nothing new
+        told.append(f"the weight {_told(proof.weights, proof.tolerance)}")
     if proof.ranks is not None:
-        told.append(f"the ranks have different {proof.ranks.parameter} after step {proof.ranks.step}")
-    return "; ".join(told) or "same"
+        told.append(f"{proof.ranks.parameter} is not the same on all ranks after step {proof.ranks.step}")
+    return told
 
 
 def _told(found: Difference, tolerance: float) -> str:
     size = "by no finite number" if found.relative is None else f"by {number_text(found.relative)}"
-    return f"{found.parameter} in step {found.step} differs {size} (allowed: {tolerance:.0e})"
+    return f"{found.parameter} differs {size} in step {found.step} (allowed: {tolerance:.0e})"
 
 
 def _buffers(row: VerifyRow, proof: Proof) -> str | None:
@@ -126,7 +136,7 @@ def same_training_table(analysis: StudyAnalysis) -> Table:
         "Before it is timed, each cell takes one batch twice from the same weights. Gradients: the largest ‖difference‖ "
         "÷ ‖gradient‖ of a parameter between the strategy's exchange and the mean over the workers, which travels "
         "apart from it. Data: whether the first samples are, in order and augmentation, those of the first row. "
-        "`worldsize verify` proves it in double precision over several steps (method §10)."
+        "The command verify proves it in double precision over several steps (method §10)."
     )
     note += "".join(f" Gradients of {cell} were not compared: {why}." for why, cell in left_out.items())
     return Table("same-training", "Same training", columns, tuple(rows), note)
