@@ -22,6 +22,7 @@ from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.records import Placement
 from worldsize.strategies.all_reduce import AllReduce
 from worldsize.strategies.base import gradients
+from worldsize.strategies.data_parallel import DataParallel
 from worldsize.training.check import check
 from worldsize.training.life import aside
 from worldsize.training.trainer import Trainer
@@ -97,6 +98,14 @@ class Late(AllReduce):
         self.steps += 1
         if self.steps != 2:
             super().synchronise()
+
+
+class Doubles(DataParallel):
+    """One process whose gradients are twice the mean."""
+
+    def synchronise(self) -> None:
+        for gradient in gradients(self.unwrap()):
+            gradient.mul_(2)
 
 
 class Rolls(Dataset[tuple[Tensor, int]]):
