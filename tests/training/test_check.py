@@ -1,4 +1,4 @@
-"""The short proof of a cell in one process; that of several is in test_verify.py."""
+"""The short proof of a cell in one process; that of several is in test_proofs.py."""
 
 from pathlib import Path
 
