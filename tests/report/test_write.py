@@ -17,6 +17,7 @@ TABLES = {
     "epoch",
     "wire",
     "accuracy",
+    "same-training",
     "warnings",
     "provenance",
 }

@@ -80,3 +80,11 @@ def test_worlds_are_compared_as_far_as_both_have_read() -> None:
     large[1][0] = "other"
     _compare(same, large, "single", small)
     assert same.data == DataDifference(other="single", epoch=1, position=0)
+
+
+def test_the_cells_are_those_of_a_study_in_the_arithmetic_that_was_asked_for() -> None:
+    assert VerifySettings().study.batch_sizes == (4,)
+    assert [VerifySettings(arithmetic=a).study.precision for a in ("fp64", "fp32", "bf16")] == ["fp32", "fp32", "bf16"]
+    assert "single" in VerifySettings(world_sizes=(1, 2)).strategies
+    assert "single" not in VerifySettings(world_sizes=(2,)).strategies, "a world of one worker was not asked for"
+    assert VerifySettings(world_sizes=(2,), strategies=("single",)).strategies == ("single",)

@@ -43,7 +43,7 @@ def net(classes: int) -> nn.Module:
 def steady(classes: int) -> nn.Module:
     """The same without dropout."""
     model = net(classes)
-    model[1][3] = nn.Identity()  # type: ignore[index,operator]
+    model[1][3] = nn.Identity()  # type: ignore[index]
     return model
 
 

@@ -48,9 +48,7 @@ def take(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., lis
 
 @pytest.fixture(scope="module")
 def prove(take: Callable[..., list[Any]]) -> Prove:
-    return lambda name: [
-        RankProof.model_validate(reply["proof"]) for reply in take(name, op="steps", count=STEPS)
-    ]
+    return lambda name: [RankProof.model_validate(reply["proof"]) for reply in take(name, op="steps", count=STEPS)]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +65,10 @@ def proof_of(ranks: list[RankProof]) -> Proof:
 
 def read_by(ranks: list[RankProof]) -> list[list[str]]:
     """What is read in each step, rank after rank."""
-    return [[each for samples in step for each in samples.digests] for step in zip(*(r.samples for r in ranks))]
+    return [
+        [each for samples in step for each in samples.digests]
+        for step in zip(*(rank.samples for rank in ranks), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("name", ["all-reduce", "ddp", "bucketed"])

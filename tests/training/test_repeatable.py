@@ -87,5 +87,5 @@ def test_a_model_that_draws_at_random_is_the_users_to_change(tmp_path: Path) -> 
     settings = case("single", 1)
     task = Task(settings=settings, placement=placement_of(settings, 1), arithmetic="fp64", steps=1)
     preparation = Preparation(task, Rank(0, 1, 0), SHAPE)
-    with pytest.raises(UsageError, match="two forward passes in training mode are not the same"):
+    with pytest.raises(UsageError, match="two forward passes in training mode differ"):
         preparation(Own("random"))

@@ -133,9 +133,9 @@ def same_training_table(analysis: StudyAnalysis) -> Table:
             )
         )
     note = (
-        "Before it is timed, each cell takes one batch twice from the same weights. Gradients: the largest ‖difference‖ "
-        "÷ ‖gradient‖ of a parameter between the strategy's exchange and the mean over the workers, which travels "
-        "apart from it. Data: whether the first samples are, in order and augmentation, those of the first row. "
+        "Before it is timed, each cell takes one batch twice from the same weights. Gradients: the largest "
+        "‖difference‖ ÷ ‖gradient‖ of a parameter between the strategy's exchange and the mean over the workers, which "
+        "travels apart from it. Data: whether the first samples are those of the first row, augmented alike. "
         "The command verify proves it in double precision over several steps (method §10)."
     )
     note += "".join(f" Gradients of {cell} were not compared: {why}." for why, cell in left_out.items())

@@ -28,9 +28,8 @@ def not_the_reference(cell: str, found: VerifyRecord) -> list[WarningRecord]:
     if found.gradients is not None:
         far = found.gradients.relative
         size = "is not finite" if far is None else f"differs by {far:.2g} of its size (allowed: {found.tolerance:.0e})"
-        told.append(
-            f"the gradient of {found.gradients.parameter} on rank {found.rank} is not the mean over the workers: it {size}"
-        )
+        where = f"{found.gradients.parameter} on rank {found.rank}"
+        told.append(f"the gradient of {where} is not the mean over the workers: it {size}")
     if found.apart is not None:
         told.append(f"the ranks do not begin with the same weights: {found.apart} is the first that differs")
     if not told:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from worldsize.config import VerifySettings
+from worldsize.errors import OutputError
 from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed, LocalJob
 from worldsize.measure.machine import allowed_cores, provenance, snapshot_host
@@ -32,11 +33,14 @@ def run_verify(
 ) -> ProofRecord:
     """Prove all cells; `folder` takes job files and logs. A cell that fails is a row with its reason.
 
-    `starting` is told the name of each cell before it is started. Raises UsageError for what cannot be run.
+    `starting` is told the name of each cell before it is started. Raises UsageError for what cannot be run,
+    OutputError for a folder that cannot be made.
     """
     findings = probe(settings.study)
+    plan = make_plan(settings.study, findings, allowed_cores())
+    _make(folder)
     rows, read = [], {}
-    for cell in make_plan(settings.study, findings, allowed_cores()):
+    for cell in plan:
         starting(cell.id)
         row, ranks = _prove(cell, settings, folder, idle)
         rows.append(row)
@@ -50,6 +54,15 @@ def run_verify(
     host = snapshot_host(with_gpus=False).model_copy(update={"gpus": findings.gpus})
     origin = provenance(command, host=host, worker_environment=worker_environment())
     return ProofRecord(provenance=origin, settings=settings, rows=rows)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write in {folder}: {error.strerror}\nGive a folder you may write to with --out."
+        ) from None
 
 
 def _prove(
@@ -85,7 +98,7 @@ def _prove(
 
 
 def _as_read(ranks: Sequence[RankProof]) -> Sequences:
-    """What a cell read: in each step the share of rank 0, then that of rank 1 …"""
+    """What a cell read: in each step the share of rank 0, then that of rank 1, and so on."""
     return _joined([rank.samples for rank in ranks])
 
 

@@ -92,7 +92,7 @@ def _compare(trainer: Trainer, inputs: Tensor, labels: Tensor, found: RankCheck)
 def _exchanged(trainer: Trainer, inputs: Tensor, labels: Tensor) -> None:
     """Backward as training does it."""
     trainer.optimizer.zero_grad()
-    trainer.loss(inputs, labels)[0].backward()  # type: ignore[no-untyped-call]
+    trainer.loss(inputs, labels)[0].backward()
     trainer.strategy.synchronise()
 
 

@@ -47,7 +47,7 @@ class Reference:
                 raise LossNotFiniteError(
                     "the loss of the reference is not finite, so nothing can be compared\nLower --learning-rate."
                 )
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
         return batches
 
     def step(self, rate: float) -> None:

@@ -59,7 +59,7 @@ class _Narrowing(TorchDispatchMode):
     """Watches for an operation that makes something narrower out of doubles."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.narrowed: str | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

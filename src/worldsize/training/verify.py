@@ -104,7 +104,7 @@ class Preparation:
                 self.arithmetic = "fp32"
         if unrepeatable(model, self.shape):
             raise UsageError(
-                f"{self.task.settings.model}: two forward passes in training mode are not the same for the same inputs\n"
+                f"{self.task.settings.model}: two forward passes in training mode differ for the same inputs\n"
                 "verify sets dropout to 0; switch off what else the model draws at random, or keeps between passes."
             )
         if self.rank.rank == 0:
@@ -216,5 +216,3 @@ def _larger(so_far: float | None, far: dict[str, float]) -> float | None:
 def _difference(step: int, far: dict[str, float], tolerance: float) -> Difference | None:
     name = first_beyond(far, tolerance)
     return None if name is None else Difference(step=step, parameter=name, relative=largest([far[name]]))
-
-
