@@ -41,6 +41,7 @@ __all__ = [
     "load_run",
     "study",
     "train",
+    "verify",
 ]
 
 
@@ -86,6 +87,27 @@ def train(
         if cell.record.error:
             raise RunError(cell.record.error.message)
     return run
+
+
+def verify(*, out: Path | str | None = None, **settings: Any) -> Any:
+    """Prove that every strategy trains as one process would; returns a `results.verify_records.ProofRecord`.
+
+    The settings are the fields of `config.VerifySettings`; `out` keeps the proof and the logs of its workers. What
+    differs is in the result. Raises the errors of `worldsize.errors`.
+    """
+    import sys
+    import tempfile
+
+    from worldsize.config import VerifySettings, validated
+    from worldsize.study.verify import run_verify, write_proof
+
+    wanted = validated(VerifySettings, settings)
+    if out is None:
+        with tempfile.TemporaryDirectory(prefix="worldsize-") as folder:
+            return run_verify(wanted, Path(folder), sys.argv)
+    record = run_verify(wanted, Path(out), sys.argv)
+    write_proof(Path(out), record)
+    return record
 
 
 def load_run(path: Path | str) -> Any:

@@ -18,6 +18,7 @@ TABLES = {
     "wire",
     "accuracy",
     "assumptions",
+    "same-training",
     "warnings",
     "provenance",
 }

@@ -11,6 +11,7 @@ from typing import Any
 from worldsize.config import CellSettings, StudySettings
 from worldsize.errors import UsageError
 from worldsize.launch.placement import place
+from worldsize.results.check_records import RankCheck
 from worldsize.results.folder import cell_folder
 from worldsize.results.records import DataRecord, ErrorRecord, Evaluation, Findings, ModelRecord, StepRecord
 from worldsize.strategies import STRATEGIES
@@ -134,12 +135,21 @@ class FakeExecutor:
     turns: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     closed: bool = False
+    checks: dict[str, RankCheck] = field(default_factory=dict)
+    """Cell → what each of its ranks finds in the short proof; without one, that all is well."""
+    checked: list[tuple[str, int]] = field(default_factory=list)
+    """(cell, global batches) of each short proof; they are in no log of turns."""
     _steps: dict[str, int] = field(default_factory=dict)
     _seen: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
         self.facts(cell)
         op = name_of(turn)
+        if op == "verify":
+            self.checked.append((cell.id, turn["count"]))
+            self._perhaps_fail(cell, op)
+            check = self.checks.get(cell.id, RankCheck(tolerance=1e-4, samples=["00000000"]))
+            return [{"check": check.model_dump()}] * cell.placement.processes
         if self.stops_after == len(self.log):
             raise KeyboardInterrupt
         self.log.append((cell.id, op, turn.get("block", 0)))

@@ -29,6 +29,7 @@ class Two:
     settings: CellSettings
     run: Path
     facts: list[Any]
+    checks: list[Any]
     untrained: list[Any]
     steps: list[Any]
     trained: list[Any]
@@ -54,6 +55,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
             settings,
             run,
             facts=[reply["facts"] for reply in job.receive()],
+            checks=[reply["check"] for reply in take(op="verify", count=1)],
             untrained=take(op="evaluate"),
             steps=take(op="steps", count=STEPS),
             trained=take(op="evaluate"),
@@ -81,6 +83,13 @@ def test_every_rank_knows_the_same_facts(two: Two) -> None:
     assert two.facts[0]["wire"] == two.facts[1]["wire"]
     assert two.facts[0]["wire"]["payload_bytes"] == two.facts[0]["wire"]["busiest_rank_bytes"]  # 2(N−1)/N = 1
     assert all(facts["matmul_flops_per_s"] > 0 for facts in two.facts)
+
+
+def test_two_ranks_prove_that_they_train_as_one_before_they_do(two: Two) -> None:
+    for found in two.checks:
+        assert (found["gradients"], found["apart"]) == (None, None)
+        assert found["largest"] < 1e-6
+    assert len({found["samples"][0] for found in two.checks}) == 2, "each reads samples of its own"
 
 
 def test_two_ranks_count_each_test_sample_once(two: Two) -> None:

@@ -8,6 +8,7 @@ from worldsize.analysis.breakdown import EpochSplit, epoch_split
 from worldsize.analysis.cells import CellAnalysis, absent_cell, analyse_cell
 from worldsize.analysis.communication import Exposed, observing
 from worldsize.analysis.drift import drift_warning
+from worldsize.analysis.sameness import data_warning
 from worldsize.analysis.scaling import Kind, ScalingRow, SerialFraction, scaling_rows, serial_fractions
 from worldsize.analysis.statistics import Ratio
 from worldsize.analysis.sweep import BatchSweep, batch_sweeps
@@ -110,6 +111,9 @@ def _warnings(
             yield cell.id, WarningRecord(code="outliers", message=text + "else used the machine. None was dropped.")
         if cell.exposed is not None and cell.exposed.disagree:
             yield cell.id, _disagreement(cell.exposed)
+    differing = data_warning(cells)
+    if differing is not None:
+        yield "study", differing
     drifting = drift_warning(cells)
     if drifting is not None:
         yield "study", drifting

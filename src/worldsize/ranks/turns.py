@@ -9,17 +9,19 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
+from worldsize.results.check_records import RankCheck
 from worldsize.results.comm_records import CommSample
 from worldsize.results.records import Evaluation, MessageCount, Record, WireBytes
+from worldsize.results.verify_records import RankProof
 
 
 class Turn(Record):
     """One thing to do for all ranks of a cell."""
 
-    op: Literal["steps", "epoch", "evaluate", "fit", "finish"]
+    op: Literal["steps", "epoch", "evaluate", "fit", "verify", "finish"]
     block: int = 0
     count: int = 0
-    """How many steps (op `steps`)."""
+    """How many steps (op `steps`), or how many global batches are read (op `verify`)."""
     timed: bool = True
     """False for warm-up."""
     observe: bool = True
@@ -65,6 +67,10 @@ class Reply(Record):
     evaluation: Evaluation | None = None
     facts: Facts | None = None
     fit: Fit | None = None
+    check: RankCheck | None = None
+    """The short proof of a cell (op `verify`)."""
+    proof: RankProof | None = None
+    """The long proof of `worldsize verify`."""
     comm: list[CommSample] = Field(default_factory=list)
     """Samples of the collective benchmark."""
 

@@ -13,6 +13,7 @@ from worldsize.report.result_tables import parts_table, results_table
 from worldsize.report.scaling_tables import epoch_table, scaling_table, serial_table
 from worldsize.report.section import Section
 from worldsize.report.svg import Drawing
+from worldsize.report.verify_table import same_training_table
 
 
 def sections(analysis: StudyAnalysis) -> list[Section]:
@@ -35,7 +36,7 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
             (),
             (communication_table(analysis), epoch_table(analysis), wire_table(analysis)),
         ),
-        Section("training", "Training", drawn(loss_chart), (accuracy_table(analysis),)),
+        Section("training", "Training", drawn(loss_chart), (same_training_table(analysis), accuracy_table(analysis))),
         Section("assumptions", "Other numbers for the same run", tables=(assumption_table(analysis),)),
         Section("warnings", "Warnings", (), (warnings_table(analysis),)),
         Section("provenance", "Provenance", (), (provenance_table(analysis),)),

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from worldsize.analysis.summary import slowest_steps, step_blocks, summarise
 from worldsize.measure.conditions import Watch
+from worldsize.results.check_records import RankCheck
 from worldsize.results.folder import Cell, Run, cell_folder, write_cell
 from worldsize.results.records import (
     BlockConditions,
@@ -23,6 +24,7 @@ from worldsize.results.records import (
     WarningRecord,
     WireBytes,
 )
+from worldsize.study.checks import not_the_reference, verdict_of
 from worldsize.study.listener import Listener
 from worldsize.study.plan import PlannedCell
 
@@ -78,6 +80,13 @@ class Ledger:
         record.steps_per_epoch = facts[0]["steps_per_epoch"]
         record.matmul_flops_per_s = facts[0]["matmul_flops_per_s"]
         record.messages = [MessageCount.model_validate(count) for count in facts[0].get("messages", ())]
+        self._write(record)
+
+    def verified(self, cell: PlannedCell, checks: Sequence[dict[str, Any]]) -> None:
+        """The ranks of a cell gave their short proof; one that fails is a warning, for the cell is still timed."""
+        record = self._record(cell)
+        record.verified = verdict_of([RankCheck.model_validate(check) for check in checks])
+        record.warnings += not_the_reference(cell.id, record.verified)
         self._write(record)
 
     def evaluated(self, cell: PlannedCell, evaluation: Evaluation) -> None:

@@ -26,6 +26,8 @@ READY_BATCHES = 2
 """Batches that each worker process of torch's DataLoader prepares ahead (its `prefetch_factor`)."""
 LEAD_STEPS = 1
 """Steps at the begin of each block that are not timed: the first one after a pause was seen to be 6 % slower."""
+MOST_READ = 4
+"""Global batches that are read to compare them with those of other world sizes, at most."""
 
 Ending = Literal["precision", "cap", "epochs"]
 Turn = dict[str, Any]
@@ -46,6 +48,12 @@ def baseline_of(cell: PlannedCell, cells: Sequence[PlannedCell]) -> PlannedCell 
 def drain_steps(settings: TrainingSettings) -> int:
     """Steps of a block that are not timed, because their batches were got ready while the cell waited for its turn."""
     return READY_BATCHES * settings.loader_workers if settings.loader == "per-sample" else 0
+
+
+def batches_to_read(cell: PlannedCell, cells: Sequence[PlannedCell]) -> int:
+    """Global batches that a cell reads in its short proof: as many samples as the largest world with the same b."""
+    largest = max(c.settings.world_size for c in cells if c.settings.batch_size == cell.settings.batch_size)
+    return min(ceil(largest / cell.settings.world_size), MOST_READ)
 
 
 class Schedule:
@@ -71,6 +79,7 @@ class Schedule:
         self.samples: dict[str, dict[tuple[int, int], Any]] = {cell.id: ledger.samples(cell) for cell in cells}
         self.open = {cell.id for cell in cells}
         self.warm: set[str] = set()
+        self.verified: set[str] = set()
 
     @property
     def steps_protocol(self) -> bool:
@@ -113,9 +122,17 @@ class Schedule:
         if not self.executor.alive(cell):
             self.listener.starting(cell)
         self.ledger.started(cell, self.executor.facts(cell))
+        self._verify(cell)
         if self.steps_protocol and self.settings.warmup_steps:
             self._take(cell, {"op": "steps", "count": self.settings.warmup_steps, "timed": False})
         self.warm.add(cell.id)
+
+    def _verify(self, cell: PlannedCell) -> None:
+        """The short proof that a cell trains as the reference does; once, and before anything is timed."""
+        if cell.id not in self.verified:
+            turn = {"op": "verify", "count": batches_to_read(cell, self.cells)}
+            self.ledger.verified(cell, [reply["check"] for reply in self.executor.take(cell, turn, lambda: None)])
+            self.verified.add(cell.id)
 
     def _block(self, cell: PlannedCell, block: int) -> None:
         self._prepare(cell)

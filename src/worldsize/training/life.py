@@ -11,6 +11,7 @@ from worldsize.data import DataSet
 from worldsize.measure.alignment import Offset, align
 from worldsize.measure.limits import peak_memory_bytes
 from worldsize.ranks.turns import Reply, Turn
+from worldsize.training.check import check
 from worldsize.training.evaluate import evaluate
 from worldsize.training.fit import fit
 from worldsize.training.recorder import Pending, Recorder
@@ -39,6 +40,9 @@ class Life:
             reply.evaluation = evaluate(self.trainer, self.data, epoch=self.epoch)
         elif turn.op == "fit":
             reply.fit = fit(self.trainer)
+        elif turn.op == "verify":
+            with aside(self.trainer):
+                reply.check = check(self.trainer, turn.count)
         reply.peak_memory_bytes = peak_memory_bytes(self.trainer.device)
         return reply
 
