@@ -16,7 +16,7 @@ from worldsize.results.records import Evaluation, Record, WireBytes
 class Turn(Record):
     """One thing to do for all ranks of a cell."""
 
-    op: Literal["steps", "epoch", "evaluate", "finish"]
+    op: Literal["steps", "epoch", "evaluate", "checkpoint", "finish"]
     block: int = 0
     count: int = 0
     """How many steps (op `steps`)."""
@@ -28,6 +28,8 @@ class Turn(Record):
     """Steps before the counted ones that leave no trace: after a pause the caches are cold (method.md §8)."""
     drain: int = 0
     """Steps before the counted ones that train but are not timed: they use up what a loader has got ready meanwhile."""
+    first_step: int | None = None
+    """How many steps of training the cell must have done before, where it matters (protocol *epochs*)."""
     synchronise: bool = True
     """False switches the exchange of gradients off."""
 
@@ -41,6 +43,8 @@ class Facts(Record):
     """What a rank knows once it is built; the reply to being started."""
 
     steps_per_epoch: int
+    steps: int = 0
+    """Steps of training that a checkpoint has given it."""
     wire: WireBytes
     matmul_flops_per_s: float
 

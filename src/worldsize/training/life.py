@@ -8,9 +8,12 @@ import torch
 import torch.distributed as dist
 
 from worldsize.data import DataSet
+from worldsize.errors import RunError
 from worldsize.measure.alignment import Offset, align
 from worldsize.measure.limits import peak_memory_bytes
 from worldsize.ranks.turns import Reply, Turn
+from worldsize.results.checkpoints import checkpoint_folder
+from worldsize.training.checkpoint import save
 from worldsize.training.evaluate import evaluate
 from worldsize.training.recorder import Pending, Recorder
 from worldsize.training.trainer import Trainer
@@ -28,7 +31,8 @@ class Life:
         self._between_cpus: dist.ProcessGroup | None = None
 
     def take(self, turn: Turn) -> Reply:
-        """Do one turn and reply."""
+        """Do one turn and reply; raise RunError for one that belongs to a later point of the training."""
+        self._check_place(turn)
         reply = Reply()
         if turn.op == "steps":
             reply.step_s = self._steps(turn, turn.count)
@@ -36,8 +40,18 @@ class Life:
             reply.step_s = self._steps(turn, self.trainer.batches.steps_per_epoch)
         elif turn.op == "evaluate":
             reply.evaluation = evaluate(self.trainer, self.data, epoch=self.epoch)
+        elif turn.op == "checkpoint":
+            save(self.trainer, checkpoint_folder(self.recorder.folder))
         reply.peak_memory_bytes = peak_memory_bytes(self.trainer.device)
         return reply
+
+    def _check_place(self, turn: Turn) -> None:
+        # Workers that had to be started again in the middle of a training would begin it anew, and nobody would know.
+        if turn.first_step is not None and turn.first_step != self.trainer.steps:
+            raise RunError(
+                f"the workers were started again and lost {turn.first_step} steps of training\n"
+                "Give --checkpoint, and they go on from where they were."
+            )
 
     def _steps(self, turn: Turn, count: int) -> list[float]:
         """Step times (s); the clocks are aligned anew before each turn, outside of its steps."""

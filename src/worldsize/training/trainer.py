@@ -100,12 +100,16 @@ class Trainer:
         labels = torch.zeros(self.settings.batch_size, dtype=torch.int64, device=self.device)
         return arranged(world, model, inputs, labels, link)
 
-    def _endless(self) -> Iterator[tuple[int, Tensor, Tensor]]:
-        epoch = 0
+    def _endless(self, steps: int = 0) -> Iterator[tuple[int, Tensor, Tensor]]:
+        epoch, first = divmod(steps, self.batches.steps_per_epoch)
         while True:
-            for inputs, labels in self.batches.epoch(epoch):
+            for inputs, labels in self.batches.epoch(epoch, first):
                 yield epoch, inputs, labels
-            epoch += 1
+            epoch, first = epoch + 1, 0
+
+    def go_on_after(self, steps: int) -> None:
+        """Count these steps as done: the next one has its number, its learning rate and its data."""
+        self.steps, self.stream = steps, self._endless(steps)
 
     def traffic(self) -> Traffic:
         """What there is to send in a step, in bytes, from the model itself and one sample of zeros."""
