@@ -19,7 +19,7 @@ class Turn(Record):
     op: Literal["steps", "epoch", "evaluate", "checkpoint", "finish"]
     block: int = 0
     count: int = 0
-    """How many steps (op `steps`)."""
+    """How many steps (op `steps`; op `epoch` does so many steps of its epoch, 0 is all of them)."""
     timed: bool = True
     """False for warm-up."""
     observe: bool = True

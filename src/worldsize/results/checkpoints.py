@@ -14,8 +14,11 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
+
+from pydantic import Field
 
 from worldsize.config import CellSettings
 from worldsize.errors import OutputError, UsageError
@@ -50,7 +53,7 @@ class CheckpointRecord(Record):
     """… and how many steps of that epoch are done."""
     parts: list[list[Part]]
     """The parts of each rank."""
-    apart: list[int] = []
+    apart: list[int] = Field(default_factory=list)
     """Ranks whose weights are not those of rank 0, and lie in their own part."""
     bucket_bytes: int | None = None
     """What `--bucket-mb auto` found; another measurement could find other buckets, and sums in another order."""
@@ -83,11 +86,10 @@ def check_checkpoint(
         raise UsageError(f"{folder / INDEX} belongs to another training: {', '.join(other)}\n{_way_out(folder)}")
 
 
-def check_parts(folder: Path, record: CheckpointRecord) -> None:
-    """Raise OutputError for a part that is missing or is not what the index says."""
-    for parts in record.parts:
-        for part in parts:
-            read_part(folder, part)
+def check_parts(folder: Path, parts: Iterable[Iterable[Part]]) -> None:
+    """Raise OutputError for a part of some ranks that is missing or is not what the index says."""
+    for part in chain.from_iterable(parts):
+        read_part(folder, part)
 
 
 def read_part(folder: Path, part: Part) -> bytes:

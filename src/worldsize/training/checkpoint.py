@@ -37,6 +37,9 @@ def save(trainer: Trainer, folder: Path) -> None:
     Not to be called within a timed step: it waits for the device, the disk and all other ranks.
     """
     rank, step = trainer.world.channel.rank, trainer.steps
+    found = find_checkpoint(folder) if rank == 0 else None
+    if _from_all(trainer.world, found is not None and found.step == step)[0]:
+        return  # written over, its parts would be old and new ones for a moment
     fingerprints = _from_all(trainer.world, _fingerprint(trainer))
     apart = [other for other, found in enumerate(fingerprints) if found != fingerprints[0]]
     parts = [_written(folder / f"rank{rank}-{step}.pt", _own(trainer, with_weights=rank in apart))]

@@ -27,7 +27,7 @@ class Life:
         self.data = data
         self.recorder = recorder
         self.session = session
-        self.epoch = 0
+        self.epoch = max(0, trainer.steps - 1) // trainer.batches.steps_per_epoch
         self._between_cpus: dist.ProcessGroup | None = None
 
     def take(self, turn: Turn) -> Reply:
@@ -37,10 +37,10 @@ class Life:
         if turn.op == "steps":
             reply.step_s = self._steps(turn, turn.count)
         elif turn.op == "epoch":
-            reply.step_s = self._steps(turn, self.trainer.batches.steps_per_epoch)
+            reply.step_s = self._steps(turn, turn.count or self.trainer.batches.steps_per_epoch)
         elif turn.op == "evaluate":
             reply.evaluation = evaluate(self.trainer, self.data, epoch=self.epoch)
-        elif turn.op == "checkpoint":
+        elif turn.op == "checkpoint" and self.trainer.steps:
             save(self.trainer, checkpoint_folder(self.recorder.folder))
         reply.peak_memory_bytes = peak_memory_bytes(self.trainer.device)
         return reply
@@ -48,9 +48,11 @@ class Life:
     def _check_place(self, turn: Turn) -> None:
         # Workers that had to be started again in the middle of a training would begin it anew, and nobody would know.
         if turn.first_step is not None and turn.first_step != self.trainer.steps:
+            lost = turn.first_step - self.trainer.steps
+            way = "Go on with --resume" if self.trainer.settings.checkpoint else "Give --checkpoint"
             raise RunError(
-                f"the workers were started again and lost {turn.first_step} steps of training\n"
-                "Give --checkpoint, and they go on from where they were."
+                f"the workers had to be started again and lost {lost} steps of training\n"
+                f"{way}, with less beside them in memory."
             )
 
     def _steps(self, turn: Turn, count: int) -> list[float]:
