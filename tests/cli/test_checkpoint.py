@@ -15,7 +15,7 @@ from commands import finish, processes_of, start, wait_until, worldsize
 from worldsize.analysis.cells import analyse_cell
 from worldsize.analysis.summary import slowest_steps
 from worldsize.results.checkpoints import checkpoint_folder, find_checkpoint
-from worldsize.results.folder import Cell, cell_folder, load_run
+from worldsize.results.folder import cell_folder, load_run
 
 pytestmark = pytest.mark.timeout(500)  # many processes import torch here, and the machine may be busy
 
@@ -115,9 +115,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_every_loss_and_the_last_weights_are_those_of_a_training_that_was_never_stopped(
-    place: Path, cell: str
-) -> None:
+def test_every_loss_and_the_last_weights_are_those_of_a_training_that_was_never_stopped(place: Path, cell: str) -> None:
     whole, stopped = trained(place / "whole", cell), trained(place / "stopped", cell)
     steps = EPOCHS * EPOCH * 2 // CELLS[cell]
     assert [step for step, _ in whole[0]] == list(range(steps))
@@ -171,8 +169,9 @@ def test_a_damaged_checkpoint_is_refused_before_anything_is_started(place: Path,
     done = worldsize("study", "--resume", "--out", "run", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     folder = "run/cells/ddp-w2-b8/checkpoint"
+    why = f"it is not what checkpoint.json says (1000 bytes of {size})"
     assert done.stderr.splitlines() == [
-        f"worldsize: cannot go on from {folder}/{file.name}: it is not what checkpoint.json says (1000 bytes of {size})",
+        f"worldsize: cannot go on from {folder}/{file.name}: {why}",
         f"Remove {folder} to train this cell from its begin with --resume, or give another --out.",
     ]
     assert (tmp_path / "run" / "study.json").read_bytes() == before
