@@ -69,20 +69,23 @@ def train(
     world_size: int = 1,
     batch_size: int = 32,
     out: Path | str | None = None,
+    resume: bool = False,
     report: bool = True,
     **settings: Any,
 ) -> Any:
     """Train one configuration (one epoch unless `steps` or `epochs` say otherwise) and return its `Run`.
 
-    The settings are the fields of `config.TrainingSettings`. Raises the errors of `worldsize.errors`, RunError if
+    The settings are the fields of `config.TrainingSettings`; a training of epochs writes checkpoints unless told
+    otherwise, and `resume` goes on from the last one in `out`. Raises the errors of `worldsize.errors`, RunError if
     the training failed.
     """
     from worldsize.results.folder import new_run_folder
 
     if not {"steps", "epochs"} & settings.keys():
         settings["epochs"] = 1
+    settings.setdefault("checkpoint", settings.get("epochs") is not None)
     settings |= {"strategies": (strategy,), "world_sizes": (world_size,), "batch_sizes": (batch_size,)}
-    run = study(out=out or new_run_folder("train"), report=report, **settings)
+    run = study(out=out or new_run_folder("train"), resume=resume, report=report, **settings)
     for cell in run.cells.values():
         if cell.record.error:
             raise RunError(cell.record.error.message)

@@ -129,6 +129,8 @@ class FakeExecutor:
     """Turns after which the user presses Ctrl-C."""
     memory_samples: int | None = None
     """The largest local batch that fits into the memory of a rank."""
+    checkpoints: dict[str, int] = field(default_factory=dict)
+    """Steps that a cell has behind it when it is started."""
     clock_s: float = 0.0
     log: list[tuple[str, str, int]] = field(default_factory=list)
     """(cell, op, block) of each turn, by the names of `name_of`."""
@@ -164,6 +166,9 @@ class FakeExecutor:
             done = self._steps[cell.id]
             evaluation = Evaluation(epoch=0, step=done, test_loss=0.5, test_accuracy=0.75, test_samples=8)
             return [{**reply, "evaluation": evaluation.model_dump()}] * cell.placement.processes
+        if op == "checkpoint":
+            self.checkpoints[cell.id] = self._steps[cell.id]
+            return [reply] * cell.placement.processes
         times = self._run(cell, turn, idle)
         slowest = cell.placement.processes - 1
         return [
@@ -173,7 +178,8 @@ class FakeExecutor:
     def _run(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[float]:
         times: list[float] = []
         op, block, first = name_of(turn), turn.get("block", 0), self._steps[cell.id]
-        for number in range(turn.get("count", STEPS_PER_EPOCH)):
+        drain = turn.get("drain", 0) if op == "epoch" else 0
+        for number in range(drain + turn.get("count", STEPS_PER_EPOCH)):
             times.append(self.step_time(cell, self.clock_s))
             self.clock_s += times[-1]
             if op != "unobserved":
@@ -184,19 +190,24 @@ class FakeExecutor:
                     session=self.session,
                     block=block,
                     first=first + number,
-                    timed=op != "alone" and turn.get("timed", True),
+                    timed=op != "alone" and turn.get("timed", True) and number >= drain,
                     synchronised=op != "alone",
                 )
             idle()
         if op not in ("alone", "unobserved"):
             self._steps[cell.id] += len(times)
-        return times
+        return times[drain:]
 
     def facts(self, cell: PlannedCell) -> list[Any]:
         if cell.id not in self._steps:
             self._perhaps_fail(cell, "start")
-            self._steps[cell.id] = 0
-        facts = {"wire": WIRE, "steps_per_epoch": STEPS_PER_EPOCH, "matmul_flops_per_s": 1e9}
+            self._steps[cell.id] = self.checkpoints.get(cell.id, 0)
+        facts = {
+            "wire": WIRE,
+            "steps_per_epoch": STEPS_PER_EPOCH,
+            "steps": self._steps[cell.id],
+            "matmul_flops_per_s": 1e9,
+        }
         return [facts] * cell.placement.processes
 
     def alive(self, cell: PlannedCell) -> bool:

@@ -45,7 +45,7 @@ class CellAnalysis:
     outlier_steps: int = 0
     """Timed steps that are flagged as outliers; they are in all numbers (method.md §8)."""
     losses: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"step": pl.Int64, "loss": pl.Float64}))
-    """Mean training loss over ranks by step, warm-up included, of the last session that ran the cell."""
+    """Mean training loss over ranks by step, warm-up included."""
 
     @property
     def global_batch(self) -> int:
@@ -83,7 +83,7 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         exposed=None if summary is None else exposed(cell),
         blocks=blocks,
         outlier_steps=int(outliers(np.concatenate(list(blocks.values()))).sum()) if blocks else 0,
-        losses=_losses(cell.steps),
+        losses=_losses(cell.steps, going_on=settings.epochs is not None),
     )
 
 
@@ -114,12 +114,13 @@ def _reason(record: CellRecord, *, has_numbers: bool) -> str | None:
     return reasons.get(record.state, None if has_numbers else "no timed step")
 
 
-def _losses(steps: pl.DataFrame) -> pl.DataFrame:
+def _losses(steps: pl.DataFrame, *, going_on: bool) -> pl.DataFrame:
     """Step and loss, None where one rank's was not finite.
 
-    Each --resume trains a cell from its first step again, so only the last session counts.
+    A training of epochs goes on with --resume. A cell of the steps protocol is trained from its first step again,
+    so only its last session counts.
     """
-    last = steps.filter(pl.col("session") == pl.col("session").max())
+    last = steps if going_on else steps.filter(pl.col("session") == pl.col("session").max())
     mean = (pl.col("loss") * pl.col("samples")).sum() / pl.col("samples").sum()
     known = pl.when(pl.col("loss").is_not_null().all()).then(mean)
     return last.group_by("step").agg(known.alias("loss")).sort("step")

@@ -71,8 +71,15 @@ LeaveOut = Annotated[
         help="For demonstrations, what is not agreed on: sampler-epoch, initial-weights, learning-rate, buffers."
     ),
 ]
+Checkpoint = Annotated[
+    bool | None,
+    typer.Option(
+        "--checkpoint/--no-checkpoint", help="Write a checkpoint after every epoch; `train` does if not told otherwise."
+    ),
+]
+CheckpointSteps = Annotated[int | None, typer.Option(help="Write a checkpoint also after so many steps of an epoch.")]
 Out = Annotated[Path | None, typer.Option(help="Run folder; a new one under runs/ if not given.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the study in --out: run only what is missing.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with what is in --out: run only what is missing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")]
 
 

@@ -50,7 +50,7 @@ def run_and_show(
         raise typer.Exit(1)  # a batch that does not fit is what a sweep looks for
 
 
-def run_inside_and_show(values: dict[str, Any], out: Path | None, *, as_json: bool) -> None:
+def run_inside_and_show(values: dict[str, Any], out: Path | None, *, resume: bool, as_json: bool) -> None:
     """Be one rank of a run that torchrun started; rank 0 writes the report and prints."""
     import sys
 
@@ -61,7 +61,7 @@ def run_inside_and_show(values: dict[str, Any], out: Path | None, *, as_json: bo
 
     settings = validated(StudySettings, values)
     with Display(quiet=as_json) as display:
-        run = run_inside(settings, out, sys.argv, display)
+        run = run_inside(settings, out, sys.argv, display, resume=resume)
     if run is None:
         return
     page = write_report(run.folder)

@@ -57,6 +57,8 @@ def study(
         bool | None, typer.Option("--allow-oversubscribed", help="Print speed-ups with more threads than cores too.")
     ] = None,
     bucket_mb: o.BucketMb = None,
+    checkpoint: o.Checkpoint = None,
+    checkpoint_steps: o.CheckpointSteps = None,
     hosts: o.Hosts = None,
     link: o.Link = None,
     link_latency: o.LinkLatency = None,

@@ -18,10 +18,11 @@ from worldsize.results.verify_records import RankProof
 class Turn(Record):
     """One thing to do for all ranks of a cell."""
 
-    op: Literal["steps", "epoch", "evaluate", "fit", "verify", "finish"]
+    op: Literal["steps", "epoch", "evaluate", "fit", "verify", "checkpoint", "finish"]
     block: int = 0
     count: int = 0
-    """How many steps (op `steps`), or how many global batches are read (op `verify`)."""
+    """How many steps (op `steps`; op `epoch` does so many steps of its epoch, 0 is all of them), or how many global
+    batches are read (op `verify`)."""
     timed: bool = True
     """False for warm-up."""
     observe: bool = True
@@ -30,6 +31,8 @@ class Turn(Record):
     """Steps before the counted ones that leave no trace: after a pause the caches are cold (method.md §8)."""
     drain: int = 0
     """Steps before the counted ones that train but are not timed: they use up what a loader has got ready meanwhile."""
+    first_step: int | None = None
+    """How many steps of training the cell must have done before, where it matters (protocol *epochs*)."""
     synchronise: bool = True
     """False switches the exchange of gradients off."""
 
@@ -43,6 +46,8 @@ class Facts(Record):
     """What a rank knows once it is built; the reply to being started."""
 
     steps_per_epoch: int
+    steps: int = 0
+    """Steps of training that a checkpoint has given it."""
     wire: WireBytes
     matmul_flops_per_s: float
     messages: list[MessageCount] = Field(default_factory=list)

@@ -284,7 +284,7 @@ class StepRecord(Record):
     block: int
     """Which turn of this cell; ratios are taken between cells within the same (session, block)."""
     step: int
-    """Steps of this cell in this session so far, warm-up included."""
+    """Steps of this cell so far, warm-up included: in this session, or in a training of epochs in all of them."""
     epoch: int
     timed: bool
     """False for warm-up steps."""

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from worldsize.analysis.summary import slowest_steps, step_blocks, summarise
 from worldsize.measure.conditions import Watch
 from worldsize.results.check_records import RankCheck
+from worldsize.results.checkpoints import checkpoint_folder, find_checkpoint
 from worldsize.results.folder import Cell, Run, cell_folder, write_cell
 from worldsize.results.records import (
     BlockConditions,
@@ -72,10 +73,17 @@ class Ledger:
             return {}
         return dict(step_blocks(slowest_steps(self._before[cell.id])))
 
+    def checkpointed_steps(self, cell: PlannedCell) -> int:
+        """Steps of training that a checkpoint spares the cell."""
+        found = find_checkpoint(checkpoint_folder(cell_folder(self.run, cell.id)))
+        return found.step if found else 0
+
     def started(self, cell: PlannedCell, facts: list[dict[str, Any]]) -> None:
         """The workers of a cell are ready."""
         record = self._record(cell)
         record.state = "running"
+        # Of what was evaluated after the checkpoint nothing is left, and it will be evaluated again.
+        record.evaluations = [each for each in record.evaluations if each.step <= facts[0]["steps"]]
         record.wire = WireBytes.model_validate(facts[0]["wire"])
         record.steps_per_epoch = facts[0]["steps_per_epoch"]
         record.matmul_flops_per_s = facts[0]["matmul_flops_per_s"]
@@ -92,7 +100,7 @@ class Ledger:
     def evaluated(self, cell: PlannedCell, evaluation: Evaluation) -> None:
         """A cell was evaluated on the test set."""
         record = self._record(cell)
-        record.evaluations.append(evaluation)
+        record.evaluations = [each for each in record.evaluations if each.step < evaluation.step] + [evaluation]
         self._write(record)
 
     def unobserved(self, cell: PlannedCell, block: int, times: Sequence[float]) -> None:
@@ -158,6 +166,7 @@ class Ledger:
                 settings=cell.settings,
                 placement=cell.placement,
                 warnings=[_oversubscribed(cell)] if cell.placement.oversubscribed else [],
+                evaluations=list(earlier.record.evaluations) if earlier else [],
                 unobserved=list(earlier.record.unobserved) if earlier else [],
                 conditions=list(earlier.record.conditions) if earlier else [],
             )

@@ -39,6 +39,7 @@ class Recorder:
     """Appends step and span records of one rank to its files in the cell's folder."""
 
     def __init__(self, folder: Path, rank: int, clock: Clock) -> None:
+        self.folder = folder
         self.clock = clock
         self.rank = rank
         self._pending: list[Pending] = []

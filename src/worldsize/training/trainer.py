@@ -58,15 +58,15 @@ def my_share(settings: CellSettings, rank: int, processes: int) -> slice:
     return slice(rank * size, (rank + 1) * size)
 
 
-def endless(batches: Batches, seen: SeenOrder | None = None) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Epoch, inputs and labels of one step after the other, epoch after epoch; `seen` notes their order."""
-    epoch = 0
+def endless(batches: Batches, seen: SeenOrder | None = None, steps: int = 0) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Epoch, inputs and labels of one step after the other, from where `steps` have been; `seen` notes their order."""
+    epoch, first = divmod(steps, batches.steps_per_epoch)
     while True:
-        for inputs, labels in batches.epoch(epoch):
+        for inputs, labels in batches.epoch(epoch, first):
             if seen is not None:
                 seen.add(epoch, labels)
             yield epoch, inputs, labels
-        epoch += 1
+        epoch, first = epoch + 1, 0
 
 
 class Trainer:
@@ -135,6 +135,10 @@ class Trainer:
         inputs = inputs.to(memory_format=torch.channels_last)
         labels = torch.zeros(self.settings.batch_size, dtype=torch.int64, device=self.device)
         return arranged(world, model, inputs, labels, link)
+
+    def go_on_after(self, steps: int) -> None:
+        """Count these steps as done: the next one has its number, its learning rate and its data."""
+        self.steps, self.stream = steps, endless(self.batches, self.seen, steps)
 
     def traffic(self) -> Traffic:
         """What there is to send in a step, in bytes, from the model itself and one sample of zeros."""
