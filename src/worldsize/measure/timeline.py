@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from worldsize.measure.clocks import Clock, Mark
-from worldsize.measure.intervals import Interval, difference, intersection, length, union
+from worldsize.analysis.intervals import Interval, difference, intersection, length, union
 
 
 class Phase(IntEnum):
