@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from worldsize.analysis.breakdown import COMPUTE_PARTS
-from worldsize.analysis.intervals import Intervals, difference, intersection, length, union
+from worldsize.analysis.intervals import difference, intersection, length, union
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
 from worldsize.results.traces import COLLECTIVE, STEP_MARK, Trace, TraceEvent, rank_trace, read_profile, read_trace
@@ -58,8 +58,9 @@ def shares(trace: Trace) -> Shares:
     """Compute and communication in the steps of one trace. Raises OutputError if no step is marked in it.
 
     On a CPU a rank computes while an operator runs on one of its threads; on a GPU while a kernel does that is not
-    nccl's. While a *blocking* message is on its way it computes nothing (method.md §3). Communication is what the
-    backend says of itself: its kernels, or its ranges; where it says nothing, the messages of our own timeline.
+    nccl's. While a *blocking* message is on its way it computes nothing (method.md §3). Communication is the union of
+    the messages of our own timeline and of what the backend says of itself: its kernels, or its ranges. So a message
+    that escaped the timeline is seen here.
     """
     marks = [event for event in trace.events if event.phase == "X" and event.name.startswith(STEP_MARK)]
     steps = union(_span(event) for event in marks if event.category != "gpu_user_annotation")
@@ -73,7 +74,7 @@ def shares(trace: Trace) -> Shares:
         raise OutputError(f"no step is marked in the trace: it has no event {STEP_MARK}N")
     messages = [event for event in trace.events if event.category == COLLECTIVE]
     said = [event for event in trace.events if _of_backend(event, on_gpu=bool(kernels))]
-    communication = intersection(union(map(_span, said or messages)), steps)
+    communication = intersection(union(map(_span, [*messages, *said])), steps)
     held = union(_span(event) for event in messages if event.args.get("blocking") is True)
     computing = difference(union(map(_span, _work(trace.events, kernels))), held)
     compute = intersection(computing, steps)

@@ -71,6 +71,12 @@ LeaveOut = Annotated[
         help="For demonstrations, what is not agreed on: sampler-epoch, initial-weights, learning-rate, buffers."
     ),
 ]
+Profile = Annotated[
+    bool | None,
+    typer.Option(
+        "--profile", help="After the timed steps, trace a few more: one Chrome trace per rank, and one of all."
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="Run folder; a new one under runs/ if not given.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the study in --out: run only what is missing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")]

@@ -73,6 +73,8 @@ class TrainingSettings(NetworkSettings):
     all steps."""
     evaluate: Literal["auto", "end", "never"] = "auto"
     """When the test set is run: `auto` after each epoch of the protocol *epochs*, `end` when a cell has ended."""
+    profile: bool = False
+    """Run a few more steps of each cell under torch's profiler when it has ended, and keep a trace of each rank."""
     memory_limit: str | None = None
     """Memory that each worker process may use on a CPU, such as `3GiB`; an allocation beyond it fails."""
 

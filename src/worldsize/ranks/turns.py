@@ -10,16 +10,17 @@ from typing import Literal, Protocol
 from pydantic import Field
 
 from worldsize.results.comm_records import CommSample
+from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.records import Evaluation, MessageCount, Record, WireBytes
 
 
 class Turn(Record):
     """One thing to do for all ranks of a cell."""
 
-    op: Literal["steps", "epoch", "evaluate", "fit", "finish"]
+    op: Literal["steps", "epoch", "evaluate", "fit", "profile", "finish"]
     block: int = 0
     count: int = 0
-    """How many steps (op `steps`)."""
+    """How many steps (ops `steps` and `profile`)."""
     timed: bool = True
     """False for warm-up."""
     observe: bool = True
@@ -67,6 +68,9 @@ class Reply(Record):
     fit: Fit | None = None
     comm: list[CommSample] = Field(default_factory=list)
     """Samples of the collective benchmark."""
+    profile: ProfiledRank | None = None
+    profile_problem: str | None = None
+    """Why a profile left no trace of this rank."""
 
 
 class Turns(Protocol):

@@ -8,7 +8,7 @@ from worldsize.report.trace import trace_name
 
 NOTE = (
     "Steps under torch.profiler, after the timed ones, beside what the timeline says of the timed steps. Compute: "
-    "operators (kernels on a GPU); communication: what the backend says of its collectives; overlapped: both at once, "
+    "operators (kernels on a GPU); communication: messages, and what the backend says of its own; overlapped: both at once, "
     "as a share of the step. Difference: profile − timeline, in points of the step (docs/profiles.md)."
 )
 HOW_TO_OPEN = "Open a trace at https://ui.perfetto.dev or in chrome://tracing"
@@ -29,7 +29,7 @@ def profile_table(analysis: StudyAnalysis) -> Table:
             Column("timeline", (f"timeline_{name}_share",), "%"),
             Column("difference", (f"{name}_difference",), "points"),
         ]
-    rows = tuple(_row(cell, rank) for cell in profiled(analysis) for rank in cell.profile.ranks if cell.profile)
+    rows = tuple(_row(cell, rank) for cell in profiled(analysis) if cell.profile for rank in cell.profile.ranks)
     files = ", ".join(trace_name(cell.id) for cell in profiled(analysis))
     return Table("profile", "Profile", tuple(columns), rows, f"{NOTE} {HOW_TO_OPEN}: {files}.")
 
@@ -41,7 +41,12 @@ def profiled(analysis: StudyAnalysis) -> list[CellAnalysis]:
 
 def _row(cell: CellAnalysis, rank: RankProfile) -> tuple[Entry, ...]:
     seen, timed = rank.profile, rank.timeline
-    entries = [text(cell.id), integer(rank.rank), number(seen.step_s, 1e3), number(timed.step_s if timed else None, 1e3)]
+    entries = [
+        text(cell.id),
+        integer(rank.rank),
+        number(seen.step_s, 1e3),
+        number(timed.step_s if timed else None, 1e3),
+    ]
     for name in SHARES:
         ours, theirs = getattr(seen, name), getattr(timed, name, None)
         difference = None if theirs is None else ours - theirs

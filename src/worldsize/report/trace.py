@@ -122,9 +122,15 @@ def _plain(args: dict[str, Any]) -> Iterator[tuple[str, str | int | float]]:
             yield name, value
 
 
+def _training(trace: Trace) -> set[Thread]:
+    """The thread on which the steps are marked; a GPU repeats the marks on its streams."""
+    marks = [event for event in trace.events if event.phase == "X" and event.name.startswith(STEP_MARK)]
+    return {mark.thread for mark in marks if mark.category == "user_annotation"}
+
+
 def _threads(trace: Trace) -> list[Thread]:
     """The threads of a rank in the order in which they are shown: training first, then communication."""
-    training = {event.thread for event in trace.events if event.name.startswith(STEP_MARK)}
+    training = _training(trace)
     others = dict.fromkeys(event.thread for event in trace.events if _is_kept(event))
     return sorted(others, key=lambda thread: (thread not in training, not _carries_messages(thread)))
 
@@ -148,7 +154,7 @@ def _described(cell_id: str, record: ProfiledRank, trace: Trace) -> Iterator[Eve
         for event in trace.events
         if event.phase == "M" and event.name == "thread_name" and isinstance(event.args.get("name"), str)
     }
-    training = {event.thread for event in trace.events if event.name.startswith(STEP_MARK) and event.phase == "X"}
+    training = _training(trace)
     yield _about("process_name", rank, 0, name=f"rank {rank} · {cell_id}")
     yield _about("process_labels", rank, 0, labels=f"clock ± {error_us:.1f} µs")
     yield _about("process_sort_index", rank, 0, sort_index=rank)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from worldsize.errors import OutputError
-from worldsize.results.folder import read_record
+from worldsize.results.folder import read_record, write_whole
 from worldsize.results.profile_records import ProfileRecord
 
 MOST_BYTES = 512 * 2**20
@@ -68,6 +68,11 @@ def read_profile(cell: Path) -> ProfileRecord | None:
     """The record of a cell's profile; None where none was made. Raises OutputError if it is not valid."""
     path = profile_folder(cell) / "profile.json"
     return read_record(ProfileRecord, path) if path.exists() else None
+
+
+def write_profile(cell: Path, record: ProfileRecord) -> None:
+    """Write the record of a cell's profile whole."""
+    write_whole(profile_folder(cell) / "profile.json", record.model_dump_json(indent=2) + "\n")
 
 
 def read_trace(path: Path) -> Trace:

@@ -4,9 +4,7 @@ All ranks run the same steps, whether or not their own profiler works: one that 
 waiting for its messages.
 """
 
-import dataclasses
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from worldsize.measure.alignment import Offset
 from worldsize.measure.timeline import Message, Phase, Step, Timeline, read
+from worldsize.ranks.turns import Turn
 from worldsize.results.folder import write_whole
 from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.traces import COLLECTIVE, COMMUNICATION_THREAD, STEP_MARK
@@ -35,15 +34,8 @@ PHASES = {
 }
 
 Event = dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Profiled:
-    """What a profile turn left."""
-
-    rank: ProfiledRank | None
-    problem: str | None
-    """Why there is no trace of this rank."""
+Profiled = tuple[ProfiledRank | None, str | None]
+"""The record of a rank, or why there is none."""
 
 
 class Marked(Timeline):
@@ -121,11 +113,11 @@ class Recording:
         return content
 
 
-def profile_steps(trainer: Trainer, count: int, lead: int, align: Callable[[], Offset], path: Path) -> Profiled:
-    """Run `lead` steps, then `count` steps whose trace is written to `path`; all ranks do it together.
+def profile_steps(trainer: Trainer, turn: Turn, align: Callable[[], Offset], path: Path) -> Profiled:
+    """Run `turn.lead` steps, then `turn.count` steps whose trace is written to `path`; all ranks do it together.
 
-    The caller sees to it that the steps leave no trace in training (life.aside). `align` measures the offset of the
-    clocks between the two.
+    The caller sees to it that the steps leave nothing behind in training (life.aside). `align` measures the offset
+    of the clocks, between the two. Returns the record of the rank, or why there is none.
     """
     recording, timeline = Recording(trainer.device), trainer.timeline
     timeline.clock.rebase()
@@ -133,11 +125,11 @@ def profile_steps(trainer: Trainer, count: int, lead: int, align: Callable[[], O
     recording.start()
     trainer.timeline = Marked(timeline)
     try:
-        for _ in range(lead):
+        for _ in range(turn.lead):
             trainer.step()
             timeline.take()
         offset = align()
-        steps = [_step(trainer, number) for number in range(count)]
+        steps = [_step(trainer, number) for number in range(turn.count)]
         if trainer.device.type == "cuda":
             torch.cuda.synchronize(trainer.device)
     finally:
@@ -149,7 +141,7 @@ def profile_steps(trainer: Trainer, count: int, lead: int, align: Callable[[], O
             content = recording.trace(path.with_name(f".{path.name}"))
             rank = _finish(content, steps, timeline, trainer.world.channel.rank, offset)
             write_whole(path, json.dumps(content))
-    return Profiled(None if recording.problem else rank, recording.problem)
+    return (None if recording.problem else rank), recording.problem
 
 
 def _step(trainer: Trainer, number: int) -> tuple[int, Step]:
@@ -173,8 +165,7 @@ def _finish(
         *(e for e in events if e.get("ph") == "M" or (e.get("ts", 0) >= first["ts"] and e.get("name") != CLOCK_MARK)),
         *message_events(messages, first["pid"], zero_ns),
     ]
-    group = {"backend": dist.get_backend(), "rank": rank, "world_size": dist.get_world_size()}
-    content["distributedInfo"] = {**group, **content.get("distributedInfo", {})}
+    content["distributedInfo"] = {**_group(rank), **content.get("distributedInfo", {})}
     return ProfiledRank(
         rank=rank,
         steps=len(steps),
@@ -183,6 +174,13 @@ def _finish(
         clock_offset_ns=offset.offset_ns,
         clock_error_ns=offset.error_ns,
     )
+
+
+def _group(rank: int) -> dict[str, str | int]:
+    """What readers of traces want to know of the process group, where torch does not write it itself."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return {"backend": "none", "rank": rank, "world_size": 1}
+    return {"backend": dist.get_backend(), "rank": rank, "world_size": dist.get_world_size()}
 
 
 def _is_step(event: Event) -> bool:
