@@ -8,8 +8,8 @@ from worldsize.report.trace import trace_name
 
 NOTE = (
     "Steps under torch.profiler, after the timed ones, beside what the timeline says of the timed steps. Compute: "
-    "operators (kernels on a GPU); communication: messages, and what the backend says of its own; overlapped: both at once, "
-    "as a share of the step. Difference: profile − timeline, in points of the step (docs/profiles.md)."
+    "operators (kernels on a GPU); communication: messages, by the timeline or by the backend; overlapped: both at "
+    "once. All are shares of the step. Difference: profile − timeline, in points of the step (docs/profiles.md)."
 )
 HOW_TO_OPEN = "Open a trace at https://ui.perfetto.dev or in chrome://tracing"
 SHARES = ("compute", "communication", "overlapped")

@@ -140,7 +140,7 @@ def profile_steps(trainer: Trainer, turn: Turn, align: Callable[[], Offset], pat
         if recording.problem is None:
             content = recording.trace(path.with_name(f".{path.name}"))
             rank = _finish(content, steps, timeline, trainer.world.channel.rank, offset)
-            write_whole(path, json.dumps(content))
+            write_whole(path, json.dumps(content | {"traceName": path.name}))
     return (None if recording.problem else rank), recording.problem
 
 
