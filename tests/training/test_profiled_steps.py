@@ -21,21 +21,22 @@ from worldsize.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
+MARK = {"ph": "X", "cat": "user_annotation", "name": CLOCK_MARK}
 TURN = Turn(op="profile", count=2, lead=1)
 
 
 def test_the_shortest_mark_ties_the_clocks() -> None:
-    marks: list[dict[str, Any]] = [
-        {"name": CLOCK_MARK, "ts": 1000.0 * k, "dur": dur} for k, dur in enumerate((50.0, 6.0, 9.0))
-    ]
+    marks: list[Any] = [{**MARK, "ts": 1000.0 * k, "dur": dur} for k, dur in enumerate((50.0, 6.0, 9.0))]
     readings = [7_000_000 + 1_000_000 * k + round(mark["dur"] * 500) for k, mark in enumerate(marks)]
     readings[0] += 20_000  # read late within its long mark
-    assert tie(readings, [{"name": "aten::mm", "ts": 3.0, "dur": 1.0}, *reversed(marks)]) == (7_000_000, 3000)
+    other = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 3.0, "dur": 1.0}
+    on_a_gpu = {**MARK, "cat": "gpu_user_annotation", "ts": 5.0, "dur": 0.5}
+    assert tie(readings, [other, on_a_gpu, *reversed(marks)]) == (7_000_000, 3000)
 
 
 def test_a_lost_mark_is_noticed() -> None:
     with pytest.raises(ValueError, match="1 of 2 clock marks"):
-        tie([1, 2], [{"name": CLOCK_MARK, "ts": 0.0, "dur": 1.0}])
+        tie([1, 2], [{**MARK, "ts": 0.0, "dur": 1.0}])
 
 
 def test_messages_that_overlap_are_on_lanes_of_their_own() -> None:

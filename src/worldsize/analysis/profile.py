@@ -1,12 +1,12 @@
 """Shares of compute and communication in the traces of a profile, beside the timeline's own (docs/profiles.md)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from worldsize.analysis.breakdown import COMPUTE_PARTS
-from worldsize.analysis.intervals import difference, intersection, length, union
+from worldsize.analysis.intervals import Intervals, difference, intersection, length, union
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
 from worldsize.results.traces import COLLECTIVE, STEP_MARK, Trace, TraceEvent, rank_trace, read_profile, read_trace
@@ -76,8 +76,12 @@ def shares(trace: Trace) -> Shares:
     said = [event for event in trace.events if _of_backend(event, on_gpu=bool(kernels))]
     communication = intersection(union(map(_span, [*messages, *said])), steps)
     held = union(_span(event) for event in messages if event.args.get("blocking") is True)
-    computing = difference(union(map(_span, _work(trace.events, kernels))), held)
-    compute = intersection(computing, steps)
+    work = (
+        union(map(_span, (k for k in kernels if not _of_backend(k, on_gpu=True))))
+        if kernels
+        else _operators(trace.events)
+    )
+    compute = intersection(difference(work, held), steps)
     return Shares(
         step_s=whole / count / 1e9,
         compute=length(compute) / whole,
@@ -96,18 +100,24 @@ def _of_backend(event: TraceEvent, *, on_gpu: bool) -> bool:
     return event.category in KERNELS if on_gpu else event.category != COLLECTIVE
 
 
-def _work(events: Iterable[TraceEvent], kernels: list[TraceEvent]) -> Iterator[TraceEvent]:
-    """Events during which the rank computes."""
-    if kernels:
-        yield from (kernel for kernel in kernels if not _of_backend(kernel, on_gpu=True))
-        return
-    events = list(events)
-    of_backend = {event.thread for event in events if _of_backend(event, on_gpu=False)}
+def _operators(events: Sequence[TraceEvent]) -> Intervals:
+    """When operators run on threads that are not the backend's, but for handing over messages.
+
+    That happens inside other operators, in the hooks of gradients, and lasts where the backend takes the core.
+    """
     training = {event.thread for event in events if event.name.startswith(STEP_MARK)}
+    carrying = {event.thread for event in events if _of_backend(event, on_gpu=False)} - training
+    running: dict[object, list[TraceEvent]] = {}
     for event in events:
-        carries = event.thread in of_backend and event.thread not in training
-        if event.category == "cpu_op" and not carries and not event.name.startswith(OPERATORS_OF_COLLECTIVES):
-            yield event
+        if event.category == "cpu_op" and event.thread not in carrying:
+            running.setdefault(event.thread, []).append(event)
+    return union(span for mine in running.values() for span in _computing(mine))
+
+
+def _computing(operators: Sequence[TraceEvent]) -> Intervals:
+    """Operators of one thread without those that only hand over a message."""
+    handing = [event for event in operators if event.name.startswith(OPERATORS_OF_COLLECTIVES)]
+    return difference(union(map(_span, operators)), union(map(_span, handing)))
 
 
 def timeline_shares(cell: Cell) -> dict[int, Shares]:

@@ -19,7 +19,16 @@ from worldsize.results.traces import (
     read_trace,
 )
 
-KEPT = ("cpu_op", "user_annotation", "kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "cuda_runtime")
+KEPT = (
+    "cpu_op",
+    "user_annotation",
+    "kernel",
+    "gpu_memcpy",
+    "gpu_memset",
+    "gpu_user_annotation",
+    "cuda_runtime",
+    "cuda_driver",
+)
 """Categories that are shown beside the collectives; stacks of Python and what a driver says of itself are not."""
 ARROWS = ("fwdbwd", "ac2g")
 """Categories of arrows: from forward to backward, from a launch to its kernel."""

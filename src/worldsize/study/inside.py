@@ -30,6 +30,7 @@ from worldsize.study.plan import PlannedCell, make_plan
 from worldsize.study.run import announce, check_folder, open_study, with_default_protocol
 from worldsize.study.schedule import Schedule
 from worldsize.training.probe import look
+from worldsize.training.profile import load_profiler
 from worldsize.training.rank import Assignment, serve
 
 
@@ -181,6 +182,8 @@ class ThreadExecutor:
 
     def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
         """Let the thread do one turn."""
+        if turn["op"] == "profile":
+            load_profiler()
         self._turns.turns.put(Turn.model_validate(turn))
         return self._receive(idle)
 

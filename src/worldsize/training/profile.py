@@ -113,6 +113,13 @@ class Recording:
         return content
 
 
+def load_profiler() -> None:
+    """Start torch's profiler once, on the thread that loaded torch: on another one its first start complains."""
+    recording = Recording(torch.device("cpu"))
+    recording.start()
+    recording.stop()
+
+
 def profile_steps(trainer: Trainer, turn: Turn, align: Callable[[], Offset], path: Path) -> Profiled:
     """Run `turn.lead` steps, then `turn.count` steps whose trace is written to `path`; all ranks do it together.
 
@@ -120,7 +127,6 @@ def profile_steps(trainer: Trainer, turn: Turn, align: Callable[[], Offset], pat
     of the clocks, between the two. Returns the record of the rank, or why there is none.
     """
     recording, timeline = Recording(trainer.device), trainer.timeline
-    timeline.clock.rebase()
     timeline.watching = True
     recording.start()
     trainer.timeline = Marked(timeline)
@@ -128,6 +134,7 @@ def profile_steps(trainer: Trainer, turn: Turn, align: Callable[[], Offset], pat
         for _ in range(turn.lead):
             trainer.step()
             timeline.take()
+        timeline.clock.rebase()  # on a GPU this also waits until the lead is over
         offset = align()
         steps = [_step(trainer, number) for number in range(turn.count)]
         if trainer.device.type == "cuda":
@@ -184,7 +191,12 @@ def _group(rank: int) -> dict[str, str | int]:
 
 
 def _is_step(event: Event) -> bool:
-    return event.get("ph") == "X" and str(event.get("name")).startswith(STEP_MARK)
+    return _is_mark(event) and str(event.get("name")).startswith(STEP_MARK)
+
+
+def _is_mark(event: Event) -> bool:
+    """A range of ours; a GPU repeats them on its streams, under another category."""
+    return event.get("ph") == "X" and event.get("cat") == "user_annotation"
 
 
 def tie(readings: list[int], events: list[Event]) -> tuple[int, int]:
@@ -192,7 +204,7 @@ def tie(readings: list[int], events: list[Event]) -> tuple[int, int]:
 
     Raises ValueError if the trace has not one mark for each reading.
     """
-    marks = sorted((e for e in events if e.get("name") == CLOCK_MARK), key=lambda event: float(event["ts"]))
+    marks = sorted((e for e in events if _is_mark(e) and e["name"] == CLOCK_MARK), key=lambda event: float(event["ts"]))
     if not marks or len(marks) != len(readings):
         raise ValueError(f"the profiler kept {len(marks)} of {len(readings)} clock marks")
     mark, reading = min(zip(marks, readings, strict=True), key=lambda pair: float(pair[0]["dur"]))
