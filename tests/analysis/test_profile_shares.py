@@ -148,11 +148,12 @@ def test_a_broken_trace_is_told_and_the_others_are_used(tmp_path: Path, content:
     assert "rank0.json" in warning.message
 
 
-def test_a_record_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ['{"ranks": 7}', '{"ranks": [{"rank": 0, "zero_ns": 1' + 99 * "0" + "}]}", "{"])
+def test_a_record_that_cannot_be_read_is_told(tmp_path: Path, content: str) -> None:
     run = make_run(tmp_path, [MadeCell("ddp", 2)])
     place = run / "cells" / "ddp-w2-b32"
     write_traces(place, [rank_of(0)])
-    (profile_folder(place) / "profile.json").write_text('{"ranks": 7}')
+    (profile_folder(place) / "profile.json").write_text(content)
     found = profile_of(load_run(run).cells["ddp-w2-b32"])
     assert found is not None
     assert found.ranks == ()

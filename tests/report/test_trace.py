@@ -59,10 +59,11 @@ def test_ranks_are_processes_that_share_neither_threads_nor_arrows(tmp_path: Pat
     assert len(threads[0]) == len(threads[1]) == 2
     assert not threads[0] & threads[1]
     assert 0 not in threads[0]
-    arrows: dict[str, list[tuple[str, int]]] = {}
+    arrows: dict[int, list[tuple[str, int]]] = {}
     for each in content["traceEvents"]:
         if each["ph"] in "sf":
             arrows.setdefault(each["id"], []).append((each["ph"], each["pid"]))
+    assert all(isinstance(number, int) for number in arrows), "Perfetto reads a string as a hexadecimal number"
     assert sorted(arrows.values()) == [[("s", 0), ("f", 0)], [("s", 1), ("f", 1)]]
 
 
@@ -95,6 +96,7 @@ def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     write_traces(tmp_path, [rank_of(0), rank_of(1)])
     (profile_folder(tmp_path) / "rank0.json").write_text("{")
     assert {each["pid"] for each in timed(merged(tmp_path))} == {1}
+    assert merged(tmp_path)["distributedInfo"]["world_size"] == 2
     (profile_folder(tmp_path) / "rank1.json").unlink()
     assert merged_trace(tmp_path, CELL) is None
     assert merged_trace(tmp_path / "nowhere", CELL) is None

@@ -39,6 +39,8 @@ THREADS_PER_RANK = 100_000
 
 Event = dict[str, Any]
 Thread = tuple[int | str, int | str]
+Arrow = tuple[int, str, str | None]
+"""Rank, category and the number in its own trace; Perfetto wants plain numbers, and no two ranks may share one."""
 
 
 def trace_name(cell_id: str) -> str:
@@ -68,22 +70,23 @@ def merged_trace(cell_folder: Path, cell_id: str) -> str | None:
 def _merged(cell_id: str, traces: dict[int, tuple[ProfiledRank, Trace]]) -> dict[str, Any]:
     kept = {rank: [event for event in trace.events if _is_kept(event)] for rank, (_, trace) in traces.items()}
     shifts = {rank: record.zero_ns + record.clock_offset_ns for rank, (record, _) in traces.items()}
+    arrows: dict[Arrow, int] = {}
     origin = min((event.start_ns + shifts[rank] for rank, events in kept.items() for event in events), default=0)
     timed = [
         event
         for rank, events in kept.items()
-        for event in _of_rank(rank, events, traces[rank][1], shifts[rank] - origin)
+        for event in _of_rank(rank, events, traces[rank][1], shifts[rank] - origin, arrows)
     ]
     first = min(traces)
-    distributed = traces[first][1].distributed
+    backend, world_size = (traces[first][1].distributed.get(key) for key in ("backend", "world_size"))
     return {
         "schemaVersion": 1,
         "traceName": trace_name(cell_id),
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": traces[first][1].base_ns + origin - shifts[first],
         "distributedInfo": {
-            "backend": distributed.get("backend") if isinstance(distributed.get("backend"), str) else "unknown",
-            "world_size": len(traces),
+            "backend": backend if isinstance(backend, str) else "unknown",
+            "world_size": world_size if isinstance(world_size, int) else len(traces),
         },
         "clocks": {
             str(rank): {"offset_ns": record.clock_offset_ns, "error_ns": record.clock_error_ns + record.zero_error_ns}
@@ -102,8 +105,10 @@ def _is_kept(event: TraceEvent) -> bool:
     )
 
 
-def _of_rank(rank: int, events: Iterable[TraceEvent], trace: Trace, shift_ns: int) -> Iterator[Event]:
-    """The events of one rank, on rank 0's clock and in a process of its own."""
+def _of_rank(
+    rank: int, events: Iterable[TraceEvent], trace: Trace, shift_ns: int, arrows: dict[Arrow, int]
+) -> Iterator[Event]:
+    """The events of one rank, on rank 0's clock and in a process of its own; `arrows` are those numbered so far."""
     number = _numbers(rank, trace)
     for event in events:
         made: Event = {
@@ -119,7 +124,7 @@ def _of_rank(rank: int, events: Iterable[TraceEvent], trace: Trace, shift_ns: in
             if event.category in WITH_DETAILS:
                 made["args"] = dict(_plain(event.args))
         else:
-            made["id"] = f"{rank}.{event.category}.{event.id}"
+            made["id"] = arrows.setdefault((rank, event.category, event.id), len(arrows) + 1)
             made |= {"bp": "e"} if event.phase == "f" else {}
         yield made
 
