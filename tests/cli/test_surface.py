@@ -11,7 +11,7 @@ from worldsize.cli.app import app
 
 TRAINING = """
 --model --data --data-dir --train-samples --test-samples --evaluate --memory-limit --loader-workers --momentum
---weight-decay --leave-out --checkpoint --checkpoint-steps --steps --epochs --precision --seed --backend
+--weight-decay --leave-out --checkpoint --checkpoint-steps --profile --steps --epochs --precision --seed --backend
 --threads-per-worker --loader --learning-rate
 --lr-scaling --base-batch --lr-warmup-epochs --lr-schedule --label-smoothing
 --bucket-mb --hosts --link --link-latency --out --resume --json

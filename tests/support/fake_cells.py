@@ -13,6 +13,7 @@ from worldsize.errors import UsageError
 from worldsize.launch.placement import place
 from worldsize.results.check_records import RankCheck
 from worldsize.results.folder import cell_folder
+from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.records import DataRecord, ErrorRecord, Evaluation, Findings, ModelRecord, StepRecord
 from worldsize.strategies import STRATEGIES
 from worldsize.study.executor import CellFailed
@@ -116,6 +117,13 @@ def name_of(turn: dict[str, Any]) -> str:
     return "steps" if turn.get("timed", True) else "warmup"
 
 
+def made_rank(rank: int) -> dict[str, int]:
+    """The record of a rank that was profiled."""
+    return ProfiledRank(
+        rank=rank, steps=3, zero_ns=0, zero_error_ns=1, clock_offset_ns=0, clock_error_ns=1
+    ).model_dump()
+
+
 @dataclass
 class FakeExecutor:
     """Takes turns at once: it writes the steps and moves its clock by what they took."""
@@ -125,6 +133,8 @@ class FakeExecutor:
     step_time: StepTime = lambda cell, now: 0.5
     fails: dict[tuple[str, str], int] = field(default_factory=dict)
     """(cell, op) → the how-manyth of these turns fails; op `start` is the start of the workers."""
+    profile: Callable[[int], dict[str, Any]] = lambda rank: {"profile": made_rank(rank), "profile_problem": None}
+    """What a rank replies to a profile turn."""
     stops_after: int | None = None
     """Turns after which the user presses Ctrl-C."""
     memory_samples: int | None = None
@@ -169,6 +179,8 @@ class FakeExecutor:
         if op == "checkpoint":
             self.checkpoints[cell.id] = self._steps[cell.id]
             return [reply] * cell.placement.processes
+        if op == "profile":
+            return [{**reply, **self.profile(rank)} for rank in range(cell.placement.processes)]
         times = self._run(cell, turn, idle)
         slowest = cell.placement.processes - 1
         return [

@@ -34,6 +34,7 @@ class Two:
     steps: list[Any]
     trained: list[Any]
     aside: list[Any]
+    profile: list[Any]
     after: list[Any]
 
     @property
@@ -60,6 +61,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
             steps=take(op="steps", count=STEPS),
             trained=take(op="evaluate"),
             aside=take(op="steps", block=1, count=2, synchronise=False),
+            profile=take(op="profile", count=2, lead=1),
             after=take(op="evaluate"),
         )
         take(op="finish")
@@ -115,7 +117,7 @@ def test_two_ranks_say_of_the_same_weights_what_one_says(two: Two) -> None:
     assert last.test_accuracy > first.test_accuracy + 0.2
 
 
-def test_steps_without_exchange_leave_the_weights_as_they_were(two: Two) -> None:
+def test_steps_without_exchange_and_a_profile_leave_the_weights_as_they_were(two: Two) -> None:
     for before, after in zip(two.trained, two.after, strict=True):
         # The first evaluation has given every rank the BatchNorm statistics of rank 0.
         now, then = ({**reply["evaluation"], "divergence": None} for reply in (after, before))
@@ -132,6 +134,18 @@ def test_the_samples_of_both_ranks_are_in_the_run_folder(two: Two) -> None:
         assert paired["step_s"].to_list() == silent["step_s"]
         assert min(mine["exposed_sync_s"]) > 0
         assert paired["comm_s"].to_list() == [0, 0]
+
+
+def test_a_profile_knows_the_clocks_of_both_ranks(two: Two) -> None:
+    records = [reply["profile"] for reply in two.profile]
+    assert [reply["profile_problem"] for reply in two.profile] == [None, None]
+    assert [(record["rank"], record["steps"]) for record in records] == [(0, 2), (1, 2)]
+    assert records[0]["clock_offset_ns"] == 0
+    assert records[1]["clock_error_ns"] > 0
+    assert all(record["zero_error_ns"] > 0 for record in records)
+    # Both ranks are on one machine, whose monotonic clock and profiler's clock are the same for both.
+    apart = abs(records[0]["zero_ns"] - records[1]["zero_ns"])
+    assert apart <= sum(record["zero_error_ns"] for record in records)
 
 
 def test_each_rank_trains_on_samples_of_its_own(two: Two) -> None:

@@ -8,6 +8,7 @@ import polars as pl
 
 from worldsize.analysis.breakdown import Breakdown, breakdown
 from worldsize.analysis.communication import Communication, Exposed, communication, exposed
+from worldsize.analysis.profile import CellProfile, profile_of
 from worldsize.analysis.statistics import Blocks, outliers
 from worldsize.analysis.summary import slowest_steps, step_blocks, summarise
 from worldsize.errors import OutputError
@@ -42,6 +43,8 @@ class CellAnalysis:
     """Wait, transfer and bus bandwidth; None at world size 1."""
     exposed: Exposed | None = None
     """Exposed communication both ways; None without pairs of steps."""
+    profile: CellProfile | None = None
+    """What the traces of a profile say; None where none was made."""
     outlier_steps: int = 0
     """Timed steps that are flagged as outliers; they are in all numbers (method.md §8)."""
     losses: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"step": pl.Int64, "loss": pl.Float64}))
@@ -81,6 +84,7 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         breakdown=None if summary is None else breakdown(summary),
         communication=None if summary is None else communication(cell),
         exposed=None if summary is None else exposed(cell),
+        profile=None if summary is None else profile_of(cell),
         blocks=blocks,
         outlier_steps=int(outliers(np.concatenate(list(blocks.values()))).sum()) if blocks else 0,
         losses=_losses(cell.steps, going_on=settings.epochs is not None),

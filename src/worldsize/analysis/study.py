@@ -105,6 +105,8 @@ def _warnings(
     for cell in cells:
         if cell.record is not None:
             yield from ((cell.id, warning) for warning in cell.record.warnings)
+        for problem in cell.profile.problems if cell.profile else ():
+            yield cell.id, WarningRecord(code="no-profile", message=f"{problem}.")
         flagged = cell.outlier_steps
         if cell.summary and flagged >= LEAST_OUTLIERS and flagged > NOTABLE_OUTLIERS * cell.summary.timed_steps:
             text = f"{cell.outlier_steps} of {cell.summary.timed_steps} timed steps are outliers; likely something "

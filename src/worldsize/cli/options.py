@@ -78,6 +78,12 @@ Checkpoint = Annotated[
     ),
 ]
 CheckpointSteps = Annotated[int | None, typer.Option(help="Write a checkpoint also after so many steps of an epoch.")]
+Profile = Annotated[
+    bool | None,
+    typer.Option(
+        "--profile", help="After the timed steps, trace a few more: one Chrome trace per rank, and one of all."
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="Run folder; a new one under runs/ if not given.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what is in --out: run only what is missing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")]

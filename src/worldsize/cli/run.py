@@ -52,8 +52,11 @@ def run_and_show(
 
 def run_inside_and_show(values: dict[str, Any], out: Path | None, *, resume: bool, as_json: bool) -> None:
     """Be one rank of a run that torchrun started; rank 0 writes the report and prints."""
+    import os
     import sys
 
+    # What torch's profiler says of itself would stand on this terminal; it is read when torch is loaded.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from worldsize.cli.display import Display, print_json, print_results
     from worldsize.config import StudySettings, validated
     from worldsize.report.write import write_report

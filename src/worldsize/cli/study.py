@@ -62,6 +62,7 @@ def study(
     hosts: o.Hosts = None,
     link: o.Link = None,
     link_latency: o.LinkLatency = None,
+    profile: o.Profile = None,
     out: o.Out = None,
     resume: o.Resume = False,
     as_json: o.Json = False,

@@ -77,6 +77,8 @@ class TrainingSettings(NetworkSettings):
     """Protocol *epochs*: write a checkpoint after every epoch; `worldsize train` does so if not told otherwise."""
     checkpoint_steps: int | None = Field(default=None, ge=1)
     """Write one also after each so many steps of an epoch, between two timed steps."""
+    profile: bool = False
+    """Run a few more steps of each cell under torch's profiler when it has ended, and keep a trace of each rank."""
     memory_limit: str | None = None
     """Memory that each worker process may use on a CPU, such as `3GiB`; an allocation beyond it fails."""
 

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from worldsize.results.check_records import RankCheck
 from worldsize.results.comm_records import CommSample
+from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.records import Evaluation, MessageCount, Record, WireBytes
 from worldsize.results.verify_records import RankProof
 
@@ -18,11 +19,11 @@ from worldsize.results.verify_records import RankProof
 class Turn(Record):
     """One thing to do for all ranks of a cell."""
 
-    op: Literal["steps", "epoch", "evaluate", "fit", "verify", "checkpoint", "finish"]
+    op: Literal["steps", "epoch", "evaluate", "fit", "verify", "checkpoint", "profile", "finish"]
     block: int = 0
     count: int = 0
-    """How many steps (op `steps`; op `epoch` does so many steps of its epoch, 0 is all of them), or how many global
-    batches are read (op `verify`)."""
+    """How many steps (ops `steps` and `profile`; op `epoch` does so many of its epoch, 0 is all of them), or how many
+    global batches are read (op `verify`)."""
     timed: bool = True
     """False for warm-up."""
     observe: bool = True
@@ -78,6 +79,9 @@ class Reply(Record):
     """The long proof of `worldsize verify`."""
     comm: list[CommSample] = Field(default_factory=list)
     """Samples of the collective benchmark."""
+    profile: ProfiledRank | None = None
+    profile_problem: str | None = None
+    """Why a profile left no trace of this rank."""
 
 
 class Turns(Protocol):

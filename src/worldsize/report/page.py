@@ -13,9 +13,11 @@ from worldsize.analysis.scaling import ScalingRow
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.sweep import BatchSweep
 from worldsize.analysis.verdict import cell_name, fastest_worker, headline, verdict
+from worldsize.report.profile_tables import HOW_TO_OPEN, profiled
 from worldsize.report.section import Section
 from worldsize.report.svg import Drawing, inline
 from worldsize.report.tables import shown
+from worldsize.report.trace import trace_name
 from worldsize.results.records import Estimate
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -50,6 +52,8 @@ def render_page(analysis: StudyAnalysis, contents: Sequence[Section]) -> str:
         finished=sum(cell.state == "complete" for cell in analysis.cells),
         cells=analysis.cells,
         warnings=len(analysis.warnings),
+        traces=[trace_name(cell.id) for cell in profiled(analysis)],
+        how_to_open=HOW_TO_OPEN,
     )
 
 

@@ -5,6 +5,7 @@ comm/w<N>.json             the collective benchmark that the study ran first, ra
 cells/<cell>/cell.json     state and summary; written whole or not at all
 cells/<cell>/rank<k>.jsonl        one line per step, appended as it happens
 cells/<cell>/rank<k>.spans.jsonl  the collectives of each step
+cells/<cell>/profile/             traces of a few steps after the timed ones, with --profile (results/traces.py)
 parts/<part>/              further parts of an experiment, each such a folder
 report/                    what `worldsize report` makes
 """

@@ -30,6 +30,7 @@ from worldsize.study.plan import PlannedCell, make_plan
 from worldsize.study.run import announce, check_checkpoints, check_folder, open_study, with_default_protocol
 from worldsize.study.schedule import Schedule
 from worldsize.training.probe import look
+from worldsize.training.profile import load_profiler
 from worldsize.training.rank import Assignment, serve
 
 
@@ -145,15 +146,17 @@ def _agreed(value: Any) -> Any:
 
 def _collect(folder: Path, rank: Rank) -> None:
     """Bring the samples of ranks on other file systems to rank 0's run folder."""
-    names = [f"rank{r}{kind}" for r in range(rank.processes) for kind in (".jsonl", ".spans.jsonl")]
+    kinds = ("rank{}.jsonl", "rank{}.spans.jsonl", "profile/rank{}.json")
+    names = {kind.format(r): r for r in range(rank.processes) for kind in kinds}
     missing = _agreed([name for name in names if not (folder / name).exists()])
-    mine = [name for name in missing if name.startswith(f"rank{rank.rank}.") and (folder / name).exists()]
+    mine = [name for name in missing if names[name] == rank.rank and (folder / name).exists()]
     content = {name: (folder / name).read_bytes() for name in mine}
     everyone: list[Any] = [None] * rank.processes
     dist.all_gather_object(everyone, content)
     if rank.rank == 0:
         for files in everyone:
             for name, data in files.items():
+                (folder / name).parent.mkdir(exist_ok=True)
                 (folder / name).write_bytes(data)
 
 
@@ -203,6 +206,8 @@ class ThreadExecutor:
 
     def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
         """Let the thread do one turn."""
+        if turn["op"] == "profile":
+            load_profiler()
         self._turns.turns.put(Turn.model_validate(turn))
         return self._receive(idle)
 
@@ -232,6 +237,7 @@ class ThreadExecutor:
                     idle()
                 continue
             if isinstance(answer, Exception):
+                self._thread = None  # it has ended
                 self.error = explain(answer, self.rank.rank)
                 raise CellFailed(self.error) from answer
             return answer

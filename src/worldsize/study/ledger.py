@@ -10,10 +10,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from worldsize.analysis.summary import slowest_steps, step_blocks, summarise
+from worldsize.errors import OutputError
 from worldsize.measure.conditions import Watch
 from worldsize.results.check_records import RankCheck
 from worldsize.results.checkpoints import checkpoint_folder, find_checkpoint
 from worldsize.results.folder import Cell, Run, cell_folder, write_cell
+from worldsize.results.profile_records import ProfiledRank, ProfileRecord
 from worldsize.results.records import (
     BlockConditions,
     CellRecord,
@@ -25,6 +27,7 @@ from worldsize.results.records import (
     WarningRecord,
     WireBytes,
 )
+from worldsize.results.traces import write_profile
 from worldsize.study.checks import not_the_reference, verdict_of
 from worldsize.study.listener import Listener
 from worldsize.study.plan import PlannedCell
@@ -125,6 +128,24 @@ class Ledger:
         """The largest memory of a process of the cell so far."""
         record = self._record(cell)
         record.peak_memory_bytes = max(peak_bytes, record.peak_memory_bytes or 0)
+
+    def profiled(self, cell: PlannedCell, replies: Sequence[Mapping[str, Any]]) -> None:
+        """The ranks of a cell have left their traces; a rank that could not is a warning."""
+        ranks = [ProfiledRank.model_validate(reply["profile"]) for reply in replies if reply.get("profile")]
+        problems = [problem for reply in replies if (problem := reply.get("profile_problem"))]
+        if ranks and self.writing:
+            try:
+                write_profile(cell_folder(self.run, cell.id), ProfileRecord(ranks=ranks))
+            except OutputError as error:
+                problems.append(str(error))
+        if problems:
+            self.not_profiled(cell, problems[0])
+
+    def not_profiled(self, cell: PlannedCell, why: str) -> None:
+        """The profile of a cell, or of some of its ranks, failed."""
+        first = why.strip().split("\n")[0]
+        message = f"not all ranks could be profiled, which touches no other number: {first}"
+        self._record(cell).warnings.append(WarningRecord(code="no-profile", message=message))
 
     def completed(self, cell: PlannedCell, ending: Any) -> CellRecord:
         """A cell came to its end."""

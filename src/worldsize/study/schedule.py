@@ -29,6 +29,8 @@ LEAD_STEPS = 1
 """Steps at the begin of each block that are not timed: the first one after a pause was seen to be 6 % slower."""
 MOST_READ = 4
 """Global batches that are read to compare them with those of other world sizes, at most."""
+PROFILED_STEPS = 3
+"""Enough to see one like the next; a trace of more is slow to open."""
 
 Ending = Literal["precision", "cap", "epochs"]
 Turn = dict[str, Any]
@@ -245,10 +247,20 @@ class Schedule:
         """A cell has all its blocks."""
         if self.settings.evaluate == "end":
             self._evaluate(cell)
+        if self.settings.profile:
+            self._profile(cell)
         self.executor.finish(cell)
         self.open.discard(cell.id)
         self.listener.skipped(self._steps_left(cell))
         self.listener.ended(self.ledger.completed(cell, ending))
+
+    def _profile(self, cell: PlannedCell) -> None:
+        """Trace a few more steps; whatever goes wrong, the cell has all it needs."""
+        turn: Turn = {"op": "profile", "count": PROFILED_STEPS, "lead": LEAD_STEPS}
+        try:
+            self.ledger.profiled(cell, self.executor.take(cell, turn, lambda: None))
+        except CellFailed as failed:
+            self.ledger.not_profiled(cell, failed.error.message)
 
     def _ending(self, cell: PlannedCell) -> Ending | None:
         if not self.steps_protocol:

@@ -1,4 +1,4 @@
-"""What one rank does in each of its turns: steps, an evaluation, or steps aside that leave no trace."""
+"""What one rank does in each of its turns: steps, an evaluation, a profile, or steps aside that leave no trace."""
 
 import copy
 from collections.abc import Iterator
@@ -13,10 +13,12 @@ from worldsize.measure.alignment import Offset, align
 from worldsize.measure.limits import peak_memory_bytes
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.results.checkpoints import checkpoint_folder
+from worldsize.results.traces import rank_trace
 from worldsize.training.check import check
 from worldsize.training.checkpoint import save
 from worldsize.training.evaluate import evaluate
 from worldsize.training.fit import fit
+from worldsize.training.profile import profile_steps
 from worldsize.training.recorder import Pending, Recorder
 from worldsize.training.trainer import Trainer
 
@@ -49,6 +51,10 @@ class Life:
                 reply.check = check(self.trainer, turn.count)
         elif turn.op == "checkpoint" and self.trainer.steps:
             save(self.trainer, checkpoint_folder(self.recorder.folder))
+        elif turn.op == "profile":
+            with aside(self.trainer):
+                path = rank_trace(self.recorder.folder, self.trainer.world.channel.rank)
+                reply.profile, reply.profile_problem = profile_steps(self.trainer, turn, self._align, path)
         reply.peak_memory_bytes = peak_memory_bytes(self.trainer.device)
         return reply
 

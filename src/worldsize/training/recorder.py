@@ -41,6 +41,7 @@ class Recorder:
     def __init__(self, folder: Path, rank: int, clock: Clock) -> None:
         self.folder = folder
         self.clock = clock
+        self.folder = folder
         self.rank = rank
         self._pending: list[Pending] = []
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
