@@ -13,7 +13,7 @@ TRAINING = """
 --model --data --data-dir --train-samples --test-samples --evaluate --memory-limit --loader-workers --momentum
 --weight-decay --leave-out --steps --epochs --precision --seed --backend --threads-per-worker --loader --learning-rate
 --lr-scaling --base-batch --lr-warmup-epochs --lr-schedule --label-smoothing
---bucket-mb --hosts --link --link-latency --out --resume --json
+--bucket-mb --hosts --link --link-latency --log --out --resume --json
 """
 SURFACE = {
     "train": f"--strategy --world-size --batch-size {TRAINING}",

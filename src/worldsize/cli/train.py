@@ -41,6 +41,7 @@ def train(
     hosts: o.Hosts = None,
     link: o.Link = None,
     link_latency: o.LinkLatency = None,
+    log: o.Log = None,
     out: o.Out = None,
     resume: o.Resume = False,
     as_json: o.Json = False,

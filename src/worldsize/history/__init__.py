@@ -5,6 +5,7 @@ names of `--log` to the module of a client; its packages are optional and import
 """
 
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +17,8 @@ from worldsize.history.mirror import Mirror
 from worldsize.history.rows import Rows, summary_values
 
 CLIENTS = {
-    "wandb": "worldsize.history.wandb:WandbClient",
-    "tensorboard": "worldsize.history.tensorboard:TensorboardClient",
+    "wandb": "worldsize.history.wandb:WandbMirror",
+    "tensorboard": "worldsize.history.tensorboard:TensorboardMirror",
     "mlflow": "worldsize.history.mlflow:MlflowClient",
 }
 PACKAGES = {"wandb": ("wandb",), "tensorboard": ("tensorboard",), "mlflow": ("mlflow", "sqlalchemy", "alembic")}
@@ -36,7 +37,7 @@ def check_clients(names: Sequence[str]) -> None:
 
 def open_mirrors(names: Sequence[str], run: Path, study: str) -> list[Mirror]:
     """One mirror for each name; a client that cannot be opened is a mirror that is off, with its trouble."""
-    return [Mirror(name, lambda name=name: _client(name)(run, study)) for name in dict.fromkeys(names)]
+    return [Mirror(name, partial(_opened, name, run, study)) for name in dict.fromkeys(names)]
 
 
 def _installed(package: str) -> bool:
@@ -45,9 +46,9 @@ def _installed(package: str) -> bool:
     return spec is not None and spec.origin is not None
 
 
-def _client(name: str) -> type[Client]:
+def _opened(name: str, run: Path, study: str) -> Client:
     module, _, kind = CLIENTS[name].partition(":")
-    return cast(type[Client], getattr(import_module(module), kind))
+    return cast(Client, getattr(import_module(module), kind)(run, study))
 
 
 __all__ = ["CLIENTS", "Client", "Mirror", "Row", "Rows", "Series", "check_clients", "open_mirrors", "summary_values"]

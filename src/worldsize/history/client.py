@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 Number = int | float
@@ -40,9 +39,10 @@ class Row:
 
 
 class Client(Protocol):
-    """Writes the series of one study to wherever its people look. Anything that it raises switches it off."""
+    """Writes the series of one study to wherever its people look. Anything that it raises switches it off.
 
-    def __init__(self, run: Path, study: str) -> None: ...
+    It is made with the run folder and the study's name.
+    """
 
     def begin(self, series: Series) -> None:
         """A series begins; those of other cells may be open as well."""

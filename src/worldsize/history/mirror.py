@@ -39,6 +39,10 @@ class Mirror:
         if self.trouble is None and client is not None:
             self._wait(lambda: work(client), ANSWER_S)
 
+    def give_up(self, error: BaseException) -> None:
+        """Ask the client no more; the first reason is kept."""
+        self.trouble = self.trouble or _in_one_line(error)
+
     def close(self) -> None:
         """End the client and its thread; a client that hangs is left to itself."""
         client = self._client
@@ -60,7 +64,7 @@ class Mirror:
             self.trouble = self.trouble or f"it did not answer within {limit_s:g} s"
             return
         if error is not None:
-            self.trouble = self.trouble or _in_one_line(error)
+            self.give_up(error)
 
     def _serve(self) -> None:
         while (item := self._work.get()) is not None:

@@ -1,18 +1,17 @@
 """Reads what the ranks of a cell have appended to their files, as rows of a history."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from worldsize.history.client import Number, Row
 from worldsize.results.folder import whole_lines
-from worldsize.results.records import CellRecord, Evaluation
+from worldsize.results.records import CellRecord, Evaluation, StepRecord
 
-OPTIONAL = ("loss", "accuracy")
+MEANS = ("loss", "accuracy")
 """Means over the samples of all ranks; absent where a rank has none."""
-OF_RANK_0 = ("epoch", "learning_rate")
-"""The same on every rank."""
 
 
 class Rows:
@@ -54,18 +53,25 @@ class Rows:
             content = file.read()
         content = content[: content.rfind(b"\n") + 1]
         self._read[path] = begin + len(content)
-        lines = (json.loads(line) for line in content.splitlines())
-        return [line for line in lines if line["session"] == self._session and line["synchronised"]]
+        lines = (_parsed(line) for line in content.splitlines())
+        return [line for line in lines if line.get("session") == self._session and line.get("synchronised")]
 
     def _row(self, ranks: Sequence[dict[str, Any]]) -> Row:
         # Workers that had to be started anew count from 0 again; a history only grows.
         self._step = max(self._step + 1, ranks[0]["step"])
         step_s = max(rank["step_s"] for rank in ranks)
-        values: dict[str, Number | None] = {name: _mean(ranks, name) for name in OPTIONAL}
-        values |= {name: ranks[0].get(name) for name in OF_RANK_0}
-        values |= {"timed": int(ranks[0]["timed"]), "step_s": step_s}
+        values: dict[str, Number | None] = {name: _mean(ranks, name) for name in MEANS}
+        values |= {"epoch": ranks[0]["epoch"], "timed": int(ranks[0]["timed"]), "step_s": step_s}
         values["samples_per_s"] = self._global_batch / step_s if step_s > 0 else None
         return Row(self._step, _present(values))
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """A step record; nothing for a line that a crash has damaged."""
+    try:
+        return StepRecord.model_validate_json(line).model_dump()
+    except ValidationError:
+        return {}
 
 
 def summary_values(record: CellRecord) -> dict[str, Number]:

@@ -16,7 +16,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from worldsize.history.client import Number, Row, Series
 
 
-class TensorboardClient:
+class TensorboardMirror:
     """One event file per series.
 
     It writes without a thread of its own (as the writer that torch uses has), so an error comes where it is made.

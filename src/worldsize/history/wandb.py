@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, cast
+from uuid import uuid4
 
 import wandb
 from requests.utils import get_netrc_auth
@@ -31,7 +32,7 @@ def _has_key() -> bool:
     return known or get_netrc_auth(os.environ.get("WANDB_BASE_URL", SERVER)) is not None
 
 
-class WandbClient:
+class WandbMirror:
     """One W&B run per series; those of all cells are open at once, as cells take turns."""
 
     def __init__(self, run: Path, study: str) -> None:
@@ -48,6 +49,7 @@ class WandbClient:
         self._runs[series.name] = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "worldsize"),
             group=os.environ.get("WANDB_RUN_GROUP", series.study),
+            id=uuid4().hex[:8],
             name=series.name,
             dir=os.environ.get("WANDB_DIR", str(self._run)),
             config={**series.settings, "study": series.study, "session": series.session},
@@ -86,7 +88,6 @@ def _in_use() -> bool:
 def _settings() -> wandb.Settings:
     return wandb.Settings(
         mode=mode(),
-        run_id=wandb.util.generate_id(),
         console="off",
         silent=True,
         symlink=False,

@@ -93,7 +93,7 @@ class Schedule:
         while self.open:
             for cell in self.cells:
                 if cell.id in self.open:
-                    self._guard(cell, self._block, block)
+                    self._guard(cell, self._turn, block)
             self._close_the_finished()
             block += 1
 
@@ -116,6 +116,10 @@ class Schedule:
         if self.steps_protocol and self.settings.warmup_steps:
             self._take(cell, {"op": "steps", "count": self.settings.warmup_steps, "timed": False})
         self.warm.add(cell.id)
+
+    def _turn(self, cell: PlannedCell, block: int) -> None:
+        self._block(cell, block)
+        self.listener.rested(self.ledger.record(cell))
 
     def _block(self, cell: PlannedCell, block: int) -> None:
         self._prepare(cell)
