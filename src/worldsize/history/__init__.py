@@ -19,7 +19,7 @@ from worldsize.history.rows import Rows, summary_values
 CLIENTS = {
     "wandb": "worldsize.history.wandb:WandbMirror",
     "tensorboard": "worldsize.history.tensorboard:TensorboardMirror",
-    "mlflow": "worldsize.history.mlflow:MlflowClient",
+    "mlflow": "worldsize.history.mlflow:MlflowMirror",
 }
 PACKAGES = {"wandb": ("wandb",), "tensorboard": ("tensorboard",), "mlflow": ("mlflow", "sqlalchemy", "alembic")}
 """What each needs, as imported; the extra of the same name brings all of it."""

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from worldsize.history.client import Number, Row, Series, variables
@@ -65,18 +65,16 @@ class MlflowMirror:
 
     def close(self) -> None:
         """End runs that are open, and the connection to a database."""
-        try:
+        with self._context:
             while self._runs:
-                self._connection.set_terminated(self._runs.popitem()[1], "KILLED")
-        finally:
+                with suppress(Exception):  # the database may be gone; the connection is to be ended as well
+                    self._connection.set_terminated(self._runs.popitem()[1], "KILLED")
             store = getattr(getattr(self._connection, "_tracking_client", None), "store", None)
             getattr(store, "_dispose_engine", lambda: None)()
-            self._context.close()
 
     def _write(self, series: Series, numbers: Sequence[tuple[str, Number, int]]) -> None:
         now = int(time.time() * 1000)
         metrics = [Metric(name, float(value), now, step) for name, value, step in numbers]
+        run_id = self._runs[series.name]
         for begin in range(0, len(metrics), BATCH):
-            self._connection.log_batch(
-                self._runs[series.name], metrics=metrics[begin : begin + BATCH], synchronous=True
-            )
+            self._connection.log_batch(run_id, metrics=metrics[begin : begin + BATCH], synchronous=True)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Literal, cast
 from uuid import uuid4
@@ -41,7 +41,8 @@ class WandbMirror:
         self._context = ExitStack()
         # What crashes in W&B would be reported to its makers, also in offline mode.
         self._context.enter_context(variables(WANDB_ERROR_REPORTING="false"))
-        self._own = not _in_use()
+        if not _in_use():
+            self._context.callback(wandb.teardown)
         wandb.setup()
 
     def begin(self, series: Series) -> None:
@@ -70,13 +71,10 @@ class WandbMirror:
 
     def close(self) -> None:
         """End runs that are open, and W&B's process unless somebody else in this process had started it."""
-        try:
+        with self._context:
             while self._runs:
-                self._runs.popitem()[1].finish(exit_code=1)
-        finally:
-            if self._own:
-                wandb.teardown()
-            self._context.close()
+                with suppress(Exception):  # its process may be gone; the other runs are to be ended as well
+                    self._runs.popitem()[1].finish(exit_code=1)
 
 
 def _in_use() -> bool:
