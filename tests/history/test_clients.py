@@ -4,8 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,12 +22,16 @@ from histories import (
     wandb_records,
     wandb_summary,
 )
+from worldsize import history
+from worldsize.config import StudySettings
+from worldsize.errors import UsageError
 from worldsize.results.folder import Run, load_run
+from worldsize.study.run import run_study
 
 pytestmark = pytest.mark.timeout(500)  # a database is made and several processes start, on a machine that may be busy
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
-CELLS = ("single-w1-b4", "ddp-w2-b4")
+CELL = "ddp-w2-b4"
 MODEL = """
 from torch import nn
 
@@ -37,14 +42,12 @@ def net(classes):
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The run folder of a study of two cells, of several blocks each and with steps aside."""
+    """The run folder of a training of two epochs on two workers."""
     folder = tmp_path_factory.mktemp("logged")
     (folder / "mine.py").write_text(MODEL)
-    grid = ("--strategies", "single,ddp", "--world-sizes", "1,2", "--baseline", "single", "--batch-sizes", 4)
-    steps = ("--steps", 4, "--block-steps", 2, "--warmup-steps", 1, "--evaluate", "end")
-    data = ("--model", "mine.py:net", "--data", "synthetic:3x8x8:10:64", "--threads-per-worker", 1)
-    clients = ("--log", "wandb,tensorboard,mlflow")
-    done = worldsize("study", *data, *grid, *steps, *clients, "--out", "run", cwd=folder, WANDB_API_KEY=KEY)
+    what = ("--model", "mine.py:net", "--data", "synthetic:3x8x8:10:64", "--batch-size", 4, "--threads-per-worker", 1)
+    ddp = ("--strategy", "ddp", "--world-size", 2, "--epochs", 2, "--log", "wandb,tensorboard,mlflow")
+    done = worldsize("train", *what, *ddp, "--out", "run", cwd=folder, WANDB_API_KEY=KEY)
     assert done.returncode == 0, done.stderr
     assert "switched off" not in done.stdout
     assert not [line for line in done.stderr.splitlines() if "mlflow" in line or "wandb" in line], "clients are quiet"
@@ -59,8 +62,8 @@ def same(found: Numbers, wanted: Numbers, rtol: float = 0.0) -> None:
             np.testing.assert_allclose(found[step][name], value, rtol=rtol or 1e-12, err_msg=f"{name} at {step}")
 
 
-def summary(run: Run, cell: str) -> dict[str, float]:
-    found = run.cells[cell].record.summary
+def summary(run: Run) -> dict[str, float]:
+    found = run.cells[CELL].record.summary
     assert found is not None
     return {
         "summary/step_s": found.step_s.value,
@@ -70,53 +73,50 @@ def summary(run: Run, cell: str) -> dict[str, float]:
     }
 
 
-def test_the_history_has_every_step_and_the_evaluation(logged: Run) -> None:
+def test_the_history_has_every_step_and_each_evaluation(logged: Run) -> None:
     """What the clients are compared with is not empty."""
-    for name in CELLS:
-        numbers = stored(logged.cells[name])
-        assert list(numbers) == [0, 1, 2, 3, 4]
-        assert [row["timed"] for row in numbers.values()] == [0, 1, 1, 1, 1]
-        assert numbers[4].keys() >= {"loss", "accuracy", "epoch", "step_s", "samples_per_s", "test_accuracy"}
-    assert logged.cells["ddp-w2-b4"].unsynchronised.height, "there are steps aside that must not be in it"
+    numbers = stored(logged.cells[CELL])
+    assert list(numbers) == list(range(16))
+    assert [row["epoch"] for row in numbers.values()] == [0] * 8 + [1] * 8
+    assert [row["timed"] for row in numbers.values()] == [0] * 8 + [1] * 8
+    assert all(row.keys() >= {"loss", "accuracy", "step_s", "samples_per_s"} for row in numbers.values())
+    assert [step for step, row in numbers.items() if "test_accuracy" in row] == [7, 15]
 
 
-@pytest.mark.parametrize("name", CELLS)
-def test_wandb_has_it_offline(logged: Run, name: str) -> None:
-    records = wandb_records(logged.folder)[name]
-    same(wandb_numbers(records), stored(logged.cells[name]))
+def test_wandb_has_it_offline(logged: Run) -> None:
+    [(name, records)] = wandb_records(logged.folder).items()
+    assert name == CELL
+    same(wandb_numbers(records), stored(logged.cells[CELL]))
     settings = wandb_config(records)
-    assert (settings["strategy"], settings["batch_size"]) == (name.split("-")[0], 4)
+    assert (settings["strategy"], settings["batch_size"], settings["global_batch"]) == ("ddp", 4, 8)
     assert (settings["study"], settings["session"]) == ("run", 0)
     [run] = [record.run for record in records if record.HasField("run")]
     assert (run.project, run.run_group) == ("worldsize", "run")
     written = wandb_summary(records)
     assert written["state"] == "complete"
-    for key, value in summary(logged, name).items():
+    for key, value in summary(logged).items():
         assert written[key] == pytest.approx(value)
 
 
-@pytest.mark.parametrize("name", CELLS)
-def test_tensorboard_has_it_in_single_precision(logged: Run, name: str) -> None:
-    numbers, found, texts = tensorboard_numbers(logged.folder, name)
-    same(numbers, stored(logged.cells[name]), rtol=1e-6)
-    for key, value in summary(logged, name).items():
+def test_tensorboard_has_it_in_single_precision(logged: Run) -> None:
+    numbers, found, texts = tensorboard_numbers(logged.folder, CELL)
+    same(numbers, stored(logged.cells[CELL]), rtol=1e-6)
+    for key, value in summary(logged).items():
         assert found[key] == pytest.approx(value, rel=1e-6)
-    assert json.loads(texts["settings"].strip("`\n"))["strategy"] == name.split("-")[0]
+    assert json.loads(texts["settings"].strip("`\n"))["strategy"] == "ddp"
     assert "complete" in texts["state"]
 
 
 def test_mlflow_has_it_in_its_local_database(logged: Run) -> None:
-    runs = mlflow_runs(logged.folder, "run")
-    assert sorted(runs) == sorted(CELLS)
-    for name in CELLS:
-        run, numbers = runs[name]
-        same(numbers, stored(logged.cells[name]))
-        assert run.info.status == "FINISHED"
-        assert run.data.tags["state"] == "complete"
-        assert run.data.params["strategy"] == name.split("-")[0]
-        assert "data_dir" not in run.data.params, "it was not set"
-        for key, value in summary(logged, name).items():
-            assert run.data.metrics[key] == pytest.approx(value)
+    [(name, (run, numbers))] = mlflow_runs(logged.folder, "run").items()
+    assert name == CELL
+    same(numbers, stored(logged.cells[CELL]))
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["state"] == "complete"
+    assert run.data.params["strategy"] == "ddp"
+    assert "data_dir" not in run.data.params, "it was not set"
+    for key, value in summary(logged).items():
+        assert run.data.metrics[key] == pytest.approx(value)
 
 
 def test_no_key_is_in_the_results(logged: Run) -> None:
@@ -157,22 +157,16 @@ def test_wandb_is_online_only_where_that_was_asked_for_and_can_be(
     assert mode() == expected
 
 
-def test_a_missing_package_and_an_unknown_name_are_told_before_anything_starts(tmp_path: Path) -> None:
-    """The package is hidden by an import hook, as in an installation without the extra."""
-    hidden = "import importlib.util as u, sys\nreal = u.find_spec\n"
-    hidden += "u.find_spec = lambda name, *rest: None if name == 'wandb' else real(name, *rest)\n"
-    hidden += (
-        "from worldsize.cli.app import main\nsys.argv = ['worldsize', 'train', '--out', 'run', '--log', NAMES]\nmain()"
-    )
-
-    def told(names: str) -> Any:
-        code = hidden.replace("NAMES", repr(names))
-        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
-
-    missing, unknown = told("tensorboard,wandb"), told("tensorboard,comet")
-    assert (missing.returncode, missing.stdout) == (2, "")
-    assert missing.stderr == "worldsize: --log wandb needs the package wandb: pip install 'worldsize[wandb]'\n"
-    assert unknown.returncode == 2
-    assert unknown.stderr.startswith("worldsize: log.1: 'comet' was given; ")
-    assert all(name in unknown.stderr for name in ("wandb", "tensorboard", "mlflow"))
+def test_a_missing_package_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """W&B is hidden, as in an installation without its extra; a folder of its name is no package."""
+    hidden = ModuleSpec("wandb", None, is_package=True)
+    monkeypatch.setattr(history, "find_spec", lambda name: hidden if name == "wandb" else find_spec(name))
+    with pytest.raises(UsageError) as caught:
+        run_study(StudySettings(log=("tensorboard", "wandb")), tmp_path / "run")
+    assert str(caught.value) == "--log wandb needs the package wandb: pip install 'worldsize[wandb]'"
     assert not (tmp_path / "run").exists()
+
+
+def test_a_name_that_nobody_knows() -> None:
+    with pytest.raises(UsageError, match="unknown name 'comet' for --log; known: wandb, tensorboard, mlflow"):
+        history.check_clients(("comet",))

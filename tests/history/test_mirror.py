@@ -81,7 +81,11 @@ def test_one_that_cannot_be_opened_is_off_from_the_start() -> None:
 
 def test_one_that_hangs_is_left_to_itself() -> None:
     freed = threading.Event()
-    client = Slow(lambda: freed.wait(60) and None)
+
+    def wait() -> None:
+        freed.wait(60)
+
+    client = Slow(wait)
     mirror = Mirror("slow", lambda: client, patience_s=0.2)
     log(mirror, 1)
     log(mirror, 2)

@@ -21,7 +21,7 @@ LAST_PARTS = (1, 4)
 
 
 def stored(cell: Cell) -> Numbers:
-    """The steps of a cell in its first session, from its rank files; its evaluations at its last step."""
+    """The steps of a cell in its first session, from its rank files; each evaluation at the step before it."""
     steps = (
         cell.steps.filter(pl.col("session") == 0)
         .group_by("step")
@@ -36,9 +36,11 @@ def stored(cell: Cell) -> Numbers:
     found: Numbers = {}
     for row in steps.iter_rows(named=True):
         row["samples_per_s"] = batch / row["step_s"]
-        found[row.pop("step")] = {name: float(value) for name, value in row.items() if value is not None}
+        step = row.pop("step")
+        found[step] = {name: float(value) for name, value in row.items() if value is not None}
     for evaluation in cell.record.evaluations:
-        found[max(found)] |= {"test_loss": evaluation.test_loss or 0.0, "test_accuracy": evaluation.test_accuracy}
+        assert evaluation.test_loss is not None
+        found[evaluation.step - 1] |= {"test_loss": evaluation.test_loss, "test_accuracy": evaluation.test_accuracy}
     return found
 
 
@@ -47,11 +49,12 @@ def wandb_records(run: Path) -> dict[str, list[Any]]:
 
     Its files are LevelDB's log format after a header of seven bytes; its package reads them only to send them.
     """
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto import wandb_internal_pb2
 
+    kind: Any = vars(wandb_internal_pb2)["Record"]  # made when it is imported
     found = {}
     for file in run.glob("wandb/offline-run-*/run-*.wandb"):
-        records = [Record.FromString(content) for content in _log_records(file.read_bytes())]
+        records = [kind.FromString(content) for content in _log_records(file.read_bytes())]
         [name] = {record.run.display_name for record in records if record.HasField("run")}
         assert name not in found
         found[name] = records
@@ -121,7 +124,9 @@ def tensorboard_numbers(run: Path, name: str) -> tuple[Numbers, dict[str, float]
 
 def mlflow_runs(run: Path, study: str) -> dict[str, tuple[Any, Numbers]]:
     """Each run of a study by its name: MLflow's own object, and its history."""
-    from worldsize.history.mlflow import MlflowClient
+    from mlflow import MlflowClient
+
+    import worldsize.history.mlflow  # noqa: F401 - which keeps MLflow from reporting its use
 
     client = MlflowClient(tracking_uri=f"sqlite:///{run.absolute() / 'mlruns' / 'mlflow.db'}")
     experiment = client.get_experiment_by_name(study)
