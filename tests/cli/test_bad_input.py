@@ -106,6 +106,7 @@ def refused(ended: Ended) -> str:
         ("train --precision fp64", ["precision: 'fp64' was given", "'fp32' or 'bf16'"]),
         ("train --backend mpi", ["backend: 'mpi' was given", "'auto', 'gloo' or 'nccl'"]),
         ("train --loader quick", ["loader: 'quick' was given", "'batched' or 'per-sample'"]),
+        ("train --log comet", ["log.0: 'comet' was given", "'wandb', 'tensorboard' or 'mlflow'"]),
         ("study --baseline none", ["baseline: 'none' was given", "'single', 'wrapped' or 'both'"]),
         ("train --world-size 0", ["world_sizes: 0 was given", "at least 1"]),
         ("study --world-sizes 2,0", ["world_sizes: 0 was given", "at least 1"]),

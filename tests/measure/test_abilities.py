@@ -92,6 +92,24 @@ def test_a_machine_with_everything_lacks_no_more_than_gpus_and_packages() -> Non
     assert Diagnosis.model_validate_json(diagnosis.model_dump_json()) == diagnosis
 
 
+@pytest.mark.parametrize(
+    ("installed", "available", "detail"),
+    [
+        ({"mlflow-skinny": "3.1"}, True, "3.1; for --log mlflow"),
+        ({"mlflow-skinny": "3.1", "mlflow": "3.2"}, True, "3.2; for --log mlflow"),
+        ({}, False, "not installed; for --log mlflow"),
+    ],
+)
+def test_a_client_of_the_history(
+    monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], available: bool, detail: str
+) -> None:
+    """MLflow comes whole or in a small part, under two names."""
+    monkeypatch.setattr(abilities, "package_version", installed.get)
+    found = judge("mlflow")
+    assert (found.available, found.detail) == (available, detail)
+    assert found.remedy == (None if available else "pip install 'worldsize[mlflow]'")
+
+
 def test_each_name_stands_once() -> None:
     names = [(a.group, a.name) for a in diagnose(make_host(), CPU_TORCH, make_system(), STRATEGIES).abilities]
     assert len(names) == len(set(names))

@@ -260,3 +260,14 @@ def test_a_folder_without_the_right_to_write_is_refused(executors: Executors, tm
             run_study(SETTINGS, tmp_path / "run")
     finally:
         tmp_path.chmod(0o700)
+
+
+def test_a_client_that_fails_is_a_warning_of_a_study_that_is_complete(executors: Executors, tmp_path: Path) -> None:
+    """Which clients there are may change from session to session."""
+    out = tmp_path / "run"
+    ctrl_c(executors, out, after=2 + 4 * 2)
+    (out / "tensorboard").write_text("in the way")
+    run = run_study(SETTINGS.model_copy(update={"log": ("tensorboard",)}), out, resume=True)
+    assert states(run) == {SINGLE: "complete", DDP: "complete"}
+    [warning] = [warning for warning in run.study.warnings if warning.code == "history-log"]
+    assert "the run folder has everything" in warning.message

@@ -14,6 +14,7 @@ class Heard:
     ahead: list[int] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
     advances: list[tuple[str, int]] = field(default_factory=list)
+    rests: list[str] = field(default_factory=list)
     skips: list[int] = field(default_factory=list)
     records: list[CellRecord] = field(default_factory=list)
 
@@ -25,6 +26,9 @@ class Heard:
 
     def advanced(self, cell: PlannedCell, steps: int, last: StepRecord | None) -> None:
         self.advances.append((cell.id, steps))
+
+    def rested(self, record: CellRecord) -> None:
+        self.rests.append(record.id)
 
     def skipped(self, steps: int) -> None:
         self.skips.append(steps)

@@ -62,13 +62,11 @@ class Display:
             self._console.print(f"  starting {cell.id}")
 
     def advanced(self, cell: PlannedCell, steps: int, last: StepRecord | None) -> None:
-        """Move the bar; show the cell, its step time and its loss."""
-        text = cell.id
-        if last is not None:
-            text += f"  {last.step_s:.3g} s/step"
-            if last.loss is not None:
-                text += f"  loss {last.loss:.3f}"
-        self._bar.update(self._task, advance=steps, description=text)
+        """Move the bar; show the cell and its last step."""
+        self._bar.update(self._task, advance=steps, description=step_text(cell, last))
+
+    def rested(self, record: CellRecord) -> None:
+        """Nothing to show between two turns."""
 
     def skipped(self, steps: int) -> None:
         """Take steps that will not be run off the bar."""
@@ -84,6 +82,20 @@ class Display:
             last = record.evaluations[-1]
             text += f"  test accuracy {last.test_accuracy:.1%} after epoch {last.epoch + 1}"
         self._console.print(text, markup=False)
+
+
+def step_text(cell: PlannedCell, last: StepRecord | None) -> str:
+    """The cell and its last step: time, samples of all workers per second, loss, accuracy, as far as they are known."""
+    parts = [cell.id]
+    if last is not None:
+        parts.append(f"{last.step_s:.3g} s/step")
+        if last.step_s > 0:
+            parts.append(f"{cell.settings.global_batch / last.step_s:.4g} samples/s")
+        if last.loss is not None:
+            parts.append(f"loss {last.loss:.3f}")
+        if last.accuracy is not None:
+            parts.append(f"accuracy {last.accuracy:.0%}")
+    return "  ".join(parts)
 
 
 def print_results(run: Path, page: Path) -> None:

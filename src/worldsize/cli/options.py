@@ -84,6 +84,7 @@ Profile = Annotated[
         "--profile", help="After the timed steps, trace a few more: one Chrome trace per rank, and one of all."
     ),
 ]
+Log = Annotated[str | None, typer.Option(help="Copy the history to wandb, tensorboard or mlflow (or several).")]
 Out = Annotated[Path | None, typer.Option(help="Run folder; a new one under runs/ if not given.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what is in --out: run only what is missing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")]
@@ -178,6 +179,7 @@ def share(text: str, flag: str) -> float:
 READERS: dict[str, Callable[[str, str], Any]] = {
     "strategies": names,
     "leave_out": names,
+    "log": names,
     "collectives": names,
     "world_sizes": numbers,
     "batch_sizes": numbers,

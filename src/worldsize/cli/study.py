@@ -63,6 +63,7 @@ def study(
     link: o.Link = None,
     link_latency: o.LinkLatency = None,
     profile: o.Profile = None,
+    log: o.Log = None,
     out: o.Out = None,
     resume: o.Resume = False,
     as_json: o.Json = False,

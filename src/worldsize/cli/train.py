@@ -44,6 +44,7 @@ def train(
     link: o.Link = None,
     link_latency: o.LinkLatency = None,
     profile: o.Profile = None,
+    log: o.Log = None,
     out: o.Out = None,
     resume: o.Resume = False,
     as_json: o.Json = False,

@@ -10,6 +10,8 @@ from worldsize.config.training import Agreement, LrScaling, TrainingSettings
 
 Baseline = Literal["single", "wrapped", "both"]
 
+Client = Literal["wandb", "tensorboard", "mlflow"]
+
 DEFAULT_BATCH_SIZE = 32
 MULTI_WORKER_STRATEGIES = ("data-parallel", "gather-scatter", "all-reduce", "ddp", "bucketed")
 
@@ -59,6 +61,8 @@ class StudySettings(TrainingSettings):
     """What runs at world size 1: `single` only, each strategy `wrapped` around one worker, or `both` (method.md §6)."""
     allow_oversubscribed: bool = False
     """Print speed-ups also of cells with more threads than cores (method.md §8)."""
+    log: tuple[Client, ...] = ()
+    """Clients that get a copy of the history, beside the run folder (docs/history.md)."""
 
     @model_validator(mode="before")
     @classmethod

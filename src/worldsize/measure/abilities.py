@@ -15,13 +15,15 @@ EXPECTED_GAIN = {"tcmalloc": _MEMORY_GAIN, "huge pages": _MEMORY_GAIN}
 
 OPTIONAL_PACKAGES = {
     "torchvision": "--model torchvision:NAME",
-    "wandb": None,
-    "tensorboard": None,
-    "mlflow": None,
+    "wandb": "--log wandb",
+    "tensorboard": "--log tensorboard",
+    "mlflow": "--log mlflow",
     "submitit": None,
     "ray": None,
 }
 """Name of an optional package → what needs it; None where this version of worldsize makes no use of it yet."""
+DISTRIBUTIONS = {"mlflow": ("mlflow", "mlflow-skinny")}
+"""What a package may be called where it is installed from, if not as itself."""
 
 
 class StrategyClass(Protocol):
@@ -224,12 +226,14 @@ def network_namespaces(system: SystemFacts) -> Ability:
 
 
 def _package(name: str) -> Ability:
-    version, used_for = package_version(name), OPTIONAL_PACKAGES[name]
+    versions = (package_version(each) for each in DISTRIBUTIONS.get(name, (name,)))
+    version, used_for = next(filter(None, versions), None), OPTIONAL_PACKAGES[name]
     detail = version or "not installed"
     if used_for is None:
         detail += " (not used by this version)"
         return Ability(group="optional packages", name=name, available=None, detail=detail)
-    remedy = None if version else f"pip install {name}"
+    wanted = f"'worldsize[{name}]'" if used_for.startswith("--log") else name
+    remedy = None if version else f"pip install {wanted}"
     return Ability(
         group="optional packages", name=name, available=bool(version), detail=f"{detail}; for {used_for}", remedy=remedy
     )

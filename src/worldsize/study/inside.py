@@ -8,6 +8,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch.distributed as dist
 
 from worldsize.config import StudySettings
 from worldsize.errors import RunError, UsageError
+from worldsize.history import check_clients
 from worldsize.launch.failure import explain
 from worldsize.launch.placement import default_threads, place
 from worldsize.measure.machine import allowed_cores
@@ -26,8 +28,9 @@ from worldsize.results.records import ErrorRecord, Findings, Placement
 from worldsize.study.executor import CellFailed
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener, Silence
+from worldsize.study.mirrors import mirrored
 from worldsize.study.plan import PlannedCell, make_plan
-from worldsize.study.run import announce, check_checkpoints, check_folder, open_study, with_default_protocol
+from worldsize.study.run import announce, check_checkpoints, check_folder, note, open_study, with_default_protocol
 from worldsize.study.schedule import Schedule
 from worldsize.training.probe import look
 from worldsize.training.profile import load_profiler
@@ -49,6 +52,7 @@ def run_inside(
     """
     rank = Rank.from_environment()
     settings = with_default_protocol(_fitting(settings, rank))
+    check_clients(settings.log)
     findings = look(settings, settings.world_sizes or ())
     cell = _cell(settings, findings, rank)
     device = choose_device(rank, cell.placement)
@@ -58,11 +62,12 @@ def run_inside(
         ledger = Ledger(Path(folder), session, before, writing=rank.rank == 0)
         executor = ThreadExecutor(Path(folder), rank, device, session)
         done = _agreed(bool(before) and before[cell.id].record.state == "complete")
-        schedule = Schedule(
-            [] if done else [cell], settings, executor, ledger, (rank.rank == 0 and listener) or Silence()
-        )
-        announce(schedule, findings, schedule.listener)
-        schedule.run()
+        heard = (rank.rank == 0 and listener) or Silence()
+        clients = settings.log if rank.rank == 0 else ()
+        with mirrored(clients, Path(folder), session, heard, keep=partial(note, Path(folder))) as everyone:
+            schedule = Schedule([] if done else [cell], settings, executor, ledger, everyone)
+            announce(schedule, findings, everyone)
+            schedule.run()
         if executor.error:
             raise RunError(executor.error.message)
         _collect(cell_folder(Path(folder), cell.id), rank)

@@ -70,6 +70,10 @@ class Ledger:
         """How many steps a cell has run in this session."""
         return self._done.get(cell.id, 0)
 
+    def record(self, cell: PlannedCell) -> CellRecord:
+        """The record of a cell, as far as it is."""
+        return self._record(cell)
+
     def samples(self, cell: PlannedCell) -> dict[tuple[int, int], Any]:
         """Timed step times of earlier sessions by (session, block); whatever was written counts."""
         if cell.id not in self._before or cell.settings.epochs is not None:

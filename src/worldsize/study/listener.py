@@ -19,6 +19,9 @@ class Listener(Protocol):
     def advanced(self, cell: PlannedCell, steps: int, last: StepRecord | None) -> None:
         """A cell has run this many further steps; the last one that it wrote."""
 
+    def rested(self, record: CellRecord) -> None:
+        """A cell has ended a turn, and no turn goes on: what would disturb one may be done now."""
+
     def skipped(self, steps: int) -> None:
         """This many steps will not be run: a cell is precise enough, or has failed."""
 
@@ -38,8 +41,48 @@ class Silence:
     def advanced(self, cell: PlannedCell, steps: int, last: StepRecord | None) -> None:
         """Do nothing."""
 
+    def rested(self, record: CellRecord) -> None:
+        """Do nothing."""
+
     def skipped(self, steps: int) -> None:
         """Do nothing."""
 
     def ended(self, record: CellRecord) -> None:
         """Do nothing."""
+
+
+class Listeners:
+    """Several listeners; each hears everything, in this order."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self._all = listeners
+
+    def planned(self, cells: Sequence[PlannedCell], steps: int) -> None:
+        """Tell all."""
+        for listener in self._all:
+            listener.planned(cells, steps)
+
+    def starting(self, cell: PlannedCell) -> None:
+        """Tell all."""
+        for listener in self._all:
+            listener.starting(cell)
+
+    def advanced(self, cell: PlannedCell, steps: int, last: StepRecord | None) -> None:
+        """Tell all."""
+        for listener in self._all:
+            listener.advanced(cell, steps, last)
+
+    def rested(self, record: CellRecord) -> None:
+        """Tell all."""
+        for listener in self._all:
+            listener.rested(record)
+
+    def skipped(self, steps: int) -> None:
+        """Tell all."""
+        for listener in self._all:
+            listener.skipped(steps)
+
+    def ended(self, record: CellRecord) -> None:
+        """Tell all."""
+        for listener in self._all:
+            listener.ended(record)

@@ -6,11 +6,13 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from worldsize.config import StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
+from worldsize.history import check_clients
 from worldsize.measure.conditions import Watch
 from worldsize.measure.machine import allowed_cores, busy_warning, provenance, snapshot_host
 from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
@@ -20,6 +22,7 @@ from worldsize.study.comm import check_hosts, link_costs, measure_links, with_ho
 from worldsize.study.executor import LocalExecutor, worker_environment
 from worldsize.study.ledger import Ledger, finished
 from worldsize.study.listener import Listener, Silence
+from worldsize.study.mirrors import mirrored
 from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
 from worldsize.study.probe import probe
 from worldsize.study.schedule import Schedule, drain_steps
@@ -44,6 +47,7 @@ def run_study(
     """
     listener = listener or Silence()
     settings = with_default_protocol(settings)
+    check_clients(settings.log)
     check_folder(out, resume=resume)
     with _stoppable(out):
         findings = probe(settings)
@@ -52,18 +56,21 @@ def run_study(
         check_hosts(settings, max(cell.placement.processes for cell in plan))
         check_checkpoints(out, plan)
         before, session = open_study(out, settings, plan, findings, command or sys.argv)
-        _note(out, no_hosts)
+        note(out, no_hosts)
+        mirrors = mirrored(settings.log, out, session, listener, keep=partial(note, out))
         run = load_run(out)
         if settings.sweep:
-            _sweep(out, settings, plan, findings, Ledger(out, session, before), listener)
+            with mirrors as everyone:
+                _sweep(out, settings, plan, findings, Ledger(out, session, before), everyone)
             return load_run(out)
         done = finished(run)
         todo = [cell for cell in plan if cell.id not in done]
         if not run.comm and (settings.epochs is None or settings.bucket_mb == "auto"):
-            _note(out, measure_links(out, settings, todo, command or sys.argv))
+            note(out, measure_links(out, settings, todo, command or sys.argv))
         ledger = Ledger(out, session, before, watch=Watch())
         executor = LocalExecutor(out, session, settings.emulated, link_costs(load_run(out)))
-        _take_turns(Schedule(todo, settings, executor, ledger, listener), findings)
+        with mirrors as everyone:
+            _take_turns(Schedule(todo, settings, executor, ledger, everyone), findings)
     return load_run(out)
 
 
@@ -144,7 +151,7 @@ def check_checkpoints(out: Path, plan: Sequence[PlannedCell], *, everywhere: boo
             check_parts(folder, found.parts if everywhere else found.parts[:1])
 
 
-def _note(out: Path, warnings: Sequence[WarningRecord]) -> None:
+def note(out: Path, warnings: Sequence[WarningRecord]) -> None:
     """Add warnings to study.json."""
     if warnings:
         study = load_run(out).study
@@ -178,7 +185,7 @@ def open_study(
         write_study(out, record)
         return {}, 0
     run = load_run(out)
-    if run.study.settings != settings:
+    if run.study.settings != settings.model_copy(update={"log": run.study.settings.log}):
         raise UsageError(
             f"{out} holds a study with other settings; resume it with the same ones, or give another --out"
         )

@@ -109,7 +109,7 @@ class Schedule:
         while self.open:
             for cell in self.cells:
                 if cell.id in self.open:
-                    self._guard(cell, self._block, block)
+                    self._guard(cell, self._turn, block)
             self._close_the_finished()
             block += 1
 
@@ -143,6 +143,10 @@ class Schedule:
             turn = {"op": "verify", "count": batches_to_read(cell, self.cells)}
             self.ledger.verified(cell, [reply["check"] for reply in self.executor.take(cell, turn, lambda: None)])
             self.verified.add(cell.id)
+
+    def _turn(self, cell: PlannedCell, block: int) -> None:
+        self._block(cell, block)
+        self.listener.rested(self.ledger.record(cell))
 
     def _block(self, cell: PlannedCell, block: int) -> None:
         self._prepare(cell)

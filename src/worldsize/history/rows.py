@@ -1,0 +1,107 @@
+"""Reads what the ranks of a cell have appended to their files, as rows of a history."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from worldsize.history.client import Number, Row
+from worldsize.results.folder import whole_lines
+from worldsize.results.records import CellRecord, Evaluation, StepRecord
+
+MEANS = ("loss", "accuracy")
+"""Means over the samples of all ranks; absent where a rank has none."""
+
+
+class Rows:
+    """The history of one cell in one session, in pieces: each step and each evaluation once, in order.
+
+    Steps without exchange and steps without instruments are no training, so not part of it. Where ranks run on
+    several machines, the rank files of this one are read.
+    """
+
+    def __init__(self, folder: Path, session: int, global_batch: int) -> None:
+        self._folder = folder
+        self._session = session
+        self._global_batch = global_batch
+        self._read = {path: len(whole_lines(path)) for path in self._files()}
+        self._evaluations = 0
+        self._step = -1
+
+    def new(self, evaluations: Sequence[Evaluation]) -> list[Row]:
+        """What has been added since the last call; call it when all ranks have written their steps."""
+        rows = [self._row(lines) for lines in self._steps()]
+        rows += [Row(max(self._step, 0), _test_values(e)) for e in evaluations[self._evaluations :]]
+        self._evaluations = len(evaluations)
+        return rows
+
+    def _steps(self) -> list[list[dict[str, Any]]]:
+        """The new lines by step, in the order of rank 0; of a step that was run twice, the second try."""
+        ranks = [{line["step"]: line for line in self._lines(path)} for path in self._files()]
+        return [[rank[step] for rank in ranks if step in rank] for step in (ranks[0] if ranks else ())]
+
+    def _files(self) -> list[Path]:
+        """Rank 0 first."""
+        files = {path: path.name[len("rank") : -len(".jsonl")] for path in self._folder.glob("rank*.jsonl")}
+        return sorted((path for path, rank in files.items() if rank.isdigit()), key=lambda path: int(files[path]))
+
+    def _lines(self, path: Path) -> list[dict[str, Any]]:
+        begin = self._read.get(path, 0)
+        with path.open("rb") as file:
+            file.seek(begin)
+            content = file.read()
+        content = content[: content.rfind(b"\n") + 1]
+        self._read[path] = begin + len(content)
+        lines = (_parsed(line) for line in content.splitlines())
+        return [line for line in lines if line.get("session") == self._session and line.get("synchronised")]
+
+    def _row(self, ranks: Sequence[dict[str, Any]]) -> Row:
+        # Workers that had to be started anew count from 0 again; a history only grows.
+        self._step = max(self._step + 1, ranks[0]["step"])
+        step_s = max(rank["step_s"] for rank in ranks)
+        values: dict[str, Number | None] = {name: _mean(ranks, name) for name in MEANS}
+        values |= {"epoch": ranks[0]["epoch"], "timed": int(ranks[0]["timed"]), "step_s": step_s}
+        values["samples_per_s"] = self._global_batch / step_s if step_s > 0 else None
+        return Row(self._step, _present(values))
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """A step record; nothing for a line that a crash has damaged."""
+    try:
+        return StepRecord.model_validate_json(line).model_dump()
+    except ValidationError:
+        return {}
+
+
+def summary_values(record: CellRecord) -> dict[str, Number]:
+    """The numbers of a cell that has ended, by the names of its record, with `_low` and `_high` for an interval."""
+    values: dict[str, Number | None] = {"peak_memory_bytes": record.peak_memory_bytes}
+    if record.evaluations:
+        values |= _test_values(record.evaluations[-1])
+    summary = record.summary
+    if summary is not None:
+        for name in ("step_s", "samples_per_s"):
+            estimate = getattr(summary, name)
+            values |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+        values |= summary.parts_s
+        values |= {name: getattr(summary, name) for name in ("comm_s", "overlapped_s", "timed_steps", "blocks")}
+    return _present(values)
+
+
+def _mean(ranks: Sequence[dict[str, Any]], name: str) -> float | None:
+    """Mean over the samples of the ranks; the number itself where there is one rank."""
+    if any(rank.get(name) is None for rank in ranks):
+        return None
+    if len(ranks) == 1:
+        return float(ranks[0][name])
+    total = sum(rank["samples"] for rank in ranks)
+    return float(sum(rank[name] * rank["samples"] for rank in ranks)) / total if total else None
+
+
+def _test_values(evaluation: Evaluation) -> dict[str, Number]:
+    return _present({"test_loss": evaluation.test_loss, "test_accuracy": evaluation.test_accuracy})
+
+
+def _present(values: dict[str, Number | None]) -> dict[str, Number]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,103 @@
+"""From the lines of the rank files to the rows of a history."""
+
+from pathlib import Path
+
+import pytest
+
+from fake_cells import planned, step_line, write_steps
+from worldsize.config import StudySettings
+from worldsize.history import Row, Rows, summary_values
+from worldsize.results.folder import cell_folder
+from worldsize.results.records import CellRecord, Evaluation
+
+CELL = planned("ddp", 2, StudySettings(steps=6))
+BATCH = CELL.settings.global_batch
+
+
+def rows(run: Path, session: int = 0) -> Rows:
+    return Rows(cell_folder(run, CELL.id), session, BATCH)
+
+
+def steps(found: list[Row]) -> list[int]:
+    return [row.step for row in found]
+
+
+def test_a_step_takes_as_long_as_its_slowest_rank(tmp_path: Path) -> None:
+    reader = rows(tmp_path)
+    write_steps(tmp_path, CELL, [0.5], session=0, block=0, first=0, timed=False)
+    [row] = reader.new([])
+    assert row == Row(0, {"loss": 1.0, "epoch": 0, "timed": 0, "step_s": 0.5, "samples_per_s": BATCH / 0.5})
+
+
+def test_each_step_comes_once_and_steps_aside_never(tmp_path: Path) -> None:
+    reader, told = rows(tmp_path), []
+    for block in range(3):
+        write_steps(tmp_path, CELL, [0.5] * 2, session=0, block=block, first=2 * block)
+        write_steps(tmp_path, CELL, [0.4] * 2, session=0, block=block, first=2 * block + 2, synchronised=False)
+        told.append(steps(reader.new([])))
+    assert told == [[0, 1], [2, 3], [4, 5]]
+    assert reader.new([]) == []
+
+
+def test_losses_are_means_over_the_samples_of_all_ranks(tmp_path: Path) -> None:
+    reader, place = rows(tmp_path), cell_folder(tmp_path, CELL.id)
+    place.mkdir(parents=True)
+    for rank, (loss, samples, accuracy) in enumerate([("1.0", 4, "0.5"), ("4.0", 2, "null")]):
+        line = step_line(0, 0.5).replace('"loss":1.0', f'"loss":{loss}').replace('"samples":4', f'"samples":{samples}')
+        (place / f"rank{rank}.jsonl").write_text(line.replace('"accuracy":null', f'"accuracy":{accuracy}'))
+    [row] = reader.new([])
+    assert row.values["loss"] == pytest.approx((4 * 1.0 + 2 * 4.0) / 6)
+    assert "accuracy" not in row.values, "one rank has none"
+
+
+def test_a_loss_that_was_not_finite_is_absent(tmp_path: Path) -> None:
+    reader, place = rows(tmp_path), cell_folder(tmp_path, CELL.id)
+    place.mkdir(parents=True)
+    (place / "rank0.jsonl").write_text(step_line(0, 0.5).replace('"loss":1.0', '"loss":null'))
+    [row] = reader.new([])
+    assert "loss" not in row.values
+    assert row.values["step_s"] == 0.5
+
+
+def test_a_later_session_has_its_own_steps_alone(tmp_path: Path) -> None:
+    write_steps(tmp_path, CELL, [0.5] * 3, session=0, block=0, first=0)
+    torn = cell_folder(tmp_path, CELL.id) / "rank0.jsonl"
+    whole = torn.read_text()
+    torn.write_text(whole + step_line(3, 0.5)[:30])
+    reader = rows(tmp_path, session=1)
+    torn.write_text(whole)  # the rank that starts cuts off what a crash has left
+    write_steps(tmp_path, CELL, [0.5] * 2, session=1, block=0, first=0)
+    assert steps(reader.new([])) == [0, 1]
+
+
+def test_steps_grow_where_workers_were_started_anew(tmp_path: Path) -> None:
+    """Within a turn the second try of a step counts; after it the numbers go on."""
+    reader = rows(tmp_path)
+    write_steps(tmp_path, CELL, [0.9] * 2, session=0, block=0, first=0)
+    write_steps(tmp_path, CELL, [0.5] * 3, session=0, block=0, first=0)
+    first = reader.new([])
+    assert [row.values["step_s"] for row in first] == [0.5] * 3
+    write_steps(tmp_path, CELL, [0.5] * 2, session=0, block=1, first=0)
+    assert steps(first + reader.new([])) == [0, 1, 2, 3, 4]
+
+
+def test_lines_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    reader = rows(tmp_path)
+    write_steps(tmp_path, CELL, [0.5], session=0, block=0, first=0)
+    with (cell_folder(tmp_path, CELL.id) / "rank0.jsonl").open("a") as file:
+        file.write('garbage\n{"step": 1}\n\0\0\n' + step_line(1, 0.5) + step_line(2, 0.5)[:40])
+    assert steps(reader.new([])) == [0, 1]
+
+
+def test_an_evaluation_stands_at_the_last_step(tmp_path: Path) -> None:
+    reader = rows(tmp_path)
+    first = Evaluation(epoch=0, step=2, test_loss=0.5, test_accuracy=0.75, test_samples=8)
+    second = first.model_copy(update={"test_loss": None})
+    write_steps(tmp_path, CELL, [0.5] * 2, session=0, block=0, first=0)
+    assert reader.new([first])[2:] == [Row(1, {"test_loss": 0.5, "test_accuracy": 0.75})]
+    assert reader.new([first]) == []
+    assert reader.new([first, second]) == [Row(1, {"test_accuracy": 0.75})]
+
+
+def test_a_cell_without_a_timed_step_has_no_summary() -> None:
+    assert summary_values(CellRecord(id=CELL.id, settings=CELL.settings)) == {}
