@@ -38,7 +38,7 @@ def refusal(values: dict[str, Any], source: str = "") -> str:
         ({"steps": 5, "epochs": 1}, "epochs and steps exclude each other: give one of them"),
         (
             {"batchsize": 4},
-            "unknown key 'batchsize'; known: allow_oversubscribed, backend, base_batch, baseline, batch_sizes, ",
+            "unknown key 'batchsize'; known: accuracy_base_batch, accuracy_batch, accuracy_epochs, ",
         ),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_study_file_has_the_names_of_the_flags(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("nope", None, "unknown preset 'nope'; known: default"),
+        ("nope", None, "unknown preset 'nope'; known: batch-sweep, ddp-large-batch, default, dp-scaling, sync-ladder"),
         ("missing.toml", None, "no such study file: missing.toml"),
         (
             "wrong.toml",

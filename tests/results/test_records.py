@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from worldsize.config import CellSettings, Hosts, StudySettings, VerifySettings
+from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.records import PARTS, Evaluation, Record, StepRecord
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -32,6 +33,12 @@ SETTINGS: dict[Any, st.SearchStrategy[Any]] = {
         epochs=st.none() | st.integers(1, 9),
     ),
     VerifySettings: st.builds(VerifySettings, arithmetic=st.sampled_from(["fp64", "fp32", "bf16"])),
+    ProfiledRank: st.builds(
+        ProfiledRank,
+        rank=st.integers(0, 99),
+        steps=st.integers(0, 9),
+        **dict.fromkeys(("zero_ns", "zero_error_ns", "clock_offset_ns", "clock_error_ns"), st.integers(-99, 99)),
+    ),
     Hosts: st.builds(
         Hosts,
         count=st.integers(2, 9),
