@@ -27,11 +27,13 @@ PUBLIC = {
     "load_run",
     "study",
     "train",
+    "verify",
 }
 SIGNATURES = {
     "study": "(*, out: Path | str | None = None, resume: bool = False, report: bool = True, **settings: Any) -> Any",
     "train": "(*, strategy: str = 'single', world_size: int = 1, batch_size: int = 32, "
     "out: Path | str | None = None, report: bool = True, **settings: Any) -> Any",
+    "verify": "(*, out: Path | str | None = None, **settings: Any) -> Any",
     "load_run": "(path: Path | str) -> Any",
 }
 

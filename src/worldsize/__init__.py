@@ -41,6 +41,7 @@ __all__ = [
     "load_run",
     "study",
     "train",
+    "verify",
 ]
 
 
@@ -68,24 +69,48 @@ def train(
     world_size: int = 1,
     batch_size: int = 32,
     out: Path | str | None = None,
+    resume: bool = False,
     report: bool = True,
     **settings: Any,
 ) -> Any:
     """Train one configuration (one epoch unless `steps` or `epochs` say otherwise) and return its `Run`.
 
-    The settings are the fields of `config.TrainingSettings`. Raises the errors of `worldsize.errors`, RunError if
+    The settings are the fields of `config.TrainingSettings`; a training of epochs writes checkpoints unless told
+    otherwise, and `resume` goes on from the last one in `out`. Raises the errors of `worldsize.errors`, RunError if
     the training failed.
     """
     from worldsize.results.folder import new_run_folder
 
     if not {"steps", "epochs"} & settings.keys():
         settings["epochs"] = 1
+    settings.setdefault("checkpoint", settings.get("epochs") is not None)
     settings |= {"strategies": (strategy,), "world_sizes": (world_size,), "batch_sizes": (batch_size,)}
-    run = study(out=out or new_run_folder("train"), report=report, **settings)
+    run = study(out=out or new_run_folder("train"), resume=resume, report=report, **settings)
     for cell in run.cells.values():
         if cell.record.error:
             raise RunError(cell.record.error.message)
     return run
+
+
+def verify(*, out: Path | str | None = None, **settings: Any) -> Any:
+    """Prove that every strategy trains as one process would; returns a `results.verify_records.ProofRecord`.
+
+    The settings are the fields of `config.VerifySettings`; `out` keeps the proof and the logs of its workers. What
+    differs is in the result. Raises the errors of `worldsize.errors`.
+    """
+    import sys
+    import tempfile
+
+    from worldsize.config import VerifySettings, validated
+    from worldsize.study.verify import run_verify, write_proof
+
+    wanted = validated(VerifySettings, settings)
+    if out is None:
+        with tempfile.TemporaryDirectory(prefix="worldsize-") as folder:
+            return run_verify(wanted, Path(folder), sys.argv)
+    record = run_verify(wanted, Path(out), sys.argv)
+    write_proof(Path(out), record)
+    return record
 
 
 def load_run(path: Path | str) -> Any:

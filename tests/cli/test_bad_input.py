@@ -13,6 +13,7 @@ from worldsize.cli.app import main
 from worldsize.results.folder import load_run
 from worldsize.strategies import STRATEGIES
 from worldsize.study import run as study_run
+from worldsize.study import verify as study_verify
 from worldsize.training.probe import look
 
 KNOWN_STRATEGIES = f"known: {', '.join(STRATEGIES)}"
@@ -68,7 +69,8 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))  # factories may add to it
-    monkeypatch.setattr(study_run, "probe", lambda settings: look(settings, settings.world_sizes or ()))
+    for module in (study_run, study_verify):
+        monkeypatch.setattr(module, "probe", lambda settings: look(settings, settings.world_sizes or ()))
     monkeypatch.delenv("WORLDSIZE_DATA", raising=False)
 
     def run(line: str) -> Ended:
@@ -129,6 +131,12 @@ def refused(ended: Ended) -> str:
         ("train --threads-per-worker 0", ["threads_per_worker: 0 was given", "greater than or equal to 1"]),
         ("study --target-interval wide", ["--target-interval: 'wide' was given", "3% or 0.03"]),
         ("study --target-interval 0%", ["target_interval: 0.0 was given", "greater than 0"]),
+        ("verify --strategies ddp,magic", ["unknown strategy 'magic'", KNOWN_STRATEGIES]),
+        (f"verify --strategies single --world-sizes 2 {SMALL}", ["strategy single runs at world size 1 only"]),
+        ("verify --precision fp16", ["arithmetic: 'fp16' was given", "'fp64', 'fp32' or 'bf16'"]),
+        ("verify --steps 0", ["steps: 0 was given", "greater than or equal to 1"]),
+        (f"verify --world-sizes 2 --batch-size 33 {SMALL}", ["each of 2 worker(s)", "at most 32"]),
+        (f"verify --world-sizes 1 --strategies single --out file {SMALL}", ["cannot write", "file", "--out"]),
         ("train --resume", ["--resume needs --out"]),
         ("study --resume", ["--resume needs --out"]),
         ("train --resume --out empty", ["empty/study.json is missing", "not a worldsize run folder"]),

@@ -11,6 +11,7 @@ import pytest
 
 import worldsize as library
 from commands import finish, processes_of, start, wait_until, worker, worldsize
+from worldsize.results.check_records import DIGEST_LENGTH
 from worldsize.results.folder import Run, cell_folder, load_run
 
 pytestmark = pytest.mark.timeout(500)  # many processes import torch here, and the machine may be busy
@@ -111,6 +112,11 @@ def test_a_study_of_five_strategies(finished: tuple[Path, Any]) -> None:
             assert [step["block"] for step in steps if step["timed"]] == [0, 0, 1, 1]
             assert [step["samples"] for step in steps] == [8 if cell.startswith("data-parallel") else 4] * 5
         assert not (cell_folder(run.folder, cell) / f"rank{processes}.jsonl").exists()
+        verified = run.cells[cell].record.verified
+        assert verified is not None
+        assert verified.same
+        assert (verified.largest is None) == (run.cells[cell].record.settings.world_size == 1)
+        assert len(verified.samples) == 8 * DIGEST_LENGTH
         summary = run.cells[cell].record.summary
         assert summary is not None
         assert (summary.timed_steps, summary.blocks) == (4, 2)

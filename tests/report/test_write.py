@@ -17,6 +17,8 @@ TABLES = {
     "epoch",
     "wire",
     "accuracy",
+    "assumptions",
+    "same-training",
     "warnings",
     "provenance",
 }

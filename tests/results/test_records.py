@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from worldsize.config import CellSettings, Hosts, StudySettings
+from worldsize.config import CellSettings, Hosts, StudySettings, VerifySettings
 from worldsize.results.records import PARTS, Evaluation, Record, StepRecord
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -31,6 +31,7 @@ SETTINGS: dict[Any, st.SearchStrategy[Any]] = {
         world_sizes=st.none() | st.lists(st.integers(1, 8), min_size=1, max_size=3).map(tuple),
         epochs=st.none() | st.integers(1, 9),
     ),
+    VerifySettings: st.builds(VerifySettings, arithmetic=st.sampled_from(["fp64", "fp32", "bf16"])),
     Hosts: st.builds(
         Hosts,
         count=st.integers(2, 9),

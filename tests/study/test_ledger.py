@@ -17,7 +17,7 @@ from worldsize.study.plan import PlannedCell
 
 STUDY = StudySettings(steps=6)
 CELL = planned("ddp", 2, STUDY)
-FACTS = [{"wire": WIRE, "steps_per_epoch": STEPS_PER_EPOCH, "matmul_flops_per_s": 1e9}] * 2
+FACTS = [{"wire": WIRE, "steps_per_epoch": STEPS_PER_EPOCH, "steps": 0, "matmul_flops_per_s": 1e9}] * 2
 
 
 def rank0(run: Path, cell: PlannedCell = CELL) -> Path:

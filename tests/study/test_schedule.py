@@ -13,7 +13,7 @@ from fake_cells import STEPS_PER_EPOCH, FakeExecutor, name_of, planned, write_st
 from fake_study import STUDY, Study, grid, noisy
 from worldsize.config import StudySettings
 from worldsize.results.folder import Cell, cell_folder, read_record
-from worldsize.results.records import CellRecord
+from worldsize.results.records import CellRecord, Evaluation
 from worldsize.study.plan import PlannedCell
 from worldsize.study.schedule import LEAD_STEPS, MIN_BLOCKS, baseline_of
 
@@ -221,7 +221,85 @@ def test_a_cell_whose_blocks_were_all_taken_before_still_comes_to_its_end(tmp_pa
     assert study.heard.endings == {cell.id: "cap"}
 
 
-def test_epochs_of_an_earlier_session_do_not_count(tmp_path: Path) -> None:
+def epochs_of(study: Study) -> list[tuple[str, int, int, bool]]:
+    """Op, block, steps (those that are not timed first) and whether they are timed, of each turn."""
+    return [
+        (turn["op"], turn.get("block", -1), turn.get("drain", 0) + turn.get("count", 0), turn.get("timed", False))
+        for _, turn in study.executor.turns
+    ]
+
+
+def test_checkpoints_come_after_evaluations_and_between_steps(tmp_path: Path) -> None:
+    settings = StudySettings(epochs=2, checkpoint=True, checkpoint_steps=3)
+    study = Study(tmp_path, grid("single", settings=settings), FakeExecutor(tmp_path, 0), settings).run()
+    after = [("evaluate", -1, 0, False), ("checkpoint", -1, 0, False)]
+    within = ("checkpoint", -1, 0, False)
+    assert epochs_of(study) == [
+        *(("epoch", 0, 3, False), within, ("epoch", 0, 1, False), *after),
+        *(("epoch", 1, 3, True), within, ("epoch", 1, 1, True), *after),
+    ]
+    assert [turn["first_step"] for _, turn in study.executor.turns] == [0, 3, 3, 4, 4, 4, 7, 7, 8, 8]
+
+
+def test_steps_after_a_checkpoint_are_not_timed_until_what_it_left_ready_is_used_up(tmp_path: Path) -> None:
+    settings = StudySettings(epochs=1, checkpoint=True, checkpoint_steps=2)
+    study = Study(tmp_path, grid("single", settings=settings), FakeExecutor(tmp_path, 0), settings).run()
+    steps = Cell(cell_folder(tmp_path, "single-w1-b4"), study.heard.records[0]).steps
+    assert steps["timed"].to_list() == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("done", "turns"),
+    [
+        (0, [("epoch", 0, 4, False), ("epoch", 1, 4, True), ("epoch", 2, 4, True)]),
+        (4, [("epoch", 1, 4, True), ("epoch", 2, 4, True)]),
+        (7, [("epoch", 1, 1, True), ("epoch", 2, 4, True)]),
+        (12, []),
+    ],
+)
+def test_a_cell_with_a_checkpoint_does_what_is_left(
+    tmp_path: Path, done: int, turns: list[tuple[str, int, int, bool]]
+) -> None:
+    settings = StudySettings(epochs=3, checkpoint=True)
+    [cell] = grid("single", settings=settings)
+    evaluations = [
+        Evaluation(epoch=step // 4 - 1, step=step, test_loss=0.5, test_accuracy=0.75, test_samples=8)
+        for step in (4, 8, 12)
+        if step <= done + 3  # the last one may have come after the checkpoint
+    ]
+    record = CellRecord(
+        id=cell.id, settings=cell.settings, state="interrupted", placement=cell.placement, evaluations=evaluations
+    )
+    executor = FakeExecutor(tmp_path, 1, checkpoints={cell.id: done})
+    before = {cell.id: Cell(cell_folder(tmp_path, cell.id), record)}
+    study = Study(tmp_path, [cell], executor, settings, before=before).run()
+    assert [turn for turn in epochs_of(study) if turn[0] == "epoch"] == turns
+    assert study.heard.endings == {cell.id: "epochs"}
+    assert [each.step for each in study.heard.records[0].evaluations] == [4, 8, 12]
+
+
+def test_workers_that_lost_their_training_begin_it_again(tmp_path: Path) -> None:
+    """They were ended to make room, and their checkpoint could not be written."""
+    settings = StudySettings(epochs=2)
+    first, second = grid("single", "ddp", settings=settings)
+    executor = FakeExecutor(tmp_path, 0)
+
+    def step_time(cell: PlannedCell, now: float) -> float:
+        if cell is second and second.id not in lost:
+            lost.append(second.id)
+            executor.finish(first)
+        return 0.5
+
+    lost: list[str] = []
+    executor.step_time = step_time
+    study = Study(tmp_path, [first, second], executor, settings).run()
+    assert [block for name, block in study.turns("epoch") if name == first.id] == [0, 0, 1]
+    record = next(each for each in study.heard.records if each.id == first.id)
+    assert [each.step for each in record.evaluations] == [4, 8]
+    assert Cell(cell_folder(tmp_path, first.id), record).steps["step"].to_list() == list(range(8))
+
+
+def test_epochs_without_a_checkpoint_do_not_count(tmp_path: Path) -> None:
     """The weights are gone with the workers, so a training of some epochs starts over."""
     settings = StudySettings(epochs=2)
     [cell] = grid("single", settings=settings)

@@ -11,7 +11,9 @@ from typing import Any
 from worldsize.config import CellSettings, StudySettings
 from worldsize.errors import UsageError
 from worldsize.launch.placement import place
+from worldsize.results.check_records import RankCheck
 from worldsize.results.folder import cell_folder
+from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.records import DataRecord, ErrorRecord, Evaluation, Findings, ModelRecord, StepRecord
 from worldsize.strategies import STRATEGIES
 from worldsize.study.executor import CellFailed
@@ -115,6 +117,13 @@ def name_of(turn: dict[str, Any]) -> str:
     return "steps" if turn.get("timed", True) else "warmup"
 
 
+def made_rank(rank: int) -> dict[str, int]:
+    """The record of a rank that was profiled."""
+    return ProfiledRank(
+        rank=rank, steps=3, zero_ns=0, zero_error_ns=1, clock_offset_ns=0, clock_error_ns=1
+    ).model_dump()
+
+
 @dataclass
 class FakeExecutor:
     """Takes turns at once: it writes the steps and moves its clock by what they took."""
@@ -124,22 +133,35 @@ class FakeExecutor:
     step_time: StepTime = lambda cell, now: 0.5
     fails: dict[tuple[str, str], int] = field(default_factory=dict)
     """(cell, op) → the how-manyth of these turns fails; op `start` is the start of the workers."""
+    profile: Callable[[int], dict[str, Any]] = lambda rank: {"profile": made_rank(rank), "profile_problem": None}
+    """What a rank replies to a profile turn."""
     stops_after: int | None = None
     """Turns after which the user presses Ctrl-C."""
     memory_samples: int | None = None
     """The largest local batch that fits into the memory of a rank."""
+    checkpoints: dict[str, int] = field(default_factory=dict)
+    """Steps that a cell has behind it when it is started."""
     clock_s: float = 0.0
     log: list[tuple[str, str, int]] = field(default_factory=list)
     """(cell, op, block) of each turn, by the names of `name_of`."""
     turns: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     closed: bool = False
+    checks: dict[str, RankCheck] = field(default_factory=dict)
+    """Cell → what each of its ranks finds in the short proof; without one, that all is well."""
+    checked: list[tuple[str, int]] = field(default_factory=list)
+    """(cell, global batches) of each short proof; they are in no log of turns."""
     _steps: dict[str, int] = field(default_factory=dict)
     _seen: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
         self.facts(cell)
         op = name_of(turn)
+        if op == "verify":
+            self.checked.append((cell.id, turn["count"]))
+            self._perhaps_fail(cell, op)
+            check = self.checks.get(cell.id, RankCheck(tolerance=1e-4, samples=["00000000"]))
+            return [{"check": check.model_dump()}] * cell.placement.processes
         if self.stops_after == len(self.log):
             raise KeyboardInterrupt
         self.log.append((cell.id, op, turn.get("block", 0)))
@@ -154,6 +176,11 @@ class FakeExecutor:
             done = self._steps[cell.id]
             evaluation = Evaluation(epoch=0, step=done, test_loss=0.5, test_accuracy=0.75, test_samples=8)
             return [{**reply, "evaluation": evaluation.model_dump()}] * cell.placement.processes
+        if op == "checkpoint":
+            self.checkpoints[cell.id] = self._steps[cell.id]
+            return [reply] * cell.placement.processes
+        if op == "profile":
+            return [{**reply, **self.profile(rank)} for rank in range(cell.placement.processes)]
         times = self._run(cell, turn, idle)
         slowest = cell.placement.processes - 1
         return [
@@ -163,7 +190,8 @@ class FakeExecutor:
     def _run(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[float]:
         times: list[float] = []
         op, block, first = name_of(turn), turn.get("block", 0), self._steps[cell.id]
-        for number in range(turn.get("count", STEPS_PER_EPOCH)):
+        drain = turn.get("drain", 0) if op == "epoch" else 0
+        for number in range(drain + turn.get("count", STEPS_PER_EPOCH)):
             times.append(self.step_time(cell, self.clock_s))
             self.clock_s += times[-1]
             if op != "unobserved":
@@ -174,19 +202,24 @@ class FakeExecutor:
                     session=self.session,
                     block=block,
                     first=first + number,
-                    timed=op != "alone" and turn.get("timed", True),
+                    timed=op != "alone" and turn.get("timed", True) and number >= drain,
                     synchronised=op != "alone",
                 )
             idle()
         if op not in ("alone", "unobserved"):
             self._steps[cell.id] += len(times)
-        return times
+        return times[drain:]
 
     def facts(self, cell: PlannedCell) -> list[Any]:
         if cell.id not in self._steps:
             self._perhaps_fail(cell, "start")
-            self._steps[cell.id] = 0
-        facts = {"wire": WIRE, "steps_per_epoch": STEPS_PER_EPOCH, "matmul_flops_per_s": 1e9}
+            self._steps[cell.id] = self.checkpoints.get(cell.id, 0)
+        facts = {
+            "wire": WIRE,
+            "steps_per_epoch": STEPS_PER_EPOCH,
+            "steps": self._steps[cell.id],
+            "matmul_flops_per_s": 1e9,
+        }
         return [facts] * cell.placement.processes
 
     def alive(self, cell: PlannedCell) -> bool:

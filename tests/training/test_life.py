@@ -79,6 +79,30 @@ def test_steps_aside_leave_everything_as_it_was(tmp_path: Path, strategy: str, t
     assert same(state(trainer), state(untouched))
 
 
+@pytest.mark.parametrize("trained_before", [0, 2])
+@pytest.mark.parametrize("strategy", ["single", "data-parallel"])
+def test_the_short_proof_leaves_everything_as_it_was(tmp_path: Path, strategy: str, trained_before: int) -> None:
+    """Weights, BatchNorm statistics, optimizer, random state, and the place in the data."""
+    settings = tiny_settings(tmp_path, strategy=strategy, world_size=1 if strategy == "single" else 2)
+    trainer, data = alone(settings)
+    untouched, _ = alone(settings)
+    for _ in range(trained_before):
+        trainer.step()
+        untouched.step()
+    before, random = state(trainer), torch.get_rng_state()
+    with Recorder(tmp_path / "cell", 0, HostClock()) as recorder:
+        reply = Life(trainer, data, recorder, session=0).take(Turn(op="verify", count=2))
+    assert reply.check is not None
+    assert len(reply.check.samples) == 2
+    assert same(state(trainer), before)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(parameter.grad is None for parameter in trainer.strategy.unwrap().parameters())
+    assert trainer.timeline.watching
+    assert torch.equal(trainer.step().loss, untouched.step().loss)
+    assert same(state(trainer), state(untouched))
+    assert not (tmp_path / "cell" / "rank0.jsonl").read_bytes(), "none of it is a step"
+
+
 def test_an_error_aside_leaves_everything_as_it_was(tmp_path: Path) -> None:
     trainer, _ = alone(tiny_settings(tmp_path))
     before = state(trainer)

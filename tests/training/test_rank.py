@@ -29,10 +29,12 @@ class Two:
     settings: CellSettings
     run: Path
     facts: list[Any]
+    checks: list[Any]
     untrained: list[Any]
     steps: list[Any]
     trained: list[Any]
     aside: list[Any]
+    profile: list[Any]
     after: list[Any]
 
     @property
@@ -54,10 +56,12 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
             settings,
             run,
             facts=[reply["facts"] for reply in job.receive()],
+            checks=[reply["check"] for reply in take(op="verify", count=1)],
             untrained=take(op="evaluate"),
             steps=take(op="steps", count=STEPS),
             trained=take(op="evaluate"),
             aside=take(op="steps", block=1, count=2, synchronise=False),
+            profile=take(op="profile", count=2, lead=1),
             after=take(op="evaluate"),
         )
         take(op="finish")
@@ -83,6 +87,13 @@ def test_every_rank_knows_the_same_facts(two: Two) -> None:
     assert all(facts["matmul_flops_per_s"] > 0 for facts in two.facts)
 
 
+def test_two_ranks_prove_that_they_train_as_one_before_they_do(two: Two) -> None:
+    for found in two.checks:
+        assert (found["gradients"], found["apart"]) == (None, None)
+        assert found["largest"] < 1e-6
+    assert len({found["samples"][0] for found in two.checks}) == 2, "each reads samples of its own"
+
+
 def test_two_ranks_count_each_test_sample_once(two: Two) -> None:
     for replies in (two.untrained, two.trained, two.after):
         assert [reply["evaluation"]["test_samples"] for reply in replies] == [TEST_SAMPLES] * 2
@@ -106,7 +117,7 @@ def test_two_ranks_say_of_the_same_weights_what_one_says(two: Two) -> None:
     assert last.test_accuracy > first.test_accuracy + 0.2
 
 
-def test_steps_without_exchange_leave_the_weights_as_they_were(two: Two) -> None:
+def test_steps_without_exchange_and_a_profile_leave_the_weights_as_they_were(two: Two) -> None:
     for before, after in zip(two.trained, two.after, strict=True):
         # The first evaluation has given every rank the BatchNorm statistics of rank 0.
         now, then = ({**reply["evaluation"], "divergence": None} for reply in (after, before))
@@ -123,6 +134,18 @@ def test_the_samples_of_both_ranks_are_in_the_run_folder(two: Two) -> None:
         assert paired["step_s"].to_list() == silent["step_s"]
         assert min(mine["exposed_sync_s"]) > 0
         assert paired["comm_s"].to_list() == [0, 0]
+
+
+def test_a_profile_knows_the_clocks_of_both_ranks(two: Two) -> None:
+    records = [reply["profile"] for reply in two.profile]
+    assert [reply["profile_problem"] for reply in two.profile] == [None, None]
+    assert [(record["rank"], record["steps"]) for record in records] == [(0, 2), (1, 2)]
+    assert records[0]["clock_offset_ns"] == 0
+    assert records[1]["clock_error_ns"] > 0
+    assert all(record["zero_error_ns"] > 0 for record in records)
+    # Both ranks are on one machine, whose monotonic clock and profiler's clock are the same for both.
+    apart = abs(records[0]["zero_ns"] - records[1]["zero_ns"])
+    assert apart <= sum(record["zero_error_ns"] for record in records)
 
 
 def test_each_rank_trains_on_samples_of_its_own(two: Two) -> None:

@@ -8,6 +8,7 @@ import polars as pl
 
 from worldsize.analysis.breakdown import Breakdown, breakdown
 from worldsize.analysis.communication import Communication, Exposed, communication, exposed
+from worldsize.analysis.profile import CellProfile, profile_of
 from worldsize.analysis.statistics import Blocks, outliers
 from worldsize.analysis.summary import slowest_steps, step_blocks, summarise
 from worldsize.errors import OutputError
@@ -42,10 +43,12 @@ class CellAnalysis:
     """Wait, transfer and bus bandwidth; None at world size 1."""
     exposed: Exposed | None = None
     """Exposed communication both ways; None without pairs of steps."""
+    profile: CellProfile | None = None
+    """What the traces of a profile say; None where none was made."""
     outlier_steps: int = 0
     """Timed steps that are flagged as outliers; they are in all numbers (method.md §8)."""
     losses: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"step": pl.Int64, "loss": pl.Float64}))
-    """Mean training loss over ranks by step, warm-up included, of the last session that ran the cell."""
+    """Mean training loss over ranks by step, warm-up included."""
 
     @property
     def global_batch(self) -> int:
@@ -81,9 +84,10 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         breakdown=None if summary is None else breakdown(summary),
         communication=None if summary is None else communication(cell),
         exposed=None if summary is None else exposed(cell),
+        profile=None if summary is None else profile_of(cell),
         blocks=blocks,
         outlier_steps=int(outliers(np.concatenate(list(blocks.values()))).sum()) if blocks else 0,
-        losses=_losses(cell.steps),
+        losses=_losses(cell.steps, going_on=settings.epochs is not None),
     )
 
 
@@ -114,12 +118,13 @@ def _reason(record: CellRecord, *, has_numbers: bool) -> str | None:
     return reasons.get(record.state, None if has_numbers else "no timed step")
 
 
-def _losses(steps: pl.DataFrame) -> pl.DataFrame:
+def _losses(steps: pl.DataFrame, *, going_on: bool) -> pl.DataFrame:
     """Step and loss, None where one rank's was not finite.
 
-    Each --resume trains a cell from its first step again, so only the last session counts.
+    A training of epochs goes on with --resume. A cell of the steps protocol is trained from its first step again,
+    so only its last session counts.
     """
-    last = steps.filter(pl.col("session") == pl.col("session").max())
+    last = steps if going_on else steps.filter(pl.col("session") == pl.col("session").max())
     mean = (pl.col("loss") * pl.col("samples")).sum() / pl.col("samples").sum()
     known = pl.when(pl.col("loss").is_not_null().all()).then(mean)
     return last.group_by("step").agg(known.alias("loss")).sort("step")

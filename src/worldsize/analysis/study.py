@@ -8,8 +8,10 @@ from worldsize.analysis.breakdown import EpochSplit, epoch_split
 from worldsize.analysis.cells import CellAnalysis, absent_cell, analyse_cell
 from worldsize.analysis.communication import Exposed, observing
 from worldsize.analysis.drift import drift_warning
+from worldsize.analysis.sameness import data_warning
 from worldsize.analysis.scaling import Kind, ScalingRow, SerialFraction, scaling_rows, serial_fractions
 from worldsize.analysis.statistics import Ratio
+from worldsize.analysis.sweep import BatchSweep, batch_sweeps
 from worldsize.results.folder import Run
 from worldsize.results.records import Provenance, StudyRecord, WarningRecord
 
@@ -45,6 +47,13 @@ class StudyAnalysis:
     def record(self) -> StudyRecord:
         """Plan, settings and provenance."""
         return self.run.study
+
+    @property
+    def sweeps(self) -> list[BatchSweep]:
+        """The batch sweeps; none where the batches were given."""
+        if not self.record.settings.sweep:
+            return []
+        return batch_sweeps(self.cells, self.record.data.train_samples, self.record.settings.largest_batch)
 
     @property
     def kind(self) -> Kind:
@@ -96,12 +105,17 @@ def _warnings(
     for cell in cells:
         if cell.record is not None:
             yield from ((cell.id, warning) for warning in cell.record.warnings)
+        for problem in cell.profile.problems if cell.profile else ():
+            yield cell.id, WarningRecord(code="no-profile", message=f"{problem}.")
         flagged = cell.outlier_steps
         if cell.summary and flagged >= LEAST_OUTLIERS and flagged > NOTABLE_OUTLIERS * cell.summary.timed_steps:
             text = f"{cell.outlier_steps} of {cell.summary.timed_steps} timed steps are outliers; likely something "
             yield cell.id, WarningRecord(code="outliers", message=text + "else used the machine. None was dropped.")
         if cell.exposed is not None and cell.exposed.disagree:
             yield cell.id, _disagreement(cell.exposed)
+    differing = data_warning(cells)
+    if differing is not None:
+        yield "study", differing
     drifting = drift_warning(cells)
     if drifting is not None:
         yield "study", drifting

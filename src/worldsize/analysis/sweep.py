@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.numbers import number_text
 
 KNEE = 0.95
 """The knee is the smallest b with at least this share of the best samples/s (method.md §9)."""
@@ -88,3 +89,25 @@ def _ended_by(rows: Sequence[SweepRow], train_samples: int, asked: int | None) -
         return "failure"
     share = train_samples // rows[0].cell.world_size
     return "asked" if asked is not None and asked < share else "data"
+
+
+def sweep_text(sweep: BatchSweep) -> str:
+    """What the sweep found, in words."""
+    name = f"{sweep.strategy} with {sweep.world_size} worker{'s' if sweep.world_size > 1 else ''}"
+    if sweep.largest is None:
+        return f"{name}: no batch was seen to fit."
+    ends = {
+        "memory": f"b = {sweep.too_large:,} did not" if sweep.too_large else "",
+        "data": "a larger one would exceed the samples that a worker has",
+        "asked": "no larger one was asked for",
+        "failure": "the next trial failed for another reason",
+    }
+    said = f"{name}: the largest local batch that was seen to fit is b = {sweep.largest:,}; {ends[sweep.ended_by]}."
+    rates = {row.cell.batch_size: row.cell.summary.samples_per_s.value for row in sweep.rows if row.cell.summary}
+    if sweep.knee is None or len(rates) < 2:
+        return said
+    best = max(rates, key=lambda b: rates[b])
+    return (
+        f"{said} The knee is b = {sweep.knee:,} with {number_text(rates[sweep.knee])} samples/s; the most, "
+        f"{number_text(rates[best])}, has b = {best:,}. A batch above the knee only costs memory."
+    )

@@ -8,6 +8,7 @@ from worldsize.analysis.numbers import estimate_text, number_text, percent_text
 from worldsize.analysis.scaling import Kind, ScalingRow
 from worldsize.analysis.statistics import Ratio, half_width, includes, ratio_estimate
 from worldsize.analysis.study import StudyAnalysis
+from worldsize.analysis.sweep import sweep_text
 from worldsize.results.records import Estimate
 
 TOO_NOISY = 0.10
@@ -64,6 +65,8 @@ def headline(analysis: StudyAnalysis) -> Headline | None:
 
 def verdict(analysis: StudyAnalysis) -> str:
     """One or two sentences: what is fastest, by how much and against what, and what it loses most to."""
+    if analysis.sweeps:
+        return " ".join(sweep_text(sweep) for sweep in analysis.sweeps)
     found = headline(analysis)
     if len(analysis.cells) == 1 and analysis.cells[0].summary is not None:
         only = analysis.cells[0]

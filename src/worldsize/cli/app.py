@@ -14,6 +14,7 @@ from worldsize.cli.report import report
 from worldsize.cli.study import study
 from worldsize.cli.sweep import sweep
 from worldsize.cli.train import train
+from worldsize.cli.verify import verify
 from worldsize.errors import WorldsizeError
 
 app = typer.Typer(
@@ -28,6 +29,7 @@ app.command()(train)
 app.command()(study)
 app.command()(sweep)
 app.command()(comm)
+app.command()(verify)
 app.command()(report)
 app.command()(doctor)
 

@@ -15,6 +15,7 @@ from worldsize.analysis.verdict import verdict
 from worldsize.cli.tables import terminal_table
 from worldsize.report.comm_tables import communication_summary
 from worldsize.report.fact_tables import accuracy_table
+from worldsize.report.profile_tables import HOW_TO_OPEN, profiled
 from worldsize.report.result_tables import compact_table, parts_table
 from worldsize.report.tables import turned
 from worldsize.results.folder import load_run
@@ -50,7 +51,8 @@ class Display:
 
     def planned(self, cells: Sequence[PlannedCell], steps: int) -> None:
         """Say how much is ahead."""
-        self._console.print(f"{len(cells)} cell(s), at most {steps} steps")
+        ahead = f"{len(cells)} cell(s), at most {steps} steps" if steps else f"{len(cells)} sweep(s)"
+        self._console.print(ahead)
         self._bar.update(self._task, total=max(steps, 1))
 
     def starting(self, cell: PlannedCell) -> None:
@@ -118,6 +120,8 @@ def print_results(run: Path, page: Path) -> None:
     console.print(verdict(analysis), markup=False, soft_wrap=False)
     for cell, warning in analysis.warnings:
         console.print(f"warning ({cell}): {warning.message}", markup=False)
+    if profiled(analysis):
+        console.print(f"\ntraces: {page.parent}/trace-*.json. {HOW_TO_OPEN}.", markup=False, soft_wrap=True)
     console.print(f"\nreport: {page}", markup=False, soft_wrap=True)
 
 

@@ -71,9 +71,22 @@ LeaveOut = Annotated[
         help="For demonstrations, what is not agreed on: sampler-epoch, initial-weights, learning-rate, buffers."
     ),
 ]
+Checkpoint = Annotated[
+    bool | None,
+    typer.Option(
+        "--checkpoint/--no-checkpoint", help="Write a checkpoint after every epoch; `train` does if not told otherwise."
+    ),
+]
+CheckpointSteps = Annotated[int | None, typer.Option(help="Write a checkpoint also after so many steps of an epoch.")]
+Profile = Annotated[
+    bool | None,
+    typer.Option(
+        "--profile", help="After the timed steps, trace a few more: one Chrome trace per rank, and one of all."
+    ),
+]
 Log = Annotated[str | None, typer.Option(help="Copy the history to wandb, tensorboard or mlflow (or several).")]
 Out = Annotated[Path | None, typer.Option(help="Run folder; a new one under runs/ if not given.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the study in --out: run only what is missing.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with what is in --out: run only what is missing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")]
 
 

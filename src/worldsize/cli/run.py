@@ -45,14 +45,18 @@ def run_and_show(
         print_results(out, page)
     if stopped:
         raise stopped
-    if any(cell.record.state == "failed" for cell in run.cells.values()):
-        raise typer.Exit(1)
+    failed = [cell.record.error for cell in run.cells.values() if cell.record.state == "failed"]
+    if any(not (settings.sweep and error and error.kind == "OutOfMemory") for error in failed):
+        raise typer.Exit(1)  # a batch that does not fit is what a sweep looks for
 
 
-def run_inside_and_show(values: dict[str, Any], out: Path | None, *, as_json: bool) -> None:
+def run_inside_and_show(values: dict[str, Any], out: Path | None, *, resume: bool, as_json: bool) -> None:
     """Be one rank of a run that torchrun started; rank 0 writes the report and prints."""
+    import os
     import sys
 
+    # What torch's profiler says of itself would stand on this terminal; it is read when torch is loaded.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from worldsize.cli.display import Display, print_json, print_results
     from worldsize.config import StudySettings, validated
     from worldsize.report.write import write_report
@@ -60,7 +64,7 @@ def run_inside_and_show(values: dict[str, Any], out: Path | None, *, as_json: bo
 
     settings = validated(StudySettings, values)
     with Display(quiet=as_json) as display:
-        run = run_inside(settings, out, sys.argv, display)
+        run = run_inside(settings, out, sys.argv, display, resume=resume)
     if run is None:
         return
     page = write_report(run.folder)

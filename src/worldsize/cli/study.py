@@ -57,9 +57,12 @@ def study(
         bool | None, typer.Option("--allow-oversubscribed", help="Print speed-ups with more threads than cores too.")
     ] = None,
     bucket_mb: o.BucketMb = None,
+    checkpoint: o.Checkpoint = None,
+    checkpoint_steps: o.CheckpointSteps = None,
     hosts: o.Hosts = None,
     link: o.Link = None,
     link_latency: o.LinkLatency = None,
+    profile: o.Profile = None,
     log: o.Log = None,
     out: o.Out = None,
     resume: o.Resume = False,

@@ -38,9 +38,12 @@ def train(
     weight_decay: o.WeightDecay = None,
     leave_out: o.LeaveOut = None,
     bucket_mb: o.BucketMb = None,
+    checkpoint: o.Checkpoint = None,
+    checkpoint_steps: o.CheckpointSteps = None,
     hosts: o.Hosts = None,
     link: o.Link = None,
     link_latency: o.LinkLatency = None,
+    profile: o.Profile = None,
     log: o.Log = None,
     out: o.Out = None,
     resume: o.Resume = False,
@@ -56,9 +59,10 @@ def train(
         "world_sizes": (workers,),
         "strategies": ("ddp" if workers > 1 else "single",),
         "epochs": 1 if steps is None else None,
+        "checkpoint": steps is None,
     }
     values = {**(stored_settings(out) if resume else fresh), **flags}
     if started is None:
         run_and_show(values, out, name="train", resume=resume, as_json=as_json)
     else:
-        run_inside_and_show(values, out, as_json=as_json)
+        run_inside_and_show(values, out, resume=resume, as_json=as_json)

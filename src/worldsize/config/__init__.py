@@ -17,6 +17,7 @@ from worldsize.config.training import (
     Precision,
     TrainingSettings,
 )
+from worldsize.config.verify import Arithmetic, VerifySettings
 
 __all__ = [
     "DELAYS",
@@ -24,6 +25,7 @@ __all__ = [
     "RATES",
     "SIZES",
     "Agreement",
+    "Arithmetic",
     "Backend",
     "Baseline",
     "CellChoice",
@@ -38,6 +40,7 @@ __all__ = [
     "Settings",
     "StudySettings",
     "TrainingSettings",
+    "VerifySettings",
     "preset_names",
     "quantity",
     "read_study",

@@ -73,6 +73,12 @@ class TrainingSettings(NetworkSettings):
     all steps."""
     evaluate: Literal["auto", "end", "never"] = "auto"
     """When the test set is run: `auto` after each epoch of the protocol *epochs*, `end` when a cell has ended."""
+    checkpoint: bool = False
+    """Protocol *epochs*: write a checkpoint after every epoch; `worldsize train` does so if not told otherwise."""
+    checkpoint_steps: int | None = Field(default=None, ge=1)
+    """Write one also after each so many steps of an epoch, between two timed steps."""
+    profile: bool = False
+    """Run a few more steps of each cell under torch's profiler when it has ended, and keep a trace of each rank."""
     memory_limit: str | None = None
     """Memory that each worker process may use on a CPU, such as `3GiB`; an allocation beyond it fails."""
 
@@ -86,6 +92,14 @@ class TrainingSettings(NetworkSettings):
     @model_validator(mode="after")
     def _readable_limit(self) -> Self:
         self.memory_limit_bytes  # noqa: B018 - raises for a size that cannot be read
+        return self
+
+    @model_validator(mode="after")
+    def _checkpoints_of_epochs(self) -> Self:
+        if self.checkpoint and self.epochs is None:
+            raise ValueError("checkpoints belong to the training of whole epochs: give epochs as well")
+        if self.checkpoint_steps is not None and not self.checkpoint:
+            raise ValueError("checkpoint_steps says how often checkpoints are written: give checkpoint as well")
         return self
 
     @model_validator(mode="after")

@@ -24,13 +24,13 @@ class BatchedImages:
         self.channels_last = channels_last
         self.steps_per_epoch = plan.steps_per_epoch
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Batches of this process in the order of the epoch; the same for the same (seed, epoch)."""
+    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        """Batches of this process in the order of the epoch, from a step on; the same for the same (seed, epoch)."""
         split, transform = self.split, self.split.transform
         crop_flip, normalise = CropFlip(split), Normalise(transform, split.shape[2])
         top, left, flip = draws(self.plan.seed, epoch, len(split), transform.padding)
         flip &= transform.flip
-        for samples in self.plan.batches(epoch):
+        for samples in self.plan.batches(epoch, first_step):
             i = samples.numpy()
             inputs = normalise(crop_flip(i, top[i], left[i], flip[i]))
             yield inputs if self.channels_last else inputs.contiguous(), split.labels[samples]
@@ -45,8 +45,8 @@ class BatchedTensors:
         self.channels_last = channels_last
         self.steps_per_epoch = plan.steps_per_epoch
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Batches of this process in the order of the epoch; the same for the same (seed, epoch)."""
-        for samples in self.plan.batches(epoch):
+    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        """Batches of this process in the order of the epoch, from a step on; the same for the same (seed, epoch)."""
+        for samples in self.plan.batches(epoch, first_step):
             inputs = self.split.inputs.index_select(0, samples)
             yield as_input(inputs, self.channels_last), self.split.labels[samples]

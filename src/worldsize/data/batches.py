@@ -20,8 +20,11 @@ class Batches(Protocol):
     steps_per_epoch: int
     """floor(D / B): the last, partial batch is dropped (method.md §1)."""
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Inputs (float32, N×C×H×W) and labels (int64) of each step; leaving it early leaves nothing behind."""
+    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        """Inputs (float32, N×C×H×W) and labels (int64) of each step from `first_step` on, which loads none before it.
+
+        Leaving it early leaves nothing behind.
+        """
         ...
 
 

@@ -48,10 +48,10 @@ class Plan:
         """floor(D / B): the last, partial batch is dropped (method.md §1)."""
         return self.samples // self.global_batch
 
-    def batches(self, epoch: int) -> Iterator[Tensor]:
-        """Indices of this process's samples, step by step (int64)."""
+    def batches(self, epoch: int, first_step: int = 0) -> Iterator[Tensor]:
+        """Indices of this process's samples, step by step (int64), from a step of the epoch on."""
         order = epoch_order(self.seed, epoch if self.redrawn else 0, self.samples)
-        for step in range(self.steps_per_epoch):
+        for step in range(first_step, self.steps_per_epoch):
             yield order[step * self.global_batch : (step + 1) * self.global_batch][self.share]
 
 

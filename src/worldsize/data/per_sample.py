@@ -48,10 +48,10 @@ class PerSampleLoader:
         self.channels_last = channels_last
         self.steps_per_epoch = plan.steps_per_epoch
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Batches of this process in the order of the epoch; the same for the same (seed, epoch)."""
+    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        """Batches of this process in the order of the epoch, from a step on; the same for the same (seed, epoch)."""
         samples = one_by_one(self.split, self.plan.seed, epoch)
-        indices = (batch.tolist() for batch in self.plan.batches(epoch))
+        indices = (batch.tolist() for batch in self.plan.batches(epoch, first_step))
         return collated(samples, indices, self.workers, self.channels_last)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import nn
 
+from worldsize.analysis.intervals import Interval, difference, intersection, length, union
 from worldsize.measure.clocks import Clock, Mark
-from worldsize.measure.intervals import Interval, difference, intersection, length, union
 
 
 class Phase(IntEnum):

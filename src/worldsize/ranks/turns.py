@@ -9,17 +9,21 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
+from worldsize.results.check_records import RankCheck
 from worldsize.results.comm_records import CommSample
+from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.records import Evaluation, MessageCount, Record, WireBytes
+from worldsize.results.verify_records import RankProof
 
 
 class Turn(Record):
     """One thing to do for all ranks of a cell."""
 
-    op: Literal["steps", "epoch", "evaluate", "fit", "finish"]
+    op: Literal["steps", "epoch", "evaluate", "fit", "verify", "checkpoint", "profile", "finish"]
     block: int = 0
     count: int = 0
-    """How many steps (op `steps`)."""
+    """How many steps (ops `steps` and `profile`; op `epoch` does so many of its epoch, 0 is all of them), or how many
+    global batches are read (op `verify`)."""
     timed: bool = True
     """False for warm-up."""
     observe: bool = True
@@ -28,6 +32,8 @@ class Turn(Record):
     """Steps before the counted ones that leave no trace: after a pause the caches are cold (method.md §8)."""
     drain: int = 0
     """Steps before the counted ones that train but are not timed: they use up what a loader has got ready meanwhile."""
+    first_step: int | None = None
+    """How many steps of training the cell must have done before, where it matters (protocol *epochs*)."""
     synchronise: bool = True
     """False switches the exchange of gradients off."""
 
@@ -41,6 +47,8 @@ class Facts(Record):
     """What a rank knows once it is built; the reply to being started."""
 
     steps_per_epoch: int
+    steps: int = 0
+    """Steps of training that a checkpoint has given it."""
     wire: WireBytes
     matmul_flops_per_s: float
     messages: list[MessageCount] = Field(default_factory=list)
@@ -65,8 +73,15 @@ class Reply(Record):
     evaluation: Evaluation | None = None
     facts: Facts | None = None
     fit: Fit | None = None
+    check: RankCheck | None = None
+    """The short proof of a cell (op `verify`)."""
+    proof: RankProof | None = None
+    """The long proof of `worldsize verify`."""
     comm: list[CommSample] = Field(default_factory=list)
     """Samples of the collective benchmark."""
+    profile: ProfiledRank | None = None
+    profile_problem: str | None = None
+    """Why a profile left no trace of this rank."""
 
 
 class Turns(Protocol):

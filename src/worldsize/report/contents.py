@@ -9,14 +9,19 @@ from worldsize.report.charts import loss_chart, parts_chart, throughput_chart
 from worldsize.report.comm_tables import communication_table
 from worldsize.report.experiments import EXPERIMENTS
 from worldsize.report.fact_tables import accuracy_table, provenance_table, warnings_table, wire_table
+from worldsize.report.profile_tables import profile_table, profiled
 from worldsize.report.result_tables import parts_table, results_table
 from worldsize.report.scaling_tables import epoch_table, scaling_table, serial_table
 from worldsize.report.section import Section
 from worldsize.report.svg import Drawing
+from worldsize.report.verify_table import same_training_table
 
 
 def sections(analysis: StudyAnalysis) -> list[Section]:
-    """All sections of a report; a table without rows and a section without anything are kept, empty."""
+    """All sections of a report; a table without rows and a section without anything are kept, empty.
+
+    Only what nobody asked for, a profile, is not there at all.
+    """
     batches = _batches(analysis)
 
     def drawn(chart: Callable[[StudyAnalysis, int], Drawing | None]) -> tuple[Drawing, ...]:
@@ -35,7 +40,8 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
             (),
             (communication_table(analysis), epoch_table(analysis), wire_table(analysis)),
         ),
-        Section("training", "Training", drawn(loss_chart), (accuracy_table(analysis),)),
+        *([Section("profile", "Profile", (), (profile_table(analysis),))] if profiled(analysis) else []),
+        Section("training", "Training", drawn(loss_chart), (same_training_table(analysis), accuracy_table(analysis))),
         Section("assumptions", "Other numbers for the same run", tables=(assumption_table(analysis),)),
         Section("warnings", "Warnings", (), (warnings_table(analysis),)),
         Section("provenance", "Provenance", (), (provenance_table(analysis),)),

@@ -11,10 +11,13 @@ from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import ABSENT, interval_text, number_text, percent_text
 from worldsize.analysis.scaling import ScalingRow
 from worldsize.analysis.study import StudyAnalysis
+from worldsize.analysis.sweep import BatchSweep
 from worldsize.analysis.verdict import cell_name, fastest_worker, headline, verdict
+from worldsize.report.profile_tables import HOW_TO_OPEN, profiled
 from worldsize.report.section import Section
 from worldsize.report.svg import Drawing, inline
 from worldsize.report.tables import shown
+from worldsize.report.trace import trace_name
 from worldsize.results.records import Estimate
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -49,6 +52,8 @@ def render_page(analysis: StudyAnalysis, contents: Sequence[Section]) -> str:
         finished=sum(cell.state == "complete" for cell in analysis.cells),
         cells=analysis.cells,
         warnings=len(analysis.warnings),
+        traces=[trace_name(cell.id) for cell in profiled(analysis)],
+        how_to_open=HOW_TO_OPEN,
     )
 
 
@@ -57,6 +62,8 @@ def key_numbers(analysis: StudyAnalysis) -> tuple[KeyNumber, KeyNumber, KeyNumbe
 
     Where no configuration with several workers has numbers: throughput, step and data wait of the fastest worker.
     """
+    if analysis.sweeps:
+        return _of_a_sweep(analysis.sweeps[0])
     found = headline(analysis)
     labels = (analysis.speedup_name, "Throughput", "Exposed communication")
     if found is None or found.fastest.summary is None or found.fastest.breakdown is None:
@@ -73,6 +80,18 @@ def key_numbers(analysis: StudyAnalysis) -> tuple[KeyNumber, KeyNumber, KeyNumbe
 def _throughput(cell: CellAnalysis, samples_per_s: Estimate) -> KeyNumber:
     detail = f"{interval_text(samples_per_s)} {cell_name(cell)}".strip()
     return KeyNumber("Throughput", number_text(samples_per_s.value), "samples/s", detail)
+
+
+def _of_a_sweep(sweep: BatchSweep) -> tuple[KeyNumber, KeyNumber, KeyNumber]:
+    rates = {row.cell.batch_size: row.cell.summary.samples_per_s for row in sweep.rows if row.cell.summary}
+    best = rates.get(sweep.knee or 0)
+    name = f"{sweep.strategy}, N = {sweep.world_size}"
+    largest, knee = (ABSENT if b is None else f"{b:,}" for b in (sweep.largest, sweep.knee))
+    return (
+        KeyNumber("Largest local batch", largest, "samples", f"seen to fit; {name}"),
+        KeyNumber("Knee", knee, "samples", "smallest b within 5 % of the best throughput"),
+        KeyNumber("Throughput at the knee", number_text(best.value if best else None), "samples/s", name),
+    )
 
 
 def _of_one_worker(analysis: StudyAnalysis) -> tuple[KeyNumber, KeyNumber, KeyNumber]:

@@ -7,9 +7,11 @@ from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.report.contents import sections
 from worldsize.report.page import render_page
+from worldsize.report.profile_tables import profiled
 from worldsize.report.section import Section
 from worldsize.report.tables import escaped, to_csv, to_markdown
-from worldsize.results.folder import load_run, write_whole
+from worldsize.report.trace import merged_trace, trace_name
+from worldsize.results.folder import cell_folder, load_run, write_whole
 
 
 def write_report(run: Path, analysis: StudyAnalysis | None = None) -> Path:
@@ -20,6 +22,10 @@ def write_report(run: Path, analysis: StudyAnalysis | None = None) -> Path:
     """
     analysis = analysis or analyse(load_run(run))
     folder, contents = run / "report", sections(analysis)
+    for cell in profiled(analysis):
+        trace = merged_trace(cell_folder(run, cell.id), cell.id)
+        if trace is not None:
+            write_whole(folder / trace_name(cell.id), trace)
     for name, text in report_files(analysis, contents):
         write_whole(folder / name, text)
     return folder / "index.html"

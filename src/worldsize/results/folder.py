@@ -5,6 +5,7 @@ comm/w<N>.json             the collective benchmark that the study ran first, ra
 cells/<cell>/cell.json     state and summary; written whole or not at all
 cells/<cell>/rank<k>.jsonl        one line per step, appended as it happens
 cells/<cell>/rank<k>.spans.jsonl  the collectives of each step
+cells/<cell>/profile/             traces of a few steps after the timed ones, with --profile (results/traces.py)
 parts/<part>/              further parts of an experiment, each such a folder
 report/                    what `worldsize report` makes
 """
@@ -131,8 +132,12 @@ class Cell:
 
     @cached_property
     def steps(self) -> pl.DataFrame:
-        """Step records of all ranks (STEP_SCHEMA and the column `rank`), in the order of rank, then of time."""
-        return self._all_steps.filter("synchronised")
+        """Step records of all ranks (STEP_SCHEMA and the column `rank`), in the order of rank, then of time.
+
+        Each step of a training of epochs is there once, though --resume may have run it again.
+        """
+        steps = self._all_steps.filter("synchronised")
+        return steps if self.record.settings.epochs is None else _each_once(steps)
 
     @cached_property
     def unsynchronised(self) -> pl.DataFrame:
@@ -142,7 +147,8 @@ class Cell:
     @cached_property
     def spans(self) -> pl.DataFrame:
         """Span records of all ranks (SPAN_SCHEMA and the column `rank`), one row per step."""
-        return self._read("rank*.spans.jsonl", SPAN_SCHEMA)
+        spans = self._read("rank*.spans.jsonl", SPAN_SCHEMA)
+        return spans if self.record.settings.epochs is None else _each_once(spans)
 
     def _read(self, pattern: str, schema: Schema) -> pl.DataFrame:
         frames = [pl.DataFrame(schema={"rank": pl.Int64, **schema})]
@@ -160,6 +166,18 @@ class Cell:
                 raise OutputError(f"{path} holds lines that are not step records: {error}") from None
             frames.append(frame.select(pl.lit(int(rank), dtype=pl.Int64).alias("rank"), *schema))
         return pl.concat(frames)
+
+
+def _each_once(steps: pl.DataFrame) -> pl.DataFrame:
+    """The newest record of each step: a later session went on at its first one, and superseded what followed there."""
+    begins = dict(steps.group_by("session").agg(pl.col("step").min()).iter_rows())
+    ends = {session: min((begins[later] for later in begins if later > session), default=None) for session in begins}
+    superseded = [
+        (pl.col("session") == session) & (pl.col("step") >= end) for session, end in ends.items() if end is not None
+    ]
+    kept = steps.filter(~pl.any_horizontal(superseded)) if superseded else steps
+    # Workers that were started again within a session have also run some steps twice.
+    return kept.unique(["rank", "session", "step"], keep="last", maintain_order=True)
 
 
 class Run:

@@ -6,9 +6,11 @@ Absent is `None`, never 0: an interval of one sample, a bandwidth at world size 
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from worldsize.config import CellSettings, StudySettings
+from worldsize.results.base import Record as Record
+from worldsize.results.check_records import VerifyRecord
 
 SCHEMA_VERSION = 1
 
@@ -16,12 +18,6 @@ CellState = Literal["planned", "running", "complete", "failed", "interrupted"]
 
 PARTS = ("data_wait_s", "copy_s", "forward_s", "backward_s", "exposed_sync_s", "optimizer_s", "other_s")
 """The parts of a step, in order; they add up to `step_s` (method.md §2)."""
-
-
-class Record(BaseModel):
-    """Base of all records: unknown keys are refused, so that a schema change is noticed."""
-
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
 
 class Estimate(Record):
@@ -253,6 +249,8 @@ class CellRecord(Record):
     """Matrix-multiply rate of one worker with its own cores, measured beside the steps (method.md §12)."""
     peak_memory_bytes: int | None = None
     """Largest over the processes: resident memory on a CPU, allocated device memory on a GPU."""
+    verified: VerifyRecord | None = None
+    """Whether this cell trains as the reference does; asked before its first step (method.md §10)."""
     unobserved: list[UnobservedBlock] = Field(default_factory=list)
     """The other half of the pairs that tell the price of observing (method.md §2)."""
     messages: list[MessageCount] = Field(default_factory=list)
@@ -286,7 +284,7 @@ class StepRecord(Record):
     block: int
     """Which turn of this cell; ratios are taken between cells within the same (session, block)."""
     step: int
-    """Steps of this cell in this session so far, warm-up included."""
+    """Steps of this cell so far, warm-up included: in this session, or in a training of epochs in all of them."""
     epoch: int
     timed: bool
     """False for warm-up steps."""

@@ -1,7 +1,9 @@
 """Runs the turns of cells: each cell is a job of its own that stays alive between its turns."""
 
 import os
+import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +15,7 @@ from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed, LocalJob
 from worldsize.measure.machine import find_tcmalloc, loopback_interface
 from worldsize.measure.memory_kills import memory_kills
+from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.folder import cell_folder
 from worldsize.results.records import ErrorRecord
@@ -140,6 +143,8 @@ class LocalExecutor:
         except JobFailed:
             return
         job.close()
+        if not cell.settings.checkpoint:  # it may have one from making room for others
+            shutil.rmtree(checkpoint_folder(cell_folder(self.run, cell.id)), ignore_errors=True)
 
     def close(self) -> None:
         """End all workers at once, whatever they are doing."""
@@ -200,7 +205,17 @@ class LocalExecutor:
 
     def _evict(self) -> None:
         for name in list(self._alive):
-            self._alive.pop(name).close()
+            job = self._alive.pop(name)
+            if job.job.payload["settings"]["epochs"] is not None:
+                self._save(job)
+            job.close()
+
+    @staticmethod
+    def _save(job: LocalJob) -> None:
+        """A training goes on from here when its workers are started again; steps that are only timed need not."""
+        with suppress(JobFailed):  # then it goes on from the checkpoint before, or begins anew
+            job.send({"op": "checkpoint"})
+            job.receive()
 
     @staticmethod
     def _memory_ended(error: ErrorRecord) -> bool:

@@ -7,7 +7,7 @@ records. The worker itself is a thread beside the schedule, exactly the one that
 import os
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,21 +23,27 @@ from worldsize.launch.placement import default_threads, place
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.setup import Rank, choose_device, process_group
 from worldsize.ranks.turns import Reply, Turn
-from worldsize.results.folder import Run, cell_folder, load_run, new_run_folder
+from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder
 from worldsize.results.records import ErrorRecord, Findings, Placement
 from worldsize.study.executor import CellFailed
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.mirrors import mirrored
 from worldsize.study.plan import PlannedCell, make_plan
-from worldsize.study.run import announce, check_folder, note, open_study, with_default_protocol
+from worldsize.study.run import announce, check_checkpoints, check_folder, note, open_study, with_default_protocol
 from worldsize.study.schedule import Schedule
 from worldsize.training.probe import look
+from worldsize.training.profile import load_profiler
 from worldsize.training.rank import Assignment, serve
 
 
 def run_inside(
-    settings: StudySettings, out: Path | None, command: Sequence[str], listener: Listener | None = None
+    settings: StudySettings,
+    out: Path | None,
+    command: Sequence[str],
+    listener: Listener | None = None,
+    *,
+    resume: bool = False,
 ) -> Run | None:
     """Run the one cell of `settings` as this rank of the group; returns the run on rank 0, None elsewhere.
 
@@ -52,16 +58,14 @@ def run_inside(
     device = choose_device(rank, cell.placement)
     with process_group(rank, cell.placement, device):
         folder = _agreed(str(out or new_run_folder("train")))
-        refusal = _open(Path(folder), settings, cell, findings, command) if rank.rank == 0 else None
-        refusal = _agreed(refusal)
-        if refusal:
-            raise UsageError(refusal)
-        ledger = Ledger(Path(folder), 0, {}, writing=rank.rank == 0)
-        executor = ThreadExecutor(Path(folder), rank, device)
+        before, session = _opened(Path(folder), settings, cell, findings, command, resume=resume)
+        ledger = Ledger(Path(folder), session, before, writing=rank.rank == 0)
+        executor = ThreadExecutor(Path(folder), rank, device, session)
+        done = _agreed(bool(before) and before[cell.id].record.state == "complete")
         heard = (rank.rank == 0 and listener) or Silence()
         clients = settings.log if rank.rank == 0 else ()
-        with mirrored(clients, Path(folder), 0, heard, keep=partial(note, Path(folder))) as everyone:
-            schedule = Schedule([cell], settings, executor, ledger, everyone)
+        with mirrored(clients, Path(folder), session, heard, keep=partial(note, Path(folder))) as everyone:
+            schedule = Schedule([] if done else [cell], settings, executor, ledger, everyone)
             announce(schedule, findings, everyone)
             schedule.run()
         if executor.error:
@@ -110,15 +114,32 @@ def _cell(settings: StudySettings, findings: Findings, rank: Rank) -> PlannedCel
     return PlannedCell(planned.settings, placement)
 
 
-def _open(
-    folder: Path, settings: StudySettings, cell: PlannedCell, findings: Findings, command: Sequence[str]
-) -> str | None:
-    try:
-        check_folder(folder, resume=False)
-        open_study(folder, settings, [cell], findings, command)
-    except UsageError as error:
-        return str(error)
-    return None
+def _opened(
+    folder: Path,
+    settings: StudySettings,
+    cell: PlannedCell,
+    findings: Findings,
+    command: Sequence[str],
+    *,
+    resume: bool,
+) -> tuple[Mapping[str, Cell], int]:
+    """Open the study on rank 0; returns the cells of earlier sessions (there alone) and the number of this session.
+
+    Raises UsageError, on every rank, if it cannot be opened.
+    """
+    before: Mapping[str, Cell] = {}
+    answer: int | str = 0
+    if not dist.get_rank():
+        try:
+            check_folder(folder, resume=resume)
+            check_checkpoints(folder, [cell], everywhere=False)
+            before, answer = open_study(folder, settings, [cell], findings, command)
+        except UsageError as error:
+            answer = str(error)
+    answer = _agreed(answer)
+    if isinstance(answer, str):
+        raise UsageError(answer)
+    return before, answer
 
 
 def _agreed(value: Any) -> Any:
@@ -130,15 +151,17 @@ def _agreed(value: Any) -> Any:
 
 def _collect(folder: Path, rank: Rank) -> None:
     """Bring the samples of ranks on other file systems to rank 0's run folder."""
-    names = [f"rank{r}{kind}" for r in range(rank.processes) for kind in (".jsonl", ".spans.jsonl")]
+    kinds = ("rank{}.jsonl", "rank{}.spans.jsonl", "profile/rank{}.json")
+    names = {kind.format(r): r for r in range(rank.processes) for kind in kinds}
     missing = _agreed([name for name in names if not (folder / name).exists()])
-    mine = [name for name in missing if name.startswith(f"rank{rank.rank}.") and (folder / name).exists()]
+    mine = [name for name in missing if names[name] == rank.rank and (folder / name).exists()]
     content = {name: (folder / name).read_bytes() for name in mine}
     everyone: list[Any] = [None] * rank.processes
     dist.all_gather_object(everyone, content)
     if rank.rank == 0:
         for files in everyone:
             for name, data in files.items():
+                (folder / name).parent.mkdir(exist_ok=True)
                 (folder / name).write_bytes(data)
 
 
@@ -164,8 +187,8 @@ class QueueTurns:
 class ThreadExecutor:
     """Runs the one cell of a run in a thread of this process."""
 
-    def __init__(self, run: Path, rank: Rank, device: torch.device) -> None:
-        self.run, self.rank, self.device = run, rank, device
+    def __init__(self, run: Path, rank: Rank, device: torch.device, session: int = 0) -> None:
+        self.run, self.rank, self.device, self.session = run, rank, device, session
         self.error: ErrorRecord | None = None
         self._turns = QueueTurns(rank.processes)
         self._thread: threading.Thread | None = None
@@ -178,7 +201,9 @@ class ThreadExecutor:
     def facts(self, cell: PlannedCell) -> list[Any]:
         """What the ranks said when they were built; builds them if they are not."""
         if self._thread is None:
-            assignment = Assignment(run=str(self.run), settings=cell.settings, placement=cell.placement, session=0)
+            assignment = Assignment(
+                run=str(self.run), settings=cell.settings, placement=cell.placement, session=self.session
+            )
             self._thread = threading.Thread(target=self._live, args=(assignment,), daemon=True)
             self._thread.start()
             self._facts = [reply["facts"] for reply in self._receive()]
@@ -186,6 +211,8 @@ class ThreadExecutor:
 
     def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
         """Let the thread do one turn."""
+        if turn["op"] == "profile":
+            load_profiler()
         self._turns.turns.put(Turn.model_validate(turn))
         return self._receive(idle)
 
@@ -215,6 +242,7 @@ class ThreadExecutor:
                     idle()
                 continue
             if isinstance(answer, Exception):
+                self._thread = None  # it has ended
                 self.error = explain(answer, self.rank.rank)
                 raise CellFailed(self.error) from answer
             return answer

@@ -10,8 +10,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from worldsize.analysis.summary import slowest_steps, step_blocks, summarise
+from worldsize.errors import OutputError
 from worldsize.measure.conditions import Watch
+from worldsize.results.check_records import RankCheck
+from worldsize.results.checkpoints import checkpoint_folder, find_checkpoint
 from worldsize.results.folder import Cell, Run, cell_folder, write_cell
+from worldsize.results.profile_records import ProfiledRank, ProfileRecord
 from worldsize.results.records import (
     BlockConditions,
     CellRecord,
@@ -23,6 +27,8 @@ from worldsize.results.records import (
     WarningRecord,
     WireBytes,
 )
+from worldsize.results.traces import write_profile
+from worldsize.study.checks import not_the_reference, verdict_of
 from worldsize.study.listener import Listener
 from worldsize.study.plan import PlannedCell
 
@@ -74,20 +80,34 @@ class Ledger:
             return {}
         return dict(step_blocks(slowest_steps(self._before[cell.id])))
 
+    def checkpointed_steps(self, cell: PlannedCell) -> int:
+        """Steps of training that a checkpoint spares the cell."""
+        found = find_checkpoint(checkpoint_folder(cell_folder(self.run, cell.id)))
+        return found.step if found else 0
+
     def started(self, cell: PlannedCell, facts: list[dict[str, Any]]) -> None:
         """The workers of a cell are ready."""
         record = self._record(cell)
         record.state = "running"
+        # Of what was evaluated after the checkpoint nothing is left, and it will be evaluated again.
+        record.evaluations = [each for each in record.evaluations if each.step <= facts[0]["steps"]]
         record.wire = WireBytes.model_validate(facts[0]["wire"])
         record.steps_per_epoch = facts[0]["steps_per_epoch"]
         record.matmul_flops_per_s = facts[0]["matmul_flops_per_s"]
         record.messages = [MessageCount.model_validate(count) for count in facts[0].get("messages", ())]
         self._write(record)
 
+    def verified(self, cell: PlannedCell, checks: Sequence[dict[str, Any]]) -> None:
+        """The ranks of a cell gave their short proof; one that fails is a warning, for the cell is still timed."""
+        record = self._record(cell)
+        record.verified = verdict_of([RankCheck.model_validate(check) for check in checks])
+        record.warnings += not_the_reference(cell.id, record.verified)
+        self._write(record)
+
     def evaluated(self, cell: PlannedCell, evaluation: Evaluation) -> None:
         """A cell was evaluated on the test set."""
         record = self._record(cell)
-        record.evaluations.append(evaluation)
+        record.evaluations = [each for each in record.evaluations if each.step < evaluation.step] + [evaluation]
         self._write(record)
 
     def unobserved(self, cell: PlannedCell, block: int, times: Sequence[float]) -> None:
@@ -112,6 +132,24 @@ class Ledger:
         """The largest memory of a process of the cell so far."""
         record = self._record(cell)
         record.peak_memory_bytes = max(peak_bytes, record.peak_memory_bytes or 0)
+
+    def profiled(self, cell: PlannedCell, replies: Sequence[Mapping[str, Any]]) -> None:
+        """The ranks of a cell have left their traces; a rank that could not is a warning."""
+        ranks = [ProfiledRank.model_validate(reply["profile"]) for reply in replies if reply.get("profile")]
+        problems = [problem for reply in replies if (problem := reply.get("profile_problem"))]
+        if ranks and self.writing:
+            try:
+                write_profile(cell_folder(self.run, cell.id), ProfileRecord(ranks=ranks))
+            except OutputError as error:
+                problems.append(str(error))
+        if problems:
+            self.not_profiled(cell, problems[0])
+
+    def not_profiled(self, cell: PlannedCell, why: str) -> None:
+        """The profile of a cell, or of some of its ranks, failed."""
+        first = why.strip().split("\n")[0]
+        message = f"not all ranks could be profiled, which touches no other number: {first}"
+        self._record(cell).warnings.append(WarningRecord(code="no-profile", message=message))
 
     def completed(self, cell: PlannedCell, ending: Any) -> CellRecord:
         """A cell came to its end."""
@@ -153,6 +191,7 @@ class Ledger:
                 settings=cell.settings,
                 placement=cell.placement,
                 warnings=[_oversubscribed(cell)] if cell.placement.oversubscribed else [],
+                evaluations=list(earlier.record.evaluations) if earlier else [],
                 unobserved=list(earlier.record.unobserved) if earlier else [],
                 conditions=list(earlier.record.conditions) if earlier else [],
             )

@@ -15,7 +15,8 @@ from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.history import check_clients
 from worldsize.measure.conditions import Watch
 from worldsize.measure.machine import allowed_cores, busy_warning, provenance, snapshot_host
-from worldsize.results.folder import Cell, Run, load_run, write_study
+from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
+from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_study
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.study.comm import check_hosts, link_costs, measure_links, with_hosts
 from worldsize.study.executor import LocalExecutor, worker_environment
@@ -53,6 +54,7 @@ def run_study(
         settings, no_hosts = _hosts_decided(settings, findings)
         plan = make_plan(settings, findings, allowed_cores())
         check_hosts(settings, max(cell.placement.processes for cell in plan))
+        check_checkpoints(out, plan)
         before, session = open_study(out, settings, plan, findings, command or sys.argv)
         note(out, no_hosts)
         mirrors = mirrored(settings.log, out, session, listener, keep=partial(note, out))
@@ -134,6 +136,21 @@ def _hosts_decided(settings: StudySettings, findings: Findings) -> tuple[StudySe
     return settings, [warning] if warning else []
 
 
+def check_checkpoints(out: Path, plan: Sequence[PlannedCell], *, everywhere: bool = True) -> None:
+    """Raise OutputError or UsageError for a checkpoint that a cell cannot go on from, before anything is started.
+
+    `everywhere` reads the parts of all ranks, which may be on other hosts where torchrun started them.
+    """
+    done = finished(load_run(out)) if (out / "study.json").exists() else ()
+    for cell in plan:
+        folder = checkpoint_folder(cell_folder(out, cell.id))
+        found = None if cell.id in done else find_checkpoint(folder)
+        if found:
+            where = cell.placement
+            check_checkpoint(folder, found, cell.settings, processes=where.processes, device=where.device)
+            check_parts(folder, found.parts if everywhere else found.parts[:1])
+
+
 def note(out: Path, warnings: Sequence[WarningRecord]) -> None:
     """Add warnings to study.json."""
     if warnings:
@@ -192,6 +209,7 @@ def announce(schedule: Schedule, findings: Findings, listener: Listener) -> None
     for cell in schedule.cells:
         if settings.epochs is not None:
             steps = settings.epochs * (findings.data.train_samples // cell.settings.global_batch)
+            steps -= schedule.ledger.checkpointed_steps(cell)
         else:
             left = schedule.most_blocks - len(schedule.samples[cell.id])
             steps = settings.warmup_steps + left * (drain_steps(settings) + settings.block_steps)

@@ -6,6 +6,7 @@ Nothing here measures, sleeps or starts a process: the executor does.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import ceil
 from typing import Any, Literal
 
@@ -26,6 +27,10 @@ READY_BATCHES = 2
 """Batches that each worker process of torch's DataLoader prepares ahead (its `prefetch_factor`)."""
 LEAD_STEPS = 1
 """Steps at the begin of each block that are not timed: the first one after a pause was seen to be 6 % slower."""
+MOST_READ = 4
+"""Global batches that are read to compare them with those of other world sizes, at most."""
+PROFILED_STEPS = 3
+"""Enough to see one like the next; a trace of more is slow to open."""
 
 Ending = Literal["precision", "cap", "epochs"]
 Turn = dict[str, Any]
@@ -46,6 +51,12 @@ def baseline_of(cell: PlannedCell, cells: Sequence[PlannedCell]) -> PlannedCell 
 def drain_steps(settings: TrainingSettings) -> int:
     """Steps of a block that are not timed, because their batches were got ready while the cell waited for its turn."""
     return READY_BATCHES * settings.loader_workers if settings.loader == "per-sample" else 0
+
+
+def batches_to_read(cell: PlannedCell, cells: Sequence[PlannedCell]) -> int:
+    """Global batches that a cell reads in its short proof: as many samples as the largest world with the same b."""
+    largest = max(c.settings.world_size for c in cells if c.settings.batch_size == cell.settings.batch_size)
+    return min(ceil(largest / cell.settings.world_size), MOST_READ)
 
 
 class Schedule:
@@ -71,6 +82,11 @@ class Schedule:
         self.samples: dict[str, dict[tuple[int, int], Any]] = {cell.id: ledger.samples(cell) for cell in cells}
         self.open = {cell.id for cell in cells}
         self.warm: set[str] = set()
+        self.verified: set[str] = set()
+        self.trained: dict[str, int] = {}
+        """Steps of training that a cell has behind it, those before its checkpoint included."""
+        self.epoch_steps: dict[str, int] = {}
+        """Steps of an epoch of a cell."""
 
     @property
     def steps_protocol(self) -> bool:
@@ -112,7 +128,11 @@ class Schedule:
             return
         if not self.executor.alive(cell):
             self.listener.starting(cell)
-        self.ledger.started(cell, self.executor.facts(cell))
+        facts = self.executor.facts(cell)
+        self.ledger.started(cell, facts)
+        self.trained[cell.id], self.epoch_steps[cell.id] = facts[0]["steps"], facts[0]["steps_per_epoch"]
+        if not self.plain:
+            self._verify(cell)
         if self.steps_protocol and self.settings.warmup_steps:
             self._take(cell, {"op": "steps", "count": self.settings.warmup_steps, "timed": False})
         self.warm.add(cell.id)
@@ -120,6 +140,13 @@ class Schedule:
     def _turn(self, cell: PlannedCell, block: int) -> None:
         self._block(cell, block)
         self.listener.rested(self.ledger.record(cell))
+
+    def _verify(self, cell: PlannedCell) -> None:
+        """The short proof that a cell trains as the reference does; once, and before anything is timed."""
+        if cell.id not in self.verified:
+            turn = {"op": "verify", "count": batches_to_read(cell, self.cells)}
+            self.ledger.verified(cell, [reply["check"] for reply in self.executor.take(cell, turn, lambda: None)])
+            self.verified.add(cell.id)
 
     def _block(self, cell: PlannedCell, block: int) -> None:
         self._prepare(cell)
@@ -136,18 +163,47 @@ class Schedule:
             if not self.plain:
                 self._asides(cell, turn, block)
             return
+        # Workers that go on from a checkpoint may have done this epoch; some that lost one do it again.
+        while (epoch := self.trained[cell.id] // self.epoch_steps[cell.id]) <= block:
+            self._epoch(cell, epoch)
+
+    def _epoch(self, cell: PlannedCell, epoch: int) -> None:
+        """Train to the end of an epoch, evaluate, save: a checkpoint of a whole epoch has its evaluation behind it."""
         # With more than one epoch the first only warms up (method.md §8, protocol *epochs*).
-        timed = block > 0 or self.settings.epochs == 1
-        with self.ledger.watched(cell, block):
-            times = self._take(cell, {"op": "epoch", "block": block, "timed": timed})
-        if timed:
-            self.samples[cell.id][self.ledger.session, block] = times
+        timed = epoch > 0 or self.settings.epochs == 1
+        with self.ledger.watched(cell, epoch):
+            for number, count in enumerate(self._pieces(cell, epoch)):
+                pause = max(LEAD_STEPS, drain_steps(self.settings)) if number else 0
+                if number:
+                    self._save(cell)
+                drain = min(pause, count - 1)
+                turn: Turn = {"op": "epoch", "count": count - drain, "drain": drain, "block": epoch, "timed": timed}
+                self._take(cell, turn | self._place(cell))
+                self.trained[cell.id] += count
         if self.settings.evaluate == "auto":
             self._evaluate(cell)
+        if self.settings.checkpoint:
+            self._save(cell)
+
+    def _pieces(self, cell: PlannedCell, epoch: int) -> list[int]:
+        """Steps from one checkpoint to the next, from where the cell is to the end of the epoch."""
+        begin, steps = self.trained[cell.id], self.epoch_steps[cell.id]
+        end, every = (epoch + 1) * steps, self.settings.checkpoint_steps or steps
+        edges = [begin, *(edge for edge in range(epoch * steps + every, end, every) if edge > begin), end]
+        return [following - edge for edge, following in pairwise(edges)]
+
+    def _save(self, cell: PlannedCell) -> None:
+        """Write a checkpoint, outside of everything that is timed."""
+        self.executor.take(cell, {"op": "checkpoint", **self._place(cell)}, lambda: None)
+
+    def _place(self, cell: PlannedCell) -> Turn:
+        """What a turn must find done: an executor that had to start workers again cannot tell where they were."""
+        return {} if self.steps_protocol else {"first_step": self.trained[cell.id]}
 
     def _evaluate(self, cell: PlannedCell) -> None:
         """Run the test set, outside of everything that is timed."""
-        evaluation = self.executor.take(cell, {"op": "evaluate"}, lambda: None)[0]["evaluation"]
+        turn = {"op": "evaluate", **self._place(cell)}
+        evaluation = self.executor.take(cell, turn, lambda: None)[0]["evaluation"]
         if evaluation:
             self.ledger.evaluated(cell, Evaluation.model_validate(evaluation))
 
@@ -195,17 +251,25 @@ class Schedule:
         """A cell has all its blocks."""
         if self.settings.evaluate == "end":
             self._evaluate(cell)
+        if self.settings.profile:
+            self._profile(cell)
         self.executor.finish(cell)
         self.open.discard(cell.id)
         self.listener.skipped(self._steps_left(cell))
         self.listener.ended(self.ledger.completed(cell, ending))
 
+    def _profile(self, cell: PlannedCell) -> None:
+        """Trace a few more steps; whatever goes wrong, the cell has all it needs."""
+        turn: Turn = {"op": "profile", "count": PROFILED_STEPS, "lead": LEAD_STEPS}
+        try:
+            self.ledger.profiled(cell, self.executor.take(cell, turn, lambda: None))
+        except CellFailed as failed:
+            self.ledger.not_profiled(cell, failed.error.message)
+
     def _ending(self, cell: PlannedCell) -> Ending | None:
-        blocks = self.samples[cell.id]
         if not self.steps_protocol:
-            ran = max((block for session, block in blocks if session == self.ledger.session), default=-1) + 1
-            return "epochs" if ran >= self.most_blocks else None
-        if len(blocks) >= self.most_blocks:
+            return "epochs" if self.trained[cell.id] >= self.most_blocks * self.epoch_steps[cell.id] else None
+        if len(self.samples[cell.id]) >= self.most_blocks:
             return "cap"
         return "precision" if self._precise(cell) else None
 

@@ -1,4 +1,4 @@
-"""What one rank does in each of its turns: steps, an evaluation, or steps aside that leave no trace."""
+"""What one rank does in each of its turns: steps, an evaluation, a profile, or steps aside that leave no trace."""
 
 import copy
 from collections.abc import Iterator
@@ -8,11 +8,17 @@ import torch
 import torch.distributed as dist
 
 from worldsize.data import DataSet
+from worldsize.errors import RunError
 from worldsize.measure.alignment import Offset, align
 from worldsize.measure.limits import peak_memory_bytes
 from worldsize.ranks.turns import Reply, Turn
+from worldsize.results.checkpoints import checkpoint_folder
+from worldsize.results.traces import rank_trace
+from worldsize.training.check import check
+from worldsize.training.checkpoint import save
 from worldsize.training.evaluate import evaluate
 from worldsize.training.fit import fit
+from worldsize.training.profile import profile_steps
 from worldsize.training.recorder import Pending, Recorder
 from worldsize.training.trainer import Trainer
 
@@ -25,22 +31,42 @@ class Life:
         self.data = data
         self.recorder = recorder
         self.session = session
-        self.epoch = 0
+        self.epoch = max(0, trainer.steps - 1) // trainer.batches.steps_per_epoch
         self._between_cpus: dist.ProcessGroup | None = None
 
     def take(self, turn: Turn) -> Reply:
-        """Do one turn and reply."""
+        """Do one turn and reply; raise RunError for one that belongs to a later point of the training."""
+        self._check_place(turn)
         reply = Reply()
         if turn.op == "steps":
             reply.step_s = self._steps(turn, turn.count)
         elif turn.op == "epoch":
-            reply.step_s = self._steps(turn, self.trainer.batches.steps_per_epoch)
+            reply.step_s = self._steps(turn, turn.count or self.trainer.batches.steps_per_epoch)
         elif turn.op == "evaluate":
             reply.evaluation = evaluate(self.trainer, self.data, epoch=self.epoch)
         elif turn.op == "fit":
             reply.fit = fit(self.trainer)
+        elif turn.op == "verify":
+            with aside(self.trainer):
+                reply.check = check(self.trainer, turn.count)
+        elif turn.op == "checkpoint" and self.trainer.steps:
+            save(self.trainer, checkpoint_folder(self.recorder.folder))
+        elif turn.op == "profile":
+            with aside(self.trainer):
+                path = rank_trace(self.recorder.folder, self.trainer.world.channel.rank)
+                reply.profile, reply.profile_problem = profile_steps(self.trainer, turn, self._align, path)
         reply.peak_memory_bytes = peak_memory_bytes(self.trainer.device)
         return reply
+
+    def _check_place(self, turn: Turn) -> None:
+        # Workers that had to be started again in the middle of a training would begin it anew, and nobody would know.
+        if turn.first_step is not None and turn.first_step != self.trainer.steps:
+            lost = turn.first_step - self.trainer.steps
+            way = "Go on with --resume" if self.trainer.settings.checkpoint else "Give --checkpoint"
+            raise RunError(
+                f"the workers had to be started again and lost {lost} steps of training\n"
+                f"{way}, with less beside them in memory."
+            )
 
     def _steps(self, turn: Turn, count: int) -> list[float]:
         """Step times (s); the clocks are aligned anew before each turn, outside of its steps."""

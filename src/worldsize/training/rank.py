@@ -1,5 +1,6 @@
 """The whole life of one rank: settle, build, take turns, record."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from worldsize.measure.timeline import Timeline
 from worldsize.ranks.memory import limit_memory
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle
 from worldsize.ranks.turns import Facts, Reply, Turns, run_turns
+from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.folder import cell_folder
 from worldsize.results.records import Placement, Record
+from worldsize.training.checkpoint import agreed_checkpoint, restore
 from worldsize.training.life import Life
 from worldsize.training.recorder import Recorder
 from worldsize.training.trainer import Trainer
@@ -53,15 +56,22 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
     data = load_data(settings)
     timeline = Timeline(clock_for(device))
     world = world_of(rank, settings, assignment.placement, device, timeline)
+    place = cell_folder(Path(assignment.run), settings.id)
+    saved = agreed_checkpoint(checkpoint_folder(place), rank.rank, rank.processes) if settings.epochs else None
+    if saved:
+        world = dataclasses.replace(world, bucket_bytes=saved.bucket_bytes, bucket_groups=saved.bucket_groups)
     with MessageCounter("start") as counter:
-        trainer = Trainer(settings, data, world, timeline, assignment.link)
+        trainer = Trainer(settings, data, world, timeline, None if saved else assignment.link)
     facts = Facts(
         steps_per_epoch=trainer.batches.steps_per_epoch,
+        steps=saved.step if saved else 0,
         wire=trainer.strategy.wire_bytes(settings.world_size, trainer.traffic()),
         matmul_flops_per_s=matmul_flops_per_s(device),
         messages=counter.counts(),
     )
-    with Recorder(cell_folder(Path(assignment.run), settings.id), rank.rank, timeline.clock) as recorder:
+    if saved:  # after everything else that draws from the random generators
+        restore(trainer, checkpoint_folder(place), saved)
+    with Recorder(place, rank.rank, timeline.clock) as recorder:
         life = Life(trainer, data, recorder, assignment.session)
         run_turns(turns, Reply(facts=facts), life.take)
 

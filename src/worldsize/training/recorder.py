@@ -39,7 +39,9 @@ class Recorder:
     """Appends step and span records of one rank to its files in the cell's folder."""
 
     def __init__(self, folder: Path, rank: int, clock: Clock) -> None:
+        self.folder = folder
         self.clock = clock
+        self.folder = folder
         self.rank = rank
         self._pending: list[Pending] = []
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND

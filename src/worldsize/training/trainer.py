@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -58,8 +58,22 @@ def my_share(settings: CellSettings, rank: int, processes: int) -> slice:
     return slice(rank * size, (rank + 1) * size)
 
 
+def endless(batches: Batches, seen: SeenOrder | None = None, steps: int = 0) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Epoch, inputs and labels of one step after the other, from where `steps` have been; `seen` notes their order."""
+    epoch, first = divmod(steps, batches.steps_per_epoch)
+    while True:
+        for inputs, labels in batches.epoch(epoch, first):
+            if seen is not None:
+                seen.add(epoch, labels)
+            yield epoch, inputs, labels
+        epoch, first = epoch + 1, 0
+
+
 class Trainer:
-    """Everything that one rank needs to run a step. Raises UsageError for settings that do not fit the data."""
+    """Everything that one rank needs to run a step. Raises UsageError for settings that do not fit the data.
+
+    `prepare` is given the model before the strategy is.
+    """
 
     def __init__(
         self,
@@ -68,13 +82,14 @@ class Trainer:
         world: World,
         timeline: Timeline,
         link: AllReduceCost | None = None,
+        prepare: Callable[[nn.Module], nn.Module] = lambda model: model,
     ) -> None:
         self.settings = settings
         self.timeline = timeline
         self.shape, self.classes = data.shape, data.classes
         self.device = world.device
         model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
-        model = lay_out(model, data.shape, self.device)
+        model = prepare(lay_out(model, data.shape, self.device))
         self.world = world = self._with_buckets(world, model, link)
         self.strategy: Strategy = find_strategy(settings.strategy)(world)
         self.model: nn.Module = self.strategy.wrap(model).train()
@@ -98,8 +113,8 @@ class Trainer:
             redrawn="sampler-epoch" not in settings.leave_out,
         )
         self.seen = SeenOrder()
-        self.stream = self._endless(self.seen)
-        self.spare_stream = self._endless()
+        self.stream = endless(self.batches, self.seen)
+        self.spare_stream = endless(self.batches)
         """Data of steps that only measure (life.aside)."""
         self.steps = 0
 
@@ -121,14 +136,9 @@ class Trainer:
         labels = torch.zeros(self.settings.batch_size, dtype=torch.int64, device=self.device)
         return arranged(world, model, inputs, labels, link)
 
-    def _endless(self, seen: SeenOrder | None = None) -> Iterator[tuple[int, Tensor, Tensor]]:
-        epoch = 0
-        while True:
-            for inputs, labels in self.batches.epoch(epoch):
-                if seen is not None:
-                    seen.add(epoch, labels)
-                yield epoch, inputs, labels
-            epoch += 1
+    def go_on_after(self, steps: int) -> None:
+        """Count these steps as done: the next one has its number, its learning rate and its data."""
+        self.steps, self.stream = steps, endless(self.batches, self.seen, steps)
 
     def traffic(self) -> Traffic:
         """What there is to send in a step, in bytes, from the model itself and one sample of zeros."""
@@ -158,7 +168,7 @@ class Trainer:
         labels = labels.to(self.device, non_blocking=True)
         timeline.end(Phase.COPY)
         with nullcontext() if synchronise else self.strategy.no_sync():
-            loss, outputs = self._forward(inputs, labels)
+            loss, outputs = self.loss(inputs, labels)
             timeline.end(Phase.FORWARD)
             loss.backward()
             timeline.end(Phase.BACKWARD)
@@ -179,14 +189,15 @@ class Trainer:
         _, inputs, labels = next(self.spare_stream)
         try:
             with self.strategy.no_sync():
-                loss, _ = self._forward(inputs.to(self.device), labels.to(self.device))
+                loss, _ = self.loss(inputs.to(self.device), labels.to(self.device))
                 loss.backward()
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
         finally:
             self.optimizer.zero_grad()
 
-    def _forward(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def loss(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean loss of a batch, and the outputs that it comes from."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
             outputs: Tensor = self.model(inputs)
             return F.cross_entropy(outputs, labels, label_smoothing=self.settings.label_smoothing), outputs

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import altair as alt
 
-from worldsize.analysis.numbers import number_text
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.analysis.sweep import BatchSweep, SweepRow, batch_sweeps
+from worldsize.analysis.sweep import BatchSweep, SweepRow, sweep_text
 from worldsize.report.result_tables import MS, PERCENT
 from worldsize.report.section import Section
 from worldsize.report.svg import Chart, Drawing, Size, draw
@@ -18,20 +17,14 @@ GIB = 2**-30
 
 def section(analysis: StudyAnalysis) -> Section:
     """Table, chart and paragraph of the sweep."""
-    found = sweeps(analysis)
+    found = analysis.sweeps
     return Section(
         "experiment-a",
         "A. Batch size upward",
         tuple(drawing for drawing in (_time_chart(found, analysis), _rate_chart(found)) if drawing),
         (sweep_table(analysis),),
-        tuple(paragraph(sweep) for sweep in found),
+        tuple(sweep_text(sweep) for sweep in found),
     )
-
-
-def sweeps(analysis: StudyAnalysis) -> list[BatchSweep]:
-    """The sweeps of a study."""
-    record = analysis.record
-    return batch_sweeps(analysis.cells, record.data.train_samples, record.settings.largest_batch)
 
 
 def sweep_table(analysis: StudyAnalysis) -> Table:
@@ -47,7 +40,7 @@ def sweep_table(analysis: StudyAnalysis) -> Table:
         Column("Peak memory", ("peak_memory_bytes",), "GiB"),
         Column("Fits", ("fits",), align="prose"),
     )
-    rows = tuple(_table_row(row, sweep) for sweep in sweeps(analysis) for row in sweep.rows)
+    rows = tuple(_table_row(row, sweep) for sweep in analysis.sweeps for row in sweep.rows)
     note = (
         f"Each batch ran in fresh processes. An epoch is D/B steps over D = {analysis.record.data.train_samples:,} "
         "samples, each step − its wait for data: copy to the device, gradients and update are in it. Peak memory: of "
@@ -74,28 +67,6 @@ def _table_row(row: SweepRow, sweep: BatchSweep) -> tuple[Entry, ...]:
         number(share, PERCENT),
         number(cell.record.peak_memory_bytes if cell.record else None, GIB),
         text(said),
-    )
-
-
-def paragraph(sweep: BatchSweep) -> str:
-    """What the sweep found, in words."""
-    name = f"{sweep.strategy} with {sweep.world_size} worker{'s' if sweep.world_size > 1 else ''}"
-    if sweep.largest is None:
-        return f"{name}: no batch was seen to fit."
-    ends = {
-        "memory": f"b = {sweep.too_large:,} did not" if sweep.too_large else "",
-        "data": "a larger one would exceed the samples that a worker has",
-        "asked": "no larger one was asked for",
-        "failure": "the next trial failed for another reason",
-    }
-    said = f"{name}: the largest local batch that was seen to fit is b = {sweep.largest:,}; {ends[sweep.ended_by]}."
-    rates = {row.cell.batch_size: row.cell.summary.samples_per_s.value for row in sweep.rows if row.cell.summary}
-    if sweep.knee is None or len(rates) < 2:
-        return said
-    best = max(rates, key=lambda b: rates[b])
-    return (
-        f"{said} The knee is b = {sweep.knee:,} with {number_text(rates[sweep.knee])} samples/s; the most, "
-        f"{number_text(rates[best])}, has b = {best:,}. A batch above the knee only costs memory."
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from worldsize.measure.intervals import Interval, difference, intersection, length, union
+from worldsize.analysis.intervals import Interval, difference, intersection, length, union
 
 ANY = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=8)
 """Intervals as they come: unsorted, overlapping, touching, empty, and from right to left (which is empty)."""

@@ -1,0 +1,32 @@
+"""Settings of `worldsize verify`."""
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from worldsize.config.study import MULTI_WORKER_STRATEGIES, StudySettings
+
+Arithmetic = Literal["fp64", "fp32", "bf16"]
+
+
+class VerifySettings(StudySettings):
+    """What is proved: for the cells of a study, in some steps."""
+
+    arithmetic: Arithmetic = "fp64"
+    """In which the strategies and the reference are compared; only `fp64` is sharp in more than one step."""
+    steps: int | None = Field(default=3, ge=1)
+    batch_sizes: tuple[int, ...] | None = Field(default=(4,), min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fitting_strategies(cls, values: Any) -> Any:
+        """Where nobody chose strategies, those of one worker belong to a world of one."""
+        if not isinstance(values, dict) or "strategies" in values or 1 in (values.get("world_sizes") or (1,)):
+            return values
+        return {**values, "strategies": MULTI_WORKER_STRATEGIES}
+
+    @property
+    def study(self) -> StudySettings:
+        """The study whose cells are proved."""
+        shared = self.model_dump(include=set(StudySettings.model_fields))
+        return StudySettings(**{**shared, "precision": "bf16" if self.arithmetic == "bf16" else "fp32"})

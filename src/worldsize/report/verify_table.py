@@ -1,0 +1,149 @@
+"""Tables of the proofs that training is the same: of `worldsize verify`, and of each cell of a study."""
+
+from dataclasses import replace
+
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.numbers import number_text
+from worldsize.analysis.sameness import data_reader, first_other_sample, samples_of
+from worldsize.analysis.study import StudyAnalysis
+from worldsize.report.tables import Column, Table, integer, number, text
+from worldsize.results.check_records import Difference, VerifyRecord
+from worldsize.results.verify_records import Proof, ProofRecord, VerifyRow
+
+WAYS = {
+    "fp64": "in double precision",
+    "fp32": "in single precision, which only the first step is sharp in",
+    "bf16": "in bf16, which only the first step is sharp in",
+}
+
+
+def verify_table(record: ProofRecord) -> Table:
+    """A row for each strategy at each world size: the same, or what differs."""
+    columns = (
+        Column("Strategy", ("strategy",), align="left"),
+        Column("N", ("world_size",)),
+        Column("Result", ("result",), align="prose"),
+        Column("Gradients", ("largest_gradient",)),
+        Column("Weights", ("largest_weight",)),
+        Column("Samples", ("samples",)),
+        Column("Buffers", ("buffers",), align="prose"),
+    )
+    rows = tuple(
+        (
+            text(row.strategy),
+            integer(row.world_size),
+            text("; ".join(findings(row)) or "same"),
+            number(row.proof.largest_gradient if row.proof else None),
+            number(row.proof.largest_weight if row.proof else None),
+            integer(row.samples if row.proof else None),
+            text(_buffers(row, row.proof) if row.proof else None),
+        )
+        for row in record.rows
+    )
+    return Table("verify", "Same training as the reference", columns, rows, _note(record))
+
+
+def verify_summary(record: ProofRecord) -> Table:
+    """The same for 80 columns; what differs is told below it, by `findings`."""
+    full = verify_table(record)
+    words = ["same" if row.same else "failed" if row.error else "differs" for row in record.rows]
+    rows = tuple((*row[:2], text(word), *row[3:]) for word, row in zip(words, full.rows, strict=True))
+    return replace(full, rows=rows)
+
+
+def findings(row: VerifyRow) -> list[str]:
+    """What differs, causes first, or why there is no proof; empty where all is the same."""
+    if row.error is not None:
+        return [f"failed: {row.error.message.splitlines()[0]}"]
+    proof = row.proof
+    assert proof is not None, "a row has a proof or an error"
+    told = []
+    if row.data is not None:
+        told.append(f"sample {row.data.position} of epoch {row.data.epoch} is not that of {row.data.other}")
+    if proof.gradients is not None:
+        told.append(f"the gradient of {_told(proof.gradients, proof.tolerance)}")
+    elif proof.weights is not None:  # other gradients make other weights: that would tell nothing new
+        told.append(f"the weight {_told(proof.weights, proof.tolerance)}")
+    if proof.ranks is not None:
+        told.append(f"{proof.ranks.parameter} is not the same on all ranks after step {proof.ranks.step}")
+    return told
+
+
+def _told(found: Difference, tolerance: float) -> str:
+    size = "by no finite number" if found.relative is None else f"by {number_text(found.relative)}"
+    return f"{found.parameter} differs {size} in step {found.step} (allowed: {tolerance:.0e})"
+
+
+def _buffers(row: VerifyRow, proof: Proof) -> str | None:
+    if not proof.buffers or row.processes == 1:
+        return None
+    apart = proof.buffers_apart_from
+    return "the same on all ranks" if apart is None else f"per rank from step {apart}"
+
+
+def _note(record: ProofRecord) -> str:
+    proofs = [row.proof for row in record.rows if row.proof is not None]
+    if not proofs:
+        return "Method §10."
+    first = proofs[0]
+    note = (
+        f"Compared {WAYS[first.arithmetic]} over {first.compared_steps} step(s), with one process that averages the "
+        "gradients of N micro-batches of b. Gradients, weights: the largest ‖difference‖ ÷ ‖reference‖ of a parameter "
+        f"(allowed: {first.tolerance:.0e}). Parameters are compared bit for bit between ranks. Samples: so many were "
+        "the same in order and augmentation at every world size. Buffers (BatchNorm statistics) at the begin of a "
+        "forward: ddp gives every rank those of rank 0, with other strategies each rank averages over its own samples. "
+        "Steps are counted from 0 (method §10)."
+    )
+    fallback = next((proof.fallback for proof in proofs if proof.fallback), None)
+    if fallback:
+        note += f" The model cannot be trained in double precision ({fallback}), so only the first step was compared."
+    dropouts = max(proof.dropouts for proof in proofs)
+    if dropouts:
+        note += f" Dropout was set to 0 in {dropouts} layer(s): its draws differ from worker to worker."
+    return note
+
+
+def same_training_table(analysis: StudyAnalysis) -> Table:
+    """The short proof of each cell: one batch, with and without the strategy's exchange."""
+    columns = (
+        Column("Cell", ("cell",), align="left"),
+        Column("Gradients", ("largest_gradient",)),
+        Column("First that differs", ("parameter",), align="left"),
+        Column("Weights on all ranks", ("weights",), align="left"),
+        Column("Samples read", ("samples",)),
+        Column("Data", ("data",), align="left"),
+    )
+    first = data_reader(analysis.cells)
+    rows, left_out = [], {}
+    for cell in analysis.cells:
+        verified = cell.record.verified if cell.record else None
+        if verified is None:
+            continue
+        if verified.left_out:
+            left_out[verified.left_out] = cell.id
+        place = first_other_sample(cell, first) if first else None
+        rows.append(
+            (
+                text(cell.id),
+                number(verified.largest),
+                text(verified.gradients.parameter if verified.gradients else None),
+                text(_weights(verified, cell)),
+                integer(len(samples_of(cell))),
+                text("same" if place is None else f"differ from sample {place} on"),
+            )
+        )
+    note = (
+        "Before it is timed, each cell takes one batch twice from the same weights. Gradients: the largest "
+        "‖difference‖ ÷ ‖gradient‖ of a parameter between the strategy's exchange and the mean over the workers, which "
+        "travels apart from it. Data: whether the first samples are those of the first row, augmented alike. "
+        "The command verify proves it in double precision over several steps (method §10)."
+    )
+    note += "".join(f" Gradients of {cell} were not compared: {why}." for why, cell in left_out.items())
+    return Table("same-training", "Same training", columns, tuple(rows), note)
+
+
+def _weights(verified: VerifyRecord, cell: CellAnalysis) -> str | None:
+    if verified.apart is not None:
+        return f"{verified.apart} differs"
+    placement = cell.record.placement if cell.record else None
+    return "same" if placement and placement.processes > 1 else None

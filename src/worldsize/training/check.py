@@ -1,0 +1,151 @@
+"""The short proof that each cell of a study gives before it is timed (method.md §10).
+
+One batch, twice from the same weights: the gradients with the strategy's exchange must be the mean of those without.
+The mean travels outside of the strategy's channel, so nothing of the strategy can be in it.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from itertools import islice
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import functional as F
+
+from worldsize.results.check_records import DIGEST_LENGTH, Difference, RankCheck
+from worldsize.training.compare import (
+    distances,
+    first_apart,
+    first_beyond,
+    largest,
+    named_gradients,
+    named_weights,
+    sample_digests,
+)
+from worldsize.training.trainer import Trainer
+
+TOLERANCES = {"fp32": 1e-4, "bf16": 2e-2}
+"""Relative difference up to which two gradients are the same: far above rounding, far below any mistake."""
+MOST_SAMPLES = 4096
+"""Samples of an epoch whose digests are kept, over all ranks; more would only make the records large."""
+CHUNK = 2**22
+"""Elements that are averaged in one message: a copy of all gradients at once could be what memory ends at."""
+
+Gradients = dict[str, Tensor]
+
+
+def check(trainer: Trainer, batches: int) -> RankCheck:
+    """Prove this cell in one batch, and read some global batches; all ranks call it together.
+
+    Call it aside (life.aside): what it does to buffers, random state and step count is undone there.
+    """
+    found = RankCheck(tolerance=TOLERANCES[trainer.settings.precision])
+    watching, trainer.timeline.watching = trainer.timeline.watching, False
+    try:
+        first = None
+        for step, (inputs, labels) in enumerate(_read(trainer, batches)):
+            first = first or (inputs, labels)
+            found.samples.append(_digests(trainer, step, inputs, labels))
+        if trainer.settings.world_size > 1 and first is not None:
+            found.apart = first_apart(named_weights(trainer.strategy.unwrap()), trainer.world.channel.world_size)
+            _compare(trainer, first[0].to(trainer.device), first[1].to(trainer.device), found)
+    finally:
+        trainer.optimizer.zero_grad()
+        trainer.timeline.watching = watching
+    return found
+
+
+def _read(trainer: Trainer, batches: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The first batches of this process in epoch 0, from an iterator of their own; its loader ends with it."""
+    epoch = trainer.batches.epoch(0)
+    with closing(cast(Any, epoch)) if hasattr(epoch, "close") else nullcontext():
+        yield from islice(epoch, batches)
+
+
+def _digests(trainer: Trainer, step: int, inputs: Tensor, labels: Tensor) -> str:
+    """Digests of this process's samples, without those that come late in the epoch."""
+    begin = step * trainer.settings.global_batch + trainer.world.channel.rank * len(labels)
+    count = max(0, min(len(labels), MOST_SAMPLES - begin))
+    return "".join(sample_digests(inputs[:count], labels[:count], DIGEST_LENGTH // 2))
+
+
+def _compare(trainer: Trainer, inputs: Tensor, labels: Tensor, found: RankCheck) -> None:
+    alone = trainer.world.channel.world_size == 1
+    with _buffers_kept(trainer), _same_random_draws(trainer) as state:
+        wanted = _mean_over_shares(trainer, inputs, labels) if alone else _mean_over_ranks(trainer, inputs, labels)
+        drew = not torch.equal(state, torch.get_rng_state())
+    if alone and drew:
+        # Its workers are threads that share one generator: who draws first is not ours to say.
+        found.left_out = "the model draws random numbers, and its workers share one generator"
+        return
+    with _buffers_kept(trainer):
+        _exchanged(trainer, inputs, labels)
+    far = distances(named_gradients(trainer.strategy.unwrap()), wanted)
+    name = first_beyond(far, found.tolerance)
+    found.largest = largest(far.values())
+    if name is not None:
+        found.gradients = Difference(step=0, parameter=name, relative=largest([far[name]]))
+
+
+def _exchanged(trainer: Trainer, inputs: Tensor, labels: Tensor) -> None:
+    """Backward as training does it."""
+    trainer.optimizer.zero_grad()
+    trainer.loss(inputs, labels)[0].backward()
+    trainer.strategy.synchronise()
+
+
+def _mean_over_ranks(trainer: Trainer, inputs: Tensor, labels: Tensor) -> Gradients:
+    """The gradients of each rank without exchange, averaged over the ranks on the default group."""
+    with trainer.strategy.no_sync():
+        _exchanged(trainer, inputs, labels)
+    found = {name: gradient.clone() for name, gradient in named_gradients(trainer.strategy.unwrap()).items()}
+    chunk: list[Tensor] = []
+    for gradient in found.values():
+        chunk.append(gradient)
+        if sum(each.numel() for each in chunk) >= CHUNK:
+            _average(chunk)
+            chunk = []
+    if chunk:
+        _average(chunk)
+    return found
+
+
+def _average(chunk: list[Tensor]) -> None:
+    """Replace the tensors by their mean over the ranks."""
+    flat = torch.cat([each.reshape(-1) for each in chunk])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    for each, piece in zip(chunk, flat.split([each.numel() for each in chunk]), strict=True):
+        each.copy_(piece.view(each.shape))
+
+
+def _mean_over_shares(trainer: Trainer, inputs: Tensor, labels: Tensor) -> Gradients:
+    """The gradients of the model itself, averaged over the workers' shares of one process's batch."""
+    model, workers = trainer.strategy.unwrap(), trainer.settings.world_size
+    trainer.optimizer.zero_grad()
+    for share, answers in zip(inputs.chunk(workers), labels.chunk(workers), strict=True):
+        with torch.autocast(trainer.device.type, torch.bfloat16, enabled=trainer.settings.precision == "bf16"):
+            loss = F.cross_entropy(model(share), answers, label_smoothing=trainer.settings.label_smoothing)
+        (loss / workers).backward()
+    return {name: gradient.clone() for name, gradient in named_gradients(model).items()}
+
+
+@contextmanager
+def _buffers_kept(trainer: Trainer) -> Iterator[None]:
+    """Both passes begin with the same buffers."""
+    buffers = list(trainer.strategy.unwrap().buffers())
+    before = [buffer.clone() for buffer in buffers]
+    yield
+    with torch.no_grad():
+        for buffer, value in zip(buffers, before, strict=True):
+            buffer.copy_(value)
+
+
+@contextmanager
+def _same_random_draws(trainer: Trainer) -> Iterator[Tensor]:
+    """What is drawn in this context is drawn again after it; gives the state at its begin."""
+    devices = [trainer.device] if trainer.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        yield torch.get_rng_state()

@@ -1,0 +1,88 @@
+"""Whether two trainings are the same: gradients and weights by their distance, ranks and samples by their bits."""
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+FLOOR = 0.01
+"""A difference counts relative to the norm of its own parameter, or to this share of the norm of all of them where
+that is more: the gradient of a bias before a BatchNorm is 0 but for rounding, and would differ from itself."""
+DIGEST_BYTES = 8
+
+Named = Mapping[str, Tensor]
+
+
+def named_gradients(model: nn.Module) -> dict[str, Tensor]:
+    """The gradient of each trained parameter; one that the step did not use is zero (strategies/base.py)."""
+    return {
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
+
+
+def named_weights(model: nn.Module) -> dict[str, Tensor]:
+    """All parameters, those that are not trained as well."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def distances(found: Named, wanted: Named) -> dict[str, float]:
+    """‖found − wanted‖ ÷ max(‖wanted‖, FLOOR·‖all wanted‖) of each tensor, in their order; 0 where both are 0."""
+    norms = {name: float(tensor.norm()) for name, tensor in wanted.items()}
+    floor = FLOOR * math.hypot(*norms.values())
+    result = {}
+    for name, norm in norms.items():
+        difference = float((found[name] - wanted[name]).norm())
+        # Where nothing is wanted at all, whatever was found is all wrong.
+        scale = max(norm, floor) or float(found[name].norm())
+        result[name] = 0.0 if difference == 0 else difference / scale
+    return result
+
+
+def first_beyond(found: Mapping[str, float], tolerance: float) -> str | None:
+    """The first name whose distance is above the tolerance, or not a number."""
+    return next((name for name, distance in found.items() if not distance <= tolerance), None)
+
+
+def largest(found: Iterable[float]) -> float | None:
+    """The largest distance; None if one of them is not finite (JSON has no infinity)."""
+    known = list(found)
+    return max(known, default=0.0) if all(math.isfinite(distance) for distance in known) else None
+
+
+def digest(tensor: Tensor, size: int = DIGEST_BYTES) -> str:
+    """Two tensors of a shape have the same one if, and in all likelihood only if, each of their bits is the same."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return hashlib.blake2b(flat.view(torch.uint8).numpy().data, digest_size=size).hexdigest()
+
+
+def first_apart(tensors: Named, processes: int) -> str | None:
+    """The first tensor that is not the same, bit for bit, on all ranks; a collective that all ranks call."""
+    return first_unlike({name: digest(tensor) for name, tensor in tensors.items()}, processes)
+
+
+def first_unlike(digests: Mapping[str, str], processes: int) -> str | None:
+    """The first name whose digest is not the same on all ranks; a collective that all ranks call."""
+    if processes == 1:
+        return None
+    everyone: list[Any] = [None] * processes
+    dist.all_gather_object(everyone, list(digests.items()))
+    for entries in zip(*everyone, strict=True):
+        if len(set(entries)) > 1:
+            return str(entries[0][0])
+    return None
+
+
+def sample_digests(inputs: Tensor, labels: Tensor, size: int = DIGEST_BYTES) -> list[str]:
+    """A digest of each sample of a batch with its label."""
+    found = []
+    for sample, label in zip(inputs.cpu().contiguous(), labels.cpu(), strict=True):
+        state = hashlib.blake2b(sample.numpy().data, digest_size=size)
+        state.update(int(label).to_bytes(8, "little", signed=True))
+        found.append(state.hexdigest())
+    return found

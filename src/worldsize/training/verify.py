@@ -1,0 +1,218 @@
+"""One rank of `worldsize verify`: trains as a study does, held against the reference in each step (method.md §10).
+
+Rank 0 computes the reference itself, so nothing large travels. In single precision training amplifies rounding:
+gradients that differ by 7e-8 in the first step differ by 2e-2 in the third. So the proof is in double precision, where
+the noise is 1e-14, and where a model refuses that only the first step is compared.
+"""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from worldsize.config import Arithmetic, CellSettings
+from worldsize.data import DataSet, load_data
+from worldsize.errors import UsageError
+from worldsize.measure.clocks import clock_for
+from worldsize.measure.timeline import Timeline
+from worldsize.ranks.setup import Rank, choose_device, process_group, settle
+from worldsize.ranks.turns import Reply, Turns
+from worldsize.results.check_records import Difference
+from worldsize.results.records import Placement, Record
+from worldsize.results.verify_records import Proof, RankProof, Samples
+from worldsize.training.compare import (
+    digest,
+    distances,
+    first_apart,
+    first_beyond,
+    first_unlike,
+    largest,
+    named_gradients,
+    named_weights,
+    sample_digests,
+)
+from worldsize.training.reference import Batch, Reference
+from worldsize.training.repeatable import in_double, refuses_double, unrepeatable, without_dropout
+from worldsize.training.trainer import Trainer
+from worldsize.training.world import world_of
+
+TOLERANCES: dict[Arithmetic, float] = {"fp64": 1e-9, "fp32": 1e-4, "bf16": 2e-2}
+"""Relative difference up to which two gradients are the same; the noise in double precision is 1e-14 or less."""
+
+
+class Task(Record):
+    """What is to be proved."""
+
+    settings: CellSettings
+    placement: Placement
+    arithmetic: Arithmetic
+    steps: int
+
+
+def enter(payload: dict[str, Any], turns: Turns) -> None:
+    """The entry that launch calls in each worker; replies with what this rank found."""
+    task = Task.model_validate(payload)
+    rank = Rank.from_environment()
+    settle(rank, task.placement)  # first: the backend's threads inherit the cores
+    device = choose_device(rank, task.placement)
+    with process_group(rank, task.placement, device):
+        turns.reply(Reply(proof=prove(task, rank, device)))
+        turns.next()
+
+
+def prove(task: Task, rank: Rank, device: torch.device) -> RankProof:
+    """Run all steps; all ranks call it together. Raises what training raises."""
+    data = load_data(task.settings)
+    timeline = Timeline(clock_for(device))
+    timeline.watching = False
+    preparation = Preparation(task, rank, data.shape)
+    world = world_of(rank, task.settings, task.placement, device, timeline)
+    trainer = Trainer(task.settings, data, world, timeline, prepare=preparation)
+    witness = Witness(trainer, preparation, data)
+    for _ in range(task.steps):
+        trainer.step()
+        timeline.take()
+        witness.after_step()
+    witness.second_epoch()
+    return witness.found
+
+
+class Preparation:
+    """Makes the model fit for the proof before the strategy gets it, and keeps a copy for the reference.
+
+    Raises UsageError for a model that cannot be compared with itself.
+    """
+
+    def __init__(self, task: Task, rank: Rank, shape: tuple[int, ...]) -> None:
+        self.task, self.rank, self.shape = task, rank, shape
+        self.arithmetic = task.arithmetic
+        self.fallback: str | None = None
+        self.dropouts = 0
+        self.copy: nn.Module | None = None
+
+    def __call__(self, model: nn.Module) -> nn.Module:
+        """The same model, changed in place."""
+        self.dropouts = without_dropout(model)
+        if self.arithmetic == "fp64":
+            self.fallback = _any_rank(refuses_double(model, self.shape), self.rank)
+            if self.fallback is None:
+                in_double(model)
+            else:
+                self.arithmetic = "fp32"
+        if unrepeatable(model, self.shape):
+            raise UsageError(
+                f"{self.task.settings.model}: two forward passes in training mode differ for the same inputs\n"
+                "verify sets dropout to 0; switch off what else the model draws at random, or keeps between passes."
+            )
+        if self.rank.rank == 0:
+            self.copy = copy.deepcopy(model)
+        return model
+
+
+def _any_rank(reason: str | None, rank: Rank) -> str | None:
+    """The reason of the first rank that has one: all must compute in the same precision."""
+    everyone: list[Any] = [reason]
+    if rank.processes > 1:
+        everyone = [None] * rank.processes
+        dist.all_gather_object(everyone, reason)
+    return next((each for each in everyone if each is not None), None)
+
+
+class Witness:
+    """Watches the steps of a rank, and on rank 0 holds them against the reference."""
+
+    def __init__(self, trainer: Trainer, preparation: Preparation, data: DataSet) -> None:
+        self.trainer = trainer
+        self.processes = trainer.world.channel.world_size
+        self.model = trainer.strategy.unwrap()
+        self.found = RankProof(samples=[])
+        self.reference: Reference | None = None
+        self._buffers: dict[str, str] = {}
+        self.apart: Difference | None = None
+        self.buffers_apart_from: int | None = None
+        if preparation.copy is not None:
+            self.reference = Reference(preparation.copy, trainer.settings, data, trainer.device)
+            self.found.proof = self._empty(preparation)
+            trainer.optimizer.register_step_pre_hook(lambda *_: self._compare_gradients())
+        trainer.stream = self._tapped(trainer.stream)
+        if self.processes > 1:
+            self.model.register_forward_pre_hook(self._note_buffers)
+
+    def _empty(self, preparation: Preparation) -> Proof:
+        arithmetic = preparation.arithmetic
+        steps = preparation.task.steps
+        return Proof(
+            arithmetic=arithmetic,
+            fallback=preparation.fallback,
+            tolerance=TOLERANCES[arithmetic],
+            steps=steps,
+            compared_steps=steps if arithmetic == "fp64" else 1,
+            dropouts=preparation.dropouts,
+            largest_gradient=0.0,
+            largest_weight=0.0 if arithmetic == "fp64" else None,
+            buffers=sum(1 for _ in self.model.buffers()),
+        )
+
+    def _tapped(self, stream: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in stream:
+            self.found.samples.append(_samples([batch]))
+            yield batch
+
+    def _note_buffers(self, *_: Any) -> None:
+        """What the forward of this step begins with: a strategy may have given all ranks the same before it."""
+        self._buffers = {name: digest(buffer) for name, buffer in self.model.named_buffers()}
+
+    def _compare_gradients(self) -> None:
+        """After the exchange, before the optimizer (a hook of it)."""
+        proof, reference, step = self.found.proof, self.reference, self.trainer.steps
+        assert proof is not None
+        assert reference is not None
+        self.found.expected.append(_samples(reference.backward()))
+        if step < proof.compared_steps:
+            far = distances(named_gradients(self.model), named_gradients(reference.model))
+            proof.largest_gradient = _larger(proof.largest_gradient, far)
+            proof.gradients = proof.gradients or _difference(step, far, proof.tolerance)
+
+    def after_step(self) -> None:
+        """Compare the weights with the reference and between the ranks; all ranks call it after each step."""
+        step = self.trainer.steps - 1
+        proof, reference = self.found.proof, self.reference
+        unlike = first_apart(named_weights(self.model), self.processes)
+        if unlike and self.apart is None:
+            self.apart = Difference(step=step, parameter=unlike)
+        if first_unlike(self._buffers, self.processes) and self.buffers_apart_from is None:
+            self.buffers_apart_from = step
+        if proof is None or reference is None:
+            return
+        proof.ranks, proof.buffers_apart_from = self.apart, self.buffers_apart_from
+        reference.step(self.trainer.optimizer.param_groups[0]["lr"])
+        if proof.largest_weight is not None:
+            far = distances(named_weights(self.model), named_weights(reference.model))
+            proof.largest_weight = _larger(proof.largest_weight, far)
+            proof.weights = proof.weights or _difference(step, far, proof.tolerance)
+
+    def second_epoch(self) -> None:
+        """Note the first batch of the next epoch: its order and augmentation are drawn anew."""
+        if self.trainer.steps > self.trainer.batches.steps_per_epoch:
+            return  # the steps have been there
+        inputs, labels = next(self.trainer.batches.epoch(1))
+        self.found.samples.append(_samples([(1, inputs, labels)]))
+        if self.reference is not None:
+            self.found.expected.append(_samples(list(self.reference.first_batches(1))))
+
+
+def _samples(batches: list[Batch]) -> Samples:
+    epoch = batches[0][0]
+    return Samples(epoch=epoch, digests=[each for _, x, y in batches for each in sample_digests(x, y)])
+
+
+def _larger(so_far: float | None, far: dict[str, float]) -> float | None:
+    return None if so_far is None else largest([so_far, *far.values()])
+
+
+def _difference(step: int, far: dict[str, float], tolerance: float) -> Difference | None:
+    name = first_beyond(far, tolerance)
+    return None if name is None else Difference(step=step, parameter=name, relative=largest([far[name]]))
