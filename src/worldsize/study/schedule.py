@@ -137,16 +137,16 @@ class Schedule:
             self._take(cell, {"op": "steps", "count": self.settings.warmup_steps, "timed": False})
         self.warm.add(cell.id)
 
-    def _turn(self, cell: PlannedCell, block: int) -> None:
-        self._block(cell, block)
-        self.listener.rested(self.ledger.record(cell))
-
     def _verify(self, cell: PlannedCell) -> None:
         """The short proof that a cell trains as the reference does; once, and before anything is timed."""
         if cell.id not in self.verified:
             turn = {"op": "verify", "count": batches_to_read(cell, self.cells)}
             self.ledger.verified(cell, [reply["check"] for reply in self.executor.take(cell, turn, lambda: None)])
             self.verified.add(cell.id)
+
+    def _turn(self, cell: PlannedCell, block: int) -> None:
+        self._block(cell, block)
+        self.listener.rested(self.ledger.record(cell))
 
     def _block(self, cell: PlannedCell, block: int) -> None:
         self._prepare(cell)
