@@ -92,11 +92,24 @@ def test_lines_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
 def test_an_evaluation_stands_at_the_last_step(tmp_path: Path) -> None:
     reader = rows(tmp_path)
     first = Evaluation(epoch=0, step=2, test_loss=0.5, test_accuracy=0.75, test_samples=8)
-    second = first.model_copy(update={"test_loss": None})
+    second = first.model_copy(update={"test_loss": None, "step": 4})
     write_steps(tmp_path, CELL, [0.5] * 2, session=0, block=0, first=0)
     assert reader.new([first])[2:] == [Row(1, {"test_loss": 0.5, "test_accuracy": 0.75})]
     assert reader.new([first]) == []
     assert reader.new([first, second]) == [Row(1, {"test_accuracy": 0.75})]
+
+
+def test_a_session_that_goes_on_from_a_checkpoint_goes_on_with_the_numbers(tmp_path: Path) -> None:
+    """What was evaluated before it is in the cell's record as well, and was told by the session before."""
+    before = Evaluation(epoch=0, step=4, test_loss=0.5, test_accuracy=0.75, test_samples=8)
+    after = before.model_copy(update={"epoch": 1, "step": 8})
+    write_steps(tmp_path, CELL, [0.5] * 6, session=0, block=0, first=0)
+    reader = rows(tmp_path, session=1)
+    assert reader.new([before]) == []
+    write_steps(tmp_path, CELL, [0.5] * 4, session=1, block=1, first=4)
+    found = reader.new([before, after])
+    assert steps(found) == [4, 5, 6, 7, 7]
+    assert found[-1].values == {"test_loss": 0.5, "test_accuracy": 0.75}
 
 
 def test_a_cell_without_a_timed_step_has_no_summary() -> None:

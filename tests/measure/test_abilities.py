@@ -248,7 +248,7 @@ def test_packages_that_nothing_uses_are_neither_here_nor_missing(monkeypatch: py
     monkeypatch.setattr(abilities, "package_version", lambda name: None)
     assert judge("torchvision").available is False
     assert judge("torchvision").remedy == "pip install torchvision"
-    assert (judge("wandb").available, judge("wandb").remedy) == (None, None)
+    assert (judge("submitit").available, judge("submitit").remedy) == (None, None)
     monkeypatch.setattr(abilities, "package_version", lambda name: "9.9")
     assert judge("torchvision").available is True
     assert "9.9" in judge("torchvision").detail

@@ -1,7 +1,9 @@
 """Mirrors in a study whose cells take turns: what they are told, and that their failing harms nothing."""
 
 import gc
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -96,6 +98,8 @@ def test_a_client_whose_process_is_killed_harms_nothing(tmp_path: Path) -> None:
         return 0.5
 
     _, [warning] = run_with(("wandb", "tensorboard"), tmp_path, FakeExecutor(tmp_path, 0, step_time))
+    for place in Path(tempfile.gettempdir()).glob(f"wandb-*-{killed[0]}-*"):
+        shutil.rmtree(place)
     for process in gc.get_objects():  # W&B does not wait for a process that it has lost
         if type(process) is subprocess.Popen and process.pid in killed:
             process.wait()

@@ -16,6 +16,7 @@ import pytest
 
 from fake_cells import FakeExecutor
 from heard import Heard
+from histories import tensorboard_numbers
 from worldsize.config import StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.results.folder import Run, cell_folder, load_run
@@ -260,6 +261,18 @@ def test_a_folder_without_the_right_to_write_is_refused(executors: Executors, tm
             run_study(SETTINGS, tmp_path / "run")
     finally:
         tmp_path.chmod(0o700)
+
+
+def test_a_client_hears_of_a_study_that_was_stopped(executors: Executors, tmp_path: Path) -> None:
+    """Also of the steps of the turn that was broken off."""
+    executors.options = {"stops_after": 2 + 4 * 2}
+    with pytest.raises(Interrupted):
+        run_study(SETTINGS.model_copy(update={"log": ("tensorboard",)}), tmp_path / "run")
+    numbers, summary, texts = tensorboard_numbers(tmp_path / "run", DDP)
+    steps = load_run(tmp_path / "run").cells[DDP].steps.filter(rank=0)
+    assert list(numbers) == steps["step"].to_list()
+    assert "interrupted" in texts["state"]
+    assert summary["summary/timed_steps"] == steps["timed"].sum()
 
 
 def test_a_client_that_fails_is_a_warning_of_a_study_that_is_complete(executors: Executors, tmp_path: Path) -> None:

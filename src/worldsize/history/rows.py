@@ -26,15 +26,21 @@ class Rows:
         self._session = session
         self._global_batch = global_batch
         self._read = {path: len(whole_lines(path)) for path in self._files()}
-        self._evaluations = 0
+        self._begin: int | None = None
+        """Step with which this session began; one that goes on from a checkpoint begins after it."""
+        self._evaluated = 0
         self._step = -1
 
     def new(self, evaluations: Sequence[Evaluation]) -> list[Row]:
         """What has been added since the last call; call it when all ranks have written their steps."""
         rows = [self._row(lines) for lines in self._steps()]
-        rows += [Row(max(self._step, 0), _test_values(e)) for e in evaluations[self._evaluations :]]
-        self._evaluations = len(evaluations)
+        rows += [Row(self._step, _test_values(each)) for each in evaluations if self._is_new(each)]
+        self._evaluated = max([self._evaluated, *(each.step for each in evaluations)])
         return rows
+
+    def _is_new(self, evaluation: Evaluation) -> bool:
+        """Whether it belongs to this session, and was not told yet."""
+        return self._begin is not None and evaluation.step > max(self._begin, self._evaluated)
 
     def _steps(self) -> list[list[dict[str, Any]]]:
         """The new lines by step, in the order of rank 0; of a step that was run twice, the second try."""
@@ -57,6 +63,8 @@ class Rows:
         return [line for line in lines if line.get("session") == self._session and line.get("synchronised")]
 
     def _row(self, ranks: Sequence[dict[str, Any]]) -> Row:
+        if self._begin is None:
+            self._begin = ranks[0]["step"]
         # Workers that had to be started anew count from 0 again; a history only grows.
         self._step = max(self._step + 1, ranks[0]["step"])
         step_s = max(rank["step_s"] for rank in ranks)
