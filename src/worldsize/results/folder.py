@@ -5,6 +5,7 @@ comm/w<N>.json             the collective benchmark that the study ran first, ra
 cells/<cell>/cell.json     state and summary; written whole or not at all
 cells/<cell>/rank<k>.jsonl        one line per step, appended as it happens
 cells/<cell>/rank<k>.spans.jsonl  the collectives of each step
+cells/<cell>/checkpoint/          what a training goes on from (checkpoints.py)
 report/                    what `worldsize report` makes
 """
 
