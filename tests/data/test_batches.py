@@ -67,6 +67,47 @@ def test_every_kind_of_set_is_trained_on_in_the_order_of_the_epoch(kind: int, lo
     assert all(inputs.shape == (2, 3, 4, 4) for inputs, _ in loaded)
 
 
+class Counted(TensorDataset):
+    """Remembers which samples were asked for."""
+
+    def __init__(self, *tensors: torch.Tensor) -> None:
+        super().__init__(*tensors)
+        self.asked: list[int] = []
+
+    def __getitem__(self, index: int) -> Any:
+        self.asked.append(index)
+        return tuple(tensor[index] for tensor in self.tensors)
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2])
+@pytest.mark.parametrize("loader", ["batched", "per-sample"])
+def test_an_epoch_can_begin_at_any_of_its_steps(kind: int, loader: Loader) -> None:
+    batches = ws_data.training_batches(
+        data_of(three_kinds(10)[kind]), loader=loader, loader_workers=0, seed=3, global_batch=3, share=slice(1, 3)
+    )
+    whole = list(batches.epoch(5))
+    for first in range(4):
+        rest = list(batches.epoch(5, first))
+        assert len(rest) == 3 - first
+        for (inputs, labels), (expected_inputs, expected_labels) in zip(rest, whole[first:], strict=True):
+            assert torch.equal(inputs, expected_inputs)
+            assert torch.equal(labels, expected_labels)
+
+
+def test_what_comes_before_the_first_step_is_not_loaded() -> None:
+    dataset = Counted(torch.rand(10, 3, 4, 4), torch.arange(10))
+    batches = ws_data.training_batches(
+        data_of(MapStyle(dataset, "mine.py:make")),
+        loader="per-sample",
+        loader_workers=0,
+        seed=3,
+        global_batch=4,
+        share=slice(0, 4),
+    )
+    list(batches.epoch(5, 1))
+    assert dataset.asked == ws_data.epoch_order(3, 5, 10)[4:8].tolist()
+
+
 def test_a_batch_above_the_training_samples_is_refused() -> None:
     message = r"N·b = 11 is larger than the 10 training samples of mine\n.*--batch-size"
     with pytest.raises(DataError, match=message):

@@ -114,7 +114,7 @@ def _way_out(folder: Path) -> str:
     return f"Remove {folder} to train this cell from its begin with --resume, or give another --out."
 
 
-def write_part(path: Path, save: Callable[[BinaryIO], None]) -> Part:
+def write_part(path: Path, save: Callable[[BinaryIO], object]) -> Part:
     """Let `save` write a file, so that a crash leaves the whole file or none; raise OutputError if it cannot."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -7,6 +7,7 @@ cells/<cell>/rank<k>.jsonl        one line per step, appended as it happens
 cells/<cell>/rank<k>.spans.jsonl  the collectives of each step
 cells/<cell>/profile/             traces of a few steps after the timed ones, with --profile (results/traces.py)
 parts/<part>/              further parts of an experiment, each such a folder
+cells/<cell>/checkpoint/          what a training goes on from (checkpoints.py)
 report/                    what `worldsize report` makes
 """
 

@@ -23,7 +23,7 @@ from worldsize.launch.placement import default_threads, place
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.setup import Rank, choose_device, process_group
 from worldsize.ranks.turns import Reply, Turn
-from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder
+from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder, write_whole
 from worldsize.results.records import ErrorRecord, Findings, Placement
 from worldsize.study.executor import CellFailed
 from worldsize.study.ledger import Ledger
@@ -139,7 +139,16 @@ def _opened(
     answer = _agreed(answer)
     if isinstance(answer, str):
         raise UsageError(answer)
+    _leave_plan(folder)
     return before, answer
+
+
+def _leave_plan(folder: Path) -> None:
+    """Leave a copy of study.json on hosts with file systems of their own: there, too, --resume reads the settings."""
+    plan = folder / "study.json"
+    content = _agreed(plan.read_text(encoding="utf-8") if dist.get_rank() == 0 else "")
+    if not plan.exists():
+        write_whole(plan, content)
 
 
 def _agreed(value: Any) -> Any:

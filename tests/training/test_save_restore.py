@@ -218,7 +218,12 @@ def started(run: Path, settings: CellSettings, session: int) -> LocalJob:
     placed = place(
         world_size=size, processes=size, threads_per_worker=1, cores=allowed_cores(), gpus=0, backend="gloo"
     ).model_dump(mode="json")
-    run_of = {"run": str(run), "session": session, "settings": settings.model_dump(mode="json"), "placement": placed}
+    run_of: dict[str, Any] = {
+        "run": str(run),
+        "session": session,
+        "settings": settings.model_dump(mode="json"),
+        "placement": placed,
+    }
     return start("worldsize.training.rank:enter", size, cell_folder(run, settings.id) / "job", **run_of)
 
 

@@ -1,10 +1,16 @@
 """A training that is killed and goes on ends, to the last bit, where one ends that was never stopped."""
 
 import json
+import os
+import re
 import shutil
 import signal
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +23,7 @@ from worldsize.analysis.summary import slowest_steps
 from worldsize.results.checkpoints import checkpoint_folder, find_checkpoint
 from worldsize.results.folder import cell_folder, load_run
 
-pytestmark = pytest.mark.timeout(500)  # many processes import torch here, and the machine may be busy
+pytestmark = pytest.mark.timeout(900)  # many processes import torch here, and the machine may be busy
 
 MODEL = """
 import os, time
@@ -35,7 +41,7 @@ def net(classes):
         nn.Dropout(0.3), nn.Flatten(), nn.Linear(8 * 8 * 8, classes),
     )
 """
-EPOCH, EPOCHS, EVERY = 6, 3, 4
+EPOCH, EPOCHS, EVERY = 8, 3, 3
 """Steps of an epoch with two workers; epochs; steps between two checkpoints within an epoch."""
 SLOW_S = "0.15"
 GRID = ("--strategies", "single,all-reduce,ddp", "--world-sizes", "1,2", "--baseline", "single", "--batch-sizes", 8)
@@ -56,9 +62,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Two runs of the same study: `whole` was never stopped, `stopped` was killed, resumed, ended, and resumed."""
     folder = tmp_path_factory.mktemp("checkpoint")
     (folder / "mine.py").write_text(MODEL)
-    whole = start(*STUDY, "--out", "whole", cwd=folder)
-    assert finish(whole, folder).returncode == 0
-    # A kill in the second epoch of ddp, which has a checkpoint after its fourth step …
+    whole = worldsize(*STUDY, "--out", "whole", cwd=folder)
+    assert whole.returncode == 0, whole.stderr
+    # A kill in the second epoch of ddp, which has a checkpoint after its third step …
     killed = start(*STUDY, "--out", "stopped", cwd=folder, SLOW_S=SLOW_S)
     wait_until(lambda: len(lines(folder / "stopped", "ddp-w2-b8")) >= EPOCH + EVERY + 1, killed)
     killed.kill()
@@ -128,12 +134,13 @@ def test_what_was_run_twice_is_on_disk_and_counts_once(place: Path) -> None:
     written = lines(place / "stopped", "ddp-w2-b8")
     first = [step["step"] for step in written if step["session"] == 0]
     later = [step["step"] for step in written if step["session"] > 0]
-    assert max(first) >= EPOCH + EVERY
-    assert min(later) == EPOCH + EVERY, "it goes on at its checkpoint, in the middle of the epoch"
+    begin = record(place / "killed", "ddp-w2-b8").step
+    assert max(first) >= begin
+    assert min(later) == begin, "it goes on at its checkpoint, in the middle of the epoch"
     cell = load_run(place / "stopped").cells["ddp-w2-b8"]
     timed = slowest_steps(cell)
     assert timed["step"].n_unique() == timed.height
-    assert timed.filter(timed["session"] == 0)["step"].max() < EPOCH + EVERY
+    assert all(step < begin for step in timed.filter(timed["session"] == 0)["step"])
     assert analyse_cell(cell).losses["step"].to_list() == list(range(EPOCHS * EPOCH))
     spans = cell.spans
     assert spans.height == 2 * EPOCHS * EPOCH
@@ -155,8 +162,35 @@ def test_epochs_go_on(place: Path) -> None:
 def test_a_kill_leaves_a_whole_checkpoint(place: Path) -> None:
     folder = checkpoint_folder(cell_folder(place / "killed", "ddp-w2-b8"))
     found = record(place / "killed", "ddp-w2-b8")
-    assert (found.step, found.epoch, found.epoch_step) == (EPOCH + EVERY, 1, EVERY)
+    assert (found.epoch, found.epoch_step % EVERY) == (1, 0), "in the second epoch, but not at its begin"
+    assert found.step == EPOCH + found.epoch_step > EPOCH
     assert all((folder / part.name).stat().st_size == part.size_bytes for parts in found.parts for part in parts)
+
+
+def torchrun(folder: Path, *arguments: object, **variables: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", 2, "-m", "worldsize", *arguments]
+    return subprocess.Popen(
+        [*map(str, command), "--out", "torchrun"],
+        cwd=folder,
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_under_torchrun_a_training_goes_on_as_well(place: Path) -> None:
+    run, cell = place / "torchrun", "ddp-w2-b8"
+    ended = torchrun(place, "train", *DATA, *RECIPE, "--batch-size", 8, "--strategy", "ddp", SLOW_S=SLOW_S)
+    wait_until(lambda: len(lines(run, cell)) > EPOCH, ended)
+    ended.terminate()
+    finish(ended, place)
+    resumed = finish(torchrun(place, "train", "--resume"), place)
+    assert resumed.returncode == 0, resumed.stderr
+    assert next(each["step"] for each in lines(run, cell) if each["session"] == 1) % EPOCH == 0
+    assert trained(run, cell) == trained(place / "whole", cell)
+    assert load_run(run).cells[cell].record.state == "complete"
 
 
 def test_a_damaged_checkpoint_is_refused_before_anything_is_started(place: Path, tmp_path: Path) -> None:
@@ -177,12 +211,19 @@ def test_a_damaged_checkpoint_is_refused_before_anything_is_started(place: Path,
     assert (tmp_path / "run" / "study.json").read_bytes() == before
 
 
-def test_the_weights_load_in_plain_torch(place: Path) -> None:
-    """The three lines of docs/training.md."""
-    [file] = (place / "whole").glob("cells/ddp-w2-b8/checkpoint/model-*.pt")
+def test_the_weights_load_in_plain_torch(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The three lines of docs/training.md, as they stand there."""
+    cell = "cells/ddp-w2-b8"
+    shutil.copytree(place / "whole" / cell, tmp_path / "runs" / "mine" / cell)
     model = nn.Sequential(
         nn.AvgPool2d(4), nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
         nn.Dropout(0.3), nn.Flatten(), nn.Linear(8 * 8 * 8, 10),
     )  # fmt: skip
-    model.load_state_dict(torch.load(file, weights_only=True))
-    assert not torch.equal(model[2].running_mean, torch.zeros(8))
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    three = textwrap.dedent("".join(re.findall(r"^    (?:\[file\]|model).*\n", text, re.MULTILINE)))
+    assert three.count("\n") == 3
+    monkeypatch.chdir(tmp_path)
+    exec(three, {"Path": Path, "torch": torch, "mymodel": SimpleNamespace(make=lambda classes: model)})
+    [weights] = [part for name, part in saved(place / "whole", "ddp-w2-b8").items() if name.startswith("model-")]
+    assert weights.keys() == model.state_dict().keys()
+    assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
