@@ -14,7 +14,7 @@ TRAINING = """
 --weight-decay --leave-out --checkpoint --checkpoint-steps --profile --steps --epochs --precision --seed --backend
 --threads-per-worker --loader --learning-rate
 --lr-scaling --base-batch --lr-warmup-epochs --lr-schedule --label-smoothing
---bucket-mb --hosts --link --link-latency --log --out --resume --json
+--master-ip --master-port --num-nodes --rank --bucket-mb --hosts --link --link-latency --log --out --resume --json
 """
 SURFACE = {
     "train": f"--strategy --world-size --batch-size {TRAINING}",

@@ -97,6 +97,12 @@ Link = Annotated[str | None, typer.Option(help="Rate of each emulated host's lin
 LinkLatency = Annotated[str | None, typer.Option(help="Delay added to each packet between hosts, such as 200us.")]
 
 
+MasterIp = Annotated[str | None, typer.Option(help="Started by hand on each node: the address of node 0.")]
+MasterPort = Annotated[int | None, typer.Option(help="Started by hand on each node: a free port of node 0.")]
+NumNodes = Annotated[int | None, typer.Option(help="Started by hand on each node: how many nodes there are.")]
+NodeRank = Annotated[
+    int | None, typer.Option("--rank", help="Started by hand on each node: which one this is, from 0.")
+]
 BucketMb = Annotated[
     str | None,
     typer.Option(help="MB of gradients that ddp and bucketed send together, or auto."),
@@ -113,6 +119,27 @@ def settings(ctx: typer.Context, *others: str) -> dict[str, Any]:
         name: READERS[name](value, f"--{name.replace('_', '-')}") if name in READERS else value
         for name, value in given.items()
     }
+
+
+BY_HAND = ("master_ip", "master_port", "num_nodes", "rank")
+
+
+def started(ctx: typer.Context) -> int | None:
+    """How many workers were started by others, one of which this process is; None if it is a user's own.
+
+    Raises UsageError where only some of the flags for a start by hand are given.
+    """
+    from worldsize.errors import UsageError
+    from worldsize.launch.by_hand import DEFAULT_PORT, join_by_hand, started_workers
+
+    given = {name: ctx.params[name] for name in BY_HAND if ctx.params.get(name) is not None}
+    if given:
+        missing = [f"--{name.replace('_', '-')}" for name in BY_HAND if name not in given and name != "master_port"]
+        if missing:
+            raise UsageError(f"a start by hand needs {', '.join(missing)} as well")
+        port = given.get("master_port", DEFAULT_PORT)
+        join_by_hand(given["master_ip"], given["num_nodes"], given["rank"], port)
+    return started_workers()
 
 
 def in_tuples(flags: dict[str, Any]) -> dict[str, Any]:

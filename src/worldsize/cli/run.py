@@ -50,8 +50,8 @@ def run_and_show(
         raise typer.Exit(1)  # a batch that does not fit is what a sweep looks for
 
 
-def run_inside_and_show(values: dict[str, Any], out: Path | None, *, resume: bool, as_json: bool) -> None:
-    """Be one rank of a run that torchrun started; rank 0 writes the report and prints."""
+def run_inside_and_show(values: dict[str, Any], out: Path | None, *, name: str, resume: bool, as_json: bool) -> None:
+    """Be one rank of a run whose workers others have started; rank 0 writes the report and prints."""
     import os
     import sys
 
@@ -64,7 +64,7 @@ def run_inside_and_show(values: dict[str, Any], out: Path | None, *, resume: boo
 
     settings = validated(StudySettings, values)
     with Display(quiet=as_json) as display:
-        run = run_inside(settings, out, sys.argv, display, resume=resume)
+        run = run_inside(settings, out, sys.argv, display, name=name, resume=resume)
     if run is None:
         return
     page = write_report(run.folder)

@@ -62,6 +62,10 @@ def study(
     hosts: o.Hosts = None,
     link: o.Link = None,
     link_latency: o.LinkLatency = None,
+    master_ip: o.MasterIp = None,
+    master_port: o.MasterPort = None,
+    num_nodes: o.NumNodes = None,
+    rank: o.NodeRank = None,
     profile: o.Profile = None,
     log: o.Log = None,
     out: o.Out = None,
@@ -69,10 +73,10 @@ def study(
     as_json: o.Json = False,
 ) -> None:
     """Measure how training scales: every cell of a grid, in turns, then a table, a verdict and a report."""
-    from worldsize.cli.run import run_and_show, stored_settings
+    from worldsize.cli.run import run_and_show, run_inside_and_show, stored_settings
     from worldsize.config import read_study
 
-    flags = o.settings(ctx, "preset", "out", "resume", "as_json")
+    flags = o.settings(ctx, "preset", "out", "resume", "as_json", *o.BY_HAND)
     base = stored_settings(out) if resume else read_study(preset) if preset else {}
     if "epochs" in flags:
         base.pop("steps", None)
@@ -83,4 +87,7 @@ def study(
     elif "global_batch" in flags:
         base.pop("batch_sizes", None)
     name = preset.rsplit("/", 1)[-1].removesuffix(".toml") if preset else "study"
-    run_and_show({**base, **flags}, out, name=name, resume=resume, as_json=as_json, source=preset or "")
+    if o.started(ctx) is None:
+        run_and_show({**base, **flags}, out, name=name, resume=resume, as_json=as_json, source=preset or "")
+    else:
+        run_inside_and_show({**base, **flags}, out, name=name, resume=resume, as_json=as_json)

@@ -1,6 +1,5 @@
 """`worldsize train`: one configuration."""
 
-import os
 from typing import Any
 
 import typer
@@ -43,18 +42,22 @@ def train(
     hosts: o.Hosts = None,
     link: o.Link = None,
     link_latency: o.LinkLatency = None,
+    master_ip: o.MasterIp = None,
+    master_port: o.MasterPort = None,
+    num_nodes: o.NumNodes = None,
+    rank: o.NodeRank = None,
     profile: o.Profile = None,
     log: o.Log = None,
     out: o.Out = None,
     resume: o.Resume = False,
     as_json: o.Json = False,
 ) -> None:
-    """Train one configuration (one epoch if not told otherwise) and say how it went. Also under torchrun."""
+    """Train one configuration (one epoch if not told otherwise) and say how it went. Also under torchrun, or by hand on each node."""
     from worldsize.cli.run import run_and_show, run_inside_and_show, stored_settings
 
-    started = int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
+    started = o.started(ctx)
     workers = world_size if world_size is not None else started or 1
-    flags = o.in_tuples(o.settings(ctx, "out", "resume", "as_json"))
+    flags = o.in_tuples(o.settings(ctx, "out", "resume", "as_json", *o.BY_HAND))
     fresh: dict[str, Any] = {
         "world_sizes": (workers,),
         "strategies": ("ddp" if workers > 1 else "single",),
@@ -65,4 +68,4 @@ def train(
     if started is None:
         run_and_show(values, out, name="train", resume=resume, as_json=as_json)
     else:
-        run_inside_and_show(values, out, resume=resume, as_json=as_json)
+        run_inside_and_show(values, out, name="train", resume=resume, as_json=as_json)

@@ -1,40 +1,33 @@
 """A run whose workers someone else has started: torchrun on each node, one process per worker.
 
 Every rank runs the same schedule on the same replies, so all reach the same decisions; rank 0 alone writes the
-records. The worker itself is a thread beside the schedule, exactly the one that a local job runs in a process.
+records (study/thread_executor.py has the workers).
 """
 
 import os
-import queue
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from worldsize.config import StudySettings
 from worldsize.errors import RunError, UsageError
 from worldsize.history import check_clients
-from worldsize.launch.failure import explain
 from worldsize.launch.placement import default_threads, place
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.setup import Rank, choose_device, process_group
-from worldsize.ranks.turns import Reply, Turn
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder, write_whole
-from worldsize.results.records import ErrorRecord, Findings, Placement
-from worldsize.study.executor import CellFailed
+from worldsize.results.records import Findings, Placement, WarningRecord
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.mirrors import mirrored
 from worldsize.study.plan import PlannedCell, make_plan
 from worldsize.study.run import announce, check_checkpoints, check_folder, note, open_study, with_default_protocol
 from worldsize.study.schedule import Schedule
+from worldsize.study.thread_executor import ThreadExecutor
 from worldsize.training.probe import look
-from worldsize.training.profile import load_profiler
-from worldsize.training.rank import Assignment, serve
 
 
 def run_inside(
@@ -43,61 +36,67 @@ def run_inside(
     command: Sequence[str],
     listener: Listener | None = None,
     *,
+    name: str = "train",
     resume: bool = False,
 ) -> Run | None:
-    """Run the one cell of `settings` as this rank of the group; returns the run on rank 0, None elsewhere.
+    """Run the cells of `settings` as this rank of the group; returns the run on rank 0, None elsewhere.
 
-    Raises UsageError where the world size that was asked for is not the one that was started, RunError on each
-    rank that failed; what was measured until then is kept.
+    A cell of one worker runs on rank 0 while the others wait for its replies. Raises UsageError where a world size was
+    asked for that is not the one that was started, RunError on each rank that failed; what was measured until then
+    is kept.
     """
     rank = Rank.from_environment()
     settings = with_default_protocol(_fitting(settings, rank))
     check_clients(settings.log)
     findings = look(settings, settings.world_sizes or ())
-    cell = _cell(settings, findings, rank)
-    device = choose_device(rank, cell.placement)
-    with process_group(rank, cell.placement, device):
-        folder = _agreed(str(out or new_run_folder("train")))
-        before, session = _opened(Path(folder), settings, cell, findings, command, resume=resume)
-        ledger = Ledger(Path(folder), session, before, writing=rank.rank == 0)
-        executor = ThreadExecutor(Path(folder), rank, device, session)
-        done = _agreed(bool(before) and before[cell.id].record.state == "complete")
+    cells, absent = _cells(settings, findings, rank)
+    device = choose_device(rank, cells[-1].placement)
+    with process_group(rank, cells[-1].placement, device):
+        folder = Path(_agreed(str(out or new_run_folder(name))))
+        before, session = _opened(folder, settings, cells, findings, command, resume=resume)
+        ledger = Ledger(folder, session, before, writing=rank.rank == 0)
+        executor = ThreadExecutor(folder, rank, device, session)
+        done = _agreed([name for name, cell in before.items() if cell.record.state == "complete"])
         heard = (rank.rank == 0 and listener) or Silence()
         clients = settings.log if rank.rank == 0 else ()
-        with mirrored(clients, Path(folder), session, heard, keep=partial(note, Path(folder))) as everyone:
-            schedule = Schedule([] if done else [cell], settings, executor, ledger, everyone)
+        with mirrored(clients, folder, session, heard, keep=partial(note, folder)) as everyone:
+            schedule = Schedule([c for c in cells if c.id not in done], settings, executor, ledger, everyone)
+            schedule.samples = _agreed(schedule.samples)  # of earlier sessions, which rank 0 alone has
             announce(schedule, findings, everyone)
             schedule.run()
         if executor.error:
             raise RunError(executor.error.message)
-        _collect(cell_folder(Path(folder), cell.id), rank)
+        for cell in cells:
+            _collect(cell_folder(folder, cell.id), rank)
     if rank.rank:
         return None
+    note(folder, absent)
     ledger.summarise_again()
     return load_run(folder)
 
 
 def _fitting(settings: StudySettings, rank: Rank) -> StudySettings:
-    """The settings with the world size that was started; raise UsageError if another one was asked for."""
+    """The settings with the world sizes that can be had here; raise UsageError if others were asked for."""
     sizes = settings.world_sizes or (rank.processes,)
-    if sizes != (rank.processes,) or len(settings.strategies) * len(list(settings.grid(rank.processes))) != 1:
+    if settings.sweep or not set(sizes) <= {1, rank.processes} or rank.processes not in sizes:
         raise UsageError(
-            f"world size {sizes[0]} was given, and torchrun started {rank.processes} process(es)\n"
-            "Leave --world-size out, and give one strategy and one batch size."
+            f"world sizes {', '.join(map(str, sizes))} were given, and {rank.processes} process(es) were started\n"
+            f"Give {rank.processes}, or 1,{rank.processes}, or leave it out. A sweep starts its processes itself."
         )
-    return settings.model_copy(update={"world_sizes": (rank.processes,)})
+    return settings.model_copy(update={"world_sizes": tuple(sizes), "hosts": None, "link": None, "link_latency": None})
 
 
-def _cell(settings: StudySettings, findings: Findings, rank: Rank) -> PlannedCell:
-    """The one cell, placed on this node: its local workers share the cores of this machine."""
+def _cells(settings: StudySettings, findings: Findings, rank: Rank) -> tuple[list[PlannedCell], list[WarningRecord]]:
+    """The cells, placed on this node, whose local workers share its cores; those of the whole group come last.
+
+    A strategy with several workers in one process cannot have them on several nodes: it is left out, with a warning.
+    """
     on_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     cores = allowed_cores()
     threads = settings.threads_per_worker or default_threads(len(cores), on_node)
     settings = settings.model_copy(update={"threads_per_worker": threads})
     every_gpu = findings.model_copy(update={"gpus": findings.gpus * rank.processes})
-    planned = make_plan(settings, every_gpu, cores)[0]
-    if planned.placement.processes != rank.processes:
-        raise UsageError(f"strategy {planned.settings.strategy} runs in one process; start it without torchrun")
+    planned = make_plan(settings, every_gpu, cores)
     local = place(
         world_size=on_node,
         processes=on_node,
@@ -110,14 +109,25 @@ def _cell(settings: StudySettings, findings: Findings, rank: Rank) -> PlannedCel
     own = tuple(
         local.cores[worker - first] if 0 <= worker - first < on_node else () for worker in range(rank.processes)
     )
-    placement: Placement = local.model_copy(update={"processes": rank.processes, "cores": own})
-    return PlannedCell(planned.settings, placement)
+    together: Placement = local.model_copy(update={"processes": rank.processes, "cores": own})
+    alone: Placement = local.model_copy(update={"processes": 1, "cores": local.cores[:1], "oversubscribed": False})
+    cells = [
+        PlannedCell(cell.settings, alone if cell.settings.world_size == 1 else together)
+        for cell in planned
+        if cell.placement.processes == cell.settings.world_size
+    ]
+    if not any(cell.settings.world_size == rank.processes for cell in cells):
+        names = ", ".join(settings.strategies)
+        raise UsageError(f"strategy {names} runs in one process; start it on one node, without torchrun")
+    absent = [cell.id for cell in planned if cell.placement.processes != cell.settings.world_size]
+    message = f"left out: {', '.join(absent)}; it runs in one process, so its workers cannot be on different nodes."
+    return cells, [WarningRecord(code="left-out", message=message)] if absent else []
 
 
 def _opened(
     folder: Path,
     settings: StudySettings,
-    cell: PlannedCell,
+    cells: Sequence[PlannedCell],
     findings: Findings,
     command: Sequence[str],
     *,
@@ -132,8 +142,8 @@ def _opened(
     if not dist.get_rank():
         try:
             check_folder(folder, resume=resume)
-            check_checkpoints(folder, [cell], everywhere=False)
-            before, answer = open_study(folder, settings, [cell], findings, command)
+            check_checkpoints(folder, cells, everywhere=False)
+            before, answer = open_study(folder, settings, cells, findings, command)
         except UsageError as error:
             answer = str(error)
     answer = _agreed(answer)
@@ -172,86 +182,3 @@ def _collect(folder: Path, rank: Rank) -> None:
             for name, data in files.items():
                 (folder / name).parent.mkdir(exist_ok=True)
                 (folder / name).write_bytes(data)
-
-
-class QueueTurns:
-    """Turns of a worker that is a thread: they come over a queue, and replies are shared among all ranks."""
-
-    def __init__(self, processes: int) -> None:
-        self.turns: queue.Queue[Turn] = queue.Queue()
-        self.replies: queue.Queue[list[Any] | Exception] = queue.Queue()
-        self._processes = processes
-
-    def reply(self, reply: Reply) -> None:
-        """Exchange the replies of all ranks, so that each schedule sees the same."""
-        everyone: list[Any] = [None] * self._processes
-        dist.all_gather_object(everyone, reply.model_dump())
-        self.replies.put(everyone)
-
-    def next(self) -> Turn:
-        """Wait for the schedule."""
-        return self.turns.get()
-
-
-class ThreadExecutor:
-    """Runs the one cell of a run in a thread of this process."""
-
-    def __init__(self, run: Path, rank: Rank, device: torch.device, session: int = 0) -> None:
-        self.run, self.rank, self.device, self.session = run, rank, device, session
-        self.error: ErrorRecord | None = None
-        self._turns = QueueTurns(rank.processes)
-        self._thread: threading.Thread | None = None
-        self._facts: list[Any] = []
-
-    def alive(self, cell: PlannedCell) -> bool:
-        """Whether the thread runs."""
-        return self._thread is not None
-
-    def facts(self, cell: PlannedCell) -> list[Any]:
-        """What the ranks said when they were built; builds them if they are not."""
-        if self._thread is None:
-            assignment = Assignment(
-                run=str(self.run), settings=cell.settings, placement=cell.placement, session=self.session
-            )
-            self._thread = threading.Thread(target=self._live, args=(assignment,), daemon=True)
-            self._thread.start()
-            self._facts = [reply["facts"] for reply in self._receive()]
-        return self._facts
-
-    def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
-        """Let the thread do one turn."""
-        if turn["op"] == "profile":
-            load_profiler()
-        self._turns.turns.put(Turn.model_validate(turn))
-        return self._receive(idle)
-
-    def finish(self, cell: PlannedCell) -> None:
-        """End the thread."""
-        if self._thread is not None:
-            self._turns.turns.put(Turn(op="finish"))
-            self._receive()
-            self._thread.join()
-            self._thread = None
-
-    def close(self) -> None:
-        """Nothing outlives the process."""
-
-    def _live(self, assignment: Assignment) -> None:
-        try:
-            serve(assignment, self._turns, self.rank, self.device)
-        except Exception as error:
-            self._turns.replies.put(error)
-
-    def _receive(self, idle: Callable[[], None] | None = None) -> list[Any]:
-        while True:
-            try:
-                answer = self._turns.replies.get(timeout=0.25)
-            except queue.Empty:
-                if idle:
-                    idle()
-                continue
-            if isinstance(answer, Exception):
-                self._thread = None  # it has ended
-                self.error = explain(answer, self.rank.rank)
-                raise CellFailed(self.error) from answer
-            return answer

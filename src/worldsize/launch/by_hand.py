@@ -1,0 +1,55 @@
+"""Be one node of a group that is started by hand, one command on each: `--master-ip --num-nodes --rank`."""
+
+import os
+import socket
+
+import psutil
+
+from worldsize.errors import UsageError
+
+DEFAULT_PORT = 29500
+"""The port that torchrun takes, too."""
+STARTED_BY_HAND = "WORLDSIZE_BY_HAND"
+
+
+def join_by_hand(master_ip: str, num_nodes: int, rank: int, port: int = DEFAULT_PORT) -> None:
+    """Set the variables by which torch finds the group, and the interface that leads to the master.
+
+    What the user has set wins. Raises UsageError for a rank that cannot be, or a master that no interface leads to.
+    """
+    if not 0 <= rank < num_nodes:
+        raise UsageError(f"rank {rank} of {num_nodes} nodes was given; ranks are 0 to {num_nodes - 1}")
+    interface = interface_to(master_ip)
+    group = {
+        "MASTER_ADDR": master_ip,
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(num_nodes),
+        "RANK": str(rank),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        STARTED_BY_HAND: "1",
+    }
+    os.environ.update(group)
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        os.environ.setdefault(name, interface)
+
+
+def started_workers() -> int | None:
+    """How many workers torchrun, or a command on each node, has started; None where this process is a user's own."""
+    here = "TORCHELASTIC_RUN_ID" in os.environ or STARTED_BY_HAND in os.environ
+    return int(os.environ["WORLD_SIZE"]) if here else None
+
+
+def interface_to(address: str) -> str:
+    """Name of the network interface whose address this machine would use to reach another."""
+    try:
+        family = socket.getaddrinfo(address, None, type=socket.SOCK_DGRAM)[0][0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9))  # sends nothing: it only asks for the route
+            own = probe.getsockname()[0]
+    except OSError as error:
+        raise UsageError(f"--master-ip {address} cannot be reached: {error.strerror or error}") from None
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(each.address.partition("%")[0] == own for each in addresses):
+            return name
+    raise UsageError(f"--master-ip {address}: no network interface has the address {own} that leads to it")

@@ -1,0 +1,146 @@
+"""Workers that someone else has started: each cell is a thread of this process, the one that a job runs in a process.
+
+One cell at a time does a turn; the others wait on their queues. Replies are exchanged among all ranks.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from worldsize.launch.failure import explain
+from worldsize.ranks.setup import Rank
+from worldsize.ranks.turns import Reply, Turn
+from worldsize.results.records import ErrorRecord
+from worldsize.study.executor import CellFailed
+from worldsize.study.plan import PlannedCell
+from worldsize.training.profile import load_profiler
+from worldsize.training.rank import Assignment, serve
+
+
+class QueueTurns:
+    """Turns of a worker that is a thread: they come over a queue, and replies are shared among all ranks."""
+
+    def __init__(self, share: Callable[[Any], list[Any]]) -> None:
+        self.turns: queue.Queue[Turn] = queue.Queue()
+        self.replies: queue.Queue[list[Any] | Exception] = queue.Queue()
+        self._share = share
+
+    def reply(self, reply: Reply) -> None:
+        """Share the replies of all ranks, so that each schedule sees the same."""
+        self.replies.put(self._share(reply.model_dump()))
+
+    def next(self) -> Turn:
+        """Wait for the schedule."""
+        return self.turns.get()
+
+
+class Member:
+    """One cell on this rank, if it takes part: its thread, its queues and what it said when it was built."""
+
+    def __init__(self, takes_part: bool, share: Callable[[Any], list[Any]]) -> None:
+        self.takes_part = takes_part
+        self.turns = QueueTurns(share)
+        self.thread: threading.Thread | None = None
+        self.facts: list[Any] = []
+
+
+class ThreadExecutor:
+    """Runs the cells of a run in threads of this process; a cell of one process runs on rank 0 alone."""
+
+    def __init__(self, run: Path, rank: Rank, device: torch.device, session: int = 0) -> None:
+        self.run, self.rank, self.device, self.session = run, rank, device, session
+        self.error: ErrorRecord | None = None
+        self._members: dict[str, Member] = {}
+
+    def alive(self, cell: PlannedCell) -> bool:
+        """Whether the cell has been started and has not ended."""
+        return cell.id in self._members
+
+    def facts(self, cell: PlannedCell) -> list[Any]:
+        """What the ranks said when they were built; builds them if they are not."""
+        if cell.id not in self._members:
+            member = self._members[cell.id] = self._join(cell)
+            if member.takes_part:
+                assignment = Assignment(
+                    run=str(self.run), settings=cell.settings, placement=cell.placement, session=self.session
+                )
+                member.thread = threading.Thread(target=self._live, args=(cell, assignment, member), daemon=True)
+                member.thread.start()
+            member.facts = [reply["facts"] for reply in self._receive(cell)]
+        return self._members[cell.id].facts
+
+    def _join(self, cell: PlannedCell) -> Member:
+        together = cell.placement.processes == self.rank.processes
+        share = self._gathered if together else self._told
+        return Member(together or self.rank.rank == 0, share)
+
+    def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
+        """Let the cell's thread do one turn; starts it if it has not been."""
+        self.facts(cell)
+        if turn["op"] == "profile":
+            load_profiler()
+        self._members[cell.id].turns.turns.put(Turn.model_validate(turn))
+        return self._receive(cell, idle)
+
+    def finish(self, cell: PlannedCell) -> None:
+        """End the cell's thread."""
+        if cell.id in self._members:
+            member = self._members[cell.id]
+            self.take(cell, {"op": "finish"}, lambda: None)
+            if member.thread is not None:
+                member.thread.join()
+            self._members.pop(cell.id, None)
+
+    def close(self) -> None:
+        """Nothing outlives the process."""
+
+    def _gathered(self, reply: Any) -> list[Any]:
+        everyone: list[Any] = [None] * self.rank.processes
+        dist.all_gather_object(everyone, reply)
+        return everyone
+
+    def _told(self, reply: Any) -> list[Any]:
+        """The one reply of a cell of one process, or its failure, on every rank."""
+        box = [reply]
+        if self.rank.processes > 1:
+            dist.broadcast_object_list(box, src=0)
+        return box
+
+    def _live(self, cell: PlannedCell, assignment: Assignment, member: Member) -> None:
+        alone = cell.placement.processes == 1
+        try:
+            serve(assignment, member.turns, Rank(0, 1, self.rank.local_rank) if alone else self.rank, self.device)
+        except Exception as error:
+            if alone and self.rank.processes > 1:
+                self._told(explain(error, 0).model_dump())
+            member.turns.replies.put(error)
+
+    def _receive(self, cell: PlannedCell, idle: Callable[[], None] | None = None) -> list[Any]:
+        member = self._members[cell.id]
+        if not member.takes_part:
+            [answer] = self._told(None)
+            if "exit_status" in answer:  # the record of an error
+                self._fail(cell, ErrorRecord.model_validate(answer))
+            return [answer]
+        while True:
+            try:
+                found = member.turns.replies.get(timeout=0.25)
+            except queue.Empty:
+                if idle:
+                    idle()
+                continue
+            if isinstance(found, Exception):
+                self._fail(cell, explain(found, self.rank.rank))
+            else:
+                return found
+
+    def _fail(self, cell: PlannedCell, error: ErrorRecord) -> None:
+        """The cell has ended with an error; raises CellFailed."""
+        self._members.pop(cell.id, None)
+        self.error = error
+        raise CellFailed(error)
