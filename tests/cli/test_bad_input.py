@@ -130,7 +130,7 @@ def refused(ended: Ended) -> str:
         ("train --learning-rate 0", ["learning_rate: 0.0 was given", "greater than 0"]),
         ("train --threads-per-worker 0", ["threads_per_worker: 0 was given", "greater than or equal to 1"]),
         ("study --target-interval wide", ["--target-interval: 'wide' was given", "3% or 0.03"]),
-        ("study --target-interval 0%", ["target_interval: 0.0 was given", "greater than 0"]),
+        ("study --target-interval 100%", ["target_interval: 1.0 was given", "less than 1"]),
         ("verify --strategies ddp,magic", ["unknown strategy 'magic'", KNOWN_STRATEGIES]),
         (f"verify --strategies single --world-sizes 2 {SMALL}", ["strategy single runs at world size 1 only"]),
         ("verify --precision fp16", ["arithmetic: 'fp16' was given", "'fp64', 'fp32' or 'bf16'"]),

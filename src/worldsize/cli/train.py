@@ -52,7 +52,7 @@ def train(
     resume: o.Resume = False,
     as_json: o.Json = False,
 ) -> None:
-    """Train one configuration (one epoch if not told otherwise) and say how it went. Also under torchrun, or by hand on each node."""
+    """Train one configuration (one epoch if not told otherwise) and say how it went. Also under torchrun."""
     from worldsize.cli.run import run_and_show, run_inside_and_show, stored_settings
 
     started = o.started(ctx)

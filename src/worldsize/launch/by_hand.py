@@ -51,5 +51,5 @@ def interface_to(address: str) -> str:
         raise UsageError(f"--master-ip {address} cannot be reached: {error.strerror or error}") from None
     for name, addresses in psutil.net_if_addrs().items():
         if any(each.address.partition("%")[0] == own for each in addresses):
-            return name
+            return str(name)
     raise UsageError(f"--master-ip {address}: no network interface has the address {own} that leads to it")

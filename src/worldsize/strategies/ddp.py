@@ -3,6 +3,7 @@
 https://docs.pytorch.org/docs/stable/notes/ddp.html
 """
 
+import inspect
 from contextlib import AbstractContextManager
 
 import torch
@@ -14,6 +15,14 @@ from torch.nn.parallel.distributed import _BufferCommHookLocation
 from worldsize.results.records import WireBytes
 from worldsize.strategies.base import Strategy, Traffic, ring_bytes
 from worldsize.strategies.channel import Channel
+
+
+_SHARE_BUFFERS = (
+    "forward_sync_buffers"
+    if "forward_sync_buffers" in inspect.signature(DistributedDataParallel.__init__).parameters
+    else "broadcast_buffers"
+)
+"""What the argument is called that keeps buffers to each rank; torch 2.13 has renamed it."""
 
 
 def _reduce_bucket(channel: Channel, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
@@ -41,7 +50,8 @@ class DDP(Strategy):
         ids = [self.world.device.index] if self.world.device.type == "cuda" else None
         cap_mb = None if self.world.bucket_bytes is None else self.world.bucket_bytes / 2**20
         shared = self.world.share_buffers
-        self.wrapped = DistributedDataParallel(model, device_ids=ids, bucket_cap_mb=cap_mb, broadcast_buffers=shared)
+        unshared = {} if shared else {_SHARE_BUFFERS: False}
+        self.wrapped = DistributedDataParallel(model, device_ids=ids, bucket_cap_mb=cap_mb, **unshared)
         self.wrapped.register_comm_hook(self.channel, _reduce_bucket)
         if shared:
             before = _BufferCommHookLocation.PRE_FORWARD
