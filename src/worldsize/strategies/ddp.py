@@ -5,6 +5,7 @@ https://docs.pytorch.org/docs/stable/notes/ddp.html
 
 import inspect
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,7 +16,6 @@ from torch.nn.parallel.distributed import _BufferCommHookLocation
 from worldsize.results.records import WireBytes
 from worldsize.strategies.base import Strategy, Traffic, ring_bytes
 from worldsize.strategies.channel import Channel
-
 
 _SHARE_BUFFERS = (
     "forward_sync_buffers"
@@ -50,7 +50,7 @@ class DDP(Strategy):
         ids = [self.world.device.index] if self.world.device.type == "cuda" else None
         cap_mb = None if self.world.bucket_bytes is None else self.world.bucket_bytes / 2**20
         shared = self.world.share_buffers
-        unshared = {} if shared else {_SHARE_BUFFERS: False}
+        unshared: dict[str, Any] = {} if shared else {_SHARE_BUFFERS: False}
         self.wrapped = DistributedDataParallel(model, device_ids=ids, bucket_cap_mb=cap_mb, **unshared)
         self.wrapped.register_comm_hook(self.channel, _reduce_bucket)
         if shared:
