@@ -45,7 +45,7 @@ EPOCH, EPOCHS, EVERY = 8, 3, 3
 """Steps of an epoch with two workers; epochs; steps between two checkpoints within an epoch."""
 SLOW_S = "0.15"
 GRID = ("--strategies", "single,all-reduce,ddp", "--world-sizes", "1,2", "--baseline", "single", "--batch-sizes", 8)
-DATA = ("--model", "mine.py:net", "--samples", 16 * EPOCH, "--test-samples", 30, "--threads-per-worker", 1)
+DATA = ("--model", "mine.py:net", "--train-samples", 16 * EPOCH, "--test-samples", 30, "--threads-per-worker", 1)
 RECIPE = ("--lr-schedule", "cosine", "--lr-warmup-epochs", 0.5, "--momentum", 0.9, "--epochs", EPOCHS)
 STUDY = ("study", *GRID, *DATA, *RECIPE, "--checkpoint", "--checkpoint-steps", EVERY, "--json")
 CELLS = {"single-w1-b8": 1, "all-reduce-w2-b8": 2, "ddp-w2-b8": 2}

@@ -14,7 +14,7 @@ from worldsize.study.plan import PlannedCell
 
 def test_a_training_that_made_room_goes_on_where_it_was(tmp_path: Path) -> None:
     """Also without --checkpoint; nothing is left of it then."""
-    settings = tiny_settings(tmp_path, epochs=2, samples=64)
+    settings = tiny_settings(tmp_path, epochs=2, train_samples=64)
     placement = place(world_size=1, processes=1, threads_per_worker=1, cores=allowed_cores(), gpus=0, backend="auto")
     cell = PlannedCell(settings, placement)
     folder = checkpoint_folder(cell_folder(tmp_path, cell.id))

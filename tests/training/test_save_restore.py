@@ -46,7 +46,7 @@ def net(classes):
 
 def settings_of(folder: Path, **settings: Any) -> CellSettings:
     (folder / "dropout_model.py").write_text(DROPOUT)
-    recipe = {"epochs": 3, "lr_schedule": "cosine", "lr_warmup_epochs": 0.5, "samples": 64}
+    recipe = {"epochs": 3, "lr_schedule": "cosine", "lr_warmup_epochs": 0.5, "train_samples": 64}
     return tiny_settings(folder, **{"model": f"{folder / 'dropout_model.py'}:net", **recipe, **settings})
 
 
@@ -80,11 +80,13 @@ def test_losses_and_weights_are_those_of_a_training_that_went_on(tmp_path: Path,
     first, _ = alone(settings)
     losses(first, steps)
     save(first, tmp_path / "checkpoint")
-    rate, expected = first.rate(), losses(first, 5)  # now: both draw from the generators of this process
+    rate, seen = first.rate(), first.seen.digest
+    expected = losses(first, 5)  # now: both draw from the generators of this process
     second = gone_on(settings, tmp_path / "checkpoint")
     assert (second.steps, second.rate()) == (steps, rate)
+    assert second.seen.digest == seen
     assert losses(second, 5) == expected
-    assert digest(second) == digest(first)
+    assert (digest(second), second.seen.digest) == (digest(first), first.seen.digest)
 
 
 def test_a_loader_with_worker_processes_begins_in_the_middle_of_an_epoch(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def _own(trainer: Trainer, *, with_weights: bool) -> dict[str, Any]:
     on_gpu = trainer.device.type == "cuda"
     own: dict[str, Any] = {
         "buffers": dict(trainer.strategy.unwrap().named_buffers()),
+        "seen": (trainer.seen.epoch, trainer.seen.last.hex()),
         "random": torch.random.get_rng_state(),
         "random_cuda": torch.cuda.get_rng_state(trainer.device) if on_gpu else None,
     }
@@ -158,6 +159,8 @@ def restore(trainer: Trainer, folder: Path, record: CheckpointRecord) -> None:
     _fit(own_path if rank in record.apart else model_path, lambda: _put(trainer, model, own["buffers"]))
     _fit(optimizer_path, lambda: trainer.optimizer.load_state_dict(optimizer))
     trainer.go_on_after(record.step)
+    epoch, last = own["seen"]
+    trainer.seen.epoch, trainer.seen.last = epoch, bytes.fromhex(last)
     # Last: everything above may draw from the generators.
     torch.random.set_rng_state(own["random"])
     if own["random_cuda"] is not None:

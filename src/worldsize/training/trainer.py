@@ -34,22 +34,25 @@ class StepResult(NamedTuple):
 
 
 class SeenOrder:
-    """A digest of the labels of an epoch in the order in which this process has trained on them."""
+    """A digest of the labels of an epoch in the order in which this process has trained on them.
+
+    Each is the digest of the one before it and a batch, so that a checkpoint within an epoch can hold it.
+    """
 
     def __init__(self) -> None:
-        self._epoch = -1
-        self._digest = hashlib.sha256()
+        self.epoch = -1
+        self.last = b""
 
     def add(self, epoch: int, labels: Tensor) -> None:
         """The next batch; it takes microseconds, for labels are few bytes."""
-        if epoch != self._epoch:
-            self._epoch, self._digest = epoch, hashlib.sha256()
-        self._digest.update(labels.numpy().tobytes())
+        if epoch != self.epoch:
+            self.epoch, self.last = epoch, b""
+        self.last = hashlib.sha256(self.last + labels.numpy().tobytes()).digest()
 
     @property
     def digest(self) -> str:
         """Of what was seen of the current epoch so far."""
-        return self._digest.hexdigest()[:12]
+        return self.last.hex()[:12]
 
 
 def my_share(settings: CellSettings, rank: int, processes: int) -> slice:
