@@ -82,3 +82,26 @@ def test_label_smoothing_is_in_the_training_loss(tmp_path: Path) -> None:
     wanted = F.cross_entropy(plain.model(inputs), labels, label_smoothing=0.1)
     assert torch.allclose(trainer.step()[2], wanted)
     assert not torch.allclose(wanted, F.cross_entropy(plain.model(inputs), labels))
+
+
+def test_clipped_gradients_have_the_norm_that_was_asked_for_and_their_direction(tmp_path: Path) -> None:
+    """With plain SGD the change of the weights is the learning rate times the gradient."""
+    plain = {"momentum": 0.0, "weight_decay": 0.0, "learning_rate": 0.5}
+    free, _ = alone(tiny_settings(tmp_path, **plain))
+    clipped, _ = alone(tiny_settings(tmp_path, **plain, clip_norm=0.01))
+    changes = []
+    for trainer in (free, clipped):
+        before = torch.cat([p.detach().flatten().clone() for p in trainer.model.parameters()])
+        trainer.step()
+        changes.append(torch.cat([p.detach().flatten() for p in trainer.model.parameters()]) - before)
+    assert float(changes[0].norm()) > 0.5 * 0.01, "there is something to clip"
+    assert float(changes[1].norm()) == pytest.approx(0.5 * 0.01, rel=1e-3)
+    assert float(torch.cosine_similarity(*changes, dim=0)) > 0.999
+
+
+def test_a_norm_that_is_not_reached_changes_nothing(tmp_path: Path) -> None:
+    losses = []
+    for clip_norm in (None, 1e6):
+        trainer, _ = alone(tiny_settings(tmp_path, clip_norm=clip_norm))
+        losses.append([float(trainer.step().loss) for _ in range(3)])
+    assert losses[0] == losses[1]

@@ -63,6 +63,8 @@ BaseBatch = Annotated[int | None, typer.Option(help="B0: the global batch that -
 LrWarmupEpochs = Annotated[float | None, typer.Option(help="Epochs in which the rate grows to that of B.")]
 LrSchedule = Annotated[str | None, typer.Option(help="constant, step (by ten at 1/2 and 3/4) or cosine.")]
 LabelSmoothing = Annotated[float | None, typer.Option(help="Share of the label given to all classes alike.")]
+ClipNorm = Annotated[float | None, typer.Option(help="Scale all gradients together down to at most this norm.")]
+Nesterov = Annotated[bool | None, typer.Option("--nesterov", help="Nesterov's momentum in place of the plain one.")]
 Momentum = Annotated[float | None, typer.Option(help="Momentum of SGD.")]
 WeightDecay = Annotated[float | None, typer.Option(help="Weight decay of SGD.")]
 LeaveOut = Annotated[

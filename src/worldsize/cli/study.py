@@ -44,6 +44,8 @@ def study(
     lr_schedule: o.LrSchedule = None,
     label_smoothing: o.LabelSmoothing = None,
     momentum: o.Momentum = None,
+    clip_norm: o.ClipNorm = None,
+    nesterov: o.Nesterov = None,
     weight_decay: o.WeightDecay = None,
     leave_out: o.LeaveOut = None,
     accuracy_epochs: o.AccuracyEpochs = None,

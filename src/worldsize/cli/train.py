@@ -34,6 +34,8 @@ def train(
     lr_schedule: o.LrSchedule = None,
     label_smoothing: o.LabelSmoothing = None,
     momentum: o.Momentum = None,
+    clip_norm: o.ClipNorm = None,
+    nesterov: o.Nesterov = None,
     weight_decay: o.WeightDecay = None,
     leave_out: o.LeaveOut = None,
     bucket_mb: o.BucketMb = None,

@@ -57,6 +57,10 @@ class TrainingSettings(NetworkSettings):
     """Share of the label that training gives to all classes alike; test losses are without it."""
     leave_out: tuple[Agreement, ...] = ()
     """For demonstrations: what the ranks, or the epochs, do *not* agree on as they should (training/leave_out.py)."""
+    clip_norm: float | None = Field(default=None, gt=0)
+    """Largest norm of all gradients together; a larger one is scaled down to it. None takes them as they are."""
+    nesterov: bool = False
+    """Nesterov's momentum in place of the plain one."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=5e-4, ge=0)
 

@@ -30,6 +30,7 @@ class Reference:
             lr=settings.learning_rate,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
+            nesterov=settings.nesterov,
         )
         self.shares = [share_of(worker, settings, data) for worker in range(settings.world_size)]
         self.streams = [endless(share) for share in self.shares]
@@ -53,6 +54,8 @@ class Reference:
     def step(self, rate: float) -> None:
         """Change the weights by the gradients, at this learning rate."""
         self.optimizer.param_groups[0]["lr"] = rate
+        if self.settings.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self.optimizer.step()
 
     def _loss(self, inputs: Tensor, labels: Tensor) -> Tensor:

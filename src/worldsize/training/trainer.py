@@ -104,6 +104,7 @@ class Trainer:
             lr=settings.learning_rate,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
+            nesterov=settings.nesterov,
             fused=True,
         )
         self.batches: Batches = training_batches(
@@ -178,6 +179,9 @@ class Trainer:
             self.strategy.synchronise()
             timeline.end(Phase.SYNCHRONISE)
         self.optimizer.param_groups[0]["lr"] = self.rate()
+        if self.settings.clip_norm is not None:
+            # After the exchange: every rank holds the same mean, so all scale by the same factor.
+            nn.utils.clip_grad_norm_(self.strategy.unwrap().parameters(), self.settings.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
         timeline.end(Phase.OPTIMIZER)
