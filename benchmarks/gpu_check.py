@@ -1,7 +1,7 @@
 """`make gpu-check`: the paths that only a GPU can run, each as a user would start it.
 
-Every strategy at world size 1 (and at as many as there are GPUs), bf16, and one epoch of ResNet-18. Says plainly
-what passed and what did not; exit status 1 if anything failed, 2 without a GPU.
+Every strategy at world size 1 (and at as many as there are GPUs), bf16, a profile, the batch sweep to out-of-memory,
+and one epoch of ResNet-18. Says plainly what passed and what did not; exit status 1 if anything failed, 2 without a GPU.
 """
 
 import argparse
@@ -35,6 +35,8 @@ def main() -> int:
     checks = {
         "strategies-fp32": grid,
         "strategies-bf16": [*grid, "--precision", "bf16"],
+        "profile": ["train", "--strategy", "ddp", "--steps", "10", "--batch-size", "128", "--profile", *data],
+        "batch-sweep": ["sweep", "--batch-size", "512", "--steps", "10", "--precision", "bf16", *data],
         "one-epoch": ["train", "--epochs", "2", "--batch-size", "512", "--precision", "bf16", *data],
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -62,8 +64,10 @@ def _check(command: list[str], out: Path) -> dict[str, Any]:
 
 def _found(cell: dict[str, Any]) -> str:
     if cell["error"]:
-        return f"{cell['state']}: {cell['error']['message']}"
+        return f"{cell['state']}: {cell['error']['kind']}: {cell['error']['message']}"
     summary = cell["summary"]
+    if summary is None:
+        return "fits, not timed"
     text = f"{summary['samples_per_s']['value']:.0f} samples/s, parts {_parts(summary['parts_s'])}"
     if cell["evaluations"]:
         text += f", test accuracy {cell['evaluations'][-1]['test_accuracy']:.1%}"

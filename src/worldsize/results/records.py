@@ -11,6 +11,11 @@ from pydantic import Field
 from worldsize.config import CellSettings, StudySettings
 from worldsize.results.base import Record as Record
 from worldsize.results.check_records import VerifyRecord
+from worldsize.results.evaluation_records import Divergence as Divergence
+from worldsize.results.evaluation_records import Evaluation as Evaluation
+from worldsize.results.evaluation_records import MessageCount as MessageCount
+from worldsize.results.step_records import SpanRecord as SpanRecord
+from worldsize.results.step_records import StepRecord as StepRecord
 
 SCHEMA_VERSION = 1
 
@@ -151,45 +156,6 @@ class WireBytes(Record):
     formula: str
 
 
-class MessageCount(Record):
-    """Collectives of one kind that a rank asked for."""
-
-    when: str
-    """`start`, `evaluation`."""
-    kind: str
-    calls: int
-    payload_bytes: int
-    """Of all calls together, on rank 0."""
-
-
-class Divergence(Record):
-    """How far each rank is from rank 0: |x − x₀| ÷ |x₀| over all elements; exactly 0 where they are the same."""
-
-    weights: list[float]
-    buffers: list[float]
-    """Of the floating-point buffers, which are BatchNorm statistics."""
-
-
-class Evaluation(Record):
-    """Loss and accuracy on the whole test set after an epoch (or after the last step)."""
-
-    epoch: int
-    step: int
-    test_loss: float | None
-    """None where it was not finite (JSON has no NaN)."""
-    test_accuracy: float
-    """Share of the test samples that were classified right, 0 to 1."""
-    test_samples: int
-    divergence: Divergence | None = None
-    """How far the ranks were apart before this evaluation; None for one process."""
-    messages: list[MessageCount] = Field(default_factory=list)
-    """What the evaluation itself sent, on rank 0."""
-    order: str | None = None
-    """Digest of the labels in the order in which rank 0 has trained on them in this epoch."""
-    rank_accuracy: list[float] | None = None
-    """Accuracy of each rank with its own weights and buffers; only where ranks do not hold the same weights."""
-
-
 class CellSummary(Record):
     """What the steps of a cell add up to; it can be computed again from the raw samples."""
 
@@ -274,55 +240,3 @@ class StudyRecord(Record):
     warnings: list[WarningRecord] = Field(default_factory=list)
     sessions: list[Provenance] = Field(default_factory=list)
     """Provenance of each later start with --resume."""
-
-
-class StepRecord(Record):
-    """One line of cells/<cell>/rank<k>.jsonl: one step of one rank, on its own clock."""
-
-    session: int
-    """0 for the first start of the study, 1 for the first --resume …"""
-    block: int
-    """Which turn of this cell; ratios are taken between cells within the same (session, block)."""
-    step: int
-    """Steps of this cell so far, warm-up included: in this session, or in a training of epochs in all of them."""
-    epoch: int
-    timed: bool
-    """False for warm-up steps."""
-    samples: int
-    """Samples of this process in this step."""
-    loss: float | None
-    """Mean training loss over the samples of this process; None where it was not finite (JSON has no NaN)."""
-    accuracy: float | None = None
-    """Share of the training samples of this process that were classified right, 0 to 1."""
-    start_ns: int
-    """Begin of the step on the rank's monotonic clock."""
-    step_s: float
-    data_wait_s: float
-    copy_s: float
-    forward_s: float
-    backward_s: float
-    exposed_sync_s: float
-    optimizer_s: float
-    other_s: float
-    comm_s: float
-    """Length of the union of the [issued, done] intervals of this step (method.md §3)."""
-    overlapped_s: float
-    synchronised: bool = True
-    """False for the steps without exchange that are paired with the others; they are never `timed`."""
-    clock_offset_ns: int = 0
-    """What to add to this rank's clock to get rank 0's."""
-    clock_error_ns: int = 0
-    """How wrong the offset can be."""
-
-
-class SpanRecord(Record):
-    """One line of cells/<cell>/rank<k>.spans.jsonl: the collectives of one step of one rank, as columns."""
-
-    session: int
-    step: int
-    kind: list[str]
-    """all_reduce, broadcast, gather, scatter …"""
-    payload_bytes: list[int]
-    issued_s: list[float]
-    """Seconds after `start_ns` of the step."""
-    done_s: list[float]

@@ -1,0 +1,44 @@
+"""What an evaluation finds: loss and accuracy, how far the ranks are apart, and what it sent."""
+
+from pydantic import Field
+
+from worldsize.results.base import Record
+
+
+class MessageCount(Record):
+    """Collectives of one kind that a rank asked for."""
+
+    when: str
+    """`start`, `evaluation`."""
+    kind: str
+    calls: int
+    payload_bytes: int
+    """Of all calls together, on rank 0."""
+
+
+class Divergence(Record):
+    """How far each rank is from rank 0: |x − x₀| ÷ |x₀| over all elements; exactly 0 where they are the same."""
+
+    weights: list[float]
+    buffers: list[float]
+    """Of the floating-point buffers, which are BatchNorm statistics."""
+
+
+class Evaluation(Record):
+    """Loss and accuracy on the whole test set after an epoch (or after the last step)."""
+
+    epoch: int
+    step: int
+    test_loss: float | None
+    """None where it was not finite (JSON has no NaN)."""
+    test_accuracy: float
+    """Share of the test samples that were classified right, 0 to 1."""
+    test_samples: int
+    divergence: Divergence | None = None
+    """How far the ranks were apart before this evaluation; None for one process."""
+    messages: list[MessageCount] = Field(default_factory=list)
+    """What the evaluation itself sent, on rank 0."""
+    order: str | None = None
+    """Digest of the labels in the order in which rank 0 has trained on them in this epoch."""
+    rank_accuracy: list[float] | None = None
+    """Accuracy of each rank with its own weights and buffers; only where ranks do not hold the same weights."""

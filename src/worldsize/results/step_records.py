@@ -1,0 +1,55 @@
+"""The lines that each rank appends as it trains: a step, and the collectives of a step."""
+
+from worldsize.results.base import Record
+
+
+class StepRecord(Record):
+    """One line of cells/<cell>/rank<k>.jsonl: one step of one rank, on its own clock."""
+
+    session: int
+    """0 for the first start of the study, 1 for the first --resume …"""
+    block: int
+    """Which turn of this cell; ratios are taken between cells within the same (session, block)."""
+    step: int
+    """Steps of this cell so far, warm-up included: in this session, or in a training of epochs in all of them."""
+    epoch: int
+    timed: bool
+    """False for warm-up steps."""
+    samples: int
+    """Samples of this process in this step."""
+    loss: float | None
+    """Mean training loss over the samples of this process; None where it was not finite (JSON has no NaN)."""
+    accuracy: float | None = None
+    """Share of the training samples of this process that were classified right, 0 to 1."""
+    start_ns: int
+    """Begin of the step on the rank's monotonic clock."""
+    step_s: float
+    data_wait_s: float
+    copy_s: float
+    forward_s: float
+    backward_s: float
+    exposed_sync_s: float
+    optimizer_s: float
+    other_s: float
+    comm_s: float
+    """Length of the union of the [issued, done] intervals of this step (method.md §3)."""
+    overlapped_s: float
+    synchronised: bool = True
+    """False for the steps without exchange that are paired with the others; they are never `timed`."""
+    clock_offset_ns: int = 0
+    """What to add to this rank's clock to get rank 0's."""
+    clock_error_ns: int = 0
+    """How wrong the offset can be."""
+
+
+class SpanRecord(Record):
+    """One line of cells/<cell>/rank<k>.spans.jsonl: the collectives of one step of one rank, as columns."""
+
+    session: int
+    step: int
+    kind: list[str]
+    """all_reduce, broadcast, gather, scatter …"""
+    payload_bytes: list[int]
+    issued_s: list[float]
+    """Seconds after `start_ns` of the step."""
+    done_s: list[float]
