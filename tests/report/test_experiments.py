@@ -190,7 +190,7 @@ class TestD:
         assert [row["weights_divergence"] for row in rows] == [None, 0, 0, 0, 0]
 
     def test_charts_have_a_line_per_rung(self, analysis: StudyAnalysis) -> None:
-        assert [drawing.id for drawing in first(analysis).drawings] == ["d-loss", "d-time"]
+        assert [drawing.id for drawing in first(analysis).drawings] == ["d-time", "d-loss"]
         for drawing in first(analysis).drawings:
             assert all(name in drawing.wide for name in ("(1) single", "(2a) gather-scatter", "(3) ddp"))
 

@@ -17,6 +17,7 @@ RUNGS = {"single": "1", "gather-scatter": "2a", "all-reduce": "2b", "ddp": "3"}
 """How the rungs are numbered; strategies beside them have no number."""
 PRINT_AT = (20, 40)
 AXIS_LABEL = 6
+DASHES = ([1, 0], [10, 6], [6, 10], [3, 13])
 
 
 def section(analysis: StudyAnalysis) -> Section:
@@ -24,7 +25,7 @@ def section(analysis: StudyAnalysis) -> Section:
     return Section(
         "experiment-d",
         "D. A ladder of ways to synchronise",
-        tuple(drawing for drawing in (_loss_chart(analysis), _time_chart(analysis)) if drawing),
+        tuple(drawing for drawing in (_time_chart(analysis), _loss_chart(analysis)) if drawing),
         (rank_table(analysis), timeline_table(analysis)),
         tuple(part for part in (_same_weights(analysis), _speed(analysis), _bytes(analysis)) if part),
     )
@@ -229,13 +230,16 @@ def _lines(rows: list[dict[str, float | str]], label: str, names: list[str], siz
     legend = alt.Legend(title=None, orient="top", columns=size.legend_columns, symbolType="stroke", offset=28)
     palette = ["#999999", "#E69F00", "#009E73", "#0072B2", "#D55E00", "#CC79A7"]
     colours = alt.Scale(domain=names, range=[palette[i % len(palette)] for i in range(len(names))])
+    # Losses of the same training coincide: dashes let each line show between those above it.
+    dashes = alt.Scale(domain=names, range=[DASHES[i % len(DASHES)] for i in range(len(names))])
     chart: Chart = (
         alt.Chart(alt.InlineData(rows))
-        .mark_line(strokeWidth=1.4)
+        .mark_line(strokeWidth=1.6)
         .encode(
             x=alt.X("step:Q", title="Step", axis=alt.Axis(grid=False, tickCount=size.ticks)),
             y=alt.Y("y:Q", title=label, scale=alt.Scale(zero=False)),
             color=alt.Color("rung:N", scale=colours, legend=legend),
+            strokeDash=alt.StrokeDash("rung:N", scale=dashes, legend=legend),
         )
     )
     return chart.properties(width=size.plot_width(AXIS_LABEL), height=size.height)
