@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from made_runs import SHARES, MadeCell, make_run, synchronised
+from worldsize.analysis.deviations import deviations
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.config import StudySettings, preset_names, read_study, validated
 from worldsize.report.contents import sections
@@ -129,7 +130,7 @@ class TestB:
         assert row["inferred_bytes_per_s"] == pytest.approx(row["epoch_bytes"] / 2.4)
 
     def test_the_paragraph_names_the_kind_of_scaling_the_other_and_why(self, analysis: StudyAnalysis) -> None:
-        [said] = first(analysis).paragraphs
+        said, *_ = first(analysis).paragraphs
         assert "what was measured is weak scaling" in said
         assert "Strong scaling from the same data" in said
         assert "one worker reaches 64.0 samples/s at b = 32, 90.0 % of its 71.1 at b = 64" in said
@@ -245,3 +246,13 @@ def test_a_sweep_that_the_data_ended_says_what_a_loader_would_have_done(tmp_path
     [row] = [row for row in to_records(found) if row["mistake"] == "A batch larger than the data set"]
     assert row["other"] == "b = 4,096"
     assert "1,536" in str(row["ours"])
+
+
+def test_an_experiment_that_was_made_smaller_says_so(tmp_path: Path) -> None:
+    smaller = {**read_study("sync-ladder"), "world_sizes": (1, 2), "global_batch": 64, "train_samples": 512}
+    settings = validated(StudySettings, smaller)
+    assert deviations(settings) == ["train samples 512 (none)", "world sizes 1, 2 (1, 4)", "global batch 64 (256)"]
+    as_defined = validated(StudySettings, {**read_study("sync-ladder"), "hosts": 4, "data_dir": tmp_path})
+    assert deviations(as_defined) == []
+    analysis = study(tmp_path, "sync-ladder", [MadeCell("single", 1, 64)], global_batch=64)
+    assert first(analysis).paragraphs[-1].startswith("Not as the experiment is defined")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from worldsize.analysis.deviations import deviations
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.verdict import headline
 from worldsize.report.assumption_table import assumption_table
@@ -12,7 +13,7 @@ from worldsize.report.fact_tables import accuracy_table, provenance_table, warni
 from worldsize.report.profile_tables import profile_table, profiled
 from worldsize.report.result_tables import parts_table, results_table
 from worldsize.report.scaling_tables import epoch_table, scaling_table, serial_table
-from worldsize.report.section import Section
+from worldsize.report.section import Section, with_paragraphs
 from worldsize.report.svg import Drawing
 from worldsize.report.verify_table import same_training_table
 
@@ -29,8 +30,10 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
 
     scaling = (scaling_table(analysis, "weak"), scaling_table(analysis, "strong"), serial_table(analysis))
     made = EXPERIMENTS.get(analysis.record.settings.experiment)
+    differs = deviations(analysis.record.settings)
+    smaller = (f"Not as the experiment is defined (what is, in brackets): {'; '.join(differs)}.",) if differs else ()
     return [
-        *([made(analysis)] if made else []),
+        *([with_paragraphs(made(analysis), smaller)] if made else []),
         Section("results", "Results", (), (results_table(analysis),)),
         Section("step", "Where a step goes", drawn(parts_chart), (parts_table(analysis),)),
         Section("scaling", "Scaling", drawn(throughput_chart), scaling),
