@@ -73,6 +73,20 @@ def test_bisection_finds_the_largest_exactly(tmp_path: Path, memory_samples: int
     assert largest.summary is not None, "the largest is timed as well"
 
 
+def test_a_first_batch_that_does_not_fit_is_halved_until_one_does(tmp_path: Path) -> None:
+    run, _ = swept(tmp_path, first=64, memory_samples=5, resolution=0)
+    fits = [c.record.settings.batch_size for c in run.cells.values() if c.record.state == "complete"]
+    assert max(fits) == 5
+
+
+def test_a_batch_of_the_bisection_has_run_whole_steps(tmp_path: Path) -> None:
+    _, executor = swept(tmp_path, memory_samples=8, largest_batch=16)
+    ops = [op for name, op, _ in executor.log if name == "single-w1-b10"]
+    assert ops == ["fit"], "it does not fit: nothing more was tried"
+    ops = [op for name, op, _ in executor.log if name == "single-w1-b7"]
+    assert ops[:2] == ["fit", "warmup"]
+
+
 def test_a_coarse_resolution_needs_fewer_trials(tmp_path: Path) -> None:
     fine, _ = swept(tmp_path / "fine", memory_samples=100, resolution=0)
     coarse, _ = swept(tmp_path / "coarse", memory_samples=100, resolution=0.25)

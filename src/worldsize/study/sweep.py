@@ -55,7 +55,7 @@ class Sweep:
             else:
                 fails = batch_size
                 break
-        if not fits or not fails:
+        if not fails:
             return
         found = fits
         while fails - found > max(1, self.settings.resolution * found):
@@ -110,6 +110,8 @@ class Sweep:
         try:
             self.ledger.started(cell, self.executor.facts(cell))
             self._agree(cell)
+            if not timed:
+                self._step(cell)
         except CellFailed as failed:
             self.executor.finish(cell)
             self.listener.ended(self.ledger.failed(cell, failed.error))
@@ -127,6 +129,12 @@ class Sweep:
         found = replies[0]["fit"]
         if not found["fits"]:
             raise CellFailed(ErrorRecord(kind=OUT_OF_MEMORY, message=found["message"], rank=found["rank"]))
+
+
+    def _step(self, cell: PlannedCell) -> None:
+        """Whole steps, with exchange and optimizer: the second has the optimizer's own memory from its begin."""
+        replies = self.executor.take(cell, {"op": "steps", "count": 2, "timed": False}, lambda: None)
+        self.ledger.used_memory(cell, max(reply["peak_memory_bytes"] for reply in replies))
 
 
 def _at(first: PlannedCell, batch_size: int) -> PlannedCell:
