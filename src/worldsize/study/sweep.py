@@ -130,7 +130,6 @@ class Sweep:
         if not found["fits"]:
             raise CellFailed(ErrorRecord(kind=OUT_OF_MEMORY, message=found["message"], rank=found["rank"]))
 
-
     def _step(self, cell: PlannedCell) -> None:
         """Whole steps, with exchange and optimizer: the second has the optimizer's own memory from its begin."""
         replies = self.executor.take(cell, {"op": "steps", "count": 2, "timed": False}, lambda: None)

@@ -1,5 +1,7 @@
 """Experiment D, `sync-ladder`: one node, then several, and three ways to synchronise."""
 
+from dataclasses import replace
+
 import altair as alt
 import polars as pl
 
@@ -7,6 +9,7 @@ from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, number_text, percent_text
 from worldsize.analysis.ranks import ranks, step_times
 from worldsize.analysis.study import StudyAnalysis
+from worldsize.report.profile_tables import profile_table, profiled
 from worldsize.report.result_tables import CELL, MS, PERCENT
 from worldsize.report.section import Section
 from worldsize.report.svg import Chart, Drawing, Size, draw
@@ -26,7 +29,7 @@ def section(analysis: StudyAnalysis) -> Section:
         "experiment-d",
         "D. A ladder of ways to synchronise",
         tuple(drawing for drawing in (_time_chart(analysis), _loss_chart(analysis)) if drawing),
-        (rank_table(analysis), timeline_table(analysis)),
+        (rank_table(analysis), timeline_table(analysis), *_profile(analysis)),
         tuple(part for part in (_same_weights(analysis), _speed(analysis), _bytes(analysis)) if part),
     )
 
@@ -86,6 +89,13 @@ def rank_table(analysis: StudyAnalysis) -> Table:
         "the same result. Distance: |w − w₀| ÷ |w₀| over all parameters, 0 where every bit is the same."
     )
     return Table("d-ranks", "D(1) Each rank", columns, tuple(rows), note)
+
+
+def _profile(analysis: StudyAnalysis) -> tuple[Table, ...]:
+    """The same shares from the profiler's traces, if there are any."""
+    if not profiled(analysis):
+        return ()
+    return (replace(profile_table(analysis), id="d-profile", title="D(3) The same from a profiler's trace"),)
 
 
 def _accuracy(last: Evaluation | None, rank: int) -> float | None:
