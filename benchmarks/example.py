@@ -5,6 +5,7 @@ The page holds what the report holds under the experiment's letter, as measured,
 
 import shlex
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 from worldsize.analysis.study import analyse
@@ -21,7 +22,7 @@ PRIVATE = ("--out", "--data-dir")
 def command_of(words: tuple[str, ...]) -> str:
     """The command without the paths of the machine that it ran on."""
     kept = ["worldsize"]
-    for before, word in zip(words, words[1:], strict=False):
+    for before, word in pairwise(words):
         kept.append("FOLDER" if before in PRIVATE else word)
     return shlex.join(kept)
 
@@ -46,7 +47,10 @@ def main(folder: Path) -> None:
         write_whole(EXAMPLES / f"{drawing.id}.svg", drawing.wide)
         said.append(f"![{drawing.title}]({drawing.id}.svg)\n")
     said += [to_markdown(table) for table in experiment.tables if table.rows]
-    warnings = dict.fromkeys(f"- `{warning.code}`: {escaped(warning.message)}" for _, warning in analysis.warnings)
+    place = analysis.record.data.location or "FOLDER"
+    warnings = dict.fromkeys(
+        f"- `{warning.code}`: {escaped(warning.message.replace(place, 'FOLDER'))}" for _, warning in analysis.warnings
+    )
     said.append("## Warnings of this run\n\n" + ("\n".join(warnings) or "None.") + "\n")
     write_whole(EXAMPLES / f"{name}.md", "\n".join(said))
 
