@@ -102,7 +102,7 @@ def refused(ended: Ended) -> str:
         ("train --data mnist", ["unknown data set 'mnist'", "known: digits, cifar10, synthetic", "file.py:name"]),
         ("train --data digits:3x3", ["unknown data set 'digits:3x3'", "known: digits, cifar10, synthetic"]),
         ("train --data synthetic:3x8", ["'synthetic:3x8' was given", "synthetic[:CxHxW[:CLASSES[:SAMPLES]]]"]),
-        ("study fast", ["unknown preset 'fast'", "known: default", ".toml"]),
+        ("study fast", ["unknown preset 'fast'", "known: batch-sweep, ddp-large-batch, default", ".toml"]),
         ("train --precision fp64", ["precision: 'fp64' was given", "'fp32' or 'bf16'"]),
         ("train --backend mpi", ["backend: 'mpi' was given", "'auto', 'gloo' or 'nccl'"]),
         ("train --loader quick", ["loader: 'quick' was given", "'batched' or 'per-sample'"]),
