@@ -198,10 +198,10 @@ def _bytes(analysis: StudyAnalysis) -> str:
             else f"{number_text(wire.busiest_rank_bytes / 1e6)} MB each way through every rank alike"
         )
         hidden = cell.breakdown.overlapped_share
-        overlap = f", and hides {percent_text(hidden)} of its communication behind compute" if hidden else ""
+        overlap = f", and {percent_text(hidden)} of all its communication is hidden behind compute" if hidden else ""
         said.append(
-            f"{rung(cell)} moves {through} per step, waits exposed for {percent_text(cell.breakdown.exposed_share)} "
-            f"of it{overlap}."
+            f"{rung(cell)} moves {through} in each step; {percent_text(cell.breakdown.exposed_share)} of the step is "
+            f"exposed communication{overlap}."
         )
     if said:
         said.append(
