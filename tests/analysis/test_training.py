@@ -12,7 +12,8 @@ def history(*accuracies: float | None, samples: int = 1000) -> list[EpochAnalysi
 
 def test_the_target_is_the_largest_accuracy_that_all_have_reached() -> None:
     assert common_target([history(0.3, 0.8, 0.7), history(0.5, 0.6)]) == 0.6
-    assert common_target([history(0.3), history(None)]) is None, "one was never evaluated"
+    assert common_target([history(0.3), history(None)]) == 0.3, "one that was never evaluated says nothing"
+    assert common_target([history(None)]) is None
     assert common_target([]) is None
 
 

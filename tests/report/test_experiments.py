@@ -47,7 +47,7 @@ def study(folder: Path, experiment: str, cells: list[MadeCell], **settings: Any)
             test_loss=0.5,
             test_accuracy=0.875,
             test_samples=261,
-            divergence=None if n == 1 else Divergence(weights=[0.0] * n, buffers=[0.0] + [0.01] * (n - 1)),
+            divergence=None if n == 1 else Divergence(weights=[0.0] * n, buffers=[0.0, *[0.01] * (n - 1)]),
             messages=[MessageCount(when="evaluation", kind="broadcast", calls=1, payload_bytes=100)],
             order="abc",
         )
@@ -165,6 +165,29 @@ class TestC:
         assert row["statistical_efficiency"] == pytest.approx(statistical)
         assert row["time_to_accuracy_speedup"] == pytest.approx(throughput * statistical)
 
+    def test_a_run_that_diverged_keeps_its_row_with_the_reason_and_without_a_mean(self, tmp_path: Path) -> None:
+        error = ErrorRecord(kind="LossNotFiniteError", message="the loss became nan at step 9", rank=0)
+        cells = [
+            MadeCell("single", 1, 32, step_s=0.5),
+            several("ddp", 2, 64, 0.8, state="failed", error=error, losses=lambda step: None if step == 9 else 2.0),
+        ]
+        study(tmp_path / "parts" / "accuracy", "", cells)
+        analysis = study(tmp_path, "ddp-large-batch", [MadeCell("single", 1, 32)])
+        found = first(analysis)
+        row = table(found, "c4-epochs")[-1]
+        assert row["train_loss"] is None, "a mean over the steps that were finite would flatter it"
+        assert "the loss became nan" in row["remark"]
+        assert any("none (LossNotFiniteError" in said for said in found.paragraphs)
+        assert [each["cell"] for each in table(found, "c5-efficiency")] == ["single-w1-b32"]
+
+    def test_more_threads_than_cores_withhold_the_time_to_accuracy(self, tmp_path: Path) -> None:
+        cells = [MadeCell("single", 1, 32, step_s=0.5), several("ddp", 2, 64, 0.8, oversubscribed=True)]
+        study(tmp_path / "parts" / "accuracy", "", cells)
+        _, row = table(first(study(tmp_path, "ddp-large-batch", [MadeCell("single", 1, 32)])), "c5-efficiency")
+        assert row["throughput_ratio"] is None
+        assert row["time_to_accuracy_speedup"] is None
+        assert row["statistical_efficiency"] is not None
+
 
 class TestD:
     @pytest.fixture
@@ -210,9 +233,17 @@ class TestD:
         write_cell(tmp_path, record)
         found = first(analyse(load_run(tmp_path)))
         assert (
-            "The ranks of (3) ddp did not end with the same weights: they are up to 0.25 apart." in found.paragraphs[0]
+            "The ranks of (3) ddp did not end with the same weights: they are up to 0.250 apart." in found.paragraphs[0]
         )
         assert [row["test_accuracy"] for row in table(found, "d-ranks")][-2:] == [0.9, 0.1]
+
+    def test_weights_that_are_not_finite_are_apart(self, tmp_path: Path, analysis: StudyAnalysis) -> None:
+        record = load_run(tmp_path).cells["ddp-w2-b32"].record
+        lost = Divergence(weights=[0.0, None], buffers=[0.0, None])
+        record.evaluations = [record.evaluations[0].model_copy(update={"divergence": lost})]
+        write_cell(tmp_path, record)
+        said = " ".join(first(analyse(load_run(tmp_path))).paragraphs)
+        assert "The ranks of (3) ddp did not end with the same weights: they are not finite." in said
 
     def test_the_verdict_speaks_of_strong_scaling(self, analysis: StudyAnalysis) -> None:
         page = render_page(analysis, sections(analysis))

@@ -58,7 +58,7 @@ def test_the_data_are_those_of_a_worker_not_of_all(tmp_path: Path) -> None:
 
 
 def test_growth_and_the_largest_batch_are_those_asked_for(tmp_path: Path) -> None:
-    run, _ = swept(tmp_path, growth=2, largest_batch=20)
+    run, _ = swept(tmp_path, growth=2, largest_batch=20, batch_sizes=(4,))
     assert batches(run) == [4, 8, 16]
 
 
@@ -80,7 +80,7 @@ def test_a_first_batch_that_does_not_fit_is_halved_until_one_does(tmp_path: Path
 
 
 def test_a_batch_of_the_bisection_has_run_whole_steps(tmp_path: Path) -> None:
-    _, executor = swept(tmp_path, memory_samples=8, largest_batch=16)
+    _, executor = swept(tmp_path, memory_samples=8, largest_batch=16, batch_sizes=(4,))
     ops = [op for name, op, _ in executor.log if name == "single-w1-b10"]
     assert ops == ["fit"], "it does not fit: nothing more was tried"
     ops = [op for name, op, _ in executor.log if name == "single-w1-b7"]
@@ -104,7 +104,7 @@ def test_each_trial_has_processes_of_its_own(tmp_path: Path) -> None:
 
 
 def test_no_step_is_run_aside_where_memory_is_measured(tmp_path: Path) -> None:
-    _, executor = swept(tmp_path, largest_batch=16, world_size=2)
+    _, executor = swept(tmp_path, largest_batch=16, world_size=2, batch_sizes=(4,))
     assert {op for _, op, _ in executor.log} == {"fit", "warmup", "steps"}
     assert all(not turn.get("lead") for _, turn in executor.turns)
 

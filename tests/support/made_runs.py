@@ -62,7 +62,7 @@ class MadeCell:
     warnings: tuple[WarningRecord, ...] = ()
     oversubscribed: bool = False
     threads: int = 1
-    losses: Callable[[int], float] = lambda step: 2.3 / (1 + 0.05 * step)
+    losses: Callable[[int], float | None] = lambda step: 2.3 / (1 + 0.05 * step)
     """Training loss at a step."""
     rank_spread: float = 0.1
     """How much sooner than the slowest rank the fastest one is done, as a share of the step."""

@@ -74,6 +74,8 @@ def analyse(run: Run) -> StudyAnalysis:
     """Analyse a run folder, complete or not; cells without numbers keep their place and their reason."""
     cells = [analyse_cell(run.cells[name]) if name in run.cells else absent_cell(name) for name in run.study.plan]
     rows = scaling_rows(cells, allow_oversubscribed=run.study.settings.allow_oversubscribed)
+    parts = {name: analyse(part) for name, part in run.parts.items()}
+    of_parts = ((f"{name}: {place}", each) for name, part in parts.items() for place, each in part.warnings)
     return StudyAnalysis(
         run=run,
         cells=tuple(cells),
@@ -82,8 +84,8 @@ def analyse(run: Run) -> StudyAnalysis:
         epoch_splits=tuple(_epoch_splits(rows, run.study.data.train_samples)),
         links={world_size: analyse_link(record) for world_size, record in run.comm.items()},
         observing=observing(run.cells.values()),
-        warnings=tuple(_warnings(run.study, cells, rows)),
-        parts={name: analyse(part) for name, part in run.parts.items()},
+        warnings=(*_warnings(run.study, cells, rows), *of_parts),
+        parts=parts,
     )
 
 

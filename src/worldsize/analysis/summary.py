@@ -50,13 +50,20 @@ def summarise(cell: Cell, global_batch: int) -> CellSummary | None:
         .mean()
         .row(0, named=True)
     )
-    alone = cell.record.settings.world_size == 1
+    # One worker sends nothing; nn.DataParallel's copies on GPUs are seen by nobody. Both are absent, not 0.
+    unseen = cell.record.settings.world_size == 1 or _hidden(cell)
     return CellSummary(
         step_s=step_s,
         samples_per_s=reciprocal(step_s, global_batch),
         parts_s={part: means[part] for part in PARTS},
-        comm_s=None if alone else means["comm_s"],
-        overlapped_s=None if alone else means["overlapped_s"],
+        comm_s=None if unseen else means["comm_s"],
+        overlapped_s=None if unseen else means["overlapped_s"],
         timed_steps=slowest.height,
         blocks=len(blocks),
     )
+
+
+def _hidden(cell: Cell) -> bool:
+    """Whether several workers in one process exchange where no message is seen (torch's own nn.DataParallel)."""
+    placement = cell.record.placement
+    return placement is not None and placement.processes == 1 and placement.device == "cuda"

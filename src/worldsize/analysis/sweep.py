@@ -98,9 +98,9 @@ def sweep_text(sweep: BatchSweep) -> str:
         return f"{name}: no batch was seen to fit."
     ends = {
         "memory": f"b = {sweep.too_large:,} did not" if sweep.too_large else "",
-        "data": "a larger one would exceed the samples that a worker has",
+        "data": "the next would exceed the samples that a worker has",
         "asked": "no larger one was asked for",
-        "failure": "the next trial failed for another reason",
+        "failure": "the next trial failed for another reason, or was not finished",
     }
     said = f"{name}: the largest local batch that was seen to fit is b = {sweep.largest:,}; {ends[sweep.ended_by]}."
     rates = {row.cell.batch_size: row.cell.summary.samples_per_s.value for row in sweep.rows if row.cell.summary}

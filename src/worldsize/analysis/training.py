@@ -36,13 +36,13 @@ class Efficiency:
     """Training samples until the first evaluation at or above it."""
     statistical: float
     """Samples to the target at the baseline ÷ samples to it here."""
-    throughput: float
-    """Samples/s here ÷ samples/s of the baseline."""
+    throughput: float | None
+    """Samples/s here ÷ samples/s of the baseline; None where more threads than cores withhold it (method.md §8)."""
 
     @property
-    def time_to_accuracy(self) -> float:
+    def time_to_accuracy(self) -> float | None:
         """Speed-up of the time to the target: throughput ratio × statistical efficiency."""
-        return self.throughput * self.statistical
+        return None if self.throughput is None else self.throughput * self.statistical
 
 
 def epochs(cell: Cell) -> list[EpochAnalysis]:
@@ -53,8 +53,7 @@ def epochs(cell: Cell) -> list[EpochAnalysis]:
         .group_by("epoch")
         .agg(
             weight.sum().alias("seen"),
-            ((pl.col("loss") * weight).sum() / weight.sum()).alias("loss"),
-            ((pl.col("accuracy") * weight).sum() / weight.sum()).alias("accuracy"),
+            *(_mean(name) for name in ("loss", "accuracy")),
         )
         .sort("epoch")
     )
@@ -76,13 +75,20 @@ def epochs(cell: Cell) -> list[EpochAnalysis]:
     return found
 
 
+def _mean(name: str) -> pl.Expr:
+    """The mean over samples; absent where a step of the epoch has no value, such as a loss that was not finite."""
+    weight = pl.col("samples")
+    mean = (pl.col(name) * weight).sum() / weight.sum()
+    return pl.when(pl.col(name).is_not_null().all()).then(mean).alias(name)
+
+
 def common_target(histories: Sequence[Sequence[EpochAnalysis]]) -> float | None:
-    """The largest test accuracy that every run has reached; None without runs that were evaluated."""
+    """The largest test accuracy that every run that was evaluated has reached; None without one."""
     best = [
         max((e.test_accuracy for e in history if e.test_accuracy is not None), default=None) for history in histories
     ]
     reached = [accuracy for accuracy in best if accuracy is not None]
-    return min(reached) if reached and len(reached) == len(best) else None
+    return min(reached, default=None)
 
 
 def samples_to(history: Sequence[EpochAnalysis], target: float) -> int | None:
@@ -91,7 +97,11 @@ def samples_to(history: Sequence[EpochAnalysis], target: float) -> int | None:
 
 
 def efficiencies(
-    cells: Sequence[CellAnalysis], histories: dict[str, list[EpochAnalysis]], baseline: CellAnalysis
+    cells: Sequence[CellAnalysis],
+    histories: dict[str, list[EpochAnalysis]],
+    baseline: CellAnalysis,
+    *,
+    allow_oversubscribed: bool = False,
 ) -> list[Efficiency]:
     """Of each cell that has a history, against the baseline, at the largest accuracy that all have reached."""
     target = common_target(list(histories.values()))
@@ -103,6 +113,7 @@ def efficiencies(
         samples = samples_to(histories[cell.id], target) if cell.id in histories else None
         if samples is None or first is None or cell.summary is None:
             continue
-        throughput = cell.summary.samples_per_s.value / baseline.summary.samples_per_s.value
+        crowded = (cell.oversubscribed or baseline.oversubscribed) and not allow_oversubscribed
+        throughput = None if crowded else cell.summary.samples_per_s.value / baseline.summary.samples_per_s.value
         found.append(Efficiency(cell, target, samples, first / samples, throughput))
     return found

@@ -23,21 +23,21 @@ def run_and_show(
     """Run a study with a display, write its report, print the results; exit with 1 if a cell failed."""
     from worldsize.cli.display import Display, print_json, print_results
     from worldsize.config import StudySettings, validated
-    from worldsize.errors import Interrupted
+    from worldsize.errors import RunError
     from worldsize.report.write import write_report
     from worldsize.results.folder import load_run, new_run_folder
     from worldsize.study.experiment import run_experiment
 
     settings = validated(StudySettings, values, source)
     out = out or new_run_folder(name)
-    stopped: Interrupted | None = None
+    stopped: RunError | None = None
     with Display(quiet=as_json) as display:
         try:
             run = run_experiment(settings, out, resume=resume, listener=display)
-        except Interrupted as interrupted:
+        except RunError as error:  # stopped by the user, or a sweep that cannot go on
             if not (out / "study.json").exists():
                 raise  # nothing to report on yet
-            stopped, run = interrupted, load_run(out)
+            stopped, run = error, load_run(out)
     page = write_report(out)
     if as_json:
         print_json(out, page)
@@ -45,7 +45,8 @@ def run_and_show(
         print_results(out, page)
     if stopped:
         raise stopped
-    failed = [cell.record.error for cell in run.cells.values() if cell.record.state == "failed"]
+    cells = [cell.record for part in (run, *run.parts.values()) for cell in part.cells.values()]
+    failed = [record.error for record in cells if record.state == "failed"]
     if any(not (settings.sweep and error and error.kind == "OutOfMemory") for error in failed):
         raise typer.Exit(1)  # a batch that does not fit is what a sweep looks for
 

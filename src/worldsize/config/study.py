@@ -89,6 +89,10 @@ class StudySettings(TrainingSettings):
                     raise ValueError(f"{name}: {value} was given; each must be at least 1")
         if self.sweep and (self.cells or self.global_batch):
             raise ValueError("a sweep grows the local batch: give neither cells nor global_batch")
+        if self.sweep and self.largest_batch is not None:
+            first = max(self.batch_sizes or (DEFAULT_BATCH_SIZE,))
+            if first > self.largest_batch:
+                raise ValueError(f"the first batch of {first} is larger than largest_batch {self.largest_batch}")
         if self.global_batch is not None and self.batch_sizes is not None:
             raise ValueError("batch_sizes and global_batch exclude each other: give one of them")
         return self

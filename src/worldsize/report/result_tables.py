@@ -205,7 +205,8 @@ def _part_s(cell: CellAnalysis, parts: Mapping[str, float], part: str) -> float 
 
 def _exposed(cell: CellAnalysis) -> float | None:
     """Exposed share of the step; absent, not 0, where one worker has nobody to wait for."""
-    return cell.breakdown.exposed_share if cell.breakdown and cell.world_size > 1 else None
+    seen = cell.breakdown and cell.summary and cell.summary.comm_s is not None
+    return cell.breakdown.exposed_share if cell.breakdown and seen and cell.world_size > 1 else None
 
 
 def _shortened(entry: Entry, width: int) -> Entry:

@@ -78,16 +78,17 @@ def epoch_table(analysis: StudyAnalysis) -> Table:
             number(split.inferred_compute_s),
             number(split.inferred_comm_s),
             number(split.measured_compute_s),
-            number(split.measured_exposed_s),
+            number(None if split.measured_comm_s is None else split.measured_exposed_s),
             number(split.measured_comm_s),
-            number(split.difference_s),
+            number(None if split.measured_comm_s is None else split.difference_s),
         )
         for split in analysis.epoch_splits
     )
     note = (
         "Inferred: compute = T₁/N and communication = T_N − T₁/N, the classic subtraction; it blames all that is "
         "slower with N workers on the network. Measured: the shares of the step. The last column is what the "
-        "subtraction blames wrongly. An epoch is D/B steps over all training samples, not rounded (method §6, §7)."
+        "subtraction blames wrongly. Where communication is absent, its copies are inside torch and stand in "
+        "compute. An epoch is D/B steps over all training samples, not rounded (method §6, §7)."
     )
     return Table("epoch", "Compute and communication per epoch", columns, rows, note)
 

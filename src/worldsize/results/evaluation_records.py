@@ -19,9 +19,21 @@ class MessageCount(Record):
 class Divergence(Record):
     """How far each rank is from rank 0: |x − x₀| ÷ |x₀| over all elements; exactly 0 where they are the same."""
 
-    weights: list[float]
-    buffers: list[float]
+    weights: list[float | None]
+    """None where it is not finite (JSON has no NaN)."""
+    buffers: list[float | None]
     """Of the floating-point buffers, which are BatchNorm statistics."""
+
+    @property
+    def apart(self) -> bool:
+        """Whether the weights of any rank differ from those of rank 0."""
+        return any(each is None or each > 0 for each in self.weights)
+
+    @staticmethod
+    def largest(values: list[float | None]) -> float | None:
+        """The largest of them; None where one is not finite, or there are none."""
+        finite = [value for value in values if value is not None]
+        return max(finite, default=None) if len(finite) == len(values) else None
 
 
 class Evaluation(Record):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from worldsize.config import StudySettings
+from worldsize.errors import Interrupted
 from worldsize.results.folder import Run, load_run
 from worldsize.study.large_batch import parts
 from worldsize.study.listener import Listener
@@ -22,12 +23,19 @@ def run_experiment(
     listener: Listener | None = None,
 ) -> Run:
     """Run all that is missing in `out`; returns what is in the folder afterwards. Raises what `run_study` raises."""
+    if settings.experiment in PARTS and settings.train_samples and settings.world_sizes:
+        # What can be known to be wrong with the further parts is said before the first one is measured.
+        PARTS[settings.experiment](settings, max(settings.world_sizes), settings.train_samples)
     run = run_study(settings, out, resume=resume, command=command, listener=listener)
     if settings.experiment in PARTS:
-        stored = run.study.settings
-        largest = max(cell.settings.world_size for cell in (c.record for c in run.cells.values()))
-        for name, part in PARTS[settings.experiment](stored, largest).items():
+        largest = max(cell.record.settings.world_size for cell in run.cells.values())
+        further = PARTS[settings.experiment](run.study.settings, largest, run.study.data.train_samples)
+        for name, part in further.items():
             place = out / "parts" / name
             begun = (place / "study.json").exists()
-            run_study(part, place, resume=begun, command=command, listener=listener)
+            try:
+                run_study(part, place, resume=begun, command=command, listener=listener)
+            except Interrupted:
+                told = f"stopped in part {name}; what was measured is in {out}\nGo on with --resume --out {out}."
+                raise Interrupted(told) from None
     return load_run(out)

@@ -121,7 +121,11 @@ def _cells(settings: StudySettings, findings: Findings, rank: Rank) -> tuple[lis
         raise UsageError(f"strategy {names} runs in one process; start it on one node, without torchrun")
     absent = [cell.id for cell in planned if cell.placement.processes != cell.settings.world_size]
     message = f"left out: {', '.join(absent)}; it runs in one process, so its workers cannot be on different nodes."
-    return cells, [WarningRecord(code="left-out", message=message)] if absent else []
+    warnings = [WarningRecord(code="left-out", message=message)] if absent else []
+    if settings.experiment == "ddp-large-batch" and settings.accuracy_epochs is not None:
+        message = "left out: parts 2 and 3 of ddp-large-batch; they run where worldsize starts the workers itself."
+        warnings.append(WarningRecord(code="left-out", message=message))
+    return cells, warnings
 
 
 def _opened(

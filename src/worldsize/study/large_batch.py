@@ -5,7 +5,8 @@ Each is a study of its own in RUN/parts/, with the settings of the first part bu
 
 from typing import Any
 
-from worldsize.config import Agreement, CellChoice, LrScaling, StudySettings
+from worldsize.config import Agreement, CellChoice, LrScaling, StudySettings, validated
+from worldsize.errors import UsageError
 
 DEMONSTRATION_STEPS = 16
 """Steps per epoch of the demonstrations: what is left out shows at once."""
@@ -13,19 +14,29 @@ DEMONSTRATION_EPOCHS = 2
 LEFT_OUT: tuple[Agreement, ...] = ("sampler-epoch", "initial-weights", "learning-rate", "buffers")
 
 
-def parts(settings: StudySettings, largest_world: int) -> dict[str, StudySettings]:
-    """Name and settings of each further part; none where the accuracy runs were not asked for."""
+def parts(settings: StudySettings, largest_world: int, samples: int) -> dict[str, StudySettings]:
+    """Name and settings of each further part; none where the accuracy runs were not asked for.
+
+    `samples` is D. Raises UsageError for an accuracy batch that is larger than the data of a worker.
+    """
     if settings.accuracy_epochs is None or largest_world < 2:
         return {}
+    for batch, workers in ((settings.accuracy_batch, largest_world), (settings.accuracy_base_batch, 1)):
+        if batch * workers > samples:
+            raise UsageError(
+                f"accuracy batch {batch} was given; each of {workers} worker(s) has {samples // workers} samples\n"
+                "Give a smaller --accuracy-batch or --accuracy-base-batch."
+            )
     return {
         "accuracy": _derived(settings, _accuracy(settings, largest_world)),
-        "demonstrations": _derived(settings, _demonstrations(settings, largest_world)),
+        "demonstrations": _derived(settings, _demonstrations(settings, largest_world, samples)),
     }
 
 
 def _derived(settings: StudySettings, changes: dict[str, Any]) -> StudySettings:
     kept = settings.model_dump(exclude={"strategies", "world_sizes", "batch_sizes", "global_batch", "experiment"})
-    return StudySettings(**{**kept, "steps": None, "accuracy_epochs": None, **changes})
+    values = {**kept, "steps": None, "accuracy_epochs": None, **changes}
+    return validated(StudySettings, values, "a further part of ddp-large-batch")
 
 
 def _accuracy(settings: StudySettings, n: int) -> dict[str, Any]:
@@ -57,7 +68,7 @@ def _accuracy(settings: StudySettings, n: int) -> dict[str, Any]:
     }
 
 
-def _demonstrations(settings: StudySettings, n: int) -> dict[str, Any]:
+def _demonstrations(settings: StudySettings, n: int, samples: int) -> dict[str, Any]:
     """DDP as it should be, and with one agreement left out at a time; the rate is scaled, so that it can differ."""
     batch = min(settings.grid(n), default=settings.accuracy_base_batch)
     cells = [CellChoice(strategy="ddp", world_size=n, batch_size=batch, label="agreed")]
@@ -69,7 +80,8 @@ def _demonstrations(settings: StudySettings, n: int) -> dict[str, Any]:
         "epochs": DEMONSTRATION_EPOCHS,
         "base_batch": batch,
         "lr_scaling": "linear",
+        "lr_warmup_epochs": 0,
         "evaluate": "auto",
-        "train_samples": DEMONSTRATION_STEPS * n * batch,
+        "train_samples": min(DEMONSTRATION_STEPS * n * batch, samples),
         "cells": tuple(cells),
     }

@@ -76,7 +76,8 @@ class Ledger:
 
     def samples(self, cell: PlannedCell) -> dict[tuple[int, int], Any]:
         """Timed step times of earlier sessions by (session, block); whatever was written counts."""
-        if cell.id not in self._before or cell.settings.epochs is not None:
+        # A cell that is evaluated at its end trains from its first step again: all its steps must be of one training.
+        if cell.id not in self._before or cell.settings.epochs is not None or cell.settings.evaluate == "end":
             return {}
         return dict(step_blocks(slowest_steps(self._before[cell.id])))
 

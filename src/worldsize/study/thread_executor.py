@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from worldsize.errors import RunError
 from worldsize.launch.failure import explain
 from worldsize.ranks.setup import Rank
 from worldsize.ranks.turns import Reply, Turn
@@ -63,6 +64,9 @@ class ThreadExecutor:
 
     def facts(self, cell: PlannedCell) -> list[Any]:
         """What the ranks said when they were built; builds them if they are not."""
+        if self.error is not None:
+            # The other ranks may still be in the cell that failed here: no collective of another one must meet them.
+            raise RunError(self.error.message)
         if cell.id not in self._members:
             member = self._members[cell.id] = self._join(cell)
             if member.takes_part:
@@ -142,5 +146,6 @@ class ThreadExecutor:
     def _fail(self, cell: PlannedCell, error: ErrorRecord) -> None:
         """The cell has ended with an error; raises CellFailed."""
         self._members.pop(cell.id, None)
-        self.error = error
+        if cell.placement.processes > 1:
+            self.error = error
         raise CellFailed(error)

@@ -1,5 +1,6 @@
 """How far the ranks are apart: 0 where all hold the same weights (method.md §10)."""
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -18,7 +19,7 @@ def divergence(model: nn.Module, processes: int) -> Divergence | None:
     return Divergence(weights=_apart(model.parameters(), processes), buffers=_apart(buffers, processes))
 
 
-def _apart(tensors: Iterable[Tensor], processes: int) -> list[float]:
+def _apart(tensors: Iterable[Tensor], processes: int) -> list[float | None]:
     """|x − x₀| ÷ |x₀| by rank, in double precision; each tensor of rank 0 travels once."""
     device = torch.device("cpu")
     difference = torch.zeros((), dtype=torch.float64)
@@ -35,5 +36,8 @@ def _apart(tensors: Iterable[Tensor], processes: int) -> list[float]:
     return [_ratio(*each.tolist()) for each in everyone]
 
 
-def _ratio(difference: float, size: float) -> float:
-    return difference / size if difference else 0.0
+def _ratio(difference: float, size: float) -> float | None:
+    if difference == 0:
+        return 0.0
+    ratio = difference / size if size else math.inf
+    return ratio if math.isfinite(ratio) else None

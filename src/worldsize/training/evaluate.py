@@ -27,7 +27,7 @@ def evaluate(trainer: Trainer, data: DataSet, *, epoch: int) -> Evaluation | Non
     model, channel = trainer.strategy.unwrap(), trainer.world.channel
     apart = divergence(model, channel.world_size)
     by_rank = None
-    if apart is not None and any(apart.weights):
+    if apart is not None and apart.apart:
         by_rank = _by_rank(_totals(trainer, data, part=0, parts=1))
     with MessageCounter("evaluation") as counter:
         channel.broadcast(list(model.buffers()))

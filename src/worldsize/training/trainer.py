@@ -192,11 +192,17 @@ class Trainer:
         return result
 
     def try_step(self) -> None:
-        """Forward and backward of a batch without exchange and without a trace in weights, optimizer or data."""
+        """Forward and backward of a batch without exchange; weights, optimizer and data stay as they are.
+
+        The bare model is called, not the wrapper: DDP may broadcast buffers in a forward without exchange as well, and
+        a rank whose memory ends before it would keep the others waiting.
+        """
         _, inputs, labels = next(self.spare_stream)
         try:
             with self.strategy.no_sync():
-                loss, _ = self.loss(inputs.to(self.device), labels.to(self.device))
+                model = self.model if self.world.channel.world_size == 1 else self.strategy.unwrap()
+                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
+                    loss = F.cross_entropy(model(inputs.to(self.device)), labels.to(self.device))
                 loss.backward()
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)

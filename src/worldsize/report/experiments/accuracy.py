@@ -43,6 +43,7 @@ def epochs_table(analysis: StudyAnalysis) -> Table:
         Column("Training accuracy", ("train_accuracy",), "%"),
         Column("Test loss", ("test_loss",)),
         Column("Test accuracy", ("test_accuracy",), "%"),
+        Column("Remark", ("remark",), align="prose"),
     )
     found = histories(analysis)
     rows = tuple(
@@ -56,6 +57,7 @@ def epochs_table(analysis: StudyAnalysis) -> Table:
             number(epoch.train_accuracy, PERCENT),
             number(epoch.test_loss),
             number(epoch.test_accuracy, PERCENT),
+            text(cell.reason if epoch is found[cell.id][-1] else None),
         )
         for cell in analysis.cells
         for epoch in found.get(cell.id, [])
@@ -93,9 +95,9 @@ def efficiency_table(analysis: StudyAnalysis) -> Table:
     )
     target = percent_text(found[0].target) if found else "–"
     note = (
-        f"Target: {target} test accuracy, the largest that every run reached, known to whole epochs. Statistical "
-        "efficiency: samples to it at the baseline ÷ here; time-to-accuracy speed-up: throughput ratio × that "
-        "(method §10). Throughputs are of whole epochs, without intervals here."
+        f"Target: {target} test accuracy, the largest that every evaluated run reached, known to whole epochs. "
+        "Statistical efficiency: samples to it at the baseline ÷ here; time-to-accuracy speed-up: throughput ratio × "
+        "that (method §10). Throughputs are of whole epochs, without intervals here."
     )
     return Table("c5-efficiency", "C(5) Statistical efficiency and time to accuracy", columns, rows, note)
 
@@ -103,23 +105,28 @@ def efficiency_table(analysis: StudyAnalysis) -> Table:
 def found_efficiencies(analysis: StudyAnalysis) -> list[Efficiency]:
     """Against the cell of one worker."""
     baseline = next((cell for cell in analysis.cells if cell.world_size == 1), None)
-    return efficiencies(analysis.cells, histories(analysis), baseline) if baseline else []
+    allowed = analysis.record.settings.allow_oversubscribed
+    return efficiencies(analysis.cells, histories(analysis), baseline, allow_oversubscribed=allowed) if baseline else []
 
 
 def accuracy_paragraph(analysis: StudyAnalysis) -> str:
     """How the rules compare after the last epoch."""
-    last = {name: history[-1].test_accuracy for name, history in histories(analysis).items() if history}
-    said = [
-        f"{rule(cell)} {percent_text(accuracy)} (B = {cell.global_batch:,})"
-        for cell in analysis.cells
-        if (accuracy := last.get(cell.id)) is not None
-    ]
+    found = histories(analysis)
+    said = [_ending(cell, found[cell.id][-1]) for cell in analysis.cells if found.get(cell.id)]
     if not said:
         return ""
     return (
-        f"Test accuracy after {analysis.record.settings.epochs} epochs: {'; '.join(said)}. A larger batch takes fewer "
+        f"Test accuracy after the last epoch: {'; '.join(said)}. A larger batch takes fewer "
         f"steps over the same samples: {_steps(analysis)}."
     )
+
+
+def _ending(cell: CellAnalysis, last: EpochAnalysis) -> str:
+    """How a run ended: its accuracy and epoch, or why it has none."""
+    name = f"{rule(cell)} (B = {cell.global_batch:,})"
+    if last.test_accuracy is None:
+        return f"{name} none ({cell.reason or 'not evaluated'})"
+    return f"{name} {percent_text(last.test_accuracy)} after {last.epoch}"
 
 
 def _steps(analysis: StudyAnalysis) -> str:

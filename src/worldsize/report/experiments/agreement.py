@@ -107,8 +107,8 @@ def _divergence_row(cell: CellAnalysis, test: Evaluation) -> tuple[Entry, ...]:
     return (
         text(CASES.get(cell.label, cell.label)),
         integer(test.epoch + 1),
-        number(max(apart.weights) if apart else None),
-        number(max(apart.buffers) if apart and apart.buffers else None),
+        number(apart.largest(apart.weights) if apart else None),
+        number(apart.largest(apart.buffers) if apart else None),
         number(losses[0] if losses else None),
         number(test.test_accuracy, PERCENT),
         text(by_rank or None),
@@ -145,8 +145,10 @@ def agreement_paragraphs(analysis: StudyAnalysis) -> list[str]:
     for label, test in last.items():
         if test.divergence is None or label == "agreed":
             continue
-        weights, buffers = max(test.divergence.weights), max(test.divergence.buffers, default=0.0)
-        if weights:
+        weights, buffers = (
+            test.divergence.largest(each) for each in (test.divergence.weights, test.divergence.buffers)
+        )
+        if test.divergence.apart:
             said.append(f"where {CASES[label]}, the ranks' weights end {percent_text(weights)} apart")
         elif buffers and label == "without-buffers":
             said.append(
@@ -155,7 +157,8 @@ def agreement_paragraphs(analysis: StudyAnalysis) -> list[str]:
     agreed = last.get("agreed")
     if not said or agreed is None or agreed.divergence is None:
         return []
-    kept = "no bit apart" if not any(agreed.divergence.weights) else f"{max(agreed.divergence.weights):.2g} apart"
+    worst = number_text(agreed.divergence.largest(agreed.divergence.weights))
+    kept = f"{worst} apart" if agreed.divergence.apart else "no bit apart"
     return [
         "Exchanging gradients alone is not enough: the same gradients only keep equal weights equal. With everything "
         f"agreed on, the ranks end {kept}; {'; '.join(said)}."

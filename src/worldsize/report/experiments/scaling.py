@@ -109,8 +109,9 @@ def utilisation_table(analysis: StudyAnalysis, letter: str) -> Table:
     note = (
         "Utilisation: steps per epoch × bytes per step ÷ communication per epoch. Bytes: what the busiest rank sends "
         "(it receives as many). Measured: ÷ the time in which messages are transferred. Inferred: ÷ (T_N − T₁/N), "
-        "absent where that is not above 0. One process drives all workers of data-parallel: there its bytes cross "
-        "no network, and no link stands beside it (method §4, §5, §7). 1 GB = 1e9 bytes."
+        "absent where that is not above 0. One process drives all workers of data-parallel: its bytes cross no "
+        "network, no link stands beside it, and its time is that of both directions, one after the other, over the "
+        "bytes of one (method §4, §5, §7). 1 GB = 1e9 bytes."
     )
     title = f"{letter}(3) Bandwidth utilisation"
     return Table(f"{letter.lower()}3-bandwidth", title, columns, tuple(rows), note)
@@ -119,6 +120,8 @@ def utilisation_table(analysis: StudyAnalysis, letter: str) -> Table:
 def paragraph(analysis: StudyAnalysis) -> str:
     """Which kind of scaling was measured, what the other kind gives on the same data, and why."""
     weak = [row for row in analysis.scaling if row.kind == "weak" and row.cell.world_size > 1 and row.speedup]
+    if analysis.kind == "strong":
+        return f"The global batch B was kept while workers were added. {_strong(analysis)}"
     if not weak:
         return "No configuration of several workers has a speed-up to print, so no kind of scaling was measured."
     best = max(weak, key=lambda row: row.speedup.estimate.value / row.cell.world_size if row.speedup else 0.0)

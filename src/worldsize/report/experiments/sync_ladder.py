@@ -156,7 +156,7 @@ def _same_weights(analysis: StudyAnalysis) -> str:
     for cell in analysis.cells:
         last = cell.record.evaluations[-1] if cell.record and cell.record.evaluations else None
         if last is not None and last.divergence is not None:
-            (apart if any(last.divergence.weights) else same).append(cell)
+            (apart if last.divergence.apart else same).append(cell)
     said = []
     if same:
         names = ", ".join(rung(cell) for cell in same)
@@ -165,8 +165,9 @@ def _same_weights(analysis: StudyAnalysis) -> str:
         assert cell.record is not None
         last = cell.record.evaluations[-1]
         assert last.divergence is not None
-        worst = max(last.divergence.weights)
-        said.append(f"The ranks of {rung(cell)} did not end with the same weights: they are up to {worst:.2g} apart.")
+        worst = last.divergence.largest(last.divergence.weights)
+        how = "not finite" if worst is None else f"up to {number_text(worst)} apart"
+        said.append(f"The ranks of {rung(cell)} did not end with the same weights: they are {how}.")
     return " ".join(said)
 
 
