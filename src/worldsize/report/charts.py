@@ -13,7 +13,7 @@ from worldsize.analysis.cells import BASELINE_STRATEGY, CellAnalysis
 from worldsize.analysis.numbers import number_text
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.result_tables import MS, PART_LABELS
-from worldsize.report.svg import INK, Chart, Drawing, Size, draw
+from worldsize.report.svg import AXIS_LABEL, INK, Chart, Drawing, Size, draw
 from worldsize.results.records import PARTS
 
 PART_COLOURS = {
@@ -38,8 +38,6 @@ OTHER_COLOURS = ("#D55E00", "#56B4E9", "#B39B00", "#8C6BB1")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4])
 """One per world size, in order."""
 BAR_HEIGHT = 26
-AXIS_LABEL = 6
-"""Characters of the longest number beside a vertical axis."""
 ASIDE = 0.06
 """Share of the axis over which the points of one world size are spread sideways, so that none hides another."""
 CURVE_POINTS = 500

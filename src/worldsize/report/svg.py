@@ -97,6 +97,16 @@ def draw(drawing_id: str, title: str, description: str, chart: Callable[[Size], 
     return Drawing(drawing_id, title, description, wide, narrow)
 
 
+AXIS_LABEL = 6
+"""Characters of the longest number beside a vertical axis."""
+
+
+def pointed_lines(base: alt.Chart, size: Size) -> Chart:
+    """Lines through few points, which are marked; `base` has the data and how it is encoded."""
+    chart: Chart = alt.layer(base.mark_line(strokeWidth=1.5), base.mark_point(filled=True, size=60, opacity=1))
+    return chart.properties(width=size.plot_width(AXIS_LABEL), height=size.height)
+
+
 def inline(svg: str) -> str:
     """The SVG for use inside a page: its text takes the page's font and colour."""
     return svg.replace(f'"{INK}"', '"currentColor"').replace(f'font-family="{FONT}"', 'font-family="inherit"')

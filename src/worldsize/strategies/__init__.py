@@ -49,6 +49,3 @@ def find_strategy(name: str) -> type[Strategy]:
     if missing := sorted(found.__abstractmethods__):
         raise FactoryError(f"strategy {name!r} lacks {', '.join(missing)}; see worldsize.strategies.Strategy")
     return found
-
-
-__all__ = ["STRATEGIES", "Channel", "Observer", "Strategy", "Traffic", "World", "find_strategy"]

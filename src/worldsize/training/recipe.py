@@ -1,6 +1,9 @@
-"""The training recipe: how the learning rate follows the batch and the step."""
+"""The training recipe: how the learning rate follows the batch and the step, and how the weights follow it."""
 
 import math
+
+import torch
+from torch import nn
 
 from worldsize.config import TrainingSettings
 
@@ -39,3 +42,26 @@ def learning_rate(settings: TrainingSettings, global_batch: int, steps_per_epoch
         return target * DECAY ** sum(step >= share * total for share in DECAYS)
     done = min(1.0, (step - warmup) / max(1.0, total - warmup))
     return target * (1 + math.cos(math.pi * done)) / 2
+
+
+def make_optimizer(model: nn.Module, settings: TrainingSettings, *, fused: bool) -> torch.optim.SGD:
+    """SGD as the settings ask for it; `fused` takes torch's kernel for all parameters at once."""
+    return torch.optim.SGD(
+        model.parameters(),
+        lr=settings.learning_rate,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        nesterov=settings.nesterov,
+        fused=fused,
+    )
+
+
+def change_weights(model: nn.Module, optimizer: torch.optim.SGD, settings: TrainingSettings, rate: float) -> None:
+    """Change the weights by the gradients, clipped if that is asked for, at this learning rate.
+
+    After the exchange: every rank then holds the same mean, and all clip by the same factor.
+    """
+    optimizer.param_groups[0]["lr"] = rate
+    if settings.clip_norm is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
+    optimizer.step()

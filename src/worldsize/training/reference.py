@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from worldsize.config import CellSettings
 from worldsize.data import Batches, DataSet, training_batches
 from worldsize.errors import LossNotFiniteError
+from worldsize.training.recipe import change_weights, make_optimizer
 from worldsize.training.trainer import endless, my_share
 
 Batch = tuple[int, Tensor, Tensor]
@@ -25,13 +26,7 @@ class Reference:
         self.model = model.train()
         self.settings = settings
         self.device = device
-        self.optimizer = torch.optim.SGD(
-            model.parameters(),
-            lr=settings.learning_rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            nesterov=settings.nesterov,
-        )
+        self.optimizer = make_optimizer(model, settings, fused=False)
         self.shares = [share_of(worker, settings, data) for worker in range(settings.world_size)]
         self.streams = [endless(share) for share in self.shares]
 
@@ -53,10 +48,7 @@ class Reference:
 
     def step(self, rate: float) -> None:
         """Change the weights by the gradients, at this learning rate."""
-        self.optimizer.param_groups[0]["lr"] = rate
-        if self.settings.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
-        self.optimizer.step()
+        change_weights(self.model, self.optimizer, self.settings, rate)
 
     def _loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):

@@ -18,7 +18,7 @@ from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import Strategy, Traffic, World, find_strategy
 from worldsize.training.arrange import arranged
 from worldsize.training.layout import lay_out
-from worldsize.training.recipe import learning_rate
+from worldsize.training.recipe import change_weights, learning_rate, make_optimizer
 
 
 class StepResult(NamedTuple):
@@ -99,14 +99,7 @@ class Trainer:
         if "initial-weights" in settings.leave_out:
             self._forget_agreement(model)
         timeline.watch_gradients(model)
-        self.optimizer = torch.optim.SGD(
-            model.parameters(),
-            lr=settings.learning_rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            nesterov=settings.nesterov,
-            fused=True,
-        )
+        self.optimizer = make_optimizer(model, settings, fused=True)
         self.batches: Batches = training_batches(
             data,
             loader=settings.loader,
@@ -178,11 +171,7 @@ class Trainer:
             timeline.end(Phase.BACKWARD)
             self.strategy.synchronise()
             timeline.end(Phase.SYNCHRONISE)
-        self.optimizer.param_groups[0]["lr"] = self.rate()
-        if self.settings.clip_norm is not None:
-            # After the exchange: every rank holds the same mean, so all scale by the same factor.
-            nn.utils.clip_grad_norm_(self.strategy.unwrap().parameters(), self.settings.clip_norm)
-        self.optimizer.step()
+        change_weights(self.strategy.unwrap(), self.optimizer, self.settings, self.rate())
         self.optimizer.zero_grad()
         timeline.end(Phase.OPTIMIZER)
         self.steps += 1

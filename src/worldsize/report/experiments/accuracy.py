@@ -9,10 +9,9 @@ from worldsize.analysis.numbers import number_text, percent_text
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.training import Efficiency, EpochAnalysis, efficiencies, epochs
 from worldsize.report.result_tables import CELL, PERCENT
-from worldsize.report.svg import Chart, Drawing, Size, draw
+from worldsize.report.svg import Chart, Drawing, Size, draw, pointed_lines
 from worldsize.report.tables import Column, Table, integer, number, text
 
-AXIS_LABEL = 6
 BASELINE = "baseline"
 
 
@@ -181,5 +180,4 @@ def _drawn(rows: list[dict[str, float | str]], label: str, size: Size) -> Chart:
         y=alt.Y("y:Q", title=label, scale=alt.Scale(zero=False)),
         color=alt.Color("rule:N", scale=palette, legend=legend),
     )
-    chart: Chart = alt.layer(base.mark_line(strokeWidth=1.5), base.mark_point(filled=True, size=50, opacity=1))
-    return chart.properties(width=size.plot_width(AXIS_LABEL), height=size.height)
+    return pointed_lines(base, size)

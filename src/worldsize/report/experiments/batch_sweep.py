@@ -8,10 +8,9 @@ from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.sweep import BatchSweep, SweepRow, sweep_text
 from worldsize.report.result_tables import MS, PERCENT
 from worldsize.report.section import Section
-from worldsize.report.svg import Chart, Drawing, Size, draw
+from worldsize.report.svg import Chart, Drawing, Size, draw, pointed_lines
 from worldsize.report.tables import Column, Entry, Table, estimate, integer, interval_keys, number, text
 
-AXIS_LABEL = 6
 GIB = 2**-30
 
 
@@ -107,5 +106,4 @@ def _lines(points: Points, label: str, size: Size) -> Chart:
         y=alt.Y("y:Q", title=label, scale=alt.Scale(zero=True)),
         color=alt.Color("sweep:N", legend=alt.Legend(title=None, orient="top", columns=size.legend_columns, offset=28)),
     )
-    chart: Chart = alt.layer(base.mark_line(strokeWidth=1.5), base.mark_point(filled=True, size=60, opacity=1))
-    return chart.properties(width=size.plot_width(AXIS_LABEL), height=size.height)
+    return pointed_lines(base, size)

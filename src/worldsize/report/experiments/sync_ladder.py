@@ -12,14 +12,13 @@ from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.profile_tables import profile_table, profiled
 from worldsize.report.result_tables import CELL, MS, PERCENT
 from worldsize.report.section import Section
-from worldsize.report.svg import Chart, Drawing, Size, draw
+from worldsize.report.svg import AXIS_LABEL, Chart, Drawing, Size, draw
 from worldsize.report.tables import Column, Entry, Table, integer, number, text
 from worldsize.results.records import Evaluation
 
 RUNGS = {"single": "1", "gather-scatter": "2a", "all-reduce": "2b", "ddp": "3"}
 """How the rungs are numbered; strategies beside them have no number."""
 PRINT_AT = (20, 40)
-AXIS_LABEL = 6
 DASHES = ([1, 0], [10, 6], [6, 10], [3, 13])
 
 
