@@ -1,12 +1,14 @@
 """The verdict of a study in one or two sentences, made from its numbers and honest about what they do not say."""
 
-from dataclasses import dataclass
-
-from worldsize.analysis.breakdown import LossCause, losses
-from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.breakdown import LossCause
+from worldsize.analysis.headline import Headline as Headline
+from worldsize.analysis.headline import cell_name as cell_name
+from worldsize.analysis.headline import fastest_worker as fastest_worker
+from worldsize.analysis.headline import headline as headline
+from worldsize.analysis.headline import rate
 from worldsize.analysis.numbers import estimate_text, number_text, percent_text
-from worldsize.analysis.scaling import Kind, ScalingRow
-from worldsize.analysis.statistics import Ratio, half_width, includes, ratio_estimate
+from worldsize.analysis.scaling import Kind
+from worldsize.analysis.statistics import half_width, includes
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.sweep import sweep_text
 from worldsize.results.records import Estimate
@@ -31,38 +33,6 @@ CAUSES: dict[LossCause, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Headline:
-    """The numbers behind the verdict."""
-
-    fastest: CellAnalysis
-    """The multi-worker cell with the most samples/s; oversubscribed ones only if they are allowed."""
-    scaling: ScalingRow
-    """Its row in this study's kind of scaling; without numbers where there is no baseline."""
-    runner_up: CellAnalysis | None
-    margin: Ratio | None
-    """Samples/s of the fastest ÷ those of the runner-up."""
-    losses_s: dict[LossCause, float]
-    """What its step loses against the baseline's, in seconds per step by cause; largest first."""
-
-
-def headline(analysis: StudyAnalysis) -> Headline | None:
-    """The fastest multi-worker configuration and what limits it; None if none has numbers to show."""
-    rows = [
-        row for row in analysis.scaling if row.kind == analysis.kind and row.cell.world_size > 1 and row.cell.summary
-    ]
-    shown = [row for row in rows if row.speedup is not None or not row.cell.oversubscribed]
-    ranked = sorted(shown, key=lambda row: _rate(row.cell), reverse=True)
-    if not ranked:
-        return None
-    first, second = ranked[0], ranked[1].cell if len(ranked) > 1 else None
-    margin = None
-    if second is not None:
-        steps = ratio_estimate(second.blocks, first.cell.blocks)
-        margin = steps.scaled(first.cell.global_batch / second.global_batch)
-    return Headline(first.cell, first, second, margin, _losses(analysis, first))
-
-
 def verdict(analysis: StudyAnalysis) -> str:
     """One or two sentences: what is fastest, by how much and against what, and what it loses most to."""
     if analysis.sweeps:
@@ -70,41 +40,15 @@ def verdict(analysis: StudyAnalysis) -> str:
     found = headline(analysis)
     if len(analysis.cells) == 1 and analysis.cells[0].summary is not None:
         only = analysis.cells[0]
-        return f"{cell_name(only)}: {number_text(_rate(only))} samples/s. It was run alone, so nothing is compared."
+        return f"{cell_name(only)}: {number_text(rate(only))} samples/s. It was run alone, so nothing is compared."
     if found is None:
         return _without_headline(analysis)
     return f"{_finding(found)} {_cause(found)}".strip()
 
 
-def fastest_worker(analysis: StudyAnalysis) -> CellAnalysis | None:
-    """The cell of one worker with the most samples/s; None if none was measured."""
-    measured = [cell for cell in analysis.cells if cell.world_size == 1 and cell.summary is not None]
-    return max(measured, key=_rate, default=None)
-
-
-def cell_name(cell: CellAnalysis) -> str:
-    """A cell in words: `ddp with 2 workers at b = 32`."""
-    workers = "1 worker" if cell.world_size == 1 else f"{cell.world_size} workers"
-    return f"{cell.strategy} with {workers} at b = {cell.batch_size}"
-
-
-def _rate(cell: CellAnalysis) -> float:
-    return cell.summary.samples_per_s.value if cell.summary else 0.0
-
-
-def _losses(analysis: StudyAnalysis, row: ScalingRow) -> dict[LossCause, float]:
-    cell, baseline = row.cell, row.baseline
-    if row.speedup is None or cell.summary is None or baseline is None or baseline.summary is None:
-        return {}
-    same = (cell.strategy, 1, cell.batch_size)
-    wrapped = [c for c in analysis.cells if (c.strategy, c.world_size, c.batch_size) == same and c is not baseline]
-    found = losses(cell.summary, baseline.summary, wrapped[0].summary if wrapped else None)
-    return dict(sorted(found.items(), key=lambda item: item[1], reverse=True))
-
-
 def _finding(found: Headline) -> str:
     cell, row = found.fastest, found.scaling
-    text = f"The fastest multi-worker configuration is {cell_name(cell)}: {number_text(_rate(cell))} samples/s"
+    text = f"The fastest multi-worker configuration is {cell_name(cell)}: {number_text(rate(cell))} samples/s"
     if row.speedup is None or row.efficiency is None or row.baseline is None:
         text += f", without a speed-up ({row.withheld})"
     else:
@@ -158,4 +102,4 @@ def _without_headline(analysis: StudyAnalysis) -> str:
         )
     if best is None:
         return found
-    return f"{found} The fastest single worker is {cell_name(best)}: {number_text(_rate(best))} samples/s."
+    return f"{found} The fastest single worker is {cell_name(best)}: {number_text(rate(best))} samples/s."
