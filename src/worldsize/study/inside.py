@@ -23,6 +23,7 @@ from worldsize.results.records import Findings, Placement, WarningRecord
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.mirrors import mirrored
+from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, make_plan
 from worldsize.study.run import announce, check_checkpoints, check_folder, note, open_study, with_default_protocol
 from worldsize.study.schedule import Schedule
@@ -72,6 +73,7 @@ def run_inside(
         return None
     note(folder, absent)
     ledger.summarise_again()
+    note(folder, pack_complete(folder))
     return load_run(folder)
 
 

@@ -1,6 +1,6 @@
 """Part 3 of experiment C: what travels besides gradients, and what happens where something is not agreed on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
@@ -14,6 +14,8 @@ from worldsize.results.folder import Cell
 from worldsize.results.records import Evaluation
 
 WHEN = {"start": "at the start, once", "step": "per step", "evaluation": "per evaluation"}
+MOST_RANKS = 8
+"""Ranks whose accuracies are listed one by one."""
 CASES = {
     "agreed": "everything is agreed on",
     "without-sampler-epoch": "the sampler is not told its epoch",
@@ -59,12 +61,12 @@ def messages(cell: Cell) -> Iterator[tuple[str, str, float, float]]:
     """When, kind, calls and payload bytes: at the start, per timed step, per evaluation; of rank 0."""
     for count in cell.record.messages:
         yield count.when, count.kind, count.calls, count.payload_bytes
-    timed = cell.steps.filter("timed", pl.col("rank") == 0).select("rank", "session", "step")
-    spans = cell.spans.join(timed, on=["rank", "session", "step"]).explode(
-        "kind", "payload_bytes", "issued_s", "done_s"
-    )
+    first = pl.col("rank") == 0
+    timed = cell.collect(cell.scan_steps().filter("timed", first).select("session", "step"))
+    spans = cell.collect(cell.scan_spans().filter(first).select("session", "step", "kind", "payload_bytes"))
+    sent = spans.join(timed, on=["session", "step"], maintain_order="left").explode("kind", "payload_bytes")
     for kind, calls, size in (
-        spans.group_by("kind", maintain_order=True).agg(pl.len(), pl.col("payload_bytes").sum()).iter_rows()
+        sent.group_by("kind", maintain_order=True).agg(pl.len(), pl.col("payload_bytes").sum()).iter_rows()
     ):
         if kind is not None:
             yield "step", kind, calls / timed.height, size / timed.height
@@ -102,7 +104,7 @@ def _evaluations(analysis: StudyAnalysis) -> Iterator[tuple[CellAnalysis, Evalua
 
 def _divergence_row(cell: CellAnalysis, test: Evaluation) -> tuple[Entry, ...]:
     apart = test.divergence
-    by_rank = ", ".join(number_text(PERCENT * each) for each in test.rank_accuracy or [])
+    by_rank = _by_rank([PERCENT * each for each in test.rank_accuracy or []])
     losses = cell.losses.filter(pl.col("step") < test.step)["loss"].tail(1).to_list()
     return (
         text(CASES.get(cell.label, cell.label)),
@@ -113,6 +115,12 @@ def _divergence_row(cell: CellAnalysis, test: Evaluation) -> tuple[Entry, ...]:
         number(test.test_accuracy, PERCENT),
         text(by_rank or None),
     )
+
+
+def _by_rank(values: Sequence[float]) -> str:
+    if len(values) <= MOST_RANKS:
+        return ", ".join(number_text(each) for each in values)
+    return f"{number_text(min(values))} to {number_text(max(values))} over {len(values):,} ranks"
 
 
 def order_table(analysis: StudyAnalysis) -> Table:
