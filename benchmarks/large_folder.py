@@ -1,6 +1,7 @@
 """A run folder of many ranks, written as a study would leave it, but without a loop over its lines."""
 
 import hashlib
+import sys
 from pathlib import Path
 
 from large_samples import BATCH, BLOCK_STEPS, KINDS, LINK_BYTES_PER_S, SIZES, WARMUP_STEPS, LargeRun, samples
@@ -175,3 +176,7 @@ def _provenance() -> Provenance:
         torch_version="2.13",
         host=host,
     )
+
+
+if __name__ == "__main__":  # in a process of its own, so that its memory is not that of the caller
+    make_large_run(Path(sys.argv[1]), LargeRun())

@@ -149,4 +149,4 @@ def _ranges(numbers: Sequence[int]) -> str:
             found[-1][1:] = [each]
         else:
             found.append([each])
-    return ", ".join("–".join(map(str, ends)) for ends in found)
+    return ", ".join(("–" if ends[-1] - ends[0] > 1 else ", ").join(map(str, ends)) for ends in found)
