@@ -73,4 +73,4 @@ def _command(seen: Seen, row: ScalingRow) -> str:
         "world_sizes": tuple(sizes),
         "threads_per_worker": settings.threads_per_worker or row.cell.threads_per_worker,
     }
-    return study_command(settings, **changes, **by_steps(settings))
+    return study_command(by_steps(settings), **changes)

@@ -1,10 +1,11 @@
 """The exact command that tries an advice: the settings of the study, with a change, as flags that can be pasted.
 
-Only settings that differ from the command's own defaults become flags. What no trial needs is left out: copies of
-the history, checkpoints, the folder of the run.
+Settings that differ from the command's own defaults become flags, and those that are changed, so that the change is
+seen. What no trial needs is left out: copies of the history, checkpoints, the folder of the run.
 """
 
 import shlex
+from collections.abc import Iterable
 from typing import Any
 
 from worldsize.analysis.cells import CellAnalysis
@@ -71,7 +72,7 @@ def study_command(settings: StudySettings, **changes: Any) -> str:
     base = validated(StudySettings, read_study(preset)) if preset else StudySettings()
     if preset and not all(_sayable(name, wanted, base) for name in STUDY_FLAGS):
         preset, base = "", StudySettings()
-    return _line("study", preset, *_flags(wanted, base, STUDY_FLAGS))
+    return _line("study", preset, *_flags(wanted, base, STUDY_FLAGS, changes))
 
 
 def focused(settings: StudySettings, cell: CellAnalysis, *strategies: str, **changes: Any) -> str:
@@ -86,11 +87,11 @@ def focused(settings: StudySettings, cell: CellAnalysis, *strategies: str, **cha
     return study_command(settings, **{**only, **changes})
 
 
-def by_steps(settings: StudySettings) -> dict[str, Any]:
-    """The changes that time a study of whole epochs by steps in turn: an epoch is one block, and has no interval."""
+def by_steps(settings: StudySettings) -> StudySettings:
+    """A study of whole epochs timed by steps in turn instead: an epoch is one block, and has no interval."""
     if settings.epochs is None:
-        return {}
-    return {"epochs": None, "lr_schedule": "constant", "lr_warmup_epochs": 0.0}
+        return settings
+    return settings.model_copy(update={"epochs": None, "lr_schedule": "constant", "lr_warmup_epochs": 0.0})
 
 
 def train_command(settings: StudySettings, cell: CellAnalysis, **changes: Any) -> str:
@@ -101,7 +102,7 @@ def train_command(settings: StudySettings, cell: CellAnalysis, **changes: Any) -
     wanted = settings.model_copy(update={"steps": steps, "profile": False, **alone, **changes})
     strategy, batch = changes.get("strategy", cell.strategy), changes.get("batch_size", cell.batch_size)
     which = ("--strategy", strategy, "--world-size", str(cell.world_size), "--batch-size", str(batch))
-    return _line("train", *which, *_flags(wanted, StudySettings(), TRAIN_FLAGS))
+    return _line("train", *which, *_flags(wanted, StudySettings(), TRAIN_FLAGS, changes))
 
 
 def sweep_command(settings: StudySettings, cell: CellAnalysis, **changes: Any) -> str:
@@ -111,15 +112,14 @@ def sweep_command(settings: StudySettings, cell: CellAnalysis, **changes: Any) -
     """
     wanted = settings.model_copy(update=changes)
     which = ("--strategy", cell.strategy, "--world-size", str(cell.world_size), "--batch-size", str(cell.batch_size))
-    return _line("sweep", *which, *_flags(wanted, StudySettings(), SWEEP_FLAGS))
+    return _line("sweep", *which, *_flags(wanted, StudySettings(), SWEEP_FLAGS, changes))
 
 
 def comm_command(settings: StudySettings, world_size: int) -> str:
     """`worldsize comm` over the links of a study."""
     network = settings.model_dump(include=set(COMM_FLAGS))
-    # 0 is no world size, so the one that is wanted is always written.
-    base = CommSettings().model_copy(update={"world_size": 0})
-    return _line("comm", *_flags(validated(CommSettings, {**network, "world_size": world_size}), base, COMM_FLAGS))
+    wanted = validated(CommSettings, {**network, "world_size": world_size})
+    return _line("comm", *_flags(wanted, CommSettings(), COMM_FLAGS, ("world_size",)))
 
 
 def _preset(settings: StudySettings) -> str:
@@ -136,11 +136,12 @@ def _sayable(name: str, wanted: StudySettings, base: StudySettings) -> bool:
     return name in COUNTERPARTS and getattr(wanted, COUNTERPARTS[name]) is not None
 
 
-def _flags(wanted: Settings, base: Settings, names: tuple[str, ...]) -> list[str]:
+def _flags(wanted: Settings, base: Settings, names: tuple[str, ...], changed: Iterable[str]) -> list[str]:
     flags = []
     for name in names:
-        value = getattr(wanted, name)
-        if value == getattr(base, name) or (value is None and name in COUNTERPARTS):
+        value, usual = getattr(wanted, name), getattr(base, name)
+        unsaid = value in (None, False, ()) and (name in COUNTERPARTS or value == usual)
+        if unsaid or (value == usual and name not in changed):
             continue
         flag = f"--{name.replace('_', '-')}"
         flags += [flag] if value is True else [flag, _text(value)]

@@ -36,7 +36,7 @@ def too_noisy(seen: Seen) -> Iterator[Candidate]:
     ratio, cell = found.scaling.speedup.estimate, found.fastest
     if _is_noisy(ratio):
         steps = steps_needed(ratio, seen.settings.block_steps)
-        command = study_command(seen.settings, **by_steps(seen.settings), steps=steps)
+        command = study_command(by_steps(seen.settings), steps=steps)
         what = f"The speed-up of {cell_name(cell)}", "too little to say what limits it"
         yield _candidate(seen, cell, ratio, (*what, f"Speed-up over {found.scaling.baseline.id}"), (steps, command))
 
