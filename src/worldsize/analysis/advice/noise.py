@@ -52,7 +52,7 @@ def _noisy_sweeps(seen: Seen) -> Iterator[Candidate]:
             steps = steps_needed(ratio, seen.settings.block_steps)
             command = sweep_command(seen.settings, first, epochs=None, steps=steps)
             label = f"Samples/s, b = {last.batch_size:,} ÷ b = {first.batch_size:,}"
-            what = f"What larger batches gain {sweep.strategy}", "too little to choose one"
+            what = f"What {sweep.strategy} gains from larger batches", "too little to choose one"
             yield _candidate(seen, last, ratio, (*what, label), (steps, command))
 
 
@@ -74,7 +74,8 @@ def _candidate(
         gain=f"An interval of about ±{percent_text(AIM)}",
         gain_basis="Width × √blocks stays the same (Student's distribution for few); assumes noise as it was here.",
     )
-    return Candidate(advice, cell, first=True)
+    # What is not known of a sweep concerns all its batches.
+    return Candidate(advice, None if seen.settings.sweep else cell, first=True)
 
 
 def steps_needed(ratio: Estimate, block_steps: int) -> int:
@@ -116,7 +117,7 @@ def _cause(seen: Seen, ratio: Estimate) -> str:
     if ratio.low is None:
         return "Steps of one block are not independent of each other, and the machine may drift between cells."
     if "drift" in codes:
-        return "The machine drifted while it was measured (warning `drift` says what went with it)."
+        return 'The machine drifted while it was measured (the warning "drift" says what went with it).'
     if "busy-machine" in codes:
-        return "Other work was on the machine when the study began (warning `busy-machine`)."
+        return 'Other work was on the machine when the study began (the warning "busy-machine").'
     return f"{ratio.samples:,} blocks are few for steps that vary as much as these."
