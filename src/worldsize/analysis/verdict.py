@@ -1,5 +1,8 @@
 """The verdict of a study in one or two sentences, made from its numbers and honest about what they do not say."""
 
+from collections.abc import Sequence
+
+from worldsize.analysis.advice import advise
 from worldsize.analysis.breakdown import LossCause
 from worldsize.analysis.headline import Headline as Headline
 from worldsize.analysis.headline import cell_name as cell_name
@@ -13,9 +16,6 @@ from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.sweep import sweep_text
 from worldsize.results.records import Estimate
 
-TOO_NOISY = 0.10
-"""Half width of a speed-up's interval, as a share of it, above which no cause is named: the machine's noise is then
-as large as the losses that the causes explain."""
 NOTABLE_LOSS = 0.02
 """Share of a step below which a loss is not worth naming: about what two medians of a quiet machine differ by."""
 
@@ -32,18 +32,31 @@ CAUSES: dict[LossCause, str] = {
     "wrapper": "the overhead of the strategy itself, which one worker in it has as well",
 }
 
+CAUSE_OF_CODE: dict[str, LossCause] = {
+    "bandwidth-bound": "exposed_sync",
+    "latency-bound": "exposed_sync",
+    "root-bound": "exposed_sync",
+    "straggler-bound": "exposed_sync",
+    "communication-bound": "exposed_sync",
+    "overlap-incomplete": "exposed_sync",
+    "input-bound": "data_wait",
+    "compute-slower": "compute",
+    "wrapper-overhead": "wrapper",
+}
+"""Advice on the headline that names a loss: the verdict must not name another one."""
+
 
 def verdict(analysis: StudyAnalysis) -> str:
     """One or two sentences: what is fastest, by how much and against what, and what it loses most to."""
     if analysis.sweeps:
-        return " ".join(sweep_text(sweep) for sweep in analysis.sweeps)
+        return " ".join([*map(sweep_text, analysis.sweeps), *_doubt(analysis)])
     found = headline(analysis)
     if len(analysis.cells) == 1 and analysis.cells[0].summary is not None:
         only = analysis.cells[0]
         return f"{cell_name(only)}: {number_text(rate(only))} samples/s. It was run alone, so nothing is compared."
     if found is None:
         return _without_headline(analysis)
-    return f"{_finding(found)} {_cause(found)}".strip()
+    return f"{_finding(found)} {_cause(found, _codes(analysis, found))}".strip()
 
 
 def _finding(found: Headline) -> str:
@@ -70,20 +83,40 @@ def _against_one(speedup: Estimate) -> str:
     return "; slower than one worker" if speedup.value < 1 else ""
 
 
-def _cause(found: Headline) -> str:
+def _cause(found: Headline, codes: Sequence[str]) -> str:
+    """What limits it: the loss that the first advice on it names, else the largest one, if there is a sure one."""
     row, summary = found.scaling, found.fastest.summary
     if row.speedup is None or row.efficiency is None or summary is None:
         return ""
-    width = half_width(row.speedup.estimate)
-    if width is not None and width > TOO_NOISY:
+    width, advised = half_width(row.speedup.estimate), _loss_of(codes)
+    if width is not None and codes and codes[0] == "too-noisy":
         return f"An interval of ±{percent_text(width)} is too wide to name what it loses to: time more steps (--steps)."
-    if width is not None and (row.efficiency.estimate.high or 0) >= 1:
+    if advised is None and width is not None and (row.efficiency.estimate.high or 0) >= 1:
         return "No loss is certain: the interval of its efficiency reaches 100 %."
-    cause, loss_s = next(iter(found.losses_s.items()))
+    largest = next(iter(found.losses_s))
+    cause = advised if advised in found.losses_s else largest
+    loss_s = found.losses_s[cause]
     share = loss_s / sum(summary.parts_s.values())
-    if share < NOTABLE_LOSS:
+    if advised is None and share < NOTABLE_LOSS:
         return f"No single loss is above {percent_text(NOTABLE_LOSS)} of its step."
+    if cause != largest:
+        return f"What limits it most is {CAUSES[cause]}."
     return f"Its largest loss is {CAUSES[cause]}: {number_text(1e3 * loss_s)} ms, {percent_text(share)} of its step."
+
+
+def _codes(analysis: StudyAnalysis, found: Headline) -> list[str]:
+    """The codes of the advice on the fastest configuration, in order."""
+    return [each.code for each in advise(analysis) if each.cell_id == found.fastest.id]
+
+
+def _loss_of(codes: Sequence[str]) -> LossCause | None:
+    """The loss that the first of these names; None where none names one."""
+    return next((CAUSE_OF_CODE[code] for code in codes if code in CAUSE_OF_CODE), None)
+
+
+def _doubt(analysis: StudyAnalysis) -> list[str]:
+    """What must be said of a sweep whose batches cannot be told apart."""
+    return [f"This is not sure: {each.finding}" for each in advise(analysis) if each.code == "too-noisy"]
 
 
 def _without_headline(analysis: StudyAnalysis) -> str:
