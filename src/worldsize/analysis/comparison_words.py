@@ -48,8 +48,13 @@ def caveats(record: ComparisonRecord, settings: CompareSettings) -> list[str]:
         found.append("The machines are of different kinds: plain ratios compare the machines as well.")
     work = sorted({word for cell in record.cells for word in cell.other_work})
     if work:
-        found.append(f"Not the same work ({', '.join(work)} differ): such cells are not judged.")
+        found.append(f"Not the same work ({other(work)}): such cells are not judged.")
     return found
+
+
+def other(work: list[str]) -> str:
+    """Why steps are not the same work, in words."""
+    return ", ".join(f"other {word}" for word in work)
 
 
 def basis(cell: CellComparison) -> str:
@@ -74,7 +79,7 @@ def _why_nothing(record: ComparisonRecord) -> str:
         return "the runs have no cell in common"
     work = sorted({word for cell in record.cells for word in cell.other_work})
     if work and any(all(cell.measured) for cell in record.cells):
-        return f"no common cell is the same work ({', '.join(work)} differ)"
+        return f"no common cell is the same work ({other(work)})"
     if any(all(cell.measured) for cell in record.cells):
         return f"{NO_BASELINE}, and only relative ratios were asked for"
     return "no common cell has numbers in both runs"

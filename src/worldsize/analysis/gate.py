@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from worldsize.analysis.comparison_words import basis
+from worldsize.analysis.comparison_words import basis, other
 from worldsize.analysis.numbers import percent_text
 from worldsize.config import CompareSettings
 from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Finding, Gate
@@ -33,7 +33,7 @@ def _of_cells(record: ComparisonRecord, limit: float, settings: CompareSettings)
         elif cell.judged is None and not cell.other_work and cell.id in baselines:
             continue  # only relative ratios are asked for, and its own is 1
         elif cell.judged is None:
-            work = f"not the same work ({', '.join(cell.other_work)})" if cell.other_work else "no relative ratio"
+            work = f"not the same work ({other(cell.other_work)})" if cell.other_work else "no relative ratio"
             fails = settings.strict and bool(cell.other_work)
             yield Finding(code="not-judged", cell=cell.id, message=f"{work}, so not judged", fails=fails)
         elif cell.judged.value > 1 + limit:

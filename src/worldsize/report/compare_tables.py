@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from worldsize.analysis.comparison_words import basis
+from worldsize.analysis.comparison_words import basis, other
 from worldsize.analysis.numbers import ABSENT, number_text
 from worldsize.report.result_tables import CELL, MIN_NAME_WIDTH, MS, PERCENT, TERMINAL_WIDTH
 from worldsize.report.tables import (
@@ -106,9 +106,8 @@ def changes_table(record: ComparisonRecord) -> Table:
         (text(f"{change.area}: {change.what}"), text(change.old), text(change.new), text(change.where or "whole run"))
         for change in record.changes
     ]
-    if not any(change.where for change in record.changes):
-        columns, rows = columns[:3], [row[:3] for row in rows]
-    return Table("compare-changes", "What changed", columns, tuple(rows))
+    kept = 4 if any(change.where for change in record.changes) else 3
+    return Table("compare-changes", "What changed", columns[:kept], tuple(row[:kept] for row in rows))
 
 
 def gate_lines(gate: Gate) -> list[str]:
@@ -176,7 +175,7 @@ QUANTITY_COLUMNS = (
 def _cell_row(cell: CellComparison) -> tuple[Entry, ...]:
     known = {quantity.name: quantity for quantity in cell.quantities}
     step, rate = known.get("step_s"), known.get("samples_per_s")
-    work = "" if not cell.other_work else f"not the same work: {', '.join(cell.other_work)}"
+    work = "" if not cell.other_work else f"not the same work: {other(cell.other_work)}"
     return (
         text(cell.id),
         number(step.old if step else None, MS),
@@ -227,8 +226,8 @@ def _fitted(table: Table, width: int) -> Table:
 
 
 def _shortened(entry: Entry, width: int) -> Entry:
-    """Cut in the middle: cells differ at either end of their names."""
+    """Cut in its first half: world size, batch and label stand at the end of a cell's name."""
     if len(entry.text) <= width:
         return entry
-    tail = width // 2
-    return Entry(f"{entry.text[: width - 1 - tail]}…{entry.text[-tail:]}", entry.raw)
+    head = width // 4
+    return Entry(f"{entry.text[:head]}…{entry.text[head + 1 - width :]}", entry.raw)
