@@ -30,6 +30,7 @@ SURFACE = {
         --seed --backend --threads-per-worker --loader --loader-workers --learning-rate --momentum --weight-decay
         --label-smoothing --bucket-mb --leave-out --out --json""",
     "report": "run --json",
+    "compare": "a b --fail-above --strict --judge-by --save --markdown --json",
     "doctor": "--json",
 }
 HEAVY = {"torch", "numpy", "scipy", "sklearn", "polars", "altair", "jinja2", "psutil", "pooch", "PIL"}
