@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from worldsize.analysis.breakdown import Breakdown, breakdown
+from worldsize.analysis.by_block import block_means
 from worldsize.analysis.communication import Communication, Exposed, communication, exposed
 from worldsize.analysis.profile import CellProfile, profile_of
 from worldsize.analysis.statistics import Blocks, outliers
@@ -39,6 +40,8 @@ class CellAnalysis:
     breakdown: Breakdown | None = None
     blocks: Blocks = field(default_factory=dict)
     """Step times of the slowest rank in seconds, by (session, block)."""
+    block_means: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """Parts of a step by session and block, in seconds (by_block.py); empty without a timed step."""
     communication: Communication | None = None
     """Wait, transfer and bus bandwidth; None at world size 1."""
     exposed: Exposed | None = None
@@ -82,6 +85,7 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         record=record,
         summary=summary,
         breakdown=None if summary is None else breakdown(summary),
+        block_means=pl.DataFrame() if summary is None else block_means(cell),
         communication=None if summary is None else communication(cell),
         exposed=None if summary is None else exposed(cell),
         profile=None if summary is None else profile_of(cell),

@@ -1,7 +1,7 @@
 """Communication of a cell from its messages: wait and transfer told apart, clocks aligned (method.md §3, §5)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from worldsize.results.folder import Cell
 from worldsize.results.records import Estimate
 
 STEP = ("rank", "session", "step")
+BLOCK = ("session", "block")
 KINDS = {
     "all_reduce": "all-reduce",
     "broadcast": "broadcast",
@@ -36,6 +37,8 @@ class Communication:
     is transferred from the last rank's issue to the last rank's end."""
     clock_error_s: float
     """Largest residual error of the aligned clocks."""
+    blocks: pl.DataFrame = field(repr=False, compare=False)
+    """The same three by session and block, for the intervals of what is made of them."""
 
 
 def messages(cell: Cell) -> pl.DataFrame:
@@ -44,7 +47,7 @@ def messages(cell: Cell) -> pl.DataFrame:
     A message is the same on all ranks if it is the k-th of its step. *Started* is when the last rank has issued
     it; a rank that was done before that (a sender to a root) never waited, so started is at most done.
     """
-    steps = cell.steps.filter("timed").select(*STEP, "start_ns", "clock_offset_ns", "clock_error_ns")
+    steps = cell.steps.filter("timed").select(*STEP, "block", "start_ns", "clock_offset_ns", "clock_error_ns")
     columns = ["kind", "payload_bytes", "issued_s", "done_s"]
     return (
         cell.spans.join(steps, on=STEP)
@@ -66,12 +69,15 @@ def messages(cell: Cell) -> pl.DataFrame:
     )
 
 
-def union_s(spans: pl.DataFrame, start: str, end: str) -> float:
-    """Length (s) of the unions of intervals per rank and step, summed: what each adds to those before it."""
+def unions(spans: pl.DataFrame, start: str, end: str) -> pl.DataFrame:
+    """Length `union_s` (s) of the unions of intervals per rank and step, summed in each session and block.
+
+    It is what each interval adds to those before it.
+    """
     reached = pl.col(end).cum_max().shift(1).over(*STEP)
-    from_ns = pl.max_horizontal(start, reached)
-    new = spans.sort(*STEP, start).select((pl.col(end) - from_ns).clip(lower_bound=0).sum())
-    return float(new.item()) / 1e9
+    new_ns = (pl.col(end) - pl.max_horizontal(start, reached)).clip(lower_bound=0)
+    added = spans.sort(*STEP, start).select(*BLOCK, (new_ns / 1e9).alias("union_s"))
+    return added.group_by(*BLOCK, maintain_order=True).agg(pl.col("union_s").sum())
 
 
 def communication(cell: Cell) -> Communication | None:
@@ -79,34 +85,53 @@ def communication(cell: Cell) -> Communication | None:
     spans = messages(cell)
     if spans.is_empty() or cell.record.settings.world_size == 1:
         return None
-    timed = cell.steps.filter("timed").height
-    whole = union_s(spans, "issued_ns", "done_ns") / timed
-    transfer = union_s(spans, "started_ns", "done_ns") / timed
+    bus = _bus_transfers(cell, spans)
+    blocks = (
+        cell.steps.filter("timed")
+        .group_by(*BLOCK)
+        .agg(pl.len().alias("rows"))
+        .join(unions(spans, "issued_ns", "done_ns"), on=BLOCK, how="left")
+        .join(unions(spans, "started_ns", "done_ns"), on=BLOCK, how="left", suffix="_of_transfer")
+        .join(bus, on=BLOCK, how="left")
+        .sort(*BLOCK)
+        .fill_null(0)  # a block without messages sent none
+    )
+    rows, transfer_s = pl.col("rows"), pl.col("union_s_of_transfer")
+    means = (
+        ((pl.col("union_s") - transfer_s).sum() / rows.sum()).alias("wait_s"),
+        (transfer_s.sum() / rows.sum()).alias("transfer_s"),
+        _rate(pl.col("bus_bytes"), pl.col("bus_s")).alias("busbw_bytes_per_s"),
+    )
+    of_all = blocks.select(*means).row(0, named=True)
     return Communication(
-        wait_s=whole - transfer,
-        transfer_s=transfer,
-        busbw_bytes_per_s=_bus_bandwidth(cell, spans),
+        **of_all,
         clock_error_s=float(spans.select(pl.col("clock_error_ns").max()).item()) / 1e9,
+        blocks=blocks.group_by(*BLOCK, maintain_order=True).agg(*means),
     )
 
 
-def _bus_bandwidth(cell: Cell, spans: pl.DataFrame) -> float | None:
+def _rate(bus_bytes: pl.Expr, bus_s: pl.Expr) -> pl.Expr:
+    """Bytes ÷ seconds of transfer; absent where nothing left the process."""
+    return pl.when(bus_s.sum() > 0).then(bus_bytes.sum() / bus_s.sum())
+
+
+def _bus_transfers(cell: Cell, spans: pl.DataFrame) -> pl.DataFrame:
+    """Bus bytes and seconds of transfer (`bus_bytes`, `bus_s`) by session and block; empty where nothing left."""
     factors = {kind: bus_factor(name, cell.record.settings.world_size) for kind, name in KINDS.items()}
-    between = spans.filter(pl.col("kind").is_in(list(factors)))
     placement = cell.record.placement
-    if between.is_empty() or placement is None or placement.processes == 1:
-        return None
-    factor = pl.col("kind").replace_strict(factors, return_dtype=pl.Float64)
+    leaves = placement is not None and placement.processes > 1
+    between = spans.filter(pl.col("kind").is_in(list(factors)) & leaves)
+    factor = pl.col("kind").replace_strict(factors, default=None, return_dtype=pl.Float64)
     # Once per message, from the last rank's issue to the last rank's end: a sender is done as soon as the system has
     # taken its bytes, long before they have arrived.
-    whole = between.group_by("session", "step", "number").agg(
+    whole = between.group_by("session", "block", "step", "number").agg(
         pl.lit(0, dtype=pl.Int64).alias("rank"),
         (pl.col("payload_bytes") * factor).first().alias("bus_bytes"),
         pl.col("issued_ns").max(),
         pl.col("done_ns").max(),
     )
-    transfer = union_s(whole, "issued_ns", "done_ns")
-    return float(whole["bus_bytes"].sum()) / transfer if transfer > 0 else None
+    carried = whole.group_by(*BLOCK).agg(pl.col("bus_bytes").sum())
+    return carried.join(unions(whole, "issued_ns", "done_ns"), on=BLOCK).rename({"union_s": "bus_s"})
 
 
 @dataclass(frozen=True)

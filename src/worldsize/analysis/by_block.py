@@ -1,0 +1,40 @@
+"""What a cell did block by block: intervals of shares and of seconds per step are made of these (method.md §8)."""
+
+import polars as pl
+
+from worldsize.analysis.statistics import mean_estimate
+from worldsize.analysis.summary import slowest_steps
+from worldsize.results.folder import Cell
+from worldsize.results.records import PARTS, Estimate
+
+BLOCK = ("session", "block")
+COLUMNS = ("step_s", *PARTS, "comm_s", "overlapped_s")
+
+
+def block_means(cell: Cell) -> pl.DataFrame:
+    """One row per session and block, in order: means of COLUMNS (s) over ranks and timed steps (method.md §2).
+
+    The same steps count as in the cell's summary: those that every process has written.
+    """
+    return (
+        cell.steps.join(slowest_steps(cell), on=["session", "step"], how="semi")
+        .group_by(*BLOCK)
+        .agg(pl.col(*COLUMNS).mean())
+        .sort(*BLOCK)
+    )
+
+
+def rank_means(cell: Cell) -> pl.DataFrame:
+    """The same for each rank by itself, in the order of session, block and rank."""
+    return (
+        cell.steps.join(slowest_steps(cell), on=["session", "step"], how="semi")
+        .group_by(*BLOCK, "rank")
+        .agg(pl.col(*COLUMNS).mean())
+        .sort(*BLOCK, "rank")
+    )
+
+
+def mean_over(blocks: pl.DataFrame, value: pl.Expr) -> Estimate | None:
+    """Mean of a value over blocks, with its interval; None where no block has it."""
+    values = blocks.select(value.cast(pl.Float64).alias("value"))["value"].drop_nulls().drop_nans()
+    return mean_estimate(values.to_numpy()) if values.len() else None
