@@ -1,6 +1,7 @@
 """From a chart's definition to a static SVG: no script, no network, readable on light and on dark."""
 
 import html
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -58,6 +59,8 @@ class Drawing:
     """SVG for a telephone."""
 
 
+_ROLES = re.compile(r'(<g class="[^"]*") role="[^"]*" aria-roledescription="[^"]*"')
+"""Vega gives its groups roles without a name, which says nothing; the whole drawing has one."""
 _WORDS = {
     "labelColor": INK,
     "titleColor": INK,
@@ -119,4 +122,5 @@ def _svg(chart: Chart, label: str) -> str:
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     drawn = vl_convert.vegalite_to_svg(spec, vl_version=version, config=_LOOK, allowed_base_urls=[])
     drawn = drawn.replace(f'font-size="{ROOM * FONT_SIZE}px"', f'font-size="{FONT_SIZE}px"')
+    drawn = _ROLES.sub(r"\1", drawn)
     return drawn.replace("<svg ", f'<svg role="img" aria-label="{html.escape(label, quote=True)}" ', 1)
