@@ -156,7 +156,7 @@ def _furnish(folder: Path, epochs: int) -> None:
     for cell in run.cells.values():
         if cell.record.state == "complete":
             write_cell(folder, _furnished(cell.record, epochs))
-            _write_spans(cell)
+            messages_of(cell, MESSAGES.get(cell.record.settings.strategy, ()))
     for n in {cell.record.settings.world_size for cell in run.cells.values()} - {1}:
         write_comm(folder, _link(n))
 
@@ -192,10 +192,9 @@ def _furnished(record: CellRecord, epochs: int) -> CellRecord:
     )
 
 
-def _write_spans(cell: Cell) -> None:
+def messages_of(cell: Cell, kinds: tuple[str, ...]) -> None:
     """Four messages per step on each rank: the last of them ends with the step, but for the update of the weights."""
-    kinds = MESSAGES.get(cell.record.settings.strategy)
-    if kinds is None or cell.record.wire is None:
+    if not kinds or cell.record.wire is None:
         return
     for path in sorted(cell.folder.glob("rank?.jsonl")) + sorted(cell.folder.glob("rank??.jsonl")):
         steps = map(json.loads, path.read_text(encoding="utf-8").splitlines())
