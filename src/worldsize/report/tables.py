@@ -147,7 +147,7 @@ def to_csv(table: Table) -> str:
 def _inert(raw: Raw) -> Raw:
     """A sheet computes text that begins like a formula, unless an apostrophe says that it is text; numbers are none.
 
-    Ends of lines are made alike: the csv module puts a lone `\\r` without quotes, where it ends the row.
+    Ends of lines are made alike: the csv module puts a lone carriage return without quotes, where it ends the row.
     """
     if not isinstance(raw, str):
         return raw

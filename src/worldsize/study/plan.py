@@ -132,7 +132,8 @@ def _check_names(cells: Sequence[PlannedCell]) -> None:
         if other is not cell:
             both = " and ".join(dict.fromkeys(repr(each.settings.strategy) for each in (other, cell)))
             raise UsageError(
-                f"two cells would be named {cell.id} (strategy {both})\nGive each cell a label of its own, or rename one."
+                f"two cells would be named {cell.id} (strategy {both})\n"
+                "Give each cell a label of its own, or rename a strategy."
             )
 
 
