@@ -1,8 +1,10 @@
 """From a chart's definition to a static SVG: no script, no network, readable on light and on dark."""
 
 import html
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import altair as alt
 import vl_convert
@@ -58,6 +60,9 @@ class Drawing:
     """SVG for a telephone."""
 
 
+_ROLES = re.compile(r'(<g class="[^"]*") role="[^"]*" aria-roledescription="[^"]*"')
+"""Vega gives its groups roles without a name, which says nothing; the whole drawing has one."""
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _WORDS = {
     "labelColor": INK,
     "titleColor": INK,
@@ -114,9 +119,19 @@ def inline(svg: str) -> str:
 
 def _svg(chart: Chart, label: str) -> str:
     """SVG text with a role and a label for screen readers."""
-    spec = chart.properties(background="transparent").to_dict(validate=False)
+    spec = _drawable(chart.properties(background="transparent").to_dict(validate=False))
     # "v6.4.1" is drawn with Vega-Lite 6.4; no address may be loaded.
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     drawn = vl_convert.vegalite_to_svg(spec, vl_version=version, config=_LOOK, allowed_base_urls=[])
     drawn = drawn.replace(f'font-size="{ROOM * FONT_SIZE}px"', f'font-size="{FONT_SIZE}px"')
-    return drawn.replace("<svg ", f'<svg role="img" aria-label="{html.escape(label, quote=True)}" ', 1)
+    drawn = _ROLES.sub(r"\1", drawn)
+    return drawn.replace("<svg ", f'<svg role="img" aria-label="{html.escape(_drawable(label), quote=True)}" ', 1)
+
+
+def _drawable(value: Any) -> Any:
+    """A definition whose texts XML can hold: at a control character in a name, the drawing library ends the process."""
+    if isinstance(value, str):
+        return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", value)
+    if isinstance(value, dict):
+        return {_drawable(key): _drawable(each) for key, each in value.items()}
+    return [_drawable(each) for each in value] if isinstance(value, list) else value
