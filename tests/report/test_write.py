@@ -10,6 +10,9 @@ from worldsize.results.records import WarningRecord
 TABLES = {
     "results",
     "parts",
+    "parts-by-rank",
+    "timeline",
+    "messages",
     "weak-scaling",
     "strong-scaling",
     "serial-fraction",
@@ -43,6 +46,8 @@ def test_writes_page_tables_and_charts_into_the_run_folder(page: Path) -> None:
         "step-parts-b32.svg",
         "throughput-b32.svg",
         "loss-b32.svg",
+        "speedup-weak-b32.svg",
+        "timeline-b32-w2.svg",
     }
     assert 20_000 < page.stat().st_size < 5_000_000
 

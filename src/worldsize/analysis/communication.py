@@ -42,15 +42,21 @@ class Communication:
 
 
 def messages(cell: Cell) -> pl.DataFrame:
-    """One row per message, rank and timed step, with issued, started and done on rank 0's clock (ns, int64).
+    """The messages of all timed steps: see `aligned`."""
+    return aligned(cell.spans, cell.steps.filter("timed"))
 
-    A message is the same on all ranks if it is the k-th of its step. *Started* is when the last rank has issued
-    it; a rank that was done before that (a sender to a root) never waited, so started is at most done.
+
+def aligned(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """One row per message, rank and step, with issued, started and done on rank 0's clock (ns, int64).
+
+    `steps` are whole steps: all ranks of each. A message is the same on all ranks if it is the k-th of its step.
+    *Started* is when the last rank has issued it; a rank that was done before that (a sender to a root) never
+    waited, so started is at most done.
     """
-    steps = cell.steps.filter("timed").select(*STEP, "block", "start_ns", "clock_offset_ns", "clock_error_ns")
+    clocks = steps.select(*STEP, "block", "start_ns", "clock_offset_ns", "clock_error_ns")
     columns = ["kind", "payload_bytes", "issued_s", "done_s"]
     return (
-        cell.spans.join(steps, on=STEP)
+        spans.join(clocks, on=STEP)
         .with_columns(pl.int_ranges(pl.col("kind").list.len()).alias("number"))
         .explode(*columns, "number")
         .with_columns(

@@ -233,11 +233,11 @@ def _chart(
     if not rows:
         return None
     description = f"{label} against step, one line for each of {len(frames)} rungs; table D(1) has the numbers."
-    return draw(name, title, description, lambda size: _lines(rows, label, list(frames), size))
+    return draw(name, title, description, lambda size: _lines(rows, label, list(frames), size), table="d-ranks")
 
 
 def _lines(rows: list[dict[str, float | str]], label: str, names: list[str], size: Size) -> Chart:
-    legend = alt.Legend(title=None, orient="top", columns=size.legend_columns, symbolType="stroke", offset=28)
+    legend = alt.Legend(title=None, orient="top", columns=size.legend_columns, symbolType="stroke", offset=32)
     palette = ["#999999", "#E69F00", "#009E73", "#0072B2", "#D55E00", "#CC79A7"]
     colours = alt.Scale(domain=names, range=[palette[i % len(palette)] for i in range(len(names))])
     # Losses of the same training coincide: dashes let each line show between those above it.
