@@ -24,11 +24,11 @@ def messages(*, quiet: bool) -> Console:
 
 
 def lines(text: str, width: int, *, indent: str = "") -> list[str]:
-    """Text in lines of at most `width` columns, from the second on indented; `b = 32` and `6 %` stay together.
+    """Text in lines of at most `width` columns, from the second on indented; `b = 32`, `6 %` and `± 2` stay together.
 
     A word that is longer, such as a path, has a line of its own and is left whole.
     """
-    tied = printable(text).replace(" = ", f"{_TIED}={_TIED}").replace(" %", f"{_TIED}%")
+    tied = printable(text).replace(" = ", f"{_TIED}={_TIED}").replace(" %", f"{_TIED}%").replace("± ", f"±{_TIED}")
     broken = textwrap.wrap(
         tied, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
     )

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from worldsize.analysis.numbers import number_text, percent_text
 from worldsize.analysis.statistics import half_width
-from worldsize.cli.console import duration_text, messages, printable
+from worldsize.cli.console import duration_text, lines, messages, printable
 from worldsize.cli.progress import CellProgress, Progress, rate_text
 from worldsize.results.records import CellRecord, StepRecord
 from worldsize.study.plan import PlannedCell
@@ -32,7 +32,7 @@ MOST_ROWS = 12
 """Cells that are listed; more would leave no room for anything else."""
 OTHER_LINES = 6
 """Lines of the terminal that are kept for the rest."""
-BAR_WIDTH = 20
+BAR_WIDTH = 14
 MARKS = {"complete": ("✓ done", "green"), "failed": ("✗ failed", "red"), "interrupted": ("– stopped", "yellow")}
 NO_MEMORY = ("✗ does not fit", "yellow")
 
@@ -111,13 +111,16 @@ class Display:
                 self._told_s = now_s
                 self._live.update(self._area(), refresh=True)
         elif now_s - self._told_s >= LINE_S:
-            self._print(f"  {far_text(self._progress)}")
+            for line in lines(f"  {far_text(self._progress)}", self._console.width, indent="    "):
+                self._print(line)
 
     def _area(self) -> RenderableType:
         progress = self._progress
         bar = ProgressBar(total=max(1, progress.steps), completed=progress.done, width=BAR_WIDTH)
         first = Table.grid(padding=(0, 2, 0, 0))
-        first.add_row(*([bar] if progress.steps else []), Text(counts_text(progress)))
+        first.add_row(
+            *([bar] if progress.steps else []), Text(counts_text(progress), no_wrap=True, overflow="ellipsis")
+        )
         blocks: list[RenderableType] = [first]
         if progress.running is not None:
             running = progress.running
@@ -154,8 +157,8 @@ def _rows(cells: Sequence[CellProgress], room: int, running: CellProgress | None
 def counts_text(progress: Progress) -> str:
     """Cells and steps, done and in all, and the time left: a bound where precision may end cells sooner."""
     if not progress.steps:
-        return f"{progress.ended_cells} batches tried"
-    parts = [f"{progress.ended_cells} of {progress.cells} cells done", f"{progress.done} of {progress.steps} steps"]
+        return f"{progress.ended_cells} batch(es) tried"
+    parts = [f"{progress.ended_cells} of {progress.cells} cells", f"{progress.done} of {progress.steps} steps"]
     if progress.left_s is not None:
         sooner = any(each.cell.settings.epochs is None for each in progress.open.values())
         parts.append(f"{'at most' if sooner else 'about'} {duration_text(progress.left_s)} left")
@@ -163,14 +166,15 @@ def counts_text(progress: Progress) -> str:
 
 
 def far_text(progress: Progress) -> str:
-    """The same in one line, with the cell that runs and its interval."""
+    """The same in one line, with the pace of the cell that runs, and its interval."""
+    running = progress.running
     text = counts_text(progress)
-    if progress.running is not None:
-        text += f"; {rate_text(progress.running.cell, progress.running.last)}"
-        if progress.running.half_width is not None:
-            target = progress.running.cell.settings.target_interval
-            aim = f" → {percent_text(target)}" if target else ""
-            text += f"  ± {percent_text(progress.running.half_width)}{aim}"
+    if running is None or running.last is None or not running.last.step_s > 0:
+        return text
+    text += f"; {running.cell.id} {number_text(1 / running.last.step_s)} steps/s"
+    if running.half_width is not None:
+        target = running.cell.settings.target_interval
+        text += f", ± {percent_text(running.half_width)}" + (f" → {percent_text(target)}" if target else "")
     return text
 
 

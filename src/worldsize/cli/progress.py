@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from worldsize.analysis.numbers import number_text
 from worldsize.results.records import CellRecord, StepRecord
 from worldsize.study.plan import PlannedCell
 
@@ -108,8 +109,8 @@ def rate_text(cell: PlannedCell, last: StepRecord | None) -> str:
     parts = [cell.id]
     if last is not None:
         if last.step_s > 0:
-            parts.append(f"{1 / last.step_s:.3g} steps/s")
-            parts.append(f"{cell.settings.global_batch / last.step_s:.4g} samples/s")
+            parts.append(f"{number_text(1 / last.step_s)} steps/s")
+            parts.append(f"{number_text(cell.settings.global_batch / last.step_s)} samples/s")
         if last.loss is not None:
             parts.append(f"loss {last.loss:.3f}")
         if last.accuracy is not None:

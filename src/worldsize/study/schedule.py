@@ -278,7 +278,7 @@ class Schedule:
         if estimate is None:
             return False  # its baseline failed: only the cap ends it
         width = half_width(estimate)
-        self.listener.narrowed(cell, width, estimate.samples)
+        self.listener.narrowed(cell, width, len(self.samples[cell.id]))
         return estimate.samples >= MIN_BLOCKS and width is not None and width <= self.settings.target_interval
 
     def _known(self, cell: PlannedCell) -> Estimate | None:
