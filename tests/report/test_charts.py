@@ -1,9 +1,11 @@
+import io
 import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 import polars as pl
 import pytest
+from PIL import Image
 
 from made_runs import MadeCell, make_run, messy_cells, usual_cells
 from worldsize.analysis.groups import Group, groups
@@ -13,7 +15,7 @@ from worldsize.report.charts.loss import loss_chart, thinned
 from worldsize.report.charts.parts import parts_chart, sample_parts_chart
 from worldsize.report.charts.scaling import throughput_chart
 from worldsize.report.result_tables import PART_LABELS
-from worldsize.report.svg import INK, Drawing, inline
+from worldsize.report.svg import INK, Drawing, inline, png
 from worldsize.results.folder import load_run
 
 
@@ -143,6 +145,20 @@ def test_charts_have_no_background_script_or_address(messy: StudyAnalysis) -> No
                 "http://www.w3.org/1999/xlink",
             }
             assert not re.search(r'fill="(white|#fff(fff)?)"', svg)
+
+
+def test_a_png_is_the_drawing_on_white_at_twice_its_size(usual: StudyAnalysis) -> None:
+    drawing = drawn(parts_chart(usual, 32))
+    image = Image.open(io.BytesIO(png(drawing)))
+    root = ElementTree.fromstring(drawing.wide)
+    assert image.size == (2 * int(root.get("width") or 0), 2 * int(root.get("height") or 0))
+    opaque = image.convert("RGBA")
+    assert opaque.getextrema()[3] == (255, 255), "nothing of the page below shines through"
+    colours = {colour: count for count, colour in opaque.convert("RGB").getcolors(1 << 24) or []}
+    assert max(colours, key=lambda colour: colours[colour]) == (255, 255, 255)
+    blue = tuple(bytes.fromhex(PART_COLOURS["backward_s"][1:]))
+    assert colours[blue] > 10_000, "the bars are there"
+    assert png(drawing) == png(drawing)
 
 
 def test_names_from_users_show_as_text(messy: StudyAnalysis) -> None:

@@ -56,7 +56,7 @@ SPAN_SCHEMA: Schema = {
 assert SPAN_SCHEMA.keys() == SpanRecord.model_fields.keys()
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file so that a reader, or a crash, sees the old content or the new, never a part.
 
     Raises OutputError if the folder cannot be written.
@@ -64,8 +64,8 @@ def write_whole(path: Path, text: str) -> None:
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with scratch.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with scratch.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(path)
