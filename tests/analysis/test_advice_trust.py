@@ -10,6 +10,7 @@ from advised import SINGLE, codes, evidence, exchanging, found, study
 from made_runs import MadeCell, make_run
 from worldsize.analysis.advice.noise import steps_needed
 from worldsize.analysis.study import StudyAnalysis, analyse
+from worldsize.analysis.verdict import verdict
 from worldsize.results.folder import load_run
 from worldsize.results.records import ErrorRecord, Estimate, WarningRecord
 
@@ -105,7 +106,7 @@ class TestNoise:
         busy = WarningRecord(code="busy-machine", message="load 3.5 on 2 cores")
         advice = found(made(tmp_path, noisy(0.3), [busy]), "too-noisy")
         assert advice is not None
-        assert "warning `busy-machine`" in advice.cause or "warning `drift`" in advice.cause
+        assert any(f'the warning "{code}"' in advice.cause for code in ("busy-machine", "drift"))
 
     def test_one_block_has_no_interval(self, tmp_path: Path) -> None:
         advice = found(study(tmp_path, [replace(cell, blocks=1) for cell in (SINGLE, SEVERAL)]), "too-noisy")
@@ -121,6 +122,16 @@ class TestNoise:
         assert str(advice.command).startswith(
             "worldsize sweep --strategy single --world-size 1 --batch-size 32 --steps "
         )
+
+    def test_a_limit_that_is_surely_larger_than_the_noise_goes_first(self, tmp_path: Path) -> None:
+        slow = replace(exchanging(exposed=0.9, step_s=3.0), noise=0.3)
+        analysis = study(tmp_path, [replace(SINGLE, noise=0.3), slow])
+        advice = found(analysis, "too-noisy")
+        assert advice is not None
+        assert advice.finding.endswith("too little to compare it.")
+        assert codes(analysis)[0] == "communication-bound"
+        assert codes(analysis)[-1] == "too-noisy"
+        assert "Its largest loss is exposed communication" in verdict(analysis)
 
     def test_silent_on_a_quiet_machine(self, tmp_path: Path) -> None:
         assert found(study(tmp_path, noisy(0.01)), "too-noisy") is None

@@ -38,3 +38,17 @@ def mean_over(blocks: pl.DataFrame, value: pl.Expr) -> Estimate | None:
     """Mean of a value over blocks, with its interval; None where no block has it."""
     values = blocks.select(value.cast(pl.Float64).alias("value"))["value"].drop_nulls().drop_nans()
     return mean_estimate(values.to_numpy()) if values.len() else None
+
+
+def ratio_over(blocks: pl.DataFrame, top: pl.Expr, bottom: pl.Expr) -> Estimate | None:
+    """Sum of one value ÷ sum of another over blocks, with its interval; None where no block has both.
+
+    The ratio of totals, as the tables have it, never the mean of ratios; its interval is that of the blocks'
+    deviations from it (the ratio estimator: Cochran, Sampling Techniques, 1977, §6.3).
+    """
+    both = blocks.select(top.cast(pl.Float64).alias("top"), bottom.cast(pl.Float64).alias("bottom")).drop_nulls()
+    above, below = both["top"].to_numpy(), both["bottom"].to_numpy()
+    if not below.sum():
+        return None
+    ratio = above.sum() / below.sum()
+    return mean_estimate(ratio + (above - ratio * below) / below.mean())

@@ -39,6 +39,9 @@ class Communication:
     """Largest residual error of the aligned clocks."""
     blocks: pl.DataFrame = field(repr=False, compare=False)
     """The same three by session and block, for the intervals of what is made of them."""
+    messages: pl.DataFrame = field(repr=False, compare=False)
+    """One row per message of all ranks: session, block, step, number, kind and payload_bytes; issued_ns and done_ns of
+    the last rank, last_rank (which one issued it last) and waited_ns (how long for it, mean over ranks)."""
 
 
 def messages(cell: Cell) -> pl.DataFrame:
@@ -91,7 +94,8 @@ def communication(cell: Cell) -> Communication | None:
     spans = messages(cell)
     if spans.is_empty() or cell.record.settings.world_size == 1:
         return None
-    bus = _bus_transfers(cell, spans)
+    together = _together(spans)
+    bus = _bus_transfers(cell, together)
     blocks = (
         cell.steps.filter("timed")
         .group_by(*BLOCK)
@@ -113,6 +117,7 @@ def communication(cell: Cell) -> Communication | None:
         **of_all,
         clock_error_s=float(spans.select(pl.col("clock_error_ns").max()).item()) / 1e9,
         blocks=blocks.group_by(*BLOCK, maintain_order=True).agg(*means),
+        messages=together,
     )
 
 
@@ -121,20 +126,32 @@ def _rate(bus_bytes: pl.Expr, bus_s: pl.Expr) -> pl.Expr:
     return pl.when(bus_s.sum() > 0).then(bus_bytes.sum() / bus_s.sum())
 
 
-def _bus_transfers(cell: Cell, spans: pl.DataFrame) -> pl.DataFrame:
+def _together(spans: pl.DataFrame) -> pl.DataFrame:
+    """Each message once, as all ranks together saw it."""
+    issued = pl.col("issued_ns")
+    return (
+        spans.sort("rank")
+        .group_by(*BLOCK, "step", "number", maintain_order=True)
+        .agg(
+            pl.col("kind", "payload_bytes").first(),
+            issued.max(),
+            pl.col("done_ns").max(),
+            pl.col("rank").get(issued.arg_max()).alias("last_rank"),
+            (issued.max() - issued).mean().alias("waited_ns"),
+        )
+    )
+
+
+def _bus_transfers(cell: Cell, together: pl.DataFrame) -> pl.DataFrame:
     """Bus bytes and seconds of transfer (`bus_bytes`, `bus_s`) by session and block; empty where nothing left."""
     factors = {kind: bus_factor(name, cell.record.settings.world_size) for kind, name in KINDS.items()}
     placement = cell.record.placement
     leaves = placement is not None and placement.processes > 1
-    between = spans.filter(pl.col("kind").is_in(list(factors)) & leaves)
     factor = pl.col("kind").replace_strict(factors, default=None, return_dtype=pl.Float64)
     # Once per message, from the last rank's issue to the last rank's end: a sender is done as soon as the system has
     # taken its bytes, long before they have arrived.
-    whole = between.group_by("session", "block", "step", "number").agg(
-        pl.lit(0, dtype=pl.Int64).alias("rank"),
-        (pl.col("payload_bytes") * factor).first().alias("bus_bytes"),
-        pl.col("issued_ns").max(),
-        pl.col("done_ns").max(),
+    whole = together.filter(pl.col("kind").is_in(list(factors)) & leaves).with_columns(
+        pl.lit(0, dtype=pl.Int64).alias("rank"), (pl.col("payload_bytes") * factor).alias("bus_bytes")
     )
     carried = whole.group_by(*BLOCK).agg(pl.col("bus_bytes").sum())
     return carried.join(unions(whole, "issued_ns", "done_ns"), on=BLOCK).rename({"union_s": "bus_s"})

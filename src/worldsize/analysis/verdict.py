@@ -1,7 +1,8 @@
 """The verdict of a study in one or two sentences, made from its numbers and honest about what they do not say."""
 
+from collections.abc import Sequence
+
 from worldsize.analysis.advice import advise
-from worldsize.analysis.advice.noise import TOO_NOISY
 from worldsize.analysis.breakdown import LossCause
 from worldsize.analysis.headline import Headline as Headline
 from worldsize.analysis.headline import cell_name as cell_name
@@ -55,7 +56,7 @@ def verdict(analysis: StudyAnalysis) -> str:
         return f"{cell_name(only)}: {number_text(rate(only))} samples/s. It was run alone, so nothing is compared."
     if found is None:
         return _without_headline(analysis)
-    return f"{_finding(found)} {_cause(found, _advised(analysis, found))}".strip()
+    return f"{_finding(found)} {_cause(found, _codes(analysis, found))}".strip()
 
 
 def _finding(found: Headline) -> str:
@@ -82,13 +83,13 @@ def _against_one(speedup: Estimate) -> str:
     return "; slower than one worker" if speedup.value < 1 else ""
 
 
-def _cause(found: Headline, advised: LossCause | None) -> str:
+def _cause(found: Headline, codes: Sequence[str]) -> str:
     """What limits it: the loss that the first advice on it names, else the largest one, if there is a sure one."""
     row, summary = found.scaling, found.fastest.summary
     if row.speedup is None or row.efficiency is None or summary is None:
         return ""
-    width = half_width(row.speedup.estimate)
-    if width is not None and width > TOO_NOISY:
+    width, advised = half_width(row.speedup.estimate), _loss_of(codes)
+    if width is not None and codes and codes[0] == "too-noisy":
         return f"An interval of ±{percent_text(width)} is too wide to name what it loses to: time more steps (--steps)."
     if advised is None and width is not None and (row.efficiency.estimate.high or 0) >= 1:
         return "No loss is certain: the interval of its efficiency reaches 100 %."
@@ -103,10 +104,14 @@ def _cause(found: Headline, advised: LossCause | None) -> str:
     return f"Its largest loss is {CAUSES[cause]}: {number_text(1e3 * loss_s)} ms, {percent_text(share)} of its step."
 
 
-def _advised(analysis: StudyAnalysis, found: Headline) -> LossCause | None:
-    """The loss that the first advice on the fastest configuration names; None where none names one."""
-    about = (each.code for each in advise(analysis) if each.cell_id == found.fastest.id)
-    return next((CAUSE_OF_CODE[code] for code in about if code in CAUSE_OF_CODE), None)
+def _codes(analysis: StudyAnalysis, found: Headline) -> list[str]:
+    """The codes of the advice on the fastest configuration, in order."""
+    return [each.code for each in advise(analysis) if each.cell_id == found.fastest.id]
+
+
+def _loss_of(codes: Sequence[str]) -> LossCause | None:
+    """The loss that the first of these names; None where none names one."""
+    return next((CAUSE_OF_CODE[code] for code in codes if code in CAUSE_OF_CODE), None)
 
 
 def _doubt(analysis: StudyAnalysis) -> list[str]:

@@ -13,7 +13,7 @@ from worldsize.analysis.advice.gains import COMPUTE, STEP, notable
 from worldsize.analysis.advice.knee import rate_of, rate_ratio, ratio_text
 from worldsize.analysis.advice.seen import Seen
 from worldsize.analysis.advice.words import at_most, gibibytes, share
-from worldsize.analysis.by_block import BLOCK, mean_over
+from worldsize.analysis.by_block import BLOCK, ratio_over
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.headline import cell_name
 from worldsize.analysis.sweep import KNEE
@@ -47,6 +47,8 @@ def rises(seen: Seen) -> Iterator[Rise]:
         if len(sizes) < 2:
             continue
         smaller, cell = sizes[-2], sizes[-1]
+        if not seen.settings.sweep and not cell.blocks.keys() & smaller.blocks.keys():
+            continue  # not timed in turn: the drift between them would be in their ratio
         ratio = rate_ratio(cell, smaller, in_turn=not seen.settings.sweep)
         most = seen.analysis.record.data.train_samples // cell.world_size
         next_batch = min(cell.batch_size * max(2, cell.batch_size // smaller.batch_size), most)
@@ -107,7 +109,7 @@ def _limit(seen: Seen, cell: CellAnalysis, smaller: CellAnalysis) -> Estimate | 
         return None
     both = seen.blocks(cell).join(seen.blocks(smaller).select(*BLOCK, STEP.alias("smaller_s")), on=BLOCK)
     slope = (STEP - pl.col("smaller_s")) / (cell.batch_size - smaller.batch_size)
-    gain = mean_over(both, pl.when(slope > 0).then(STEP / cell.batch_size / slope))
+    gain = ratio_over(both, STEP / cell.batch_size, slope)
     return gain if notable(gain, 1) else None
 
 
@@ -116,7 +118,7 @@ def _of_matmul(seen: Seen, cell: CellAnalysis) -> Estimate | None:
     flops, rate = seen.analysis.record.model.flops_per_sample, cell.record.matmul_flops_per_s if cell.record else None
     if not flops or not rate:
         return None
-    return mean_over(seen.blocks(cell), flops * cell.batch_size / COMPUTE / rate)
+    return ratio_over(seen.blocks(cell), pl.lit(flops * cell.batch_size / rate), COMPUTE)
 
 
 def _ended_by_itself(seen: Seen, cell: CellAnalysis) -> bool:
@@ -154,7 +156,7 @@ def _still_rising(seen: Seen, rise: Rise) -> Candidate:
 
 def _hardly_busy(seen: Seen, cell: CellAnalysis, reached: Estimate) -> Candidate:
     most = seen.analysis.record.data.train_samples // cell.world_size
-    sizes = [b for b in (1 * cell.batch_size, 2 * cell.batch_size, 4 * cell.batch_size) if b <= most]
+    sizes = [times * cell.batch_size for times in (1, 2, 4) if times * cell.batch_size <= most]
     larger: dict[str, Any] = {"batch_sizes": tuple(sizes), "global_batch": None}
     advice = Advice(
         code="batch-too-small",

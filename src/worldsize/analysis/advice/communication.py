@@ -9,7 +9,7 @@ from worldsize.analysis.advice.candidate import Candidate
 from worldsize.analysis.advice.commands import comm_command, focused
 from worldsize.analysis.advice.exchange import Exchange, Limit
 from worldsize.analysis.advice.finding import Advice, Evidence
-from worldsize.analysis.advice.gains import EXPOSED, without
+from worldsize.analysis.advice.gains import EXPOSED, notable, without
 from worldsize.analysis.advice.seen import Seen
 from worldsize.analysis.advice.words import at_most, gb_per_s, megabytes, ms, share
 from worldsize.analysis.cells import CellAnalysis
@@ -122,10 +122,16 @@ def _unexplained(seen: Seen, exchange: Exchange) -> Diagnosis:
     return Diagnosis(
         code="communication-bound",
         how=f"but its messages use only {share(exchange.used)} of the {reference.name} of the link",
-        cause="The link is not full: likely the exchange and the computing slow each other down on the same cores.",
+        cause=_not_full(exchange),
         next_step="Look at a trace of some steps: what runs while the messages are on their way?",
         command=focused(seen.settings, cell, profile=True),
     )
+
+
+def _not_full(exchange: Exchange) -> str:
+    if exchange.hidden is None or not notable(exchange.hidden):
+        return "The link is not full: likely the messages are too small to fill it, or other work takes the cores."
+    return "The link is not full: likely the exchange and the computing slow each other down on the same cores."
 
 
 def candidate(exchange: Exchange, found: Diagnosis) -> Candidate:

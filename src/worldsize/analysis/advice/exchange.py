@@ -6,12 +6,12 @@ from typing import Literal
 
 import polars as pl
 
-from worldsize.analysis.advice.gains import EXPOSED, Part, at_least, notable, part
+from worldsize.analysis.advice.gains import EXPOSED, STEP, Part, at_least, notable, part
 from worldsize.analysis.bandwidth import LinkAnalysis, bus_factor, steps
-from worldsize.analysis.by_block import mean_over
+from worldsize.analysis.by_block import mean_over, ratio_over
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.communication import KINDS
-from worldsize.results.folder import Cell
+from worldsize.analysis.statistics import scaled
 from worldsize.results.records import Estimate
 
 NEAR_PEAK = 0.8
@@ -38,9 +38,8 @@ class Reference:
 class Exchange:
     """The communication of a cell of several workers."""
 
-    def __init__(self, cell: CellAnalysis, raw: Cell, blocks: pl.DataFrame, link: LinkAnalysis | None) -> None:
+    def __init__(self, cell: CellAnalysis, blocks: pl.DataFrame, link: LinkAnalysis | None) -> None:
         self.cell = cell
-        self.raw = raw
         self.blocks = blocks
         self.link = link
 
@@ -57,12 +56,12 @@ class Exchange:
     @cached_property
     def share(self) -> Estimate | None:
         """Share of all communication in the step, hidden or not."""
-        return self._mean(pl.col("comm_s") / pl.col("step_s"))
+        return self._ratio(pl.col("comm_s"), pl.col("step_s"))
 
     @cached_property
     def hidden(self) -> Estimate | None:
         """Share of the communication that is overlapped."""
-        return self._mean(pl.col("overlapped_s") / pl.col("comm_s"))
+        return self._ratio(pl.col("overlapped_s"), pl.col("comm_s"))
 
     @cached_property
     def limit(self) -> Limit | None:
@@ -80,12 +79,16 @@ class Exchange:
     @cached_property
     def waiting(self) -> Estimate | None:
         """Share of the communication in which the last rank had not issued its message yet."""
-        return self._mean(pl.col("wait_s") / (pl.col("wait_s") + pl.col("transfer_s")))
+        return self._ratio(pl.col("wait_s"), pl.col("wait_s") + pl.col("transfer_s"))
 
     @cached_property
     def busbw(self) -> Estimate | None:
-        """Bus bandwidth of the messages (method.md §5)."""
-        return self._mean(pl.col("busbw_bytes_per_s"))
+        """Bus bandwidth of the messages: that of the cell (method.md §5), with the deviations of its blocks."""
+        whole = self.cell.communication.busbw_bytes_per_s if self.cell.communication else None
+        if whole is None:
+            return None
+        rate = pl.col("busbw_bytes_per_s")
+        return mean_over(self.blocks, rate - rate.mean() + whole)
 
     @cached_property
     def reference(self) -> Reference | None:
@@ -100,22 +103,17 @@ class Exchange:
     @cached_property
     def used(self) -> Estimate | None:
         """Bus bandwidth ÷ what the link can carry."""
-        return self._mean(pl.col("busbw_bytes_per_s") / self.reference.bytes_per_s) if self.reference else None
+        return scaled(self.busbw, 1 / self.reference.bytes_per_s) if self.busbw and self.reference else None
 
     @cached_property
     def traffic(self) -> pl.DataFrame:
-        """Messages and payload bytes per step by kind (`kind`, `messages`, `bytes`), as rank 0 saw them."""
-        steps_of = self.raw.steps.filter(pl.col("rank") == 0, "timed").select("session", "step")
-        mine = self.raw.spans.filter(pl.col("rank") == 0).join(steps_of, on=["session", "step"])
-        return (
-            mine.select("kind", "payload_bytes")
-            .explode("kind", "payload_bytes")
-            .drop_nulls()
-            .group_by("kind", maintain_order=True)
-            .agg(
-                (pl.len() / mine.height).alias("messages"),
-                (pl.col("payload_bytes").sum() / mine.height).alias("bytes"),
-            )
+        """Messages and payload bytes per step by kind (`kind`, `messages`, `bytes`), as the first rank has them."""
+        if self.cell.communication is None:
+            return pl.DataFrame(schema={"kind": pl.String, "messages": pl.Float64, "bytes": pl.Float64})
+        sent = self.cell.communication.messages
+        steps_of = sent.select("session", "step").n_unique()
+        return sent.group_by("kind", maintain_order=True).agg(
+            (pl.len() / steps_of).alias("messages"), (pl.col("payload_bytes").sum() / steps_of).alias("bytes")
         )
 
     @property
@@ -160,10 +158,10 @@ class Exchange:
         latency, transfer = self.modelled
         return latency > transfer and notable(part_share(self.blocks, latency))
 
-    def _mean(self, value: pl.Expr) -> Estimate | None:
-        return mean_over(self.blocks, value) if self.cell.communication else None
+    def _ratio(self, top: pl.Expr, bottom: pl.Expr) -> Estimate | None:
+        return ratio_over(self.blocks, top, bottom) if self.cell.communication else None
 
 
 def part_share(blocks: pl.DataFrame, seconds: float) -> Estimate | None:
     """Share of the step of a length that is the same in every block, or of the exposed part where that is shorter."""
-    return mean_over(blocks, pl.min_horizontal(EXPOSED, seconds) / pl.col("step_s"))
+    return ratio_over(blocks, pl.min_horizontal(EXPOSED, seconds), STEP)

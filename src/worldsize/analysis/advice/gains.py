@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 import polars as pl
 
-from worldsize.analysis.by_block import BLOCK, mean_over
+from worldsize.analysis.by_block import BLOCK, mean_over, ratio_over
 from worldsize.results.records import Estimate
 
 NOTABLE = 0.05
@@ -30,13 +30,13 @@ class Part:
 
 def part(blocks: pl.DataFrame, value: pl.Expr) -> Part | None:
     """A part given in seconds per step; None where no block has it."""
-    seconds, share = mean_over(blocks, value), mean_over(blocks, value / STEP)
+    seconds, share = mean_over(blocks, value), ratio_over(blocks, value, STEP)
     return None if seconds is None or share is None else Part(seconds, share)
 
 
 def without(blocks: pl.DataFrame, saved: pl.Expr) -> Estimate | None:
     """Step ÷ (step − `saved`), with `saved` in seconds per step; None where no block has it."""
-    return mean_over(blocks, pl.when(saved < STEP).then(STEP / (STEP - saved)))
+    return ratio_over(blocks, STEP, STEP - saved)
 
 
 def more_than(blocks: pl.DataFrame, others: pl.DataFrame, value: pl.Expr) -> tuple[Estimate, Estimate] | None:
@@ -52,9 +52,9 @@ def more_than(blocks: pl.DataFrame, others: pl.DataFrame, value: pl.Expr) -> tup
 
 
 def ratio_of(blocks: pl.DataFrame, others: pl.DataFrame, value: pl.Expr) -> Estimate | None:
-    """Mean ratio of something between two cells, over the blocks that both have."""
+    """Ratio of something between two cells, over the blocks that both have."""
     both = blocks.select(*BLOCK, value.alias("own")).join(others.select(*BLOCK, value.alias("origin")), on=BLOCK)
-    return mean_over(both, pl.col("own") / pl.col("origin"))
+    return ratio_over(both, pl.col("own"), pl.col("origin"))
 
 
 def notable(estimate: Estimate | None, least: float = NOTABLE) -> TypeGuard[Estimate]:

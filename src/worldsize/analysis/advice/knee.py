@@ -38,7 +38,7 @@ def batch_knee(seen: Seen) -> Iterator[Candidate]:
             gain=f"{ratio_text(gain)} times the samples/s of b = {first.batch_size:,}" if gain else None,
             gain_basis="Measured in this sweep; its batches were timed one after the other." if gain else None,
         )
-        yield Candidate(advice, knee, gain)
+        yield Candidate(advice, None, gain)
 
 
 def rate_ratio(cell: CellAnalysis, other: CellAnalysis, *, in_turn: bool) -> Estimate:

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from math import ceil, sqrt
 
+import polars as pl
 from scipy.special import stdtrit
 
 from worldsize.analysis.advice.candidate import Candidate
 from worldsize.analysis.advice.commands import by_steps, study_command, sweep_command
 from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.gains import EXPOSED, notable, part
 from worldsize.analysis.advice.knee import rate_ratio
 from worldsize.analysis.advice.seen import Seen
 from worldsize.analysis.cells import CellAnalysis
@@ -37,8 +39,9 @@ def too_noisy(seen: Seen) -> Iterator[Candidate]:
     if _is_noisy(ratio):
         steps = steps_needed(ratio, seen.settings.block_steps)
         command = study_command(by_steps(seen.settings), steps=steps)
-        what = f"The speed-up of {cell_name(cell)}", "too little to say what limits it"
-        yield _candidate(seen, cell, ratio, (*what, f"Speed-up over {found.scaling.baseline.id}"), (steps, command))
+        why = "too little to compare it" if _surely_limited(seen, cell, ratio) else "too little to say what limits it"
+        words = f"The speed-up of {cell_name(cell)}", why, f"Speed-up over {found.scaling.baseline.id}"
+        yield _candidate(seen, cell, ratio, words, (steps, command))
 
 
 def _noisy_sweeps(seen: Seen) -> Iterator[Candidate]:
@@ -52,7 +55,7 @@ def _noisy_sweeps(seen: Seen) -> Iterator[Candidate]:
             steps = steps_needed(ratio, seen.settings.block_steps)
             command = sweep_command(seen.settings, first, epochs=None, steps=steps)
             label = f"Samples/s, b = {last.batch_size:,} ÷ b = {first.batch_size:,}"
-            what = f"What larger batches gain {sweep.strategy}", "too little to choose one"
+            what = f"What {sweep.strategy} gains from larger batches", "too little to choose one"
             yield _candidate(seen, last, ratio, (*what, label), (steps, command))
 
 
@@ -74,7 +77,16 @@ def _candidate(
         gain=f"An interval of about ±{percent_text(AIM)}",
         gain_basis="Width × √blocks stays the same (Student's distribution for few); assumes noise as it was here.",
     )
-    return Candidate(advice, cell, first=True)
+    # What is not known of a sweep concerns all its batches.
+    about = None if seen.settings.sweep else cell
+    return Candidate(advice, about, first=not _surely_limited(seen, cell, ratio))
+
+
+def _surely_limited(seen: Seen, cell: CellAnalysis, ratio: Estimate) -> bool:
+    """Whether a part of the step is surely larger than all that the noise may hide: then the limit is known anyway."""
+    width, blocks = half_width(ratio), seen.blocks(cell)
+    parts = (part(blocks, EXPOSED), part(blocks, pl.col("data_wait_s")))
+    return width is not None and any(notable(found.share, width) for found in parts if found is not None)
 
 
 def steps_needed(ratio: Estimate, block_steps: int) -> int:
@@ -116,7 +128,7 @@ def _cause(seen: Seen, ratio: Estimate) -> str:
     if ratio.low is None:
         return "Steps of one block are not independent of each other, and the machine may drift between cells."
     if "drift" in codes:
-        return "The machine drifted while it was measured (warning `drift` says what went with it)."
+        return 'The machine drifted while it was measured (the warning "drift" says what went with it).'
     if "busy-machine" in codes:
-        return "Other work was on the machine when the study began (warning `busy-machine`)."
+        return 'Other work was on the machine when the study began (the warning "busy-machine").'
     return f"{ratio.samples:,} blocks are few for steps that vary as much as these."

@@ -19,8 +19,8 @@ MOSTLY = 0.5
 
 COMPUTING = STEP - EXPOSED
 """What a step takes if all communication is hidden."""
-IN_A_ROW = STEP - EXPOSED - pl.col("backward_s") + pl.col("transfer_s")
-"""What it takes if the bytes begin to travel with the first gradient and never stop (method.md §12)."""
+IN_A_ROW = STEP - EXPOSED - pl.col("backward_s") + pl.col("comm_s")
+"""What it takes if the exchange begins with the first gradient, never stops, and is as long as here (method.md §12)."""
 REACHABLE = pl.max_horizontal(COMPUTING, IN_A_ROW)
 
 
@@ -44,8 +44,8 @@ def overlap_incomplete(seen: Seen) -> Iterator[Candidate]:
             next_step=next_step,
             command=command,
             gain=at_most(gain),
-            gain_basis="Step ÷ max(its computing; all but backward, and the transfer): bytes cannot travel before the "
-            "first gradient, and computing need not wait for them (method.md §12).",
+            gain_basis="Step ÷ max(its computing; all but backward, and the communication as long as here): nothing "
+            "can travel before the first gradient, and computing need not wait (method.md §12).",
         )
         yield Candidate(advice, cell, gain)
 

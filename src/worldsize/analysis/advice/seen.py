@@ -69,5 +69,5 @@ class Seen:
         """The exchange of gradients of a cell of several workers."""
         if cell.id not in self._exchanges:
             link = self.analysis.links.get(cell.world_size)
-            self._exchanges[cell.id] = Exchange(cell, self.raw(cell), self.blocks(cell), link)
+            self._exchanges[cell.id] = Exchange(cell, self.blocks(cell), link)
         return self._exchanges[cell.id]

@@ -13,8 +13,8 @@ from worldsize.analysis.advice.finding import Evidence
 from worldsize.analysis.advice.gains import COMPUTE, EXPOSED, notable
 from worldsize.analysis.advice.seen import Seen
 from worldsize.analysis.advice.words import ms, share
-from worldsize.analysis.by_block import BLOCK, mean_over, rank_means
-from worldsize.analysis.communication import messages
+from worldsize.analysis.by_block import BLOCK, mean_over, rank_means, ratio_over
+from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text
 from worldsize.results.folder import Cell
 from worldsize.results.records import Estimate
@@ -40,7 +40,7 @@ def straggler_bound(seen: Seen) -> Iterator[Candidate]:
     """Exposed communication that is mostly waiting for a rank that comes late."""
     for exchange in limited_by(seen, "stragglers"):
         assert exchange.waiting is not None
-        late = late_rank(exchange.raw)
+        late = late_rank(exchange.cell, seen.raw(exchange.cell))
         who = f"rank {late.rank}" if late else "ranks that come late in turn"
         yield candidate(
             exchange,
@@ -57,35 +57,22 @@ def straggler_bound(seen: Seen) -> Iterator[Candidate]:
         )
 
 
-def late_rank(cell: Cell) -> Late | None:
-    """The rank that issues last where it matters; None where no rank is waited for more than any other (§3)."""
-    blamed, waited = waited_for(cell), pl.col("waited_ns")
-    ranks = cell.steps["rank"].n_unique()
-    if ranks < 2 or not blamed["waited_ns"].sum():
-        return None
-    rank = blamed.group_by("rank").agg(waited.sum()).sort("waited_ns", "rank")["rank"].last()
-    assert isinstance(rank, int)
-    own = waited.filter(pl.col("rank") == rank).sum()
-    share = mean_over(blamed.group_by(*BLOCK).agg((own / waited.sum()).alias("share")), pl.col("share"))
-    if not notable(share, 1 / ranks):
-        return None
-    return Late(rank, share, *_against_others(rank_means(cell), rank))
-
-
-def waited_for(cell: Cell) -> pl.DataFrame:
-    """How long all ranks waited for each `rank` (`waited_ns`), by session and block; ranks that came last only.
+def late_rank(cell: CellAnalysis, raw: Cell) -> Late | None:
+    """The rank that issues last where it matters; None where no rank is waited for more than any other (§3).
 
     A message is waited for by each rank from its own issue to that of the last one, and the last one is to blame.
     """
-    issued, message = pl.col("issued_ns"), ("session", "step", "number")
-    return (
-        messages(cell)
-        .select("rank", *BLOCK, "step", "number", "issued_ns")
-        .with_columns((issued.max().over(message) - issued.mean().over(message)).alias("waited_ns"))
-        .filter(issued == issued.max().over(message))
-        .group_by(*BLOCK, "rank")
-        .agg(pl.col("waited_ns").sum())
-    )
+    assert cell.communication is not None
+    blamed, waited = cell.communication.messages, pl.col("waited_ns")
+    ranks = cell.record.placement.processes if cell.record and cell.record.placement else cell.world_size
+    rank = blamed.group_by("last_rank").agg(waited.sum()).sort("waited_ns", "last_rank")["last_rank"].last()
+    assert isinstance(rank, int)
+    own = waited.filter(pl.col("last_rank") == rank).sum()
+    blocks = blamed.group_by(*BLOCK).agg(own.alias("own_ns"), waited.sum().alias("all_ns"))
+    share = ratio_over(blocks, pl.col("own_ns"), pl.col("all_ns"))
+    if not notable(share, 1 / ranks):
+        return None
+    return Late(rank, share, *_against_others(rank_means(raw), rank))
 
 
 def _against_others(means: pl.DataFrame, rank: int) -> tuple[Estimate | None, Estimate | None]:
@@ -96,8 +83,8 @@ def _against_others(means: pl.DataFrame, rank: int) -> tuple[Estimate | None, Es
         *(value.filter(~own).mean().alias(f"other_{name}") for name, value in columns.items()),
     )
     return (
-        mean_over(blocks, pl.col("computing") / pl.col("other_computing")),
-        mean_over(blocks, (pl.col("data") - pl.col("other_data")) / pl.col("step")),
+        ratio_over(blocks, pl.col("computing"), pl.col("other_computing")),
+        ratio_over(blocks, pl.col("data") - pl.col("other_data"), pl.col("step")),
     )
 
 

@@ -1,6 +1,7 @@
 """What depends on the strategy: a faster one, its own overhead, computing that several workers have made slower."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -21,6 +22,9 @@ from worldsize.results.records import Estimate
 
 WORTH_A_CHANGE = 1.02
 """Ratio of two cells from which on the faster one is recommended: less is what two runs differ by anyway."""
+
+OVERHEAD = pl.col("wrapped_s") - pl.col("alone_s")
+"""Of the frame that `_beside` makes."""
 
 
 def strategy_choice(seen: Seen) -> Iterator[Candidate]:
@@ -77,7 +81,7 @@ def scaling_does_not_pay(seen: Seen) -> Iterator[Candidate]:
         cell_id=cell.id,
         finding=f"The fastest of several workers, {cell_name(cell)}, is slower than {cell_name(alone)}.",
         evidence=(Evidence(f"Speed-up over {alone.id}", estimate_text(speedup)),),
-        cause=f"What {cell.world_size} workers compute less in a step, they lose to what the other advice names.",
+        cause="What several workers gain in computing they lose in the rest of the step; other advice names where.",
         next_step="Train with one worker until that is mended.",
         command=train_command(seen.settings, alone),
         gain=f"{estimate_text(gain)} times the samples/s",
@@ -86,8 +90,41 @@ def scaling_does_not_pay(seen: Seen) -> Iterator[Candidate]:
     yield Candidate(advice, cell, gain)
 
 
+@dataclass(frozen=True)
+class Overhead:
+    """What a strategy costs one worker, and the configuration that it weighs on."""
+
+    wrapped: CellAnalysis
+    alone: CellAnalysis
+    more: Estimate
+    """Seconds per step."""
+    ratio: Estimate
+    cell: CellAnalysis
+    """The largest world with this strategy and local batch."""
+    gain: Estimate
+
+
 def wrapper_overhead(seen: Seen) -> Iterator[Candidate]:
     """A strategy that costs time around one worker already, where nothing is exchanged."""
+    for found in _overheads(seen):
+        wrapped, alone, cell = found.wrapped, found.alone, found.cell
+        next_step, command = _lighter(seen, cell)
+        advice = Advice(
+            code="wrapper-overhead",
+            cell_id=cell.id,
+            finding=f"{wrapped.strategy} around one worker, where nothing is exchanged, takes "
+            f"{estimate_text(found.ratio)} times the step of {alone.id}.",
+            evidence=(Evidence(f"{wrapped.id} − {alone.id}, per step", ms(found.more)),),
+            cause="The strategy itself takes time in each step: hooks, copies into buckets, work per gradient.",
+            next_step=next_step,
+            command=command,
+            gain=f"{at_most(found.gain)} of {cell.id}",
+            gain_basis="Step ÷ (step − what the strategy costs one worker); assumes a strategy that costs nothing.",
+        )
+        yield Candidate(advice, cell, found.gain)
+
+
+def _overheads(seen: Seen) -> Iterator[Overhead]:
     for wrapped in seen.cells:
         alone = seen.find(BASELINE_STRATEGY, 1, wrapped.batch_size)
         if wrapped.world_size > 1 or alone is None or wrapped is alone or not _same_threads(wrapped, alone):
@@ -97,28 +134,8 @@ def wrapper_overhead(seen: Seen) -> Iterator[Candidate]:
             continue
         cell = _with_it(seen, wrapped)
         gain = without(_beside(seen.blocks(cell), seen.blocks(wrapped), seen.blocks(alone)), OVERHEAD)
-        if not notable(gain, 1) or gain.value < WORTH_A_CHANGE:
-            continue
-        next_step, command = _lighter(seen, cell)
-        yield Candidate(
-            Advice(
-                code="wrapper-overhead",
-                cell_id=cell.id,
-                finding=f"{wrapped.strategy} around one worker, where nothing is exchanged, takes "
-                f"{estimate_text(ratio)} times the step of {alone.id}.",
-                evidence=(
-                    Evidence(f"{wrapped.id} − {alone.id}, per step", ms(found[0])),
-                    Evidence("Step ÷ step", estimate_text(ratio)),
-                ),
-                cause="The strategy itself takes time in each step: hooks, copies into buckets, work per gradient.",
-                next_step=next_step,
-                command=command,
-                gain=f"{at_most(gain)} of {cell.id}",
-                gain_basis="Step ÷ (step − what the strategy costs one worker); assumes a strategy that costs nothing.",
-            ),
-            cell,
-            gain,
-        )
+        if notable(gain, 1) and gain.value >= WORTH_A_CHANGE:
+            yield Overhead(wrapped, alone, found[0], ratio, cell, gain)
 
 
 def compute_slower(seen: Seen) -> Iterator[Candidate]:
@@ -148,9 +165,6 @@ def compute_slower(seen: Seen) -> Iterator[Candidate]:
             "touch each other.",
         )
         yield Candidate(advice, cell, gain)
-
-
-OVERHEAD = pl.col("wrapped_s") - pl.col("alone_s")
 
 
 def _beside(blocks: pl.DataFrame, wrapped: pl.DataFrame, alone: pl.DataFrame) -> pl.DataFrame:
