@@ -153,7 +153,7 @@ def test_a_png_is_the_drawing_on_white_at_twice_its_size(usual: StudyAnalysis) -
     root = ElementTree.fromstring(drawing.wide)
     assert image.size == (2 * int(root.get("width") or 0), 2 * int(root.get("height") or 0))
     opaque = image.convert("RGBA")
-    assert opaque.getextrema()[3] == (255, 255), "nothing of the page below shines through"
+    assert opaque.getchannel("A").getextrema() == (255, 255), "nothing of the page below shines through"
     colours = {colour: count for count, colour in opaque.convert("RGB").getcolors(1 << 24) or []}
     assert max(colours, key=lambda colour: colours[colour]) == (255, 255, 255)
     blue = tuple(bytes.fromhex(PART_COLOURS["backward_s"][1:]))

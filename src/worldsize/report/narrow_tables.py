@@ -61,7 +61,7 @@ def comm_summary(record: CommRecord) -> Table:
         Column(name, each.keys, align=each.align) for name, each in zip(headings, full.columns, strict=True)
     )
     rows = tuple((row[0], _size(row[1].raw), *row[2:]) for row in full.rows)
-    return Table("collectives-summary", f"{full.title}: S in bytes, algbw and busbw in GB/s", columns, rows, full.note)
+    return Table("collectives-summary", f"{full.title}: algbw and busbw in GB/s", columns, rows, full.note)
 
 
 def model_summary(record: CommRecord) -> Table:
