@@ -17,10 +17,28 @@
     const box = element.getBoundingClientRect();
     return box.width > 1 && box.height > 1 && element.checkVisibility({ visibilityProperty: true, opacityProperty: true });
   };
-  const ancestors = function* (element) {
-    for (let each = element; each; each = each.parentElement) yield each;
+  // What is known of an element is worked out once in a look at the page; it may depend on the same of its parent.
+  const looked = [];
+  const once = (value) => {
+    let found = new Map();
+    looked.push(() => (found = new Map()));
+    return (element) => {
+      if (!found.has(element)) found.set(element, value(element));
+      return found.get(element);
+    };
   };
-  const unseen = (element) => [...ancestors(element)].some((each) => !seen(each) && !each.contains(document.body));
+  const inherited = (value, first) => {
+    const of = once((element) => (element ? value(element, of(element.parentElement)) : first()));
+    return of;
+  };
+  const afresh = (look) => () => {
+    looked.forEach((forget) => forget());
+    return look();
+  };
+  const unseen = inherited(
+    (element, above) => above || (!element.contains(document.body) && !seen(element)),
+    () => false,
+  );
   const texts = () =>
     all("body *, svg *").filter(
       (element) =>
@@ -29,7 +47,8 @@
         !unseen(element),
     );
   const scrolls = (element) => ["auto", "scroll"].includes(getComputedStyle(element).overflowX);
-  const scrolled = (element) => [...ancestors(element.parentElement)].some(scrolls);
+  const inside = inherited((element, above) => above || scrolls(element), () => false);
+  const scrolled = (element) => inside(element.parentElement);
   const outer = () => all("svg").filter((svg) => !svg.ownerSVGElement && seen(svg));
 
   // --- colours -------------------------------------------------------------------------------------------------
@@ -57,33 +76,36 @@
     const [high, low] = [luminance(one), luminance(other)].sort((a, b) => b - a);
     return (high + 0.05) / (low + 0.05);
   };
-  const faded = (element) => [...ancestors(element)].reduce((a, each) => a * getComputedStyle(each).opacity, 1);
+  const faded = inherited((element, above) => above * getComputedStyle(element).opacity, () => 1);
   const canvas = () => {
     const dark = getComputedStyle(document.documentElement).colorScheme.includes("dark");
     return dark && matchMedia("(prefers-color-scheme: dark)").matches ? [18, 18, 18, 1] : [255, 255, 255, 1];
   };
-  const ground = (element) => {
-    const layers = [...ancestors(element)].map((each) => rgba(getComputedStyle(each).backgroundColor));
-    return layers.reverse().reduce((below, layer) => over(layer, below), canvas());
-  };
+  const ground = inherited((element, above) => over(rgba(getComputedStyle(element).backgroundColor), above), canvas);
   const painted = (element, what) => {
     const style = getComputedStyle(element);
     if (style[what] === "none" || style[what].startsWith("url")) return null;
     const [r, g, b, a] = rgba(style[what]);
     return [r, g, b, a * style[`${what}Opacity`] * faded(element)];
   };
+  const filled = once((svg) =>
+    all(SHAPES, svg)
+      .map((shape) => ({ shape, fill: shape.isPointInFill && painted(shape, "fill"), box: shape.getBoundingClientRect() }))
+      .filter(({ fill }) => fill && fill[3] > 0),
+  );
   // What was painted before the text, under three points of it.
   const grounds = (text) => {
-    const svg = outer().find((each) => each.contains(text));
-    const box = text.getBoundingClientRect();
-    const before = all(SHAPES, svg).filter(
-      (shape) => shape.isPointInFill && text.compareDocumentPosition(shape) & Node.DOCUMENT_POSITION_PRECEDING,
+    const svg = text.closest("svg");
+    const { left, right, top, bottom, width } = text.getBoundingClientRect();
+    const before = filled(svg).filter(
+      ({ shape, box }) =>
+        box.left < right && box.right > left && box.top < bottom && box.bottom > top &&
+        text.compareDocumentPosition(shape) & Node.DOCUMENT_POSITION_PRECEDING,
     );
-    return [box.left + 2, box.left + box.width / 2, box.right - 2].map((x) => {
-      const point = new DOMPoint(x, box.top + box.height / 2);
-      return before.reduce((below, shape) => {
-        const fill = painted(shape, "fill");
-        const inside = fill && shape.isPointInFill(point.matrixTransform(shape.getScreenCTM().inverse()));
+    return [left + 2, left + width / 2, right - 2].map((x) => {
+      const point = new DOMPoint(x, (top + bottom) / 2);
+      return before.reduce((below, { shape, fill }) => {
+        const inside = shape.isPointInFill(point.matrixTransform(shape.getScreenCTM().inverse()));
         return inside ? over(fill, below) : below;
       }, ground(svg));
     });
@@ -220,19 +242,19 @@
   };
 
   globalThis.look = {
-    room: () => ({
+    room: afresh(() => ({
       figures: figures(),
       charts: outer().map(chart),
       sideways: sideways(),
       scrollers: scrollers(),
       cut: cut(),
       collisions: collisions(),
-    }),
-    contrasts,
-    focused,
-    stops: () => stops().map((each) => ({ what: told(each), place: all("*").indexOf(each) })),
-    structure,
-    ground: () => ground(document.body),
+    })),
+    contrasts: afresh(contrasts),
+    focused: afresh(focused),
+    stops: afresh(() => stops().map((each) => ({ what: told(each), place: all("*").indexOf(each) }))),
+    structure: afresh(structure),
+    ground: afresh(() => ground(document.body)),
     open: () => all("details").forEach((each) => (each.open = true)),
     text: () => document.body.innerText,
     // Margins and size of the paper, as the page asks for it.

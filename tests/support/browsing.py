@@ -1,5 +1,6 @@
 """A headless browser that opens files from disk, and hears everything that a page must not do."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -39,12 +40,20 @@ class Visit:
     """An open page, and what was heard of it."""
 
     page: Page
+    own: set[str] = field(default_factory=set)
+    """Addresses of the files that it was asked to open."""
     heard: list[str] = field(default_factory=list)
     """Requests beyond the page's own file, errors, warnings, dialogs, windows, downloads: a page is silent."""
 
+    def go(self, file: Path) -> None:
+        """Open a file from disk."""
+        self.own.add(file.as_uri())
+        self.page.goto(file.as_uri())
+        self.page.evaluate(LOOK)
+
     def look(self, what: str) -> Any:
         """Call one of the functions of look.js."""
-        return self.page.evaluate(f"look.{what}()")
+        return json.loads(self.page.evaluate(f"JSON.stringify(look.{what}() ?? null)"))
 
     def resize(self, width: int, height: int = 900) -> None:
         """Give the window another size, in CSS pixels."""
@@ -100,9 +109,8 @@ def visit(browser: Browser, file: Path, *, scripts: bool = True, scheme: Scheme 
     try:
         context.set_default_timeout(LONG_MS)
         found = Visit(context.new_page())
-        _listen(found, file.as_uri())
-        found.page.goto(file.as_uri())
-        found.page.evaluate(LOOK)
+        _listen(found)
+        found.go(file)
         yield found
     finally:
         context.close()
@@ -124,11 +132,15 @@ def survey(browser: Browser, file: Path) -> Survey:
         return Survey(file, seen.heard, folded, seen.look("structure"), rooms, contrasts, papers)
 
 
-def _listen(found: Visit, url: str) -> None:
+def _listen(found: Visit) -> None:
     page, heard = found.page, found.heard
+
+    def own(url: str) -> bool:
+        return url.split("#")[0] in found.own or url.startswith("data:")
+
     page.on("console", lambda said: heard.append(f"console: {said.text}") if said.type not in SILENT else None)
     page.on("pageerror", lambda error: heard.append(f"error: {error}"))
-    page.on("request", lambda asked: heard.append(f"request: {asked.url[:200]}") if not _own(asked.url, url) else None)
+    page.on("request", lambda asked: heard.append(f"request: {asked.url[:200]}") if not own(asked.url) else None)
     page.on("websocket", lambda socket: heard.append(f"socket: {socket.url}"))
     page.on("popup", lambda window: heard.append(f"window: {window.url}"))
     page.on("download", lambda file: heard.append(f"download: {file.url}"))
@@ -139,11 +151,6 @@ def _listen(found: Visit, url: str) -> None:
         opened.dismiss()
 
     page.on("dialog", dialog)
-
-
-def _own(asked: str, url: str) -> bool:
-    """The file itself, or what lies inside it."""
-    return asked.split("#")[0] == url or asked.startswith("data:")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from made_reports import ddp_large_batch, messages_of, sync_ladder
+from made_reports import ddp_large_batch, messages_of
 from made_runs import SHARES, MadeCell, make_run, synchronised
 from worldsize.results.folder import load_run
 from worldsize.results.records import ErrorRecord, WarningRecord
@@ -53,7 +53,6 @@ def strategies(folder: Path) -> Path:
 
 HOSTILE_RUNS: Mapping[str, Callable[[Path], Path]] = {
     "strategies": strategies,
-    "sync-ladder": lambda folder: _poisoned(sync_ladder(folder)),
     "ddp-large-batch": lambda folder: _poisoned(ddp_large_batch(folder)),
 }
 
