@@ -75,11 +75,11 @@ def _moment(created: str) -> str:
 
 
 def _rows(drawings: Sequence[Drawing]) -> list[list[Drawing]]:
-    """Small drawings that follow each other stand in one row, all others in one of their own."""
+    """Drawings of one row, side by side; one that names no row has its own."""
     rows: list[list[Drawing]] = []
-    for small, run in groupby(drawings, key=lambda drawing: drawing.small):
+    for row, run in groupby(drawings, key=lambda drawing: drawing.row):
         found = list(run)
-        rows += [found] if small else [[drawing] for drawing in found]
+        rows += [found] if row else [[drawing] for drawing in found]
     return rows
 
 
