@@ -44,7 +44,7 @@ def _chart(name: str, title: str, label: str, sweeps: Sequence[BatchSweep], valu
         return None
     batches = sorted(float(point["b"]) for point in points)
     marks = _marks(sweeps[0]) if len(sweeps) == 1 else []
-    said = "".join(f"; {mark['text']} at b = {mark['b']:,}" for mark in marks)
+    said = "".join(f"; {mark['text']}" for mark in marks)
     description = (
         f"{label} against the local batch b, from b = {batches[0]:,.0f} to {batches[-1]:,.0f}{said}. Table A has all "
         "numbers."
@@ -129,7 +129,8 @@ def _words(marks: Points, x: alt.X, batches: Sequence[float], size: Size) -> lis
 def _right_end(marks: Points, batches: Sequence[float], size: Size) -> float:
     """Where the axis ends: with room for the words behind the last mark, if that is the last batch."""
     characters = len(str(marks[-1]["text"])) if marks and marks[-1]["b"] == batches[-1] else 0
-    return 1.1 * batches[-1] * (batches[-1] / batches[0]) ** (WORD * size.label_room * characters)
+    beyond: float = (batches[-1] / batches[0]) ** (WORD * size.label_room * characters)
+    return 1.1 * batches[-1] * beyond
 
 
 def _ticks(batches: Sequence[float]) -> list[float]:
