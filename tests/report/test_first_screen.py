@@ -1,5 +1,7 @@
 """The first screen answers: verdict, three numbers, the chart that fits the study, and the first advice."""
 
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +73,15 @@ def test_a_command_is_code_and_advice_is_text(usual: StudyAnalysis) -> None:
     page = Page(html)
     assert "<script" not in html.lower()
     assert page.text.count(HOSTILE) == 2
-    assert "<pre><code>&lt;script&gt;alert(" in html
+    assert "<pre><code><span>&lt;script&gt;alert(" in html
     assert "May bring" not in page.text
+
+
+def test_a_command_keeps_every_space_so_that_it_can_be_copied(usual: StudyAnalysis) -> None:
+    command = "worldsize study  --data-dir 'a  b'"
+    html = render_page(usual, sections(usual), [advice(1, command=command)])
+    [code] = re.findall(r"<code>(.*?)</code>", html, re.DOTALL)
+    assert unescape(re.sub(r"<[^>]*>", "", code)) == command
 
 
 def test_without_advice_nothing_pretends_to_be_some(usual: StudyAnalysis) -> None:
