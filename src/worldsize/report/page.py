@@ -1,5 +1,6 @@
 """The HTML page: one file without script and without network, from the sections of the report."""
 
+import re
 from collections.abc import Sequence
 from itertools import groupby
 from urllib.parse import quote
@@ -65,7 +66,8 @@ def _environment() -> Environment:
 
 
 def _unbroken(text: str) -> str:
-    """Keeps `b = 32` and `6 %` on one line."""
+    """Keeps `b = 32`, `6 %` and `[5, 7]` on one line."""
+    text = re.sub(r"(\[[^][ ]+,) (?=[^][ ]+\])", "\\1\N{NO-BREAK SPACE}", text)
     return text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}").replace(" %", "\N{NO-BREAK SPACE}%")
 
 
