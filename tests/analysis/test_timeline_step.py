@@ -114,8 +114,7 @@ def step(run: Path) -> StepPicture:
 
 def test_the_step_nearest_the_median_is_drawn(run: Path, step: StepPicture) -> None:
     steps = load_run(run).cells[CELL.id].steps.filter("timed", pl.col("rank") == 2)
-    distance = (steps["step_s"] - float(steps["step_s"].to_numpy().mean())).abs()
-    assert distance.max() > 0  # the steps differ, so there is something to choose
+    assert steps["step_s"].n_unique() > 10  # the steps differ, so there is something to choose
     nearest = steps.sort((pl.col("step_s") - step.median_s).abs())["step"][0]
     assert step.step == nearest
     assert step.step_s == pytest.approx(step.median_s, rel=0.05)

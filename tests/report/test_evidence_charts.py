@@ -204,4 +204,4 @@ class TestSweep:
         for drawing in (rate_chart(analysis.sweeps), epoch_chart(analysis.sweeps, analysis)):
             assert drawing is not None
             assert {"knee: 64", "largest that fits: 256", "does not fit: 512"} <= words(drawing.wide)
-        assert "knee: 64 at b = 64" in drawing.description
+            assert "knee: 64; largest that fits: 256; does not fit: 512" in drawing.description

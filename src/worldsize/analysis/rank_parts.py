@@ -49,7 +49,7 @@ def rank_parts(cell: Cell) -> CellRanks | None:
     order = means.sort(pl.col("step_s") - pl.col("exposed_sync_s"), "rank", descending=[True, False])["rank"]
     roles = {order[0]: "works longest", order[-1]: "works least"}
     if means.height > 2:
-        roles = {order[(means.height - 1) // 2]: "median", **roles}
+        roles = {order[round((means.height - 1) / 2)]: "median", **roles}
     chosen = means.filter(pl.col("rank").is_in(drawn_ranks(means, MOST_ROWS)))
     rows = tuple(
         RankParts(row["rank"], roles.get(row["rank"], ""), {part: row[part] for part in PARTS})

@@ -11,7 +11,7 @@ from worldsize.report.charts.bandwidth import bandwidth_chart
 from worldsize.report.charts.loss import loss_chart
 from worldsize.report.charts.parts import parts_chart, sample_parts_chart
 from worldsize.report.charts.scaling import scaling_charts, throughput_chart
-from worldsize.report.charts.timeline import scenes, timeline_chart
+from worldsize.report.charts.timeline import how_to_read, scenes, timeline_chart
 from worldsize.report.comm_tables import communication_table
 from worldsize.report.experiments import EXPERIMENTS
 from worldsize.report.fact_tables import accuracy_table, provenance_table, warnings_table, wire_table
@@ -94,9 +94,11 @@ def _timeline(analysis: StudyAnalysis, found: Sequence[Group]) -> Section:
     drawn = scenes(analysis, found)
     steps = {step.cell_id: step for scene in drawn for step in scene.steps}
     table = timeline_table(list(steps.values()))
-    folds = (Fold("The drawn steps in numbers", table, TIMELINE),) if table.rows else ()
     charts = tuple(timeline_chart(scene) for scene in drawn)
-    return Section("timeline", "One real step of each strategy", charts, (table,), folds=folds)
+    folds = [Fold(chart.title, drawing=chart) for chart in charts[1:]]
+    folds += [Fold("The drawn steps in numbers", table, TIMELINE)] if table.rows else []
+    title = "One real step of each strategy"
+    return Section("timeline", title, charts, (table,), how_to_read(found) if charts else (), tuple(folds))
 
 
 def _scaling(analysis: StudyAnalysis, found: Sequence[Group]) -> Section:

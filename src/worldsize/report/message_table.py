@@ -55,8 +55,10 @@ def messages(cell: Cell) -> Iterator[tuple[str, str, float, float]]:
     for count in cell.record.messages:
         yield count.when, count.kind, count.calls, count.payload_bytes
     timed = cell.steps.filter("timed", pl.col("rank") == 0).select("rank", "session", "step")
-    spans = cell.spans.join(timed, on=["rank", "session", "step"]).explode(
-        "kind", "payload_bytes", "issued_s", "done_s"
+    spans = (
+        cell.spans.filter(pl.col("rank") == 0)
+        .join(timed, on=["rank", "session", "step"])
+        .explode("kind", "payload_bytes", "issued_s", "done_s")
     )
     for kind, calls, size in (
         spans.group_by("kind", maintain_order=True).agg(pl.len(), pl.col("payload_bytes").sum()).iter_rows()

@@ -1,5 +1,6 @@
 """The HTML page: one file without script and without network, from the sections of the report."""
 
+import re
 from collections.abc import Sequence
 from itertools import groupby
 from urllib.parse import quote
@@ -65,7 +66,8 @@ def _environment() -> Environment:
 
 
 def _unbroken(text: str) -> str:
-    """Keeps `b = 32` and `6 %` on one line."""
+    """Keeps `b = 32`, `6 %` and `[5, 7]` on one line."""
+    text = re.sub(r"(\[[^][ ]+,) (?=[^][ ]+\])", "\\1\N{NO-BREAK SPACE}", text)
     return text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}").replace(" %", "\N{NO-BREAK SPACE}%")
 
 
@@ -75,11 +77,11 @@ def _moment(created: str) -> str:
 
 
 def _rows(drawings: Sequence[Drawing]) -> list[list[Drawing]]:
-    """Small drawings that follow each other stand in one row, all others in one of their own."""
+    """Drawings of one row, side by side; one that names no row has its own."""
     rows: list[list[Drawing]] = []
-    for small, run in groupby(drawings, key=lambda drawing: drawing.small):
+    for row, run in groupby(drawings, key=lambda drawing: drawing.row):
         found = list(run)
-        rows += [found] if small else [[drawing] for drawing in found]
+        rows += [found] if row else [[drawing] for drawing in found]
     return rows
 
 

@@ -11,14 +11,15 @@ BarPart = tuple[str, float]
 
 @dataclass(frozen=True)
 class Fold:
-    """A table that the page shows on demand."""
+    """A table or a chart that the page shows on demand; its section has it among its own."""
 
     title: str
-    table: Table
-    file: str
-    """Id of the table among the files that has these rows."""
+    table: Table | None = None
+    file: str = ""
+    """Id of the section's table that has these rows."""
     bars: tuple[tuple[BarPart, ...], ...] = ()
     """A stacked bar for each row; none where there is nothing to draw."""
+    drawing: Drawing | None = None
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,12 @@ class Section:
     def empty(self) -> bool:
         """Whether there is nothing to show."""
         return not (self.drawings or self.paragraphs or any(table.rows for table in self.tables))
+
+    @property
+    def open_drawings(self) -> list[Drawing]:
+        """The charts that are not shown on demand only."""
+        folded = {fold.drawing.id for fold in self.folds if fold.drawing}
+        return [drawing for drawing in self.drawings if drawing.id not in folded]
 
     @property
     def open_tables(self) -> list[Table]:

@@ -68,8 +68,8 @@ class Drawing:
     """Id of the table that has its numbers."""
     note: str = ""
     """How to read it, and what it leaves out; stands beside it."""
-    small: bool = False
-    """The page shows the narrow drawing at any width, beside others of its kind."""
+    row: str = ""
+    """The page shows the narrow drawing at any width, beside those that follow it with the same word here."""
 
 
 _ROLES = re.compile(r'(<g class="[^"]*") role="[^"]*" aria-roledescription="[^"]*"')
@@ -116,11 +116,11 @@ def draw(
     *,
     table: str = "",
     note: str = "",
-    small: bool = False,
+    row: str = "",
 ) -> Drawing:
     """Draw a chart for both sizes; what the keywords mean is said in `Drawing`."""
     wide, narrow = (_svg(chart(size), f"{title}. {description}") for size in (WIDE, NARROW))
-    return Drawing(drawing_id, title, description, wide, narrow, table, note, small)
+    return Drawing(drawing_id, title, description, wide, narrow, table, note, row)
 
 
 AXIS_LABEL = 6

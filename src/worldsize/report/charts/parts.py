@@ -17,7 +17,6 @@ from worldsize.results.records import PARTS
 BAR_HEIGHT, MOST_BAR_HEIGHT = 26, 44
 """Pixels of a bar with the space around it: few of them may be taller."""
 PLOT_HEIGHT = 220
-MICROSECONDS = 1e6
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def parts_chart(group: Group) -> Drawing | None:
 
 
 def sample_parts_chart(analysis: StudyAnalysis) -> Drawing | None:
-    """Of a batch sweep: the time of one sample by part in µs, by local batch; None with fewer than two batches."""
+    """Of a batch sweep: the time of one sample by part in ms, by local batch; None with fewer than two batches."""
     cells = [cell for cell in analysis.cells if cell.summary is not None]
     if len(cells) < 2:
         return None
@@ -81,7 +80,7 @@ def sample_parts_chart(analysis: StudyAnalysis) -> Drawing | None:
         "sample-parts",
         "Where the time of a sample goes, by local batch",
         description,
-        lambda size: _drawn(bars, "Mean step of a rank ÷ b (µs)", size),
+        lambda size: _drawn(bars, "Mean step of a rank ÷ b (ms)", size),
         table="parts",
         note="A step divided by the samples of the worker: steps of different b do not compare, their samples do.",
     )
@@ -96,9 +95,9 @@ def _of_a_step(cell: CellAnalysis) -> _Bar:
 
 def _of_a_sample(cell: CellAnalysis, *, several: bool) -> _Bar:
     assert cell.summary is not None, "only measured cells are drawn"
-    parts = {part: MICROSECONDS * cell.summary.parts_s[part] / cell.batch_size for part in PARTS}
+    parts = {part: MS * cell.summary.parts_s[part] / cell.batch_size for part in PARTS}
     label = f"{cell_label(cell)}, b = {cell.batch_size:,}" if several else f"b = {cell.batch_size:,}"
-    end = f"{number_text(sum(parts.values()))} µs"
+    end = f"{number_text(sum(parts.values()))} ms"
     return _Bar(label, parts, end, end)
 
 

@@ -71,7 +71,7 @@ def throughput_chart(analysis: StudyAnalysis, group: Group) -> Drawing | None:
         description,
         lambda size: _drawn(plot, size),
         table="results",
-        small=True,
+        row=f"{group.kind}-{group.id}",
     )
 
 
@@ -110,7 +110,7 @@ def _of_one_batch(kind: Kind, rows: list[ScalingRow], batch: int) -> list[Drawin
             lambda size, plot=plot: _drawn(plot, size),  # type: ignore[misc]
             table=f"{kind}-scaling",
             note=note,
-            small=True,
+            row=place,
         )
         for what, (title, plot) in plots.items()
     ]
@@ -153,7 +153,7 @@ def _drawn(plot: _Plot, size: Size) -> Chart:
     x = alt.X(
         "x:Q",
         title="World size N",
-        scale=alt.Scale(domain=[0, 1.1 * worlds[-1]], nice=False),
+        scale=alt.Scale(domain=[-ASIDE * worlds[-1], 1.1 * worlds[-1]], nice=False),
         axis=alt.Axis(values=worlds, format="d", grid=False),
     )
     y = alt.Y(
@@ -212,7 +212,7 @@ def _by_strategy(kind: Kind, rows: Sequence[ScalingRow], names: tuple[str, str, 
         lambda size: _dots(kind, ranked, size),
         table=f"{kind}-scaling",
         note=f"Baseline: {over}. Bars are 95 % intervals; in brackets the efficiency, speed-up ÷ N.",
-        small=True,
+        row=place,
     )
 
 

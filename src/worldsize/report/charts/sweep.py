@@ -10,6 +10,9 @@ from worldsize.report.svg import AXIS_LABEL, INK, Chart, Drawing, Size, draw
 
 SWEEP_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 
+WORD = 0.6
+"""Of the room that a label at the end of a bar takes: here it is a share of what is left of the axis."""
+
 Points = list[dict[str, float | str]]
 Value = Callable[[SweepRow], tuple[float, float | None, float | None] | None]
 """Value with its interval; None where there is none."""
@@ -41,7 +44,7 @@ def _chart(name: str, title: str, label: str, sweeps: Sequence[BatchSweep], valu
         return None
     batches = sorted(float(point["b"]) for point in points)
     marks = _marks(sweeps[0]) if len(sweeps) == 1 else []
-    said = "".join(f"; {mark['text']} at b = {mark['b']:,}" for mark in marks)
+    said = "".join(f"; {mark['text']}" for mark in marks)
     description = (
         f"{label} against the local batch b, from b = {batches[0]:,.0f} to {batches[-1]:,.0f}{said}. Table A has all "
         "numbers."
@@ -92,7 +95,7 @@ def _drawn(points: Points, marks: Points, label: str, size: Size) -> Chart:
     x = alt.X(
         "b:Q",
         title="Local batch b",
-        scale=alt.Scale(type="log", base=2, domain=[0.85 * batches[0], 1.18 * batches[-1]], nice=False),
+        scale=alt.Scale(type="log", base=2, domain=[0.85 * batches[0], _right_end(marks, batches, size)], nice=False),
         axis=alt.Axis(grid=False, values=_ticks(batches), format=",d"),
     )
     y = alt.Y("y:Q", title=label, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=size.ticks))
@@ -112,16 +115,22 @@ def _drawn(points: Points, marks: Points, label: str, size: Size) -> Chart:
 
 
 def _words(marks: Points, x: alt.X, batches: Sequence[float], size: Size) -> list[alt.Chart]:
-    """The words at the marks, one line lower for each, towards the side that has more room."""
-    middle = (batches[0] * batches[-1]) ** 0.5
+    """The words at the marks, one line higher for each; those of the last mark stand behind it."""
     made = []
     for line, mark in enumerate(marks):
-        left = float(mark["b"]) > middle
+        left = mark["b"] != batches[0] and (line + 1 < len(marks) or mark["b"] != batches[-1])
         text = alt.Chart(alt.InlineData([mark])).mark_text(
             align="right" if left else "left", baseline="top", dx=-6 if left else 6, color=INK
         )
         made.append(text.encode(x=x, y=alt.value(size.height - 20 - 18 * line), text="text:N"))
     return made
+
+
+def _right_end(marks: Points, batches: Sequence[float], size: Size) -> float:
+    """Where the axis ends: with room for the words behind the last mark, if that is the last batch."""
+    characters = len(str(marks[-1]["text"])) if marks and marks[-1]["b"] == batches[-1] else 0
+    beyond: float = (batches[-1] / batches[0]) ** (WORD * size.label_room * characters)
+    return 1.1 * batches[-1] * beyond
 
 
 def _ticks(batches: Sequence[float]) -> list[float]:

@@ -16,7 +16,11 @@ from worldsize.report.result_tables import PART_LABELS
 from worldsize.report.svg import INK, Chart, Drawing, Size, draw
 from worldsize.results.records import PARTS
 
-MOST_PICTURES = 6
+HOW_TO_READ = (
+    "Each rank has two lanes: above, what it does; below, its messages. Where a message lies under forward or backward "
+    "it is hidden behind compute; where it lies under exposed communication, the rank only waits for it."
+)
+MOST_PICTURES = 4
 """World sizes and batches of which there is a picture: each has up to eight ranks of every strategy."""
 HEADING, COMPUTE, COMMUNICATION, BETWEEN = 22, 13, 8, 6
 """Pixels of a strategy's name, of the lanes of a rank, and between ranks."""
@@ -40,15 +44,28 @@ class Scene:
 def scenes(analysis: StudyAnalysis, found: Sequence[Group]) -> list[Scene]:
     """One for each world size and group that was measured, those of the verdict first; one worker where all have one.
 
-    At most MOST_PICTURES.
+    At most MOST_PICTURES; `how_to_read` says how many are left out.
     """
-    wanted = [(group, n) for group in found for n in reversed(group.world_sizes)]
+    wanted = _wanted(found)
     made = [_scene(analysis, group, n) for group, n in wanted[:MOST_PICTURES]]
     alone = fastest_worker(analysis)
     if not wanted and alone is not None:
         title = f"One step of {alone.id}"
         made = [Scene(f"timeline-b{alone.batch_size}", title, _pictures(analysis, [alone]))]
     return [scene for scene in made if scene.steps]
+
+
+def how_to_read(found: Sequence[Group]) -> tuple[str, ...]:
+    """What to say above the pictures; nothing where no rank sends messages."""
+    every = len(_wanted(found))
+    if not every:
+        return ()
+    left = f" Drawn are {MOST_PICTURES} of {every} pairs of world size and batch." if every > MOST_PICTURES else ""
+    return (f"{HOW_TO_READ}{left}",)
+
+
+def _wanted(found: Sequence[Group]) -> list[tuple[Group, int]]:
+    return [(group, n) for group in found for n in reversed(group.world_sizes)]
 
 
 def _scene(analysis: StudyAnalysis, group: Group, world_size: int) -> Scene:
@@ -88,14 +105,9 @@ def timeline_chart(scene: Scene) -> Drawing:
 
 
 def _notes(scene: Scene, longest: StepPicture) -> Iterator[str]:
-    yield "Of each configuration the timed step whose time is nearest the median."
     several = [step for step in scene.steps if step.world_size > 1]
-    if several:
-        yield (
-            "Above, what the rank does; below, its messages. Where a message lies under forward or backward it is "
-            "hidden behind compute; where it lies under exposed communication, the rank only waits for it."
-        )
     yield (
+        "Of each configuration the timed step whose time is nearest the median. "
         "Recorded are begin and end of each step and message, and the length of each part: the parts are drawn in the "
         "order in which they run, around the messages that hold them up."
     )

@@ -172,7 +172,7 @@ def _chart(
 
 
 def _drawn(rows: list[dict[str, float | str]], label: str, size: Size) -> Chart:
-    legend = alt.Legend(title=None, orient="top", columns=max(1, size.legend_columns // 2), offset=32)
+    legend = alt.Legend(title=None, orient="top", columns=max(1, size.legend_columns // 2), offset=32, labelLimit=330)
     palette = alt.Scale(range=["#999999", "#D55E00", "#E69F00", "#0072B2"])
     ticks = sorted({float(row["epoch"]) for row in rows})
     base = alt.Chart(alt.InlineData(rows)).encode(
