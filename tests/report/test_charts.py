@@ -148,7 +148,7 @@ def test_charts_have_no_background_script_or_address(messy: StudyAnalysis) -> No
 
 
 def test_a_png_is_the_drawing_on_white_at_twice_its_size(usual: StudyAnalysis) -> None:
-    drawing = drawn(parts_chart(usual, 32))
+    drawing = drawn(parts_chart(group(usual)))
     image = Image.open(io.BytesIO(png(drawing)))
     root = ElementTree.fromstring(drawing.wide)
     assert image.size == (2 * int(root.get("width") or 0), 2 * int(root.get("height") or 0))

@@ -23,8 +23,8 @@ from worldsize.report.trace import trace_name
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Content-Security-Policy: whatever a page says, a browser loads nothing for it from anywhere."""
-TABLE_FILES = (("CSV", "csv"), ("Markdown", "md"))
-DRAWING_FILES = (("SVG", "svg"),)
+TABLE_FILES = (("CSV", "csv"), ("Markdown", "md"), ("LaTeX", "tex"))
+DRAWING_FILES = (("SVG", "svg"), ("PNG", "png"))
 """Names and endings of the files of each table and of each chart that the page links to."""
 
 
