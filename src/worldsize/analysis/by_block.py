@@ -3,7 +3,7 @@
 import polars as pl
 
 from worldsize.analysis.statistics import mean_estimate
-from worldsize.analysis.summary import slowest_steps
+from worldsize.analysis.summary import whole_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, Estimate
 
@@ -16,22 +16,14 @@ def block_means(cell: Cell) -> pl.DataFrame:
 
     The same steps count as in the cell's summary: those that every process has written.
     """
-    return (
-        cell.steps.join(slowest_steps(cell), on=["session", "step"], how="semi")
-        .group_by(*BLOCK)
-        .agg(pl.col(*COLUMNS).mean())
-        .sort(*BLOCK)
-    )
+    steps = whole_steps(cell, *BLOCK, *COLUMNS)
+    return cell.collect(steps.group_by(*BLOCK).agg(pl.col(*COLUMNS).mean()).sort(*BLOCK))
 
 
 def rank_means(cell: Cell) -> pl.DataFrame:
     """The same for each rank by itself, in the order of session, block and rank."""
-    return (
-        cell.steps.join(slowest_steps(cell), on=["session", "step"], how="semi")
-        .group_by(*BLOCK, "rank")
-        .agg(pl.col(*COLUMNS).mean())
-        .sort(*BLOCK, "rank")
-    )
+    steps = whole_steps(cell, *BLOCK, "rank", *COLUMNS)
+    return cell.collect(steps.group_by(*BLOCK, "rank").agg(pl.col(*COLUMNS).mean()).sort(*BLOCK, "rank"))
 
 
 def mean_over(blocks: pl.DataFrame, value: pl.Expr) -> Estimate | None:

@@ -91,7 +91,7 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         profile=None if summary is None else profile_of(cell),
         blocks=blocks,
         outlier_steps=int(outliers(np.concatenate(list(blocks.values()))).sum()) if blocks else 0,
-        losses=_losses(cell.steps, going_on=settings.epochs is not None),
+        losses=_losses(cell),
     )
 
 
@@ -123,13 +123,15 @@ def reason_of(record: CellRecord, *, has_numbers: bool) -> str | None:
     return reasons.get(record.state, None if has_numbers else "no timed step")
 
 
-def _losses(steps: pl.DataFrame, *, going_on: bool) -> pl.DataFrame:
+def _losses(cell: Cell) -> pl.DataFrame:
     """Step and loss, None where one rank's was not finite.
 
     A training of epochs goes on with --resume. A cell of the steps protocol is trained from its first step again,
     so only its last session counts.
     """
-    last = steps if going_on else steps.filter(pl.col("session") == pl.col("session").max())
+    steps = cell.scan_steps()
+    if cell.record.settings.epochs is None:
+        steps = steps.filter(pl.col("session") == pl.col("session").max())
     mean = (pl.col("loss") * pl.col("samples")).sum() / pl.col("samples").sum()
     known = pl.when(pl.col("loss").is_not_null().all()).then(mean)
-    return last.group_by("step").agg(known.alias("loss")).sort("step")
+    return cell.collect(steps.group_by("step").agg(known.alias("loss")).sort("step"))

@@ -43,7 +43,9 @@ class CellRanks:
 
 def rank_parts(cell: Cell) -> CellRanks | None:
     """The ranks of a cell with their parts; None for a cell of one process, or without a timed step."""
-    means = cell.steps.filter("timed").group_by("rank").agg(pl.col("step_s", *PARTS).mean()).sort("rank")
+    means = cell.collect(
+        cell.scan_steps().filter("timed").group_by("rank").agg(pl.col("step_s", *PARTS).mean()).sort("rank")
+    )
     if means.height < 2:
         return None
     order = means.sort(pl.col("step_s") - pl.col("exposed_sync_s"), "rank", descending=[True, False])["rank"]

@@ -78,8 +78,9 @@ def _blocks(cell: Cell, summary: CellSummary) -> list[StoredBlock]:
     """One per turn, in the order of time: medians of the slowest rank's steps, means of the parts (method.md §8)."""
     slowest = slowest_steps(cell)
     seen = pl.col("exposed_sync_s").mean() if summary.comm_s is not None else pl.lit(None, dtype=pl.Float64)
-    parts = (
-        cell.steps.join(slowest, on=["session", "step"], how="semi")
+    parts = cell.collect(
+        cell.scan_steps()
+        .join(slowest.lazy(), on=["session", "step"], how="semi")
         .group_by(TURN)
         .agg(
             pl.col("data_wait_s").mean(),

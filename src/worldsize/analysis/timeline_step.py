@@ -86,7 +86,7 @@ def picture(cell: Cell) -> StepPicture | None:
     median_s = float(slowest.select(pl.col("step_s").median()).item())
     chosen = slowest.sort((pl.col("step_s") - median_s).abs(), "session", "step").row(0, named=True)
     where = (pl.col("session") == chosen["session"]) & (pl.col("step") == chosen["step"])
-    steps = cell.steps.filter("timed", where)
+    steps = cell.collect(cell.scan_steps().filter("timed", where))
     settings = cell.record.settings
     return StepPicture(
         cell_id=cell.record.id,
@@ -97,7 +97,7 @@ def picture(cell: Cell) -> StepPicture | None:
         step=chosen["step"],
         step_s=chosen["step_s"],
         median_s=median_s,
-        ranks=_ranks(steps, cell.spans.filter(where)),
+        ranks=_ranks(steps, cell.collect(cell.scan_spans().filter(where))),
         processes=steps.height,
         clock_error_s=int(steps.select(pl.col("clock_error_ns").max()).item()) / 1e9,
     )

@@ -54,14 +54,12 @@ def messages(cell: Cell) -> Iterator[tuple[str, str, float, float]]:
     """When, kind, calls and payload bytes: at the start, per timed step, per evaluation; of rank 0."""
     for count in cell.record.messages:
         yield count.when, count.kind, count.calls, count.payload_bytes
-    timed = cell.steps.filter("timed", pl.col("rank") == 0).select("rank", "session", "step")
-    spans = (
-        cell.spans.filter(pl.col("rank") == 0)
-        .join(timed, on=["rank", "session", "step"])
-        .explode("kind", "payload_bytes", "issued_s", "done_s")
-    )
+    first = pl.col("rank") == 0
+    timed = cell.collect(cell.scan_steps().filter("timed", first).select("session", "step"))
+    spans = cell.collect(cell.scan_spans().filter(first).select("session", "step", "kind", "payload_bytes"))
+    sent = spans.join(timed, on=["session", "step"], maintain_order="left").explode("kind", "payload_bytes")
     for kind, calls, size in (
-        spans.group_by("kind", maintain_order=True).agg(pl.len(), pl.col("payload_bytes").sum()).iter_rows()
+        sent.group_by("kind", maintain_order=True).agg(pl.len(), pl.col("payload_bytes").sum()).iter_rows()
     ):
         if kind is not None:
             yield "step", kind, calls / timed.height, size / timed.height

@@ -49,7 +49,7 @@ def messages(run: Run) -> pl.DataFrame | None:
 
     None where there are more than MOST_MESSAGES.
     """
-    if sum(int(cell.spans["kind"].list.len().sum()) for _, cell in _cells(run)) > MOST_MESSAGES:
+    if sum(map(_message_count, (cell for _, cell in _cells(run)))) > MOST_MESSAGES:
         return None
     empty = pl.DataFrame(schema={**CELL_SCHEMA, **MESSAGE_SCHEMA})
     found = (_of_cell(part, cell, _messages(cell)).select(empty.columns) for part, cell in _cells(run))
@@ -70,7 +70,11 @@ def _cells(run: Run) -> Iterator[tuple[str | None, Cell]]:
 
 
 def _timed(cell: Cell) -> pl.DataFrame:
-    return cell.steps.filter("timed")
+    return cell.collect(cell.scan_steps().filter("timed"))
+
+
+def _message_count(cell: Cell) -> int:
+    return int(cell.collect(cell.scan_spans().select(pl.col("kind").list.len().sum())).item() or 0)
 
 
 def _messages(cell: Cell) -> pl.DataFrame:

@@ -26,6 +26,7 @@ from worldsize.study.experiment import further_parts
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.mirrors import mirrored
+from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, make_plan
 from worldsize.study.run import announce, check_checkpoints, check_folder, note, open_study, with_default_protocol
 from worldsize.study.schedule import Schedule
@@ -113,6 +114,7 @@ def _in_turns(
     if rank.rank == 0:
         note(folder, ready.absent)
         ledger.summarise_again()
+        note(folder, pack_complete(folder))
 
 
 def _fitting(settings: StudySettings, rank: Rank) -> StudySettings:

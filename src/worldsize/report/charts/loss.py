@@ -45,15 +45,16 @@ def loss_chart(group: Group, cells_of_the_page: int) -> Drawing | None:
     )
 
 
-def thinned(losses: pl.DataFrame, points: int) -> pl.DataFrame:
-    """At most `points` rows of step and loss: the mean of each run of consecutive steps, at its last step."""
-    finite = losses.filter(pl.col("loss").is_finite())
+def thinned(curve: pl.DataFrame, points: int) -> pl.DataFrame:
+    """At most `points` rows of step and a value: the mean of each run of consecutive steps, at its last step."""
+    value = curve.columns[1]
+    finite = curve.filter(pl.col(value).is_finite())
     width = max(1, -(-finite.height // points))
     return (
         finite.with_row_index("row")
         .group_by(pl.col("row") // width, maintain_order=True)
-        .agg(pl.col("step").last(), pl.col("loss").mean())
-        .select("step", "loss")
+        .agg(pl.col("step").last(), pl.col(value).mean())
+        .select("step", value)
     )
 
 

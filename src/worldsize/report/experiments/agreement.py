@@ -1,6 +1,6 @@
 """Part 3 of experiment C: what travels besides gradients, and what happens where something is not agreed on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
@@ -11,6 +11,8 @@ from worldsize.report.result_tables import PERCENT
 from worldsize.report.tables import Column, Entry, Table, integer, number, text
 from worldsize.results.records import Evaluation
 
+MOST_RANKS = 8
+"""Ranks whose accuracies are listed one by one."""
 CASES = {
     "agreed": "everything is agreed on",
     "without-sampler-epoch": "the sampler is not told its epoch",
@@ -50,7 +52,7 @@ def _evaluations(analysis: StudyAnalysis) -> Iterator[tuple[CellAnalysis, Evalua
 
 def _divergence_row(cell: CellAnalysis, test: Evaluation) -> tuple[Entry, ...]:
     apart = test.divergence
-    by_rank = ", ".join(number_text(PERCENT * each) for each in test.rank_accuracy or [])
+    by_rank = _by_rank([PERCENT * each for each in test.rank_accuracy or []])
     losses = cell.losses.filter(pl.col("step") < test.step)["loss"].tail(1).to_list()
     return (
         text(CASES.get(cell.label, cell.label)),
@@ -61,6 +63,12 @@ def _divergence_row(cell: CellAnalysis, test: Evaluation) -> tuple[Entry, ...]:
         number(test.test_accuracy, PERCENT),
         text(by_rank or None),
     )
+
+
+def _by_rank(values: Sequence[float]) -> str:
+    if len(values) <= MOST_RANKS:
+        return ", ".join(number_text(each) for each in values)
+    return f"{number_text(min(values))} to {number_text(max(values))} over {len(values):,} ranks"
 
 
 def order_table(analysis: StudyAnalysis) -> Table:
