@@ -66,6 +66,13 @@ def test_precision_ends_a_cell_only_after_enough_blocks(tmp_path: Path) -> None:
     assert study.heard.skips == [(10 - MIN_BLOCKS) * STUDY.block_steps]
 
 
+def test_the_steps_of_one_long_block_are_not_taken_for_blocks(tmp_path: Path) -> None:
+    settings = StudySettings(steps=10 * MIN_BLOCKS, block_steps=MIN_BLOCKS)
+    study = Study(tmp_path, grid("single", settings=settings), FakeExecutor(tmp_path, 0), settings).run()
+    assert study.heard.endings == {"single-w1-b4": "precision"}
+    assert len(study.turns("steps")) == MIN_BLOCKS
+
+
 def test_the_interval_of_each_cell_is_told_as_it_narrows(tmp_path: Path) -> None:
     study = Study(tmp_path, grid("single", "ddp"), FakeExecutor(tmp_path, 0, noisy(0.3))).run()
     for name in ("single-w1-b4", "ddp-w2-b4"):

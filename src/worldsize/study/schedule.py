@@ -278,8 +278,11 @@ class Schedule:
         if estimate is None:
             return False  # its baseline failed: only the cap ends it
         width = half_width(estimate)
-        self.listener.narrowed(cell, width, len(self.samples[cell.id]))
-        return estimate.samples >= MIN_BLOCKS and width is not None and width <= self.settings.target_interval
+        blocks = len(self.samples[cell.id])
+        self.listener.narrowed(cell, width, blocks)
+        # In a single block the samples of an estimate are its steps.
+        enough = min(blocks, estimate.samples) >= MIN_BLOCKS
+        return enough and width is not None and width <= self.settings.target_interval
 
     def _known(self, cell: PlannedCell) -> Estimate | None:
         """What a cell is timed for: its ratio to its baseline, or its own step where it has none."""
