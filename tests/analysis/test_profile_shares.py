@@ -8,9 +8,10 @@ import pytest
 
 from made_runs import MadeCell, make_run, synchronised
 from made_traces import event, message, rank_of, trace, write_traces
-from worldsize.analysis.profile import Shares, profile_of, shares
+from worldsize.analysis.profile import MOST_RANKS, Shares, profile_of, shares
 from worldsize.analysis.study import analyse
 from worldsize.errors import OutputError
+from worldsize.report.trace import merged_trace
 from worldsize.results.folder import load_run
 from worldsize.results.traces import Trace, profile_folder, read_trace
 
@@ -146,6 +147,20 @@ def test_a_broken_trace_is_told_and_the_others_are_used(tmp_path: Path, content:
     assert cell == "ddp-w2-b32"
     assert "rank 0" in warning.message
     assert "rank0.json" in warning.message
+
+
+def test_of_many_ranks_some_are_read_and_that_is_told(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [MadeCell("ddp", 2)])
+    place = run / "cells" / "ddp-w2-b32"
+    write_traces(place, [rank_of(rank) for rank in range(MOST_RANKS + 4)])
+    found = profile_of(load_run(run).cells["ddp-w2-b32"])
+    assert found is not None
+    assert [rank.rank for rank in found.ranks] == list(range(MOST_RANKS))
+    assert found.problems == (
+        f"the traces of all but {MOST_RANKS} of {MOST_RANKS + 4} ranks are left out of the report",
+    )
+    merged = json.loads(merged_trace(place, "ddp-w2-b32") or "")
+    assert {event["pid"] for event in merged["traceEvents"]} == set(range(MOST_RANKS))
 
 
 @pytest.mark.parametrize("content", ['{"ranks": 7}', '{"ranks": [{"rank": 0, "zero_ns": 1' + 99 * "0" + "}]}", "{"])

@@ -8,10 +8,11 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from fake_cells import FakeExecutor
@@ -19,7 +20,7 @@ from heard import Heard
 from histories import tensorboard_numbers
 from worldsize.config import StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
-from worldsize.results.folder import Run, cell_folder, load_run
+from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_cell
 from worldsize.results.records import Findings
 from worldsize.study import run as study_run
 from worldsize.study.plan import PlannedCell
@@ -120,6 +121,63 @@ def test_ctrl_c_keeps_what_is_done_and_resume_adds_to_it(executors: Executors, t
     assert set(timed_per_session(run, DDP)) == {0, 1}
     assert len(run.study.sessions) == 1
     assert heard.ahead == [sum(heard.skips) + heard.steps(SINGLE) + heard.steps(DDP)]
+
+
+def from_lines(run: Run, name: str, place: Path) -> pl.DataFrame:
+    """The steps of a cell, whatever columns there are."""
+    ignored = shutil.ignore_patterns("columns.json", "*.parquet")
+    bare = shutil.copytree(cell_folder(run.folder, name), place / name, ignore=ignored)
+    return Cell(bare, run.cells[name].record).steps
+
+
+def test_samples_are_gathered_when_all_turns_are_over(executors: Executors, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    stopped = ctrl_c(executors, out, after=2 + 4 * 2)
+    assert not list(out.glob("cells/*/*.parquet")), "they go on"
+    assert not list(out.glob("cells/*/columns.json"))
+    before = stopped.cells[DDP].steps
+    run = run_study(SETTINGS, out, resume=True)
+    assert [warning.code for warning in run.study.warnings].count("not-packed") == 0
+    for name in (SINGLE, DDP):
+        wanted = from_lines(run, name, tmp_path)
+        for path in cell_folder(out, name).glob("rank*.jsonl"):
+            path.unlink()
+        steps = run.cells[name].steps
+        assert steps.equals(wanted), "both sessions, each step once"
+        assert steps.select("rank", "session", "step").is_unique().all()
+    first = steps.filter(steps["session"] == 0)
+    assert first.equals(before)
+
+
+def test_a_cell_that_goes_on_after_all_is_gathered_again(executors: Executors, tmp_path: Path) -> None:
+    """As when somebody sets its state back, to have more of it."""
+    run = run_study(SETTINGS, tmp_path / "run")
+    before = run.cells[DDP].steps
+    write_cell(run.folder, run.cells[DDP].record.model_copy(update={"state": "interrupted"}))
+    executors.options = {"stops_after": 3}
+    with pytest.raises(Interrupted):
+        run_study(SETTINGS, run.folder, resume=True)
+    for look in (load_run, partial(run_study, SETTINGS, resume=True)):
+        again = look(run.folder)
+        steps = again.cells[DDP].steps
+        place = tmp_path / str(len(again.study.sessions))
+        assert steps.equals(from_lines(again, DDP, place))
+        assert steps.filter(steps["session"] == 0).equals(before)
+        assert steps["session"].n_unique() == 1 + len(again.study.sessions)
+    assert again.cells[DDP].record.state == "complete"
+    assert again.cells[DDP].problem is None
+
+
+def test_samples_that_cannot_be_gathered_are_a_warning(executors: Executors, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    ctrl_c(executors, out, after=2 + 4 * 2)
+    (cell_folder(out, SINGLE) / "steps.parquet" / "mine").mkdir(parents=True)
+    run = run_study(SETTINGS, out, resume=True)
+    assert states(run) == {SINGLE: "complete", DDP: "complete"}
+    [warning] = [each for each in run.study.warnings if each.code == "not-packed"]
+    assert f"the samples of {SINGLE} stay lines" in warning.message
+    assert timed_per_session(run, SINGLE).keys() == {0, 1}
+    assert (cell_folder(out, DDP) / "columns.json").exists()
 
 
 def test_ctrl_c_between_two_ends_leaves_the_first_complete(executors: Executors, tmp_path: Path) -> None:
