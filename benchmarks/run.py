@@ -8,7 +8,7 @@ import importlib
 
 from worldsize.errors import UsageError
 
-NAMES = ("pipeline", "layout", "polling", "training", "instruments", "slow_link", "sampling", "accuracy")
+NAMES = ("pipeline", "layout", "polling", "training", "instruments", "slow_link", "sampling", "large_run", "accuracy")
 
 
 def main() -> None:

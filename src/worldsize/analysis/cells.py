@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from worldsize.analysis.breakdown import Breakdown, breakdown
+from worldsize.analysis.by_block import block_means
 from worldsize.analysis.communication import Communication, Exposed, communication, exposed
 from worldsize.analysis.profile import CellProfile, profile_of
 from worldsize.analysis.statistics import Blocks, outliers
@@ -39,6 +40,8 @@ class CellAnalysis:
     breakdown: Breakdown | None = None
     blocks: Blocks = field(default_factory=dict)
     """Step times of the slowest rank in seconds, by (session, block)."""
+    block_means: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """Parts of a step by session and block, in seconds (by_block.py); empty without a timed step."""
     communication: Communication | None = None
     """Wait, transfer and bus bandwidth; None at world size 1."""
     exposed: Exposed | None = None
@@ -77,17 +80,18 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         world_size=settings.world_size,
         batch_size=settings.batch_size,
         state=record.state,
-        reason=_reason(record, has_numbers=summary is not None),
+        reason=reason_of(record, has_numbers=summary is not None),
         label=settings.label,
         record=record,
         summary=summary,
         breakdown=None if summary is None else breakdown(summary),
+        block_means=pl.DataFrame() if summary is None else block_means(cell),
         communication=None if summary is None else communication(cell),
         exposed=None if summary is None else exposed(cell),
         profile=None if summary is None else profile_of(cell),
         blocks=blocks,
         outlier_steps=int(outliers(np.concatenate(list(blocks.values()))).sum()) if blocks else 0,
-        losses=_losses(cell.steps, going_on=settings.epochs is not None),
+        losses=_losses(cell),
     )
 
 
@@ -105,7 +109,8 @@ def absent_cell(cell_id: str) -> CellAnalysis:
     )
 
 
-def _reason(record: CellRecord, *, has_numbers: bool) -> str | None:
+def reason_of(record: CellRecord, *, has_numbers: bool) -> str | None:
+    """Why a cell has no numbers, or not all of them; None for a complete one."""
     if record.error is not None:
         rank = "" if record.error.rank is None else f" (rank {record.error.rank})"
         return f"{record.error.kind}{rank}: {record.error.message}"
@@ -118,13 +123,15 @@ def _reason(record: CellRecord, *, has_numbers: bool) -> str | None:
     return reasons.get(record.state, None if has_numbers else "no timed step")
 
 
-def _losses(steps: pl.DataFrame, *, going_on: bool) -> pl.DataFrame:
+def _losses(cell: Cell) -> pl.DataFrame:
     """Step and loss, None where one rank's was not finite.
 
     A training of epochs goes on with --resume. A cell of the steps protocol is trained from its first step again,
     so only its last session counts.
     """
-    last = steps if going_on else steps.filter(pl.col("session") == pl.col("session").max())
+    steps = cell.scan_steps()
+    if cell.record.settings.epochs is None:
+        steps = steps.filter(pl.col("session") == pl.col("session").max())
     mean = (pl.col("loss") * pl.col("samples")).sum() / pl.col("samples").sum()
     known = pl.when(pl.col("loss").is_not_null().all()).then(mean)
-    return last.group_by("step").agg(known.alias("loss")).sort("step")
+    return cell.collect(steps.group_by("step").agg(known.alias("loss")).sort("step"))

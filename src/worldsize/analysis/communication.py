@@ -1,26 +1,22 @@
 """Communication of a cell from its messages: wait and transfer told apart, clocks aligned (method.md §3, §5)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from worldsize.analysis.bandwidth import bus_factor
+from worldsize.analysis.messages import BLOCK as BLOCK
+from worldsize.analysis.messages import KINDS as KINDS
+from worldsize.analysis.messages import aligned as aligned
+from worldsize.analysis.messages import exchanges
+from worldsize.analysis.messages import messages as messages
 from worldsize.analysis.statistics import Ratio, mean_estimate, ratio_estimate
 from worldsize.analysis.summary import slowest_steps, step_blocks
 from worldsize.results.folder import Cell
 from worldsize.results.records import Estimate
-
-STEP = ("rank", "session", "step")
-KINDS = {
-    "all_reduce": "all-reduce",
-    "broadcast": "broadcast",
-    "gather": "gather",
-    "scatter": "scatter",
-}
-"""Messages between processes → the collective whose bus factor they have; copies inside a process are no traffic."""
 
 
 @dataclass(frozen=True)
@@ -36,77 +32,61 @@ class Communication:
     is transferred from the last rank's issue to the last rank's end."""
     clock_error_s: float
     """Largest residual error of the aligned clocks."""
-
-
-def messages(cell: Cell) -> pl.DataFrame:
-    """One row per message, rank and timed step, with issued, started and done on rank 0's clock (ns, int64).
-
-    A message is the same on all ranks if it is the k-th of its step. *Started* is when the last rank has issued
-    it; a rank that was done before that (a sender to a root) never waited, so started is at most done.
-    """
-    steps = cell.steps.filter("timed").select(*STEP, "start_ns", "clock_offset_ns", "clock_error_ns")
-    columns = ["kind", "payload_bytes", "issued_s", "done_s"]
-    return (
-        cell.spans.join(steps, on=STEP)
-        .with_columns(pl.int_ranges(pl.col("kind").list.len()).alias("number"))
-        .explode(*columns, "number")
-        .with_columns(
-            *(
-                (
-                    pl.col("start_ns") + pl.col("clock_offset_ns") + (pl.col(f"{point}_s") * 1e9).round().cast(pl.Int64)
-                ).alias(f"{point}_ns")
-                for point in ("issued", "done")
-            )
-        )
-        .with_columns(pl.col("issued_ns").max().over("session", "step", "number").alias("last_issued_ns"))
-        .with_columns(
-            pl.min_horizontal("done_ns", pl.max_horizontal("issued_ns", "last_issued_ns")).alias("started_ns")
-        )
-        .drop("issued_s", "done_s", "last_issued_ns")
-    )
-
-
-def union_s(spans: pl.DataFrame, start: str, end: str) -> float:
-    """Length (s) of the unions of intervals per rank and step, summed: what each adds to those before it."""
-    reached = pl.col(end).cum_max().shift(1).over(*STEP)
-    from_ns = pl.max_horizontal(start, reached)
-    new = spans.sort(*STEP, start).select((pl.col(end) - from_ns).clip(lower_bound=0).sum())
-    return float(new.item()) / 1e9
+    blocks: pl.DataFrame = field(repr=False, compare=False)
+    """The same three by session and block, for the intervals of what is made of them."""
+    messages: pl.DataFrame = field(repr=False, compare=False)
+    """One row per message of all ranks, the rank that is waited for among it: see messages.Exchanges."""
 
 
 def communication(cell: Cell) -> Communication | None:
     """Wait, transfer and bus bandwidth of a cell; None where no message was recorded (as at N = 1)."""
-    spans = messages(cell)
-    if spans.is_empty() or cell.record.settings.world_size == 1:
+    found = exchanges(cell) if cell.record.settings.world_size > 1 else None
+    if found is None:
         return None
-    timed = cell.steps.filter("timed").height
-    whole = union_s(spans, "issued_ns", "done_ns") / timed
-    transfer = union_s(spans, "started_ns", "done_ns") / timed
+    blocks = (
+        cell.collect(cell.scan_steps().filter("timed").group_by(*BLOCK).agg(pl.len().alias("rows")))
+        .join(found.unions, on=BLOCK, how="left")
+        .join(_bus_transfers(cell, found.together), on=BLOCK, how="left")
+        .sort(*BLOCK)
+        .fill_null(0)  # a block without messages sent none
+    )
+    rows, comm_s, transfer_s, bus_s = (
+        pl.col("rows").sum(),
+        *(pl.col(f"{name}_ns").sum() / 1e9 for name in ("comm", "transfer", "bus")),
+    )
+    means = (
+        ((comm_s - transfer_s) / rows).alias("wait_s"),
+        (transfer_s / rows).alias("transfer_s"),
+        # Absent where nothing left the process.
+        pl.when(bus_s > 0).then(pl.col("bus_bytes").sum() / bus_s).alias("busbw_bytes_per_s"),
+    )
     return Communication(
-        wait_s=whole - transfer,
-        transfer_s=transfer,
-        busbw_bytes_per_s=_bus_bandwidth(cell, spans),
-        clock_error_s=float(spans.select(pl.col("clock_error_ns").max()).item()) / 1e9,
+        **blocks.select(*means).row(0, named=True),
+        clock_error_s=found.clock_error_ns / 1e9,
+        blocks=blocks.group_by(*BLOCK, maintain_order=True).agg(*means),
+        messages=found.together,
     )
 
 
-def _bus_bandwidth(cell: Cell, spans: pl.DataFrame) -> float | None:
+def _bus_transfers(cell: Cell, together: pl.DataFrame) -> pl.DataFrame:
+    """Bus bytes and ns of transfer (`bus_bytes`, `bus_ns`) by session and block; empty where nothing left.
+
+    Once per message, from the last rank's issue to the last rank's end: a sender is done as soon as the system has
+    taken its bytes, long before they have arrived.
+    """
     factors = {kind: bus_factor(name, cell.record.settings.world_size) for kind, name in KINDS.items()}
-    between = spans.filter(pl.col("kind").is_in(list(factors)))
     placement = cell.record.placement
-    if between.is_empty() or placement is None or placement.processes == 1:
-        return None
-    factor = pl.col("kind").replace_strict(factors, return_dtype=pl.Float64)
-    # Once per message, from the last rank's issue to the last rank's end: a sender is done as soon as the system has
-    # taken its bytes, long before they have arrived.
-    whole = between.group_by("session", "step", "number").agg(
-        pl.lit(0, dtype=pl.Int64).alias("rank"),
-        (pl.col("payload_bytes") * factor).first().alias("bus_bytes"),
-        pl.col("issued_ns").max(),
-        pl.col("done_ns").max(),
+    leaves = placement is not None and placement.processes > 1
+    factor = pl.col("kind").replace_strict(factors, default=None, return_dtype=pl.Float64)
+    reached = pl.col("done_ns").cum_max().shift(1).over("session", "step")
+    return (
+        together.filter(pl.col("kind").is_in(list(factors)) & leaves)
+        .sort("session", "step", "issued_ns")
+        .with_columns((pl.col("done_ns") - pl.max_horizontal("issued_ns", reached)).clip(lower_bound=0).alias("bus_ns"))
+        .with_columns((pl.col("payload_bytes") * factor).alias("bus_bytes"))
+        .group_by(*BLOCK)
+        .agg(pl.col("bus_bytes", "bus_ns").sum())
     )
-    transfer = union_s(whole, "issued_ns", "done_ns")
-    return float(whole["bus_bytes"].sum()) / transfer if transfer > 0 else None
 
 
 @dataclass(frozen=True)
@@ -129,14 +109,14 @@ class Exposed:
 
 def exposed(cell: Cell) -> Exposed | None:
     """Both ways, over the blocks that have both halves; None without such a block."""
-    block = ["session", "block"]
-    timed = cell.steps.filter("timed").group_by("rank", *block)
-    having = timed.agg(pl.col("step_s").median(), pl.col("exposed_sync_s").mean().alias("timeline_s"))
-    without = cell.unsynchronised.group_by("rank", *block).agg(pl.col("step_s").median().alias("without_s"))
-    pairs = (
-        having.join(without, on=["rank", *block])
+    step_s = pl.col("step_s").median()
+    timed = cell.scan_steps().filter("timed").group_by("rank", *BLOCK)
+    having = timed.agg(step_s, pl.col("exposed_sync_s").mean().alias("timeline_s"))
+    without = cell.scan_unsynchronised().group_by("rank", *BLOCK).agg(step_s.alias("without_s"))
+    pairs = cell.collect(
+        having.join(without, on=["rank", *BLOCK])
         .with_columns((pl.col("step_s") - pl.col("without_s")).alias("pairing_s"))
-        .group_by(*block)
+        .group_by(*BLOCK)
         .agg(pl.col("timeline_s", "pairing_s").mean())
     )
     if pairs.is_empty():
@@ -156,7 +136,7 @@ def observing(cells: Iterable[Cell]) -> Ratio | None:
     having: dict[tuple[int, int], Any] = {}
     without: dict[tuple[int, int], Any] = {}
     for number, cell in enumerate(cells):
-        blocks = step_blocks(slowest_steps(cell))
+        blocks = step_blocks(slowest_steps(cell)) if cell.record.unobserved else {}
         for pair in cell.record.unobserved:
             if (pair.session, pair.block) in blocks:
                 key = number, len(having)

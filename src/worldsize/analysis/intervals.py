@@ -6,6 +6,9 @@ Communication is the *union* of a rank's messages and exposed communication is w
 
 from collections.abc import Iterable
 
+import numpy as np
+from numpy.typing import NDArray
+
 Interval = tuple[int, int]
 Intervals = list[Interval]
 
@@ -51,3 +54,16 @@ def difference(a: Intervals, b: Intervals) -> Intervals:
 def length(a: Intervals) -> int:
     """Total length of a union."""
     return sum(end - start for start, end in a)
+
+
+def union_lengths(begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Length of the union of each row's intervals, in any order: what each adds to those before it."""
+    if (begin[:, 1:] < begin[:, :-1]).any():  # mostly they are in order, and sorting many short rows takes long
+        order = np.argsort(begin, axis=1, kind="stable")
+        begin, end = np.take_along_axis(begin, order, axis=1), np.take_along_axis(end, order, axis=1)
+    lengths: NDArray[np.int64] = np.maximum(end[:, 0] - begin[:, 0], 0)
+    reached = end[:, 0]
+    for k in range(1, begin.shape[1]):
+        lengths = lengths + np.maximum(end[:, k] - np.maximum(begin[:, k], reached), 0)
+        reached = np.maximum(reached, end[:, k])
+    return lengths

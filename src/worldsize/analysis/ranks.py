@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from worldsize.results.folder import Cell
+from worldsize.results.samples import goes_back
 
 
 @dataclass(frozen=True)
@@ -22,37 +23,33 @@ class RankAnalysis:
 
 def ranks(cell: Cell, steps: tuple[int, ...]) -> list[RankAnalysis]:
     """All ranks in order, with the losses after `steps` steps (counted from 1)."""
+    losses = [pl.col("loss").filter(pl.col("step") == step - 1).first().alias(str(step)) for step in steps]
+    found = (
+        training_steps(cell, "loss", "accuracy", "step_s")
+        .group_by("rank", maintain_order=True)
+        .agg(pl.col("loss", "accuracy").mean(), pl.col("step_s").filter(pl.col("step") > 0).mean(), *losses)
+    )
     return [
-        _rank(int(str(key[0])), frame, steps)
-        for key, frame in training_steps(cell).group_by("rank", maintain_order=True)
+        RankAnalysis(
+            rank=row["rank"],
+            loss_at={step: row[str(step)] for step in steps},
+            mean_loss=row["loss"],
+            mean_accuracy=row["accuracy"],
+            step_s=row["step_s"],
+        )
+        for row in found.iter_rows(named=True)
     ]
 
 
-def training_steps(cell: Cell) -> pl.DataFrame:
-    """Each step of training of each rank once: the newest session that has it counts."""
-    return (
-        cell.steps.sort("rank", "session", "step")
-        .unique(["rank", "step"], keep="last", maintain_order=True)
-        .sort("rank", "step")
-    )
+def training_steps(cell: Cell, *columns: str) -> pl.DataFrame:
+    """Each step of training of each rank once, with some columns: the newest session that has it counts."""
+    names = list(dict.fromkeys(("rank", "session", "step", *columns)))
+    steps = cell.step_columns(*names)
+    if not goes_back(steps):
+        return steps
+    return steps.sort("rank", "session", "step").unique(["rank", "step"], keep="last").sort("rank", "step")
 
 
 def step_times(cell: Cell) -> pl.DataFrame:
     """Step and the time (s) at which its slowest rank ended it, all steps of training."""
-    return training_steps(cell).group_by("step").agg(pl.col("step_s").max()).sort("step")
-
-
-def _rank(rank: int, frame: pl.DataFrame, steps: tuple[int, ...]) -> RankAnalysis:
-    by_step = dict(zip(frame["step"].to_list(), frame["loss"].to_list(), strict=True))
-    return RankAnalysis(
-        rank=rank,
-        loss_at={step: by_step.get(step - 1) for step in steps},
-        mean_loss=_mean(frame["loss"]),
-        mean_accuracy=_mean(frame["accuracy"]),
-        step_s=_mean(frame.filter(pl.col("step") > 0)["step_s"]),
-    )
-
-
-def _mean(column: pl.Series) -> float | None:
-    value = column.mean()
-    return float(value) if isinstance(value, int | float) else None
+    return training_steps(cell, "step_s").group_by("step").agg(pl.col("step_s").max()).sort("step")

@@ -84,7 +84,7 @@ def analyse(run: Run) -> StudyAnalysis:
         epoch_splits=tuple(_epoch_splits(rows, run.study.data.train_samples)),
         links={world_size: analyse_link(record) for world_size, record in run.comm.items()},
         observing=observing(run.cells.values()),
-        warnings=(*_warnings(run.study, cells, rows), *of_parts),
+        warnings=(*_warnings(run.study, cells, rows), *_unread(run), *of_parts),
         parts=parts,
     )
 
@@ -126,6 +126,14 @@ def _warnings(
             text = f"{row.kind} speed-up over {row.baseline.id}: the two were not timed in turn, so the drift of the "
             message = text + "machine between them is in it. Run both in one study to compare them."
             yield row.cell.id, WarningRecord(code="unpaired", message=message)
+
+
+def _unread(run: Run) -> Iterator[tuple[str, WarningRecord]]:
+    """Columns that are damaged, in whose place the lines were read."""
+    for name, cell in run.cells.items():
+        if cell.problem is not None:
+            message = f"{cell.problem}; its lines were read instead, which takes longer and loses nothing."
+            yield name, WarningRecord(code="unread-columns", message=message)
 
 
 def _disagreement(found: Exposed) -> WarningRecord:

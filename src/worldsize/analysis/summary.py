@@ -14,16 +14,21 @@ def slowest_steps(cell: Cell) -> pl.DataFrame:
     unknown. So is a line that a crash has damaged. Returns session, block, step and step_s (seconds), one row
     per step in the order of time.
     """
-    timed = cell.steps.filter("timed", pl.col("step_s") > 0)
-    placement = cell.record.placement
-    processes = timed["rank"].n_unique() if placement is None else placement.processes
-    return (
-        timed.group_by("session", "block", "step")
-        .agg(pl.col("step_s").max(), pl.len().alias("ranks"))
-        .filter(pl.col("ranks") == processes)
-        .drop("ranks")
-        .sort("session", "step")
+    timed = cell.scan_steps().filter("timed", pl.col("step_s") > 0)
+    steps = cell.collect(
+        timed.group_by("session", "block", "step").agg(pl.col("step_s").max(), pl.len().alias("ranks"))
     )
+    placement = cell.record.placement
+    processes = (
+        cell.collect(timed.select(pl.col("rank").n_unique())).item() if placement is None else placement.processes
+    )
+    return steps.filter(pl.col("ranks") == processes).drop("ranks").sort("session", "step")
+
+
+def whole_steps(cell: Cell, *columns: str) -> pl.LazyFrame:
+    """Some columns of the steps of all ranks that count: those of `slowest_steps`."""
+    names = list(dict.fromkeys(("session", "step", *columns)))
+    return cell.scan_steps().select(names).join(slowest_steps(cell).lazy(), on=["session", "step"], how="semi")
 
 
 def step_blocks(slowest: pl.DataFrame) -> Blocks:
@@ -44,12 +49,7 @@ def summarise(cell: Cell, global_batch: int) -> CellSummary | None:
         return None
     blocks = step_blocks(slowest)
     step_s = median_estimate(blocks)
-    means = (
-        cell.steps.select("session", "step", *PARTS, "comm_s", "overlapped_s")
-        .join(slowest, on=["session", "step"], how="semi")
-        .mean()
-        .row(0, named=True)
-    )
+    means = cell.collect(whole_steps(cell, *PARTS, "comm_s", "overlapped_s").mean()).row(0, named=True)
     # One worker sends nothing; nn.DataParallel's copies on GPUs are seen by nobody. Both are absent, not 0.
     unseen = cell.record.settings.world_size == 1 or _hidden(cell)
     return CellSummary(

@@ -49,7 +49,7 @@ def epochs(cell: Cell) -> list[EpochAnalysis]:
     """Every epoch that was begun."""
     weight = pl.col("samples")
     frame = (
-        training_steps(cell)
+        training_steps(cell, "epoch", "samples", "loss", "accuracy")
         .group_by("epoch")
         .agg(
             weight.sum().alias("seen"),

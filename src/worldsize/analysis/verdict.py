@@ -1,19 +1,21 @@
 """The verdict of a study in one or two sentences, made from its numbers and honest about what they do not say."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from worldsize.analysis.breakdown import LossCause, losses
-from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.advice import advise
+from worldsize.analysis.breakdown import LossCause
+from worldsize.analysis.headline import Headline as Headline
+from worldsize.analysis.headline import cell_name as cell_name
+from worldsize.analysis.headline import fastest_worker as fastest_worker
+from worldsize.analysis.headline import headline as headline
+from worldsize.analysis.headline import rate
 from worldsize.analysis.numbers import estimate_text, number_text, percent_text
-from worldsize.analysis.scaling import Kind, ScalingRow
-from worldsize.analysis.statistics import Ratio, half_width, includes, ratio_estimate
+from worldsize.analysis.scaling import Kind
+from worldsize.analysis.statistics import half_width, includes
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.sweep import sweep_text
 from worldsize.results.records import Estimate
 
-TOO_NOISY = 0.10
-"""Half width of a speed-up's interval, as a share of it, above which no cause is named: the machine's noise is then
-as large as the losses that the causes explain."""
 NOTABLE_LOSS = 0.02
 """Share of a step below which a loss is not worth naming: about what two medians of a quiet machine differ by."""
 
@@ -30,81 +32,36 @@ CAUSES: dict[LossCause, str] = {
     "wrapper": "the overhead of the strategy itself, which one worker in it has as well",
 }
 
-
-@dataclass(frozen=True)
-class Headline:
-    """The numbers behind the verdict."""
-
-    fastest: CellAnalysis
-    """The multi-worker cell with the most samples/s; oversubscribed ones only if they are allowed."""
-    scaling: ScalingRow
-    """Its row in this study's kind of scaling; without numbers where there is no baseline."""
-    runner_up: CellAnalysis | None
-    margin: Ratio | None
-    """Samples/s of the fastest ÷ those of the runner-up."""
-    losses_s: dict[LossCause, float]
-    """What its step loses against the baseline's, in seconds per step by cause; largest first."""
-
-
-def headline(analysis: StudyAnalysis) -> Headline | None:
-    """The fastest multi-worker configuration and what limits it; None if none has numbers to show."""
-    rows = [
-        row for row in analysis.scaling if row.kind == analysis.kind and row.cell.world_size > 1 and row.cell.summary
-    ]
-    shown = [row for row in rows if row.speedup is not None or not row.cell.oversubscribed]
-    ranked = sorted(shown, key=lambda row: _rate(row.cell), reverse=True)
-    if not ranked:
-        return None
-    first, second = ranked[0], ranked[1].cell if len(ranked) > 1 else None
-    margin = None
-    if second is not None:
-        steps = ratio_estimate(second.blocks, first.cell.blocks)
-        margin = steps.scaled(first.cell.global_batch / second.global_batch)
-    return Headline(first.cell, first, second, margin, _losses(analysis, first))
+CAUSE_OF_CODE: dict[str, LossCause] = {
+    "bandwidth-bound": "exposed_sync",
+    "latency-bound": "exposed_sync",
+    "root-bound": "exposed_sync",
+    "straggler-bound": "exposed_sync",
+    "communication-bound": "exposed_sync",
+    "overlap-incomplete": "exposed_sync",
+    "input-bound": "data_wait",
+    "compute-slower": "compute",
+    "wrapper-overhead": "wrapper",
+}
+"""Advice on the headline that names a loss: the verdict must not name another one."""
 
 
 def verdict(analysis: StudyAnalysis) -> str:
     """One or two sentences: what is fastest, by how much and against what, and what it loses most to."""
     if analysis.sweeps:
-        return " ".join(sweep_text(sweep) for sweep in analysis.sweeps)
+        return " ".join([*map(sweep_text, analysis.sweeps), *_doubt(analysis)])
     found = headline(analysis)
     if len(analysis.cells) == 1 and analysis.cells[0].summary is not None:
         only = analysis.cells[0]
-        return f"{cell_name(only)}: {number_text(_rate(only))} samples/s. It was run alone, so nothing is compared."
+        return f"{cell_name(only)}: {number_text(rate(only))} samples/s. It was run alone, so nothing is compared."
     if found is None:
         return _without_headline(analysis)
-    return f"{_finding(found)} {_cause(found)}".strip()
-
-
-def fastest_worker(analysis: StudyAnalysis) -> CellAnalysis | None:
-    """The cell of one worker with the most samples/s; None if none was measured."""
-    measured = [cell for cell in analysis.cells if cell.world_size == 1 and cell.summary is not None]
-    return max(measured, key=_rate, default=None)
-
-
-def cell_name(cell: CellAnalysis) -> str:
-    """A cell in words: `ddp with 2 workers at b = 32`."""
-    workers = "1 worker" if cell.world_size == 1 else f"{cell.world_size} workers"
-    return f"{cell.strategy} with {workers} at b = {cell.batch_size}"
-
-
-def _rate(cell: CellAnalysis) -> float:
-    return cell.summary.samples_per_s.value if cell.summary else 0.0
-
-
-def _losses(analysis: StudyAnalysis, row: ScalingRow) -> dict[LossCause, float]:
-    cell, baseline = row.cell, row.baseline
-    if row.speedup is None or cell.summary is None or baseline is None or baseline.summary is None:
-        return {}
-    same = (cell.strategy, 1, cell.batch_size)
-    wrapped = [c for c in analysis.cells if (c.strategy, c.world_size, c.batch_size) == same and c is not baseline]
-    found = losses(cell.summary, baseline.summary, wrapped[0].summary if wrapped else None)
-    return dict(sorted(found.items(), key=lambda item: item[1], reverse=True))
+    return f"{_finding(found)} {_cause(found, _codes(analysis, found))}".strip()
 
 
 def _finding(found: Headline) -> str:
     cell, row = found.fastest, found.scaling
-    text = f"The fastest multi-worker configuration is {cell_name(cell)}: {number_text(_rate(cell))} samples/s"
+    text = f"The fastest multi-worker configuration is {cell_name(cell)}: {number_text(rate(cell))} samples/s"
     if row.speedup is None or row.efficiency is None or row.baseline is None:
         text += f", without a speed-up ({row.withheld})"
     else:
@@ -126,20 +83,40 @@ def _against_one(speedup: Estimate) -> str:
     return "; slower than one worker" if speedup.value < 1 else ""
 
 
-def _cause(found: Headline) -> str:
+def _cause(found: Headline, codes: Sequence[str]) -> str:
+    """What limits it: the loss that the first advice on it names, else the largest one, if there is a sure one."""
     row, summary = found.scaling, found.fastest.summary
     if row.speedup is None or row.efficiency is None or summary is None:
         return ""
-    width = half_width(row.speedup.estimate)
-    if width is not None and width > TOO_NOISY:
+    width, advised = half_width(row.speedup.estimate), _loss_of(codes)
+    if width is not None and codes and codes[0] == "too-noisy":
         return f"An interval of ±{percent_text(width)} is too wide to name what it loses to: time more steps (--steps)."
-    if width is not None and (row.efficiency.estimate.high or 0) >= 1:
+    if advised is None and width is not None and (row.efficiency.estimate.high or 0) >= 1:
         return "No loss is certain: the interval of its efficiency reaches 100 %."
-    cause, loss_s = next(iter(found.losses_s.items()))
+    largest = next(iter(found.losses_s))
+    cause = advised if advised in found.losses_s else largest
+    loss_s = found.losses_s[cause]
     share = loss_s / sum(summary.parts_s.values())
-    if share < NOTABLE_LOSS:
+    if advised is None and share < NOTABLE_LOSS:
         return f"No single loss is above {percent_text(NOTABLE_LOSS)} of its step."
+    if cause != largest:
+        return f"What limits it most is {CAUSES[cause]}."
     return f"Its largest loss is {CAUSES[cause]}: {number_text(1e3 * loss_s)} ms, {percent_text(share)} of its step."
+
+
+def _codes(analysis: StudyAnalysis, found: Headline) -> list[str]:
+    """The codes of the advice on the fastest configuration, in order."""
+    return [each.code for each in advise(analysis) if each.cell_id == found.fastest.id]
+
+
+def _loss_of(codes: Sequence[str]) -> LossCause | None:
+    """The loss that the first of these names; None where none names one."""
+    return next((CAUSE_OF_CODE[code] for code in codes if code in CAUSE_OF_CODE), None)
+
+
+def _doubt(analysis: StudyAnalysis) -> list[str]:
+    """What must be said of a sweep whose batches cannot be told apart."""
+    return [f"This is not sure: {each.finding}" for each in advise(analysis) if each.code == "too-noisy"]
 
 
 def _without_headline(analysis: StudyAnalysis) -> str:
@@ -158,4 +135,4 @@ def _without_headline(analysis: StudyAnalysis) -> str:
         )
     if best is None:
         return found
-    return f"{found} The fastest single worker is {cell_name(best)}: {number_text(_rate(best))} samples/s."
+    return f"{found} The fastest single worker is {cell_name(best)}: {number_text(rate(best))} samples/s."

@@ -1,7 +1,7 @@
 """The tables around the times: bytes on the wire, loss and accuracy, warnings, provenance."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.result_tables import CELL, PERCENT
@@ -133,9 +133,20 @@ def _session(provenance: Provenance) -> Iterator[tuple[str, str | None]]:
     yield "Python and torch", f"Python {provenance.python_version}, torch {provenance.torch_version}"
     yield "Host", f"{host.hostname}, {host.system}"
     yield "CPU", f"{host.cpu_model}: {host.physical_cores or 'unknown'} physical and {host.logical_cores} logical cores"
-    yield "Allowed cores", ", ".join(str(core) for core in host.allowed_cores)
+    yield "Allowed cores", _ranges(host.allowed_cores)
     yield "Memory", f"{host.memory_bytes / GIB:.1f} GiB"
     yield "GPUs", ", ".join(host.gpus) or None
     yield "Load at the start", f"{host.load_1min:.2f}"
     yield "Network interfaces", "; ".join(f"{name}: {', '.join(ips)}" for name, ips in host.interfaces.items()) or None
     yield "Environment", shlex.join(f"{name}={value}" for name, value in provenance.environment.items()) or None
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """`0, 2–5`: numbers that follow each other as one range, for machines of a thousand cores."""
+    found: list[list[int]] = []
+    for each in sorted(numbers):
+        if found and each == found[-1][-1] + 1:
+            found[-1][1:] = [each]
+        else:
+            found.append([each])
+    return ", ".join(("–" if ends[-1] - ends[0] > 1 else ", ").join(map(str, ends)) for ends in found)

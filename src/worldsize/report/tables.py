@@ -67,6 +67,9 @@ class Table:
     rows: tuple[tuple[Entry, ...], ...]
     note: str = ""
     """What the numbers mean and by which formula; the section of method.md."""
+    chosen: tuple[int, ...] | None = None
+    """Places of the rows that people see where there are more than they would read; None is all. Files for programs
+    have all."""
 
     @property
     def remarks(self) -> str:
@@ -75,7 +78,11 @@ class Table:
 
 
 def shown(table: Table) -> Table:
-    """The table as people see it: without the columns that say nothing where nobody communicated."""
+    """The table as people see it: its chosen rows, without the columns that say nothing where nobody communicated."""
+    if table.chosen is not None:
+        rows = tuple(table.rows[place] for place in table.chosen)
+        left_out = f"{len(rows):,} of {len(table.rows):,} rows; the CSV has all."
+        table = replace(table, rows=rows, note=f"{table.note} {left_out}".strip(), chosen=None)
     kept = [
         index
         for index, column in enumerate(table.columns)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from worldsize.analysis.profile import MOST_RANKS
 from worldsize.errors import OutputError
 from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.traces import (
@@ -59,7 +60,7 @@ def merged_trace(cell_folder: Path, cell_id: str) -> str | None:
     except OutputError:
         return None  # the analysis says why
     traces = {}
-    for each in record.ranks if record else ():
+    for each in record.ranks[:MOST_RANKS] if record else ():
         try:
             traces[each.rank] = (each, read_trace(rank_trace(cell_folder, each.rank)))
         except OutputError:

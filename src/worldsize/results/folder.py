@@ -5,6 +5,7 @@ comm/w<N>.json             the collective benchmark that the study ran first, ra
 cells/<cell>/cell.json     state and summary; written whole or not at all
 cells/<cell>/rank<k>.jsonl        one line per step, appended as it happens
 cells/<cell>/rank<k>.spans.jsonl  the collectives of each step
+cells/<cell>/{steps,spans}.parquet, columns.json  the same as columns, once the cell is complete (columns.py)
 cells/<cell>/profile/             traces of a few steps after the timed ones, with --profile (results/traces.py)
 parts/<part>/              further parts of an experiment, each such a folder
 cells/<cell>/checkpoint/          what a training goes on from (checkpoints.py)
@@ -13,172 +14,128 @@ report/                    what `worldsize report` makes
 
 import json
 import os
+import shutil
+import tempfile
 import time
+import weakref
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
 
 import polars as pl
-from pydantic import ValidationError
 
 from worldsize.errors import OutputError
+from worldsize.results.columns import BROKEN, usable, write_parts
 from worldsize.results.comm_records import CommRecord
-from worldsize.results.records import (
-    SCHEMA_VERSION,
-    CellRecord,
-    Record,
-    SpanRecord,
-    StepRecord,
-    StudyRecord,
-)
+from worldsize.results.files import read_record as read_record
+from worldsize.results.files import write_whole as write_whole
+from worldsize.results.records import CellRecord, Record, StudyRecord
+from worldsize.results.samples import SPAN_SCHEMA as SPAN_SCHEMA
+from worldsize.results.samples import SPANS, STEPS, Kind, each_once, read_lines
+from worldsize.results.samples import STEP_SCHEMA as STEP_SCHEMA
+from worldsize.results.samples import whole_lines as whole_lines
 
-R = TypeVar("R", bound=Record)
-
-Schema = Mapping[str, pl.DataType | type[pl.DataType]]
-
-_POLARS_TYPES: dict[Any, type[pl.DataType]] = {
-    int: pl.Int64,
-    float: pl.Float64,
-    float | None: pl.Float64,
-    bool: pl.Boolean,
-}
-STEP_SCHEMA: Schema = {name: _POLARS_TYPES[field.annotation] for name, field in StepRecord.model_fields.items()}
-SPAN_SCHEMA: Schema = {
-    "session": pl.Int64,
-    "step": pl.Int64,
-    "kind": pl.List(pl.String),
-    "payload_bytes": pl.List(pl.Int64),
-    "issued_s": pl.List(pl.Float64),
-    "done_s": pl.List(pl.Float64),
-}
-assert SPAN_SCHEMA.keys() == SpanRecord.model_fields.keys()
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that a reader, or a crash, sees the old content or the new, never a part.
-
-    Raises OutputError if the folder cannot be written.
-    """
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with scratch.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    except OSError as error:
-        with suppress(OSError):  # where the folder cannot be written, there is nothing to remove
-            scratch.unlink()
-        raise OutputError(
-            f"cannot write {path}: {error.strerror}\nGive a folder you may write to with --out."
-        ) from None
-
-
-def read_record(kind: type[R], path: Path) -> R:
-    """Read one JSON record; raise OutputError if it is missing, of a newer worldsize, or not of that kind."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise OutputError(f"{path} is missing: {path.parent} is not a worldsize run folder") from None
-    except OSError as error:
-        raise OutputError(f"cannot read {path}: {error.strerror}") from None
-    _refuse_newer(path, content)
-    try:
-        return kind.model_validate_json(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        told = f"{where}: {first['msg']}" if where else first["msg"]
-        raise OutputError(f"{path} is not a valid {kind.__name__}: {told}") from None
-
-
-def _refuse_newer(path: Path, content: bytes) -> None:
-    """A newer record would fail on its first unknown key, which tells the user nothing."""
-    try:
-        version = json.loads(content)["schema_version"]
-    except (ValueError, LookupError, TypeError):
-        return  # whatever it is, validation says so
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise OutputError(
-            f"{path} has schema version {version}; this worldsize reads versions up to {SCHEMA_VERSION}\n"
-            "Upgrade worldsize to read it."
-        )
-
-
-def whole_lines(path: Path) -> bytes:
-    """The complete lines of a JSONL file; a line that a crash cut short is left out."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return b""
-    return content[: content.rfind(b"\n") + 1]
+IN_MEMORY_BYTES = 2**26
+"""Lines of a cell up to which their columns are kept in memory; those of larger ones are read from a disk."""
 
 
 class Cell:
-    """One cell of a run folder: its record, and its samples as columns."""
+    """One cell of a run folder: its record, and its samples as columns.
+
+    Samples come from Parquet where the cell is complete (results/columns.py), else from the lines. Reading them raises
+    OutputError where they are damaged.
+    """
 
     def __init__(self, folder: Path, record: CellRecord) -> None:
         self.folder = folder
         self.record = record
+        self.problem: str | None = None
+        """Why the lines were read although there are columns; None where nothing is wrong."""
+        self._sources: dict[str, pl.LazyFrame] = {}
 
-    @cached_property
-    def _all_steps(self) -> pl.DataFrame:
-        # A folder of an earlier version knows only synchronised steps, and clocks that need no alignment.
-        return self._read("rank*.jsonl", STEP_SCHEMA).with_columns(
-            pl.col("synchronised").fill_null(True), pl.col("clock_offset_ns", "clock_error_ns").fill_null(0)
-        )
-
-    @cached_property
+    @property
     def steps(self) -> pl.DataFrame:
         """Step records of all ranks (STEP_SCHEMA and the column `rank`), in the order of rank, then of time.
 
-        Each step of a training of epochs is there once, though --resume may have run it again.
+        Each step of a training of epochs is there once, though --resume may have run it again. With many ranks all
+        columns are a lot: see `step_columns`.
         """
-        steps = self._all_steps.filter("synchronised")
-        return steps if self.record.settings.epochs is None else _each_once(steps)
+        return self.step_columns("rank", *STEP_SCHEMA)
 
-    @cached_property
+    def step_columns(self, *names: str) -> pl.DataFrame:
+        """Some columns of `steps`; no other is read."""
+        return self.collect(self.scan_steps().select(names))
+
+    @property
     def unsynchronised(self) -> pl.DataFrame:
         """Steps without exchange of gradients, which only serve as the other half of a pair (method.md §3)."""
-        return self._all_steps.filter(~pl.col("synchronised"))
+        return self.collect(self.scan_unsynchronised())
 
-    @cached_property
+    @property
     def spans(self) -> pl.DataFrame:
         """Span records of all ranks (SPAN_SCHEMA and the column `rank`), one row per step."""
-        spans = self._read("rank*.spans.jsonl", SPAN_SCHEMA)
-        return spans if self.record.settings.epochs is None else _each_once(spans)
+        return self.collect(self.scan_spans())
 
-    def _read(self, pattern: str, schema: Schema) -> pl.DataFrame:
-        frames = [pl.DataFrame(schema={"rank": pl.Int64, **schema})]
-        files = {path: path.name.removeprefix("rank").split(".")[0] for path in self.folder.glob(pattern)}
-        wanted_dots = pattern.count(".")
-        for path, rank in sorted(files.items(), key=lambda item: item[1].zfill(9)):
-            if path.name.count(".") != wanted_dots or not rank.isdigit():
-                continue
-            lines = whole_lines(path)
-            if not lines:
-                continue
-            try:
-                frame = pl.read_ndjson(lines, schema=schema)
-            except pl.exceptions.PolarsError as error:
-                raise OutputError(f"{path} holds lines that are not step records: {error}") from None
-            frames.append(frame.select(pl.lit(int(rank), dtype=pl.Int64).alias("rank"), *schema))
-        return pl.concat(frames)
+    def scan_steps(self) -> pl.LazyFrame:
+        """`steps`, to be read as far as a query needs them; `collect` runs it."""
+        return self._once(STEPS, self._scan(STEPS).filter("synchronised"))
 
+    def scan_unsynchronised(self) -> pl.LazyFrame:
+        """`unsynchronised`, to be read as far as a query needs them."""
+        return self._scan(STEPS).filter(~pl.col("synchronised"))
 
-def _each_once(steps: pl.DataFrame) -> pl.DataFrame:
-    """The newest record of each step: a later session went on at its first one, and superseded what followed there."""
-    begins = dict(steps.group_by("session").agg(pl.col("step").min()).iter_rows())
-    ends = {session: min((begins[later] for later in begins if later > session), default=None) for session in begins}
-    superseded = [
-        (pl.col("session") == session) & (pl.col("step") >= end) for session, end in ends.items() if end is not None
-    ]
-    kept = steps.filter(~pl.any_horizontal(superseded)) if superseded else steps
-    # Workers that were started again within a session have also run some steps twice.
-    return kept.unique(["rank", "session", "step"], keep="last", maintain_order=True)
+    def scan_spans(self) -> pl.LazyFrame:
+        """`spans`, to be read as far as a query needs them."""
+        return self._once(SPANS, self._scan(SPANS))
+
+    def collect(self, query: pl.LazyFrame) -> pl.DataFrame:
+        """The result of a query; OutputError in place of what polars raises for a damaged file."""
+        try:
+            return query.collect()
+        except BROKEN as error:
+            raise OutputError(f"cannot read the samples in {self.folder}: {str(error).partition(chr(10))[0]}") from None
+
+    def _scan(self, kind: Kind) -> pl.LazyFrame:
+        if kind.name not in self._sources:
+            self._sources |= self._columns() or {kind.name: self._lines(kind)}
+        found = self._sources[kind.name]
+        if kind is SPANS:
+            return found
+        # A folder of an earlier version knows only synchronised steps, and clocks that need no alignment.
+        return found.with_columns(
+            pl.col("synchronised").fill_null(True), pl.col("clock_offset_ns", "clock_error_ns").fill_null(0)
+        )
+
+    def _once(self, kind: Kind, samples: pl.LazyFrame) -> pl.LazyFrame:
+        """Without what a later session, or workers that were started again, have run again."""
+        if self.record.settings.epochs is None:
+            return samples
+        name = f"{kind.name}, each once"
+        if name not in self._sources:
+            self._sources[name] = each_once(samples, self.collect(samples.select("rank", "session", "step")))
+        return self._sources[name]
+
+    def _columns(self) -> dict[str, pl.LazyFrame]:
+        try:
+            return usable(self.folder)
+        except OutputError as error:
+            if not STEPS.files(self.folder):
+                raise
+            self.problem = str(error)
+            return {}
+
+    def _lines(self, kind: Kind) -> pl.LazyFrame:
+        files = kind.files(self.folder)
+        if sum(path.stat().st_size for path in files.values()) <= IN_MEMORY_BYTES:
+            return pl.concat(read_lines(kind, files)).lazy()
+        return write_parts(kind, self.folder, self._scratch)
+
+    @cached_property
+    def _scratch(self) -> Path:
+        """A folder that goes with this object."""
+        place = tempfile.mkdtemp(prefix="worldsize-")
+        weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+        return Path(place)
 
 
 class Run:

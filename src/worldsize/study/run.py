@@ -23,6 +23,7 @@ from worldsize.study.executor import LocalExecutor, worker_environment
 from worldsize.study.ledger import Ledger, finished
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.mirrors import mirrored
+from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
 from worldsize.study.probe import probe
 from worldsize.study.schedule import Schedule, drain_steps
@@ -62,6 +63,7 @@ def run_study(
         if settings.sweep:
             with mirrors as everyone:
                 _sweep(out, settings, plan, findings, Ledger(out, session, before), everyone)
+            note(out, pack_complete(out))
             return load_run(out)
         done = finished(run)
         todo = [cell for cell in plan if cell.id not in done]
@@ -71,6 +73,7 @@ def run_study(
         executor = LocalExecutor(out, session, settings.emulated, link_costs(load_run(out)))
         with mirrors as everyone:
             _take_turns(Schedule(todo, settings, executor, ledger, everyone), findings)
+        note(out, pack_complete(out))
     return load_run(out)
 
 
@@ -234,7 +237,7 @@ def _stoppable(out: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         if not (out / "study.json").exists():
             raise Interrupted("stopped before anything was measured") from None
-        measured = any(not cell.steps.filter("timed").is_empty() for cell in load_run(out).cells.values())
+        measured = any(cell.step_columns("timed")["timed"].any() for cell in load_run(out).cells.values())
         what = f"what was measured is in {out}" if measured else "no step was timed yet"
         raise Interrupted(f"stopped; {what}\nGo on with --resume --out {out}.") from None
     finally:

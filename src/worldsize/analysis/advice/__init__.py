@@ -1,10 +1,45 @@
 """Advice: what limits the configurations of a study, and what to change."""
 
+from worldsize.analysis.advice.baseline import baseline_not_comparable
+from worldsize.analysis.advice.batch import batch_too_small, memory_headroom
+from worldsize.analysis.advice.candidate import in_order
+from worldsize.analysis.advice.communication import bandwidth_bound, communication_bound, latency_bound, root_bound
 from worldsize.analysis.advice.finding import Advice as Advice
 from worldsize.analysis.advice.finding import Evidence as Evidence
+from worldsize.analysis.advice.input import input_bound
+from worldsize.analysis.advice.knee import batch_knee
+from worldsize.analysis.advice.noise import too_noisy
+from worldsize.analysis.advice.overlap import overlap_incomplete, overlapped_already
+from worldsize.analysis.advice.placement import oversubscribed
+from worldsize.analysis.advice.seen import Seen
+from worldsize.analysis.advice.stragglers import straggler_bound
+from worldsize.analysis.advice.strategy import compute_slower, scaling_does_not_pay, strategy_choice, wrapper_overhead
 from worldsize.analysis.study import StudyAnalysis
+
+RULES = (
+    oversubscribed,
+    baseline_not_comparable,
+    too_noisy,
+    input_bound,
+    bandwidth_bound,
+    latency_bound,
+    root_bound,
+    straggler_bound,
+    communication_bound,
+    overlap_incomplete,
+    overlapped_already,
+    compute_slower,
+    wrapper_overhead,
+    scaling_does_not_pay,
+    strategy_choice,
+    batch_too_small,
+    memory_headroom,
+    batch_knee,
+)
+"""All rules; of equal worth, the advice of the first one stands first."""
 
 
 def advise(analysis: StudyAnalysis) -> tuple[Advice, ...]:
     """What the numbers of a study say should be changed, the most worthwhile first; empty where they say nothing."""
-    return ()
+    seen = Seen(analysis)
+    return in_order([candidate for rule in RULES for candidate in rule(seen)], seen.focus)

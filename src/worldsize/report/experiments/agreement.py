@@ -1,19 +1,18 @@
 """Part 3 of experiment C: what travels besides gradients, and what happens where something is not agreed on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import number_text, percent_text
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.report.fact_tables import MB
-from worldsize.report.result_tables import CELL, PERCENT
+from worldsize.report.result_tables import PERCENT
 from worldsize.report.tables import Column, Entry, Table, integer, number, text
-from worldsize.results.folder import Cell
 from worldsize.results.records import Evaluation
 
-WHEN = {"start": "at the start, once", "step": "per step", "evaluation": "per evaluation"}
+MOST_RANKS = 8
+"""Ranks whose accuracies are listed one by one."""
 CASES = {
     "agreed": "everything is agreed on",
     "without-sampler-epoch": "the sampler is not told its epoch",
@@ -21,55 +20,6 @@ CASES = {
     "without-learning-rate": "only rank 0 scales its learning rate",
     "without-buffers": "BatchNorm statistics are not shared",
 }
-
-
-def messages_table(analysis: StudyAnalysis) -> Table:
-    """Messages by kind, with calls and bytes (method.md §4)."""
-    columns = (
-        CELL,
-        Column("When", ("when",), align="left"),
-        Column("Message", ("kind",), align="left"),
-        Column("Calls", ("calls",)),
-        Column("Payload", ("payload_bytes",), "MB"),
-    )
-    rows = tuple(
-        (text(name), text(WHEN[when]), text(kind), number(calls), number(size, MB))
-        for name, cell in _with_parts(analysis)
-        if cell.record.settings.world_size > 1
-        for when, kind, calls, size in messages(cell)
-    )
-    note = (
-        "Counted on rank 0: at the start and in an evaluation each operation that reaches torch's dispatcher, in steps "
-        "each message of the timeline (mean per timed step). Besides gradients there travel parameters and buffers at "
-        "the start, what DDP checks of them, buffers in each forward, and sums of the metrics. The rendezvous and the "
-        "turns between workers and agent go through a key-value store and are not counted (method §4)."
-    )
-    return Table("c6-messages", "C(6) Messages by kind", columns, rows, note)
-
-
-def _with_parts(analysis: StudyAnalysis) -> Iterator[tuple[str, Cell]]:
-    """Cells of the study and, for their evaluations, one of its accuracy runs."""
-    yield from analysis.run.cells.items()
-    if "accuracy" in analysis.parts:
-        evaluated = [item for item in analysis.parts["accuracy"].run.cells.items() if item[1].record.evaluations]
-        yield from evaluated[-1:]
-
-
-def messages(cell: Cell) -> Iterator[tuple[str, str, float, float]]:
-    """When, kind, calls and payload bytes: at the start, per timed step, per evaluation; of rank 0."""
-    for count in cell.record.messages:
-        yield count.when, count.kind, count.calls, count.payload_bytes
-    timed = cell.steps.filter("timed", pl.col("rank") == 0).select("rank", "session", "step")
-    spans = cell.spans.join(timed, on=["rank", "session", "step"]).explode(
-        "kind", "payload_bytes", "issued_s", "done_s"
-    )
-    for kind, calls, size in (
-        spans.group_by("kind", maintain_order=True).agg(pl.len(), pl.col("payload_bytes").sum()).iter_rows()
-    ):
-        if kind is not None:
-            yield "step", kind, calls / timed.height, size / timed.height
-    for count in cell.record.evaluations[-1].messages if cell.record.evaluations else []:
-        yield count.when, count.kind, count.calls, count.payload_bytes
 
 
 def divergence_table(analysis: StudyAnalysis) -> Table:
@@ -102,7 +52,7 @@ def _evaluations(analysis: StudyAnalysis) -> Iterator[tuple[CellAnalysis, Evalua
 
 def _divergence_row(cell: CellAnalysis, test: Evaluation) -> tuple[Entry, ...]:
     apart = test.divergence
-    by_rank = ", ".join(number_text(PERCENT * each) for each in test.rank_accuracy or [])
+    by_rank = _by_rank([PERCENT * each for each in test.rank_accuracy or []])
     losses = cell.losses.filter(pl.col("step") < test.step)["loss"].tail(1).to_list()
     return (
         text(CASES.get(cell.label, cell.label)),
@@ -113,6 +63,12 @@ def _divergence_row(cell: CellAnalysis, test: Evaluation) -> tuple[Entry, ...]:
         number(test.test_accuracy, PERCENT),
         text(by_rank or None),
     )
+
+
+def _by_rank(values: Sequence[float]) -> str:
+    if len(values) <= MOST_RANKS:
+        return ", ".join(number_text(each) for each in values)
+    return f"{number_text(min(values))} to {number_text(max(values))} over {len(values):,} ranks"
 
 
 def order_table(analysis: StudyAnalysis) -> Table:

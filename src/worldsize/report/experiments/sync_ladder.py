@@ -1,5 +1,6 @@
 """Experiment D, `sync-ladder`: one node, then several, and three ways to synchronise."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import altair as alt
@@ -9,6 +10,7 @@ from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, number_text, percent_text
 from worldsize.analysis.ranks import ranks, step_times
 from worldsize.analysis.study import StudyAnalysis
+from worldsize.report.charts.loss import CURVE_POINTS, thinned
 from worldsize.report.profile_tables import profile_table, profiled
 from worldsize.report.result_tables import CELL, MS, PERCENT
 from worldsize.report.section import Section
@@ -19,6 +21,8 @@ from worldsize.results.records import Evaluation
 RUNGS = {"single": "1", "gather-scatter": "2a", "all-reduce": "2b", "ddp": "3"}
 """How the rungs are numbered; strategies beside them have no number."""
 PRINT_AT = (20, 40)
+MOST_RANKS = 16
+"""Ranks of a rung up to which all are shown."""
 DASHES = ([1, 0], [10, 6], [6, 10], [3, 13])
 
 
@@ -62,10 +66,12 @@ def rank_table(analysis: StudyAnalysis) -> Table:
         Column("Mean step without the first", ("step_s",), "ms"),
         Column("Weights, distance from rank 0", ("weights_divergence",)),
     )
-    rows = []
+    rows: list[tuple[Entry, ...]] = []
+    chosen: list[int] = []
     for cell in analysis.cells:
         if cell.id not in analysis.run.cells:
             continue
+        first_row = len(rows)
         last = cell.record.evaluations[-1] if cell.record and cell.record.evaluations else None
         for seen in ranks(analysis.run.cells[cell.id], (first, second)):
             rows.append(
@@ -82,12 +88,29 @@ def rank_table(analysis: StudyAnalysis) -> Table:
                     _distance(last, seen.rank),
                 )
             )
+        chosen += [first_row + place for place in standing_out(rows[first_row:])]
     note = (
         "Training loss and accuracy are those of the rank's own samples, over all steps. The test set is run when a "
         "rung has ended, with the BatchNorm statistics of rank 0; ranks that hold the same weights share it and have "
         "the same result. Distance: |w − w₀| ÷ |w₀| over all parameters, 0 where every bit is the same."
     )
-    return Table("d-ranks", "D(1) Each rank", columns, tuple(rows), note)
+    whole = Table("d-ranks", "D(1) Each rank", columns, tuple(rows), note)
+    if len(chosen) == len(rows):
+        return whole
+    which = f"{note} Of more than {MOST_RANKS} ranks, rank 0 and those with the largest or smallest number of a column."
+    return replace(whole, note=which, chosen=tuple(chosen))
+
+
+def standing_out(rows: Sequence[tuple[Entry, ...]]) -> list[int]:
+    """Places of the rows to show: all of a few, else the first one and where a column is largest or smallest."""
+    if len(rows) <= MOST_RANKS:
+        return list(range(len(rows)))
+    found = {0}
+    for column in zip(*rows, strict=True):
+        values = [(value, place) for place, entry in enumerate(column) if isinstance(value := entry.raw[0], float)]
+        if values and min(values)[0] < max(values)[0]:
+            found |= {min(values)[1], max(values)[1]}
+    return sorted(found)
 
 
 def _profile(analysis: StudyAnalysis) -> tuple[Table, ...]:
@@ -227,17 +250,18 @@ def _chart(
     rows = [
         {"step": step + 1, "y": factor * value, "rung": rung_}
         for rung_, frame in frames.items()
-        for step, value in frame.select("step", column).iter_rows()
-        if value is not None
+        for step, value in thinned(frame.select("step", column), CURVE_POINTS).iter_rows()
     ]
     if not rows:
         return None
     description = f"{label} against step, one line for each of {len(frames)} rungs; table D(1) has the numbers."
-    return draw(name, title, description, lambda size: _lines(rows, label, list(frames), size))
+    if max(frame.height for frame in frames.values()) > CURVE_POINTS:
+        description += f" Of more than {CURVE_POINTS} steps, means of neighbours."
+    return draw(name, title, description, lambda size: _lines(rows, label, list(frames), size), table="d-ranks")
 
 
 def _lines(rows: list[dict[str, float | str]], label: str, names: list[str], size: Size) -> Chart:
-    legend = alt.Legend(title=None, orient="top", columns=size.legend_columns, symbolType="stroke", offset=28)
+    legend = alt.Legend(title=None, orient="top", columns=size.legend_columns, symbolType="stroke", offset=32)
     palette = ["#999999", "#E69F00", "#009E73", "#0072B2", "#D55E00", "#CC79A7"]
     colours = alt.Scale(domain=names, range=[palette[i % len(palette)] for i in range(len(names))])
     # Losses of the same training coincide: dashes let each line show between those above it.

@@ -1,0 +1,173 @@
+"""Local batches: still too small for the device, or worth growing into free memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.commands import focused, sweep_command
+from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.gains import COMPUTE, STEP, notable
+from worldsize.analysis.advice.knee import rate_of, rate_ratio, ratio_text
+from worldsize.analysis.advice.seen import Seen
+from worldsize.analysis.advice.words import at_most, gibibytes, share
+from worldsize.analysis.by_block import BLOCK, ratio_over
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.headline import cell_name
+from worldsize.analysis.sweep import KNEE
+from worldsize.results.records import Estimate
+
+LOW_RATE = 0.25
+"""Share of the matrix-multiply rate below which a small batch is the likely reason; large ones reach twice as much."""
+LINE = (
+    "A line through the steps of both batches: what does not grow with b is shared by ever more samples. Assumes that "
+    "the line goes on."
+)
+
+
+@dataclass(frozen=True)
+class Rise:
+    """Samples/s that still rise at the largest local batch of a strategy and world size."""
+
+    cell: CellAnalysis
+    smaller: CellAnalysis
+    """With the next smaller batch."""
+    ratio: Estimate
+    """Samples/s here ÷ there."""
+    gain: Estimate | None
+    """Times the samples/s that ever larger batches approach, by a line through both steps; None where unsure."""
+    next_batch: int
+
+
+def rises(seen: Seen) -> Iterator[Rise]:
+    """Where the largest batch is faster than the one before it by more than the knee allows (method.md §9)."""
+    for sizes in _by_batch(seen).values():
+        if len(sizes) < 2:
+            continue
+        smaller, cell = sizes[-2], sizes[-1]
+        if not seen.settings.sweep and not cell.blocks.keys() & smaller.blocks.keys():
+            continue  # not timed in turn: the drift between them would be in their ratio
+        ratio = rate_ratio(cell, smaller, in_turn=not seen.settings.sweep)
+        most = seen.analysis.record.data.train_samples // cell.world_size
+        next_batch = min(cell.batch_size * max(2, cell.batch_size // smaller.batch_size), most)
+        if notable(ratio, 1) and ratio.value >= 1 / KNEE and next_batch > cell.batch_size:
+            yield Rise(cell, smaller, ratio, _limit(seen, cell, smaller), next_batch)
+
+
+def batch_too_small(seen: Seen) -> Iterator[Candidate]:
+    """A batch with which the device has not enough to do."""
+    for rise in rises(seen):
+        if not _ended_by_itself(seen, rise.cell):
+            yield _still_rising(seen, rise)
+    for sizes in _by_batch(seen).values():
+        cell = sizes[0]
+        reached = _of_matmul(seen, cell)
+        if len(sizes) == 1 and reached is not None and reached.high is not None and reached.high < LOW_RATE:
+            yield _hardly_busy(seen, cell, reached)
+
+
+def memory_headroom(seen: Seen) -> Iterator[Candidate]:
+    """Memory for twice the batch, where larger batches are faster."""
+    for rise in rises(seen):
+        cell, limit = rise.cell, _memory_of_each(seen, rise.cell)
+        peak = cell.record.peak_memory_bytes if cell.record else None
+        if limit is None or peak is None or 2 * peak > limit or _ended_by_itself(seen, cell):
+            continue
+        advice = Advice(
+            code="memory-headroom",
+            cell_id=cell.id,
+            finding=f"{cell_name(cell)} uses {gibibytes(peak)} of the {gibibytes(limit)} that a process may have, and "
+            "larger batches are faster.",
+            evidence=(
+                Evidence("Peak memory of a process", gibibytes(peak)),
+                Evidence(
+                    f"Samples/s, b = {cell.batch_size:,} ÷ b = {rise.smaller.batch_size:,}", ratio_text(rise.ratio)
+                ),
+            ),
+            cause="The batch was chosen smaller than the memory allows.",
+            next_step="Sweep the batch upward, for the largest that fits and the smallest that is worth it (the knee).",
+            command=sweep_command(seen.settings, cell, largest_batch=None),
+            gain=at_most(rise.gain) if rise.gain else None,
+            gain_basis=LINE if rise.gain else None,
+        )
+        yield Candidate(advice, cell, rise.gain)
+
+
+def _by_batch(seen: Seen) -> dict[tuple[str, int, str], list[CellAnalysis]]:
+    """Cells of a strategy and world size by their local batch, ascending."""
+    groups: dict[tuple[str, int, str], list[CellAnalysis]] = {}
+    for cell in sorted(seen.cells, key=lambda cell: cell.batch_size):
+        groups.setdefault((cell.strategy, cell.world_size, cell.label), []).append(cell)
+    return groups
+
+
+def _limit(seen: Seen, cell: CellAnalysis, smaller: CellAnalysis) -> Estimate | None:
+    """Time per sample here ÷ the slope of the line through both steps, block by block; None where 1 is not excluded."""
+    if seen.settings.sweep:
+        return None
+    both = seen.blocks(cell).join(seen.blocks(smaller).select(*BLOCK, STEP.alias("smaller_s")), on=BLOCK)
+    slope = (STEP - pl.col("smaller_s")) / (cell.batch_size - smaller.batch_size)
+    gain = ratio_over(both, STEP / cell.batch_size, slope)
+    return gain if notable(gain, 1) else None
+
+
+def _of_matmul(seen: Seen, cell: CellAnalysis) -> Estimate | None:
+    """Floating-point operations of forward and backward per second ÷ the matrix-multiply rate (method.md §12)."""
+    flops, rate = seen.analysis.record.model.flops_per_sample, cell.record.matmul_flops_per_s if cell.record else None
+    if not flops or not rate:
+        return None
+    return ratio_over(seen.blocks(cell), pl.lit(flops * cell.batch_size / rate), COMPUTE)
+
+
+def _ended_by_itself(seen: Seen, cell: CellAnalysis) -> bool:
+    """Whether a sweep has found that no larger batch is possible."""
+    same = (s for s in seen.analysis.sweeps if (s.strategy, s.world_size) == (cell.strategy, cell.world_size))
+    return any(sweep.ended_by in ("memory", "data") for sweep in same)
+
+
+def _memory_of_each(seen: Seen, cell: CellAnalysis) -> int | None:
+    """Memory that each process may use; None where that is not recorded, as for a GPU."""
+    placement, host = cell.record.placement if cell.record else None, seen.analysis.record.provenance.host
+    if placement is None or placement.device != "cpu":
+        return None
+    return seen.settings.memory_limit_bytes or host.memory_bytes // placement.processes
+
+
+def _still_rising(seen: Seen, rise: Rise) -> Candidate:
+    cell, next_batch = rise.cell, rise.next_batch
+    upward = sweep_command(seen.settings, cell, largest_batch=None)
+    further = focused(seen.settings, cell, batch_sizes=(cell.batch_size, next_batch), global_batch=None)
+    advice = Advice(
+        code="batch-too-small",
+        cell_id=cell.id,
+        finding=f"{cell.strategy} with N = {cell.world_size} still gains from larger batches: b = {cell.batch_size:,} "
+        f"has {ratio_text(rise.ratio)} times the samples/s of b = {rise.smaller.batch_size:,}.",
+        evidence=(rate_of(rise.smaller), rate_of(cell)),
+        cause="A part of each step does not grow with its samples: per-operator work, the exchange, the optimizer.",
+        next_step=f"Try b = {next_batch:,} (the learning rate may have to follow).",
+        command=upward if seen.settings.sweep else further,
+        gain=at_most(rise.gain) if rise.gain else None,
+        gain_basis=LINE if rise.gain else None,
+    )
+    return Candidate(advice, cell, rise.gain)
+
+
+def _hardly_busy(seen: Seen, cell: CellAnalysis, reached: Estimate) -> Candidate:
+    most = seen.analysis.record.data.train_samples // cell.world_size
+    sizes = [times * cell.batch_size for times in (1, 2, 4) if times * cell.batch_size <= most]
+    larger: dict[str, Any] = {"batch_sizes": tuple(sizes), "global_batch": None}
+    advice = Advice(
+        code="batch-too-small",
+        cell_id=cell.id,
+        finding=f"{cell_name(cell)} computes at {share(reached)} of the matrix-multiply rate of its cores.",
+        evidence=(Evidence("Forward and backward, of the matrix-multiply rate", share(reached)), rate_of(cell)),
+        cause="With so few samples the operators are too short to keep the device busy (or the model has few large "
+        "multiplications).",
+        next_step="Time larger batches beside it.",
+        command=focused(seen.settings, cell, **larger),
+        gain=None,
+        gain_basis=None,
+    )
+    return Candidate(advice, cell)

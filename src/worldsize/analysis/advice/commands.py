@@ -1,0 +1,158 @@
+"""The exact command that tries an advice: the settings of the study, with a change, as flags that can be pasted.
+
+Settings that differ from the command's own defaults become flags, and those that are changed, so that the change is
+seen. What no trial needs is left out: copies of the history, checkpoints, the folder of the run.
+"""
+
+import shlex
+from collections.abc import Iterable
+from typing import Any
+
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.config import CommSettings, StudySettings, preset_names, read_study, validated
+from worldsize.config.base import Settings
+
+WHAT = ("model", "data", "data_dir", "train_samples", "test_samples")
+WHERE = ("hosts", "link", "link_latency", "backend", "threads_per_worker", "memory_limit")
+INPUT = ("loader", "loader_workers")
+PROTOCOL = ("epochs", "steps", "warmup_steps", "block_steps", "target_interval", "evaluate", "profile")
+RECIPE = (
+    "precision",
+    "seed",
+    "learning_rate",
+    "lr_scaling",
+    "base_batch",
+    "lr_warmup_epochs",
+    "lr_schedule",
+    "label_smoothing",
+    "momentum",
+    "nesterov",
+    "weight_decay",
+    "clip_norm",
+    "leave_out",
+)
+STUDY_FLAGS = (
+    *WHAT,
+    *("strategies", "world_sizes", "batch_sizes", "global_batch", "baseline", "bucket_mb"),
+    *WHERE,
+    *INPUT,
+    *PROTOCOL,
+    "allow_oversubscribed",
+    *RECIPE,
+)
+"""Settings of a grid that `worldsize study` takes as flags, in the order in which they are written; those of the
+further parts of an experiment are no trial's business."""
+TRAIN_FLAGS = (
+    *WHAT,
+    "bucket_mb",
+    *WHERE,
+    *INPUT,
+    *(name for name in PROTOCOL if name not in ("warmup_steps", "block_steps", "target_interval")),
+    *RECIPE,
+)
+SWEEP_FLAGS = (
+    *WHAT[:-1],
+    *("growth", "largest_batch", "resolution"),
+    *WHERE,
+    *("loader", "epochs", "steps", "precision", "seed"),
+)
+COMM_FLAGS = ("world_size", "hosts", "link", "link_latency", "backend", "threads_per_worker")
+
+COUNTERPARTS = {"steps": "epochs", "epochs": "steps", "batch_sizes": "global_batch", "global_batch": "batch_sizes"}
+"""Giving one of the two unsets the other one of a preset."""
+
+
+def study_command(settings: StudySettings, **changes: Any) -> str:
+    """`worldsize study` with the settings of a study and some changes; by the name of its experiment if it has one.
+
+    Cells that were named one by one become the grid that they span.
+    """
+    wanted = settings.model_copy(update={"cells": (), **changes})
+    preset = _preset(settings)
+    base = validated(StudySettings, read_study(preset)) if preset else StudySettings()
+    if preset and not all(_sayable(name, wanted, base) for name in STUDY_FLAGS):
+        preset, base = "", StudySettings()
+    return _line("study", preset, *_flags(wanted, base, STUDY_FLAGS, changes))
+
+
+def focused(settings: StudySettings, cell: CellAnalysis, *strategies: str, **changes: Any) -> str:
+    """A study of one cell and of what it is compared with: one worker, and the strategies that are named."""
+    baseline = ("single",) if "single" in settings.strategies else ()
+    batch = {"global_batch": cell.global_batch} if settings.global_batch else {"batch_sizes": (cell.batch_size,)}
+    only = {
+        "strategies": tuple(dict.fromkeys((*baseline, *(strategies or (cell.strategy,))))),
+        "world_sizes": tuple(dict.fromkeys((1, cell.world_size))) if baseline else (cell.world_size,),
+        **batch,
+    }
+    return study_command(settings, **{**only, **changes})
+
+
+def by_steps(settings: StudySettings) -> StudySettings:
+    """A study of whole epochs timed by steps in turn instead: an epoch is one block, and has no interval."""
+    if settings.epochs is None:
+        return settings
+    return settings.model_copy(update={"epochs": None, "lr_schedule": "constant", "lr_warmup_epochs": 0.0})
+
+
+def train_command(settings: StudySettings, cell: CellAnalysis, **changes: Any) -> str:
+    """`worldsize train` for one cell: one epoch, or as many as the study trains."""
+    # A warm-up of the learning rate may be longer than the one epoch of `train`: then the steps are kept.
+    steps = settings.steps if settings.lr_warmup_epochs else None
+    alone = dict.fromkeys(("hosts", "link", "link_latency")) if cell.world_size == 1 else {}
+    wanted = settings.model_copy(update={"steps": steps, "profile": False, **alone, **changes})
+    strategy, batch = changes.get("strategy", cell.strategy), changes.get("batch_size", cell.batch_size)
+    which = ("--strategy", strategy, "--world-size", str(cell.world_size), "--batch-size", str(batch))
+    return _line("train", *which, *_flags(wanted, StudySettings(), TRAIN_FLAGS, changes))
+
+
+def sweep_command(settings: StudySettings, cell: CellAnalysis, **changes: Any) -> str:
+    """`worldsize sweep` upward from the batch of a cell.
+
+    What a sweep has no flag for is left out: the recipe, which does not change what fits, and the length of blocks.
+    """
+    wanted = settings.model_copy(update=changes)
+    which = ("--strategy", cell.strategy, "--world-size", str(cell.world_size), "--batch-size", str(cell.batch_size))
+    return _line("sweep", *which, *_flags(wanted, StudySettings(), SWEEP_FLAGS, changes))
+
+
+def comm_command(settings: StudySettings, world_size: int) -> str:
+    """`worldsize comm` over the links of a study."""
+    network = settings.model_dump(include=set(COMM_FLAGS))
+    wanted = validated(CommSettings, {**network, "world_size": world_size})
+    return _line("comm", *_flags(wanted, CommSettings(), COMM_FLAGS, ("world_size",)))
+
+
+def _preset(settings: StudySettings) -> str:
+    """The experiment, if it can be run again at the price of its cells: not one with further parts."""
+    name = settings.experiment
+    return name if name in preset_names() and not settings.sweep and settings.accuracy_epochs is None else ""
+
+
+def _sayable(name: str, wanted: StudySettings, base: StudySettings) -> bool:
+    """Whether flags on top of a preset can give a setting this value: hardly any can unset one."""
+    value = getattr(wanted, name)
+    if value not in (None, False, ()) or value == getattr(base, name) or name == "hosts":
+        return True
+    return name in COUNTERPARTS and getattr(wanted, COUNTERPARTS[name]) is not None
+
+
+def _flags(wanted: Settings, base: Settings, names: tuple[str, ...], changed: Iterable[str]) -> list[str]:
+    flags = []
+    for name in names:
+        value, usual = getattr(wanted, name), getattr(base, name)
+        unsaid = value in (None, False, ()) and (name in COUNTERPARTS or value == usual)
+        if unsaid or (value == usual and name not in changed):
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        flags += [flag] if value is True else [flag, _text(value)]
+    return flags
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) and value >= 1 else str(value)
+
+
+def _line(*words: str) -> str:
+    return shlex.join(["worldsize", *(word for word in words if word)])

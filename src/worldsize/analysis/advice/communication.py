@@ -1,0 +1,191 @@
+"""Exposed communication, and what it is due to: the link's rate, its latency, one rank, or something else."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.commands import comm_command, focused
+from worldsize.analysis.advice.exchange import Exchange, Limit
+from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.gains import EXPOSED, notable, without
+from worldsize.analysis.advice.seen import Seen
+from worldsize.analysis.advice.words import at_most, gb_per_s, megabytes, ms, share
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.headline import cell_name
+from worldsize.analysis.numbers import number_text
+
+BASIS = "Step ÷ (step − exposed communication); assumes that all of it can be hidden or left out."
+BUCKETS = ("ddp", "bucketed")
+"""Strategies that send gradients in buckets, while backward goes on."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is said of one exchange."""
+
+    code: str
+    how: str
+    """What follows on the share of exposed communication, in the finding."""
+    cause: str
+    next_step: str
+    command: str | None
+    evidence: tuple[Evidence, ...] = ()
+    saved: pl.Expr = EXPOSED
+    """Seconds per step that may be saved."""
+    basis: str = BASIS
+
+
+def limited_by(seen: Seen, limit: Limit) -> Iterator[Exchange]:
+    """The exchanges whose exposed communication is due to this."""
+    return (exchange for cell in seen.several if (exchange := seen.exchange(cell)).limit == limit)
+
+
+def bandwidth_bound(seen: Seen) -> Iterator[Candidate]:
+    """Exposed communication whose messages fill the link."""
+    for exchange in limited_by(seen, "bandwidth"):
+        assert exchange.used is not None
+        assert exchange.reference is not None
+        size = megabytes(exchange.bytes)
+        next_step, command = _more_per_exchange(seen, exchange.cell)
+        yield candidate(
+            exchange,
+            Diagnosis(
+                code="bandwidth-bound",
+                how=f"and its messages use {share(exchange.used)} of the {exchange.reference.name} of the link",
+                cause=f"The link is full: the {size} of each step need their time on it, whatever the batch is.",
+                next_step=next_step,
+                command=command,
+            ),
+        )
+
+
+def latency_bound(seen: Seen) -> Iterator[Candidate]:
+    """Exposed communication of many small messages, whose latency adds up."""
+    for exchange in limited_by(seen, "latency"):
+        assert exchange.modelled is not None
+        latency_s, bytes_s = exchange.modelled
+        text = f"{number_text(1e3 * latency_s)} ms; to the bytes {number_text(1e3 * bytes_s)} ms"
+        next_step, command = _fewer_messages(seen, exchange.cell)
+        yield candidate(
+            exchange,
+            Diagnosis(
+                code="latency-bound",
+                how=f"and most of the time of its {number_text(exchange.messages)} messages per step is latency",
+                cause="Each message pays the latency of the link, however small it is.",
+                next_step=next_step,
+                command=command,
+                evidence=(Evidence("Cost model, latency of all messages of a step", text),),
+                saved=pl.min_horizontal(EXPOSED, latency_s),
+                basis="Step ÷ (step − latency of all messages by the link's cost model); assumes next to no messages.",
+            ),
+        )
+
+
+def root_bound(seen: Seen) -> Iterator[Candidate]:
+    """Exposed communication that passes through one rank."""
+    for exchange in limited_by(seen, "root"):
+        cell = exchange.cell
+        wire = cell.record.wire if cell.record else None
+        yield candidate(
+            exchange,
+            Diagnosis(
+                code="root-bound",
+                how="and all of it passes through rank 0",
+                cause="Rank 0 takes and sends (N−1)·S in each step, one gradient after the other, and the others wait.",
+                next_step="Use a strategy that shares the exchange among all ranks, and does it during backward.",
+                command=focused(seen.settings, cell, cell.strategy, "ddp"),
+                evidence=(Evidence("Bytes through rank 0 per step, each way", megabytes(wire.busiest_rank_bytes)),)
+                if wire
+                else (),
+            ),
+        )
+
+
+def communication_bound(seen: Seen) -> Iterator[Candidate]:
+    """Exposed communication that neither the link, nor its latency, nor one rank explains."""
+    for exchange in limited_by(seen, "unknown"):
+        yield candidate(exchange, _unexplained(seen, exchange))
+
+
+def _unexplained(seen: Seen, exchange: Exchange) -> Diagnosis:
+    cell, reference = exchange.cell, exchange.reference
+    if exchange.used is None or reference is None:
+        return Diagnosis(
+            code="communication-bound",
+            how="and what its link can carry is not known",
+            cause="Without the peak of the link it cannot be told whether its rate or something else limits them.",
+            next_step="Measure the link, and compare its peak with the bandwidth of the messages.",
+            command=comm_command(seen.settings, cell.world_size),
+        )
+    return Diagnosis(
+        code="communication-bound",
+        how=f"but its messages use only {share(exchange.used)} of the {reference.name} of the link",
+        cause=_not_full(exchange),
+        next_step="Look at a trace of some steps: what runs while the messages are on their way?",
+        command=focused(seen.settings, cell, profile=True),
+    )
+
+
+def _not_full(exchange: Exchange) -> str:
+    if exchange.hidden is None or not notable(exchange.hidden):
+        return "The link is not full: likely the messages are too small to fill it, or other work takes the cores."
+    return "The link is not full: likely the exchange and the computing slow each other down on the same cores."
+
+
+def candidate(exchange: Exchange, found: Diagnosis) -> Candidate:
+    """The advice on one exchange, with what is told of all of them."""
+    cell, exposed = exchange.cell, exchange.exposed
+    assert exposed is not None
+    gain = without(exchange.blocks, found.saved)
+    advice = Advice(
+        code=found.code,
+        cell_id=cell.id,
+        finding=f"{cell_name(cell)} spends {share(exposed.share)} of its step on exposed communication, {found.how}.",
+        evidence=(*_evidence(exchange), *found.evidence),
+        cause=found.cause,
+        next_step=found.next_step,
+        command=found.command,
+        gain=at_most(gain) if gain else None,
+        gain_basis=found.basis if gain else None,
+    )
+    return Candidate(advice, cell, gain)
+
+
+def _evidence(exchange: Exchange) -> Iterator[Evidence]:
+    assert exchange.exposed is not None
+    yield Evidence("Exposed communication per step", ms(exchange.exposed.seconds))
+    if exchange.overlapped is not None:
+        yield Evidence("Overlapped with computing per step", ms(exchange.overlapped.seconds))
+    if exchange.busbw is not None:
+        name = "Rate of the root's link" if exchange.rooted else "Bus bandwidth of the messages"
+        yield Evidence(name, gb_per_s(exchange.busbw))
+    if exchange.reference is not None:
+        rate = number_text(exchange.reference.bytes_per_s / 1e9)
+        yield Evidence(f"{exchange.reference.name.capitalize()} of the link", f"{rate} GB/s")
+
+
+def _more_per_exchange(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
+    """A step with more samples needs no more bytes."""
+    batch = 2 * cell.batch_size
+    if batch * cell.world_size > seen.analysis.record.data.train_samples:
+        return "Use a faster link, or fewer workers with larger batches.", None
+    b, whole = f"b = {batch:,}", batch * cell.world_size
+    changed = {"global_batch": whole} if seen.settings.global_batch else {"batch_sizes": (batch,)}
+    return (
+        f"Let each exchange serve twice the samples: {b}, B = {whole:,} (the learning rate may have to follow); or use "
+        "a faster link.",
+        focused(seen.settings, cell, **changed),
+    )
+
+
+def _fewer_messages(seen: Seen, cell: CellAnalysis) -> tuple[str, str]:
+    if cell.strategy not in BUCKETS:
+        return (
+            "Send the gradients in buckets, with ddp or bucketed.",
+            focused(seen.settings, cell, cell.strategy, *BUCKETS),
+        )
+    size = seen.settings.bucket_mb
+    larger = 4 * size if isinstance(size, float | int) else 100
+    return f"Send larger buckets, such as {larger:g} MB.", focused(seen.settings, cell, bucket_mb=larger)

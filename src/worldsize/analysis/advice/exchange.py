@@ -1,0 +1,167 @@
+"""The exchange of gradients of a cell: what its exposed communication is, and what limits it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import polars as pl
+
+from worldsize.analysis.advice.gains import EXPOSED, STEP, Part, at_least, notable, part
+from worldsize.analysis.bandwidth import LinkAnalysis, bus_factor, steps
+from worldsize.analysis.by_block import mean_over, ratio_over
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.communication import KINDS
+from worldsize.analysis.statistics import scaled
+from worldsize.results.records import Estimate
+
+NEAR_PEAK = 0.8
+"""Share of what the link can carry from which on the link is said to be full."""
+MANY = 8
+"""Messages per step from which on their number is worth a word."""
+TRUSTED_FIT = 0.5
+"""R² of a cost model below which its latency is not spoken of."""
+MOSTLY = 0.5
+ROOTED = ("gather", "scatter", "replicate", "reduce")
+"""Messages that all pass through one rank."""
+
+Limit = Literal["stragglers", "root", "bandwidth", "latency", "unknown"]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a link can carry."""
+
+    name: str
+    bytes_per_s: float
+
+
+class Exchange:
+    """The communication of a cell of several workers."""
+
+    def __init__(self, cell: CellAnalysis, blocks: pl.DataFrame, link: LinkAnalysis | None) -> None:
+        self.cell = cell
+        self.blocks = blocks
+        self.link = link
+
+    @cached_property
+    def exposed(self) -> Part | None:
+        """The exposed part of the step (method.md §3)."""
+        return part(self.blocks, EXPOSED)
+
+    @cached_property
+    def overlapped(self) -> Part | None:
+        """The part of the communication that is hidden behind computing; None where no message was seen."""
+        return part(self.blocks, pl.col("overlapped_s")) if self.cell.communication else None
+
+    @cached_property
+    def share(self) -> Estimate | None:
+        """Share of all communication in the step, hidden or not."""
+        return self._ratio(pl.col("comm_s"), pl.col("step_s"))
+
+    @cached_property
+    def hidden(self) -> Estimate | None:
+        """Share of the communication that is overlapped."""
+        return self._ratio(pl.col("overlapped_s"), pl.col("comm_s"))
+
+    @cached_property
+    def limit(self) -> Limit | None:
+        """What the exposed communication is due to; None where it is not notable."""
+        if self.exposed is None or not notable(self.exposed.share):
+            return None
+        if notable(self.waiting, MOSTLY):
+            return "stragglers"
+        if self.rooted:
+            return "root"
+        if at_least(self.used, NEAR_PEAK):
+            return "bandwidth"
+        return "latency" if self.many_small else "unknown"
+
+    @cached_property
+    def waiting(self) -> Estimate | None:
+        """Share of the communication in which the last rank had not issued its message yet."""
+        return self._ratio(pl.col("wait_s"), pl.col("wait_s") + pl.col("transfer_s"))
+
+    @cached_property
+    def busbw(self) -> Estimate | None:
+        """Bus bandwidth of the messages: that of the cell (method.md §5), with the deviations of its blocks."""
+        whole = self.cell.communication.busbw_bytes_per_s if self.cell.communication else None
+        if whole is None:
+            return None
+        rate = pl.col("busbw_bytes_per_s")
+        return mean_over(self.blocks, rate - rate.mean() + whole)
+
+    @cached_property
+    def reference(self) -> Reference | None:
+        """What the link can carry: its rated payload where it is known, else the peak of the benchmark."""
+        if self.link is None:
+            return None
+        if self.link.payload_bytes_per_s is not None:
+            return Reference("payload rate", self.link.payload_bytes_per_s)
+        peaks = [peak for name in self.collectives if (peak := self.link.peaks_bytes_per_s.get(name)) is not None]
+        return Reference("measured peak", peaks[0]) if peaks else None
+
+    @cached_property
+    def used(self) -> Estimate | None:
+        """Bus bandwidth ÷ what the link can carry."""
+        return scaled(self.busbw, 1 / self.reference.bytes_per_s) if self.busbw and self.reference else None
+
+    @cached_property
+    def traffic(self) -> pl.DataFrame:
+        """Messages and payload bytes per step by kind (`kind`, `messages`, `bytes`), as the first rank has them."""
+        if self.cell.communication is None:
+            return pl.DataFrame(schema={"kind": pl.String, "messages": pl.Float64, "bytes": pl.Float64})
+        sent = self.cell.communication.messages
+        steps_of = sent.select("session", "step").n_unique()
+        return sent.group_by("kind", maintain_order=True).agg(
+            (pl.len() / steps_of).alias("messages"), (pl.col("payload_bytes").sum() / steps_of).alias("bytes")
+        )
+
+    @property
+    def messages(self) -> float:
+        """Messages per step."""
+        return float(self.traffic["messages"].sum())
+
+    @property
+    def bytes(self) -> float:
+        """Payload bytes per step."""
+        return float(self.traffic["bytes"].sum())
+
+    @property
+    def collectives(self) -> list[str]:
+        """The collectives of the messages, those with the most bytes first."""
+        return [KINDS[kind] for kind in self.traffic.sort("bytes", descending=True)["kind"] if kind in KINDS]
+
+    @property
+    def rooted(self) -> bool:
+        """Whether most bytes pass through one rank."""
+        through = self.traffic.filter(pl.col("kind").is_in(ROOTED))
+        return float(through["bytes"].sum()) > MOSTLY * self.bytes
+
+    @cached_property
+    def modelled(self) -> tuple[float, float] | None:
+        """Seconds per step that the link's cost model gives to latency and to bytes; None without a model to trust."""
+        models = {} if self.link is None else self.link.models
+        latency = transfer = 0.0
+        for kind, messages, size in self.traffic.iter_rows():
+            model = models.get(KINDS.get(kind, ""))
+            if model is None or model.r_squared < TRUSTED_FIT:
+                return None
+            latency += messages * steps(model.collective, self.cell.world_size) * model.alpha_s
+            transfer += bus_factor(model.collective, self.cell.world_size) * size / model.beta_bytes_per_s
+        return latency, transfer
+
+    @property
+    def many_small(self) -> bool:
+        """Whether the latency of many messages is most of what the model gives them, and a notable part of the step."""
+        if self.modelled is None or self.messages < MANY:
+            return False
+        latency, transfer = self.modelled
+        return latency > transfer and notable(part_share(self.blocks, latency))
+
+    def _ratio(self, top: pl.Expr, bottom: pl.Expr) -> Estimate | None:
+        return ratio_over(self.blocks, top, bottom) if self.cell.communication else None
+
+
+def part_share(blocks: pl.DataFrame, seconds: float) -> Estimate | None:
+    """Share of the step of a length that is the same in every block, or of the exposed part where that is shorter."""
+    return ratio_over(blocks, pl.min_horizontal(EXPOSED, seconds), STEP)

@@ -1,0 +1,73 @@
+"""Waiting for data."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.commands import focused
+from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.gains import notable, part, without
+from worldsize.analysis.advice.seen import Seen
+from worldsize.analysis.advice.words import at_most, ms, share
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.headline import cell_name
+
+WAIT = pl.col("data_wait_s")
+
+
+def input_bound(seen: Seen) -> Iterator[Candidate]:
+    """A rank waits for its next batch for a notable part of its step."""
+    for cell in seen.cells:
+        blocks = seen.blocks(cell)
+        waiting, gain = part(blocks, WAIT), without(blocks, WAIT)
+        if waiting is None or gain is None or not notable(waiting.share):
+            continue
+        cause, next_step, command = _remedy(seen, cell)
+        advice = Advice(
+            code="input-bound",
+            cell_id=cell.id,
+            finding=f"{cell_name(cell)} waits for data for {share(waiting.share)} of its step.",
+            evidence=(Evidence("Data wait per step", ms(waiting.seconds)), Evidence("Loader", _loader(seen))),
+            cause=cause,
+            next_step=next_step,
+            command=command,
+            gain=at_most(gain),
+            gain_basis="Step ÷ (step − data wait); assumes that every batch is there when it is needed.",
+        )
+        yield Candidate(advice, cell, gain)
+
+
+def _loader(seen: Seen) -> str:
+    settings = seen.settings
+    if settings.loader == "batched" and not _of_a_user(seen):
+        return "batched"
+    workers = settings.loader_workers
+    return f"{settings.loader}, {workers} worker {'process' if workers == 1 else 'processes'} per rank"
+
+
+def _of_a_user(seen: Seen) -> bool:
+    return seen.analysis.record.data.verification == "user"
+
+
+def _remedy(seen: Seen, cell: CellAnalysis) -> tuple[str, str, str | None]:
+    """Likely cause, next step and command."""
+    settings = seen.settings
+    if _of_a_user(seen):
+        more = max(1, 2 * settings.loader_workers)
+        return (
+            f"{settings.data} makes its samples more slowly than the model takes them.",
+            f"Give its Dataset {more} worker processes per rank, or make a sample cheaper (decode and resize it once).",
+            focused(settings, cell, loader_workers=more),
+        )
+    if settings.loader == "per-sample":
+        return (
+            "The per-sample loader decodes, crops and collates one image at a time.",
+            "Use the batched loader, which augments whole batches at once.",
+            focused(settings, cell, loader="batched"),
+        )
+    return (
+        "The batched loader runs in the training process, and is bound by memory bandwidth (method.md §12).",
+        "Make a batch cheaper: smaller images, or tensors that are ready as they are (--data file.py:factory).",
+        None,
+    )

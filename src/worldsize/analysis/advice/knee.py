@@ -1,0 +1,78 @@
+"""The knee of a sweep, and how batches compare."""
+
+from collections.abc import Iterator
+
+from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.commands import train_command
+from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.gains import notable
+from worldsize.analysis.advice.seen import Seen
+from worldsize.analysis.advice.words import gibibytes
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.numbers import estimate_text
+from worldsize.analysis.statistics import ratio_estimate
+from worldsize.analysis.sweep import KNEE
+from worldsize.results.records import Estimate
+
+
+def batch_knee(seen: Seen) -> Iterator[Candidate]:
+    """What a sweep recommends: the smallest batch that is as fast as any."""
+    for sweep in seen.analysis.sweeps:
+        timed = [row.cell for row in sweep.rows if row.cell.summary]
+        knee = next((cell for cell in timed if cell.batch_size == sweep.knee), None)
+        if knee is None or len(timed) < 2:
+            continue
+        first, last = timed[0], timed[-1]
+        gain = None if knee is first else rate_ratio(knee, first, in_turn=False)
+        beyond = None if knee is last else rate_ratio(last, knee, in_turn=False)
+        if not _settled(gain, beyond):
+            continue
+        advice = Advice(
+            code="batch-knee",
+            cell_id=knee.id,
+            finding=f"{sweep.strategy} gains nothing worth its memory above b = {knee.batch_size:,}, the knee.",
+            evidence=tuple(_knee_evidence(knee, (first, gain), (last, beyond))),
+            cause="From there on the device is busy all the time; a larger batch only takes longer and more memory.",
+            next_step=f"Train with b = {knee.batch_size:,}.",
+            command=train_command(seen.settings, knee),
+            gain=f"{ratio_text(gain)} times the samples/s of b = {first.batch_size:,}" if gain else None,
+            gain_basis="Measured in this sweep; its batches were timed one after the other." if gain else None,
+        )
+        yield Candidate(advice, None, gain)
+
+
+def rate_ratio(cell: CellAnalysis, other: CellAnalysis, *, in_turn: bool) -> Estimate:
+    """Samples/s of a cell ÷ those of another one. Trials of a sweep are not `in_turn`."""
+    mine = cell.blocks if in_turn else {(-1 - session, block): times for (session, block), times in cell.blocks.items()}
+    return ratio_estimate(other.blocks, mine).scaled(cell.global_batch / other.global_batch).estimate
+
+
+def rate_of(cell: CellAnalysis) -> Evidence:
+    """The samples/s of a batch, as evidence."""
+    assert cell.summary is not None
+    return Evidence(f"Samples/s at b = {cell.batch_size:,}", ratio_text(cell.summary.samples_per_s))
+
+
+def ratio_text(estimate: Estimate | None) -> str:
+    """An estimate with its interval; empty for None."""
+    return estimate_text(estimate) if estimate else ""
+
+
+def _settled(gain: Estimate | None, beyond: Estimate | None) -> bool:
+    """Whether the knee is sure: it beats the first batch, and the last one does not beat it by what the knee allows."""
+    below_is_slower = gain is None or notable(gain, 1)
+    return below_is_slower and (beyond is None or (beyond.high is not None and beyond.high < 1 / KNEE))
+
+
+def _knee_evidence(
+    knee: CellAnalysis, first: tuple[CellAnalysis, Estimate | None], last: tuple[CellAnalysis, Estimate | None]
+) -> Iterator[Evidence]:
+    yield rate_of(knee)
+    for cell, ratio in (first, last):
+        if ratio is not None:
+            one, other = (knee, cell) if cell is first[0] else (cell, knee)
+            yield Evidence(f"Samples/s, b = {one.batch_size:,} ÷ b = {other.batch_size:,}", ratio_text(ratio))
+    for cell in (knee,) if knee is last[0] else (knee, last[0]):
+        peak = cell.record.peak_memory_bytes if cell.record else None
+        if peak is not None:
+            yield Evidence(f"Peak memory at b = {cell.batch_size:,}", gibibytes(peak))

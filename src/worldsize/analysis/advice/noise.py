@@ -1,0 +1,134 @@
+"""Intervals that are too wide to say anything, and how many steps would make them narrow enough."""
+
+from collections.abc import Iterator
+from math import ceil, sqrt
+
+import polars as pl
+from scipy.special import stdtrit
+
+from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.commands import by_steps, study_command, sweep_command
+from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.gains import EXPOSED, notable, part
+from worldsize.analysis.advice.knee import rate_ratio
+from worldsize.analysis.advice.seen import Seen
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.headline import cell_name
+from worldsize.analysis.numbers import estimate_text, percent_text
+from worldsize.analysis.statistics import LEVEL, half_width
+from worldsize.results.records import Estimate
+
+TOO_NOISY = 0.10
+"""Half width of a ratio's interval, as a share of it, above which no cause is named: the machine's noise is then as
+large as the losses that the causes explain."""
+AIM = TOO_NOISY / 2
+"""What to aim at: a width is itself known to a half only."""
+FEWEST_BLOCKS = 5
+MOST_BLOCKS = 100_000
+
+
+def too_noisy(seen: Seen) -> Iterator[Candidate]:
+    """A speed-up, or a comparison of batches, whose interval is wider than what it should tell."""
+    if seen.settings.sweep:
+        yield from _noisy_sweeps(seen)
+        return
+    found = seen.headline
+    if found is None or found.scaling.speedup is None or found.scaling.baseline is None:
+        return
+    ratio, cell = found.scaling.speedup.estimate, found.fastest
+    if _is_noisy(ratio):
+        steps = steps_needed(ratio, seen.settings.block_steps)
+        command = study_command(by_steps(seen.settings), steps=steps)
+        why = "too little to compare it" if _surely_limited(seen, cell, ratio) else "too little to say what limits it"
+        words = f"The speed-up of {cell_name(cell)}", why, f"Speed-up over {found.scaling.baseline.id}"
+        yield _candidate(seen, cell, ratio, words, (steps, command))
+
+
+def _noisy_sweeps(seen: Seen) -> Iterator[Candidate]:
+    for sweep in seen.analysis.sweeps:
+        timed = [row.cell for row in sweep.rows if row.cell.summary]
+        if len(timed) < 2:
+            continue
+        first, last = timed[0], timed[-1]
+        ratio = rate_ratio(last, first, in_turn=False)
+        if _is_noisy(ratio):
+            steps = steps_needed(ratio, seen.settings.block_steps)
+            command = sweep_command(seen.settings, first, epochs=None, steps=steps)
+            label = f"Samples/s, b = {last.batch_size:,} ÷ b = {first.batch_size:,}"
+            what = f"What {sweep.strategy} gains from larger batches", "too little to choose one"
+            yield _candidate(seen, last, ratio, (*what, label), (steps, command))
+
+
+def _candidate(
+    seen: Seen, cell: CellAnalysis, ratio: Estimate, words: tuple[str, str, str], remedy: tuple[int, str]
+) -> Candidate:
+    what, why, label = words
+    steps, command = remedy
+    width = half_width(ratio)
+    known = "is not known: it was timed in one block" if width is None else f"is known to ±{percent_text(width)} only"
+    advice = Advice(
+        code="too-noisy",
+        cell_id=cell.id,
+        finding=f"{what} {known}, {why}.",
+        evidence=tuple(_evidence(seen, cell, (label, ratio), steps)),
+        cause=_cause(seen, ratio),
+        next_step=f"Time {steps:,} steps per cell, on a quiet machine.",
+        command=command,
+        gain=f"An interval of about ±{percent_text(AIM)}",
+        gain_basis="Width × √blocks stays the same (Student's distribution for few); assumes noise as it was here.",
+    )
+    # What is not known of a sweep concerns all its batches.
+    about = None if seen.settings.sweep else cell
+    return Candidate(advice, about, first=not _surely_limited(seen, cell, ratio))
+
+
+def _surely_limited(seen: Seen, cell: CellAnalysis, ratio: Estimate) -> bool:
+    """Whether a part of the step is surely larger than all that the noise may hide: then the limit is known anyway."""
+    width, blocks = half_width(ratio), seen.blocks(cell)
+    parts = (part(blocks, EXPOSED), part(blocks, pl.col("data_wait_s")))
+    return width is not None and any(notable(found.share, width) for found in parts if found is not None)
+
+
+def steps_needed(ratio: Estimate, block_steps: int) -> int:
+    """Timed steps after which the interval of a ratio is about as narrow as AIM, if the noise stays as it is.
+
+    The width goes with Student's quantile over the root of the number of blocks. Without an interval: the fewest
+    blocks that give one to be believed.
+    """
+    width = half_width(ratio)
+    if width is None:
+        return FEWEST_BLOCKS * block_steps
+
+    def relative(blocks: int) -> float:
+        return float(stdtrit(blocks - 1, (1 + LEVEL) / 2)) / sqrt(blocks)
+
+    wanted = AIM / width * relative(max(2, ratio.samples))
+    low, high = FEWEST_BLOCKS, MOST_BLOCKS
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if relative(middle) <= wanted else (middle + 1, high)
+    return low * block_steps
+
+
+def _is_noisy(ratio: Estimate) -> bool:
+    width = half_width(ratio)
+    return width is None or width > TOO_NOISY
+
+
+def _evidence(seen: Seen, cell: CellAnalysis, told: tuple[str, Estimate], steps: int) -> Iterator[Evidence]:
+    yield Evidence(told[0], estimate_text(told[1]))
+    if cell.summary is not None:
+        yield Evidence("Timed steps of the cell, in blocks", f"{cell.summary.timed_steps:,} in {cell.summary.blocks:,}")
+    seconds = steps * sum(each.summary.step_s.value for each in seen.cells if each.summary)
+    yield Evidence(f"Time for {steps:,} steps of all its cells, about", f"{ceil(seconds / 60):,} min")
+
+
+def _cause(seen: Seen, ratio: Estimate) -> str:
+    codes = {warning.code for _, warning in seen.analysis.warnings}
+    if ratio.low is None:
+        return "Steps of one block are not independent of each other, and the machine may drift between cells."
+    if "drift" in codes:
+        return 'The machine drifted while it was measured (the warning "drift" says what went with it).'
+    if "busy-machine" in codes:
+        return 'Other work was on the machine when the study began (the warning "busy-machine").'
+    return f"{ratio.samples:,} blocks are few for steps that vary as much as these."

@@ -1,0 +1,54 @@
+"""Where the workers run: more threads than cores."""
+
+from collections.abc import Iterator
+
+from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.commands import study_command
+from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.seen import Seen
+from worldsize.analysis.advice.words import several
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.headline import cell_name
+
+
+def oversubscribed(seen: Seen) -> Iterator[Candidate]:
+    """Cells whose threads take turns on the cores, so that their times say nothing of scaling (method.md §8)."""
+    cores = len(seen.analysis.record.provenance.host.allowed_cores)
+    for cell in seen.analysis.cells:
+        placement = cell.record.placement if cell.record else None
+        if placement is None or not placement.oversubscribed or cell.summary is None:
+            continue
+        threads = placement.threads_per_worker
+        next_step, command = _remedy(seen, cores)
+        advice = Advice(
+            code="oversubscribed",
+            cell_id=cell.id,
+            finding=f"{cell_name(cell)} runs {cell.world_size * threads} threads on {several(cores, 'core')}.",
+            evidence=(Evidence("Threads per worker", f"{threads}"), Evidence("Cores of this machine", f"{cores}")),
+            cause="Its workers take turns on the cores: its step is that of a machine which is too small for it.",
+            next_step=next_step,
+            command=command,
+            gain=None,
+            gain_basis=None,
+        )
+        yield Candidate(advice, cell, first=_hides_the_answer(seen, cell))
+
+
+def _hides_the_answer(seen: Seen, cell: CellAnalysis) -> bool:
+    """Whether there is no configuration of several workers to judge, for this reason."""
+    return seen.headline is None or cell is seen.headline.fastest
+
+
+def _remedy(seen: Seen, cores: int) -> tuple[str, str]:
+    sizes = sorted({cell.world_size for cell in seen.analysis.cells})
+    threads = cores // sizes[-1]
+    if threads:
+        return (
+            f"Give each worker {several(threads, 'thread')}, the baseline included.",
+            study_command(seen.settings, threads_per_worker=threads, world_sizes=tuple(sizes)),
+        )
+    fitting = tuple(size for size in sizes if size < cores)
+    return (
+        f"Measure at most {several(cores, 'worker')} here, each with one thread, or use a machine with more cores.",
+        study_command(seen.settings, threads_per_worker=1, world_sizes=(*fitting, cores)),
+    )

@@ -1,0 +1,111 @@
+"""Ranks that the others wait for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.commands import focused
+from worldsize.analysis.advice.communication import Diagnosis, candidate, limited_by
+from worldsize.analysis.advice.exchange import Exchange
+from worldsize.analysis.advice.finding import Evidence
+from worldsize.analysis.advice.gains import COMPUTE, EXPOSED, notable
+from worldsize.analysis.advice.seen import Seen
+from worldsize.analysis.advice.words import ms, share
+from worldsize.analysis.by_block import BLOCK, mean_over, rank_means, ratio_over
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.numbers import estimate_text
+from worldsize.results.folder import Cell
+from worldsize.results.records import Estimate
+
+WAITED = pl.min_horizontal(EXPOSED, pl.col("wait_s"))
+"""What of the exposed communication can be waiting at most."""
+
+
+@dataclass(frozen=True)
+class Late:
+    """The rank that is waited for more than chance would have it."""
+
+    rank: int
+    share: Estimate
+    """Of all waiting, what was for this rank."""
+    computing: Estimate | None
+    """Its computing ÷ that of the other ranks."""
+    data_wait: Estimate | None
+    """Its data wait − that of the other ranks, as a share of the step."""
+
+
+def straggler_bound(seen: Seen) -> Iterator[Candidate]:
+    """Exposed communication that is mostly waiting for a rank that comes late."""
+    for exchange in limited_by(seen, "stragglers"):
+        assert exchange.waiting is not None
+        late = late_rank(exchange.cell, seen.raw(exchange.cell))
+        who = f"rank {late.rank}" if late else "ranks that come late in turn"
+        yield candidate(
+            exchange,
+            Diagnosis(
+                code="straggler-bound",
+                how=f"and {share(exchange.waiting)} of its communication is waiting, for {who}",
+                cause=_cause(late),
+                next_step="Look at a trace of all ranks: what does the late one do while the others wait?",
+                command=focused(seen.settings, exchange.cell, profile=True),
+                evidence=tuple(_evidence(exchange, late)),
+                saved=WAITED,
+                basis="Step ÷ (step − waiting); assumes ranks that issue each message at the same time.",
+            ),
+        )
+
+
+def late_rank(cell: CellAnalysis, raw: Cell) -> Late | None:
+    """The rank that issues last where it matters; None where no rank is waited for more than any other (§3).
+
+    A message is waited for by each rank from its own issue to that of the last one, and the last one is to blame.
+    """
+    assert cell.communication is not None
+    blamed, waited = cell.communication.messages, pl.col("waited_ns")
+    ranks = cell.record.placement.processes if cell.record and cell.record.placement else cell.world_size
+    rank = blamed.group_by("last_rank").agg(waited.sum()).sort("waited_ns", "last_rank")["last_rank"].last()
+    assert isinstance(rank, int)
+    own = waited.filter(pl.col("last_rank") == rank).sum()
+    blocks = blamed.group_by(*BLOCK).agg(own.alias("own_ns"), waited.sum().alias("all_ns"))
+    share = ratio_over(blocks, pl.col("own_ns"), pl.col("all_ns"))
+    if not notable(share, 1 / ranks):
+        return None
+    return Late(rank, share, *_against_others(rank_means(raw), rank))
+
+
+def _against_others(means: pl.DataFrame, rank: int) -> tuple[Estimate | None, Estimate | None]:
+    own = pl.col("rank") == rank
+    columns = {"computing": COMPUTE, "data": pl.col("data_wait_s"), "step": pl.col("step_s")}
+    blocks = means.group_by(*BLOCK).agg(
+        *(value.filter(own).mean().alias(name) for name, value in columns.items()),
+        *(value.filter(~own).mean().alias(f"other_{name}") for name, value in columns.items()),
+    )
+    return (
+        ratio_over(blocks, pl.col("computing"), pl.col("other_computing")),
+        ratio_over(blocks, pl.col("data") - pl.col("other_data"), pl.col("step")),
+    )
+
+
+def _cause(late: Late | None) -> str:
+    if late is None:
+        return "No rank is late more than the others: something delays them in turn, such as other work on their cores."
+    if late.data_wait is not None and notable(late.data_wait):
+        return f"Rank {late.rank} waits longer for its data than the others."
+    if late.computing is not None and notable(late.computing, 1):
+        return (
+            f"Rank {late.rank} computes {estimate_text(late.computing)} times as long as the others: its cores are "
+            "slower or busier."
+        )
+    return f"Rank {late.rank} computes no longer than the others: it is held up between computing and its messages."
+
+
+def _evidence(exchange: Exchange, late: Late | None) -> Iterator[Evidence]:
+    wait = mean_over(exchange.blocks, pl.col("wait_s"))
+    transfer = mean_over(exchange.blocks, pl.col("transfer_s"))
+    if wait is not None and transfer is not None:
+        yield Evidence("Wait per step", ms(wait))
+        yield Evidence("Transfer per step", ms(transfer))
+    if late is not None:
+        yield Evidence(f"Of the waiting, for rank {late.rank}", share(late.share))

@@ -1,0 +1,222 @@
+"""What depends on the strategy: a faster one, its own overhead, computing that several workers have made slower."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.commands import focused, train_command
+from worldsize.analysis.advice.communication import BUCKETS
+from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.gains import COMPUTE, NOTABLE, STEP, more_than, notable, ratio_of, without
+from worldsize.analysis.advice.seen import Seen
+from worldsize.analysis.advice.words import at_most, ms, several
+from worldsize.analysis.by_block import BLOCK
+from worldsize.analysis.cells import BASELINE_STRATEGY, CellAnalysis
+from worldsize.analysis.headline import cell_name, rate, scaling_row
+from worldsize.analysis.numbers import ABSENT, estimate_text
+from worldsize.analysis.scaling import find_baseline
+from worldsize.analysis.statistics import ratio_estimate, reciprocal
+from worldsize.results.records import Estimate
+
+WORTH_A_CHANGE = 1.02
+"""Ratio of two cells from which on the faster one is recommended: less is what two runs differ by anyway."""
+
+OVERHEAD = pl.col("wrapped_s") - pl.col("alone_s")
+"""Of the frame that `_beside` makes."""
+
+
+def strategy_choice(seen: Seen) -> Iterator[Candidate]:
+    """Another strategy of the study that is faster with the same world size and batch."""
+    groups: dict[tuple[int, int], list[CellAnalysis]] = {}
+    for cell in seen.several:
+        groups.setdefault((cell.world_size, cell.batch_size), []).append(cell)
+    for (world_size, batch), cells in groups.items():
+        best = max(cells, key=rate)
+        slower = sorted(_slower(best, cells), key=lambda pair: pair[1].value, reverse=True)
+        if not slower:
+            continue
+        worst, ratio = slower[0]
+        same = f"{world_size} workers and b = {batch}"
+        advice = Advice(
+            code="strategy-choice",
+            cell_id=worst.id,
+            finding=f"With {same}, {best.strategy} is {estimate_text(ratio)} times as fast as {worst.strategy}.",
+            evidence=tuple(
+                Evidence(f"Samples/s, {best.strategy} ÷ {cell.strategy}", estimate_text(value))
+                for cell, value in slower
+            ),
+            cause="They exchange the same gradients; they differ in the way of the bytes and in what is hidden.",
+            next_step=f"Use {best.strategy} in place of {' or '.join(cell.strategy for cell, _ in slower)}.",
+            command=train_command(seen.settings, best),
+            gain=f"{estimate_text(ratio)} times the samples/s of {worst.strategy}",
+            gain_basis="Measured in this study, block by block.",
+        )
+        yield Candidate(advice, worst, ratio)
+
+
+def _slower(best: CellAnalysis, cells: list[CellAnalysis]) -> Iterator[tuple[CellAnalysis, Estimate]]:
+    """Cells that the best one surely beats, and by how much."""
+    for cell in cells:
+        if cell.strategy == best.strategy or not _same_threads(cell, best):
+            continue
+        ratio = _paired(cell, best)
+        if ratio is not None and notable(ratio, 1) and ratio.value >= WORTH_A_CHANGE:
+            yield cell, ratio
+
+
+def scaling_does_not_pay(seen: Seen) -> Iterator[Candidate]:
+    """Several workers that are slower than one, surely, even in the fastest configuration."""
+    cell = seen.headline.fastest if seen.headline else None
+    row = scaling_row(seen.analysis, cell) if cell else None
+    if cell is None or row is None or row.speedup is None or row.baseline is None:
+        return
+    speedup = row.speedup.estimate
+    if speedup.high is None or speedup.high >= 1:
+        return
+    gain, alone = reciprocal(speedup), row.baseline
+    advice = Advice(
+        code="scaling-does-not-pay",
+        cell_id=cell.id,
+        finding=f"The fastest of several workers, {cell_name(cell)}, is slower than {cell_name(alone)}.",
+        evidence=(Evidence(f"Speed-up over {alone.id}", estimate_text(speedup)),),
+        cause="What several workers gain in computing they lose in the rest of the step; other advice names where.",
+        next_step="Train with one worker until that is mended.",
+        command=train_command(seen.settings, alone),
+        gain=f"{estimate_text(gain)} times the samples/s",
+        gain_basis="Measured in this study, block by block.",
+    )
+    yield Candidate(advice, cell, gain)
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What a strategy costs one worker, and the configuration that it weighs on."""
+
+    wrapped: CellAnalysis
+    alone: CellAnalysis
+    more: Estimate
+    """Seconds per step."""
+    ratio: Estimate
+    cell: CellAnalysis
+    """The largest world with this strategy and local batch."""
+    gain: Estimate
+
+
+def wrapper_overhead(seen: Seen) -> Iterator[Candidate]:
+    """A strategy that costs time around one worker already, where nothing is exchanged."""
+    for found in _overheads(seen):
+        wrapped, alone, cell = found.wrapped, found.alone, found.cell
+        next_step, command = _lighter(seen, cell)
+        advice = Advice(
+            code="wrapper-overhead",
+            cell_id=cell.id,
+            finding=f"{wrapped.strategy} around one worker, where nothing is exchanged, takes "
+            f"{estimate_text(found.ratio)} times the step of {alone.id}.",
+            evidence=(Evidence(f"{wrapped.id} − {alone.id}, per step", ms(found.more)),),
+            cause="The strategy itself takes time in each step: hooks, copies into buckets, work per gradient.",
+            next_step=next_step,
+            command=command,
+            gain=f"{at_most(found.gain)} of {cell.id}",
+            gain_basis="Step ÷ (step − what the strategy costs one worker); assumes a strategy that costs nothing.",
+        )
+        yield Candidate(advice, cell, found.gain)
+
+
+def _overheads(seen: Seen) -> Iterator[Overhead]:
+    for wrapped in seen.cells:
+        alone = seen.find(BASELINE_STRATEGY, 1, wrapped.batch_size)
+        if wrapped.world_size > 1 or alone is None or wrapped is alone or not _same_threads(wrapped, alone):
+            continue
+        found, ratio = more_than(seen.blocks(wrapped), seen.blocks(alone), STEP), _paired(wrapped, alone)
+        if found is None or not notable(ratio, 1) or not notable(found[0], 0):
+            continue
+        cell = _with_it(seen, wrapped)
+        gain = without(_beside(seen.blocks(cell), seen.blocks(wrapped), seen.blocks(alone)), OVERHEAD)
+        if notable(gain, 1) and gain.value >= WORTH_A_CHANGE:
+            yield Overhead(wrapped, alone, found[0], ratio, cell, gain)
+
+
+def compute_slower(seen: Seen) -> Iterator[Candidate]:
+    """Computing that takes longer than it takes one worker with the same local batch."""
+    for cell in seen.several:
+        origin = seen.find(cell.strategy, 1, cell.batch_size) or find_baseline("weak", cell, seen.cells)
+        if origin is None or not _same_threads(cell, origin):
+            continue
+        found = more_than(seen.blocks(cell), seen.blocks(origin), COMPUTE)
+        if found is None or not notable(found[1], 1 + NOTABLE):
+            continue
+        more, gain = found
+        longer = ratio_of(seen.blocks(cell), seen.blocks(origin), COMPUTE)
+        next_step, command = _less_crowded(seen, cell)
+        advice = Advice(
+            code="compute-slower",
+            cell_id=cell.id,
+            finding=f"Forward, backward and optimizer of {cell_name(cell)} take "
+            f"{estimate_text(longer) if longer else ABSENT} times as long as those of {origin.id}.",
+            evidence=(Evidence(f"Computing per step, more than {origin.id}", ms(more)),),
+            cause="The workers share what each has for itself when alone: memory bandwidth, caches, the clock of the "
+            "cores; an exchange that goes on meanwhile takes some of it too.",
+            next_step=next_step,
+            command=command,
+            gain=at_most(gain),
+            gain_basis=f"Step ÷ (step − what computing takes more than in {origin.id}); assumes workers that do not "
+            "touch each other.",
+        )
+        yield Candidate(advice, cell, gain)
+
+
+def _beside(blocks: pl.DataFrame, wrapped: pl.DataFrame, alone: pl.DataFrame) -> pl.DataFrame:
+    """The blocks of a cell, with the steps of two others in the same blocks."""
+    return blocks.join(wrapped.select(*BLOCK, STEP.alias("wrapped_s")), on=BLOCK).join(
+        alone.select(*BLOCK, STEP.alias("alone_s")), on=BLOCK
+    )
+
+
+def _same_threads(cell: CellAnalysis, other: CellAnalysis) -> bool:
+    return cell.threads_per_worker == other.threads_per_worker
+
+
+def _paired(cell: CellAnalysis, other: CellAnalysis) -> Estimate | None:
+    """Step ÷ step of two cells that were timed in turn; None if they were not."""
+    ratio = ratio_estimate(cell.blocks, other.blocks)
+    return ratio.estimate if ratio.paired else None
+
+
+def _with_it(seen: Seen, wrapped: CellAnalysis) -> CellAnalysis:
+    """The largest world with this strategy and local batch: there the overhead costs."""
+    same = [c for c in seen.cells if (c.strategy, c.batch_size) == (wrapped.strategy, wrapped.batch_size)]
+    return max(same, key=lambda cell: (cell is seen.focus, cell.world_size))
+
+
+def _lighter(seen: Seen, cell: CellAnalysis) -> tuple[str, str]:
+    """Another strategy, or larger buckets, to compare with."""
+    if cell.strategy in BUCKETS:
+        other = BUCKETS[1 - BUCKETS.index(cell.strategy)]
+        return (
+            f"Compare it with {other}, around one worker too.",
+            focused(seen.settings, cell, cell.strategy, other, baseline="both"),
+        )
+    return (
+        "Compare it with ddp, whose work per gradient is not in Python.",
+        focused(seen.settings, cell, cell.strategy, "ddp", baseline="both"),
+    )
+
+
+def _less_crowded(seen: Seen, cell: CellAnalysis) -> tuple[str, str]:
+    if cell.record and cell.record.placement and cell.record.placement.processes < cell.world_size:
+        return (
+            "Give each worker a process of its own, as ddp does.",
+            focused(seen.settings, cell, cell.strategy, "ddp"),
+        )
+    threads = cell.threads_per_worker or 1
+    if threads > 1:
+        return (
+            f"Try {several(threads - 1, 'thread')} per worker: a core that is free carries the messages.",
+            focused(seen.settings, cell, threads_per_worker=threads - 1),
+        )
+    return (
+        "Look at a trace: which operators take longer with several workers than with one?",
+        focused(seen.settings, cell, profile=True),
+    )

@@ -1,0 +1,46 @@
+"""What a cell did block by block: intervals of shares and of seconds per step are made of these (method.md §8)."""
+
+import polars as pl
+
+from worldsize.analysis.statistics import mean_estimate
+from worldsize.analysis.summary import whole_steps
+from worldsize.results.folder import Cell
+from worldsize.results.records import PARTS, Estimate
+
+BLOCK = ("session", "block")
+COLUMNS = ("step_s", *PARTS, "comm_s", "overlapped_s")
+
+
+def block_means(cell: Cell) -> pl.DataFrame:
+    """One row per session and block, in order: means of COLUMNS (s) over ranks and timed steps (method.md §2).
+
+    The same steps count as in the cell's summary: those that every process has written.
+    """
+    steps = whole_steps(cell, *BLOCK, *COLUMNS)
+    return cell.collect(steps.group_by(*BLOCK).agg(pl.col(*COLUMNS).mean()).sort(*BLOCK))
+
+
+def rank_means(cell: Cell) -> pl.DataFrame:
+    """The same for each rank by itself, in the order of session, block and rank."""
+    steps = whole_steps(cell, *BLOCK, "rank", *COLUMNS)
+    return cell.collect(steps.group_by(*BLOCK, "rank").agg(pl.col(*COLUMNS).mean()).sort(*BLOCK, "rank"))
+
+
+def mean_over(blocks: pl.DataFrame, value: pl.Expr) -> Estimate | None:
+    """Mean of a value over blocks, with its interval; None where no block has it."""
+    values = blocks.select(value.cast(pl.Float64).alias("value"))["value"].drop_nulls().drop_nans()
+    return mean_estimate(values.to_numpy()) if values.len() else None
+
+
+def ratio_over(blocks: pl.DataFrame, top: pl.Expr, bottom: pl.Expr) -> Estimate | None:
+    """Sum of one value ÷ sum of another over blocks, with its interval; None where no block has both.
+
+    The ratio of totals, as the tables have it, never the mean of ratios; its interval is that of the blocks'
+    deviations from it (the ratio estimator: Cochran, Sampling Techniques, 1977, §6.3).
+    """
+    both = blocks.select(top.cast(pl.Float64).alias("top"), bottom.cast(pl.Float64).alias("bottom")).drop_nulls()
+    above, below = both["top"].to_numpy(), both["bottom"].to_numpy()
+    if not below.sum():
+        return None
+    ratio = above.sum() / below.sum()
+    return mean_estimate(ratio + (above - ratio * below) / below.mean())

@@ -1,0 +1,79 @@
+"""The configuration that a study's verdict and its advice speak of first: the fastest one, and what it loses."""
+
+from dataclasses import dataclass
+
+from worldsize.analysis.breakdown import LossCause, losses
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.scaling import ScalingRow
+from worldsize.analysis.statistics import Ratio, ratio_estimate
+from worldsize.analysis.study import StudyAnalysis
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The numbers behind the verdict."""
+
+    fastest: CellAnalysis
+    """The multi-worker cell with the most samples/s; oversubscribed ones only if they are allowed."""
+    scaling: ScalingRow
+    """Its row in this study's kind of scaling; without numbers where there is no baseline."""
+    runner_up: CellAnalysis | None
+    margin: Ratio | None
+    """Samples/s of the fastest ÷ those of the runner-up."""
+    losses_s: dict[LossCause, float]
+    """What its step loses against the baseline's, in seconds per step by cause; largest first."""
+
+
+def headline(analysis: StudyAnalysis) -> Headline | None:
+    """The fastest multi-worker configuration and what limits it; None if none has numbers to show."""
+    rows = [row for cell in analysis.cells if (row := scaling_row(analysis, cell)) is not None and cell.summary]
+    shown = [row for row in rows if row.speedup is not None or not row.cell.oversubscribed]
+    ranked = sorted(shown, key=lambda row: rate(row.cell), reverse=True)
+    if not ranked:
+        return None
+    first, second = ranked[0], ranked[1].cell if len(ranked) > 1 else None
+    margin = None
+    if second is not None:
+        steps = ratio_estimate(second.blocks, first.cell.blocks)
+        margin = steps.scaled(first.cell.global_batch / second.global_batch)
+    return Headline(first.cell, first, second, margin, _losses(analysis, first))
+
+
+def scaling_row(analysis: StudyAnalysis, cell: CellAnalysis) -> ScalingRow | None:
+    """How a cell of several workers scales: its row in the study's kind, else the one that says why there is none."""
+    if cell.world_size == 1:
+        return None
+    return analysis.scaling_of(cell) or next((row for row in analysis.scaling if row.cell is cell), None)
+
+
+def fastest_worker(analysis: StudyAnalysis) -> CellAnalysis | None:
+    """The cell of one worker with the most samples/s; None if none was measured."""
+    measured = [cell for cell in analysis.cells if cell.world_size == 1 and cell.summary is not None]
+    return max(measured, key=rate, default=None)
+
+
+def wrapped_worker(analysis: StudyAnalysis, cell: CellAnalysis) -> CellAnalysis | None:
+    """One worker in the strategy of a cell, with its local batch; None if that was not measured."""
+    same = (cell.strategy, 1, cell.batch_size)
+    found = (c for c in analysis.cells if (c.strategy, c.world_size, c.batch_size) == same and c.summary)
+    return next(found, None)
+
+
+def cell_name(cell: CellAnalysis) -> str:
+    """A cell in words: `ddp with 2 workers at b = 32`."""
+    workers = "1 worker" if cell.world_size == 1 else f"{cell.world_size} workers"
+    return f"{cell.strategy} with {workers} at b = {cell.batch_size}"
+
+
+def rate(cell: CellAnalysis) -> float:
+    """Samples/s of a cell; 0 without numbers."""
+    return cell.summary.samples_per_s.value if cell.summary else 0.0
+
+
+def _losses(analysis: StudyAnalysis, row: ScalingRow) -> dict[LossCause, float]:
+    cell, baseline = row.cell, row.baseline
+    if row.speedup is None or cell.summary is None or baseline is None or baseline.summary is None:
+        return {}
+    wrapped = wrapped_worker(analysis, cell)
+    found = losses(cell.summary, baseline.summary, wrapped.summary if wrapped and wrapped is not baseline else None)
+    return dict(sorted(found.items(), key=lambda item: item[1], reverse=True))

@@ -1,0 +1,204 @@
+"""The messages of a cell on one clock: when each was issued, started and done (method.md §3).
+
+A cell of many ranks has millions. They are gone through some ranks at a time, and twice: who issued a message last is
+known when all have been seen. What remains is a row per message of all ranks, and one per block.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from worldsize.analysis.intervals import union_lengths
+from worldsize.errors import OutputError
+from worldsize.results.folder import Cell
+
+STEP = ("rank", "session", "step")
+BLOCK = ("session", "block")
+CLOCK = ("start_ns", "clock_offset_ns", "clock_error_ns")
+KINDS = {
+    "all_reduce": "all-reduce",
+    "broadcast": "broadcast",
+    "gather": "gather",
+    "scatter": "scatter",
+}
+"""Messages between processes → the collective whose bus factor they have; copies inside a process are no traffic."""
+MOST_MESSAGES = 1_000_000
+"""How many are held at a time; some hundred MB with all that is made of them."""
+
+Nanoseconds = NDArray[np.int64]
+"""On rank 0's clock; of messages, one row per step and a column per message."""
+
+
+def messages(cell: Cell) -> pl.DataFrame:
+    """The messages of all timed steps: see `aligned`. Of many ranks they fill gigabytes."""
+    return aligned(cell.spans, cell.steps.filter("timed"))
+
+
+def aligned(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """One row per message, rank and step, with issued, started and done on rank 0's clock (ns, int64).
+
+    `steps` are whole steps: all ranks of each. A message is the same on all ranks if it is the k-th of its step.
+    *Started* is when the last rank has issued it; a rank that was done before that (a sender to a root) never
+    waited, so started is at most done.
+    """
+    begin = pl.col("start_ns") + pl.col("clock_offset_ns")
+    return (
+        spans.join(steps.select(*STEP, "block", *CLOCK), on=STEP, maintain_order="left")
+        .with_columns(pl.int_ranges(pl.col("kind").list.len()).alias("number"))
+        .explode("kind", "payload_bytes", "issued_s", "done_s", "number")
+        .with_columns(
+            (begin + (pl.col(f"{point}_s") * 1e9).round().cast(pl.Int64)).alias(f"{point}_ns")
+            for point in ("issued", "done")
+        )
+        .with_columns(pl.col("issued_ns").max().over("session", "step", "number").alias("last_issued_ns"))
+        .with_columns(
+            pl.min_horizontal("done_ns", pl.max_horizontal("issued_ns", "last_issued_ns")).alias("started_ns")
+        )
+        .drop("issued_s", "done_s", "last_issued_ns")
+    )
+
+
+@dataclass(frozen=True)
+class Exchanges:
+    """What the ranks of a cell sent to each other in its timed steps."""
+
+    together: pl.DataFrame
+    """One row per message of all ranks: session, block, step and number; kind and payload_bytes, as the first rank has
+    them; issued_ns and done_ns of the last rank; last_rank (the one that issued it last, and is waited for) and
+    waited_ns (how long for it, mean over ranks)."""
+    unions: pl.DataFrame
+    """By session and block, summed over ranks and steps: length of the union of messages from issue to end (comm_ns),
+    and from start to end (transfer_ns)."""
+    clock_error_ns: int
+    """Largest residual error of the aligned clocks."""
+
+
+def exchanges(cell: Cell) -> Exchanges | None:
+    """All messages of the timed steps, aligned; None where none was recorded. Raises OutputError for damaged spans."""
+    steps = _clocks(cell)
+    places = steps.filter("timed").select(*BLOCK, "step").unique(maintain_order=True).with_row_index("place")
+    places = places.with_columns(pl.col("place").cast(pl.Int64))
+    steps = steps.join(places, on=[*BLOCK, "step"], how="left", maintain_order="left")
+    most = cell.collect(cell.scan_spans().select(pl.col("issued_s").list.len().max())).item() or 0
+    last = _Last(places.height, most)
+    for batch in _batches(cell, steps):
+        last.see(batch)
+    if not last.seen:
+        return None
+    comm, transfer = np.zeros(places.height, np.int64), np.zeros(places.height, np.int64)
+    for batch in _batches(cell, steps):
+        last.blame(batch)
+        started = np.minimum(batch.done, np.maximum(batch.issued, last.issued[batch.place, : batch.count]))
+        np.add.at(comm, batch.place, union_lengths(batch.issued, batch.done))
+        np.add.at(transfer, batch.place, union_lengths(started, batch.done))
+    lengths = places.with_columns(pl.Series("comm_ns", comm), pl.Series("transfer_ns", transfer))
+    return Exchanges(
+        together=_together(cell, steps["rank"].min(), places.with_columns(last.columns())),
+        unions=lengths.group_by(*BLOCK).agg(pl.col("comm_ns", "transfer_ns").sum()),
+        clock_error_ns=last.clock_error_ns,
+    )
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Steps of some ranks that all have the same number of messages."""
+
+    place: NDArray[np.int64]
+    """Which step each row is."""
+    rank: NDArray[np.int64]
+    issued: Nanoseconds
+    done: Nanoseconds
+    clock_error_ns: int
+
+    @property
+    def count(self) -> int:
+        return int(self.issued.shape[1])
+
+
+class _Last:
+    """The last rank of each message; arrays of one row per step and one column per message."""
+
+    def __init__(self, steps: int, messages: int) -> None:
+        self.seen = False
+        self.clock_error_ns = 0
+        least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+        self.issued, self.done, self.rank = (np.full((steps, messages), value) for value in (least, least, most))
+        self.waited, self.ranks = np.zeros((steps, messages)), np.zeros((steps, messages))
+
+    def see(self, batch: _Batch) -> None:
+        """Of the first round: when the last rank issued each message, and when the last one was done."""
+        for k in range(batch.count):
+            np.maximum.at(self.issued[:, k], batch.place, batch.issued[:, k])
+            np.maximum.at(self.done[:, k], batch.place, batch.done[:, k])
+        self.clock_error_ns = max(self.clock_error_ns, batch.clock_error_ns)
+        self.seen = True
+
+    def blame(self, batch: _Batch) -> None:
+        """Of the second: which rank that was, the first of them where several were, and how long for it."""
+        for k in range(batch.count):
+            wait = self.issued[batch.place, k] - batch.issued[:, k]
+            np.minimum.at(self.rank[:, k], batch.place[wait == 0], batch.rank[wait == 0])
+            self.waited[:, k] += np.bincount(batch.place, weights=wait, minlength=len(self.waited))
+            self.ranks[:, k] += np.bincount(batch.place, minlength=len(self.ranks))
+
+    def columns(self) -> list[pl.Series]:
+        """As columns of lists, one row per step."""
+        waited = self.waited / np.maximum(self.ranks, 1)
+        found = {"issued_ns": self.issued, "done_ns": self.done, "last_rank": self.rank, "waited_ns": waited}
+        return [pl.Series(name, values) for name, values in found.items()]
+
+
+def _clocks(cell: Cell) -> pl.DataFrame:
+    known = pl.col("start_ns").is_not_null()
+    return cell.collect(cell.scan_steps().filter(known).select(*STEP, "block", "timed", *CLOCK))
+
+
+def _batches(cell: Cell, steps: pl.DataFrame) -> Iterator[_Batch]:
+    spans = cell.scan_spans().select(*STEP, "issued_s", "done_s")
+    ranks = steps["rank"].unique().sort().to_list()
+    of_one = spans.filter(pl.col("rank").is_in(ranks[:1])).select(pl.col("issued_s").list.len().sum())
+    width = max(1, MOST_MESSAGES // max(1, cell.collect(of_one).item()))
+    for begin in range(0, len(ranks), width):
+        here = pl.col("rank").is_between(ranks[begin], ranks[begin : begin + width][-1])
+        rows = _matched(cell.collect(spans.filter(here)), steps.filter(here)).filter("timed")
+        for (count,), alike in rows.group_by(pl.col("issued_s").list.len()):
+            if count:
+                yield _batch(cell, alike)
+
+
+def _matched(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Each step with its spans."""
+    if spans.select(STEP).equals(steps.select(STEP)):  # as it is where no rank was cut short: a join takes long
+        return spans.hstack(steps.drop(STEP))
+    return spans.join(steps, on=STEP, maintain_order="left")
+
+
+def _batch(cell: Cell, rows: pl.DataFrame) -> _Batch:
+    begin = rows.select(pl.col("start_ns") + pl.col("clock_offset_ns")).to_numpy()
+    seconds = [rows[name].explode().to_numpy() for name in ("issued_s", "done_s")]
+    if seconds[0].size != seconds[1].size or not all(np.isfinite(each).all() for each in seconds):
+        raise OutputError(f"the spans in {cell.folder} are damaged: a message has not all of its times")
+    issued, done = (
+        begin + np.rint(each * 1e9).astype(np.int64).reshape(rows.height, each.size // rows.height) for each in seconds
+    )
+    error = rows.select(pl.col("clock_error_ns").max()).item()
+    return _Batch(rows["place"].to_numpy(), rows["rank"].to_numpy(), issued, done, clock_error_ns=error)
+
+
+def _together(cell: Cell, rank: Any, last: pl.DataFrame) -> pl.DataFrame:
+    """The messages of the first rank, with what is known of the last one."""
+    of_first, of_last = ("kind", "payload_bytes"), ("issued_ns", "done_ns", "last_rank", "waited_ns")
+    first = cell.scan_spans().filter(pl.col("rank") == rank)
+    count = pl.col("kind").list.len()
+    return (
+        cell.collect(first.select("session", "step", *of_first))
+        .join(last, on=["session", "step"], maintain_order="left")
+        .filter(count > 0)
+        .with_columns(pl.col(of_last).arr.to_list().list.head(count), pl.int_ranges(count).alias("number"))
+        .explode(*of_first, *of_last, "number")
+        .select(*BLOCK, "step", "number", *of_first, *of_last)
+    )

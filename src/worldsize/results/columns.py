@@ -1,0 +1,146 @@
+"""The samples of a cell that is complete, as Parquet: what is read in place of its lines, which stay.
+
+cells/<cell>/
+    steps.parquet    all steps of all ranks, in the order of rank, then of time
+    spans.parquet    their collectives
+    columns.json     the index: the sizes of the files of lines that are in them, and their digests; written last
+
+The lines are the truth. Parquet counts only while they are as they were when it was made: a cell that goes on, lines
+that were changed, a crash before the index was written, all lead back to them. Where there are no lines any more, as
+in a folder that was copied without them, it counts by itself.
+"""
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import polars as pl
+from pydantic import Field
+
+from worldsize.errors import OutputError
+from worldsize.results.files import read_record, write_whole
+from worldsize.results.records import SCHEMA_VERSION, Record
+from worldsize.results.samples import KINDS, Kind, read_lines
+
+INDEX = "columns.json"
+ROW_GROUP = 2**15
+BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+"""What polars raises for a file that is not what it seems; it panics at some."""
+
+
+class Digest(Record):
+    """What a Parquet file is known by."""
+
+    size_bytes: int
+    sha256: str
+
+
+class ColumnsRecord(Record):
+    """columns.json: what the Parquet files hold."""
+
+    schema_version: int = SCHEMA_VERSION
+    lines: dict[str, int] = Field(default_factory=dict)
+    """Name of each file of lines → its size in bytes."""
+    files: dict[str, Digest]
+    """steps and spans."""
+
+
+def parquet_file(folder: Path, kind: Kind) -> Path:
+    """Where the columns of a cell lie."""
+    return folder / f"{kind.name}.parquet"
+
+
+def pack(folder: Path) -> None:
+    """Gather the lines of a cell's ranks into Parquet, unless that was done before; the lines stay.
+
+    A crash leaves the lines alone or all three files. Raises OutputError where it cannot be written, or a line is no
+    record.
+    """
+    try:
+        if usable(folder):
+            return
+    except OutputError:
+        pass  # what cannot be read is made again
+    for left in folder.glob(".columns.*"):  # by a crash
+        shutil.rmtree(left, ignore_errors=True)
+    scratch = folder / f".columns.{os.getpid()}"
+    try:
+        scratch.mkdir()
+        # Before they are read: of lines that are added meanwhile, the index must not say that they are in.
+        sizes = {path.name: path.stat().st_size for kind in KINDS for path in kind.files(folder).values()}
+        if not sizes:
+            return
+        files = {kind.name: _write(kind, folder, scratch) for kind in KINDS}
+        (folder / INDEX).unlink(missing_ok=True)  # it does not speak of the files that take their places now
+        for kind in KINDS:
+            parquet_file(scratch, kind).replace(parquet_file(folder, kind))
+        write_whole(folder / INDEX, ColumnsRecord(lines=sizes, files=files).model_dump_json(indent=2) + "\n")
+    except BROKEN as error:
+        raise OutputError(f"cannot write the columns of {folder}: {_told(error)}") from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _write(kind: Kind, folder: Path, scratch: Path) -> Digest:
+    target = parquet_file(scratch, kind)
+    write_parts(kind, folder, scratch).sink_parquet(target, row_group_size=ROW_GROUP)
+    with target.open("rb+") as file:
+        os.fsync(file.fileno())
+    return _digest(target)
+
+
+def write_parts(kind: Kind, folder: Path, scratch: Path) -> pl.LazyFrame:
+    """The lines of a cell as columns on disk, some ranks per file: memory holds only those of a few ranks."""
+    parts = []
+    for number, chunk in enumerate(read_lines(kind, kind.files(folder))):
+        parts.append(scratch / f"{kind.name}-{number}.parquet")
+        chunk.write_parquet(parts[-1])
+    return _scanned(parts)
+
+
+def _scanned(paths: list[Path]) -> pl.LazyFrame:
+    # A folder may be named `a=1`, or `[b]`: neither says anything of what is in it.
+    return pl.scan_parquet(paths, glob=False, hive_partitioning=False)
+
+
+def usable(folder: Path) -> dict[str, pl.LazyFrame]:
+    """The columns of a cell by kind; empty where there are none, or lines have changed since.
+
+    Raises OutputError where they are damaged.
+    """
+    index = folder / INDEX
+    if not index.exists():
+        return {}
+    record, made_ns = read_record(ColumnsRecord, index), index.stat().st_mtime_ns
+    for kind in KINDS:
+        for path in kind.files(folder).values():
+            lines = path.stat()
+            if lines.st_size != record.lines.get(path.name) or lines.st_mtime_ns > made_ns:
+                return {}
+    return {kind.name: _opened(folder, kind, record) for kind in KINDS}
+
+
+def _opened(folder: Path, kind: Kind, record: ColumnsRecord) -> pl.LazyFrame:
+    path = parquet_file(folder, kind)
+    try:
+        if _digest(path) != record.files.get(kind.name):
+            raise OutputError(f"{path} is not what {INDEX} says")
+        columns = _scanned([path])
+        if columns.collect_schema() != pl.Schema(kind.schema):
+            raise OutputError(f"{path} has other columns than the {kind.name} of a cell")
+    except BROKEN as error:
+        raise OutputError(f"cannot read {path}: {_told(error)}") from None
+    return columns
+
+
+def _digest(path: Path) -> Digest:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return Digest(size_bytes=file.tell(), sha256=digest.hexdigest())
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error).strip().partition("\n")[0] or type(error).__name__

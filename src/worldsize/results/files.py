@@ -1,0 +1,66 @@
+"""Files that are written whole or not at all, and records that are read back from them with suspicion."""
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from worldsize.errors import OutputError
+from worldsize.results.records import SCHEMA_VERSION, Record
+
+R = TypeVar("R", bound=Record)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file so that a reader, or a crash, sees the old content or the new, never a part.
+
+    Raises OutputError if the folder cannot be written.
+    """
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with scratch.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except OSError as error:
+        with suppress(OSError):  # where the folder cannot be written, there is nothing to remove
+            scratch.unlink()
+        raise OutputError(
+            f"cannot write {path}: {error.strerror}\nGive a folder you may write to with --out."
+        ) from None
+
+
+def read_record(kind: type[R], path: Path) -> R:
+    """Read one JSON record; raise OutputError if it is missing, of a newer worldsize, or not of that kind."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise OutputError(f"{path} is missing: {path.parent} is not a worldsize run folder") from None
+    except OSError as error:
+        raise OutputError(f"cannot read {path}: {error.strerror}") from None
+    _refuse_newer(path, content)
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        told = f"{where}: {first['msg']}" if where else first["msg"]
+        raise OutputError(f"{path} is not a valid {kind.__name__}: {told}") from None
+
+
+def _refuse_newer(path: Path, content: bytes) -> None:
+    """A newer record would fail on its first unknown key, which tells the user nothing."""
+    try:
+        version = json.loads(content)["schema_version"]
+    except (ValueError, LookupError, TypeError):
+        return  # whatever it is, validation says so
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise OutputError(
+            f"{path} has schema version {version}; this worldsize reads versions up to {SCHEMA_VERSION}\n"
+            "Upgrade worldsize to read it."
+        )

@@ -1,0 +1,181 @@
+"""Every command of the advice is taken by the real command line, and means the study with the change."""
+
+import importlib
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from advised import SINGLE, exchanging, study
+from worldsize.analysis.advice import commands
+from worldsize.analysis.advice.commands import comm_command, focused, study_command, sweep_command, train_command
+from worldsize.cli.app import app
+from worldsize.config import CellChoice, CommSettings, StudySettings, read_study, validated
+
+CELL = exchanging(batch_size=16)
+NO_TRIAL = {"log", "checkpoint", "checkpoint_steps", "out", "resume", "as_json", "preset", "profile"}
+"""Flags that no command of the advice has, or has for another reason."""
+BY_HAND = {"master_ip", "master_port", "num_nodes", "rank"}
+STRANGE: dict[str, Any] = {
+    "model": "torchvision:resnet18",
+    "data": "my data.py:sets",
+    "data_dir": Path("/data/it's here"),
+    "train_samples": 2000,
+    "strategies": ("single", "my strategies.py:Mine"),
+    "world_sizes": (1, 4),
+    "batch_sizes": (8, 16),
+    "baseline": "wrapped",
+    "hosts": 4,
+    "link": "100mbit",
+    "link_latency": "200us",
+    "backend": "gloo",
+    "threads_per_worker": 2,
+    "bucket_mb": 2.5,
+    "memory_limit": "3GiB",
+    "loader": "per-sample",
+    "loader_workers": 0,
+    "steps": 40,
+    "warmup_steps": 0,
+    "block_steps": 4,
+    "target_interval": 0.0,
+    "precision": "bf16",
+    "seed": 7,
+    "learning_rate": 1e-05,
+    "momentum": 0.0,
+    "nesterov": True,
+    "clip_norm": 1.5,
+    "leave_out": ("buffers",),
+    "allow_oversubscribed": True,
+    "evaluate": "never",
+    "profile": True,
+}
+
+
+@pytest.fixture
+def meant(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a command line means: the settings that would be run, and nothing is."""
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr("worldsize.cli.run.run_and_show", lambda values, *_, **__: seen.update(values=values))
+
+    def stop(settings: CommSettings, *_: Any) -> None:
+        seen["comm"] = settings
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib.import_module("worldsize.study.comm"), "run_comm", stop)
+
+    def parse(command: str) -> StudySettings | CommSettings:
+        seen.clear()
+        name, *arguments = shlex.split(command)
+        assert name == "worldsize"
+        result = CliRunner().invoke(app, arguments)
+        if "comm" in seen:
+            comm: CommSettings = seen["comm"]
+            return comm
+        assert result.exit_code == 0, result.output or result.exception
+        return validated(StudySettings, seen["values"])
+
+    return parse
+
+
+def differing(one: StudySettings, other: StudySettings) -> set[str]:
+    return {name for name in StudySettings.model_fields if getattr(one, name) != getattr(other, name)}
+
+
+def test_a_study_with_a_change_in_every_way_of_writing_a_value(meant: Any) -> None:
+    settings = validated(StudySettings, STRANGE)
+    assert meant(study_command(settings)) == settings
+    assert differing(meant(study_command(settings, steps=100)), settings) == {"steps"}
+
+
+@pytest.mark.parametrize("preset", ["sync-ladder", "dp-scaling"])
+def test_an_experiment_is_run_again_by_its_name(meant: Any, preset: str) -> None:
+    settings = validated(StudySettings, {**read_study(preset), "hosts": None, "train_samples": 512})
+    command = study_command(settings, steps=99)
+    assert command.startswith(f"worldsize study {preset} ")
+    assert differing(meant(command), settings) == {"steps"}
+
+
+def test_a_preset_that_flags_cannot_undo_is_not_named(meant: Any) -> None:
+    settings = validated(StudySettings, {**read_study("sync-ladder"), "hosts": None})
+    command = study_command(settings, profile=False)
+    assert "sync-ladder" not in command
+    assert differing(meant(command), settings) == {"profile", "experiment"}
+
+
+def test_of_an_experiment_with_further_parts_only_the_cells_are_run_again(meant: Any) -> None:
+    settings = validated(StudySettings, read_study("ddp-large-batch"))
+    assert differing(meant(study_command(settings)), settings) <= {
+        "experiment",
+        "accuracy_epochs",
+        "accuracy_batch",
+        "accuracy_base_batch",
+    }
+
+
+def test_a_kind_of_scaling_or_a_protocol_can_be_exchanged(meant: Any) -> None:
+    ladder = validated(StudySettings, read_study("sync-ladder"))
+    found = meant(study_command(ladder, batch_sizes=(8, 16), global_batch=None))
+    assert (found.batch_sizes, found.global_batch) == ((8, 16), None)
+    epochs = validated(StudySettings, {"epochs": 3, "lr_schedule": "cosine"})
+    found = meant(study_command(commands.by_steps(epochs), steps=20))
+    assert (found.epochs, found.steps, found.lr_schedule) == (None, 20, "constant")
+
+
+def test_cells_that_were_named_one_by_one_become_a_grid(meant: Any) -> None:
+    cells = (
+        CellChoice(strategy="single", world_size=1, batch_size=8),
+        CellChoice(strategy="ddp", world_size=2, batch_size=8),
+    )
+    settings = validated(StudySettings, {"cells": cells, "steps": 4})
+    found = meant(study_command(settings))
+    assert (found.strategies, found.world_sizes, found.batch_sizes) == (("single", "ddp"), (1, 2), (8,))
+
+
+def test_one_cell_and_what_it_is_compared_with(meant: Any, tmp_path: Path) -> None:
+    analysis = study(tmp_path, [SINGLE, CELL])
+    cell = analysis.cells[1]
+    found = meant(focused(analysis.record.settings, cell, "ddp", "bucketed", bucket_mb="auto"))
+    assert found.strategies == ("single", "ddp", "bucketed")
+    assert (found.world_sizes, found.batch_sizes, found.bucket_mb) == ((1, 2), (16,), "auto")
+    strong = analysis.record.settings.model_copy(update={"global_batch": 32, "batch_sizes": None})
+    assert meant(focused(strong, cell)).global_batch == 32
+
+
+def test_training_sweeping_and_measuring_the_link(meant: Any, tmp_path: Path) -> None:
+    cell = study(tmp_path, [SINGLE, CELL]).cells[1]
+    settings = validated(StudySettings, {**STRANGE, "epochs": 3, "steps": None, "lr_warmup_epochs": 1})
+    trained = meant(train_command(settings, cell))
+    assert (trained.strategies, trained.world_sizes, trained.batch_sizes) == (("ddp",), (2,), (16,))
+    kept = set(commands.TRAIN_FLAGS) - {"profile"}
+    assert {name for name in kept if getattr(trained, name) != getattr(settings, name)} == set()
+    swept = meant(sweep_command(settings, cell, largest_batch=64))
+    assert swept.sweep
+    assert (swept.strategies, swept.world_sizes, swept.batch_sizes, swept.largest_batch) == (("ddp",), (2,), (16,), 64)
+    assert {name for name in commands.SWEEP_FLAGS if getattr(swept, name) != getattr(settings, name)} == {
+        "largest_batch"
+    }
+    assert meant(comm_command(settings, 4)) == CommSettings(
+        world_size=4, hosts=4, link="100mbit", link_latency="200us", backend="gloo", threads_per_worker=2
+    )
+
+
+def test_a_warm_up_longer_than_the_epoch_of_train_keeps_the_steps(meant: Any, tmp_path: Path) -> None:
+    cell = study(tmp_path, [SINGLE, CELL]).cells[1]
+    settings = StudySettings(steps=40, lr_warmup_epochs=2)
+    assert meant(train_command(settings, cell)).steps == 40
+    assert meant(train_command(StudySettings(steps=40), cell)).epochs == 1
+
+
+def test_no_flag_of_the_command_line_is_forgotten() -> None:
+    group: Any = get_command(app)
+    flags = {name: {p.name for p in command.params} for name, command in group.commands.items()}
+    accuracy = {"accuracy_epochs", "accuracy_batch", "accuracy_base_batch"}
+    sweeping = {"growth", "largest_batch", "resolution"}
+    assert flags["study"] - NO_TRIAL - BY_HAND - accuracy - sweeping == set(commands.STUDY_FLAGS) - {"profile"}
+    which = {"strategy", "world_size", "batch_size"}
+    assert flags["train"] - NO_TRIAL - BY_HAND - which == set(commands.TRAIN_FLAGS) - {"profile"}
+    assert flags["sweep"] - NO_TRIAL - which == set(commands.SWEEP_FLAGS)
+    assert set(commands.COMM_FLAGS) <= flags["comm"]

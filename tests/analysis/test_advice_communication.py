@@ -1,0 +1,172 @@
+"""What exposed communication is due to: each cause with a link and messages made for it, and its neighbours."""
+
+from pathlib import Path
+
+import pytest
+
+from advised import SINGLE, Messages, codes, evidence, exchanging, found, link, longer, messages, moved, steps, study
+from worldsize.analysis.advice import Advice
+from worldsize.analysis.study import StudyAnalysis
+
+EXPOSED = exchanging(exposed=0.2, hidden_s=0.02)
+"""Of 500 ms, 100 are exposed and 20 more are hidden."""
+CAUSES = {"bandwidth-bound", "latency-bound", "root-bound", "straggler-bound", "communication-bound"}
+MEGABIT = 10**6
+
+
+def exchange(
+    folder: Path, sent: Messages, *changes: object, cell: object = EXPOSED, **settings: object
+) -> StudyAnalysis:
+    return study(folder, [SINGLE, cell], changes=[messages(cell, sent), *changes], **settings)  # type: ignore[list-item, arg-type]
+
+
+def only(analysis: StudyAnalysis, code: str) -> Advice:
+    """The advice of this cause; no other cause may be named for the same cell."""
+    assert set(codes(analysis)) & CAUSES == {code}
+    advice = found(analysis, code)
+    assert advice is not None
+    return advice
+
+
+class TestBandwidth:
+    # 2 messages of 3 MB in 60 ms: 0.1 GB/s at N = 2.
+    SENT = Messages(payload_bytes=3 * 10**6, transfer_s=0.06)
+
+    def test_messages_at_the_peak_of_their_link(self, tmp_path: Path) -> None:
+        advice = only(exchange(tmp_path, self.SENT, link(1e-5, 1.1e8)), "bandwidth-bound")
+        assert advice.cell_id == EXPOSED.id
+        # 6 MB / 60 ms ÷ (110 MB/s less the latency in it)
+        assert "spends 20.0 [20.0, 20.0] % of its step on exposed communication" in advice.finding
+        assert "its messages use 9" in advice.finding
+        assert "measured peak of the link" in advice.finding
+        assert evidence(advice)["Bus bandwidth of the messages"].startswith("0.100 ")
+        assert evidence(advice)["Exposed communication per step"].startswith("100 ")
+        assert evidence(advice)["Overlapped with computing per step"].startswith("20.0 ")
+        assert advice.gain == "at most 1.25 [1.25, 1.25] times the samples/s"
+        assert advice.command is not None
+        assert "--batch-sizes 64" in advice.command
+
+    def test_the_rated_payload_goes_before_the_peak(self, tmp_path: Path) -> None:
+        rated = link(1e-5, 5e8, rate_bits_per_s=900 * MEGABIT)  # 107.6 MB/s of payload
+        advice = only(exchange(tmp_path, self.SENT, rated), "bandwidth-bound")
+        assert "92.9 [92.9, 92.9] % of the payload rate" in advice.finding
+
+    def test_a_global_batch_is_doubled_as_a_whole(self, tmp_path: Path) -> None:
+        advice = only(exchange(tmp_path, self.SENT, link(1e-5, 1.1e8), global_batch=64), "bandwidth-bound")
+        assert "--global-batch 128" in str(advice.command)
+
+    def test_no_larger_batch_than_the_data_is_recommended(self, tmp_path: Path) -> None:
+        large = exchanging(exposed=0.2, batch_size=512)  # of 1,536 samples two workers have 768 each
+        advice = only(exchange(tmp_path, self.SENT, link(1e-5, 1.1e8), cell=large), "bandwidth-bound")
+        assert advice.command is None
+
+    def test_a_link_that_is_not_full_is_not_named(self, tmp_path: Path) -> None:
+        advice = only(exchange(tmp_path, self.SENT, link(1e-5, 4e8)), "communication-bound")
+        assert "use only 25" in advice.finding
+        assert "--profile" in str(advice.command)
+
+
+class TestLatency:
+    # 40 messages of 10 kB: by the model 40 · 2 · 0.5 ms of latency, and 4 ms of bytes.
+    SENT = Messages(count=40, payload_bytes=10**4, transfer_s=0.06)
+
+    def test_many_small_messages(self, tmp_path: Path) -> None:
+        per_tensor = exchanging("all-reduce", exposed=0.2)
+        advice = only(exchange(tmp_path, self.SENT, link(5e-4, 1e8), cell=per_tensor), "latency-bound")
+        assert "its 40.0 messages per step" in advice.finding
+        assert evidence(advice)["Cost model, latency of all messages of a step"] == "40.0 ms; to the bytes 4.00 ms"
+        assert advice.gain == "at most 1.09 [1.09, 1.09] times the samples/s"  # 500 / (500 − 40)
+        assert "--strategies single,all-reduce,ddp,bucketed" in str(advice.command)
+
+    def test_buckets_that_are_too_small_are_made_larger(self, tmp_path: Path) -> None:
+        advice = only(exchange(tmp_path, self.SENT, link(5e-4, 1e8), bucket_mb=0.5), "latency-bound")
+        assert "--bucket-mb 2" in str(advice.command)
+
+    @pytest.mark.parametrize(
+        "sent",
+        [
+            Messages(count=4, payload_bytes=10**4, transfer_s=0.06),
+            Messages(count=40, payload_bytes=10**5, transfer_s=0.08),
+        ],
+        ids=["few", "large"],
+    )
+    def test_few_messages_or_large_ones_are_not_latency(self, tmp_path: Path, sent: Messages) -> None:
+        only(exchange(tmp_path, sent, link(1e-4, 1e8)), "communication-bound")
+
+
+class TestRoot:
+    SENT = Messages(kind="gather", payload_bytes=3 * 10**6, transfer_s=0.06)
+
+    def test_gradients_through_one_rank(self, tmp_path: Path) -> None:
+        cell = exchanging("gather-scatter", exposed=0.2)
+        advice = only(exchange(tmp_path, self.SENT, link(1e-5, 1.1e8), cell=cell), "root-bound")
+        assert "all of it passes through rank 0" in advice.finding
+        assert evidence(advice)["Bytes through rank 0 per step, each way"] == "44.7 MB"
+        assert "Rate of the root's link" in evidence(advice), "busbw is no word for a root (method.md §5)"
+        assert "--strategies single,gather-scatter,ddp" in str(advice.command)
+
+    def test_a_few_bytes_through_a_root_are_not_it(self, tmp_path: Path) -> None:
+        """DDP broadcasts its buffers from rank 0 in each forward."""
+        sent = Messages(kind="broadcast", payload_bytes=10**4)
+        assert found(exchange(tmp_path, sent, link(1e-5, 1.1e8)), "root-bound") is None
+
+
+class TestStragglers:
+    LATE = Messages(transfer_s=0.02, late_s=0.06)
+
+    def test_names_the_rank_that_the_others_wait_for(self, tmp_path: Path) -> None:
+        advice = only(exchange(tmp_path, self.LATE, link(1e-5, 1e8)), "straggler-bound")
+        # Rank 0 waits 60 of its 80 ms, rank 1 none of its 20: on average 30 of 50.
+        assert "60.0 [60.0, 60.0] % of its communication is waiting, for rank 1" in advice.finding
+        assert evidence(advice)["Wait per step"].startswith("30.0 ")
+        assert evidence(advice)["Of the waiting, for rank 1"] == "100 [100, 100] %"
+        assert "computes no longer than the others" in advice.cause
+        assert advice.gain == "at most 1.06 [1.06, 1.06] times the samples/s"  # 500 / (500 − 30)
+        assert "--profile" in str(advice.command)
+
+    def test_says_that_the_late_rank_computes_longer(self, tmp_path: Path) -> None:
+        slow = steps(EXPOSED, longer("backward_s", (1.3,), only_rank=1))
+        advice = only(exchange(tmp_path, self.LATE, slow), "straggler-bound")
+        assert "Rank 1 computes 1.19 " in advice.cause  # backward is 0.6 of 0.95 of what it computes
+        assert "cores are slower or busier" in advice.cause
+
+    def test_says_that_the_late_rank_waits_for_its_data(self, tmp_path: Path) -> None:
+        slow = steps(EXPOSED, longer("data_wait_s", (9.0,), only_rank=1))
+        assert "Rank 1 waits longer for its data" in only(exchange(tmp_path, self.LATE, slow), "straggler-bound").cause
+
+    def test_ranks_that_are_late_in_turn_are_not_accused(self, tmp_path: Path) -> None:
+        def in_turn(folder: Path) -> None:
+            """In odd steps rank 0 is the late one."""
+            paths = [folder / "cells" / EXPOSED.id / f"rank{rank}.spans.jsonl" for rank in (0, 1)]
+            lines = [path.read_text().splitlines() for path in paths]
+            for rank, path in enumerate(paths):
+                mixed = [lines[(rank + step) % 2][step] for step in range(len(lines[0]))]
+                path.write_text("".join(f"{line}\n" for line in mixed))
+
+        advice = only(exchange(tmp_path, self.LATE, in_turn), "straggler-bound")
+        assert "waiting, for ranks that come late in turn" in advice.finding
+        assert "No rank is late more than the others" in advice.cause
+
+    def test_little_waiting_is_not_it(self, tmp_path: Path) -> None:
+        only(exchange(tmp_path, Messages(transfer_s=0.06, late_s=0.02), link(1e-5, 1e8)), "communication-bound")
+
+
+class TestUnknown:
+    def test_a_link_that_was_not_measured_is_measured_first(self, tmp_path: Path) -> None:
+        advice = only(exchange(tmp_path, Messages(), hosts=2, link="1gbit"), "communication-bound")
+        assert advice.command == "worldsize comm --world-size 2 --hosts 2 --link 1gbit"
+        assert "what its link can carry is not known" in advice.finding
+
+
+@pytest.mark.parametrize("moves", [(0.03,), (0.0, 0.16)], ids=["little", "not surely"])
+def test_nothing_is_said_of_a_little_and_of_what_may_be_little(tmp_path: Path, moves: tuple[float, ...]) -> None:
+    """The second has 8 % of exposed communication, but none in every other block."""
+    cell = exchanging(exposed=0.0)
+    exposing = steps(cell, moved("forward_s", "exposed_sync_s", moves))
+    analysis = exchange(tmp_path, Messages(), exposing, link(1e-5, 1e8), cell=cell)
+    assert not set(codes(analysis)) & CAUSES
+
+
+def test_one_block_has_no_interval_and_no_cause(tmp_path: Path) -> None:
+    cell = exchanging(exposed=0.5, blocks=1)
+    assert not set(codes(exchange(tmp_path, Messages(), link(1e-5, 1e8), cell=cell))) & CAUSES
