@@ -10,8 +10,7 @@ MOST = 400
 """Stops of a page; more would be an endless loop."""
 
 
-@pytest.mark.parametrize("name", ["sync-ladder", "failures"])
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(("name", "width"), [("sync-ladder", 360), ("failures", 1280)])
 def test_tab_visits_everything_in_reading_order(opened: Open, report: Reports, name: str, width: int) -> None:
     page = opened(report(name))
     page.resize(width)
