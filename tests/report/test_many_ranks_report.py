@@ -1,7 +1,6 @@
 """A report of many ranks stays a page that people read: tens of rows and a sentence, all of them in the CSV."""
 
 import csv
-from pathlib import Path
 
 import pytest
 

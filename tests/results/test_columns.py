@@ -166,7 +166,7 @@ def test_a_crash_at_any_moment_loses_nothing(
         patch.setattr(columns, "_write", step(columns._write))
         patch.setattr(Path, "replace", step(Path.replace))
         patch.setattr(Path, "unlink", step(Path.unlink))
-        patch.setattr(columns.shutil, "rmtree", lambda *_, **__: None)  # a kill cleans nothing up
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # a kill cleans nothing up
         with pytest.raises(KeyboardInterrupt):
             pack(place)
     assert same(read(place), wanted)

@@ -157,8 +157,8 @@ def test_a_cell_that_goes_on_after_all_is_gathered_again(executors: Executors, t
     executors.options = {"stops_after": 3}
     with pytest.raises(Interrupted):
         run_study(SETTINGS, run.folder, resume=True)
-    for look in (load_run, partial(run_study, SETTINGS, resume=True)):
-        again = look(run.folder)
+    for opened in (load_run, partial(run_study, SETTINGS, resume=True)):
+        again = opened(run.folder)
         steps = again.cells[DDP].steps
         place = tmp_path / str(len(again.study.sessions))
         assert steps.equals(from_lines(again, DDP, place))
