@@ -134,8 +134,8 @@ def compare(
     Each is a run folder or a stored baseline; the settings are the fields of `config.CompareSettings`. A gate that
     fails is in the result. Raises OutputError for what is neither, UsageError for a `fail_above` that is no share.
     """
-    from worldsize.analysis.comparison import compare_runs
-    from worldsize.analysis.snapshot import read_snapshot
+    from worldsize.analysis.compare.comparison import compare_runs
+    from worldsize.analysis.compare.snapshot import read_snapshot
     from worldsize.config import CompareSettings, validated
 
     wanted = validated(CompareSettings, {"fail_above": fail_above, "strict": strict, "judge_by": judge_by})

@@ -8,8 +8,8 @@ import pytest
 
 from made_pairs import DDP, SINGLE, cell_of, change_study, compared, make_pair, quantity_of, slowed
 from made_runs import MadeCell, make_run, usual_cells
-from worldsize.analysis.across_runs import unpaired_ratio
-from worldsize.analysis.snapshot import read_snapshot
+from worldsize.analysis.compare.across_runs import unpaired_ratio
+from worldsize.analysis.compare.snapshot import read_snapshot
 from worldsize.analysis.statistics import ratio_estimate
 from worldsize.analysis.study import analyse
 from worldsize.results.comparison_records import Change

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from made_runs import Drift, MadeCell, make_run, steady, usual_cells
-from worldsize.analysis.comparison import compare_runs
-from worldsize.analysis.snapshot import read_snapshot
+from worldsize.analysis.compare.comparison import compare_runs
+from worldsize.analysis.compare.snapshot import read_snapshot
 from worldsize.config import CompareSettings
 from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Quantity
 from worldsize.results.folder import read_record, write_study

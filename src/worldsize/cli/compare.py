@@ -29,8 +29,8 @@ def compare(
     as_json: o.Json = False,
 ) -> None:
     """Compare run B with run A: what changed, what is slower or faster and how certain that is."""
-    from worldsize.analysis.comparison import compare_runs
-    from worldsize.analysis.snapshot import read_snapshot
+    from worldsize.analysis.compare.comparison import compare_runs
+    from worldsize.analysis.compare.snapshot import read_snapshot
     from worldsize.cli.compare_display import print_comparison, store, written_by
     from worldsize.config import CompareSettings, validated
     from worldsize.errors import UsageError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from worldsize.analysis.snapshot import read_snapshot
+from worldsize.analysis.compare.snapshot import read_snapshot
 from worldsize.cli.tables import terminal_table
 from worldsize.errors import OutputError, UsageError
 from worldsize.report.compare_tables import (

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from worldsize.analysis.comparison_words import basis, other
+from worldsize.analysis.compare.words import basis, other
 from worldsize.analysis.numbers import ABSENT, number_text
 from worldsize.report.result_tables import CELL, MIN_NAME_WIDTH, MS, PERCENT, TERMINAL_WIDTH
 from worldsize.report.tables import (

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from worldsize.analysis.across_runs import (
+from worldsize.analysis.breakdown import COMPUTE_PARTS
+from worldsize.analysis.compare.across_runs import (
     blocks_of,
     common_baseline,
     relative_blocks,
@@ -11,10 +12,9 @@ from worldsize.analysis.across_runs import (
     step_blocks,
     unpaired_ratio,
 )
-from worldsize.analysis.breakdown import COMPUTE_PARTS
-from worldsize.analysis.comparison_words import caveats, comparison_verdict
-from worldsize.analysis.differences import changes, other_work, same_machine
-from worldsize.analysis.gate import judge
+from worldsize.analysis.compare.differences import changes, other_work, same_machine
+from worldsize.analysis.compare.gate import judge
+from worldsize.analysis.compare.words import caveats, comparison_verdict
 from worldsize.analysis.statistics import reciprocal
 from worldsize.config import CompareSettings, JudgeBy
 from worldsize.results.baseline_records import StoredBlock, StoredCell, StoredRun

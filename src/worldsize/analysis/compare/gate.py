@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from worldsize.analysis.comparison_words import basis, other
+from worldsize.analysis.compare.words import basis, other
 from worldsize.analysis.numbers import percent_text
 from worldsize.config import CompareSettings
 from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Finding, Gate
