@@ -30,7 +30,7 @@ def command_of(words: tuple[str, ...]) -> str:
 def main(folder: Path) -> None:
     """Write the page and its charts."""
     analysis = analyse(load_run(folder))
-    experiment = sections(analysis)[0]
+    experiment = next(section for section in sections(analysis) if section.id.startswith("experiment-"))
     name = analysis.record.settings.experiment
     origin = analysis.record.provenance
     host = origin.host

@@ -24,6 +24,7 @@ PUBLIC = {
     "WorkerError",
     "WorldsizeError",
     "__version__",
+    "compare",
     "load_run",
     "study",
     "train",
@@ -35,6 +36,8 @@ SIGNATURES = {
     "out: Path | str | None = None, resume: bool = False, report: bool = True, **settings: Any) -> Any",
     "verify": "(*, out: Path | str | None = None, **settings: Any) -> Any",
     "load_run": "(path: Path | str) -> Any",
+    "compare": "(a: Path | str, b: Path | str, *, fail_above: float | None = None, strict: bool = False, "
+    "judge_by: str = 'auto') -> Any",
 }
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from worldsize.config import CellSettings, StudySettings, preset_names, read_study, validated
 from worldsize.errors import UsageError
+from worldsize.results.folder import cell_folder
 
 
 def refusal(values: dict[str, Any], source: str = "") -> str:
@@ -114,5 +115,12 @@ def test_the_name_of_a_cell_is_the_name_of_a_folder(strategy: str, world_size: i
     cell = CellSettings(strategy=strategy, world_size=world_size, batch_size=batch_size)
     assert "/" not in cell.id
     assert "\0" not in cell.id
+    assert cell_folder(Path("run"), cell.id).parent == Path("run/cells")
     assert cell.id.endswith(f"-w{world_size}-b{batch_size}")
     assert cell.global_batch == world_size * batch_size
+
+
+@pytest.mark.parametrize("label", ["..", "/", "a/b", "<script>", "A", "a b", "a\n", "="])
+def test_a_label_that_is_no_part_of_a_folder_name_is_refused(label: str) -> None:
+    with pytest.raises(UsageError, match="label"):
+        validated(CellSettings, {"label": label})

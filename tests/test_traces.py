@@ -20,6 +20,7 @@ def test_a_child_is_seen_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traces.PATIENCE_S", 0.2)
     before = Traces.now()
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
+        assert before.clean_up(children=False) == []
         (left,) = before.clean_up()
         assert f"process {child.pid}" in left
         assert "sleep(60)" in left

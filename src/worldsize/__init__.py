@@ -38,6 +38,7 @@ __all__ = [
     "WorkerError",
     "WorldsizeError",
     "__version__",
+    "compare",
     "load_run",
     "study",
     "train",
@@ -118,3 +119,24 @@ def load_run(path: Path | str) -> Any:
     from worldsize.results.folder import load_run as load
 
     return load(path)
+
+
+def compare(
+    a: Path | str,
+    b: Path | str,
+    *,
+    fail_above: float | None = None,
+    strict: bool = False,
+    judge_by: str = "auto",
+) -> Any:
+    """Compare run B with run A and return a `results.comparison_records.ComparisonRecord`; all ratios are B ÷ A.
+
+    Each is a run folder or a stored baseline; the settings are the fields of `config.CompareSettings`. A gate that
+    fails is in the result. Raises OutputError for what is neither, UsageError for a `fail_above` that is no share.
+    """
+    from worldsize.analysis.compare.comparison import compare_runs
+    from worldsize.analysis.compare.snapshot import read_snapshot
+    from worldsize.config import CompareSettings, validated
+
+    wanted = validated(CompareSettings, {"fail_above": fail_above, "strict": strict, "judge_by": judge_by})
+    return compare_runs(read_snapshot(Path(a)), read_snapshot(Path(b)), wanted, (str(a), str(b)))

@@ -145,7 +145,9 @@ def test_json_is_one_object_with_everything(finished: tuple[Path, Any]) -> None:
     assert done.returncode == 0
     assert done.stderr == ""
     content = json.loads(done.stdout)
-    assert content.keys() >= {"run", "report", "verdict", "study", "cells"}
+    named = {"run", "report", "verdict", "advice", "results", "sweeps", "warnings", "study", "cells", "parts"}
+    assert content.keys() == named
+    assert [row["cell"] for row in content["results"]] == list(CELLS)
     assert content["cells"].keys() == CELLS.keys()
     assert content["study"]["settings"]["model"] == "mine.py:net"
 

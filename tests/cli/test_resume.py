@@ -36,6 +36,7 @@ class Net(nn.Sequential):
         return super().forward(images)
 
 def net(classes):
+    print("a user's own words")
     return Net(
         nn.AvgPool2d(4), nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
         nn.Dropout(0.3), nn.Flatten(), nn.Linear(8 * 8 * 8, classes),
@@ -186,8 +187,9 @@ def test_under_torchrun_a_training_goes_on_as_well(place: Path) -> None:
     wait_until(lambda: len(lines(run, cell)) > EPOCH, ended)
     ended.terminate()
     finish(ended, place)
-    resumed = finish(torchrun(place, "train", "--resume"), place)
+    resumed = finish(torchrun(place, "train", "--resume", "--json"), place)
     assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["cells"][cell]["state"] == "complete", "what a model prints is not on stdout"
     assert next(each["step"] for each in lines(run, cell) if each["session"] == 1) % EPOCH == 0
     assert trained(run, cell) == trained(place / "whole", cell)
     assert load_run(run).cells[cell].record.state == "complete"

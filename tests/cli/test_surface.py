@@ -29,7 +29,8 @@ SURFACE = {
     "verify": """--model --data --data-dir --train-samples --strategies --world-sizes --batch-size --steps --precision
         --seed --backend --threads-per-worker --loader --loader-workers --learning-rate --momentum --weight-decay
         --label-smoothing --bucket-mb --leave-out --out --json""",
-    "report": "run --json",
+    "report": "run --open --json",
+    "compare": "a b --fail-above --strict --judge-by --save --markdown --json",
     "doctor": "--json",
 }
 HEAVY = {"torch", "numpy", "scipy", "sklearn", "polars", "altair", "jinja2", "psutil", "pooch", "PIL"}
@@ -114,7 +115,14 @@ def test_the_version_and_the_errors_come_without_anything_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["worldsize.study.run", "worldsize.report.write", "worldsize.analysis.study", "worldsize.cli.display"]
+    "module",
+    [
+        "worldsize.study.run",
+        "worldsize.report.write",
+        "worldsize.analysis.study",
+        "worldsize.cli.display",
+        "worldsize.cli.results",
+    ],
 )
 def test_the_process_of_the_command_needs_no_torch(module: str) -> None:
     """Only the look before the start, agents and workers load it."""

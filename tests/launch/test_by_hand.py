@@ -53,18 +53,16 @@ def test_an_address_that_nobody_has_is_refused() -> None:
         interface_to("no.such.host.invalid")
 
 
-@pytest.mark.timeout(500)
-def test_a_whole_study_with_one_command_on_each_of_two_nodes(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MODEL)
+def on_two_nodes(folder: Path, study: str) -> None:
+    """Run one command on each of two nodes to their ends; node K writes to nodeK."""
+    (folder / "mine.py").write_text(MODEL)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    study = "study sync-ladder --model mine.py:net --data digits --strategies single,data-parallel,all-reduce,ddp"
-    small = "--world-sizes 1,2 --global-batch 32 --steps 4 --block-steps 2 --train-samples 256 --test-samples 64"
     group = f"--master-ip 127.0.0.1 --master-port {port} --num-nodes 2"
     nodes = [
         subprocess.Popen(
-            [sys.executable, "-m", "worldsize", *f"{study} {small} {group} --rank {rank} --out node{rank}".split()],
-            cwd=tmp_path,
+            [sys.executable, "-m", "worldsize", *f"{study} {group} --rank {rank} --out node{rank}".split()],
+            cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -73,6 +71,13 @@ def test_a_whole_study_with_one_command_on_each_of_two_nodes(tmp_path: Path) -> 
     ]
     said = [node.communicate(timeout=450)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], said
+
+
+@pytest.mark.timeout(500)
+def test_a_whole_study_with_one_command_on_each_of_two_nodes(tmp_path: Path) -> None:
+    study = "study sync-ladder --model mine.py:net --data digits --strategies single,data-parallel,all-reduce,ddp"
+    small = "--world-sizes 1,2 --global-batch 32 --steps 4 --block-steps 2 --train-samples 256 --test-samples 64"
+    on_two_nodes(tmp_path, f"{study} {small}")
     run = load_run(tmp_path / "node0")
     assert {name: cell.record.state for name, cell in run.cells.items()} == {
         "single-w1-b32": "complete",
@@ -86,3 +91,19 @@ def test_a_whole_study_with_one_command_on_each_of_two_nodes(tmp_path: Path) -> 
         assert test.divergence is None or test.divergence.weights == [0, 0]
     assert any(w.code == "left-out" and "data-parallel-w2-b16" in w.message for w in run.study.warnings)
     assert "Strong-scaling speed-up" in (tmp_path / "node0" / "report" / "index.html").read_text()
+
+
+@pytest.mark.timeout(500)
+def test_an_experiment_runs_its_further_parts_on_the_nodes_as_well(tmp_path: Path) -> None:
+    first = "study ddp-large-batch --model mine.py:net --data digits --world-sizes 1,2 --batch-sizes 16 --steps 2"
+    on_two_nodes(
+        tmp_path, f"{first} --train-samples 128 --accuracy-epochs 2 --accuracy-batch 32 --accuracy-base-batch 32"
+    )
+    run = load_run(tmp_path / "node0")
+    assert list(run.parts) == ["accuracy", "demonstrations"]
+    for part in run.parts.values():
+        assert part.study.plan == list(part.cells)
+        assert {cell.record.state for cell in part.cells.values()} == {"complete"}
+    apart = run.parts["demonstrations"].cells["ddp-w2-b16-without-initial-weights"].record.evaluations[-1].divergence
+    assert apart is not None
+    assert apart.weights[1] != 0, "what was left out shows on these nodes too"

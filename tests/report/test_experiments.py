@@ -57,8 +57,7 @@ def study(folder: Path, experiment: str, cells: list[MadeCell], **settings: Any)
 
 
 def first(analysis: StudyAnalysis) -> Section:
-    found = sections(analysis)[0]
-    assert found.id.startswith("experiment-")
+    [found] = [section for section in sections(analysis) if section.id.startswith("experiment-")]
     return found
 
 

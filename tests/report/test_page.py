@@ -1,50 +1,19 @@
 import re
-from collections.abc import Sequence
-from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from made_runs import MadeCell, make_run, messy_cells, usual_cells
+from reading import Page
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.report.contents import sections
-from worldsize.report.page import key_numbers, render_page
+from worldsize.report.key_numbers import key_numbers
+from worldsize.report.page import render_page
 from worldsize.results.folder import load_run
 
-VOID = {"meta", "link", "br", "hr", "img", "input", "path", "line", "rect"}
 HOSTILE = "<script>alert('model')</script>"
-
-
-class Page(HTMLParser):
-    """The tags of a page, its text, and whether every tag is closed in order."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self.open: list[str] = []
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.texts).split())
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.tags if name == tag]
 
 
 def page_of(analysis: StudyAnalysis) -> str:
@@ -83,7 +52,8 @@ def test_verdict_then_three_numbers_then_a_chart_then_the_tables(usual: StudyAna
 def test_key_numbers_of_a_known_run(tmp_path: Path) -> None:
     speedup, rate, exposed = key_numbers(analyse(load_run(make_run(tmp_path, usual_cells(noise=0)))))
     assert (speedup.value, speedup.unit) == ("1.80", "of 2")
-    assert speedup.detail == "[1.80, 1.80] over single-w1-b32, efficiency 90.0 %"
+    assert (speedup.interval, speedup.detail) == ("[1.80, 1.80]", "over single-w1-b32; efficiency 90.0 %")
+    assert rate.detail == "ddp with 2 workers at b = 32; 1.09 [1.09, 1.09] times the next, all-reduce-w2-b32"
     assert (rate.value, rate.unit) == ("115", "samples/s")
     assert (exposed.value, exposed.unit) == ("6.00", "% of a step")
 
@@ -132,6 +102,56 @@ def test_tables_are_tables_for_screen_readers(html: str) -> None:
     assert {cell.get("scope") for cell in page.all("th")} == {"row", "col"}
     assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in page.all("svg"))
     assert page.tags[0] == ("html", {"lang": "en"})
+
+
+def test_headings_are_in_order_and_landmarks_are_there(html: str) -> None:
+    page = Page(html)
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    for landmark in ("header", "main", "nav", "footer"):
+        assert len(page.all(landmark)) == 1
+    first_link = page.all("a")[0]
+    assert first_link == {"class": "skip", "href": "#verdict"}
+    [verdict_] = [attributes for _, attributes in page.tags if attributes.get("id") == "verdict"]
+    assert verdict_["tabindex"] == "-1"  # so that the keyboard goes on from there
+
+
+def test_every_chart_leads_to_its_numbers_in_a_table_of_the_page(html: str) -> None:
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", html, re.DOTALL)
+    assert len(captions) >= 5
+    ids = {attributes.get("id") for attributes in Page(html).all("caption")}
+    for caption in captions:
+        target = re.search(r'href="#(table-[^"]*)">The numbers', caption)
+        assert target is not None
+        assert target[1] in ids
+
+
+def test_single_ranks_are_shown_on_demand_with_a_bar_and_all_numbers(usual: StudyAnalysis, html: str) -> None:
+    page = Page(html)
+    assert len(page.all("summary")) == len(page.all("details")) >= 4
+    fold = html[html.index("<summary>ddp-w2-b32, by rank (2 ranks)") :].split("</details>")[0]
+    bars = re.findall(r'<div class="bar"[^>]*>(.*?)</div>', fold)
+    widths = [[float(width) for width in re.findall(r"width:([\d.]+)%", bar)] for bar in bars]
+    assert [round(sum(each)) for each in widths] == [90, 100]  # of a made cell rank 0 is 10 % sooner
+    assert fold.count("<tr>") == 3
+    assert "works longest" in fold
+
+
+def luminance(colour: str) -> float:
+    channels = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_text_has_contrast_in_light_and_in_dark(html: str) -> None:
+    palettes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", block)) for block in html.split(":root {")[1:3]]
+    for palette in palettes:
+        for ground in ("paper", "faint"):
+            for text in ("ink", "soft", "link", "warn"):
+                dark, light = sorted(luminance(palette[name]) for name in (text, ground))
+                assert (light + 0.05) / (dark + 0.05) >= 4.5, (text, ground)
 
 
 def test_reads_in_light_dark_narrow_and_print(html: str) -> None:

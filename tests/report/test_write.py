@@ -3,13 +3,20 @@ from pathlib import Path
 import pytest
 
 from made_runs import MadeCell, make_run, messy_cells, usual_cells
+from worldsize.analysis.study import analyse
 from worldsize.errors import OutputError
+from worldsize.report.latex import to_latex
+from worldsize.report.result_tables import results_table
 from worldsize.report.write import write_report
+from worldsize.results.folder import load_run
 from worldsize.results.records import WarningRecord
 
 TABLES = {
     "results",
     "parts",
+    "parts-by-rank",
+    "timeline",
+    "messages",
     "weak-scaling",
     "strong-scaling",
     "serial-fraction",
@@ -37,14 +44,23 @@ def test_writes_page_tables_and_charts_into_the_run_folder(page: Path) -> None:
     tables = {f"{table}.csv" for table in TABLES}
     filled = {f"{Path(name).stem}.md" for name in tables if (page.parent / name).read_text().count("\n") > 1}
     assert {"results.md", "parts.md"} <= filled
-    assert names == tables | filled | {
-        "index.html",
-        "summary.md",
-        "step-parts-b32.svg",
-        "throughput-b32.svg",
-        "loss-b32.svg",
+    latex = {f"{Path(name).stem}.tex" for name in filled}
+    charts = {
+        f"{chart}.{kind}"
+        for chart in ("step-parts-b32", "throughput-b32", "loss-b32", "speedup-weak-b32", "timeline-b32-w2")
+        for kind in ("svg", "png")
     }
+    others = {"index.html", "summary.md", "samples.parquet", "messages.parquet"}
+    assert names == tables | filled | latex | charts | others
     assert 20_000 < page.stat().st_size < 5_000_000
+
+
+def test_the_page_offers_each_table_and_chart_in_all_its_forms(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for name in ("results.csv", "results.md", "results.tex", "loss-b32.svg", "loss-b32.png", "samples.parquet"):
+        assert f'href="{name}"' in text
+    latex = page.with_name("results.tex").read_text(encoding="utf-8")
+    assert latex == to_latex(results_table(analyse(load_run(page.parent.parent))))
 
 
 def test_every_file_that_the_page_links_to_is_there(tmp_path: Path) -> None:

@@ -249,3 +249,8 @@ def test_a_study_record_needs_no_cell_to_be_read(tmp_path: Path) -> None:
     make_run(tmp_path, [])
     assert read_record(StudyRecord, tmp_path / "study.json").plan == []
     assert load_run(tmp_path).cells == {}
+
+
+def test_a_record_of_another_cell_is_refused(run: Path) -> None:
+    change(run / "cells" / CELL / "cell.json", id="../../../outside")
+    assert "is the record of '../../../outside'" in refusal(run)

@@ -68,6 +68,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
             made = st.sampled_from(args)
         case builtins.dict:
             made = st.dictionaries(values(args[0]), values(args[1]), max_size=2)
+        case builtins.tuple if Ellipsis not in args:
+            made = st.tuples(*map(values, args))
         case sequence:
             made = st.lists(values(args[0]), max_size=2).map(sequence)
     return made

@@ -43,6 +43,7 @@ def test_cells_that_take_turns_have_a_run_each(tmp_path: Path) -> None:
     study, warnings = run_with(("tensorboard", "wandb"), tmp_path, FakeExecutor(tmp_path, 0))
     assert warnings == []
     assert study.heard.rests == list(CELLS) * 3
+    assert [(name, blocks) for name, _, blocks in study.heard.widths] == [(name, n) for n in (1, 2) for name in CELLS]
     found = wandb_records(tmp_path)
     for name in CELLS:
         assert list(wandb_numbers(found[name])) == list(range(7))

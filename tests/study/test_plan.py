@@ -29,6 +29,27 @@ def test_order_is_batch_then_world_size_then_strategy_as_given() -> None:
     assert ids(cells) == ["ddp-w1-b8", "single-w1-b8", "ddp-w2-b8", "ddp-w1-b4", "single-w1-b4", "ddp-w2-b4"]
 
 
+def test_two_cells_of_one_name_are_refused() -> None:
+    twice = {"strategy": "ddp", "world_size": 2, "batch_size": 4}
+    with pytest.raises(
+        UsageError, match=r"two cells would be named ddp-w2-b4 .strategy 'ddp'.\nGive each cell a label"
+    ):
+        plan(cells=(twice, twice))
+    apart = plan(cells=(twice, {**twice, "label": "again"}))
+    assert ids(apart) == ["ddp-w2-b4", "ddp-w2-b4-again"]
+    found = findings(samples=1000)
+    processes = {**found.processes, "a.b:C@1": 1, "a_b.C@1": 1}
+    settings = StudySettings(strategies=("a.b:C", "a_b.C"), world_sizes=(1,))
+    with pytest.raises(UsageError, match=r"named a_b_C-w1-b32 .strategy 'a.b:C' and 'a_b.C'."):
+        make_plan(settings, found.model_copy(update={"processes": processes}), (0,))
+
+
+def test_what_cannot_be_a_cell_is_the_users_mistake() -> None:
+    outside = {"strategy": "ddp", "world_size": 2, "batch_size": 4, "label": "../../outside"}
+    with pytest.raises(UsageError, match=r"label: '../../outside' was given"):
+        plan(cells=(outside,))
+
+
 def test_several_workers_in_one_process_are_not_on_several_hosts() -> None:
     settings = StudySettings(strategies=EVERY, world_sizes=(1, 2), hosts=2)
     found = findings(samples=1000)

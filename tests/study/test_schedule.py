@@ -66,6 +66,30 @@ def test_precision_ends_a_cell_only_after_enough_blocks(tmp_path: Path) -> None:
     assert study.heard.skips == [(10 - MIN_BLOCKS) * STUDY.block_steps]
 
 
+def test_the_steps_of_one_long_block_are_not_taken_for_blocks(tmp_path: Path) -> None:
+    settings = StudySettings(steps=10 * MIN_BLOCKS, block_steps=MIN_BLOCKS)
+    study = Study(tmp_path, grid("single", settings=settings), FakeExecutor(tmp_path, 0), settings).run()
+    assert study.heard.endings == {"single-w1-b4": "precision"}
+    assert len(study.turns("steps")) == MIN_BLOCKS
+
+
+def test_the_interval_of_each_cell_is_told_as_it_narrows(tmp_path: Path) -> None:
+    study = Study(tmp_path, grid("single", "ddp"), FakeExecutor(tmp_path, 0, noisy(0.3))).run()
+    for name in ("single-w1-b4", "ddp-w2-b4"):
+        told = [(width, blocks) for cell, width, blocks in study.heard.widths if cell == name]
+        assert [blocks for _, blocks in told] == list(range(1, 10)), "after each block but that which the cap ended"
+        widths = [width for width, _ in told if width is not None]
+        assert widths[-1] < widths[0]
+    assert study.heard.widths[1] == ("ddp-w2-b4", None, 1), "one ratio has no interval"
+
+
+def test_a_cell_without_its_baseline_has_no_interval_to_tell(tmp_path: Path) -> None:
+    executor = FakeExecutor(tmp_path, 0, noisy(0.3), fails={("single-w1-b4", "steps"): 1})
+    study = Study(tmp_path, grid("single", "ddp"), executor).run()
+    assert study.heard.widths == []
+    assert study.heard.endings["ddp-w2-b4"] == "cap"
+
+
 def test_the_cap_ends_a_cell_that_does_not_get_precise(tmp_path: Path) -> None:
     study = Study(tmp_path, grid("single", "ddp"), FakeExecutor(tmp_path, 0, noisy(2.0))).run()
     assert study.heard.endings == {"single-w1-b4": "cap", "ddp-w2-b4": "cap"}

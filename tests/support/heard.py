@@ -15,6 +15,8 @@ class Heard:
     started: list[str] = field(default_factory=list)
     advances: list[tuple[str, int]] = field(default_factory=list)
     rests: list[str] = field(default_factory=list)
+    widths: list[tuple[str, float | None, int]] = field(default_factory=list)
+    """(cell, half width of its interval, blocks behind it)."""
     skips: list[int] = field(default_factory=list)
     records: list[CellRecord] = field(default_factory=list)
 
@@ -29,6 +31,9 @@ class Heard:
 
     def rested(self, record: CellRecord) -> None:
         self.rests.append(record.id)
+
+    def narrowed(self, cell: PlannedCell, half_width: float | None, blocks: int) -> None:
+        self.widths.append((cell.id, half_width, blocks))
 
     def skipped(self, steps: int) -> None:
         self.skips.append(steps)

@@ -66,10 +66,17 @@ class MadeCell:
     """Training loss at a step."""
     rank_spread: float = 0.1
     """How much sooner than the slowest rank the fastest one is done, as a share of the step."""
+    label: str = ""
 
     @property
     def settings(self) -> CellSettings:
-        return CellSettings(strategy=self.strategy, world_size=self.world_size, batch_size=self.batch_size, steps=18)
+        return CellSettings(
+            strategy=self.strategy,
+            world_size=self.world_size,
+            batch_size=self.batch_size,
+            steps=18,
+            label=self.label,
+        )
 
     @property
     def id(self) -> str:

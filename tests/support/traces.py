@@ -34,10 +34,13 @@ class Traces:
         threads = None if torch is None else torch.get_num_threads()
         return cls(_environment(), frozenset(_children()), frozenset(cores), threads)
 
-    def clean_up(self) -> list[str]:
-        """Put everything back to this state; returns what had to be put back, in words."""
+    def clean_up(self, *, children: bool = True) -> list[str]:
+        """Put everything back to this state; returns what had to be put back, in words.
+
+        Without `children`, processes are left alone: those of a browser that several tests share come and go.
+        """
         left = [
-            *self._end_children(),
+            *(self._end_children() if children else ()),
             *self._restore_environment(),
             *self._restore_threads(),
             *_leave_process_group(),

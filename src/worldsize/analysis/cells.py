@@ -80,7 +80,7 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         world_size=settings.world_size,
         batch_size=settings.batch_size,
         state=record.state,
-        reason=_reason(record, has_numbers=summary is not None),
+        reason=reason_of(record, has_numbers=summary is not None),
         label=settings.label,
         record=record,
         summary=summary,
@@ -109,7 +109,8 @@ def absent_cell(cell_id: str) -> CellAnalysis:
     )
 
 
-def _reason(record: CellRecord, *, has_numbers: bool) -> str | None:
+def reason_of(record: CellRecord, *, has_numbers: bool) -> str | None:
+    """Why a cell has no numbers, or not all of them; None for a complete one."""
     if record.error is not None:
         rank = "" if record.error.rank is None else f" (rank {record.error.rank})"
         return f"{record.error.kind}{rank}: {record.error.message}"

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from worldsize.cli.comm import comm
+from worldsize.cli.compare import compare
 from worldsize.cli.doctor import doctor
 from worldsize.cli.report import report
 from worldsize.cli.study import study
@@ -31,6 +32,7 @@ app.command()(sweep)
 app.command()(comm)
 app.command()(verify)
 app.command()(report)
+app.command()(compare)
 app.command()(doctor)
 
 

@@ -30,11 +30,11 @@ def comm(
     import sys
     import tempfile
 
-    from rich.console import Console
-
+    from worldsize.cli.console import lines, output
     from worldsize.cli.tables import terminal_table
     from worldsize.config import CommSettings, validated
-    from worldsize.report.comm_tables import comm_table, model_table
+    from worldsize.report.comm_tables import comm_table
+    from worldsize.report.narrow_tables import comm_summary, model_summary
     from worldsize.report.tables import to_csv
     from worldsize.results.folder import write_whole
     from worldsize.study.comm import run_comm
@@ -54,7 +54,7 @@ def comm(
     if as_json:
         print(record.model_dump_json())
         return
-    console = Console(highlight=False)
-    for table in (comm_table(record), model_table(record)):
+    console = output()
+    for table in (comm_summary(record), model_summary(record)):
         console.print(terminal_table(table))
-        console.print(table.remarks, markup=False)
+        console.print("\n".join(lines(table.remarks, console.width)), style="dim", soft_wrap=True)

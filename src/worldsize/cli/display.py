@@ -1,138 +1,194 @@
-"""The live display of a study, and its results in the terminal."""
+"""What a study shows while it runs, on stderr: a small live area on a terminal, plain lines elsewhere.
 
-import json
-from collections.abc import Sequence
-from pathlib import Path
+Cores that are measured must not be shared with a display. So it has no thread and no clock of its own: it draws
+when it is told something, at most every two seconds while steps are timed, and is asleep otherwise.
+"""
+
+import time
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-from worldsize.analysis.numbers import estimate_text
-from worldsize.analysis.study import analyse
-from worldsize.analysis.verdict import verdict
-from worldsize.cli.tables import terminal_table
-from worldsize.report.comm_tables import communication_summary
-from worldsize.report.fact_tables import accuracy_table
-from worldsize.report.profile_tables import HOW_TO_OPEN, profiled
-from worldsize.report.result_tables import compact_table, parts_table
-from worldsize.report.tables import turned
-from worldsize.results.folder import load_run
+from worldsize.analysis.numbers import number_text, percent_text
+from worldsize.analysis.statistics import half_width
+from worldsize.cli.console import duration_text, lines, messages, printable
+from worldsize.cli.progress import CellProgress, Progress, rate_text
 from worldsize.results.records import CellRecord, StepRecord
 from worldsize.study.plan import PlannedCell
 
-MARKS = {"complete": "✓ done", "failed": "✗ failed", "interrupted": "– stopped"}
+WITHIN_S = 2.0
+"""Least time between two drawings while steps are timed: one takes a few milliseconds of one core."""
+BETWEEN_S = 0.25
+"""The same between two turns, which may be short."""
+LINE_S = 30.0
+"""Least time between two lines of progress where nobody looks."""
+MOST_ROWS = 12
+"""Cells that are listed; more would leave no room for anything else."""
+OTHER_LINES = 6
+"""Lines of the terminal that are kept for the rest."""
+BAR_WIDTH = 14
+MARKS = {"complete": ("✓ done", "green"), "failed": ("✗ failed", "red"), "interrupted": ("– stopped", "yellow")}
+NO_MEMORY = ("✗ does not fit", "yellow")
 
 
 class Display:
-    """One progress bar for the whole study on a terminal; a line per event elsewhere. All on stderr."""
+    """Listens to a study and shows how far it is."""
 
-    def __init__(self, *, quiet: bool) -> None:
-        self._console = Console(stderr=True, quiet=quiet, highlight=False)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.completed:.0f}/{task.total:.0f} steps"),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left"),
-            console=self._console,
-            transient=True,
-            disable=quiet or not self._console.is_terminal,
-        )
-        self._task = self._bar.add_task("looking at data and model", total=1)
+    def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = messages(quiet=quiet)
+        self._clock = clock
+        self._progress = Progress()
+        self._told_s = clock()
+        live = not quiet and self._console.is_interactive and not self._console.is_dumb_terminal
+        self._live = Live(console=self._console, auto_refresh=False, transient=True) if live else None
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self._live is not None:
+            self._live.start()
+            self._live.update(Text("looking at data and model"), refresh=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
-        self._bar.stop()
+        if self._live is not None:
+            self._live.stop()
 
     def planned(self, cells: Sequence[PlannedCell], steps: int) -> None:
         """Say how much is ahead."""
-        ahead = f"{len(cells)} cell(s), at most {steps} steps" if steps else f"{len(cells)} sweep(s)"
-        self._console.print(ahead)
-        self._bar.update(self._task, total=max(steps, 1))
+        self._progress = Progress(cells if steps else (), steps, self._clock())  # a sweep plans as it goes
+        self._print(f"{len(cells)} cell(s), at most {steps} steps" if steps else f"{len(cells)} sweep(s)")
+        self._draw(0)
 
     def starting(self, cell: PlannedCell) -> None:
         """Say which workers are started."""
-        self._bar.update(self._task, description=f"starting {cell.id}")
-        if not self._console.is_terminal:
-            self._console.print(f"  starting {cell.id}")
+        self._progress.starting(cell)
+        if self._live is None:
+            self._print(f"  starting {cell.id}")
+        self._draw(0)
 
     def advanced(self, cell: PlannedCell, steps: int, last: StepRecord | None) -> None:
-        """Move the bar; show the cell and its last step."""
-        self._bar.update(self._task, advance=steps, description=step_text(cell, last))
+        """Count the steps; steps may be timed just now."""
+        self._progress.advanced(cell, steps, last, self._clock())
+        self._draw(WITHIN_S)
 
     def rested(self, record: CellRecord) -> None:
-        """Nothing to show between two turns."""
+        """Between two turns there is time to draw."""
+        self._progress.rested(record.id, self._clock())
+        self._draw(BETWEEN_S)
+
+    def narrowed(self, cell: PlannedCell, half_width: float | None, blocks: int) -> None:
+        """Keep how well a cell is known; the next turn's end shows it."""
+        self._progress.narrowed(cell, half_width, blocks)
 
     def skipped(self, steps: int) -> None:
         """Take steps that will not be run off the bar."""
-        total = self._bar.tasks[self._task].total or 0
-        self._bar.update(self._task, total=max(total - steps, 1))
+        self._progress.skipped(steps)
 
     def ended(self, record: CellRecord) -> None:
-        """A line for each cell that ended."""
-        text = f"{MARKS.get(record.state, record.state)}  {record.id}"
-        if record.error:
-            text += f": {record.error.message.splitlines()[0]}"
-        elif record.evaluations:
-            last = record.evaluations[-1]
-            text += f"  test accuracy {last.test_accuracy:.1%} after epoch {last.epoch + 1}"
-        self._console.print(text, markup=False)
+        """A line for each cell that ended, which stays."""
+        self._progress.ended(record, self._clock())
+        mark, style = MARKS.get(record.state, (record.state, ""))
+        if record.error and record.error.kind == "OutOfMemory":
+            mark, style = NO_MEMORY
+        self._print(Text.assemble((mark, style), f"  {printable(ending_text(record))}"))
+        self._draw(0)
+
+    def _print(self, line: str | Text) -> None:
+        """A line that stays."""
+        self._console.print(line)
+        self._told_s = self._clock()
+
+    def _draw(self, every_s: float) -> None:
+        """Show how far the study is, unless that was done a moment ago."""
+        now_s = self._clock()
+        if self._live is not None:
+            if now_s - self._told_s >= every_s:
+                self._told_s = now_s
+                self._live.update(self._area(), refresh=True)
+        elif now_s - self._told_s >= LINE_S:
+            for line in lines(f"  {far_text(self._progress)}", self._console.width, indent="    "):
+                self._print(line)
+
+    def _area(self) -> RenderableType:
+        progress = self._progress
+        bar = ProgressBar(total=max(1, progress.steps), completed=progress.done, width=BAR_WIDTH)
+        first = Table.grid(padding=(0, 2, 0, 0))
+        first.add_row(
+            *([bar] if progress.steps else []), Text(counts_text(progress), no_wrap=True, overflow="ellipsis")
+        )
+        blocks: list[RenderableType] = [first]
+        if progress.running is not None:
+            running = progress.running
+            starting = "starting " if running.last is None else ""
+            blocks.append(Text(starting + rate_text(running.cell, running.last), no_wrap=True, overflow="ellipsis"))
+        room = min(MOST_ROWS, self._console.height - OTHER_LINES)
+        listed = [each for each in progress.open.values() if each.cell.settings.epochs is None]
+        if room > 0 and progress.steps and listed:
+            blocks.append(_rows(listed, room, progress.running))
+        return Group(*blocks)
 
 
-def step_text(cell: PlannedCell, last: StepRecord | None) -> str:
-    """The cell and its last step: time, samples of all workers per second, loss, accuracy, as far as they are known."""
-    parts = [cell.id]
-    if last is not None:
-        parts.append(f"{last.step_s:.3g} s/step")
-        if last.step_s > 0:
-            parts.append(f"{cell.settings.global_batch / last.step_s:.4g} samples/s")
-        if last.loss is not None:
-            parts.append(f"loss {last.loss:.3f}")
-        if last.accuracy is not None:
-            parts.append(f"accuracy {last.accuracy:.0%}")
-    return "  ".join(parts)
+def _rows(cells: Sequence[CellProgress], room: int, running: CellProgress | None) -> RenderableType:
+    """How well each open cell is known."""
+    target = cells[0].cell.settings.target_interval
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(overflow="ellipsis", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    aim = f"→ ± {percent_text(target)}" if target else ""
+    table.add_row(*(Text(head, style="dim") for head in ("  cell", "ms/step", "interval", aim)))
+    for each in cells[:room]:
+        mark = "▸ " if running is not None and each.cell.id == running.cell.id else "  "
+        step = number_text(1e3 * each.last.step_s) if each.last else ""
+        width = "" if each.half_width is None else f"± {percent_text(each.half_width)}"
+        reached = Text("✓", style="green") if each.precise else Text("")
+        table.add_row(Text(mark + each.cell.id), Text(step), Text(width), reached)
+    if len(cells) > room:
+        table.add_row(Text(f"  and {len(cells) - room} more", style="dim"))
+    return table
 
 
-def print_results(run: Path, page: Path) -> None:
-    """Table, verdict and the path of the report, on stdout."""
-    console = Console(highlight=False)
-    analysis = analyse(load_run(run))
-    console.print()
-    results = compact_table(analysis)
-    console.print(terminal_table(results))
-    if results.note:
-        console.print(results.note, style="dim")
-    if len(analysis.cells) == 1:
-        for alone in (parts_table(analysis), accuracy_table(analysis)):
-            if alone.rows:
-                console.print(terminal_table(turned(alone)))
-    communication = communication_summary(analysis)
-    if communication.rows:
-        console.print(terminal_table(communication))
-    if analysis.observing is not None:
-        price = analysis.observing.estimate
-        console.print(f"observing: step with instruments ÷ without = {estimate_text(price)}")
-    console.print(verdict(analysis), markup=False, soft_wrap=False)
-    for cell, warning in analysis.warnings:
-        console.print(f"warning ({cell}): {warning.message}", markup=False)
-    if profiled(analysis):
-        console.print(f"\ntraces: {page.parent}/trace-*.json. {HOW_TO_OPEN}.", markup=False, soft_wrap=True)
-    console.print(f"\nreport: {page}", markup=False, soft_wrap=True)
+def counts_text(progress: Progress) -> str:
+    """Cells and steps, done and in all, and the time left: a bound where precision may end cells sooner."""
+    if not progress.steps:
+        return f"{progress.ended_cells} batch(es) tried"
+    parts = [f"{progress.ended_cells} of {progress.cells} cells", f"{progress.done} of {progress.steps} steps"]
+    if progress.left_s is not None:
+        sooner = any(each.cell.settings.epochs is None for each in progress.open.values())
+        parts.append(f"{'at most' if sooner else 'about'} {duration_text(progress.left_s)} left")
+    return ", ".join(parts)
 
 
-def print_json(folder: Path, page: Path) -> None:
-    """Everything that the records say, as one JSON object on stdout."""
-    run = load_run(folder)
-    content = {
-        "run": str(folder),
-        "report": str(page),
-        "verdict": verdict(analyse(run)),
-        "study": run.study.model_dump(mode="json"),
-        "cells": {name: cell.record.model_dump(mode="json") for name, cell in run.cells.items()},
-    }
-    print(json.dumps(content))
+def far_text(progress: Progress) -> str:
+    """The same in one line, with the pace of the cell that runs, and its interval."""
+    running = progress.running
+    text = counts_text(progress)
+    if running is None or running.last is None or not running.last.step_s > 0:
+        return text
+    text += f"; {running.cell.id} {number_text(1 / running.last.step_s)} steps/s"
+    if running.half_width is not None:
+        target = running.cell.settings.target_interval
+        text += f", ± {percent_text(running.half_width)}" + (f" → {percent_text(target)}" if target else "")
+    return text
+
+
+def ending_text(record: CellRecord) -> str:
+    """What came out of a cell, in a line."""
+    text = record.id
+    if record.error:
+        return f"{text}: {record.error.message.splitlines()[0]}"
+    if record.summary is not None:
+        step_s = record.summary.step_s
+        width = half_width(step_s)
+        text += f"  {number_text(1e3 * step_s.value)} ms/step" + ("" if width is None else f" ± {percent_text(width)}")
+        text += f"  {number_text(record.summary.samples_per_s.value)} samples/s"
+    if record.evaluations:
+        last = record.evaluations[-1]
+        text += f"  test accuracy {last.test_accuracy:.1%} after epoch {last.epoch + 1}"
+    return text

@@ -24,10 +24,9 @@ def doctor(as_json: o.Json = False) -> None:
     if as_json:
         print(diagnosis.model_dump_json(indent=2))
         return
-    from rich.console import Console
+    from worldsize.cli.console import output
 
-    console = Console(highlight=False)
-    console.print(as_lines(diagnosis))
+    output().print(as_lines(diagnosis))
 
 
 def as_lines(diagnosis: "Diagnosis") -> "RenderableType":

@@ -214,6 +214,7 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "batch_sizes": numbers,
     "target_interval": share,
     "resolution": share,
+    "fail_above": share,
     "bucket_mb": number_or_word,
     "top": size,
     "hosts": hosts_or_word,

@@ -10,14 +10,21 @@ from worldsize.cli import options as o
 
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     as_json: o.Json = False,
 ) -> None:
-    """Write the report of a run folder (page, tables, charts) and print its results."""
-    from worldsize.cli.display import print_json, print_results
-    from worldsize.report.write import write_report
+    """Write the report of a run folder (page, tables, charts, samples) and print its results."""
+    from worldsize.cli.results import report_and_print
 
-    page = write_report(run)
-    if as_json:
-        print_json(run, page)
-    else:
-        print_results(run, page)
+    page = report_and_print(run, as_json=as_json)
+    if open_page:
+        show_in_browser(page)
+
+
+def show_in_browser(page: Path) -> None:
+    """Open a page in the browser of $BROWSER or of the desktop; where there is none, say so: that is no failure."""
+    import sys
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        print(f"no browser could be opened here; the page is {page}", file=sys.stderr)

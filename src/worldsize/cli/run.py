@@ -21,10 +21,10 @@ def run_and_show(
     values: dict[str, Any], out: Path | None, *, name: str, resume: bool, as_json: bool, source: str = ""
 ) -> None:
     """Run a study with a display, write its report, print the results; exit with 1 if a cell failed."""
-    from worldsize.cli.display import Display, print_json, print_results
+    from worldsize.cli.display import Display
+    from worldsize.cli.results import report_and_print
     from worldsize.config import StudySettings, validated
     from worldsize.errors import RunError
-    from worldsize.report.write import write_report
     from worldsize.results.folder import load_run, new_run_folder
     from worldsize.study.experiment import run_experiment
 
@@ -38,11 +38,7 @@ def run_and_show(
             if not (out / "study.json").exists():
                 raise  # nothing to report on yet
             stopped, run = error, load_run(out)
-    page = write_report(out)
-    if as_json:
-        print_json(out, page)
-    else:
-        print_results(out, page)
+    report_and_print(out, as_json=as_json)
     if stopped:
         raise stopped
     cells = [cell.record for part in (run, *run.parts.values()) for cell in part.cells.values()]
@@ -55,21 +51,18 @@ def run_inside_and_show(values: dict[str, Any], out: Path | None, *, name: str, 
     """Be one rank of a run whose workers others have started; rank 0 writes the report and prints."""
     import os
     import sys
+    from contextlib import redirect_stdout
 
     # What torch's profiler says of itself would stand on this terminal; it is read when torch is loaded.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    from worldsize.cli.display import Display, print_json, print_results
+    from worldsize.cli.display import Display
+    from worldsize.cli.results import report_and_print
     from worldsize.config import StudySettings, validated
-    from worldsize.report.write import write_report
     from worldsize.study.inside import run_inside
 
     settings = validated(StudySettings, values)
-    with Display(quiet=as_json) as display:
+    # A user's model or data may print in this very process; stdout is for the results.
+    with redirect_stdout(sys.stderr), Display(quiet=as_json) as display:
         run = run_inside(settings, out, sys.argv, display, name=name, resume=resume)
-    if run is None:
-        return
-    page = write_report(run.folder)
-    if as_json:
-        print_json(run.folder, page)
-    else:
-        print_results(run.folder, page)
+    if run is not None:
+        report_and_print(run.folder, as_json=as_json)

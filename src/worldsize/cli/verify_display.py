@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-
+from worldsize.cli.console import lines, messages, output
 from worldsize.cli.tables import terminal_table
 from worldsize.report.verify_table import findings, verify_summary
 from worldsize.results.verify_records import ProofRecord
@@ -13,7 +12,7 @@ from worldsize.results.verify_records import ProofRecord
 @contextmanager
 def spinner(*, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Names what is started: in one line that changes on a terminal, in a line each elsewhere; on stderr."""
-    console = Console(stderr=True, quiet=quiet, highlight=False)
+    console = messages(quiet=quiet)
     if not console.is_terminal:
         yield lambda name: console.print(f"  starting {name}")
         return
@@ -23,13 +22,13 @@ def spinner(*, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 def print_proof(record: ProofRecord) -> None:
     """The table, what differs, and in one line whether all of it holds."""
-    console = Console(highlight=False)
+    console = output()
     table = verify_summary(record)
-    console.print(terminal_table(table))
-    console.print(table.remarks, markup=False, style="dim")
-    console.print()
     wrong = [row for row in record.rows if not row.same]
+    console.print("all train as the reference does" if not wrong else f"{len(wrong)} of {len(record.rows)} do not")
     for row in wrong:
-        console.print(f"{row.strategy}, N = {row.world_size}: {'; '.join(findings(row))}", markup=False)
-    end = "all train as the reference does" if not wrong else f"{len(wrong)} of {len(record.rows)} do not"
-    console.print(end, markup=False)
+        found = f"{row.strategy}, N = {row.world_size}: {'; '.join(findings(row))}"
+        console.print("\n".join(lines(found, console.width, indent="  ")), soft_wrap=True)
+    console.print()
+    console.print(terminal_table(table))
+    console.print("\n".join(lines(table.remarks, console.width)), style="dim", soft_wrap=True)

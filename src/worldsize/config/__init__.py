@@ -5,6 +5,7 @@ is the user's mistake and raises `errors.UsageError` (through `validated`), neve
 """
 
 from worldsize.config.base import DELAYS, RATES, SIZES, Settings, quantity
+from worldsize.config.compare import CompareSettings, JudgeBy
 from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings
 from worldsize.config.reading import preset_names, read_study, validated
 from worldsize.config.study import MULTI_WORKER_STRATEGIES, Baseline, CellChoice, StudySettings
@@ -31,7 +32,9 @@ __all__ = [
     "CellChoice",
     "CellSettings",
     "CommSettings",
+    "CompareSettings",
     "Hosts",
+    "JudgeBy",
     "Loader",
     "LrScaling",
     "LrSchedule",

@@ -119,9 +119,6 @@ def communication_table(analysis: StudyAnalysis) -> Table:
 def _communication_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ...]:
     found, both, link = cell.communication, cell.exposed, analysis.links.get(cell.world_size)
     assert found is not None, "only cells that communicate have a row"
-    rooted = cell.strategy == "gather-scatter"
-    wanted = [name for name in (link.peaks_bytes_per_s if link else ()) if (name in ROOTED) == rooted]
-    best = max((link.peaks_bytes_per_s[name] for name in wanted), default=None) if link else None
     return (
         text(cell.id),
         estimate(cell.summary.step_s if cell.summary else None, 1e3),
@@ -131,9 +128,16 @@ def _communication_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Ent
         number(found.wait_s, 1e3),
         number(found.transfer_s, 1e3),
         number(found.busbw_bytes_per_s, 1e-9),
-        number(best, 1e-9),
+        number(link_peak(analysis, cell), 1e-9),
         number(link.payload_bytes_per_s if link else None, 1e-9),
     )
+
+
+def link_peak(analysis: StudyAnalysis, cell: CellAnalysis) -> float | None:
+    """The best bus bandwidth (bytes/s) that the benchmark measured of the kind of collective that a cell uses."""
+    link, rooted = analysis.links.get(cell.world_size), cell.strategy == "gather-scatter"
+    peaks = link.peaks_bytes_per_s if link else {}
+    return max((peak for name, peak in peaks.items() if (name in ROOTED) == rooted), default=None)
 
 
 def communication_summary(analysis: StudyAnalysis) -> Table:

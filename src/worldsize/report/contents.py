@@ -1,58 +1,127 @@
 """What a report holds and in which order: the page and the files are made from the same sections."""
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Sequence
 
 from worldsize.analysis.deviations import deviations
+from worldsize.analysis.groups import Group, groups
+from worldsize.analysis.scaling import Kind
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.analysis.verdict import headline
 from worldsize.report.assumption_table import assumption_table
-from worldsize.report.charts import loss_chart, parts_chart, throughput_chart
+from worldsize.report.charts.bandwidth import bandwidth_chart
+from worldsize.report.charts.loss import loss_chart
+from worldsize.report.charts.parts import parts_chart, sample_parts_chart
+from worldsize.report.charts.scaling import scaling_charts, throughput_chart
+from worldsize.report.charts.timeline import how_to_read, scenes, timeline_chart
 from worldsize.report.comm_tables import communication_table
 from worldsize.report.experiments import EXPERIMENTS
 from worldsize.report.fact_tables import accuracy_table, provenance_table, warnings_table, wire_table
+from worldsize.report.message_table import messages_table
 from worldsize.report.profile_tables import profile_table, profiled
+from worldsize.report.rank_tables import TIMELINE, rank_folds, rank_parts_table, ranks_of, timeline_table
 from worldsize.report.result_tables import parts_table, results_table
 from worldsize.report.scaling_tables import epoch_table, scaling_table, serial_table
-from worldsize.report.section import Section, with_paragraphs
+from worldsize.report.section import Fold, Section, with_paragraphs
 from worldsize.report.svg import Drawing
 from worldsize.report.verify_table import same_training_table
+
+WITH_LOSS = WITH_PROFILE = ("sync-ladder",)
+WITH_MESSAGES = ("ddp-large-batch",)
+"""Experiments whose own section has what others have further below: nothing stands twice on a page."""
 
 
 def sections(analysis: StudyAnalysis) -> list[Section]:
     """All sections of a report; a table without rows and a section without anything are kept, empty.
 
-    Only what nobody asked for, a profile, is not there at all.
+    Only what nobody asked for, a profile, is not there at all, and what the experiment's own section has already.
     """
-    batches = _batches(analysis)
-
-    def drawn(chart: Callable[[StudyAnalysis, int], Drawing | None]) -> tuple[Drawing, ...]:
-        return tuple(drawing for drawing in (chart(analysis, batch) for batch in batches) if drawing is not None)
-
-    scaling = (scaling_table(analysis, "weak"), scaling_table(analysis, "strong"), serial_table(analysis))
-    made = EXPERIMENTS.get(analysis.record.settings.experiment)
+    experiment, found = analysis.record.settings.experiment, groups(analysis)
+    made = EXPERIMENTS.get(experiment)
     differs = deviations(analysis.record.settings)
     smaller = (f"Not as the experiment is defined (what is, in brackets): {'; '.join(differs)}.",) if differs else ()
+    sent = () if experiment in WITH_MESSAGES else (messages_table(analysis),)
+    protocol = [with_paragraphs(made(analysis), smaller)] if made else []
     return [
-        *([with_paragraphs(made(analysis), smaller)] if made else []),
+        *(protocol if analysis.sweeps else []),  # a sweep has nothing but its experiment's tables to show first
         Section("results", "Results", (), (results_table(analysis),)),
-        Section("step", "Where a step goes", drawn(parts_chart), (parts_table(analysis),)),
-        Section("scaling", "Scaling", drawn(throughput_chart), scaling),
+        _step(analysis, found),
+        _timeline(analysis, found),
+        _scaling(analysis, found),
         Section(
             "communication",
             "Compute and communication",
-            (),
-            (communication_table(analysis), epoch_table(analysis), wire_table(analysis)),
+            _drawn([bandwidth_chart(analysis)]),
+            (communication_table(analysis), epoch_table(analysis), wire_table(analysis), *sent),
+            folds=tuple(Fold("Messages by kind", table, table.id) for table in sent if table.rows),
         ),
-        *([Section("profile", "Profile", (), (profile_table(analysis),))] if profiled(analysis) else []),
-        Section("training", "Training", drawn(loss_chart), (same_training_table(analysis), accuracy_table(analysis))),
+        *([] if analysis.sweeps else protocol),
+        *_profile(analysis),
+        Section(
+            "training",
+            "Training",
+            _losses(analysis, found),
+            (same_training_table(analysis), accuracy_table(analysis)),
+        ),
         Section("assumptions", "Other numbers for the same run", tables=(assumption_table(analysis),)),
         Section("warnings", "Warnings", (), (warnings_table(analysis),)),
         Section("provenance", "Provenance", (), (provenance_table(analysis),)),
     ]
 
 
-def _batches(analysis: StudyAnalysis) -> list[int]:
-    """The local batches of the plan, that of the verdict first."""
-    found = headline(analysis)
-    planned = dict.fromkeys(cell.batch_size for cell in analysis.cells)
-    return sorted(planned, key=lambda batch: found is None or batch != found.fastest.batch_size)
+def lead(analysis: StudyAnalysis, contents: Sequence[Section]) -> Drawing | None:
+    """The one chart of the first screen, by what was studied.
+
+    A sweep: throughput against b. Several world sizes: throughput against N. Else a step, taken apart, by strategy.
+    """
+    drawings = {drawing.id: drawing for section in contents for drawing in section.drawings}
+    found = groups(analysis)
+    wanted = ["a-throughput-against-b", "sample-parts"] if analysis.sweeps else []
+    for group in found[:1]:
+        against = f"throughput-{group.id}"
+        wanted += [against] if len(group.world_sizes) > 1 else []
+        wanted += [f"step-parts-{group.id}", against]
+    return next((drawings[name] for name in wanted if name in drawings), next(iter(drawings.values()), None))
+
+
+def _step(analysis: StudyAnalysis, found: Sequence[Group]) -> Section:
+    drawings = [sample_parts_chart(analysis)] if analysis.sweeps else [parts_chart(group) for group in found]
+    ranks = ranks_of(analysis, found)
+    by_rank = rank_parts_table(ranks)
+    folds = rank_folds(by_rank, ranks)
+    return Section("step", "Where a step goes", _drawn(drawings), (parts_table(analysis), by_rank), folds=folds)
+
+
+def _timeline(analysis: StudyAnalysis, found: Sequence[Group]) -> Section:
+    drawn = scenes(analysis, found)
+    steps = {step.cell_id: step for scene in drawn for step in scene.steps}
+    table = timeline_table(list(steps.values()))
+    charts = tuple(timeline_chart(scene) for scene in drawn)
+    folds = [Fold(chart.title, drawing=chart) for chart in charts[1:]]
+    folds += [Fold("The drawn steps in numbers", table, TIMELINE)] if table.rows else []
+    title = "One real step of each strategy"
+    return Section("timeline", title, charts, (table,), how_to_read(found) if charts else (), tuple(folds))
+
+
+def _scaling(analysis: StudyAnalysis, found: Sequence[Group]) -> Section:
+    other: Kind = "strong" if analysis.kind == "weak" else "weak"
+    ours, others = scaling_charts(analysis, analysis.kind), scaling_charts(analysis, other)
+    drawings: list[Drawing | None] = []
+    for group in found:
+        drawings += [throughput_chart(analysis, group), *ours.get(group.batch, [])]
+    drawings += [chart for charts in others.values() for chart in charts]
+    tables = (scaling_table(analysis, "weak"), scaling_table(analysis, "strong"), serial_table(analysis))
+    return Section("scaling", "Speed-up and efficiency", _drawn(drawings), tables)
+
+
+def _profile(analysis: StudyAnalysis) -> Iterator[Section]:
+    if profiled(analysis) and analysis.record.settings.experiment not in WITH_PROFILE:
+        yield Section("profile", "Profile", (), (profile_table(analysis),))
+
+
+def _losses(analysis: StudyAnalysis, found: Sequence[Group]) -> tuple[Drawing, ...]:
+    if analysis.sweeps or analysis.record.settings.experiment in WITH_LOSS:
+        return ()
+    return _drawn(loss_chart(group, len(analysis.cells)) for group in found)
+
+
+def _drawn(charts: Iterable[Drawing | None]) -> tuple[Drawing, ...]:
+    return tuple(chart for chart in charts if chart is not None)

@@ -99,9 +99,14 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
     )
     room = max(MIN_NAME_WIDTH, width - others - 2 * (len(columns) - 1))
     cut = tuple((_shortened(row[0], room), *row[1:]) for row in rows)
-    note = "Sync %: exposed communication, share of the step." if any(c.world_size > 1 for c in analysis.cells) else ""
+    notes = []
     if any(row[5].raw[0] is not None for row in rows):
-        note = f"Speed-ups are taken block by block, so they are not quite the ratio of the columns. {note}".strip()
+        notes.append("Speed-ups are taken block by block, so they are not quite the ratio of the columns.")
+    if any(row[5].interval for row in rows):
+        notes.append("In brackets: 95 % intervals.")
+    if any(c.world_size > 1 for c in analysis.cells):
+        notes.append("Sync %: exposed communication, share of the step.")
+    note = " ".join(notes)
     return Table("compact", "Results", columns, cut, note)
 
 

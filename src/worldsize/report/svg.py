@@ -1,8 +1,10 @@
-"""From a chart's definition to a static SVG: no script, no network, readable on light and on dark."""
+"""From a chart's definition to a static SVG: no script, no network, readable on light and on dark; and to a PNG."""
 
 import html
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import altair as alt
 import vl_convert
@@ -16,6 +18,10 @@ CHARACTER = 8
 """Pixels that a character of a label takes, about."""
 FONT = "sans-serif"
 FONT_SIZE = 12
+PNG_INK, PNG_PAPER = "#333333", "white"
+"""A PNG is pasted where nobody knows the background: it brings its own, and needs no colour between the two."""
+PNG_SCALE = 2.0
+"""Pixels of a PNG for one of the SVG: sharp on a slide."""
 ROOM = 1.2
 """Text is laid out this much larger than it is drawn: the reader's font may be wider than the one measured here."""
 
@@ -33,15 +39,17 @@ class Size:
     """Columns of the legend that has the long names of the parts of a step."""
     ticks: int
     label_room: float
-    """Room to the right of the longest bar for its label, as a share of the bar."""
+    """Room to the right of the longest bar for each character of its label, as a share of the bar."""
+    long_ends: bool
+    """Whether there is room for more than one number at the end of a bar."""
 
     def plot_width(self, longest_label: int) -> int:
         """Pixels that are left for the plot beside labels of up to so many characters."""
         return max(self.width // 3, self.width - CHARACTER * longest_label)
 
 
-WIDE = Size(width=720, height=300, legend_columns=4, part_columns=4, ticks=8, label_room=0.12)
-NARROW = Size(width=350, height=240, legend_columns=2, part_columns=1, ticks=4, label_room=0.35)
+WIDE = Size(width=720, height=300, legend_columns=4, part_columns=4, ticks=8, label_room=0.017, long_ends=True)
+NARROW = Size(width=350, height=240, legend_columns=2, part_columns=1, ticks=4, label_room=0.06, long_ends=False)
 """A telephone: the text keeps its size, instead of a wide chart shrunk to half."""
 
 
@@ -56,8 +64,17 @@ class Drawing:
     """SVG for a screen or paper; also the file."""
     narrow: str
     """SVG for a telephone."""
+    table: str = ""
+    """Id of the table that has its numbers."""
+    note: str = ""
+    """How to read it, and what it leaves out; stands beside it."""
+    row: str = ""
+    """The page shows the narrow drawing at any width, beside those that follow it with the same word here."""
 
 
+_ROLES = re.compile(r'(<g class="[^"]*") role="[^"]*" aria-roledescription="[^"]*"')
+"""Vega gives its groups roles without a name, which says nothing; the whole drawing has one."""
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _WORDS = {
     "labelColor": INK,
     "titleColor": INK,
@@ -78,7 +95,7 @@ _LOOK = {
         "labelPadding": 6,
         "labelLimit": 260,
         "gridColor": INK,
-        "gridOpacity": 0.22,
+        "gridOpacity": 0.16,
     },
     "axisY": {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "start", "titleY": -14, "titleX": 0},
     "legend": {
@@ -91,10 +108,19 @@ _LOOK = {
 """Vega's configuration: https://vega.github.io/vega/docs/config/."""
 
 
-def draw(drawing_id: str, title: str, description: str, chart: Callable[[Size], Chart]) -> Drawing:
-    """Draw a chart for both sizes."""
+def draw(
+    drawing_id: str,
+    title: str,
+    description: str,
+    chart: Callable[[Size], Chart],
+    *,
+    table: str = "",
+    note: str = "",
+    row: str = "",
+) -> Drawing:
+    """Draw a chart for both sizes; what the keywords mean is said in `Drawing`."""
     wide, narrow = (_svg(chart(size), f"{title}. {description}") for size in (WIDE, NARROW))
-    return Drawing(drawing_id, title, description, wide, narrow)
+    return Drawing(drawing_id, title, description, wide, narrow, table, note, row)
 
 
 AXIS_LABEL = 6
@@ -112,11 +138,29 @@ def inline(svg: str) -> str:
     return svg.replace(f'"{INK}"', '"currentColor"').replace(f'font-family="{FONT}"', 'font-family="inherit"')
 
 
+def png(drawing: Drawing) -> bytes:
+    """The same drawing as pixels: twice the size of the SVG, dark on white."""
+    paper = f'<rect width="100%" height="100%" fill="{PNG_PAPER}"/>'
+    svg = re.sub(r"<svg [^>]*>", lambda head: head[0] + paper, drawing.wide, count=1)
+    drawn: bytes = vl_convert.svg_to_png(svg.replace(f'"{INK}"', f'"{PNG_INK}"'), scale=PNG_SCALE)
+    return drawn
+
+
 def _svg(chart: Chart, label: str) -> str:
     """SVG text with a role and a label for screen readers."""
-    spec = chart.properties(background="transparent").to_dict(validate=False)
+    spec = _drawable(chart.properties(background="transparent").to_dict(validate=False))
     # "v6.4.1" is drawn with Vega-Lite 6.4; no address may be loaded.
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     drawn = vl_convert.vegalite_to_svg(spec, vl_version=version, config=_LOOK, allowed_base_urls=[])
     drawn = drawn.replace(f'font-size="{ROOM * FONT_SIZE}px"', f'font-size="{FONT_SIZE}px"')
-    return drawn.replace("<svg ", f'<svg role="img" aria-label="{html.escape(label, quote=True)}" ', 1)
+    drawn = _ROLES.sub(r"\1", drawn)
+    return drawn.replace("<svg ", f'<svg role="img" aria-label="{html.escape(_drawable(label), quote=True)}" ', 1)
+
+
+def _drawable(value: Any) -> Any:
+    """A definition whose texts XML can hold: at a control character in a name, the drawing library ends the process."""
+    if isinstance(value, str):
+        return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", value)
+    if isinstance(value, dict):
+        return {_drawable(key): _drawable(each) for key, each in value.items()}
+    return [_drawable(each) for each in value] if isinstance(value, list) else value

@@ -16,6 +16,9 @@ from worldsize.results.records import Estimate
 
 Raw = str | int | float | bool | None
 
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\n")
+"""https://owasp.org/www-community/attacks/CSV_Injection"""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -140,12 +143,23 @@ def to_records(table: Table) -> list[dict[str, Raw]]:
 
 
 def to_csv(table: Table) -> str:
-    """Comma-separated raw values in full precision, absent is empty."""
+    """Comma-separated raw values in full precision, absent is empty; what begins like a formula is marked as text."""
     file = io.StringIO()
     writer = csv.DictWriter(file, [key for column in table.columns for key in column.keys], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(to_records(table))
+    writer.writerows({key: _inert(raw) for key, raw in row.items()} for row in to_records(table))
     return file.getvalue()
+
+
+def _inert(raw: Raw) -> Raw:
+    """A sheet computes text that begins like a formula, unless an apostrophe says that it is text; numbers are none.
+
+    Ends of lines are made alike: the csv module puts a lone carriage return without quotes, where it ends the row.
+    """
+    if not isinstance(raw, str):
+        return raw
+    words = "\n".join(re.split(r"\r\n?|\n", raw))
+    return f"'{words}" if words.startswith(FORMULA_STARTS) else words
 
 
 def to_markdown(table: Table) -> str:
@@ -173,7 +187,8 @@ def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) 
 
 
 def escaped(cell: str) -> str:
-    """Text from users must not become a column, a tag, a link or emphasis; `[low, high]` stays readable."""
+    """Text from users must not become a line, a column, a tag, a link or emphasis; `[low, high]` stays readable."""
+    cell = " ".join(cell.splitlines())
     cell = re.sub(r"[\\|`*]", r"\\\g<0>", cell)
     cell = re.sub(r"(?<![A-Za-z0-9])_+|_+(?![A-Za-z0-9])", lambda run: run[0].replace("_", r"\_"), cell)
     return cell.replace("](", r"]\(").replace("&", "&amp;").replace("<", "&lt;")

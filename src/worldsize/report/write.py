@@ -1,4 +1,4 @@
-"""The report of a run folder as files: the page, the tables as Markdown and CSV, the charts as SVG."""
+"""The report of a run folder as files: the page, the tables, the charts, the samples (docs/output.md)."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -6,10 +6,13 @@ from pathlib import Path
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.report.contents import sections
+from worldsize.report.latex import to_latex
 from worldsize.report.page import render_page
 from worldsize.report.profile_tables import profiled
+from worldsize.report.samples import messages, parquet, samples
 from worldsize.report.section import Section
-from worldsize.report.tables import escaped, to_csv, to_markdown
+from worldsize.report.svg import png
+from worldsize.report.tables import Table, escaped, to_csv, to_markdown
 from worldsize.report.trace import merged_trace, trace_name
 from worldsize.results.folder import cell_folder, load_run, write_whole
 
@@ -26,22 +29,32 @@ def write_report(run: Path, analysis: StudyAnalysis | None = None) -> Path:
         trace = merged_trace(cell_folder(run, cell.id), cell.id)
         if trace is not None:
             write_whole(folder / trace_name(cell.id), trace)
-    for name, text in report_files(analysis, contents):
-        write_whole(folder / name, text)
+    for name, content in report_files(analysis, contents):
+        write_whole(folder / name, content)
     return folder / "index.html"
 
 
-def report_files(analysis: StudyAnalysis, contents: Sequence[Section]) -> Iterator[tuple[str, str]]:
-    """Name and text of each file of a report; index.html comes last, when all that it links to is there."""
+def report_files(analysis: StudyAnalysis, contents: Sequence[Section]) -> Iterator[tuple[str, str | bytes]]:
+    """Name and content of each file of a report; index.html comes last, when all that it links to is there."""
     for section in contents:
         for table in section.tables:
-            yield f"{table.id}.csv", to_csv(table)
-            if table.rows:
-                yield f"{table.id}.md", to_markdown(table)
+            yield from _table_files(table)
         for drawing in section.drawings:
             yield f"{drawing.id}.svg", drawing.wide
+            yield f"{drawing.id}.png", png(drawing)
+    yield "samples.parquet", parquet(samples(analysis.run))
+    sent = messages(analysis.run)
+    if sent is not None:
+        yield "messages.parquet", parquet(sent)
     yield "summary.md", summary_markdown(analysis, contents)
     yield "index.html", render_page(analysis, contents)
+
+
+def _table_files(table: Table) -> Iterator[tuple[str, str]]:
+    yield f"{table.id}.csv", to_csv(table)
+    if table.rows:
+        yield f"{table.id}.md", to_markdown(table)
+        yield f"{table.id}.tex", to_latex(table)
 
 
 def summary_markdown(analysis: StudyAnalysis, contents: Sequence[Section]) -> str:

@@ -206,7 +206,10 @@ def load_run(path: Path | str) -> Run:
     for cell_id in study.plan:
         place = cell_folder(folder, cell_id)
         if (place / "cell.json").exists():
-            cells[cell_id] = Cell(place, read_record(CellRecord, place / "cell.json"))
+            record = read_record(CellRecord, place / "cell.json")
+            if record.id != cell_id:
+                raise OutputError(f"{place / 'cell.json'} is the record of {record.id!r}: it was moved or changed")
+            cells[cell_id] = Cell(place, record)
     comm = [read_record(CommRecord, path) for path in sorted((folder / "comm").glob("w*.json"))]
     run = Run(folder, study, cells, {record.world_size: record for record in comm})
     run.parts = {place.parent.name: load_run(place.parent) for place in sorted(folder.glob("parts/*/study.json"))}

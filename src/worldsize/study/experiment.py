@@ -23,19 +23,23 @@ def run_experiment(
     listener: Listener | None = None,
 ) -> Run:
     """Run all that is missing in `out`; returns what is in the folder afterwards. Raises what `run_study` raises."""
-    if settings.experiment in PARTS and settings.train_samples and settings.world_sizes:
+    if settings.train_samples and settings.world_sizes:
         # What can be known to be wrong with the further parts is said before the first one is measured.
-        PARTS[settings.experiment](settings, max(settings.world_sizes), settings.train_samples)
+        further_parts(settings, max(settings.world_sizes), settings.train_samples)
     run = run_study(settings, out, resume=resume, command=command, listener=listener)
-    if settings.experiment in PARTS:
-        largest = max(cell.record.settings.world_size for cell in run.cells.values())
-        further = PARTS[settings.experiment](run.study.settings, largest, run.study.data.train_samples)
-        for name, part in further.items():
-            place = out / "parts" / name
-            begun = (place / "study.json").exists()
-            try:
-                run_study(part, place, resume=begun, command=command, listener=listener)
-            except Interrupted:
-                told = f"stopped in part {name}; what was measured is in {out}\nGo on with --resume --out {out}."
-                raise Interrupted(told) from None
+    largest = max((cell.record.settings.world_size for cell in run.cells.values()), default=1)
+    for name, part in further_parts(run.study.settings, largest, run.study.data.train_samples).items():
+        place = out / "parts" / name
+        begun = (place / "study.json").exists()
+        try:
+            run_study(part, place, resume=begun, command=command, listener=listener)
+        except Interrupted:
+            told = f"stopped in part {name}; what was measured is in {out}\nGo on with --resume --out {out}."
+            raise Interrupted(told) from None
     return load_run(out)
+
+
+def further_parts(settings: StudySettings, largest_world: int, samples: int) -> dict[str, StudySettings]:
+    """Name and settings of what the experiment runs after its first part; `samples` is D. Raises UsageError."""
+    parts_of = PARTS.get(settings.experiment)
+    return parts_of(settings, largest_world, samples) if parts_of else {}

@@ -6,10 +6,12 @@ records (study/thread_executor.py has the workers).
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from worldsize.config import StudySettings
@@ -20,6 +22,7 @@ from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.setup import Rank, choose_device, process_group
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder, write_whole
 from worldsize.results.records import Findings, Placement, WarningRecord
+from worldsize.study.experiment import further_parts
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.mirrors import mirrored
@@ -40,41 +43,78 @@ def run_inside(
     name: str = "train",
     resume: bool = False,
 ) -> Run | None:
-    """Run the cells of `settings` as this rank of the group; returns the run on rank 0, None elsewhere.
+    """Run the cells of `settings` as this rank of the group, then the further parts of its experiment.
 
-    A cell of one worker runs on rank 0 while the others wait for its replies. Raises UsageError where a world size was
-    asked for that is not the one that was started, RunError on each rank that failed; what was measured until then
-    is kept.
+    Returns the run on rank 0, None elsewhere. A cell of one worker runs on rank 0 while the others wait for its
+    replies. Raises UsageError where a world size was asked for that is not the one that was started, RunError on each
+    rank that failed; what was measured until then is kept.
     """
     rank = Rank.from_environment()
-    settings = with_default_protocol(_fitting(settings, rank))
+    settings = _fitting(settings, rank)
     check_clients(settings.log)
+    ready = _prepared(settings, rank)
+    device = choose_device(rank, ready.cells[-1].placement)
+    heard = (rank.rank == 0 and listener) or Silence()
+    # What is wrong with the further parts is said before the first one is measured.
+    further = further_parts(settings, rank.processes, ready.findings.data.train_samples)
+    with process_group(rank, ready.cells[-1].placement, device):
+        folder = Path(_agreed(str(out or new_run_folder(name))))
+        _in_turns(ready, folder, rank, device, command, heard, resume=resume)
+        for part, its_settings in further.items():
+            place = folder / "parts" / part
+            begun = _agreed((place / "study.json").exists())
+            next_one = _prepared(_fitting(its_settings, rank), rank)
+            _in_turns(next_one, place, rank, device, command, heard, resume=begun)
+    return load_run(folder) if rank.rank == 0 else None
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A study that this rank can run: what is known of it before its folder is opened."""
+
+    settings: StudySettings
+    findings: Findings
+    cells: list[PlannedCell]
+    absent: list[WarningRecord]
+
+
+def _prepared(settings: StudySettings, rank: Rank) -> _Ready:
+    settings = with_default_protocol(settings)
     findings = look(settings, settings.world_sizes or ())
     cells, absent = _cells(settings, findings, rank)
-    device = choose_device(rank, cells[-1].placement)
-    with process_group(rank, cells[-1].placement, device):
-        folder = Path(_agreed(str(out or new_run_folder(name))))
-        before, session = _opened(folder, settings, cells, findings, command, resume=resume)
-        ledger = Ledger(folder, session, before, writing=rank.rank == 0)
-        executor = ThreadExecutor(folder, rank, device, session)
-        done = _agreed([name for name, cell in before.items() if cell.record.state == "complete"])
-        heard = (rank.rank == 0 and listener) or Silence()
-        clients = settings.log if rank.rank == 0 else ()
-        with mirrored(clients, folder, session, heard, keep=partial(note, folder)) as everyone:
-            schedule = Schedule([c for c in cells if c.id not in done], settings, executor, ledger, everyone)
-            schedule.samples = _agreed(schedule.samples)  # of earlier sessions, which rank 0 alone has
-            announce(schedule, findings, everyone)
-            schedule.run()
-        if executor.error:
-            raise RunError(executor.error.message)
-        for cell in cells:
-            _collect(cell_folder(folder, cell.id), rank)
-    if rank.rank:
-        return None
-    note(folder, absent)
-    ledger.summarise_again()
-    note(folder, pack_complete(folder))
-    return load_run(folder)
+    return _Ready(settings, findings, cells, absent)
+
+
+def _in_turns(
+    ready: _Ready,
+    folder: Path,
+    rank: Rank,
+    device: torch.device,
+    command: Sequence[str],
+    listener: Listener,
+    *,
+    resume: bool,
+) -> None:
+    """Run what is missing of one study in `folder`; afterwards rank 0 has the samples of all ranks there."""
+    settings, cells = ready.settings, ready.cells
+    before, session = _opened(folder, settings, cells, ready.findings, command, resume=resume)
+    ledger = Ledger(folder, session, before, writing=rank.rank == 0)
+    executor = ThreadExecutor(folder, rank, device, session)
+    done = _agreed([name for name, cell in before.items() if cell.record.state == "complete"])
+    clients = settings.log if rank.rank == 0 else ()
+    with mirrored(clients, folder, session, listener, keep=partial(note, folder)) as everyone:
+        schedule = Schedule([c for c in cells if c.id not in done], settings, executor, ledger, everyone)
+        schedule.samples = _agreed(schedule.samples)  # of earlier sessions, which rank 0 alone has
+        announce(schedule, ready.findings, everyone)
+        schedule.run()
+    if executor.error:
+        raise RunError(executor.error.message)
+    for cell in cells:
+        _collect(cell_folder(folder, cell.id), rank)
+    if rank.rank == 0:
+        note(folder, ready.absent)
+        ledger.summarise_again()
+        note(folder, pack_complete(folder))
 
 
 def _fitting(settings: StudySettings, rank: Rank) -> StudySettings:
@@ -124,9 +164,6 @@ def _cells(settings: StudySettings, findings: Findings, rank: Rank) -> tuple[lis
     absent = [cell.id for cell in planned if cell.placement.processes != cell.settings.world_size]
     message = f"left out: {', '.join(absent)}; it runs in one process, so its workers cannot be on different nodes."
     warnings = [WarningRecord(code="left-out", message=message)] if absent else []
-    if settings.experiment == "ddp-large-batch" and settings.accuracy_epochs is not None:
-        message = "left out: parts 2 and 3 of ddp-large-batch; they run where worldsize starts the workers itself."
-        warnings.append(WarningRecord(code="left-out", message=message))
     return cells, warnings
 
 

@@ -22,6 +22,13 @@ class Listener(Protocol):
     def rested(self, record: CellRecord) -> None:
         """A cell has ended a turn, and no turn goes on: what would disturb one may be done now."""
 
+    def narrowed(self, cell: PlannedCell, half_width: float | None, blocks: int) -> None:
+        """So well is a cell known after this many blocks: half of the 95 % interval, as a share of its value.
+
+        Of its ratio to its baseline, or of its own step where it has none; None before there is an interval. Protocol
+        *steps* only, between two turns; `target_interval` of its settings is where it stops.
+        """
+
     def skipped(self, steps: int) -> None:
         """This many steps will not be run: a cell is precise enough, or has failed."""
 
@@ -42,6 +49,9 @@ class Silence:
         """Do nothing."""
 
     def rested(self, record: CellRecord) -> None:
+        """Do nothing."""
+
+    def narrowed(self, cell: PlannedCell, half_width: float | None, blocks: int) -> None:
         """Do nothing."""
 
     def skipped(self, steps: int) -> None:
@@ -76,6 +86,11 @@ class Listeners:
         """Tell all."""
         for listener in self._all:
             listener.rested(record)
+
+    def narrowed(self, cell: PlannedCell, half_width: float | None, blocks: int) -> None:
+        """Tell all."""
+        for listener in self._all:
+            listener.narrowed(cell, half_width, blocks)
 
     def skipped(self, steps: int) -> None:
         """Tell all."""

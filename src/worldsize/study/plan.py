@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from worldsize.config import CellChoice, CellSettings, StudySettings, TrainingSettings
+from worldsize.config import CellChoice, CellSettings, StudySettings, TrainingSettings, validated
 from worldsize.errors import DataError, UsageError
 from worldsize.launch.placement import default_threads, place
 from worldsize.results.records import Findings, Placement, WarningRecord
@@ -41,7 +41,7 @@ def make_plan(settings: StudySettings, findings: Findings, cores: Sequence[int])
     """All cells that can be: those named one by one, or the grid in the order local batch, world size, strategy.
 
     Raises UsageError where what was asked for cannot be run: a batch larger than its data, more workers than
-    GPUs, a strategy that fits none of the world sizes.
+    GPUs, a strategy that fits none of the world sizes, two cells of the same name.
     """
     sizes = world_sizes(settings, findings, cores)
     gpus = 0 if settings.backend == "gloo" else len(findings.gpus)
@@ -52,7 +52,7 @@ def make_plan(settings: StudySettings, findings: Findings, cores: Sequence[int])
     shared = settings.model_dump(include=set(TrainingSettings.model_fields)) | {"threads_per_worker": threads}
     cells = []
     for choice in choices:
-        cell = CellSettings(**{**shared, **choice.model_dump(exclude_none=True)})
+        cell = validated(CellSettings, {**shared, **choice.model_dump(exclude_none=True)})
         placement = place(
             world_size=cell.world_size,
             processes=_processes(findings, choice),
@@ -62,6 +62,7 @@ def make_plan(settings: StudySettings, findings: Findings, cores: Sequence[int])
             backend=settings.backend,
         )
         cells.append(PlannedCell(cell, placement))
+    _check_names(cells)
     return cells
 
 
@@ -121,6 +122,19 @@ def left_out(settings: StudySettings, findings: Findings, cores: Sequence[int]) 
         return None
     message = f"left out: {', '.join(names)}; it runs in one process, so its workers cannot be on different hosts."
     return WarningRecord(code="left-out", message=message)
+
+
+def _check_names(cells: Sequence[PlannedCell]) -> None:
+    """Two cells of one name would write into one folder: in a name, `.`, `:` and `_` are the same."""
+    named: dict[str, PlannedCell] = {}
+    for cell in cells:
+        other = named.setdefault(cell.id, cell)
+        if other is not cell:
+            both = " and ".join(dict.fromkeys(repr(each.settings.strategy) for each in (other, cell)))
+            raise UsageError(
+                f"two cells would be named {cell.id} (strategy {both})\n"
+                "Give each cell a label of its own, or rename a strategy."
+            )
 
 
 def _check_devices(settings: StudySettings, sizes: Sequence[int], gpus: int) -> None:

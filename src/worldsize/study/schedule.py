@@ -14,7 +14,7 @@ import numpy as np
 
 from worldsize.analysis.statistics import Blocks, half_width, median_estimate, ratio_estimate
 from worldsize.config import TrainingSettings
-from worldsize.results.records import Evaluation
+from worldsize.results.records import Estimate, Evaluation
 from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
@@ -274,16 +274,24 @@ class Schedule:
         return "precision" if self._precise(cell) else None
 
     def _precise(self, cell: PlannedCell) -> bool:
+        estimate = self._known(cell)
+        if estimate is None:
+            return False  # its baseline failed: only the cap ends it
+        width = half_width(estimate)
+        blocks = len(self.samples[cell.id])
+        self.listener.narrowed(cell, width, blocks)
+        # In a single block the samples of an estimate are its steps.
+        enough = min(blocks, estimate.samples) >= MIN_BLOCKS
+        return enough and width is not None and width <= self.settings.target_interval
+
+    def _known(self, cell: PlannedCell) -> Estimate | None:
+        """What a cell is timed for: its ratio to its baseline, or its own step where it has none."""
         baseline = baseline_of(cell, self.cells)
         blocks: Blocks = self.samples[cell.id]
         if baseline is None:
-            estimate = median_estimate(blocks)
-        elif not self.samples[baseline.id]:
-            return False  # its baseline failed: only the cap ends it
-        else:
-            estimate = ratio_estimate(self.samples[baseline.id], blocks).estimate
-        width = half_width(estimate)
-        return estimate.samples >= MIN_BLOCKS and width is not None and width <= self.settings.target_interval
+            return median_estimate(blocks)
+        before = self.samples[baseline.id]
+        return ratio_estimate(before, blocks).estimate if before else None
 
     def _steps_left(self, cell: PlannedCell) -> int:
         return self.ledger.planned_steps(cell) - self.ledger.done_steps(cell)

@@ -168,11 +168,11 @@ def _chart(
     if not rows:
         return None
     description = f"{label} against epoch, one line for each of {len(lines)} runs; table C(4) has the numbers."
-    return draw(name, title, description, lambda size: _drawn(rows, label, size))
+    return draw(name, title, description, lambda size: _drawn(rows, label, size), table="c4-epochs")
 
 
 def _drawn(rows: list[dict[str, float | str]], label: str, size: Size) -> Chart:
-    legend = alt.Legend(title=None, orient="top", columns=max(1, size.legend_columns // 2), offset=28)
+    legend = alt.Legend(title=None, orient="top", columns=max(1, size.legend_columns // 2), offset=32, labelLimit=330)
     palette = alt.Scale(range=["#999999", "#D55E00", "#E69F00", "#0072B2"])
     ticks = sorted({float(row["epoch"]) for row in rows})
     base = alt.Chart(alt.InlineData(rows)).encode(

@@ -7,13 +7,10 @@ import polars as pl
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import number_text, percent_text
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.report.fact_tables import MB
-from worldsize.report.result_tables import CELL, PERCENT
+from worldsize.report.result_tables import PERCENT
 from worldsize.report.tables import Column, Entry, Table, integer, number, text
-from worldsize.results.folder import Cell
 from worldsize.results.records import Evaluation
 
-WHEN = {"start": "at the start, once", "step": "per step", "evaluation": "per evaluation"}
 MOST_RANKS = 8
 """Ranks whose accuracies are listed one by one."""
 CASES = {
@@ -23,55 +20,6 @@ CASES = {
     "without-learning-rate": "only rank 0 scales its learning rate",
     "without-buffers": "BatchNorm statistics are not shared",
 }
-
-
-def messages_table(analysis: StudyAnalysis) -> Table:
-    """Messages by kind, with calls and bytes (method.md §4)."""
-    columns = (
-        CELL,
-        Column("When", ("when",), align="left"),
-        Column("Message", ("kind",), align="left"),
-        Column("Calls", ("calls",)),
-        Column("Payload", ("payload_bytes",), "MB"),
-    )
-    rows = tuple(
-        (text(name), text(WHEN[when]), text(kind), number(calls), number(size, MB))
-        for name, cell in _with_parts(analysis)
-        if cell.record.settings.world_size > 1
-        for when, kind, calls, size in messages(cell)
-    )
-    note = (
-        "Counted on rank 0: at the start and in an evaluation each operation that reaches torch's dispatcher, in steps "
-        "each message of the timeline (mean per timed step). Besides gradients there travel parameters and buffers at "
-        "the start, what DDP checks of them, buffers in each forward, and sums of the metrics. The rendezvous and the "
-        "turns between workers and agent go through a key-value store and are not counted (method §4)."
-    )
-    return Table("c6-messages", "C(6) Messages by kind", columns, rows, note)
-
-
-def _with_parts(analysis: StudyAnalysis) -> Iterator[tuple[str, Cell]]:
-    """Cells of the study and, for their evaluations, one of its accuracy runs."""
-    yield from analysis.run.cells.items()
-    if "accuracy" in analysis.parts:
-        evaluated = [item for item in analysis.parts["accuracy"].run.cells.items() if item[1].record.evaluations]
-        yield from evaluated[-1:]
-
-
-def messages(cell: Cell) -> Iterator[tuple[str, str, float, float]]:
-    """When, kind, calls and payload bytes: at the start, per timed step, per evaluation; of rank 0."""
-    for count in cell.record.messages:
-        yield count.when, count.kind, count.calls, count.payload_bytes
-    first = pl.col("rank") == 0
-    timed = cell.collect(cell.scan_steps().filter("timed", first).select("session", "step"))
-    spans = cell.collect(cell.scan_spans().filter(first).select("session", "step", "kind", "payload_bytes"))
-    sent = spans.join(timed, on=["session", "step"], maintain_order="left").explode("kind", "payload_bytes")
-    for kind, calls, size in (
-        sent.group_by("kind", maintain_order=True).agg(pl.len(), pl.col("payload_bytes").sum()).iter_rows()
-    ):
-        if kind is not None:
-            yield "step", kind, calls / timed.height, size / timed.height
-    for count in cell.record.evaluations[-1].messages if cell.record.evaluations else []:
-        yield count.when, count.kind, count.calls, count.payload_bytes
 
 
 def divergence_table(analysis: StudyAnalysis) -> Table:

@@ -1,14 +1,10 @@
 """Experiment A, `batch-sweep`: time against b, the largest batch, the knee (method.md §9)."""
 
-from collections.abc import Callable
-
-import altair as alt
-
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.sweep import BatchSweep, SweepRow, sweep_text
+from worldsize.report.charts.sweep import epoch_chart, rate_chart
 from worldsize.report.result_tables import MS, PERCENT
 from worldsize.report.section import Section
-from worldsize.report.svg import Chart, Drawing, Size, draw, pointed_lines
 from worldsize.report.tables import Column, Entry, Table, estimate, integer, interval_keys, number, text
 
 GIB = 2**-30
@@ -20,7 +16,7 @@ def section(analysis: StudyAnalysis) -> Section:
     return Section(
         "experiment-a",
         "A. Batch size upward",
-        tuple(drawing for drawing in (_time_chart(found, analysis), _rate_chart(found)) if drawing),
+        tuple(drawing for drawing in (epoch_chart(found, analysis), rate_chart(found)) if drawing),
         (sweep_table(analysis),),
         tuple(sweep_text(sweep) for sweep in found),
     )
@@ -67,43 +63,3 @@ def _table_row(row: SweepRow, sweep: BatchSweep) -> tuple[Entry, ...]:
         number(cell.record.peak_memory_bytes if cell.record else None, GIB),
         text(said),
     )
-
-
-def _time_chart(found: list[BatchSweep], analysis: StudyAnalysis) -> Drawing | None:
-    samples = analysis.record.data.train_samples
-    title = f"A. Time of an epoch against b, D = {samples:,}"
-    return _chart("a-epoch-against-b", title, "Epoch without data wait (s)", _points(found, lambda row: row.epoch_s))
-
-
-def _rate_chart(found: list[BatchSweep]) -> Drawing | None:
-    points = _points(found, lambda row: row.cell.summary.samples_per_s.value if row.cell.summary else None)
-    return _chart("a-throughput-against-b", "A. Throughput against b", "Samples/s", points)
-
-
-Points = list[dict[str, float | str]]
-
-
-def _points(found: list[BatchSweep], value: Callable[[SweepRow], float | None]) -> Points:
-    return [
-        {"b": row.cell.batch_size, "y": y, "sweep": f"{sweep.strategy}, N = {sweep.world_size}"}
-        for sweep in found
-        for row in sweep.rows
-        if (y := value(row)) is not None
-    ]
-
-
-def _chart(name: str, title: str, label: str, points: Points) -> Drawing | None:
-    if len(points) < 2:
-        return None
-    batches = sorted({point["b"] for point in points})
-    description = f"{label} against the local batch b, from b = {batches[0]} to {batches[-1]}; table A has all numbers."
-    return draw(name, title, description, lambda size: _lines(points, label, size))
-
-
-def _lines(points: Points, label: str, size: Size) -> Chart:
-    base = alt.Chart(alt.InlineData(points)).encode(
-        x=alt.X("b:Q", title="Local batch b", scale=alt.Scale(type="log", base=2), axis=alt.Axis(grid=False)),
-        y=alt.Y("y:Q", title=label, scale=alt.Scale(zero=True)),
-        color=alt.Color("sweep:N", legend=alt.Legend(title=None, orient="top", columns=size.legend_columns, offset=28)),
-    )
-    return pointed_lines(base, size)

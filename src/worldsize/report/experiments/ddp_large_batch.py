@@ -1,9 +1,12 @@
 """Experiment C, `ddp-large-batch`: DDP on more workers, accuracy at a large batch, and what must be agreed on."""
 
+from dataclasses import replace
+
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.experiments.accuracy import accuracy_charts, accuracy_paragraph, efficiency_table, epochs_table
-from worldsize.report.experiments.agreement import agreement_paragraphs, divergence_table, messages_table, order_table
+from worldsize.report.experiments.agreement import agreement_paragraphs, divergence_table, order_table
 from worldsize.report.experiments.scaling import paragraph, tables
+from worldsize.report.message_table import messages_table
 from worldsize.report.section import Section
 
 
@@ -13,6 +16,7 @@ def section(analysis: StudyAnalysis) -> Section:
     drawings = accuracy_charts(accuracy) if accuracy else ()
     second = (epochs_table(accuracy), efficiency_table(accuracy)) if accuracy else ()
     third = (divergence_table(shown), order_table(shown)) if shown else ()
+    sent = replace(messages_table(analysis), id="c6-messages", title="C(6) Messages by kind")
     said = [paragraph(analysis)]
     if accuracy:
         said.append(accuracy_paragraph(accuracy))
@@ -22,6 +26,6 @@ def section(analysis: StudyAnalysis) -> Section:
         "experiment-c",
         "C. DDP on more workers, and a large batch",
         drawings,
-        (*tables(analysis, "C", "DDP"), *second, messages_table(analysis), *third),
+        (*tables(analysis, "C", "DDP"), *second, sent, *third),
         tuple(part for part in said if part),
     )

@@ -10,7 +10,7 @@ from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, number_text, percent_text
 from worldsize.analysis.ranks import ranks, step_times
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.report.charts import CURVE_POINTS, thinned
+from worldsize.report.charts.loss import CURVE_POINTS, thinned
 from worldsize.report.profile_tables import profile_table, profiled
 from worldsize.report.result_tables import CELL, MS, PERCENT
 from worldsize.report.section import Section
@@ -257,11 +257,11 @@ def _chart(
     description = f"{label} against step, one line for each of {len(frames)} rungs; table D(1) has the numbers."
     if max(frame.height for frame in frames.values()) > CURVE_POINTS:
         description += f" Of more than {CURVE_POINTS} steps, means of neighbours."
-    return draw(name, title, description, lambda size: _lines(rows, label, list(frames), size))
+    return draw(name, title, description, lambda size: _lines(rows, label, list(frames), size), table="d-ranks")
 
 
 def _lines(rows: list[dict[str, float | str]], label: str, names: list[str], size: Size) -> Chart:
-    legend = alt.Legend(title=None, orient="top", columns=size.legend_columns, symbolType="stroke", offset=28)
+    legend = alt.Legend(title=None, orient="top", columns=size.legend_columns, symbolType="stroke", offset=32)
     palette = ["#999999", "#E69F00", "#009E73", "#0072B2", "#D55E00", "#CC79A7"]
     colours = alt.Scale(domain=names, range=[palette[i % len(palette)] for i in range(len(names))])
     # Losses of the same training coincide: dashes let each line show between those above it.

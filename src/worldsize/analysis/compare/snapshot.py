@@ -1,0 +1,93 @@
+"""From a run, in a folder or in a stored baseline, to what two runs are compared by."""
+
+from pathlib import Path
+
+import polars as pl
+
+from worldsize.analysis.breakdown import COMPUTE_PARTS
+from worldsize.analysis.cells import absent_cell, reason_of
+from worldsize.analysis.summary import slowest_steps, summarise
+from worldsize.errors import OutputError
+from worldsize.results.baseline_records import HOW, StoredBlock, StoredCell, StoredRun, read_baseline
+from worldsize.results.folder import Cell, Run, load_run
+from worldsize.results.records import CellSummary
+
+TURN = ("session", "block")
+
+
+def read_snapshot(path: Path) -> StoredRun:
+    """A run folder or a stored baseline, whichever is there; raise OutputError for neither."""
+    if path.is_dir():
+        return snapshot(load_run(path))
+    if not path.exists():
+        raise OutputError(f"{path} does not exist: give a run folder or a stored baseline\n{HOW}")
+    return read_baseline(path)
+
+
+def snapshot(run: Run) -> StoredRun:
+    """What is kept of a run; cells without numbers keep their place and their reason."""
+    study = run.study
+    return StoredRun(
+        name=study.name,
+        settings=study.settings,
+        provenance=study.provenance,
+        sessions=study.sessions,
+        data=study.data,
+        model=study.model,
+        cells=[_cell(run.cells[name]) if name in run.cells else _absent(name) for name in study.plan],
+        parts={name: snapshot(part) for name, part in run.parts.items()},
+    )
+
+
+def _absent(cell_id: str) -> StoredCell:
+    absent = absent_cell(cell_id)
+    return StoredCell(
+        id=cell_id,
+        strategy=absent.strategy,
+        world_size=absent.world_size,
+        batch_size=absent.batch_size,
+        label=absent.label,
+        state=absent.state,
+        reason=absent.reason,
+    )
+
+
+def _cell(cell: Cell) -> StoredCell:
+    """A cell that was started. A failed one gets no numbers: its steps may be unlike."""
+    record, settings = cell.record, cell.record.settings
+    summary = None if record.state == "failed" else summarise(cell, settings.global_batch)
+    last = record.evaluations[-1] if record.evaluations else None
+    return StoredCell(
+        id=record.id,
+        strategy=settings.strategy,
+        world_size=settings.world_size,
+        batch_size=settings.batch_size,
+        label=settings.label,
+        state=record.state,
+        reason=reason_of(record, has_numbers=summary is not None),
+        placement=record.placement,
+        summary=summary,
+        peak_memory_bytes=record.peak_memory_bytes,
+        test_loss=last.test_loss if last else None,
+        test_accuracy=last.test_accuracy if last else None,
+        blocks=[] if summary is None else _blocks(cell, summary),
+    )
+
+
+def _blocks(cell: Cell, summary: CellSummary) -> list[StoredBlock]:
+    """One per turn, in the order of time: medians of the slowest rank's steps, means of the parts (method.md §8)."""
+    slowest = slowest_steps(cell)
+    seen = pl.col("exposed_sync_s").mean() if summary.comm_s is not None else pl.lit(None, dtype=pl.Float64)
+    parts = cell.collect(
+        cell.scan_steps()
+        .join(slowest.lazy(), on=["session", "step"], how="semi")
+        .group_by(TURN)
+        .agg(
+            pl.col("data_wait_s").mean(),
+            pl.sum_horizontal(COMPUTE_PARTS).mean().alias("compute_s"),
+            seen.alias("exposed_sync_s"),
+        )
+    )
+    times = slowest.group_by(TURN).agg(pl.len().alias("steps"), pl.col("step_s").median())
+    rows = times.join(parts, on=TURN).sort(TURN).iter_rows(named=True)
+    return [StoredBlock(**row) for row in rows]

@@ -1,0 +1,185 @@
+"""The end of a run in the terminal: the verdict, the first advice, a table, what to beware of, where the report is.
+
+docs/output.md says what stands where, and names the keys of `--json`.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from worldsize.analysis.advice import Advice, advise
+from worldsize.analysis.numbers import estimate_text
+from worldsize.analysis.study import StudyAnalysis, analyse
+from worldsize.analysis.verdict import verdict
+from worldsize.cli.console import lines, messages, output, printable
+from worldsize.cli.tables import terminal_table
+from worldsize.report.comm_tables import communication_summary
+from worldsize.report.experiments.batch_sweep import sweep_table
+from worldsize.report.fact_tables import accuracy_table
+from worldsize.report.narrow_tables import sweep_summary
+from worldsize.report.profile_tables import HOW_TO_OPEN, profiled
+from worldsize.report.result_tables import compact_table, parts_table, results_table
+from worldsize.report.tables import Table, to_records, turned
+from worldsize.report.write import write_report
+from worldsize.results.folder import load_run
+from worldsize.results.records import WarningRecord
+
+MOST_WARNINGS = 3
+"""Kinds of warnings that are shown; the report has all."""
+WARNING_LINES = 2
+GRAVE = ("not-the-reference", "data-differ", "oversubscribed")
+"""Codes of the warnings that are shown before others: with them the numbers themselves mean less."""
+
+Warned = tuple[str, WarningRecord]
+
+
+def report_and_print(run: Path, *, as_json: bool) -> Path:
+    """Write the report of a run folder and print its results; the path of its page."""
+    with _working("writing the report", quiet=as_json):
+        analysis = analyse(load_run(run))
+        page = write_report(run, analysis)
+    if as_json:
+        print(json.dumps(_finite({"run": str(run), "report": str(page), **content(analysis)}), allow_nan=False))
+    else:
+        print_results(analysis, page)
+    return page
+
+
+def _working(what: str, *, quiet: bool) -> AbstractContextManager[object]:
+    """Says what takes some seconds, to people who look; nothing is measured meanwhile."""
+    console = messages(quiet=quiet)
+    return console.status(what) if console.is_interactive and not quiet else nullcontext()
+
+
+def content(analysis: StudyAnalysis) -> dict[str, Any]:
+    """Everything that is known of a run, for scripts; the further parts of an experiment in `parts`."""
+    run = analysis.run
+    return {
+        "verdict": verdict(analysis),
+        "advice": [asdict(each) for each in advise(analysis)],
+        "results": to_records(results_table(analysis)),
+        "sweeps": _sweeps(analysis),
+        "warnings": [{"where": where, **warning.model_dump()} for where, warning in analysis.warnings],
+        "study": run.study.model_dump(mode="json"),
+        "cells": {name: cell.record.model_dump(mode="json") for name, cell in run.cells.items()},
+        "parts": {name: content(part) for name, part in analysis.parts.items()},
+    }
+
+
+def _sweeps(analysis: StudyAnalysis) -> list[dict[str, Any]]:
+    """What each batch sweep found, and its batches in `rows`."""
+    names = ("strategy", "world_size", "largest", "too_large", "knee", "ended_by")
+    found: list[dict[str, Any]] = [{name: getattr(sweep, name) for name in names} for sweep in analysis.sweeps]
+    rows = to_records(sweep_table(analysis)) if found else []
+    for sweep in found:
+        of_sweep = sweep["strategy"], sweep["world_size"]
+        sweep["rows"] = [row for row in rows if (row["strategy"], row["world_size"]) == of_sweep]
+    return found
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they are null, as whatever is absent."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_results(analysis: StudyAnalysis, page: Path, console: Console | None = None) -> None:
+    """Verdict, advice, tables, warnings and the path of the report, on stdout."""
+    console = console or output()
+    console.print()
+    _say(console, verdict(analysis), style="bold")
+    _print_advice(console, advise(analysis))
+    for table in terminal_tables(analysis):
+        console.print()
+        console.print(terminal_table(table))
+        _say(console, table.remarks, style="dim")
+    if analysis.observing is not None:
+        price = estimate_text(analysis.observing.estimate)
+        _say(console, f"Observing: step with instruments ÷ without = {price}.", style="dim")
+    _print_warnings(console, analysis.warnings)
+    if profiled(analysis):
+        _whole(console, f"\ntraces: {page.parent}/trace-*.json")
+        _say(console, f"{HOW_TO_OPEN}.", style="dim")
+    _whole(console, f"\nreport: {page}")
+
+
+def terminal_tables(analysis: StudyAnalysis) -> Iterator[Table]:
+    """The tables that the terminal shows; each fits 80 columns."""
+    if analysis.sweeps:
+        yield from map(sweep_summary, analysis.sweeps)
+        return
+    yield compact_table(analysis)
+    if len(analysis.cells) == 1:
+        alone = (parts_table(analysis), accuracy_table(analysis))
+        yield from (replace(turned(table), note="") for table in alone if table.rows)
+    communication = communication_summary(analysis)
+    if communication.rows:
+        yield communication
+
+
+def _print_advice(console: Console, advice: tuple[Advice, ...]) -> None:
+    """The most worthwhile one; its command stands alone on a line, whole."""
+    if not advice:
+        return
+    first, *others = advice
+    console.print()
+    _say(console, f"Finding: {first.finding}")
+    _say(console, f"Next:    {first.next_step}", indent=" " * 9)
+    if first.command:
+        _whole(console, f"    {first.command}", style="bold cyan")
+    if first.gain:
+        basis = f" ({first.gain_basis})" if first.gain_basis else ""
+        _say(console, f"Gain:    {first.gain}{basis}", indent=" " * 9)
+    if others:
+        _say(console, f"{len(others)} more in the report.", style="dim")
+
+
+def _print_warnings(console: Console, warnings: Iterable[Warned]) -> None:
+    """The first of each kind in two lines at most, and how many there are."""
+    found = list(warnings)
+    if not found:
+        return
+    counts = Counter(warning.code for _, warning in found)
+    first = {warning.code: (where, warning) for where, warning in reversed(found)}
+    kinds = sorted(counts, key=lambda code: code not in GRAVE)[:MOST_WARNINGS]
+    console.print()
+    for code in kinds:
+        for line in warning_lines(first[code], counts[code] - 1, console.width):
+            console.print(line, style="yellow", soft_wrap=True)
+    left = len(found) - sum(counts[code] for code in kinds)
+    _say(console, f"{left} more; all in full in the report." if left else "In full in the report.", style="dim")
+
+
+def warning_lines(warned: Warned, others: int, width: int) -> list[str]:
+    """What was seen, cut to two lines, and how many others are of this kind."""
+    where, warning = warned
+    seen = f"warning ({where}): " + warning.message.strip().split("\n")[0]
+    again = f" (and {others} like it)" if others else ""
+    text = lines(seen + again, width, indent="  ")
+    if len(text) <= WARNING_LINES:
+        return text
+    *kept, last = lines(seen, width, indent="  ")[:WARNING_LINES]
+    return [*kept, last[: width - len(again) - 1].rstrip(" ,;:.") + "…" + again]
+
+
+def _say(console: Console, text: str, *, style: str = "", indent: str = "") -> None:
+    """A paragraph, broken into lines; nothing where there is no text."""
+    for line in lines(text, console.width, indent=indent):
+        console.print(Text(line, style=style), soft_wrap=True)
+
+
+def _whole(console: Console, text: str, *, style: str = "") -> None:
+    """A path or a command: never broken, so that it can be copied."""
+    body = text.lstrip("\n")
+    console.print("\n" * (len(text) - len(body)) + printable(body), style=style, soft_wrap=True)

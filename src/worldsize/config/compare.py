@@ -1,0 +1,29 @@
+"""Settings of `worldsize compare`."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from worldsize.config.base import Settings
+
+JudgeBy = Literal["auto", "relative", "plain"]
+
+
+class CompareSettings(Settings):
+    """How two runs are judged."""
+
+    fail_above: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """The gate: a cell whose step takes longer by more than this share, with certainty, fails; none judges nothing."""
+    strict: bool = False
+    """The gate also fails on what is not certain, and on cells that cannot be judged."""
+    judge_by: JudgeBy = "auto"
+    """`relative`: step times over that of the baseline cell of the same run, and nothing else; `plain`: as they are,
+    also between different machines; `auto`: relative where both runs have the baseline cell, else plain."""
+
+    @model_validator(mode="after")
+    def _a_share_and_its_gate(self) -> Self:
+        if self.fail_above is not None and self.fail_above >= 1:  # steps that take twice as long would pass
+            raise ValueError(f"fail_above is {self.fail_above:.0%}: a share below 1 is allowed, such as 5% or 0.05")
+        if self.strict and self.fail_above is None:
+            raise ValueError("strict says what else fails: give fail_above as well, such as 5%")
+        return self

@@ -1,0 +1,96 @@
+"""Tables for 80 columns: short headings, and only what one looks for first. The full ones are in the report."""
+
+from worldsize.analysis.numbers import ABSENT
+from worldsize.analysis.sweep import BatchSweep, SweepRow
+from worldsize.report.comm_tables import comm_table, model_table
+from worldsize.report.result_tables import MS, PERCENT
+from worldsize.report.tables import Column, Entry, Raw, Table, integer, number, text
+from worldsize.results.comm_records import CommRecord
+
+GIB = 2**-30
+UNITS = ("B", "KiB", "MiB", "GiB")
+FITS = {True: "yes", False: "no", None: "unknown"}
+
+
+def sweep_summary(sweep: BatchSweep) -> Table:
+    """A line for each local batch of a sweep, ascending; knee and largest are marked."""
+    columns = (
+        Column("b", ("local_batch",)),
+        Column("Fits", ("fits",), align="left"),
+        Column("ms/step", ("step_s",)),
+        Column("Samples/s", ("samples_per_s",)),
+        Column("Of best %", ("share_of_best",)),
+        Column("Peak memory GiB", ("peak_memory_bytes",)),
+        Column("", ("mark",), align="left"),
+    )
+    best = max((row.cell.summary.samples_per_s.value for row in sweep.rows if row.cell.summary), default=None)
+    notes = ["Knee: the smallest b within 5 % of the best samples/s."] if sweep.knee else []
+    if any(row.fits and row.cell.summary is None for row in sweep.rows):
+        notes.append("Without a time: only tried, to find the largest.")
+    workers = "1 worker" if sweep.world_size == 1 else f"{sweep.world_size} workers"
+    rows = tuple(_sweep_row(row, sweep, best) for row in sweep.rows)
+    return Table("sweep-summary", f"Batch sweep: {sweep.strategy} with {workers}", columns, rows, " ".join(notes))
+
+
+def _sweep_row(row: SweepRow, sweep: BatchSweep, best: float | None) -> tuple[Entry, ...]:
+    cell, summary = row.cell, row.cell.summary
+    rate = summary.samples_per_s.value if summary else None
+    return (
+        integer(cell.batch_size),
+        text(FITS[row.fits]),
+        number(summary.step_s.value if summary else None, MS),
+        number(rate),
+        number(rate / best if rate and best else None, PERCENT),
+        number(cell.record.peak_memory_bytes if cell.record else None, GIB),
+        _mark(row, sweep),
+    )
+
+
+def _mark(row: SweepRow, sweep: BatchSweep) -> Entry:
+    marks = [name for name, b in (("knee", sweep.knee), ("largest", sweep.largest)) if b == row.cell.batch_size]
+    if row.fits is None:
+        marks.append(row.cell.state)
+    return Entry(f"← {', '.join(marks)}" if marks else "", (", ".join(marks) or None,))
+
+
+def comm_summary(record: CommRecord) -> Table:
+    """Time and bandwidths of each collective by size."""
+    full = comm_table(record)
+    headings = ("Collective", "S", "ms", "algbw", "busbw", "Wrong")
+    columns = tuple(
+        Column(name, each.keys, align=each.align) for name, each in zip(headings, full.columns, strict=True)
+    )
+    rows = tuple((row[0], _size(row[1].raw), *row[2:]) for row in full.rows)
+    return Table("collectives-summary", f"{full.title}: algbw and busbw in GB/s", columns, rows, full.note)
+
+
+def model_summary(record: CommRecord) -> Table:
+    """Peak, and the α–β model of each collective."""
+    full = model_table(record)
+    headings = ("Collective", "Peak GB/s", "Of link %", "α µs", "β GB/s", "R²", "Fitted to")
+    columns = tuple(
+        Column(name, each.keys, align=each.align) for name, each in zip(headings, full.columns, strict=True)
+    )
+    rows = tuple((*row[:-1], _size(row[-1].raw)) for row in full.rows)
+    return Table("cost-models-summary", full.title, columns, rows, full.note)
+
+
+def _headed(table: Table, headings: tuple[str, ...]) -> tuple[Column, ...]:
+    """The columns of a table under shorter headings."""
+    return tuple(
+        Column(heading, column.keys, align=column.align)
+        for heading, column in zip(headings, table.columns, strict=True)
+    )
+
+
+def _size(raw: tuple[Raw, ...]) -> Entry:
+    """Sizes in bytes, `1 KiB … 16 MiB`."""
+    return Entry(" … ".join(size_text(size) for size in raw if isinstance(size, int)) or ABSENT, raw)
+
+
+def size_text(size: int) -> str:
+    """Bytes in the largest binary unit that leaves a whole number."""
+    unit = 0
+    while size and size % 1024 == 0 and unit < len(UNITS) - 1:
+        size, unit = size // 1024, unit + 1
+    return f"{size:,} {UNITS[unit]}"

@@ -1,0 +1,98 @@
+"""The raw samples of a run as two Parquet files, for pandas, Polars, R or DuckDB: the steps, and their messages."""
+
+import io
+from collections.abc import Iterator
+
+import polars as pl
+
+from worldsize.results.folder import SPAN_SCHEMA, STEP_SCHEMA, Cell, Run
+
+MOST_MESSAGES = 1_000_000
+"""Beyond them a report would take longer to write them than for all the rest; the run folder has them."""
+_SAME_FOR_ALL = ("timed", "synchronised")
+"""Every sample here is a timed step with exchange."""
+CELL_SCHEMA: dict[str, type[pl.DataType]] = {
+    "part": pl.String,
+    "cell": pl.String,
+    "strategy": pl.String,
+    "world_size": pl.Int64,
+    "local_batch": pl.Int64,
+    "global_batch": pl.Int64,
+    "rank": pl.Int64,
+}
+MESSAGE_SCHEMA: dict[str, type[pl.DataType]] = {
+    "session": pl.Int64,
+    "step": pl.Int64,
+    "message": pl.Int64,
+    "kind": pl.String,
+    "payload_bytes": pl.Int64,
+    "issued_s": pl.Float64,
+    "done_s": pl.Float64,
+}
+_LISTS = ("kind", "payload_bytes", "issued_s", "done_s")
+"""In a run folder each holds all messages of a step."""
+
+
+def samples(run: Run) -> pl.DataFrame:
+    """All timed steps of all ranks and cells: which cell, then the fields of a StepRecord, in seconds and bytes.
+
+    `part` is null but for the further parts of an experiment.
+    """
+    kept = [name for name in STEP_SCHEMA if name not in _SAME_FOR_ALL]
+    empty = pl.DataFrame(schema={**CELL_SCHEMA, **{name: STEP_SCHEMA[name] for name in kept}})
+    found = (_of_cell(part, cell, _timed(cell)).select(empty.columns) for part, cell in _cells(run))
+    return pl.concat([empty, *found], rechunk=False)
+
+
+def messages(run: Run) -> pl.DataFrame | None:
+    """All messages of those steps, one row each, numbered within its step; times from the begin of the step.
+
+    None where there are more than MOST_MESSAGES.
+    """
+    if sum(map(_message_count, (cell for _, cell in _cells(run)))) > MOST_MESSAGES:
+        return None
+    empty = pl.DataFrame(schema={**CELL_SCHEMA, **MESSAGE_SCHEMA})
+    found = (_of_cell(part, cell, _messages(cell)).select(empty.columns) for part, cell in _cells(run))
+    return pl.concat([empty, *found], rechunk=False)
+
+
+def parquet(frame: pl.DataFrame) -> bytes:
+    """A frame as a Parquet file."""
+    file = io.BytesIO()
+    frame.write_parquet(file)
+    return file.getvalue()
+
+
+def _cells(run: Run) -> Iterator[tuple[str | None, Cell]]:
+    yield from ((None, cell) for cell in run.cells.values())
+    for name, part in run.parts.items():
+        yield from ((name, cell) for cell in part.cells.values())
+
+
+def _timed(cell: Cell) -> pl.DataFrame:
+    return cell.collect(cell.scan_steps().filter("timed"))
+
+
+def _message_count(cell: Cell) -> int:
+    return int(cell.collect(cell.scan_spans().select(pl.col("kind").list.len().sum())).item() or 0)
+
+
+def _messages(cell: Cell) -> pl.DataFrame:
+    steps = _timed(cell).select("rank", "session", "step")
+    spans = cell.spans.select("rank", *SPAN_SCHEMA).join(steps, on=["rank", "session", "step"], how="semi")
+    numbered = spans.with_columns(pl.int_ranges(pl.col("kind").list.len()).alias("message"))
+    # A step without messages has empty lists, which become a row of nulls.
+    return numbered.explode("message", *_LISTS).filter(pl.col("message").is_not_null())
+
+
+def _of_cell(part: str | None, cell: Cell, frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with the columns that say which cell it is of."""
+    settings = cell.record.settings
+    return frame.with_columns(
+        pl.lit(part, dtype=pl.String).alias("part"),
+        pl.lit(cell.record.id).alias("cell"),
+        pl.lit(settings.strategy).alias("strategy"),
+        pl.lit(settings.world_size, dtype=pl.Int64).alias("world_size"),
+        pl.lit(settings.batch_size, dtype=pl.Int64).alias("local_batch"),
+        pl.lit(settings.global_batch, dtype=pl.Int64).alias("global_batch"),
+    )

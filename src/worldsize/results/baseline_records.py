@@ -1,0 +1,99 @@
+"""A stored baseline: of a run, in one JSON file, what a later run is compared with.
+
+Small enough to be committed beside the code that it judges: of each block its medians and means, no raw samples.
+"""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from worldsize.config import StudySettings
+from worldsize.errors import OutputError
+from worldsize.results.base import Record
+from worldsize.results.folder import read_record, write_whole
+from worldsize.results.records import (
+    SCHEMA_VERSION,
+    CellState,
+    CellSummary,
+    DataRecord,
+    ModelRecord,
+    Placement,
+    Provenance,
+)
+
+HOW = "A baseline is made by: worldsize compare RUN --save FILE"
+
+
+class StoredBlock(Record):
+    """One block of timed steps; what intervals are computed from."""
+
+    session: int
+    block: int
+    steps: int
+    step_s: float
+    """Median of the times at which the slowest rank ended a step."""
+    data_wait_s: float
+    """Mean over steps and ranks, as are those below."""
+    compute_s: float
+    """Forward, backward and optimizer."""
+    exposed_sync_s: float | None = None
+    """None where nothing is exchanged, or nobody sees it."""
+
+
+class StoredCell(Record):
+    """One planned cell; without blocks, `reason` says why."""
+
+    id: str
+    strategy: str
+    world_size: int
+    batch_size: int
+    """b: samples per worker per step."""
+    label: str = ""
+    state: CellState
+    reason: str | None = None
+    """Why it has no numbers, or why they are not all there."""
+    placement: Placement | None = None
+    summary: CellSummary | None = None
+    peak_memory_bytes: int | None = None
+    test_loss: float | None = None
+    """After the last evaluation, as is the accuracy."""
+    test_accuracy: float | None = None
+    blocks: list[StoredBlock] = Field(default_factory=list)
+
+    @property
+    def global_batch(self) -> int:
+        """B = N·b (method.md §1)."""
+        return self.world_size * self.batch_size
+
+
+class StoredRun(Record):
+    """What is kept of a run: provenance, settings, and the blocks of each cell."""
+
+    schema_version: int = SCHEMA_VERSION
+    name: str
+    settings: StudySettings
+    provenance: Provenance
+    sessions: list[Provenance] = Field(default_factory=list)
+    """Provenance of each later start with --resume."""
+    data: DataRecord
+    model: ModelRecord
+    cells: list[StoredCell]
+    """In the order of the plan."""
+    parts: dict[str, "StoredRun"] = Field(default_factory=dict)
+    """Further parts of an experiment."""
+
+
+def write_baseline(path: Path, run: StoredRun) -> None:
+    """Write a baseline whole, or not at all; raise OutputError if the file cannot be written."""
+    write_whole(path, run.model_dump_json(indent=1) + "\n")
+
+
+def read_baseline(path: Path) -> StoredRun:
+    """Read a baseline; raise OutputError if it is missing, broken, of a newer worldsize, or something else."""
+    if path.name in ("study.json", "cell.json"):
+        raise OutputError(f"{path} is a part of a run folder, and no baseline: give the run folder\n{HOW}")
+    try:
+        return read_record(StoredRun, path)
+    except OutputError as error:
+        lines = str(error).replace("a valid StoredRun", "a stored baseline").splitlines()
+        raise OutputError("\n".join([lines[0], *(lines[1:] or [HOW])])) from None

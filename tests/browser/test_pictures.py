@@ -1,0 +1,24 @@
+"""Pictures of the reports for a person to look at: this test only sees that they were taken."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from browser.conftest import Open, Reports
+from browsing import SCHEMES
+from made_reports import EXPERIMENT_RUNS
+
+SIZES = {"narrow": 390, "wide": 1280}
+
+
+@pytest.mark.parametrize("name", EXPERIMENT_RUNS)
+def test_pictures(opened: Open, report: Reports, album: Callable[[str], Path], name: str) -> None:
+    page = opened(report(name))
+    for size, width in SIZES.items():
+        page.resize(width)
+        for scheme in SCHEMES:
+            page.light(scheme)
+            taken = album(f"{name}-{size}-{scheme}")
+            page.page.screenshot(path=taken, full_page=True, animations="disabled")
+            assert taken.stat().st_size > 10_000

@@ -1,0 +1,148 @@
+"""`worldsize compare` as a user, and as continuous integration, types it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import worldsize as package
+from commands import worldsize
+from made_pairs import DDP, SINGLE, change_study, make_pair
+from made_runs import MadeCell, make_run
+from worldsize.cli.app import main
+from worldsize.results.comparison_records import ComparisonRecord
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """a and b, where ddp with two workers is 10 % slower in b; c is b, with 2 %."""
+    folder = tmp_path_factory.mktemp("runs")
+    make_pair(folder, {DDP: 1.1}, noise=0.01)
+    (folder / "more").mkdir()
+    _, little = make_pair(folder / "more", {DDP: 1.02}, noise=0.01)
+    little.rename(folder / "c")
+    return folder
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch, runs: Path) -> Path:
+    monkeypatch.chdir(runs)
+    return runs
+
+
+def ended(line: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit status of a command in this process."""
+    monkeypatch.setattr(sys, "argv", ["worldsize", *line.split()])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def test_the_gate_of_continuous_integration(runs: Path) -> None:
+    """Store a baseline, then hold two runs against it, in processes of their own."""
+    saved = worldsize("compare", "a", "--save", "baseline.json", cwd=runs)
+    assert (saved.returncode, saved.stderr) == (0, "")
+    assert saved.stdout == "saved: baseline.json (6 of 6 cells have numbers)\n"
+    gate = ("--fail-above", "5%", "--markdown", "compare.md")
+    failed = worldsize("compare", "baseline.json", "b", *gate, cwd=runs)
+    assert (failed.returncode, failed.stderr) == (3, "")
+    lines = failed.stdout.splitlines()
+    assert lines[0] == "FAILED: the gate at 5 %"
+    assert lines[1].startswith(f"  fails: {DDP}: slower by ")
+    assert max(len(line) for line in lines) <= 80
+    assert "\x1b" not in failed.stdout, "colours belong to a terminal"
+    said = " ".join(failed.stdout.split())
+    assert "B against A, step times of 6 cells: 1 slower, 5 not told apart." in said
+    assert "The two runs were not timed in turn" in said
+    assert "Provenance and settings are the same." in said
+    assert (runs / "compare.md").read_text().startswith("## worldsize: FAILED: the gate at 5 %\n")
+    passed = worldsize("compare", "baseline.json", "c", "--fail-above", "0.05", "--json", cwd=runs)
+    assert (passed.returncode, passed.stderr) == (0, "")
+    record = ComparisonRecord.model_validate_json(passed.stdout)
+    assert record.gate is not None
+    assert (record.gate.failed, record.gate.findings) == (False, [])
+    assert (record.a.path, record.b.path) == ("baseline.json", "c")
+
+
+def test_json_says_all_of_it_and_ends_with_the_same_status(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended("compare a b --json --fail-above 5%", monkeypatch) == 3
+    content = json.loads(capsys.readouterr().out)
+    [cell] = [cell for cell in content["cells"] if cell["id"] == DDP]
+    assert (cell["verdict"], cell["judged_by"], cell["baseline"]) == ("slower", "relative", SINGLE)
+    assert cell["relative"]["low"] > 1.05
+    assert [finding["cell"] for finding in content["gate"]["findings"]] == [DDP]
+    assert content["changes"] == []
+    assert content == json.loads(package.compare("a", place / "b", fail_above=0.05).model_dump_json()) | {
+        "b": content["b"]
+    }
+
+
+def test_without_a_gate_it_ends_with_0(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended("compare a b", monkeypatch) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("B against A, step times of 6 cells: 1 slower")
+    assert "gate" not in out
+
+
+def test_what_changed_and_what_only_one_has_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "a", [MadeCell("single", 1), MadeCell("ddp", 2)])
+    make_run(tmp_path / "b", [MadeCell("single", 1), MadeCell("ddp", 4)], never_started=[MadeCell("[red]x:Y", 2)])
+    change_study(tmp_path / "b", lambda study: setattr(study.provenance, "torch_version", "[bold]2.14[/bold]"))
+    assert ended("compare a b", monkeypatch) == 0
+    out = capsys.readouterr().out
+    assert "Only in A: ddp-w2-b32." in out
+    assert "Only in B: ddp-w4-b32, _red_x_Y-w2-b32 (planned)." in out
+    [line] = [line for line in out.splitlines() if line.startswith("software: torch")]
+    assert line.split() == ["software:", "torch", "2.13.0+cpu", "[bold]2.14[/bold]"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("a", ["a second run is missing", "--save FILE"]),
+        ("a nowhere", ["nowhere does not exist: give a run folder or a stored baseline"]),
+        ("a more", ["is not a worldsize run folder"]),
+        ("a/study.json b", ["is a part of a run folder"]),
+        ("a b --fail-above five", ["--fail-above: 'five' was given", "3% or 0.03"]),
+        ("a b --fail-above 5", ["fail_above is 500%", "5% or 0.05"]),
+        ("a b --fail-above -5%", ["fail_above: -0.05 was given", "greater than or equal to 0"]),
+        ("a b --fail-above nan", ["fail_above: nan was given", "finite"]),
+        ("a b --strict", ["give fail_above as well"]),
+        ("a b --judge-by feeling", ["judge_by: 'feeling' was given", "'auto', 'relative' or 'plain'"]),
+        ("a b --save x.json", ["--save stores one run and compares nothing"]),
+        ("a --save x.json --fail-above 5%", ["--save stores one run and compares nothing"]),
+        ("a --save more", ["cannot write more: Is a directory", "with --save"]),
+        ("empty --save x.json", ["empty has no cell with numbers"]),
+    ],
+)
+def test_mistakes_end_with_2_and_one_or_two_lines(
+    place: Path, line: str, told: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "empty" in line:
+        make_run(place / "empty", [MadeCell("ddp", 2, blocks=0)])
+    assert ended(f"compare {line}", monkeypatch) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("worldsize: ")
+    assert len(err.splitlines()) in (1, 2)
+    for words in told:
+        assert words in err
+    assert not (place / "x.json").exists()
+
+
+def test_what_was_found_is_printed_even_where_the_markdown_cannot_be_written(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended("compare a b --markdown more", monkeypatch) == 2
+    out, err = capsys.readouterr()
+    assert out.startswith("B against A")
+    assert "Give a file you may write to with --markdown." in err

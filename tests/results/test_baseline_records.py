@@ -1,0 +1,72 @@
+"""A stored baseline says what its run says, and whatever else is in its place is refused in one or two lines."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from made_pairs import DDP, compared, make_pair
+from worldsize.analysis.compare.snapshot import read_snapshot
+from worldsize.errors import OutputError
+from worldsize.results.baseline_records import read_baseline, write_baseline
+from worldsize.results.records import SCHEMA_VERSION
+
+
+def test_a_baseline_compares_as_its_run_does(tmp_path: Path) -> None:
+    """All intervals can be computed again from the file."""
+    a, b = make_pair(tmp_path, {DDP: 1.1}, noise=0.02)
+    for run in (a, b):
+        write_baseline(run.with_suffix(".json"), read_snapshot(run))
+    assert read_baseline(tmp_path / "a.json") == read_snapshot(a)
+    of_folders, of_files = compared(a, b), compared(tmp_path / "a.json", tmp_path / "b.json")
+    assert of_files.cells == of_folders.cells
+    assert of_files.verdict == of_folders.verdict
+
+
+def test_blocks_are_kept_by_their_medians(tmp_path: Path) -> None:
+    a, _ = make_pair(tmp_path, {}, drift=lambda t: 1.0 + int(t))
+    [cell] = [cell for cell in read_snapshot(a).cells if cell.id == DDP]
+    assert [(block.session, block.block, block.steps) for block in cell.blocks] == [(0, k, 3) for k in range(8)]
+    step_s = 0.5 * 2 / 1.8
+    assert [block.step_s for block in cell.blocks] == pytest.approx([step_s * (1 + k) for k in range(8)])
+    # The faster of the two ranks is done a tenth sooner, and parts are means over ranks.
+    exposed = [0.06 * 0.95 * step_s * (1 + k) for k in range(8)]
+    assert [block.exposed_sync_s for block in cell.blocks] == pytest.approx(exposed)
+    compute = [0.95 * 0.94 * 0.95 * step_s * (1 + k) for k in range(8)]
+    assert [block.compute_s for block in cell.blocks] == pytest.approx(compute)
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(OutputError) as caught:
+        read_snapshot(path)
+    message = str(caught.value)
+    assert len(message.splitlines()) in (1, 2)
+    return message
+
+
+def test_what_is_no_baseline_is_refused(tmp_path: Path) -> None:
+    a, _ = make_pair(tmp_path, {}, blocks=1)
+    file = tmp_path / "baseline.json"
+    assert f"{file} does not exist: give a run folder or a stored baseline" in refusal(file)
+    write_baseline(file, read_snapshot(a))
+    whole = file.read_text()
+    for text, told in (
+        ("", "is not a stored baseline: Invalid JSON"),
+        (whole[: len(whole) // 2], "is not a stored baseline: Invalid JSON"),
+        ("[]", "is not a stored baseline: Input should be an object"),
+        ("{}", "is not a stored baseline: name: Field required"),
+        (whole.replace('"step_s"', '"step_h"'), "is not a stored baseline: cells.0"),
+    ):
+        file.write_text(text)
+        assert told in refusal(file)
+        assert refusal(file).endswith("A baseline is made by: worldsize compare RUN --save FILE")
+    assert "is a part of a run folder" in refusal(a / "study.json")
+    assert "is not a worldsize run folder" in refusal(tmp_path)
+
+
+def test_a_baseline_of_a_newer_worldsize_says_what_to_do(tmp_path: Path) -> None:
+    a, _ = make_pair(tmp_path, {}, blocks=1)
+    content = json.loads(read_snapshot(a).model_dump_json())
+    file = tmp_path / "baseline.json"
+    file.write_text(json.dumps({**content, "schema_version": SCHEMA_VERSION + 1, "further": 1}))
+    assert refusal(file).endswith("Upgrade worldsize to read it.")

@@ -1,0 +1,63 @@
+"""Messages and links for made runs: what a rank's spans and the collective benchmark would have left of them."""
+
+import json
+from pathlib import Path
+
+from made_runs import MadeCell, provenance
+from worldsize.results.comm_records import CommRecord, CommSample
+from worldsize.results.folder import cell_folder, write_comm
+from worldsize.results.records import Placement, SpanRecord
+
+
+def add_messages(run: Path, cell: MadeCell, *, count: int, kind: str = "all_reduce", late_s: float = 0.0) -> None:
+    """Give every step of a made cell `count` messages, one after the other, that are as long as its communication.
+
+    They end when its exposed communication does. Rank 0 issues each `late_s` before the others: it waits.
+    """
+    for rank in range(cell.processes):
+        place = cell_folder(run, cell.id)
+        lines = (place / f"rank{rank}.jsonl").read_text(encoding="utf-8").splitlines()
+        spans = [_spans(json.loads(line), count, kind, late_s if rank == 0 else 0.0) for line in lines]
+        text = "".join(f"{span.model_dump_json()}\n" for span in spans)
+        (place / f"rank{rank}.spans.jsonl").write_text(text, encoding="utf-8")
+
+
+def _spans(step: dict[str, float], count: int, kind: str, early_s: float) -> SpanRecord:
+    end = sum(step[part] for part in ("data_wait_s", "copy_s", "forward_s", "backward_s", "exposed_sync_s"))
+    begin, each = end - step["comm_s"], step["comm_s"] / count
+    return SpanRecord(
+        session=int(step["session"]),
+        step=int(step["step"]),
+        kind=[kind] * count,
+        payload_bytes=[10**6] * count,
+        issued_s=[begin + number * each - early_s for number in range(count)],
+        done_s=[begin + (number + 1) * each for number in range(count)],
+    )
+
+
+def add_link(run: Path, world_size: int, *, gb_per_s: float = 1.0, collective: str = "all-reduce") -> None:
+    """A collective benchmark between so many workers whose peak in bus bandwidth is known."""
+    factor = 2 * (world_size - 1) / world_size if collective == "all-reduce" else world_size - 1
+    sizes = (10**4, 10**6, 10**8)
+    samples = [
+        CommSample(
+            collective=collective,
+            size_bytes=size,
+            begin_ns=0,
+            end_ns=round(factor * size / gb_per_s),
+            clock_error_ns=0,
+            calls=1,
+            wrong_elements=0,
+        )
+        for size in sizes
+    ]
+    placement = Placement(
+        processes=world_size,
+        threads_per_worker=1,
+        cores=tuple((rank,) for rank in range(world_size)),
+        oversubscribed=False,
+        device="cpu",
+        backend="gloo",
+    )
+    ranks = [list(samples) for _ in range(world_size)]
+    write_comm(run, CommRecord(provenance=provenance(), world_size=world_size, placement=placement, ranks=ranks))

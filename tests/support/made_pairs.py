@@ -1,0 +1,61 @@
+"""Two made runs that differ in a known way, for the tests of comparing."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from made_runs import Drift, MadeCell, make_run, steady, usual_cells
+from worldsize.analysis.compare.comparison import compare_runs
+from worldsize.analysis.compare.snapshot import read_snapshot
+from worldsize.config import CompareSettings
+from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Quantity
+from worldsize.results.folder import read_record, write_study
+from worldsize.results.records import StudyRecord
+
+DDP = "ddp-w2-b32"
+SINGLE = "single-w1-b32"
+
+
+def slowed(cells: Sequence[MadeCell], factors: Mapping[str, float]) -> list[MadeCell]:
+    """The same cells, some of them with steps that take so many times as long."""
+    return [replace(cell, step_s=cell.step_s * factors.get(cell.id, 1.0)) for cell in cells]
+
+
+def make_pair(
+    folder: Path,
+    factors: Mapping[str, float],
+    *,
+    noise: float = 0.0,
+    blocks: int = 8,
+    drift: Drift = steady,
+    drift_b: Drift | None = None,
+) -> tuple[Path, Path]:
+    """Two runs of the usual cells; in B, the cells that are named take so many times as long."""
+    cells = usual_cells(blocks=blocks, noise=noise)
+    a = make_run(folder / "a", cells, drift=drift, seed=1)
+    return a, make_run(folder / "b", slowed(cells, factors), drift=drift_b or drift, seed=2)
+
+
+def compared(a: Path, b: Path, **settings: Any) -> ComparisonRecord:
+    """Compare two run folders or baselines."""
+    return compare_runs(read_snapshot(a), read_snapshot(b), CompareSettings(**settings), (str(a), str(b)))
+
+
+def cell_of(record: ComparisonRecord, cell_id: str = DDP) -> CellComparison:
+    """The comparison of one cell."""
+    [found] = [cell for cell in record.cells if cell.id == cell_id]
+    return found
+
+
+def quantity_of(cell: CellComparison, name: str) -> Quantity:
+    """One quantity of a cell."""
+    [found] = [quantity for quantity in cell.quantities if quantity.name == name]
+    return found
+
+
+def change_study(run: Path, change: Callable[[StudyRecord], None]) -> None:
+    """Change the record of a study in its folder."""
+    record = read_record(StudyRecord, run / "study.json")
+    change(record)
+    write_study(run, record)
