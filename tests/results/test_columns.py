@@ -210,6 +210,15 @@ def of_a_newer_version(place: Path) -> None:
     change(place, schema_version=99)
 
 
+def only_seems_right(place: Path) -> None:
+    """The index agrees with a file, and so do its columns; what is in them cannot be read."""
+    path = parquet_file(place, STEPS)
+    content = bytearray(path.read_bytes())
+    content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
+    path.write_bytes(content)
+    agree(place)
+
+
 def change(place: Path, **values: object) -> None:
     index = place / INDEX
     index.write_text(json.dumps({**json.loads(index.read_text()), **values}))
@@ -221,7 +230,16 @@ def agree(place: Path) -> None:
     change(place, files=files)
 
 
-DAMAGES = [shortened, a_bit_flipped, no_parquet, other_columns, one_is_lost, no_index, of_a_newer_version]
+DAMAGES = [
+    shortened,
+    a_bit_flipped,
+    no_parquet,
+    other_columns,
+    one_is_lost,
+    no_index,
+    of_a_newer_version,
+    only_seems_right,
+]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -233,6 +251,8 @@ def test_where_columns_are_damaged_the_lines_are_read(place: Path, damage: Calla
     [(where, warning)] = [each for each in analyse(run).warnings if each[1].code == "unread-columns"]
     assert where == CELL
     assert str(place) in warning.message
+    if damage is only_seems_right:  # which only reading it tells
+        (place / INDEX).unlink()
     pack(place)
     assert same(read(without_lines(place)), wanted), "they are made again"
 
@@ -246,13 +266,11 @@ def test_damaged_columns_without_lines_are_an_error_in_plain_lines(place: Path, 
     assert str(place) in str(caught.value)
 
 
-def test_a_file_that_only_seems_right_is_an_error_in_plain_lines(place: Path) -> None:
-    """Its index agrees with it, and so do its columns; what is in them cannot be read."""
-    path = parquet_file(place, STEPS)
-    content = bytearray(path.read_bytes())
-    content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
-    path.write_bytes(content)
-    agree(place)
+def test_large_columns_are_not_read_as_a_whole(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = frames(read(place))
+    monkeypatch.setattr(folder, "IN_MEMORY_COLUMNS", 0)
+    assert same(read(place), wanted)
+    only_seems_right(place)
     with pytest.raises(OutputError) as caught:
         analyse(load_run(place.parents[1]))
     assert len(str(caught.value).splitlines()) == 1

@@ -110,13 +110,13 @@ class Exposed:
 def exposed(cell: Cell) -> Exposed | None:
     """Both ways, over the blocks that have both halves; None without such a block."""
     step_s = pl.col("step_s").median()
-    timed = cell.scan_steps().filter("timed").group_by("rank", *BLOCK)
+    timed = cell.scan_steps().filter("timed").group_by("rank", *BLOCK, maintain_order=True)
     having = timed.agg(step_s, pl.col("exposed_sync_s").mean().alias("timeline_s"))
     without = cell.scan_unsynchronised().group_by("rank", *BLOCK).agg(step_s.alias("without_s"))
     pairs = cell.collect(
-        having.join(without, on=["rank", *BLOCK])
+        having.join(without, on=["rank", *BLOCK], maintain_order="left")
         .with_columns((pl.col("step_s") - pl.col("without_s")).alias("pairing_s"))
-        .group_by(*BLOCK)
+        .group_by(*BLOCK, maintain_order=True)
         .agg(pl.col("timeline_s", "pairing_s").mean())
     )
     if pairs.is_empty():

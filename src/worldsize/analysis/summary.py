@@ -26,9 +26,11 @@ def slowest_steps(cell: Cell) -> pl.DataFrame:
 
 
 def whole_steps(cell: Cell, *columns: str) -> pl.LazyFrame:
-    """Some columns of the steps of all ranks that count: those of `slowest_steps`."""
+    """Some columns of the steps of all ranks that count: those of `slowest_steps`; in the order of `Cell.steps`."""
     names = list(dict.fromkeys(("session", "step", *columns)))
-    return cell.scan_steps().select(names).join(slowest_steps(cell).lazy(), on=["session", "step"], how="semi")
+    counting = slowest_steps(cell).lazy()
+    # In another order sums would differ in their last digits from one report to the next.
+    return cell.scan_steps().select(names).join(counting, on=["session", "step"], how="semi", maintain_order="left")
 
 
 def step_blocks(slowest: pl.DataFrame) -> Blocks:

@@ -121,6 +121,11 @@ def usable(folder: Path) -> dict[str, pl.LazyFrame]:
     return {kind.name: _opened(folder, kind, record) for kind in KINDS}
 
 
+def columns_bytes(folder: Path) -> int:
+    """Size of the columns of a cell, which are there."""
+    return sum(parquet_file(folder, kind).stat().st_size for kind in KINDS)
+
+
 def _opened(folder: Path, kind: Kind, record: ColumnsRecord) -> pl.LazyFrame:
     path = parquet_file(folder, kind)
     try:

@@ -25,7 +25,7 @@ from pathlib import Path
 import polars as pl
 
 from worldsize.errors import OutputError
-from worldsize.results.columns import BROKEN, usable, write_parts
+from worldsize.results.columns import BROKEN, columns_bytes, usable, write_parts
 from worldsize.results.comm_records import CommRecord
 from worldsize.results.files import read_record as read_record
 from worldsize.results.files import write_whole as write_whole
@@ -37,6 +37,8 @@ from worldsize.results.samples import whole_lines as whole_lines
 
 IN_MEMORY_BYTES = 2**26
 """Lines of a cell up to which their columns are kept in memory; those of larger ones are read from a disk."""
+IN_MEMORY_COLUMNS = 2**24
+"""The same for Parquet, which is a quarter as large."""
 
 
 class Cell:
@@ -52,6 +54,7 @@ class Cell:
         self.problem: str | None = None
         """Why the lines were read although there are columns; None where nothing is wrong."""
         self._sources: dict[str, pl.LazyFrame] = {}
+        self._large = False
 
     @property
     def steps(self) -> pl.DataFrame:
@@ -91,7 +94,8 @@ class Cell:
     def collect(self, query: pl.LazyFrame) -> pl.DataFrame:
         """The result of a query; OutputError in place of what polars raises for a damaged file."""
         try:
-            return query.collect()
+            # In pieces, what is large; that adds up in any order, so its sums are the same to 14 digits only.
+            return query.collect(engine="streaming" if self._large else "in-memory")
         except BROKEN as error:
             raise OutputError(f"cannot read the samples in {self.folder}: {str(error).partition(chr(10))[0]}") from None
 
@@ -117,7 +121,11 @@ class Cell:
 
     def _columns(self) -> dict[str, pl.LazyFrame]:
         try:
-            return usable(self.folder)
+            found = usable(self.folder)
+            if found and columns_bytes(self.folder) > IN_MEMORY_COLUMNS:
+                self._large = True
+                return found
+            return {name: self.collect(columns).lazy() for name, columns in found.items()}
         except OutputError as error:
             if not STEPS.files(self.folder):
                 raise
@@ -128,6 +136,7 @@ class Cell:
         files = kind.files(self.folder)
         if sum(path.stat().st_size for path in files.values()) <= IN_MEMORY_BYTES:
             return pl.concat(read_lines(kind, files)).lazy()
+        self._large = True
         return write_parts(kind, self.folder, self._scratch)
 
     @cached_property
