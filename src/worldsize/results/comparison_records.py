@@ -101,6 +101,7 @@ class Finding(Record):
         "other-machine",
         "not-judged",
         "nothing-certain",
+        "not-ruled-out",
     ]
     cell: str | None = None
     message: str
