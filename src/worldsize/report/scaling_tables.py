@@ -27,7 +27,8 @@ def scaling_table(analysis: StudyAnalysis, kind: Kind) -> Table:
     note = (
         f"Speed-up: {ours}; efficiency: this over N. Epoch-time ratio: T₁/T_N over the same samples, which by "
         "the identity of method §6 already is the speed-up: multiplying it by N would count the workers twice. "
-        "Serial fraction: the one fraction that would explain this point alone; none does where one worker is faster. Blocks: the turns behind the interval."
+        "Serial fraction: the one fraction that would explain this point alone; none does where one worker is faster. "
+        "Blocks: the turns behind the interval."
     )
     return Table(f"{kind}-scaling", f"{kind.capitalize()} scaling", columns, rows, note)
 

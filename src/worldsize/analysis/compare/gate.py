@@ -30,6 +30,9 @@ def judge(record: ComparisonRecord, settings: CompareSettings) -> Gate | None:
 def _of_cells(record: ComparisonRecord, limit: float, settings: CompareSettings) -> Iterator[Finding]:
     baselines = {cell.baseline for cell in record.cells}
     for cell in record.cells:
+        if cell.cut_short and all(cell.measured):
+            message = f"complete in A, and did not end in B ({cell.remark})"
+            yield Finding(code="cut-short", cell=cell.id, message=message, fails=True)
         if not all(cell.measured):
             if cell.measured[0]:
                 yield Finding(code="failed", cell=cell.id, message=f"no numbers any more ({cell.remark})", fails=True)
@@ -81,7 +84,7 @@ def _of_the_whole(record: ComparisonRecord, limit: float, settings: CompareSetti
             "no cell has an interval" if record.same_machine else "the machines differ and no baseline cell cancels it"
         )
         message = f"no slowdown can be certain here, whatever it is: {why}"
-        yield Finding(code="nothing-certain", message=message, fails=False)
+        yield Finding(code="nothing-certain", message=message, fails=settings.strict)
     else:
         yield from _not_ruled_out(
             [(cell, step) for cell, step in judged if not _foreign(cell, record, settings)], limit
