@@ -12,7 +12,7 @@ from worldsize.analysis.advice.finding import Advice, Evidence
 from worldsize.analysis.advice.gains import STEP, notable
 from worldsize.analysis.advice.knee import rate_of, rate_ratio, ratio_text
 from worldsize.analysis.advice.seen import Seen
-from worldsize.analysis.advice.words import at_most, cell_name, gibibytes, share
+from worldsize.analysis.advice.words import at_most, cell_name, gibibytes, named, share
 from worldsize.analysis.by_block import BLOCK, ratio_over
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.sweep import KNEE
@@ -143,7 +143,7 @@ def _still_rising(seen: Seen, rise: Rise) -> Candidate:
     advice = Advice(
         code="batch-too-small",
         cell_id=cell.id,
-        finding=f"{cell.strategy} with N = {cell.world_size} still gains from larger batches: b = {cell.batch_size:,} "
+        finding=f"{named(cell)} with N = {cell.world_size} still gains from larger batches: b = {cell.batch_size:,} "
         f"has {ratio_text(rise.ratio)} times the samples/s of b = {rise.smaller.batch_size:,}.",
         evidence=(rate_of(rise.smaller), rate_of(cell)),
         cause="A part of each step does not grow with its samples: per-operator work, the exchange, the optimizer.",
@@ -164,7 +164,8 @@ def _hardly_busy(seen: Seen, cell: CellAnalysis, reached: Estimate) -> Iterator[
     advice = Advice(
         code="batch-too-small",
         cell_id=cell.id,
-        finding=f"{cell_name(cell)} runs forward and backward at {share(reached)} of the matrix-multiply rate of its cores.",
+        finding=f"{cell_name(cell)} runs forward and backward at {share(reached)} of the matrix-multiply rate of its "
+        "cores.",
         evidence=(Evidence("Forward and backward, of the matrix-multiply rate", share(reached)), rate_of(cell)),
         cause="With so few samples the operators are too short to keep the device busy (or the model has few large "
         "multiplications).",

@@ -95,7 +95,7 @@ class Exchange:
 
     @property
     def for_data_only(self) -> bool:
-        """Whether waiting for such a rank explains it but for a part that is not notable: then the data is the cause."""
+        """Whether waiting for such a rank explains all that is notable of it: then the data is the cause."""
         return self.for_data is not None and not notable(ratio_over(self.blocks, EXPOSED - FOR_DATA, STEP))
 
     @cached_property

@@ -49,7 +49,7 @@ def _remedy(seen: Seen, cores: int) -> tuple[str, str | None]:
     whole = seen.settings.global_batch or 0  # a global batch must be the same for each worker
     most = max(size for size in range(1, cores + 1) if whole % size == 0)
     if most == 1:
-        return "Use a machine with more cores: no two workers fit on this one.", None
+        return "Use a machine with more cores: no smaller number of workers fits this one and divides the batch.", None
     fitting = tuple(size for size in sizes if size < most and whole % size == 0)
     return (
         f"Measure at most {several(most, 'worker')} here, each with one thread, or use a machine with more cores.",

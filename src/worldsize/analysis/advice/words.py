@@ -8,7 +8,7 @@ from worldsize.results.records import Estimate
 
 def cell_name(cell: CellAnalysis) -> str:
     """A cell as the verdict names it, with the label that tells its recipe apart."""
-    return headline.cell_name(cell) + (f", {cell.label}" if cell.label else "")
+    return headline.cell_name(cell) + (f" ({cell.label})" if cell.label else "")
 
 
 def named(cell: CellAnalysis) -> str:
