@@ -16,7 +16,8 @@ def test_names_the_share_the_loader_the_bound_and_the_command(tmp_path: Path) ->
     assert advice is not None
     assert advice.cell_id == WAITING.id
     assert advice.finding == (
-        "Of ddp with 2 workers at b = 32, the rank that waits longest waits for data for 32.0 [32.0, 32.0] % of its step."
+        "Of ddp with 2 workers at b = 32, the rank that waits longest waits for data for 32.0 [32.0, 32.0] % of its "
+        "step."
     )
     assert evidence(advice)["Loader"] == "per-sample, 2 worker processes per rank"
     assert evidence(advice)["Data wait per step, of the rank that waits longest"].startswith("224 ")  # 32 % of 0.7 s

@@ -53,8 +53,8 @@ def straggler_bound(seen: Seen) -> Iterator[Candidate]:
                 evidence=tuple(_evidence(exchange, late)),
                 saved=WAITED,
                 step=STEP_MOST,
-                basis="Step ÷ (step − waiting of the rank that waits longest); assumes ranks that issue each message at "
-                "the same time.",
+                basis="Step ÷ (step − waiting of the rank that waits longest); assumes ranks that issue each message "
+                "at the same time.",
             ),
         )
 
