@@ -12,6 +12,7 @@ import pytest
 from made_messages import add_messages
 from made_runs import make_run, usual_cells
 from worldsize.analysis.study import analyse
+from worldsize.analysis.summary import slowest_steps
 from worldsize.errors import OutputError
 from worldsize.report.write import write_report
 from worldsize.results import columns, folder
@@ -103,36 +104,44 @@ def timed_steps(run: Path) -> int:
 @pytest.mark.parametrize("values", STEP_DAMAGES.values(), ids=STEP_DAMAGES)
 def test_a_damaged_step_is_left_out_on_all_ranks(run: Path, values: dict[str, Any]) -> None:
     in_lines("rank1.jsonl", [4], **values)(run)
-    assert timed_steps(run) == TIMED - 1
-    [(where, message)] = warnings(run)
-    assert where == CELL
-    assert message.startswith(f"1 of the steps in {cell_folder(run, CELL)} are damaged and were left out")
+    cell = load_run(run).cells[CELL]
+    assert slowest_steps(cell).height == TIMED - 1
+    [warning] = cell.warnings
+    assert warning.message.startswith(f"1 of the steps in {cell.folder} are damaged and were left out")
 
 
 @pytest.mark.parametrize("values", SPAN_DAMAGES.values(), ids=SPAN_DAMAGES)
 def test_the_damaged_messages_of_a_step_are_left_out(run: Path, values: dict[str, Any]) -> None:
     in_lines("rank0.spans.jsonl", [4], **values)(run)
-    assert timed_steps(run) == TIMED
-    [(where, message)] = warnings(run)
-    assert where == CELL
-    assert message.startswith("1 of the spans in ")
+    cell = load_run(run).cells[CELL]
+    assert cell.spans.height == 2 * 8 - 1
+    [warning] = cell.warnings
+    assert warning.message.startswith("1 of the spans in ")
 
 
 @pytest.mark.parametrize("file", ["rank0.jsonl", "rank0.spans.jsonl"])
-def test_a_file_in_which_nothing_is_whole(run: Path, file: str) -> None:
-    in_lines(file, range(8), session=None)(run)
-    assert timed_steps(run) == (TIMED if "spans" in file else 0)
+def test_a_report_of_what_is_whole(run: Path, file: str) -> None:
+    in_lines(file, range(3, 8), **(SPAN_DAMAGES["one shorter"] if "spans" in file else STEP_DAMAGES["parts 0"]))(run)
+    assert timed_steps(run) == (TIMED if "spans" in file else 1)
+    [(where, message)] = warnings(run)
+    assert where == CELL
+    assert message.startswith("5 of the ")
+
+
+def test_a_report_of_files_in_which_nothing_is_whole(run: Path) -> None:
+    in_lines("rank0.jsonl", range(8), session=None)(run)
+    in_lines("rank0.spans.jsonl", range(8), **dict.fromkeys(LISTS))(run)
+    assert timed_steps(run) == 0
     [(_, message)] = warnings(run)
-    assert message.startswith("8 of the ")
+    assert message.startswith("8 of the steps "), "without a step nobody asks for messages"
 
 
-@pytest.mark.parametrize(
-    "values", [{"loss": 1e308}, {"loss": -1e308}, {"accuracy": 7.0}, {"loss": None, "accuracy": None}]
-)
-def test_a_loss_that_says_nothing_costs_no_step(run: Path, values: dict[str, Any]) -> None:
-    in_lines("rank0.jsonl", range(8), **values)(run)
+def test_a_loss_that_says_nothing_costs_no_step(run: Path) -> None:
+    for number, loss in enumerate((1e308, -1e308, None)):
+        in_lines("rank0.jsonl", [number], loss=loss, accuracy=7.0)(run)
     assert timed_steps(run) == TIMED
     assert warnings(run) == []
+    assert load_run(run).cells[CELL].steps.filter(rank=0)["loss"].is_null().sum() == 3
 
 
 def test_what_is_not_finite_in_parquet_is_left_out(run: Path) -> None:
@@ -155,7 +164,7 @@ def test_what_is_not_finite_in_parquet_is_left_out(run: Path) -> None:
 
 def refusal(run: Path) -> str:
     with pytest.raises(OutputError) as caught:
-        write_report(run)
+        analyse(load_run(run))
     assert len(str(caught.value).splitlines()) <= 2
     return str(caught.value)
 

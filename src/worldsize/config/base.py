@@ -4,7 +4,6 @@ import re
 
 from pydantic import BaseModel, ConfigDict
 
-
 MOST_WORKERS = 1_000_000
 """A larger world is a slip of the pen."""
 MOST_BATCH = 2**31

@@ -151,8 +151,8 @@ class Cell:
 
     def _tell_lost(self, names: Sequence[str]) -> None:
         if names:
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            text = f"{self.folder / names[0]}{more} are gone; the columns that were made of them were read, and have all."
+            gone = "is gone" if len(names) == 1 else f"and {len(names) - 1} more of its files are gone"
+            text = f"{self.folder / names[0]} {gone}; what was in it is read from the columns, which have all."
             self.warnings.append(WarningRecord(code="lost-lines", message=text))
 
     def _lines(self, kind: Kind) -> pl.LazyFrame:

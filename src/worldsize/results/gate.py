@@ -58,7 +58,10 @@ def _span_conditions() -> list[pl.Expr]:
         *_counts("session", "step"),
         count < MOST_MESSAGES,
         *(pl.col(name).list.len() == count for name in ("payload_bytes", "issued_s", "done_s")),
-        *(~pl.col(name).list.contains(None, nulls_equal=True) for name in ("kind", "payload_bytes", "issued_s", "done_s")),
+        *(
+            ~pl.col(name).list.contains(None, nulls_equal=True)
+            for name in ("kind", "payload_bytes", "issued_s", "done_s")
+        ),
         (count == 0) | ((sizes.min() >= 0) & (sizes.max() < MOST_PAYLOAD_BYTES)),
         *((count == 0) | ((at.min() > -MOST_S) & (at.max() < MOST_S) & at.sum().is_finite()) for at in (issued, done)),
     ]
