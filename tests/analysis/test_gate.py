@@ -7,6 +7,7 @@ import pytest
 
 from made_pairs import DDP, SINGLE, change_study, compared, make_pair
 from made_runs import MadeCell, make_run
+from worldsize.report.compare_tables import gate_lines
 from worldsize.results.comparison_records import ComparisonRecord, Gate
 from worldsize.results.records import ErrorRecord, StudyRecord
 
@@ -108,6 +109,29 @@ def test_cells_that_failed_or_are_gone_fail(tmp_path: Path) -> None:
     assert codes(record) == [("failed", DDP), ("missing", "all-reduce-w2-b32")], "bucketed had no numbers before either"
     assert record.exit_status == 3
     assert "no numbers any more (B: RuntimeError: no)" in gate_of(record).findings[0].message
+
+
+def test_a_cell_that_was_cut_short_fails_whatever_its_few_steps_say(tmp_path: Path) -> None:
+    cells = [MadeCell("single", 1), MadeCell("ddp", 2)]
+    a = make_run(tmp_path / "a", cells)
+    b = make_run(tmp_path / "b", [cells[0], replace(cells[1], state="interrupted", blocks=1)])
+    record = compared(a, b, fail_above=0.05)
+    assert codes(record) == [("cut-short", DDP)]
+    assert record.exit_status == 3
+
+
+def test_what_was_not_seen_is_not_proved(tmp_path: Path) -> None:
+    record = compared(*make_pair(tmp_path, {}, noise=0.3), fail_above=0.05)
+    assert record.exit_status == 0
+    assert "not-ruled-out" in {code for code, _ in codes(record)}
+    assert gate_lines(gate_of(record))[0] == "passed, but nothing is proved: the gate at 5 %"
+
+
+def test_strict_fails_where_nothing_can_be_certain(tmp_path: Path) -> None:
+    runs = make_pair(tmp_path, {DDP: 1.04}, blocks=1)
+    lenient, strict = (compared(*runs, fail_above=0.05, strict=strict) for strict in (False, True))
+    assert codes(strict) == [("nothing-certain", None)]
+    assert (lenient.exit_status, strict.exit_status) == (0, 3)
 
 
 def test_new_cells_and_sizes_that_a_sweep_chose_do_not_fail(tmp_path: Path) -> None:

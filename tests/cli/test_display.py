@@ -1,6 +1,9 @@
 """The display of a study: when it draws, what its lines say, how long it thinks the rest will take."""
 
+import errno
+import io
 import re
+import sys
 import threading
 from collections.abc import Callable
 
@@ -109,6 +112,22 @@ def test_more_cells_than_lines_are_counted(terminal: Stream, monkeypatch: pytest
     with Display(quiet=False, clock=Clock()) as display:
         display.planned([planned("ddp", n, SETTINGS) for n in range(2, 30)], 100)
         assert "and 24 more" in terminal()
+
+
+def test_a_terminal_that_is_closed_does_not_end_the_study(terminal: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+        def flush(self) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+    with Display(quiet=False, clock=Clock()) as display:
+        display.planned([CELL], 6)
+        monkeypatch.setattr(sys, "stderr", Closed())
+        display.starting(CELL)
+        display.advanced(CELL, 2, step())
+        display.ended(record())
 
 
 def test_a_quiet_display_says_nothing(terminal: Stream) -> None:

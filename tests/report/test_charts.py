@@ -54,8 +54,8 @@ def test_bars_show_every_cell_part_and_total(usual: StudyAnalysis) -> None:
     for svg in (drawing.wide, drawing.narrow):
         assert {"single, N = 1", "ddp, N = 1", "ddp, N = 2", "gather-scatter, N = 2"} <= words(svg)
         assert set(PART_LABELS.values()) <= words(svg)
-    assert any(re.fullmatch(r"5\d\d ms · \d+(\.\d)? samples/s", word) for word in words(drawing.wide))
-    assert any(re.fullmatch(r"5\d\d ms", word) for word in words(drawing.narrow))
+    assert any(re.fullmatch(r"\d+(\.\d)? samples/s", word) for word in words(drawing.wide))
+    assert any(re.fullmatch(r"\d+(\.\d)?/s", word) for word in words(drawing.narrow))
 
 
 def test_the_configuration_with_the_most_samples_comes_first(usual: StudyAnalysis) -> None:

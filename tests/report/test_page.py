@@ -46,7 +46,7 @@ def test_verdict_then_three_numbers_then_a_chart_then_the_tables(usual: StudyAna
     shown = html.replace("\N{NO-BREAK SPACE}", " ")
     places = [shown.index(verdict(usual)), html.index('class="numbers"'), html.index("<svg"), html.index("<table")]
     assert places == sorted(places)
-    assert len(Page(html).all("dt")) == 3
+    assert len(Page(render_page(usual, sections(usual), ())).all("dt")) == 3
 
 
 def test_key_numbers_of_a_known_run(tmp_path: Path) -> None:
@@ -198,4 +198,4 @@ def test_a_run_of_which_little_is_left_still_has_a_page(tmp_path: Path, cells: l
     page = Page(page_of(analysis))
     assert page.open == []
     assert "ddp-w4-b32" in page.text
-    assert len(page.all("dt")) == 3
+    assert len(Page(render_page(analysis, sections(analysis), ())).all("dt")) == 3

@@ -56,27 +56,32 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
-def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Values of the type of a record's field."""
+def values(kind: Any, within: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
+    """Values of the type of a record's field; a record that holds others of its kind, `within`, holds none of them."""
     args = get_args(kind)
+    made: st.SearchStrategy[Any]
     match get_origin(kind):
         case None:
-            return PLAIN[kind] if kind in PLAIN else records(kind)
+            return PLAIN[kind] if kind in PLAIN else records(kind, within)
         case types.UnionType | typing.Union:
-            made = st.one_of(*(values(arg) for arg in args))
+            made = st.one_of(*(values(arg, within) for arg in args))
         case typing.Literal:
             made = st.sampled_from(args)
+        case builtins.dict if args[1] in within:
+            made = st.just({})
         case builtins.dict:
-            made = st.dictionaries(values(args[0]), values(args[1]), max_size=2)
+            made = st.dictionaries(values(args[0]), values(args[1], within), max_size=2)
         case builtins.tuple if Ellipsis not in args:
-            made = st.tuples(*map(values, args))
+            made = st.tuples(*(values(arg, within) for arg in args))
         case sequence:
-            made = st.lists(values(args[0]), max_size=2).map(sequence)
+            made = st.lists(values(args[0], within), max_size=2).map(sequence)
     return made
 
 
-def records(kind: type[BaseModel]) -> st.SearchStrategy[Any]:
-    return st.builds(kind, **{name: values(field.annotation) for name, field in kind.model_fields.items()})
+def records(kind: type[BaseModel], within: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
+    return st.builds(
+        kind, **{name: values(field.annotation, (*within, kind)) for name, field in kind.model_fields.items()}
+    )
 
 
 def every_record() -> list[type[Record]]:

@@ -59,7 +59,7 @@ def test_the_data_are_those_of_a_worker_not_of_all(tmp_path: Path) -> None:
 
 def test_growth_and_the_largest_batch_are_those_asked_for(tmp_path: Path) -> None:
     run, _ = swept(tmp_path, growth=2, largest_batch=20, batch_sizes=(4,))
-    assert batches(run) == [4, 8, 16]
+    assert batches(run) == [4, 8, 16, 20], "the largest is tried though growth does not meet it"
 
 
 @pytest.mark.parametrize("memory_samples", [5, 37, 63, 64, 100, 255])

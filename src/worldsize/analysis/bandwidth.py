@@ -156,6 +156,11 @@ class LinkAnalysis:
     payload_bytes_per_s: float | None
     """What the emulated link can carry as TCP payload; None where its rate is not known."""
 
+    def peak(self, *, rooted: bool) -> float | None:
+        """The best bus bandwidth (bytes/s) of the collectives through a root, or of the others; None without any."""
+        peaks = self.peaks_bytes_per_s.items()
+        return max((rate for name, rate in peaks if (name in ROOTED) == rooted), default=None)
+
 
 def analyse_link(record: CommRecord) -> LinkAnalysis:
     """Peaks and cost models of a collective benchmark."""

@@ -61,6 +61,8 @@ def verdict(analysis: StudyAnalysis) -> str:
 
 def _finding(found: Headline) -> str:
     cell, row = found.fastest, found.scaling
+    if row.speedup is not None and row.baseline is not None and _slower(row.speedup.estimate):
+        return _one_worker_wins(found)
     text = f"The fastest multi-worker configuration is {cell_name(cell)}: {number_text(rate(cell))} samples/s"
     if row.speedup is None or row.efficiency is None or row.baseline is None:
         text += f", without a speed-up ({row.withheld})"
@@ -69,18 +71,39 @@ def _finding(found: Headline) -> str:
             f", {NAMES[row.kind]} of {estimate_text(row.speedup.estimate)} over {row.baseline.id} "
             f"(efficiency {percent_text(row.efficiency.estimate.value)}{_against_one(row.speedup.estimate)})"
         )
-    if found.runner_up is not None and found.margin is not None and includes(found.margin.estimate, 1):
-        text += f"; {found.runner_up.id} is not told apart from it (ratio {estimate_text(found.margin.estimate)})"
-    return text + "."
+    return f"{text}{_rival(found)}."
+
+
+def _slower(speedup: Estimate) -> bool:
+    """Whether it is surely below 1."""
+    return speedup.high is not None and speedup.high < 1
+
+
+def _one_worker_wins(found: Headline) -> str:
+    """The finding where even the fastest of several workers is slower than one."""
+    cell, row = found.fastest, found.scaling
+    assert row.speedup is not None, "only with a speed-up it is known"
+    assert row.baseline is not None, "a speed-up has one"
+    text = (
+        f"One worker is faster: {row.baseline.id} with {number_text(rate(row.baseline))} samples/s. The fastest of "
+        f"several, {cell_name(cell)}, has {number_text(rate(cell))}: {NAMES[row.kind]} of "
+        f"{estimate_text(row.speedup.estimate)}"
+    )
+    return f"{text}{_rival(found)}."
+
+
+def _rival(found: Headline) -> str:
+    """The configuration that cannot be told apart from the fastest."""
+    if found.runner_up is None or found.margin is None or not includes(found.margin.estimate, 1):
+        return ""
+    return f"; {found.runner_up.id} is not told apart from it (ratio {estimate_text(found.margin.estimate)})"
 
 
 def _against_one(speedup: Estimate) -> str:
     """What must be said where several workers do not clearly beat one."""
     if speedup.low is None:
         return "; measured in one block, hence without an interval"
-    if includes(speedup, 1):
-        return "; not told apart from one worker"
-    return "; slower than one worker" if speedup.value < 1 else ""
+    return "; not told apart from one worker" if includes(speedup, 1) else ""
 
 
 def _cause(found: Headline, codes: Sequence[str]) -> str:

@@ -5,7 +5,8 @@ when it is told something, at most every two seconds while steps are timed, and 
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -49,14 +50,24 @@ class Display:
         self._live = Live(console=self._console, auto_refresh=False, transient=True) if live else None
 
     def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-            self._live.update(Text("looking at data and model"), refresh=True)
+        with self._going_on():
+            if self._live is not None:
+                self._live.start()
+                self._live.update(Text("looking at data and model"), refresh=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
-        if self._live is not None:
-            self._live.stop()
+        with self._going_on():
+            if self._live is not None:
+                self._live.stop()
+
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """A terminal that is closed ends the display, not the study that it shows."""
+        try:
+            yield
+        except OSError:
+            self._live, self._console = None, messages(quiet=True)
 
     def planned(self, cells: Sequence[PlannedCell], steps: int) -> None:
         """Say how much is ahead."""
@@ -100,7 +111,8 @@ class Display:
 
     def _print(self, line: str | Text) -> None:
         """A line that stays."""
-        self._console.print(line)
+        with self._going_on():
+            self._console.print(line)
         self._told_s = self._clock()
 
     def _draw(self, every_s: float) -> None:
@@ -109,7 +121,8 @@ class Display:
         if self._live is not None:
             if now_s - self._told_s >= every_s:
                 self._told_s = now_s
-                self._live.update(self._area(), refresh=True)
+                with self._going_on():
+                    self._live.update(self._area(), refresh=True)
         elif now_s - self._told_s >= LINE_S:
             for line in lines(f"  {far_text(self._progress)}", self._console.width, indent="    "):
                 self._print(line)

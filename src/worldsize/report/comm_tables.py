@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from worldsize.analysis.bandwidth import ROOTED, CostModel, CurvePoint, curve, fit, peak
+from worldsize.analysis.bandwidth import CostModel, CurvePoint, curve, fit, peak
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import number_text
 from worldsize.analysis.study import StudyAnalysis
@@ -107,8 +107,9 @@ def communication_table(analysis: StudyAnalysis) -> Table:
     found = [cell for cell in analysis.cells if cell.communication is not None]
     rows = tuple(_communication_row(analysis, cell) for cell in found)
     note = (
-        "Means per step over ranks. Exposed: communication during which a rank computes nothing, by the timeline and "
-        "by pairing (step − the same worker's step without exchange, in turn); the rest of it is overlapped. Wait: "
+        "Step: median of the slowest rank; the others: means per step over ranks. Exposed: communication during which "
+        "a rank computes nothing, by the timeline and by pairing (step − the same worker's step without exchange, in "
+        "turn); the rest of it is overlapped. Wait: "
         "until the last rank has issued a message; transfer: from then on. busbw = bus bytes ÷ the time from the last "
         "issue to the last end of each message. Link, measured: the best busbw of the collective benchmark; rated: "
         "TCP payload of the emulated link (method §3, §5, §12)."
@@ -135,9 +136,8 @@ def _communication_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Ent
 
 def link_peak(analysis: StudyAnalysis, cell: CellAnalysis) -> float | None:
     """The best bus bandwidth (bytes/s) that the benchmark measured of the kind of collective that a cell uses."""
-    link, rooted = analysis.links.get(cell.world_size), cell.strategy == "gather-scatter"
-    peaks = link.peaks_bytes_per_s if link else {}
-    return max((peak for name, peak in peaks.items() if (name in ROOTED) == rooted), default=None)
+    link = analysis.links.get(cell.world_size)
+    return link.peak(rooted=cell.strategy == "gather-scatter") if link else None
 
 
 def communication_summary(analysis: StudyAnalysis) -> Table:

@@ -113,7 +113,9 @@ def changes_table(record: ComparisonRecord) -> Table:
 def gate_lines(gate: Gate) -> list[str]:
     """Whether the gate fails, and why; what does not fail but should be known comes last."""
     strict = ", strict" if gate.strict else ""
-    head = f"{'FAILED' if gate.failed else 'passed'}: the gate at {100 * gate.fail_above:g} %{strict}"
+    doubt = any(each.code in ("not-ruled-out", "nothing-certain") for each in gate.findings)
+    ended = "FAILED" if gate.failed else "passed, but nothing is proved" if doubt else "passed"
+    head = f"{ended}: the gate at {100 * gate.fail_above:g} %{strict}"
     told = [f"{_word(each)}: {f'{each.cell}: ' if each.cell else ''}{each.message}" for each in gate.findings]
     return [head, *told]
 

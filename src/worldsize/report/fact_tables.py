@@ -81,10 +81,12 @@ def accuracy_table(analysis: StudyAnalysis) -> Table:
                 integer(last.step if last else None),
             )
         )
-    note = (
-        f"Training loss: mean of the last {LAST_STEPS} steps, warm-up steps count. The global batch B differs between "
-        "rows, and so do the samples that were seen after the same number of steps."
-    )
+    note = f"Training loss: mean of the last {LAST_STEPS} steps, warm-up steps count."
+    if len({cell.global_batch for cell in analysis.cells}) > 1:
+        note += (
+            " The global batch B differs between rows, and so do the samples that were seen after the same number of "
+            "steps."
+        )
     return Table("accuracy", "Loss and accuracy", columns, tuple(rows), note)
 
 

@@ -1,6 +1,7 @@
 """The HTML page: one file without script and without network, from the sections of the report."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from worldsize.report.section import Section
 from worldsize.report.svg import Drawing, inline
 from worldsize.report.tables import shown
 from worldsize.report.trace import trace_name
+from worldsize.results.records import StudyRecord
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Content-Security-Policy: whatever a page says, a browser loads nothing for it from anywhere."""
@@ -35,6 +37,7 @@ def render_page(analysis: StudyAnalysis, contents: Sequence[Section], advices: S
     return template.render(
         policy=POLICY,
         study=analysis.record,
+        machine=machine_text(analysis.record),
         verdict=verdict(analysis),
         key_numbers=key_numbers(analysis),
         advices=list(advise(analysis) if advices is None else advices),
@@ -47,6 +50,17 @@ def render_page(analysis: StudyAnalysis, contents: Sequence[Section], advices: S
         traces=[trace_name(cell.id) for cell in profiled(analysis)],
         how_to_open=HOW_TO_OPEN,
     )
+
+
+def machine_text(study: StudyRecord) -> str:
+    """On what it ran, in a few words: an emulated network must not be taken for a real one."""
+    host, hosts = study.provenance.host, study.settings.emulated
+    devices = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in Counter(host.gpus).items())
+    machine = devices or f"{host.cpu_model}, {len(host.allowed_cores)} cores"
+    if hosts is None:
+        return machine
+    link = f" with links of {study.settings.link}" if study.settings.link else ""
+    return f"{hosts.count} emulated hosts{link} on {machine}"
 
 
 def _environment() -> Environment:

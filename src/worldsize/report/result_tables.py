@@ -205,7 +205,8 @@ def _efficiency(row: ScalingRow | None) -> float | None:
 
 
 def _part_s(cell: CellAnalysis, parts: Mapping[str, float], part: str) -> float | None:
-    return None if part == "exposed_sync_s" and cell.world_size == 1 else parts[part]
+    seen = cell.world_size > 1 and cell.summary is not None and cell.summary.comm_s is not None
+    return None if part == "exposed_sync_s" and not seen else parts[part]
 
 
 def _exposed(cell: CellAnalysis) -> float | None:

@@ -27,7 +27,8 @@ def scaling_table(analysis: StudyAnalysis, kind: Kind) -> Table:
     note = (
         f"Speed-up: {ours}; efficiency: this over N. Epoch-time ratio: T₁/T_N over the same samples, which by "
         "the identity of method §6 already is the speed-up: multiplying it by N would count the workers twice. "
-        "Serial fraction: the one fraction that would explain this point alone. Blocks: the turns behind the interval."
+        "Serial fraction: the one fraction that would explain this point alone; none does where one worker is faster. "
+        "Blocks: the turns behind the interval."
     )
     return Table(f"{kind}-scaling", f"{kind.capitalize()} scaling", columns, rows, note)
 
@@ -102,7 +103,7 @@ def _scaling_row(row: ScalingRow) -> tuple[Entry, ...]:
         ratio(row.speedup),
         ratio(row.efficiency, PERCENT),
         number(row.epoch_time_ratio),
-        number(row.karp_flatt),
+        number(row.karp_flatt if row.karp_flatt is None or row.karp_flatt <= 1 else None),
         integer(speedup.estimate.samples if speedup else None),
         text(row.withheld or ("not timed in turn with its baseline" if speedup and not speedup.paired else None)),
     )

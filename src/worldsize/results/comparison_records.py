@@ -68,6 +68,8 @@ class CellComparison(Record):
     """Why its steps are not the same work: `model`, `data`, `precision`."""
     measured: tuple[bool, bool]
     """Whether it has numbers in A and in B."""
+    cut_short: bool = False
+    """Whether it was complete in A and is not in B."""
     remark: str = ""
     """Why it has none, or not all."""
     quantities: list[Quantity] = Field(default_factory=list)
@@ -95,12 +97,14 @@ class Finding(Record):
     code: Literal[
         "slower",
         "failed",
+        "cut-short",
         "missing",
         "nothing-judged",
         "maybe-slower",
         "other-machine",
         "not-judged",
         "nothing-certain",
+        "not-ruled-out",
     ]
     cell: str | None = None
     message: str

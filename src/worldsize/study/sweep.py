@@ -73,9 +73,12 @@ class Sweep:
         if self.settings.largest_batch is not None:
             most = min(most, self.settings.largest_batch)
         batch_size = first.settings.batch_size
+        asked = self.settings.largest_batch == most
         while batch_size <= most:
             yield batch_size
-            batch_size *= self.settings.growth
+            # The largest that was asked for is tried, whether growth meets it or not.
+            larger = batch_size * self.settings.growth
+            batch_size = most if asked and batch_size < most < larger else larger
 
     def _fits(self, cell: PlannedCell, *, timed: bool) -> bool:
         """Whether a batch fits; from an earlier session where that has found out."""

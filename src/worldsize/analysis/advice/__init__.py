@@ -13,7 +13,13 @@ from worldsize.analysis.advice.overlap import overlap_incomplete, overlapped_alr
 from worldsize.analysis.advice.placement import oversubscribed
 from worldsize.analysis.advice.seen import Seen
 from worldsize.analysis.advice.stragglers import straggler_bound
-from worldsize.analysis.advice.strategy import compute_slower, scaling_does_not_pay, strategy_choice, wrapper_overhead
+from worldsize.analysis.advice.strategy import (
+    beside_one_worker,
+    compute_slower,
+    scaling_does_not_pay,
+    strategy_choice,
+    wrapper_overhead,
+)
 from worldsize.analysis.study import StudyAnalysis
 
 RULES = (
@@ -42,4 +48,5 @@ RULES = (
 def advise(analysis: StudyAnalysis) -> tuple[Advice, ...]:
     """What the numbers of a study say should be changed, the most worthwhile first; empty where they say nothing."""
     seen = Seen(analysis)
-    return in_order([candidate for rule in RULES for candidate in rule(seen)], seen.focus)
+    ordered = in_order([candidate for rule in RULES for candidate in rule(seen)], seen.focus)
+    return tuple(beside_one_worker(each, seen) for each in ordered)

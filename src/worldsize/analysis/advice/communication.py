@@ -9,12 +9,12 @@ from worldsize.analysis.advice.candidate import Candidate
 from worldsize.analysis.advice.commands import comm_command, focused
 from worldsize.analysis.advice.exchange import Exchange, Limit
 from worldsize.analysis.advice.finding import Advice, Evidence
-from worldsize.analysis.advice.gains import EXPOSED, notable, without
+from worldsize.analysis.advice.gains import notable, without
 from worldsize.analysis.advice.seen import Seen
 from worldsize.analysis.advice.words import at_most, gb_per_s, megabytes, ms, share
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.headline import cell_name
-from worldsize.analysis.numbers import number_text
+from worldsize.analysis.numbers import estimate_text, number_text
 
 BASIS = "Step ÷ (step − exposed communication); assumes that all of it can be hidden or left out."
 BUCKETS = ("ddp", "bucketed")
@@ -32,9 +32,11 @@ class Diagnosis:
     next_step: str
     command: str | None
     evidence: tuple[Evidence, ...] = ()
-    saved: pl.Expr = EXPOSED
-    """Seconds per step that may be saved."""
+    saved: pl.Expr | None = None
+    """Seconds per step that may be saved; None is all exposed communication."""
     basis: str = BASIS
+    halved: bool = False
+    """Whether the next step halves it per sample, as doubling the batch does."""
 
 
 def limited_by(seen: Seen, limit: Limit) -> Iterator[Exchange]:
@@ -57,6 +59,7 @@ def bandwidth_bound(seen: Seen) -> Iterator[Candidate]:
                 cause=f"The link is full: the {size} of each step need their time on it, whatever the batch is.",
                 next_step=next_step,
                 command=command,
+                halved=command is not None,
             ),
         )
 
@@ -77,7 +80,7 @@ def latency_bound(seen: Seen) -> Iterator[Candidate]:
                 next_step=next_step,
                 command=command,
                 evidence=(Evidence("Cost model, latency of all messages of a step", text),),
-                saved=pl.min_horizontal(EXPOSED, latency_s),
+                saved=pl.min_horizontal(exchange.exposed_at_most, latency_s),
                 basis="Step ÷ (step − latency of all messages by the link's cost model); assumes next to no messages.",
             ),
         )
@@ -138,7 +141,10 @@ def candidate(exchange: Exchange, found: Diagnosis) -> Candidate:
     """The advice on one exchange, with what is told of all of them."""
     cell, exposed = exchange.cell, exchange.exposed
     assert exposed is not None
-    gain = without(exchange.blocks, found.saved)
+    saved = exchange.exposed_at_most if found.saved is None else found.saved
+    gain = without(exchange.blocks, saved)
+    half = without(exchange.blocks, saved / 2) if found.halved else None
+    said = f"{estimate_text(half)} times the samples/s if as many ms stay exposed, " if half else ""
     advice = Advice(
         code=found.code,
         cell_id=cell.id,
@@ -147,15 +153,17 @@ def candidate(exchange: Exchange, found: Diagnosis) -> Candidate:
         cause=found.cause,
         next_step=found.next_step,
         command=found.command,
-        gain=at_most(gain) if gain else None,
+        gain=f"{said}{at_most(gain)}{' if none do' if half else ''}" if gain else None,
         gain_basis=found.basis if gain else None,
     )
-    return Candidate(advice, cell, gain)
+    return Candidate(advice, cell, half or gain)
 
 
 def _evidence(exchange: Exchange) -> Iterator[Evidence]:
     assert exchange.exposed is not None
     yield Evidence("Exposed communication per step", ms(exchange.exposed.seconds))
+    if exchange.cell.exposed is not None and exchange.cell.exposed.disagree:
+        yield Evidence("The same by pairing with steps without exchange", ms(exchange.cell.exposed.pairing))
     if exchange.overlapped is not None:
         yield Evidence("Overlapped with computing per step", ms(exchange.overlapped.seconds))
     if exchange.busbw is not None:

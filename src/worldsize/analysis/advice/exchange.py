@@ -48,6 +48,13 @@ class Exchange:
         """The exposed part of the step (method.md §3)."""
         return part(self.blocks, EXPOSED)
 
+    @property
+    def exposed_at_most(self) -> pl.Expr:
+        """Seconds per step that are exposed, by the way of measuring that finds more (method.md §3)."""
+        both = self.cell.exposed
+        more = both.pairing.value / both.timeline.value if both and both.disagree and both.timeline.value > 0 else 1.0
+        return EXPOSED * max(1.0, more)
+
     @cached_property
     def overlapped(self) -> Part | None:
         """The part of the communication that is hidden behind computing; None where no message was seen."""
@@ -97,8 +104,8 @@ class Exchange:
             return None
         if self.link.payload_bytes_per_s is not None:
             return Reference("payload rate", self.link.payload_bytes_per_s)
-        peaks = [peak for name in self.collectives if (peak := self.link.peaks_bytes_per_s.get(name)) is not None]
-        return Reference("measured peak", peaks[0]) if peaks else None
+        peak = self.link.peak(rooted=self.rooted)
+        return Reference("measured peak", peak) if peak is not None else None
 
     @cached_property
     def used(self) -> Estimate | None:

@@ -1,7 +1,7 @@
 """What depends on the strategy: a faster one, its own overhead, computing that several workers have made slower."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -66,16 +66,38 @@ def _slower(best: CellAnalysis, cells: list[CellAnalysis]) -> Iterator[tuple[Cel
             yield cell, ratio
 
 
-def scaling_does_not_pay(seen: Seen) -> Iterator[Candidate]:
-    """Several workers that are slower than one, surely, even in the fastest configuration."""
+def _slower_than_one(seen: Seen) -> tuple[CellAnalysis, CellAnalysis, Estimate] | None:
+    """The fastest configuration of several workers, the one worker that surely beats it, and its speed-up over it."""
     cell = seen.headline.fastest if seen.headline else None
     row = scaling_row(seen.analysis, cell) if cell else None
     if cell is None or row is None or row.speedup is None or row.baseline is None:
-        return
+        return None
     speedup = row.speedup.estimate
-    if speedup.high is None or speedup.high >= 1:
+    return None if speedup.high is None or speedup.high >= 1 else (cell, row.baseline, speedup)
+
+
+def beside_one_worker(advice: Advice, seen: Seen) -> Advice:
+    """The same advice; where it is about workers that are slower than one, with what it must bring to equal that."""
+    found = _slower_than_one(seen)
+    if (
+        found is None
+        or advice.gain_basis is None
+        or advice.cell_id != found[0].id
+        or "at most" not in (advice.gain or "")
+    ):
+        return advice
+    _, alone, speedup = found
+    needed = f"To equal {alone.id} it takes {estimate_text(reciprocal(speedup))} times."
+    return replace(advice, gain_basis=f"{advice.gain_basis} {needed}")
+
+
+def scaling_does_not_pay(seen: Seen) -> Iterator[Candidate]:
+    """Several workers that are slower than one, surely, even in the fastest configuration."""
+    found = _slower_than_one(seen)
+    if found is None:
         return
-    gain, alone = reciprocal(speedup), row.baseline
+    cell, alone, speedup = found
+    gain = reciprocal(speedup)
     advice = Advice(
         code="scaling-does-not-pay",
         cell_id=cell.id,

@@ -112,7 +112,12 @@ def _lone(run: str, ours: dict[str, StoredRun], theirs: dict[str, StoredRun]) ->
 def _compared(pair: Pair, a: StoredCell, b: StoredCell, work: list[str]) -> CellComparison:
     measured = bool(a.blocks), bool(b.blocks)
     found = CellComparison(
-        id=pair.named(a.id), verdict="no numbers", other_work=work, measured=measured, remark=_remark(a, b)
+        id=pair.named(a.id),
+        verdict="no numbers",
+        other_work=work,
+        measured=measured,
+        cut_short=a.state == "complete" != b.state,
+        remark=_remark(a, b),
     )
     if not all(measured):
         found.quantities = [quantity for quantity in _single_numbers(a, b) if quantity.new is not None]

@@ -18,7 +18,10 @@ def judge(record: ComparisonRecord, settings: CompareSettings) -> Gate | None:
     """
     if settings.fail_above is None:
         return None
-    findings = [*_of_cells(record, settings.fail_above, settings), *_of_the_whole(record, settings)]
+    findings = [
+        *_of_cells(record, settings.fail_above, settings),
+        *_of_the_whole(record, settings.fail_above, settings),
+    ]
     failed = any(finding.fails for finding in findings)
     findings.sort(key=lambda finding: not finding.fails)
     return Gate(fail_above=settings.fail_above, strict=settings.strict, failed=failed, findings=findings)
@@ -27,6 +30,9 @@ def judge(record: ComparisonRecord, settings: CompareSettings) -> Gate | None:
 def _of_cells(record: ComparisonRecord, limit: float, settings: CompareSettings) -> Iterator[Finding]:
     baselines = {cell.baseline for cell in record.cells}
     for cell in record.cells:
+        if cell.cut_short and all(cell.measured):
+            message = f"complete in A, and did not end in B ({cell.remark})"
+            yield Finding(code="cut-short", cell=cell.id, message=message, fails=True)
         if not all(cell.measured):
             if cell.measured[0]:
                 yield Finding(code="failed", cell=cell.id, message=f"no numbers any more ({cell.remark})", fails=True)
@@ -66,7 +72,7 @@ def _span(step: Estimate) -> str:
     return f"{value} [{percent_text(step.low - 1)}, {percent_text(step.high - 1)}]"
 
 
-def _of_the_whole(record: ComparisonRecord, settings: CompareSettings) -> Iterator[Finding]:
+def _of_the_whole(record: ComparisonRecord, limit: float, settings: CompareSettings) -> Iterator[Finding]:
     for lone in record.lone_cells:
         if lone.run == "A" and lone.measured and not lone.sweep:
             yield Finding(code="missing", cell=lone.id, message="not in the plan of B", fails=True)
@@ -78,4 +84,19 @@ def _of_the_whole(record: ComparisonRecord, settings: CompareSettings) -> Iterat
             "no cell has an interval" if record.same_machine else "the machines differ and no baseline cell cancels it"
         )
         message = f"no slowdown can be certain here, whatever it is: {why}"
-        yield Finding(code="nothing-certain", message=message, fails=False)
+        yield Finding(code="nothing-certain", message=message, fails=settings.strict)
+    else:
+        yield from _not_ruled_out(
+            [(cell, step) for cell, step in judged if not _foreign(cell, record, settings)], limit
+        )
+
+
+def _not_ruled_out(judged: list[tuple[CellComparison, Estimate]], limit: float) -> Iterator[Finding]:
+    """That nothing was seen is no proof where the intervals reach beyond the limit."""
+    open_ones = [step.high for _, step in judged if step.high is not None and step.value <= 1 + limit < step.high]
+    if open_ones:
+        message = (
+            f"a slowdown by more than {percent_text(limit)} is not ruled out in {len(open_ones)} of {len(judged)} "
+            f"cells, up to {percent_text(max(open_ones) - 1)}: time more steps in both runs"
+        )
+        yield Finding(code="not-ruled-out", message=message, fails=False)
