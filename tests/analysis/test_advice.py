@@ -165,11 +165,14 @@ class TestExperiments:
         cells, settings = EXPERIMENTS["sync-ladder"]
         fastest = cells[2]
         full = [messages(fastest, Messages(payload_bytes=10**7, transfer_s=0.18)), link(1e-5, 1.15e8)]
-        first = advise(study(tmp_path, cells, changes=full, experiment="sync-ladder", **settings))[0]
-        assert (first.code, first.cell_id) == ("bandwidth-bound", fastest.id)
-        assert first.command is not None
-        assert first.command.startswith("worldsize study ")
-        assert "--global-batch 128" in first.command
+        first, second = advise(study(tmp_path, cells, changes=full, experiment="sync-ladder", **settings))[:2]
+        # All of it would fit beside backward; with twice the samples half of it stays.
+        assert (first.code, first.cell_id) == ("overlap-incomplete", fastest.id)
+        assert "--bucket-mb auto" in str(first.command)
+        assert (second.code, second.cell_id) == ("bandwidth-bound", fastest.id)
+        assert second.command is not None
+        assert second.command.startswith("worldsize study ")
+        assert "--global-batch 128" in second.command
 
 
 @pytest.mark.parametrize("cells", [messy_cells(), usual_cells(noise=0.02), []], ids=["messy", "usual", "none"])

@@ -2,6 +2,7 @@
 
 import importlib
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from advised import SINGLE, exchanging, study
+from advised import SINGLE, exchanging, found, records, study
 from worldsize.analysis.advice import commands
 from worldsize.analysis.advice.commands import comm_command, focused, study_command, sweep_command, train_command
 from worldsize.cli.app import app
 from worldsize.config import CellChoice, CommSettings, StudySettings, read_study, validated
+from worldsize.results.records import CellRecord
 
 CELL = exchanging(batch_size=16)
 NO_TRIAL = {"log", "checkpoint", "checkpoint_steps", "out", "resume", "as_json", "preset", "profile"}
@@ -93,14 +95,14 @@ def test_a_study_with_a_change_in_every_way_of_writing_a_value(meant: Any) -> No
 @pytest.mark.parametrize("preset", ["sync-ladder", "dp-scaling"])
 def test_an_experiment_is_run_again_by_its_name(meant: Any, preset: str) -> None:
     settings = validated(StudySettings, {**read_study(preset), "hosts": None, "train_samples": 512})
-    command = study_command(settings, steps=99)
+    command = str(study_command(settings, steps=99))
     assert command.startswith(f"worldsize study {preset} ")
     assert differing(meant(command), settings) == {"steps"}
 
 
 def test_a_preset_that_flags_cannot_undo_is_not_named(meant: Any) -> None:
     settings = validated(StudySettings, {**read_study("sync-ladder"), "hosts": None})
-    command = study_command(settings, profile=False)
+    command = str(study_command(settings, profile=False))
     assert "sync-ladder" not in command
     assert differing(meant(command), settings) == {"profile", "experiment"}
 
@@ -167,6 +169,41 @@ def test_a_warm_up_longer_than_the_epoch_of_train_keeps_the_steps(meant: Any, tm
     settings = StudySettings(steps=40, lr_warmup_epochs=2)
     assert meant(train_command(settings, cell)).steps == 40
     assert meant(train_command(StudySettings(steps=40), cell)).epochs == 1
+
+
+@pytest.mark.parametrize("field", ["bucket_mb", "clip_norm"])
+@pytest.mark.parametrize("value", [1234567.5, 1.23456789, 3.0, 1e-7, 1e22])
+def test_numbers_keep_all_of_their_digits(meant: Any, field: str, value: float) -> None:
+    settings = validated(StudySettings, {field: value})
+    command = str(study_command(settings))
+    assert getattr(meant(command), field) == value
+    assert value != 3.0 or command.endswith(" 3")
+
+
+def test_a_path_with_a_comma_is_no_entry_of_a_list(meant: Any, tmp_path: Path) -> None:
+    cell = study(tmp_path, [SINGLE, CELL]).cells[1]
+    settings = validated(StudySettings, {"strategies": ("single", "a,b.py:Mine")})
+    assert study_command(settings) is None
+    assert focused(settings, cell, "a,b.py:Mine") is None
+    assert focused(settings, cell) is not None, "the strategy in question has none"
+
+
+def test_a_cell_with_a_recipe_of_its_own_keeps_it(meant: Any, tmp_path: Path) -> None:
+    own = replace(CELL, label="linear")
+
+    def recipe(record: CellRecord) -> None:
+        record.settings = record.settings.model_copy(
+            update={"lr_scaling": "linear", "base_batch": 16, "lr_warmup_epochs": 0.5}
+        )
+
+    analysis = study(tmp_path, [SINGLE, own], changes=[records(own, recipe)])
+    settings, cell = analysis.record.settings, analysis.cells[1]
+    for command in (train_command(settings, cell), focused(settings, cell)):
+        kept = meant(command)
+        assert (kept.lr_scaling, kept.base_batch, kept.lr_warmup_epochs) == ("linear", 16, 0.5)
+    advice = found(analysis, "communication-bound")
+    assert advice is not None
+    assert advice.finding.startswith("ddp with 2 workers at b = 16 (linear) spends ")
 
 
 def test_no_flag_of_the_command_line_is_forgotten() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from advised import SINGLE, evidence, exchanging, found, longer, steps, study
+from advised import SINGLE, codes, evidence, exchanging, found, longer, steps, study
 from made_runs import SHARES, MadeCell
 
 FASTER = exchanging("ddp", exposed=0.02, step_s=0.5)
@@ -91,6 +91,15 @@ class TestComputeSlower:
         assert found(study(tmp_path / "chance", [SINGLE, self.SLOW], changes=[unsteady]), "compute-slower") is None
 
 
+def test_a_sweep_is_not_timed_in_turn(tmp_path: Path) -> None:
+    """Its blocks share numbers by chance: no rule pairs them."""
+    wrapped, crowded = MadeCell("ddp", 1, step_s=0.6), MadeCell("ddp", 2, step_s=0.9, shares=SHARES, rank_spread=0)
+    cells, paired = [SINGLE, wrapped, crowded, FASTER], {"strategy-choice", "wrapper-overhead", "compute-slower"}
+    cells[-1] = replace(FASTER, strategy="all-reduce")
+    assert paired <= set(codes(study(tmp_path / "grid", cells)))
+    assert not paired & set(codes(study(tmp_path / "sweep", cells, sweep=True)))
+
+
 class TestDoesNotPay:
     def test_one_worker_that_is_faster(self, tmp_path: Path) -> None:
         advice = found(study(tmp_path, [SINGLE, exchanging(exposed=0.6, step_s=1.25)]), "scaling-does-not-pay")
@@ -98,6 +107,16 @@ class TestDoesNotPay:
         assert evidence(advice) == {"Speed-up over single-w1-b32": "0.800 [0.800, 0.800]"}
         assert advice.gain == "1.25 [1.25, 1.25] times the samples/s"
         assert advice.command == "worldsize train --strategy single --world-size 1 --batch-size 32"
+
+    def test_a_bound_says_what_it_takes_to_equal_one_worker(self, tmp_path: Path) -> None:
+        slower = found(
+            study(tmp_path / "slower", [SINGLE, exchanging(exposed=0.6, step_s=1.25)]), "communication-bound"
+        )
+        assert slower is not None
+        assert str(slower.gain_basis).endswith("To equal single-w1-b32 it takes 1.25 [1.25, 1.25] times.")
+        faster = found(study(tmp_path / "faster", [SINGLE, exchanging(exposed=0.2, step_s=0.6)]), "communication-bound")
+        assert faster is not None
+        assert "To equal" not in str(faster.gain_basis)
 
     def test_silent_where_it_may_pay(self, tmp_path: Path) -> None:
         cell = exchanging(exposed=0.5, step_s=1.05)

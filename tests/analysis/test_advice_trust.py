@@ -34,6 +34,16 @@ class TestOversubscribed:
         assert "--world-sizes 1,2" in str(advice.command)
         assert advice.cell_id == crowded.id
 
+    @pytest.mark.parametrize(("whole", "sizes"), [(9, None), (8, "--world-sizes 1,2 ")])
+    def test_fewer_workers_divide_the_global_batch(self, tmp_path: Path, whole: int, sizes: str | None) -> None:
+        """Of three workers or four on two cores; settings refuse two workers with B = 9."""
+        n = 3 if whole == 9 else 4
+        crowded = replace(SEVERAL, oversubscribed=True, world_size=n, batch_size=whole // n)
+        cells = [replace(SINGLE, batch_size=whole), crowded]
+        advice = found(study(tmp_path, cells, global_batch=whole), "oversubscribed")
+        assert advice is not None
+        assert advice.command is None if sizes is None else sizes in str(advice.command)
+
     def test_another_cell_that_can_be_judged_goes_first(self, tmp_path: Path) -> None:
         fine = exchanging(exposed=0.3)
         crowded = replace(SEVERAL, oversubscribed=True, world_size=4)
@@ -70,6 +80,22 @@ class TestBaseline:
         assert advice is not None
         assert "single-w1-b32 has no numbers" in advice.finding
         assert advice.cause == "The baseline was not measured: RuntimeError: boom."
+
+    @pytest.mark.parametrize(("whole", "smaller"), [(64, 32), (2, None)])
+    def test_a_batch_that_one_worker_cannot_hold(self, tmp_path: Path, whole: int, smaller: int | None) -> None:
+        error = ErrorRecord(kind="OutOfMemory", message="can't allocate memory")
+        cells = [
+            replace(SINGLE, batch_size=whole, state="failed", error=error),
+            replace(SEVERAL, batch_size=whole // 2),
+        ]
+        advice = found(study(tmp_path, cells, global_batch=whole), "baseline-not-comparable")
+        assert advice is not None
+        assert "more memory" in advice.next_step
+        if smaller is None:
+            assert advice.command is None
+        else:
+            assert f"--global-batch {smaller} " in str(advice.command)
+            assert f"B = {smaller}" in advice.next_step
 
     def test_another_number_of_threads(self, tmp_path: Path) -> None:
         advice = found(study(tmp_path, [replace(SINGLE, threads=2), SEVERAL]), "baseline-not-comparable")

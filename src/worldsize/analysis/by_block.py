@@ -9,15 +9,26 @@ from worldsize.results.records import PARTS, Estimate
 
 BLOCK = ("session", "block")
 COLUMNS = ("step_s", *PARTS, "comm_s", "overlapped_s")
+COMPUTE = pl.col("forward_s") + pl.col("backward_s") + pl.col("optimizer_s")
+MOST = {
+    "step_most_s": pl.col("step_s"),
+    "data_wait_most_s": pl.col("data_wait_s"),
+    "compute_most_s": COMPUTE,
+    "exposed_most_s": pl.col("exposed_sync_s"),
+}
+"""Of each step that of the rank which has most of it: a mean over ranks hides what the others wait for."""
 
 
 def block_means(cell: Cell) -> pl.DataFrame:
     """One row per session and block, in order: means of COLUMNS (s) over ranks and timed steps (method.md §2).
 
-    The same steps count as in the cell's summary: those that every process has written.
+    And means of MOST (s) over timed steps. The same steps count as in the cell's summary: those that every process
+    has written, so the mean of their means over ranks is the mean over all.
     """
-    steps = whole_steps(cell, *BLOCK, *COLUMNS)
-    return cell.collect(steps.group_by(*BLOCK).agg(pl.col(*COLUMNS).mean()).sort(*BLOCK))
+    most = (value.max().alias(name) for name, value in MOST.items())
+    steps = whole_steps(cell, *BLOCK, *COLUMNS).group_by(*BLOCK, "step", maintain_order=True)
+    by_block = steps.agg(pl.col(*COLUMNS).mean(), *most).group_by(*BLOCK, maintain_order=True)
+    return cell.collect(by_block.agg(pl.col(*COLUMNS, *MOST).mean()).sort(*BLOCK))
 
 
 def rank_means(cell: Cell) -> pl.DataFrame:

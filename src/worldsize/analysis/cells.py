@@ -100,7 +100,7 @@ def absent_cell(cell_id: str) -> CellAnalysis:
 
     Raises OutputError for an id that was not made by worldsize.
     """
-    match = re.fullmatch(r"(.+?)-w(\d+)-b(\d+)(?:-([a-z0-9-]+))?", cell_id)
+    match = re.fullmatch(r"(.+?)-w([0-9]{1,7})-b([0-9]{1,10})(?:-([a-z0-9-]+))?", cell_id)
     if match is None:
         raise OutputError(f"the plan in study.json names a cell {cell_id!r}; allowed is STRATEGY-wN-bB")
     strategy, world_size, batch_size, label = match.groups()

@@ -33,7 +33,8 @@ class Communication:
     clock_error_s: float
     """Largest residual error of the aligned clocks."""
     blocks: pl.DataFrame = field(repr=False, compare=False)
-    """The same three by session and block, for the intervals of what is made of them."""
+    """The same three by session and block, for the intervals of what is made of them; and wait_most_s, the wait of the
+    rank that waits longest in each step."""
     messages: pl.DataFrame = field(repr=False, compare=False)
     """One row per message of all ranks, the rank that is waited for among it: see messages.Exchanges."""
 
@@ -43,8 +44,9 @@ def communication(cell: Cell) -> Communication | None:
     found = exchanges(cell) if cell.record.settings.world_size > 1 else None
     if found is None:
         return None
+    counts = pl.len().alias("rows"), pl.col("step").n_unique().alias("steps")
     blocks = (
-        cell.collect(cell.scan_steps().filter("timed").group_by(*BLOCK).agg(pl.len().alias("rows")))
+        cell.collect(cell.scan_steps().filter("timed").group_by(*BLOCK).agg(*counts))
         .join(found.unions, on=BLOCK, how="left")
         .join(_bus_transfers(cell, found.together), on=BLOCK, how="left")
         .sort(*BLOCK)
@@ -63,7 +65,9 @@ def communication(cell: Cell) -> Communication | None:
     return Communication(
         **blocks.select(*means).row(0, named=True),
         clock_error_s=found.clock_error_ns / 1e9,
-        blocks=blocks.group_by(*BLOCK, maintain_order=True).agg(*means),
+        blocks=blocks.group_by(*BLOCK, maintain_order=True).agg(
+            *means, (pl.col("wait_most_ns").sum() / 1e9 / pl.col("steps").sum()).alias("wait_most_s")
+        ),
         messages=found.together,
     )
 

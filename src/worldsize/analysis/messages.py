@@ -74,7 +74,8 @@ class Exchanges:
     waited_ns (how long for it, mean over ranks)."""
     unions: pl.DataFrame
     """By session and block, summed over ranks and steps: length of the union of messages from issue to end (comm_ns),
-    and from start to end (transfer_ns)."""
+    and from start to end (transfer_ns); summed over steps: what the first is longer on the rank that waits longest
+    (wait_most_ns)."""
     clock_error_ns: int
     """Largest residual error of the aligned clocks."""
 
@@ -95,16 +96,19 @@ def exchanges(cell: Cell) -> Exchanges | None:
             kept.append(batch)
     if not last.seen:
         return None
-    comm, transfer = np.zeros(places.height, np.int64), np.zeros(places.height, np.int64)
+    comm, transfer, wait_most = (np.zeros(places.height, np.int64) for _ in range(3))
     for batch in _batches(cell, steps, width) if kept is None else kept:
         last.blame(batch)
         started = np.minimum(batch.done, np.maximum(batch.issued, last.issued[batch.place, : batch.count]))
-        np.add.at(comm, batch.place, union_lengths(batch.issued, batch.done))
-        np.add.at(transfer, batch.place, union_lengths(started, batch.done))
-    lengths = places.with_columns(pl.Series("comm_ns", comm), pl.Series("transfer_ns", transfer))
+        of_all, of_transfer = union_lengths(batch.issued, batch.done), union_lengths(started, batch.done)
+        np.add.at(comm, batch.place, of_all)
+        np.add.at(transfer, batch.place, of_transfer)
+        np.maximum.at(wait_most, batch.place, of_all - of_transfer)
+    found = {"comm_ns": comm, "transfer_ns": transfer, "wait_most_ns": wait_most}
+    lengths = places.with_columns(pl.Series(name, values) for name, values in found.items())
     return Exchanges(
         together=_together(cell, steps["rank"].min(), places.with_columns(last.columns())),
-        unions=lengths.group_by(*BLOCK).agg(pl.col("comm_ns", "transfer_ns").sum()),
+        unions=lengths.group_by(*BLOCK).agg(pl.col(*found).sum()),
         clock_error_ns=last.clock_error_ns,
     )
 

@@ -129,8 +129,9 @@ def _warnings(
 
 
 def _unread(run: Run) -> Iterator[tuple[str, WarningRecord]]:
-    """Columns that are damaged, in whose place the lines were read."""
+    """Samples that are damaged or gone, and columns in whose place the lines were read."""
     for name, cell in run.cells.items():
+        yield from ((name, warning) for warning in cell.warnings)
         if cell.problem is not None:
             message = f"{cell.problem}; its lines were read instead, which takes longer and loses nothing."
             yield name, WarningRecord(code="unread-columns", message=message)

@@ -4,7 +4,7 @@ Names, units and defaults here are those of the command line: `--batch-size` is 
 is the user's mistake and raises `errors.UsageError` (through `validated`), never an assertion.
 """
 
-from worldsize.config.base import DELAYS, RATES, SIZES, Settings, quantity
+from worldsize.config.base import DELAYS, MOST_BATCH, MOST_WORKERS, RATES, SIZES, Settings, quantity
 from worldsize.config.compare import CompareSettings, JudgeBy
 from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings
 from worldsize.config.reading import preset_names, read_study, validated
@@ -22,6 +22,8 @@ from worldsize.config.verify import Arithmetic, VerifySettings
 
 __all__ = [
     "DELAYS",
+    "MOST_BATCH",
+    "MOST_WORKERS",
     "MULTI_WORKER_STRATEGIES",
     "RATES",
     "SIZES",

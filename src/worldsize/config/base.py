@@ -4,6 +4,11 @@ import re
 
 from pydantic import BaseModel, ConfigDict
 
+MOST_WORKERS = 1_000_000
+"""A larger world is a slip of the pen."""
+MOST_BATCH = 2**31
+"""Samples per worker and step; with MOST_WORKERS of them a global batch fits into 64 bits."""
+
 
 class Settings(BaseModel):
     """Base of all settings: keyword-only, immutable, an unknown key is an error."""

@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from worldsize.config.base import Settings
+from worldsize.config.base import MOST_BATCH, MOST_WORKERS, Settings
 from worldsize.config.training import Agreement, LrScaling, TrainingSettings
 
 Baseline = Literal["single", "wrapped", "both"]
@@ -20,8 +20,8 @@ class CellChoice(Settings):
     """One cell that is named by itself; what is not given is that of the study."""
 
     strategy: str
-    world_size: int = Field(ge=1)
-    batch_size: int = Field(ge=1)
+    world_size: int = Field(ge=1, le=MOST_WORKERS)
+    batch_size: int = Field(ge=1, le=MOST_BATCH)
     label: str = ""
     lr_scaling: LrScaling | None = None
     lr_warmup_epochs: float | None = None
@@ -83,10 +83,13 @@ class StudySettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _positive_grid(self) -> Self:
-        for name, values in (("world_sizes", self.world_sizes or ()), ("batch_sizes", self.batch_sizes or ())):
-            for value in values:
+        grids = (("world_sizes", self.world_sizes, MOST_WORKERS), ("batch_sizes", self.batch_sizes, MOST_BATCH))
+        for name, values, most in grids:
+            for value in values or ():
                 if value < 1:
                     raise ValueError(f"{name}: {value} was given; each must be at least 1")
+                if value > most:
+                    raise ValueError(f"{name}: {value} was given; each must be at most {most}")
         if self.sweep and (self.cells or self.global_batch):
             raise ValueError("a sweep grows the local batch: give neither cells nor global_batch")
         if self.sweep and self.largest_batch is not None:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from worldsize.config.base import SIZES, quantity
+from worldsize.config.base import MOST_BATCH, MOST_WORKERS, SIZES, quantity
 from worldsize.config.network import Backend, NetworkSettings
 
 Precision = Literal["fp32", "bf16"]
@@ -122,9 +122,9 @@ class CellSettings(TrainingSettings):
 
     strategy: str = "single"
     """Name of a strategy, or `module:Class` for one of the user's own."""
-    world_size: int = Field(default=1, ge=1)
+    world_size: int = Field(default=1, ge=1, le=MOST_WORKERS)
     """N: how many workers share the work."""
-    batch_size: int = Field(default=32, ge=1)
+    batch_size: int = Field(default=32, ge=1, le=MOST_BATCH)
     """b: samples per worker per step (the *local* batch)."""
     label: str = Field(default="", pattern=r"^[a-z0-9-]*$")
     """Tells cells apart that differ in something else, such as the recipe."""

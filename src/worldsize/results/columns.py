@@ -5,14 +5,17 @@ cells/<cell>/
     spans.parquet    their collectives
     columns.json     the index: the sizes of the files of lines that are in them, and their digests; written last
 
-The lines are the truth. Parquet counts only while they are as they were when it was made: a cell that goes on, lines
-that were changed, a crash before the index was written, all lead back to them. Where there are no lines any more, as
-in a folder that was copied without them, it counts by itself.
+The lines are the truth. Parquet counts only while they are as they were when it was made, which is to say that each
+file of lines has the size that the index says and is not younger than the index: a cell that goes on, lines that were
+changed, a crash before the index was written, all lead back to them. What is in them is not compared. Files of lines
+that are not there any more, as in a folder that was copied without them, are no reason to distrust it.
 """
 
 import hashlib
 import os
 import shutil
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -21,9 +24,13 @@ from pydantic import Field
 from worldsize.errors import OutputError
 from worldsize.results.files import read_record, write_whole
 from worldsize.results.records import SCHEMA_VERSION, Record
-from worldsize.results.samples import KINDS, Kind, read_lines
+from worldsize.results.samples import KINDS, Kind, read_lines, state
 
 INDEX = "columns.json"
+SCRATCH = ".columns."
+"""Before the number of the process that writes there."""
+OLD_S = 86_400.0
+"""Nobody gathers lines for longer; the number of a process may be somebody else's by then."""
 ROW_GROUP = 2**15
 BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What polars raises for a file that is not what it seems; it panics at some."""
@@ -62,13 +69,12 @@ def pack(folder: Path) -> None:
             return
     except OutputError:
         pass  # what cannot be read is made again
-    for left in folder.glob(".columns.*"):  # by a crash
-        shutil.rmtree(left, ignore_errors=True)
-    scratch = folder / f".columns.{os.getpid()}"
+    _clean(folder)
+    scratch = folder / f"{SCRATCH}{os.getpid()}"
     try:
         scratch.mkdir()
         # Before they are read: of lines that are added meanwhile, the index must not say that they are in.
-        sizes = {path.name: path.stat().st_size for kind in KINDS for path in kind.files(folder).values()}
+        sizes = {path.name: state(path).st_size for kind in KINDS for path in kind.files(folder).values()}
         if not sizes:
             return
         files = {kind.name: _write(kind, folder, scratch) for kind in KINDS}
@@ -77,9 +83,30 @@ def pack(folder: Path) -> None:
             parquet_file(scratch, kind).replace(parquet_file(folder, kind))
         write_whole(folder / INDEX, ColumnsRecord(lines=sizes, files=files).model_dump_json(indent=2) + "\n")
     except BROKEN as error:
-        raise OutputError(f"cannot write the columns of {folder}: {_told(error)}") from None
+        raise OutputError(f"cannot write the columns of {folder}: {told(error)}") from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _clean(folder: Path) -> None:
+    """Remove what a crash has left, but nothing that another process may be writing."""
+    for left in folder.glob(f"{SCRATCH}*"):
+        with suppress(OSError):  # its owner may be removing it just now
+            if not _alive(left.name.removeprefix(SCRATCH)) or time.time() - left.stat().st_mtime > OLD_S:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _alive(process: str) -> bool:
+    """Whether another process has this number; a folder of our own number was left by one that had it before."""
+    if not process.isdecimal() or int(process) == os.getpid():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _write(kind: Kind, folder: Path, scratch: Path) -> Digest:
@@ -105,7 +132,7 @@ def _scanned(paths: list[Path]) -> pl.LazyFrame:
 
 
 def usable(folder: Path) -> dict[str, pl.LazyFrame]:
-    """The columns of a cell by kind; empty where there are none, or lines have changed since.
+    """The columns of a cell by kind; empty where there are none, or lines have changed since, by size or time.
 
     Raises OutputError where they are damaged.
     """
@@ -115,10 +142,17 @@ def usable(folder: Path) -> dict[str, pl.LazyFrame]:
     record, made_ns = read_record(ColumnsRecord, index), index.stat().st_mtime_ns
     for kind in KINDS:
         for path in kind.files(folder).values():
-            lines = path.stat()
+            lines = state(path)
             if lines.st_size != record.lines.get(path.name) or lines.st_mtime_ns > made_ns:
                 return {}
     return {kind.name: _opened(folder, kind, record) for kind in KINDS}
+
+
+def lost_lines(folder: Path) -> list[str]:
+    """Files of lines that columns were made of and that are gone, where others are still there."""
+    wanted = read_record(ColumnsRecord, folder / INDEX).lines
+    there = {path.name for kind in KINDS for path in kind.files(folder).values()}
+    return sorted(wanted.keys() - there) if there else []
 
 
 def columns_bytes(folder: Path) -> int:
@@ -135,7 +169,7 @@ def _opened(folder: Path, kind: Kind, record: ColumnsRecord) -> pl.LazyFrame:
         if columns.collect_schema() != pl.Schema(kind.schema):
             raise OutputError(f"{path} has other columns than the {kind.name} of a cell")
     except BROKEN as error:
-        raise OutputError(f"cannot read {path}: {_told(error)}") from None
+        raise OutputError(f"cannot read {path}: {told(error)}") from None
     return columns
 
 
@@ -145,7 +179,8 @@ def _digest(path: Path) -> Digest:
         return Digest(size_bytes=file.tell(), sha256=digest.hexdigest())
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
+    """What went wrong, in one line; BROKEN says of what."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from worldsize.config import Hosts
+from worldsize.config import MOST_WORKERS, Hosts
 from worldsize.results.records import SCHEMA_VERSION, Placement, Provenance, Record
 
 
@@ -41,7 +41,7 @@ class CommRecord(Record):
 
     schema_version: int = SCHEMA_VERSION
     provenance: Provenance
-    world_size: int
+    world_size: int = Field(ge=1, le=MOST_WORKERS)
     placement: Placement
     hosts: Hosts | None = None
     """The emulated hosts, where the workers were on some."""

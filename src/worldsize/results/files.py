@@ -3,6 +3,7 @@
 import json
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,6 +11,9 @@ from pydantic import ValidationError
 
 from worldsize.errors import OutputError
 from worldsize.results.records import SCHEMA_VERSION, Record
+
+MOST_DIGITS = 20
+"""Of a whole number of 64 bits, its sign included."""
 
 R = TypeVar("R", bound=Record)
 
@@ -53,11 +57,18 @@ def read_record(kind: type[R], path: Path) -> R:
         raise OutputError(f"{path} is not a valid {kind.__name__}: {told}") from None
 
 
+def _bounded(path: Path, digits: str) -> int:
+    """A whole number; nothing that is counted or measured here is larger than what 64 bits hold."""
+    if len(digits) > MOST_DIGITS or abs(int(digits)) >= 2**63:
+        raise OutputError(f"{path} holds a number that cannot be: {digits[:MOST_DIGITS]} …")
+    return int(digits)
+
+
 def _refuse_newer(path: Path, content: bytes) -> None:
     """A newer record would fail on its first unknown key, which tells the user nothing."""
     try:
-        version = json.loads(content)["schema_version"]
-    except (ValueError, LookupError, TypeError):
+        version = json.loads(content, parse_int=partial(_bounded, path))["schema_version"]
+    except (ValueError, LookupError, TypeError, RecursionError):
         return  # whatever it is, validation says so
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise OutputError(

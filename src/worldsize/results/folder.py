@@ -18,23 +18,26 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import polars as pl
 
 from worldsize.errors import OutputError
-from worldsize.results.columns import BROKEN, columns_bytes, usable, write_parts
+from worldsize.results.columns import BROKEN, columns_bytes, lost_lines, told, usable, write_parts
 from worldsize.results.comm_records import CommRecord
 from worldsize.results.files import read_record as read_record
 from worldsize.results.files import write_whole as write_whole
-from worldsize.results.records import CellRecord, Record, StudyRecord
+from worldsize.results.gate import readable, whole
+from worldsize.results.records import CellRecord, Record, StudyRecord, WarningRecord
 from worldsize.results.samples import SPAN_SCHEMA as SPAN_SCHEMA
-from worldsize.results.samples import SPANS, STEPS, Kind, each_once, read_lines
+from worldsize.results.samples import SPANS, STEPS, Kind, each_once, read_lines, state
 from worldsize.results.samples import STEP_SCHEMA as STEP_SCHEMA
 from worldsize.results.samples import whole_lines as whole_lines
 
+MOST_NAME_BYTES = 255
+"""The name of a file is shorter on all systems."""
 IN_MEMORY_BYTES = 2**26
 """Lines of a cell up to which their columns are kept in memory; those of larger ones are read from a disk."""
 IN_MEMORY_COLUMNS = 2**24
@@ -53,6 +56,10 @@ class Cell:
         self.record = record
         self.problem: str | None = None
         """Why the lines were read although there are columns; None where nothing is wrong."""
+        self.warnings: list[WarningRecord] = []
+        """What is wrong with the samples that were read so far, and is left out of them."""
+        self._opened: dict[str, pl.LazyFrame] = {}
+        """Columns that nobody has asked for yet."""
         self._sources: dict[str, pl.LazyFrame] = {}
         self._large = False
 
@@ -97,18 +104,26 @@ class Cell:
             # In pieces, what is large; that adds up in any order, so its sums are the same to 14 digits only.
             return query.collect(engine="streaming" if self._large else "in-memory")
         except BROKEN as error:
-            raise OutputError(f"cannot read the samples in {self.folder}: {str(error).partition(chr(10))[0]}") from None
+            raise OutputError(f"cannot read the samples in {self.folder}: {told(error)}") from None
 
     def _scan(self, kind: Kind) -> pl.LazyFrame:
         if kind.name not in self._sources:
-            self._sources |= self._columns() or {kind.name: self._lines(kind)}
-        found = self._sources[kind.name]
-        if kind is SPANS:
-            return found
-        # A folder of an earlier version knows only synchronised steps, and clocks that need no alignment.
-        return found.with_columns(
-            pl.col("synchronised").fill_null(True), pl.col("clock_offset_ns", "clock_error_ns").fill_null(0)
-        )
+            found = self._opened.pop(kind.name, None)
+            if found is None:
+                self._opened = self._columns()
+                found = self._opened.pop(kind.name, None)
+            self._sources[kind.name] = readable(kind, self._whole(kind, self._lines(kind) if found is None else found))
+        return self._sources[kind.name]
+
+    def _whole(self, kind: Kind, samples: pl.LazyFrame) -> pl.LazyFrame:
+        """The samples that are whole records; a filter costs all their columns, so only where some are not."""
+        good = whole(kind)
+        damaged = self.collect(samples.select((~good).sum())).item()
+        if not damaged:
+            return samples
+        text = f"{damaged:,} of the {kind.name} in {self.folder} are damaged and were left out: a value is missing, or "
+        self.warnings.append(WarningRecord(code="damaged-samples", message=text + "is one that cannot be."))
+        return samples.filter(good)
 
     def _once(self, kind: Kind, samples: pl.LazyFrame) -> pl.LazyFrame:
         """Without what a later session, or workers that were started again, have run again."""
@@ -122,6 +137,8 @@ class Cell:
     def _columns(self) -> dict[str, pl.LazyFrame]:
         try:
             found = usable(self.folder)
+            if found:
+                self._tell_lost(lost_lines(self.folder))
             if found and columns_bytes(self.folder) > IN_MEMORY_COLUMNS:
                 self._large = True
                 return found
@@ -132,12 +149,24 @@ class Cell:
             self.problem = str(error)
             return {}
 
+    def _tell_lost(self, names: Sequence[str]) -> None:
+        if names:
+            gone = "is gone" if len(names) == 1 else f"and {len(names) - 1} more of its files are gone"
+            text = f"{self.folder / names[0]} {gone}; what was in it is read from the columns, which have all."
+            self.warnings.append(WarningRecord(code="lost-lines", message=text))
+
     def _lines(self, kind: Kind) -> pl.LazyFrame:
         files = kind.files(self.folder)
-        if sum(path.stat().st_size for path in files.values()) <= IN_MEMORY_BYTES:
+        if sum(state(path).st_size for path in files.values()) <= IN_MEMORY_BYTES:
             return pl.concat(read_lines(kind, files)).lazy()
         self._large = True
-        return write_parts(kind, self.folder, self._scratch)
+        try:
+            return write_parts(kind, self.folder, self._scratch)
+        except BROKEN as error:
+            raise OutputError(
+                f"cannot gather the samples in {self.folder} in a temporary folder: {told(error)}\n"
+                "Let TMPDIR name a folder with room for them."
+            ) from None
 
     @cached_property
     def _scratch(self) -> Path:
@@ -170,7 +199,7 @@ def new_run_folder(name: str) -> Path:
 def cell_folder(run: Path, cell_id: str) -> Path:
     """Folder of one cell; raise OutputError for an id that would leave the run folder."""
     path = run / "cells" / cell_id
-    if path.parent != run / "cells" or cell_id in ("", ".", ".."):
+    if path.parent != run / "cells" or cell_id in ("", ".", "..") or len(os.fsencode(cell_id)) > MOST_NAME_BYTES:
         raise OutputError(f"{cell_id!r} is not the name of a cell")
     return path
 

@@ -6,9 +6,9 @@ Absent is `None`, never 0: an interval of one sample, a bandwidth at world size 
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from worldsize.config import CellSettings, StudySettings
+from worldsize.config import MOST_WORKERS, CellSettings, StudySettings
 from worldsize.results.base import Record as Record
 from worldsize.results.check_records import VerifyRecord
 from worldsize.results.evaluation_records import Divergence as Divergence
@@ -131,7 +131,7 @@ class Findings(Record):
 class Placement(Record):
     """Where the workers of a cell run."""
 
-    processes: int
+    processes: int = Field(ge=1, le=MOST_WORKERS)
     """Operating-system processes; fewer than the world size where one process drives several workers."""
     threads_per_worker: int
     cores: tuple[tuple[int, ...], ...]
@@ -240,3 +240,10 @@ class StudyRecord(Record):
     warnings: list[WarningRecord] = Field(default_factory=list)
     sessions: list[Provenance] = Field(default_factory=list)
     """Provenance of each later start with --resume."""
+
+    @field_validator("plan")
+    @classmethod
+    def _each_once(cls, plan: list[str]) -> list[str]:
+        if len(set(plan)) < len(plan):
+            raise ValueError(f"{next(name for name in plan if plan.count(name) > 1)!r} is there twice")
+        return plan

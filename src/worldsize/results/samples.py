@@ -1,5 +1,7 @@
 """The samples that the ranks of a cell wrote, a line per step, as columns."""
 
+import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from worldsize.config import MOST_WORKERS
 from worldsize.errors import OutputError
 from worldsize.results.records import SpanRecord, StepRecord
 
@@ -50,14 +53,26 @@ class Kind:
         return {"rank": pl.Int64, **self.line}
 
     def files(self, folder: Path) -> dict[int, Path]:
-        """The files of a cell's ranks, in the order of the ranks."""
+        """The files of a cell's ranks, in the order of the ranks; raise OutputError for a rank that cannot be."""
         found = {path.name[len("rank") : -len(self.suffix)]: path for path in folder.glob(f"rank*{self.suffix}")}
-        return {int(rank): found[rank] for rank in sorted(found, key=lambda r: r.zfill(9)) if rank.isdecimal()}
+        ranks = [rank for rank in found if re.fullmatch("[0-9]+", rank)]
+        for rank in ranks:
+            if len(rank) > len(str(MOST_WORKERS)):
+                raise OutputError(f"{found[rank]} is the file of no rank: there are at most {MOST_WORKERS:,} workers")
+        return {int(rank): found[rank] for rank in sorted(ranks, key=int)}
 
 
 STEPS = Kind("steps", ".jsonl", STEP_SCHEMA)
 SPANS = Kind("spans", ".spans.jsonl", SPAN_SCHEMA)
 KINDS = (STEPS, SPANS)
+
+
+def state(path: Path) -> os.stat_result:
+    """Size and time of a file of lines; raise OutputError where the system tells neither."""
+    try:
+        return path.stat()
+    except OSError as error:
+        raise _unreadable(path, error) from None
 
 
 def whole_lines(path: Path) -> bytes:
@@ -107,7 +122,10 @@ def goes_back(order: pl.DataFrame) -> bool:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """Whole lines, many at a time; a file may be larger than what fits into memory."""
+    """Whole lines, many at a time; a file may be larger than what fits into memory.
+
+    Raises OutputError for a file that cannot be read; one that is not there holds none.
+    """
     rest = b""
     try:
         with path.open("rb") as file:
@@ -117,6 +135,12 @@ def _blocks(path: Path) -> Iterator[bytes]:
                     yield lines + b"\n"
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> OutputError:
+    return OutputError(f"cannot read {path}: {error.strerror}")
 
 
 def _frame(kind: Kind, rank: int, path: Path, lines: bytes) -> pl.DataFrame:

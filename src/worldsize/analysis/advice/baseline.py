@@ -1,13 +1,16 @@
 """Speed-ups that cannot be printed, or not be trusted, for want of a comparable baseline (method.md §6, §8)."""
 
 from collections.abc import Iterator
+from math import lcm
+from typing import Any
 
 from worldsize.analysis.advice.candidate import Candidate
 from worldsize.analysis.advice.commands import by_steps, study_command
 from worldsize.analysis.advice.finding import Advice, Evidence
 from worldsize.analysis.advice.seen import Seen
+from worldsize.analysis.advice.words import cell_name
 from worldsize.analysis.cells import BASELINE_STRATEGY
-from worldsize.analysis.headline import cell_name, scaling_row
+from worldsize.analysis.headline import scaling_row
 from worldsize.analysis.scaling import ScalingRow
 
 
@@ -18,14 +21,15 @@ def baseline_not_comparable(seen: Seen) -> Iterator[Candidate]:
         if row is None or (found := _problem(row)) is None:
             continue
         problem, cause = found
+        next_step, command = _remedy(seen, row)
         advice = Advice(
             code="baseline-not-comparable",
             cell_id=cell.id,
             finding=f"{cell_name(cell)} {problem}.",
             evidence=tuple(_evidence(row)),
             cause=cause,
-            next_step="Time one worker and several in one study: same batch, same threads, in turn.",
-            command=_command(seen, row),
+            next_step=next_step,
+            command=command,
             gain=None,
             gain_basis=None,
         )
@@ -65,12 +69,31 @@ def _evidence(row: ScalingRow) -> Iterator[Evidence]:
         yield Evidence("Speed-up", row.withheld)
 
 
-def _command(seen: Seen, row: ScalingRow) -> str:
+def _remedy(seen: Seen, row: ScalingRow) -> tuple[str, str | None]:
+    """Next step and command: the same study again is of no use where one worker cannot hold the whole batch."""
+    error = row.baseline.record.error if row.baseline and row.baseline.record else None
+    whole = seen.settings.global_batch
+    if whole is None or error is None or error.kind != "OutOfMemory":
+        return "Time one worker and several in one study: same batch, same threads, in turn.", _command(seen, row)
+    # Of half the batch or less, the largest that each number of workers divides.
+    parts = lcm(*(cell.world_size for cell in seen.analysis.cells))
+    smaller = whole // 2 // parts * parts
+    if not smaller:
+        return "Give one worker more memory: it has to hold the whole batch.", None
+    return (
+        f"Use a smaller global batch, such as B = {smaller:,}, or give one worker more memory: it has to hold the "
+        "whole batch.",
+        _command(seen, row, global_batch=smaller),
+    )
+
+
+def _command(seen: Seen, row: ScalingRow, **more: Any) -> str | None:
     """The study again, in one go and by steps in turn, with the baseline in it."""
     settings, sizes = seen.settings, sorted({1, *(cell.world_size for cell in seen.analysis.cells)})
-    changes = {
+    changes: dict[str, Any] = {
         "strategies": tuple(dict.fromkeys((BASELINE_STRATEGY, *settings.strategies))),
         "world_sizes": tuple(sizes),
         "threads_per_worker": settings.threads_per_worker or row.cell.threads_per_worker,
+        **more,
     }
     return study_command(by_steps(settings), **changes)

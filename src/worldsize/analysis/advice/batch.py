@@ -9,18 +9,19 @@ import polars as pl
 from worldsize.analysis.advice.candidate import Candidate
 from worldsize.analysis.advice.commands import focused, sweep_command
 from worldsize.analysis.advice.finding import Advice, Evidence
-from worldsize.analysis.advice.gains import COMPUTE, STEP, notable
+from worldsize.analysis.advice.gains import STEP, notable
 from worldsize.analysis.advice.knee import rate_of, rate_ratio, ratio_text
 from worldsize.analysis.advice.seen import Seen
-from worldsize.analysis.advice.words import at_most, gibibytes, share
+from worldsize.analysis.advice.words import at_most, cell_name, gibibytes, named, share
 from worldsize.analysis.by_block import BLOCK, ratio_over
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.headline import cell_name
 from worldsize.analysis.sweep import KNEE
 from worldsize.results.records import Estimate
 
 LOW_RATE = 0.25
 """Share of the matrix-multiply rate below which a small batch is the likely reason; large ones reach twice as much."""
+FORWARD_BACKWARD = pl.col("forward_s") + pl.col("backward_s")
+"""What the floating-point operations are counted in (method.md §12)."""
 LINE = (
     "A line through the steps of both batches: what does not grow with b is shared by ever more samples. Assumes that "
     "the line goes on."
@@ -65,7 +66,7 @@ def batch_too_small(seen: Seen) -> Iterator[Candidate]:
         cell = sizes[0]
         reached = _of_matmul(seen, cell)
         if len(sizes) == 1 and reached is not None and reached.high is not None and reached.high < LOW_RATE:
-            yield _hardly_busy(seen, cell, reached)
+            yield from _hardly_busy(seen, cell, reached)
 
 
 def memory_headroom(seen: Seen) -> Iterator[Candidate]:
@@ -118,7 +119,7 @@ def _of_matmul(seen: Seen, cell: CellAnalysis) -> Estimate | None:
     flops, rate = seen.analysis.record.model.flops_per_sample, cell.record.matmul_flops_per_s if cell.record else None
     if not flops or not rate:
         return None
-    return ratio_over(seen.blocks(cell), pl.lit(flops * cell.batch_size / rate), COMPUTE)
+    return ratio_over(seen.blocks(cell), pl.lit(flops * cell.batch_size / rate), FORWARD_BACKWARD)
 
 
 def _ended_by_itself(seen: Seen, cell: CellAnalysis) -> bool:
@@ -142,7 +143,7 @@ def _still_rising(seen: Seen, rise: Rise) -> Candidate:
     advice = Advice(
         code="batch-too-small",
         cell_id=cell.id,
-        finding=f"{cell.strategy} with N = {cell.world_size} still gains from larger batches: b = {cell.batch_size:,} "
+        finding=f"{named(cell)} with N = {cell.world_size} still gains from larger batches: b = {cell.batch_size:,} "
         f"has {ratio_text(rise.ratio)} times the samples/s of b = {rise.smaller.batch_size:,}.",
         evidence=(rate_of(rise.smaller), rate_of(cell)),
         cause="A part of each step does not grow with its samples: per-operator work, the exchange, the optimizer.",
@@ -154,14 +155,17 @@ def _still_rising(seen: Seen, rise: Rise) -> Candidate:
     return Candidate(advice, cell, rise.gain)
 
 
-def _hardly_busy(seen: Seen, cell: CellAnalysis, reached: Estimate) -> Candidate:
+def _hardly_busy(seen: Seen, cell: CellAnalysis, reached: Estimate) -> Iterator[Candidate]:
     most = seen.analysis.record.data.train_samples // cell.world_size
     sizes = [times * cell.batch_size for times in (1, 2, 4) if times * cell.batch_size <= most]
+    if len(sizes) < 2:
+        return  # the data has no larger batch to try
     larger: dict[str, Any] = {"batch_sizes": tuple(sizes), "global_batch": None}
     advice = Advice(
         code="batch-too-small",
         cell_id=cell.id,
-        finding=f"{cell_name(cell)} computes at {share(reached)} of the matrix-multiply rate of its cores.",
+        finding=f"{cell_name(cell)} runs forward and backward at {share(reached)} of the matrix-multiply rate of its "
+        "cores.",
         evidence=(Evidence("Forward and backward, of the matrix-multiply rate", share(reached)), rate_of(cell)),
         cause="With so few samples the operators are too short to keep the device busy (or the model has few large "
         "multiplications).",
@@ -170,4 +174,4 @@ def _hardly_busy(seen: Seen, cell: CellAnalysis, reached: Estimate) -> Candidate
         gain=None,
         gain_basis=None,
     )
-    return Candidate(advice, cell)
+    yield Candidate(advice, cell)

@@ -58,25 +58,34 @@ SWEEP_FLAGS = (
 )
 COMM_FLAGS = ("world_size", "hosts", "link", "link_latency", "backend", "threads_per_worker")
 
+EXACT = 2**53
+"""Integers below it are floats exactly."""
+
 COUNTERPARTS = {"steps": "epochs", "epochs": "steps", "batch_sizes": "global_batch", "global_batch": "batch_sizes"}
 """Giving one of the two unsets the other one of a preset."""
 
 
-def study_command(settings: StudySettings, **changes: Any) -> str:
+def study_command(settings: StudySettings, **changes: Any) -> str | None:
     """`worldsize study` with the settings of a study and some changes; by the name of its experiment if it has one.
 
-    Cells that were named one by one become the grid that they span.
+    Cells that were named one by one become the grid that they span. None where no flag can say it: a comma ends an
+    entry of a list.
     """
     wanted = settings.model_copy(update={"cells": (), **changes})
     preset = _preset(settings)
     base = validated(StudySettings, read_study(preset)) if preset else StudySettings()
     if preset and not all(_sayable(name, wanted, base) for name in STUDY_FLAGS):
         preset, base = "", StudySettings()
+    if any("," in strategy for strategy in wanted.strategies):
+        return None
     return _line("study", preset, *_flags(wanted, base, STUDY_FLAGS, changes))
 
 
-def focused(settings: StudySettings, cell: CellAnalysis, *strategies: str, **changes: Any) -> str:
-    """A study of one cell and of what it is compared with: one worker, and the strategies that are named."""
+def focused(settings: StudySettings, cell: CellAnalysis, *strategies: str, **changes: Any) -> str | None:
+    """A study of one cell and of what it is compared with: one worker, and the strategies that are named.
+
+    All of them by the recipe of the cell. None where no flag can say it.
+    """
     baseline = ("single",) if "single" in settings.strategies else ()
     batch = {"global_batch": cell.global_batch} if settings.global_batch else {"batch_sizes": (cell.batch_size,)}
     only = {
@@ -84,7 +93,7 @@ def focused(settings: StudySettings, cell: CellAnalysis, *strategies: str, **cha
         "world_sizes": tuple(dict.fromkeys((1, cell.world_size))) if baseline else (cell.world_size,),
         **batch,
     }
-    return study_command(settings, **{**only, **changes})
+    return study_command(_with_recipe(settings, cell), **{**only, **changes})
 
 
 def by_steps(settings: StudySettings) -> StudySettings:
@@ -96,6 +105,7 @@ def by_steps(settings: StudySettings) -> StudySettings:
 
 def train_command(settings: StudySettings, cell: CellAnalysis, **changes: Any) -> str:
     """`worldsize train` for one cell: one epoch, or as many as the study trains."""
+    settings = _with_recipe(settings, cell)
     # A warm-up of the learning rate may be longer than the one epoch of `train`: then the steps are kept.
     steps = settings.steps if settings.lr_warmup_epochs else None
     alone = dict.fromkeys(("hosts", "link", "link_latency")) if cell.world_size == 1 else {}
@@ -122,6 +132,13 @@ def comm_command(settings: StudySettings, world_size: int) -> str:
     return _line("comm", *_flags(wanted, CommSettings(), COMM_FLAGS, ("world_size",)))
 
 
+def _with_recipe(settings: StudySettings, cell: CellAnalysis) -> StudySettings:
+    """The settings of a study with the recipe of a cell: one that was named by itself may have its own."""
+    if cell.record is None or not (cell.label or settings.cells):
+        return settings
+    return settings.model_copy(update={name: getattr(cell.record.settings, name) for name in RECIPE})
+
+
 def _preset(settings: StudySettings) -> str:
     """The experiment, if it can be run again at the price of its cells: not one with further parts."""
     name = settings.experiment
@@ -144,14 +161,17 @@ def _flags(wanted: Settings, base: Settings, names: tuple[str, ...], changed: It
         if unsaid or (value == usual and name not in changed):
             continue
         flag = f"--{name.replace('_', '-')}"
-        flags += [flag] if value is True else [flag, _text(value)]
+        flags += [flag] if value is True else [flag, value_text(value)]
     return flags
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value as a flag takes it: every digit of a number, for the command must mean the same."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) and value >= 1 else str(value)
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < EXACT else repr(value)
+    return "none" if value is None else str(value)
 
 
 def _line(*words: str) -> str:

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 import polars as pl
 
 from worldsize.analysis.advice.candidate import Candidate
-from worldsize.analysis.advice.commands import comm_command, focused
+from worldsize.analysis.advice.commands import comm_command, focused, value_text
 from worldsize.analysis.advice.exchange import Exchange, Limit
 from worldsize.analysis.advice.finding import Advice, Evidence
-from worldsize.analysis.advice.gains import notable, without
+from worldsize.analysis.advice.gains import STEP, notable, without
 from worldsize.analysis.advice.seen import Seen
-from worldsize.analysis.advice.words import at_most, gb_per_s, megabytes, ms, share
+from worldsize.analysis.advice.words import at_most, cell_name, gb_per_s, megabytes, ms, share
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.headline import cell_name
 from worldsize.analysis.numbers import estimate_text, number_text
 
 BASIS = "Step ÷ (step − exposed communication); assumes that all of it can be hidden or left out."
@@ -34,6 +33,8 @@ class Diagnosis:
     evidence: tuple[Evidence, ...] = ()
     saved: pl.Expr | None = None
     """Seconds per step that may be saved; None is all exposed communication."""
+    step: pl.Expr = STEP
+    """The step that they are saved of."""
     basis: str = BASIS
     halved: bool = False
     """Whether the next step halves it per sample, as doubling the batch does."""
@@ -142,7 +143,7 @@ def candidate(exchange: Exchange, found: Diagnosis) -> Candidate:
     cell, exposed = exchange.cell, exchange.exposed
     assert exposed is not None
     saved = exchange.exposed_at_most if found.saved is None else found.saved
-    gain = without(exchange.blocks, saved)
+    gain = without(exchange.blocks, saved, found.step)
     half = without(exchange.blocks, saved / 2) if found.halved else None
     said = f"{estimate_text(half)} times the samples/s if as many ms stay exposed, " if half else ""
     advice = Advice(
@@ -162,6 +163,8 @@ def candidate(exchange: Exchange, found: Diagnosis) -> Candidate:
 def _evidence(exchange: Exchange) -> Iterator[Evidence]:
     assert exchange.exposed is not None
     yield Evidence("Exposed communication per step", ms(exchange.exposed.seconds))
+    if exchange.for_data is not None:
+        yield Evidence("Of it, for a rank that waits for data, at most", ms(exchange.for_data.seconds))
     if exchange.cell.exposed is not None and exchange.cell.exposed.disagree:
         yield Evidence("The same by pairing with steps without exchange", ms(exchange.cell.exposed.pairing))
     if exchange.overlapped is not None:
@@ -188,7 +191,7 @@ def _more_per_exchange(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]
     )
 
 
-def _fewer_messages(seen: Seen, cell: CellAnalysis) -> tuple[str, str]:
+def _fewer_messages(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     if cell.strategy not in BUCKETS:
         return (
             "Send the gradients in buckets, with ddp or bucketed.",
@@ -196,4 +199,4 @@ def _fewer_messages(seen: Seen, cell: CellAnalysis) -> tuple[str, str]:
         )
     size = seen.settings.bucket_mb
     larger = 4 * size if isinstance(size, float | int) else 100
-    return f"Send larger buckets, such as {larger:g} MB.", focused(seen.settings, cell, bucket_mb=larger)
+    return f"Send larger buckets, such as {value_text(larger)} MB.", focused(seen.settings, cell, bucket_mb=larger)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import polars as pl
 
-from worldsize.analysis.advice.gains import EXPOSED, STEP, Part, at_least, notable, part
+from worldsize.analysis.advice.gains import DATA_WAIT_MOST, EXPOSED, STEP, STEP_MOST, Part, at_least, notable, part
 from worldsize.analysis.bandwidth import LinkAnalysis, bus_factor, steps
 from worldsize.analysis.by_block import mean_over, ratio_over
 from worldsize.analysis.cells import CellAnalysis
@@ -21,6 +21,8 @@ MANY = 8
 TRUSTED_FIT = 0.5
 """R² of a cost model below which its latency is not spoken of."""
 MOSTLY = 0.5
+FOR_DATA = pl.min_horizontal(EXPOSED, DATA_WAIT_MOST - pl.col("data_wait_s"))
+"""What of the exposed communication can be waiting for a rank that waits for its data, mean over ranks."""
 ROOTED = ("gather", "scatter", "replicate", "reduce")
 """Messages that all pass through one rank."""
 
@@ -73,7 +75,7 @@ class Exchange:
     @cached_property
     def limit(self) -> Limit | None:
         """What the exposed communication is due to; None where it is not notable."""
-        if self.exposed is None or not notable(self.exposed.share):
+        if self.exposed is None or not notable(self.exposed.share) or self.for_data_only:
             return None
         if notable(self.waiting, MOSTLY):
             return "stragglers"
@@ -82,6 +84,19 @@ class Exchange:
         if at_least(self.used, NEAR_PEAK):
             return "bandwidth"
         return "latency" if self.many_small else "unknown"
+
+    @cached_property
+    def for_data(self) -> Part | None:
+        """What of the exposed communication is waiting for a rank without data; None where that is not notable."""
+        if not notable(ratio_over(self.blocks, DATA_WAIT_MOST, STEP_MOST)):
+            return None
+        found = part(self.blocks, FOR_DATA)
+        return found if found is not None and notable(found.share) else None
+
+    @property
+    def for_data_only(self) -> bool:
+        """Whether waiting for such a rank explains all that is notable of it: then the data is the cause."""
+        return self.for_data is not None and not notable(ratio_over(self.blocks, EXPOSED - FOR_DATA, STEP))
 
     @cached_property
     def waiting(self) -> Estimate | None:

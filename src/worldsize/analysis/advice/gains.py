@@ -1,6 +1,8 @@
 """Parts of a step, and what would be gained without them, block by block so that each has its interval (method.md §8).
 
 A gain is an upper bound (Amdahl 1967): the step with nothing in place of the part, and all else as it was measured.
+What one rank does and the others wait for counts as that rank has it (the columns `…_most_s`): a mean over ranks is no
+bound, since the waiting of the others goes with it.
 """
 
 from dataclasses import dataclass
@@ -9,14 +11,18 @@ from typing import TypeGuard
 import polars as pl
 
 from worldsize.analysis.by_block import BLOCK, mean_over, ratio_over
+from worldsize.analysis.by_block import COMPUTE as COMPUTE
 from worldsize.results.records import Estimate
 
 NOTABLE = 0.05
 """Share of a step below which nothing is spoken of: with less to win, nobody changes a set-up."""
 
 STEP = pl.col("step_s")
-COMPUTE = pl.col("forward_s") + pl.col("backward_s") + pl.col("optimizer_s")
 EXPOSED = pl.col("exposed_sync_s")
+STEP_MOST = pl.col("step_most_s")
+"""Of the rank that ends it last: the step that throughput is made of."""
+COMPUTE_MOST = pl.col("compute_most_s")
+DATA_WAIT_MOST = pl.col("data_wait_most_s")
 
 
 @dataclass(frozen=True)
@@ -28,18 +34,20 @@ class Part:
     """Of the step, 0 to 1."""
 
 
-def part(blocks: pl.DataFrame, value: pl.Expr) -> Part | None:
+def part(blocks: pl.DataFrame, value: pl.Expr, step: pl.Expr = STEP) -> Part | None:
     """A part given in seconds per step; None where no block has it."""
-    seconds, share = mean_over(blocks, value), ratio_over(blocks, value, STEP)
+    seconds, share = mean_over(blocks, value), ratio_over(blocks, value, step)
     return None if seconds is None or share is None else Part(seconds, share)
 
 
-def without(blocks: pl.DataFrame, saved: pl.Expr) -> Estimate | None:
+def without(blocks: pl.DataFrame, saved: pl.Expr, step: pl.Expr = STEP) -> Estimate | None:
     """Step ÷ (step − `saved`), with `saved` in seconds per step; None where no block has it."""
-    return ratio_over(blocks, STEP, STEP - saved)
+    return ratio_over(blocks, step, step - saved)
 
 
-def more_than(blocks: pl.DataFrame, others: pl.DataFrame, value: pl.Expr) -> tuple[Estimate, Estimate] | None:
+def more_than(
+    blocks: pl.DataFrame, others: pl.DataFrame, value: pl.Expr, step: pl.Expr = STEP
+) -> tuple[Estimate, Estimate] | None:
     """Seconds per step that a cell takes more than another one for something, and its gain without them.
 
     Block by block, so that the drift of the machine is in neither; None where they have no block in common.
@@ -47,7 +55,7 @@ def more_than(blocks: pl.DataFrame, others: pl.DataFrame, value: pl.Expr) -> tup
     origin = others.select(*BLOCK, value.alias("origin"))
     both = blocks.with_columns(value.alias("own")).join(origin, on=BLOCK)
     more = pl.col("own") - pl.col("origin")
-    seconds, gain = mean_over(both, more), without(both, more)
+    seconds, gain = mean_over(both, more), without(both, more, step)
     return None if seconds is None or gain is None else (seconds, gain)
 
 

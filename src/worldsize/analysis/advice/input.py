@@ -2,40 +2,49 @@
 
 from collections.abc import Iterator
 
-import polars as pl
-
 from worldsize.analysis.advice.candidate import Candidate
 from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.finding import Advice, Evidence
-from worldsize.analysis.advice.gains import notable, part, without
-from worldsize.analysis.advice.seen import Seen
-from worldsize.analysis.advice.words import at_most, ms, share
+from worldsize.analysis.advice.gains import DATA_WAIT_MOST, STEP_MOST, notable, part, without
+from worldsize.analysis.advice.seen import Seen, ranks_of
+from worldsize.analysis.advice.words import at_most, cell_name, ms, share
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.headline import cell_name
-
-WAIT = pl.col("data_wait_s")
 
 
 def input_bound(seen: Seen) -> Iterator[Candidate]:
     """A rank waits for its next batch for a notable part of its step."""
     for cell in seen.cells:
         blocks = seen.blocks(cell)
-        waiting, gain = part(blocks, WAIT), without(blocks, WAIT)
+        waiting, gain = part(blocks, DATA_WAIT_MOST, STEP_MOST), without(blocks, DATA_WAIT_MOST, STEP_MOST)
         if waiting is None or gain is None or not notable(waiting.share):
             continue
         cause, next_step, command = _remedy(seen, cell)
         advice = Advice(
             code="input-bound",
             cell_id=cell.id,
-            finding=f"{cell_name(cell)} waits for data for {share(waiting.share)} of its step.",
-            evidence=(Evidence("Data wait per step", ms(waiting.seconds)), Evidence("Loader", _loader(seen))),
+            finding=f"{_who(cell)} waits for data for {share(waiting.share)} of its step.",
+            evidence=(Evidence(_label(cell), ms(waiting.seconds)), Evidence("Loader", _loader(seen))),
             cause=cause,
             next_step=next_step,
             command=command,
             gain=at_most(gain),
-            gain_basis="Step ÷ (step − data wait); assumes that every batch is there when it is needed.",
+            gain_basis=f"Step ÷ (step − data wait{_whose(cell)}); assumes that every batch is there when it is needed.",
         )
         yield Candidate(advice, cell, gain)
+
+
+def _who(cell: CellAnalysis) -> str:
+    several = ranks_of(cell) > 1
+    return f"Of {cell_name(cell)}, the rank that waits longest" if several else cell_name(cell)
+
+
+def _label(cell: CellAnalysis) -> str:
+    return "Data wait per step" + (", of the rank that waits longest" if ranks_of(cell) > 1 else "")
+
+
+def _whose(cell: CellAnalysis) -> str:
+    """The others wait for that rank, so no more than its wait can be saved, and no less."""
+    return " of the rank that waits longest" if ranks_of(cell) > 1 else ""
 
 
 def _loader(seen: Seen) -> str:

@@ -12,8 +12,8 @@ from worldsize.analysis.advice.finding import Advice, Evidence
 from worldsize.analysis.advice.gains import EXPOSED, notable, part
 from worldsize.analysis.advice.knee import rate_ratio
 from worldsize.analysis.advice.seen import Seen
+from worldsize.analysis.advice.words import cell_name
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.headline import cell_name
 from worldsize.analysis.numbers import estimate_text, percent_text
 from worldsize.analysis.statistics import LEVEL, half_width
 from worldsize.results.records import Estimate
@@ -60,7 +60,7 @@ def _noisy_sweeps(seen: Seen) -> Iterator[Candidate]:
 
 
 def _candidate(
-    seen: Seen, cell: CellAnalysis, ratio: Estimate, words: tuple[str, str, str], remedy: tuple[int, str]
+    seen: Seen, cell: CellAnalysis, ratio: Estimate, words: tuple[str, str, str], remedy: tuple[int, str | None]
 ) -> Candidate:
     what, why, label = words
     steps, command = remedy

@@ -11,9 +11,8 @@ from worldsize.analysis.advice.exchange import Exchange
 from worldsize.analysis.advice.finding import Advice, Evidence
 from worldsize.analysis.advice.gains import EXPOSED, NOTABLE, STEP, notable, without
 from worldsize.analysis.advice.seen import Seen
-from worldsize.analysis.advice.words import at_most, ms, share
+from worldsize.analysis.advice.words import at_most, cell_name, ms, share
 from worldsize.analysis.by_block import mean_over
-from worldsize.analysis.headline import cell_name
 
 MOSTLY = 0.5
 
@@ -94,7 +93,7 @@ def _parts(exchange: Exchange) -> Iterator[Evidence]:
         yield Evidence("Backward per step", ms(backward))
 
 
-def _remedy(seen: Seen, exchange: Exchange) -> tuple[str, str, str]:
+def _remedy(seen: Seen, exchange: Exchange) -> tuple[str, str, str | None]:
     """Likely cause, next step and command."""
     settings, cell = seen.settings, exchange.cell
     if cell.strategy in BUCKETS:

@@ -6,9 +6,8 @@ from worldsize.analysis.advice.candidate import Candidate
 from worldsize.analysis.advice.commands import study_command
 from worldsize.analysis.advice.finding import Advice, Evidence
 from worldsize.analysis.advice.seen import Seen
-from worldsize.analysis.advice.words import several
+from worldsize.analysis.advice.words import cell_name, several
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.headline import cell_name
 
 
 def oversubscribed(seen: Seen) -> Iterator[Candidate]:
@@ -39,7 +38,7 @@ def _hides_the_answer(seen: Seen, cell: CellAnalysis) -> bool:
     return seen.headline is None or cell is seen.headline.fastest
 
 
-def _remedy(seen: Seen, cores: int) -> tuple[str, str]:
+def _remedy(seen: Seen, cores: int) -> tuple[str, str | None]:
     sizes = sorted({cell.world_size for cell in seen.analysis.cells})
     threads = cores // sizes[-1]
     if threads:
@@ -47,8 +46,12 @@ def _remedy(seen: Seen, cores: int) -> tuple[str, str]:
             f"Give each worker {several(threads, 'thread')}, the baseline included.",
             study_command(seen.settings, threads_per_worker=threads, world_sizes=tuple(sizes)),
         )
-    fitting = tuple(size for size in sizes if size < cores)
+    whole = seen.settings.global_batch or 0  # a global batch must be the same for each worker
+    most = max(size for size in range(1, cores + 1) if whole % size == 0)
+    if most == 1:
+        return "Use a machine with more cores: no smaller number of workers fits this one and divides the batch.", None
+    fitting = tuple(size for size in sizes if size < most and whole % size == 0)
     return (
-        f"Measure at most {several(cores, 'worker')} here, each with one thread, or use a machine with more cores.",
-        study_command(seen.settings, threads_per_worker=1, world_sizes=(*fitting, cores)),
+        f"Measure at most {several(most, 'worker')} here, each with one thread, or use a machine with more cores.",
+        study_command(seen.settings, threads_per_worker=1, world_sizes=(*fitting, most)),
     )

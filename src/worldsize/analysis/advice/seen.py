@@ -13,6 +13,11 @@ from worldsize.config import StudySettings
 from worldsize.results.folder import Cell
 
 
+def ranks_of(cell: CellAnalysis) -> int:
+    """Processes of a cell: each has step records of its own."""
+    return cell.record.placement.processes if cell.record and cell.record.placement else cell.world_size
+
+
 class Seen:
     """A study, the cell that matters most in it, and its cells block by block."""
 

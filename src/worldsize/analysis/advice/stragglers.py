@@ -10,8 +10,8 @@ from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.communication import Diagnosis, candidate, limited_by
 from worldsize.analysis.advice.exchange import Exchange
 from worldsize.analysis.advice.finding import Evidence
-from worldsize.analysis.advice.gains import COMPUTE, EXPOSED, notable
-from worldsize.analysis.advice.seen import Seen
+from worldsize.analysis.advice.gains import COMPUTE, STEP_MOST, notable
+from worldsize.analysis.advice.seen import Seen, ranks_of
 from worldsize.analysis.advice.words import ms, share
 from worldsize.analysis.by_block import BLOCK, mean_over, rank_means, ratio_over
 from worldsize.analysis.cells import CellAnalysis
@@ -19,8 +19,8 @@ from worldsize.analysis.numbers import estimate_text
 from worldsize.results.folder import Cell
 from worldsize.results.records import Estimate
 
-WAITED = pl.min_horizontal(EXPOSED, pl.col("wait_s"))
-"""What of the exposed communication can be waiting at most."""
+WAITED = pl.min_horizontal(pl.col("exposed_most_s"), pl.col("wait_most_s"))
+"""What of the exposed communication can be waiting at most, on the rank that waits longest."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ def straggler_bound(seen: Seen) -> Iterator[Candidate]:
                 command=focused(seen.settings, exchange.cell, profile=True),
                 evidence=tuple(_evidence(exchange, late)),
                 saved=WAITED,
-                basis="Step ÷ (step − waiting); assumes ranks that issue each message at the same time.",
+                step=STEP_MOST,
+                basis="Step ÷ (step − waiting of the rank that waits longest); assumes ranks that issue each message "
+                "at the same time.",
             ),
         )
 
@@ -64,13 +66,12 @@ def late_rank(cell: CellAnalysis, raw: Cell) -> Late | None:
     """
     assert cell.communication is not None
     blamed, waited = cell.communication.messages, pl.col("waited_ns")
-    ranks = cell.record.placement.processes if cell.record and cell.record.placement else cell.world_size
     rank = blamed.group_by("last_rank").agg(waited.sum()).sort("waited_ns", "last_rank")["last_rank"].last()
     assert isinstance(rank, int)
     own = waited.filter(pl.col("last_rank") == rank).sum()
     blocks = blamed.group_by(*BLOCK).agg(own.alias("own_ns"), waited.sum().alias("all_ns"))
     share = ratio_over(blocks, pl.col("own_ns"), pl.col("all_ns"))
-    if not notable(share, 1 / ranks):
+    if not notable(share, 1 / ranks_of(cell)):
         return None
     return Late(rank, share, *_against_others(rank_means(raw), rank))
 
@@ -106,6 +107,9 @@ def _evidence(exchange: Exchange, late: Late | None) -> Iterator[Evidence]:
     transfer = mean_over(exchange.blocks, pl.col("transfer_s"))
     if wait is not None and transfer is not None:
         yield Evidence("Wait per step", ms(wait))
+        longest = mean_over(exchange.blocks, pl.col("wait_most_s"))
+        if longest is not None:
+            yield Evidence("Wait per step of the rank that waits longest", ms(longest))
         yield Evidence("Transfer per step", ms(transfer))
     if late is not None:
         yield Evidence(f"Of the waiting, for rank {late.rank}", share(late.share))

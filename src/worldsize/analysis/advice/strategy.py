@@ -9,12 +9,22 @@ from worldsize.analysis.advice.candidate import Candidate
 from worldsize.analysis.advice.commands import focused, train_command
 from worldsize.analysis.advice.communication import BUCKETS
 from worldsize.analysis.advice.finding import Advice, Evidence
-from worldsize.analysis.advice.gains import COMPUTE, NOTABLE, STEP, more_than, notable, ratio_of, without
-from worldsize.analysis.advice.seen import Seen
-from worldsize.analysis.advice.words import at_most, ms, several
+from worldsize.analysis.advice.gains import (
+    COMPUTE,
+    COMPUTE_MOST,
+    NOTABLE,
+    STEP,
+    STEP_MOST,
+    more_than,
+    notable,
+    ratio_of,
+    without,
+)
+from worldsize.analysis.advice.seen import Seen, ranks_of
+from worldsize.analysis.advice.words import at_most, cell_name, ms, named, several
 from worldsize.analysis.by_block import BLOCK
 from worldsize.analysis.cells import BASELINE_STRATEGY, CellAnalysis
-from worldsize.analysis.headline import cell_name, rate, scaling_row
+from worldsize.analysis.headline import rate, scaling_row
 from worldsize.analysis.numbers import ABSENT, estimate_text
 from worldsize.analysis.scaling import find_baseline
 from worldsize.analysis.statistics import ratio_estimate, reciprocal
@@ -29,6 +39,8 @@ OVERHEAD = pl.col("wrapped_s") - pl.col("alone_s")
 
 def strategy_choice(seen: Seen) -> Iterator[Candidate]:
     """Another strategy of the study that is faster with the same world size and batch."""
+    if seen.settings.sweep:
+        return  # trials are not timed in turn: blocks with the same number have nothing else in common
     groups: dict[tuple[int, int], list[CellAnalysis]] = {}
     for cell in seen.several:
         groups.setdefault((cell.world_size, cell.batch_size), []).append(cell)
@@ -42,15 +54,14 @@ def strategy_choice(seen: Seen) -> Iterator[Candidate]:
         advice = Advice(
             code="strategy-choice",
             cell_id=worst.id,
-            finding=f"With {same}, {best.strategy} is {estimate_text(ratio)} times as fast as {worst.strategy}.",
+            finding=f"With {same}, {named(best)} is {estimate_text(ratio)} times as fast as {named(worst)}.",
             evidence=tuple(
-                Evidence(f"Samples/s, {best.strategy} ÷ {cell.strategy}", estimate_text(value))
-                for cell, value in slower
+                Evidence(f"Samples/s, {named(best)} ÷ {named(cell)}", estimate_text(value)) for cell, value in slower
             ),
             cause="They exchange the same gradients; they differ in the way of the bytes and in what is hidden.",
-            next_step=f"Use {best.strategy} in place of {' or '.join(cell.strategy for cell, _ in slower)}.",
+            next_step=f"Use {named(best)} in place of {' or '.join(named(cell) for cell, _ in slower)}.",
             command=train_command(seen.settings, best),
-            gain=f"{estimate_text(ratio)} times the samples/s of {worst.strategy}",
+            gain=f"{estimate_text(ratio)} times the samples/s of {named(worst)}",
             gain_basis="Measured in this study, block by block.",
         )
         yield Candidate(advice, worst, ratio)
@@ -68,6 +79,8 @@ def _slower(best: CellAnalysis, cells: list[CellAnalysis]) -> Iterator[tuple[Cel
 
 def _slower_than_one(seen: Seen) -> tuple[CellAnalysis, CellAnalysis, Estimate] | None:
     """The fastest configuration of several workers, the one worker that surely beats it, and its speed-up over it."""
+    if seen.settings.sweep:
+        return None
     cell = seen.headline.fastest if seen.headline else None
     row = scaling_row(seen.analysis, cell) if cell else None
     if cell is None or row is None or row.speedup is None or row.baseline is None:
@@ -147,6 +160,8 @@ def wrapper_overhead(seen: Seen) -> Iterator[Candidate]:
 
 
 def _overheads(seen: Seen) -> Iterator[Overhead]:
+    if seen.settings.sweep:
+        return
     for wrapped in seen.cells:
         alone = seen.find(BASELINE_STRATEGY, 1, wrapped.batch_size)
         if wrapped.world_size > 1 or alone is None or wrapped is alone or not _same_threads(wrapped, alone):
@@ -162,20 +177,25 @@ def _overheads(seen: Seen) -> Iterator[Overhead]:
 
 def compute_slower(seen: Seen) -> Iterator[Candidate]:
     """Computing that takes longer than it takes one worker with the same local batch."""
+    if seen.settings.sweep:
+        return
     for cell in seen.several:
         origin = seen.find(cell.strategy, 1, cell.batch_size) or find_baseline("weak", cell, seen.cells)
         if origin is None or not _same_threads(cell, origin):
             continue
-        found = more_than(seen.blocks(cell), seen.blocks(origin), COMPUTE)
-        if found is None or not notable(found[1], 1 + NOTABLE):
+        of_all = more_than(seen.blocks(cell), seen.blocks(origin), COMPUTE)
+        found = more_than(seen.blocks(cell), seen.blocks(origin), COMPUTE_MOST, STEP_MOST)
+        # Of many ranks the slowest of each step is slower by chance: what all share shows in the mean.
+        if of_all is None or found is None or not notable(of_all[1], 1 + NOTABLE):
             continue
         more, gain = found
-        longer = ratio_of(seen.blocks(cell), seen.blocks(origin), COMPUTE)
+        whose = " the slowest rank of" if ranks_of(cell) > 1 else ""
+        longer = ratio_of(seen.blocks(cell), seen.blocks(origin), COMPUTE_MOST)
         next_step, command = _less_crowded(seen, cell)
         advice = Advice(
             code="compute-slower",
             cell_id=cell.id,
-            finding=f"Forward, backward and optimizer of {cell_name(cell)} take "
+            finding=f"Forward, backward and optimizer of{whose} {cell_name(cell)} take "
             f"{estimate_text(longer) if longer else ABSENT} times as long as those of {origin.id}.",
             evidence=(Evidence(f"Computing per step, more than {origin.id}", ms(more)),),
             cause="The workers share what each has for itself when alone: memory bandwidth, caches, the clock of the "
@@ -183,8 +203,8 @@ def compute_slower(seen: Seen) -> Iterator[Candidate]:
             next_step=next_step,
             command=command,
             gain=at_most(gain),
-            gain_basis=f"Step ÷ (step − what computing takes more than in {origin.id}); assumes workers that do not "
-            "touch each other.",
+            gain_basis=f"Step ÷ (step − what computing takes more than in {origin.id}"
+            f"{', on the slowest rank' if whose else ''}); assumes workers that do not touch each other.",
         )
         yield Candidate(advice, cell, gain)
 
@@ -212,7 +232,7 @@ def _with_it(seen: Seen, wrapped: CellAnalysis) -> CellAnalysis:
     return max(same, key=lambda cell: (cell is seen.focus, cell.world_size))
 
 
-def _lighter(seen: Seen, cell: CellAnalysis) -> tuple[str, str]:
+def _lighter(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     """Another strategy, or larger buckets, to compare with."""
     if cell.strategy in BUCKETS:
         other = BUCKETS[1 - BUCKETS.index(cell.strategy)]
@@ -226,7 +246,7 @@ def _lighter(seen: Seen, cell: CellAnalysis) -> tuple[str, str]:
     )
 
 
-def _less_crowded(seen: Seen, cell: CellAnalysis) -> tuple[str, str]:
+def _less_crowded(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     if cell.record and cell.record.placement and cell.record.placement.processes < cell.world_size:
         return (
             "Give each worker a process of its own, as ddp does.",

@@ -1,7 +1,19 @@
 """Numbers of the advice in words: the digits of numbers.py, the interval, the unit."""
 
+from worldsize.analysis import headline
+from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, number_text
 from worldsize.results.records import Estimate
+
+
+def cell_name(cell: CellAnalysis) -> str:
+    """A cell as the verdict names it, with the label that tells its recipe apart."""
+    return headline.cell_name(cell) + (f" ({cell.label})" if cell.label else "")
+
+
+def named(cell: CellAnalysis) -> str:
+    """Its strategy, with the label."""
+    return f"{cell.strategy} ({cell.label})" if cell.label else cell.strategy
 
 
 def ms(seconds: Estimate) -> str:
