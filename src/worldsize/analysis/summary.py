@@ -36,14 +36,14 @@ def _timed_steps(cell: Cell) -> pl.DataFrame:
 
 
 def whole_steps(cell: Cell, *columns: str) -> pl.LazyFrame:
-    """Some columns of the steps of all ranks that count: those of `slowest_steps`; in the order of `Cell.steps`."""
-    timed = _timed_steps(cell)
+    """Session, step and some columns of the steps of all ranks that count, those of `slowest_steps`, in their order."""
+    names, timed = list(dict.fromkeys(("session", "step", *columns))), _timed_steps(cell)
     if timed.select((pl.col("whole") & (pl.col("good") == pl.col("lines"))).all()).item():
-        return cell.scan_steps().filter("timed").select(columns)  # as it is where nothing was cut short
+        return cell.scan_steps().filter("timed").select(names)  # as it is where nothing was cut short
     counting = slowest_steps(cell).lazy()
     # In another order sums would differ in their last digits from one report to the next.
     whole = cell.scan_steps().join(counting, on=["session", "step"], how="semi", maintain_order="left")
-    return whole.select(columns)
+    return whole.select(names)
 
 
 def step_blocks(slowest: pl.DataFrame) -> Blocks:
