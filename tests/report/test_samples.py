@@ -39,7 +39,7 @@ def test_all_timed_steps_of_all_ranks_and_cells(tmp_path: Path) -> None:
 
 def test_further_parts_of_an_experiment_are_named(tmp_path: Path) -> None:
     make_run(tmp_path / "parts" / "accuracy", [MadeCell("ddp", 2, blocks=1)])
-    found = samples(load_run(make_run(tmp_path, [MadeCell("single", 1, blocks=1)])))
+    found = samples(load_run(make_run(tmp_path, [MadeCell("single", 1, blocks=1)]))).collect()
     assert found.group_by("part", maintain_order=True).len().rows() == [(None, 3), ("accuracy", 6)]
 
 
@@ -47,8 +47,9 @@ def test_each_message_of_a_timed_step_has_a_row(tmp_path: Path) -> None:
     run = make_run(tmp_path, [MadeCell("single", 1), MadeCell("ddp", 2, blocks=1)])
     spans(run, "ddp-w2-b32", 0, range(5), ["all_reduce", "broadcast"])
     spans(run, "ddp-w2-b32", 1, range(5), [])
-    found = messages(load_run(run))
-    assert found is not None
+    sent = messages(load_run(run))
+    assert sent is not None
+    found = sent.collect()
     assert found.select("rank", "step", "message", "kind", "payload_bytes").rows() == [
         (0, step, number, kind, 100 + number)
         for step in (2, 3, 4)
@@ -68,6 +69,6 @@ def test_too_many_messages_are_left_to_the_run_folder(tmp_path: Path, monkeypatc
 def test_a_study_without_a_timed_step_has_the_same_columns(tmp_path: Path) -> None:
     full = load_run(make_run(tmp_path / "full", messy_cells()))
     none = load_run(make_run(tmp_path / "none", [], never_started=[MadeCell("ddp", 2)]))
-    assert samples(none).schema == samples(full).schema
-    assert samples(none).height == 0
+    assert samples(none).collect_schema() == samples(full).collect_schema()
+    assert samples(none).collect().height == 0
     assert messages(none) is not None

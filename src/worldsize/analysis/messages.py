@@ -27,7 +27,9 @@ KINDS = {
 }
 """Messages between processes → the collective whose bus factor they have; copies inside a process are no traffic."""
 MOST_MESSAGES = 1_000_000
-"""How many are held at a time; some hundred MB with all that is made of them."""
+"""How many are read at a time; some hundred MB with all that is made of them."""
+MOST_KEPT = 5 * MOST_MESSAGES
+"""How many are kept from the first round for the second, as two numbers each."""
 
 Nanoseconds = NDArray[np.int64]
 """On rank 0's clock; of messages, one row per step and a column per message."""
@@ -84,14 +86,18 @@ def exchanges(cell: Cell) -> Exchanges | None:
     places = steps.filter("timed").select(*BLOCK, "step").unique(maintain_order=True).with_row_index("place")
     places = places.with_columns(pl.col("place").cast(pl.Int64))
     steps = steps.join(places, on=[*BLOCK, "step"], how="left", maintain_order="left")
-    most = cell.collect(cell.scan_spans().select(pl.col("issued_s").list.len().max())).item() or 0
-    last = _Last(places.height, most)
-    for batch in _batches(cell, steps):
+    each = cell.collect(_of_rank(cell, steps["rank"].min()).select(pl.col("issued_s").list.len().sum())).item()
+    width = max(1, MOST_MESSAGES // max(1, each))
+    kept: list[_Batch] | None = [] if each * steps["rank"].n_unique() <= MOST_KEPT else None
+    last = _Last(places.height)
+    for batch in _batches(cell, steps, width):
         last.see(batch)
+        if kept is not None:
+            kept.append(batch)
     if not last.seen:
         return None
     comm, transfer, wait_most = (np.zeros(places.height, np.int64) for _ in range(3))
-    for batch in _batches(cell, steps):
+    for batch in _batches(cell, steps, width) if kept is None else kept:
         last.blame(batch)
         started = np.minimum(batch.done, np.maximum(batch.issued, last.issued[batch.place, : batch.count]))
         of_all, of_transfer = union_lengths(batch.issued, batch.done), union_lengths(started, batch.done)
@@ -126,15 +132,20 @@ class _Batch:
 class _Last:
     """The last rank of each message; arrays of one row per step and one column per message."""
 
-    def __init__(self, steps: int, messages: int) -> None:
+    def __init__(self, steps: int) -> None:
         self.seen = False
         self.clock_error_ns = 0
-        least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-        self.issued, self.done, self.rank = (np.full((steps, messages), value) for value in (least, least, most))
-        self.waited, self.ranks = np.zeros((steps, messages)), np.zeros((steps, messages))
+        self.issued, self.done, self.rank, self.waited, self.ranks = (np.empty((steps, 0), kind) for kind in "qqqdd")
+
+    def _widen(self, messages: int) -> None:
+        more, (least, most) = messages - self.issued.shape[1], (np.iinfo(np.int64).min, np.iinfo(np.int64).max)
+        for name, first in (("issued", least), ("done", least), ("rank", most), ("waited", 0), ("ranks", 0)):
+            setattr(self, name, np.pad(getattr(self, name), ((0, 0), (0, more)), constant_values=first))
 
     def see(self, batch: _Batch) -> None:
         """Of the first round: when the last rank issued each message, and when the last one was done."""
+        if batch.count > self.issued.shape[1]:
+            self._widen(batch.count)
         for k in range(batch.count):
             np.maximum.at(self.issued[:, k], batch.place, batch.issued[:, k])
             np.maximum.at(self.done[:, k], batch.place, batch.done[:, k])
@@ -161,11 +172,14 @@ def _clocks(cell: Cell) -> pl.DataFrame:
     return cell.collect(cell.scan_steps().filter(known).select(*STEP, "block", "timed", *CLOCK))
 
 
-def _batches(cell: Cell, steps: pl.DataFrame) -> Iterator[_Batch]:
+def _of_rank(cell: Cell, rank: Any) -> pl.LazyFrame:
+    return cell.scan_spans().filter(pl.col("rank") == rank)
+
+
+def _batches(cell: Cell, steps: pl.DataFrame, width: int) -> Iterator[_Batch]:
+    """The messages of all timed steps, of `width` ranks at a time."""
     spans = cell.scan_spans().select(*STEP, "issued_s", "done_s")
     ranks = steps["rank"].unique().sort().to_list()
-    of_one = spans.filter(pl.col("rank").is_in(ranks[:1])).select(pl.col("issued_s").list.len().sum())
-    width = max(1, MOST_MESSAGES // max(1, cell.collect(of_one).item()))
     for begin in range(0, len(ranks), width):
         here = pl.col("rank").is_between(ranks[begin], ranks[begin : begin + width][-1])
         rows = _matched(cell.collect(spans.filter(here)), steps.filter(here)).filter("timed")
@@ -196,10 +210,9 @@ def _batch(cell: Cell, rows: pl.DataFrame) -> _Batch:
 def _together(cell: Cell, rank: Any, last: pl.DataFrame) -> pl.DataFrame:
     """The messages of the first rank, with what is known of the last one."""
     of_first, of_last = ("kind", "payload_bytes"), ("issued_ns", "done_ns", "last_rank", "waited_ns")
-    first = cell.scan_spans().filter(pl.col("rank") == rank)
     count = pl.col("kind").list.len()
     return (
-        cell.collect(first.select("session", "step", *of_first))
+        cell.collect(_of_rank(cell, rank).select("session", "step", *of_first))
         .join(last, on=["session", "step"], maintain_order="left")
         .filter(count > 0)
         .with_columns(pl.col(of_last).arr.to_list().list.head(count), pl.int_ranges(count).alias("number"))

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from worldsize.results.folder import SPAN_SCHEMA, STEP_SCHEMA, Cell, Run
+from worldsize.errors import OutputError
+from worldsize.results.columns import BROKEN
+from worldsize.results.folder import STEP_SCHEMA, Cell, Run
 
 MOST_MESSAGES = 1_000_000
 """Beyond them a report would take longer to write them than for all the rest; the run folder has them."""
@@ -33,33 +35,36 @@ _LISTS = ("kind", "payload_bytes", "issued_s", "done_s")
 """In a run folder each holds all messages of a step."""
 
 
-def samples(run: Run) -> pl.DataFrame:
+def samples(run: Run) -> pl.LazyFrame:
     """All timed steps of all ranks and cells: which cell, then the fields of a StepRecord, in seconds and bytes.
 
     `part` is null but for the further parts of an experiment.
     """
     kept = [name for name in STEP_SCHEMA if name not in _SAME_FOR_ALL]
-    empty = pl.DataFrame(schema={**CELL_SCHEMA, **{name: STEP_SCHEMA[name] for name in kept}})
-    found = (_of_cell(part, cell, _timed(cell)).select(empty.columns) for part, cell in _cells(run))
-    return pl.concat([empty, *found], rechunk=False)
+    schema = {**CELL_SCHEMA, **{name: STEP_SCHEMA[name] for name in kept}}
+    found = (_of_cell(part, cell, _timed(cell)).select(*schema) for part, cell in _cells(run))
+    return pl.concat([pl.LazyFrame(schema=schema), *found])
 
 
-def messages(run: Run) -> pl.DataFrame | None:
+def messages(run: Run) -> pl.LazyFrame | None:
     """All messages of those steps, one row each, numbered within its step; times from the begin of the step.
 
     None where there are more than MOST_MESSAGES.
     """
     if sum(map(_message_count, (cell for _, cell in _cells(run)))) > MOST_MESSAGES:
         return None
-    empty = pl.DataFrame(schema={**CELL_SCHEMA, **MESSAGE_SCHEMA})
-    found = (_of_cell(part, cell, _messages(cell)).select(empty.columns) for part, cell in _cells(run))
-    return pl.concat([empty, *found], rechunk=False)
+    schema = {**CELL_SCHEMA, **MESSAGE_SCHEMA}
+    found = (_of_cell(part, cell, _messages(cell)).select(*schema) for part, cell in _cells(run))
+    return pl.concat([pl.LazyFrame(schema=schema), *found])
 
 
-def parquet(frame: pl.DataFrame) -> bytes:
-    """A frame as a Parquet file."""
+def parquet(rows: pl.LazyFrame) -> bytes:
+    """Rows as a Parquet file, without having them all at once. Raises OutputError where the samples are damaged."""
     file = io.BytesIO()
-    frame.write_parquet(file)
+    try:
+        rows.sink_parquet(file)
+    except BROKEN as error:
+        raise OutputError(f"cannot read the samples of the run: {str(error).splitlines()[0]}") from None
     return file.getvalue()
 
 
@@ -69,23 +74,23 @@ def _cells(run: Run) -> Iterator[tuple[str | None, Cell]]:
         yield from ((name, cell) for cell in part.cells.values())
 
 
-def _timed(cell: Cell) -> pl.DataFrame:
-    return cell.collect(cell.scan_steps().filter("timed"))
+def _timed(cell: Cell) -> pl.LazyFrame:
+    return cell.scan_steps().filter("timed")
 
 
 def _message_count(cell: Cell) -> int:
     return int(cell.collect(cell.scan_spans().select(pl.col("kind").list.len().sum())).item() or 0)
 
 
-def _messages(cell: Cell) -> pl.DataFrame:
-    steps = _timed(cell).select("rank", "session", "step")
-    spans = cell.spans.select("rank", *SPAN_SCHEMA).join(steps, on=["rank", "session", "step"], how="semi")
+def _messages(cell: Cell) -> pl.LazyFrame:
+    keys = ("rank", "session", "step")
+    spans = cell.scan_spans().join(_timed(cell).select(keys), on=keys, how="semi", maintain_order="left")
     numbered = spans.with_columns(pl.int_ranges(pl.col("kind").list.len()).alias("message"))
     # A step without messages has empty lists, which become a row of nulls.
     return numbered.explode("message", *_LISTS).filter(pl.col("message").is_not_null())
 
 
-def _of_cell(part: str | None, cell: Cell, frame: pl.DataFrame) -> pl.DataFrame:
+def _of_cell(part: str | None, cell: Cell, frame: pl.LazyFrame) -> pl.LazyFrame:
     """The frame with the columns that say which cell it is of."""
     settings = cell.record.settings
     return frame.with_columns(

@@ -1,8 +1,9 @@
 """From a chart's definition to a static SVG: no script, no network, readable on light and on dark; and to a PNG."""
 
 import html
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,6 +132,11 @@ def pointed_lines(base: alt.Chart, size: Size) -> Chart:
     """Lines through few points, which are marked; `base` has the data and how it is encoded."""
     chart: Chart = alt.layer(base.mark_line(strokeWidth=1.5), base.mark_point(filled=True, size=60, opacity=1))
     return chart.properties(width=size.plot_width(AXIS_LABEL), height=size.height)
+
+
+def many(rows: Sequence[Mapping[str, Any]]) -> alt.InlineData:
+    """Data of thousands of rows, as text: the drawing library copies each of them several times otherwise."""
+    return alt.InlineData(values=json.dumps(_drawable(list(rows))), format=alt.JsonDataFormat(type="json"))
 
 
 def inline(svg: str) -> str:
