@@ -22,7 +22,6 @@ RECIPE: dict[str, Any] = {
     "base_batch": 128,
     "lr_scaling": "linear",
     "lr_schedule": "cosine",
-    "clip_norm": 0.5,
     "nesterov": True,
 }
 BATCHES: dict[str, dict[str, Any]] = {
