@@ -59,6 +59,12 @@ class CellAnalysis:
         return self.world_size * self.batch_size
 
     @property
+    def exposed_share(self) -> float | None:
+        """Exposed communication as a share of the step; absent, not 0, where no message was seen (method.md §5)."""
+        seen = self.summary is not None and self.summary.comm_s is not None
+        return self.breakdown.exposed_share if self.breakdown is not None and seen else None
+
+    @property
     def oversubscribed(self) -> bool:
         """More threads than cores (method.md §8)."""
         return bool(self.record and self.record.placement and self.record.placement.oversubscribed)

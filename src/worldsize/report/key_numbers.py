@@ -60,14 +60,14 @@ def _margin(found: Headline) -> str:
 
 def _exposed(cell: CellAnalysis) -> KeyNumber:
     assert cell.breakdown is not None, "only cells with numbers are the fastest"
-    if cell.summary is None or cell.summary.comm_s is None:
+    if cell.summary is None or cell.exposed_share is None:
         return KeyNumber("Exposed communication", ABSENT, "", "its copies between devices are seen by nobody")
     hidden = cell.breakdown.overlapped_share
     further = "" if hidden is None else f"; {percent_text(hidden)} of all communication is hidden behind compute"
     if cell.exposed is not None and cell.exposed.disagree:
         paired = cell.exposed.pairing.value / sum(cell.summary.parts_s.values())
         further += f"; by pairing with steps without exchange {percent_text(paired)}"
-    share = percent_text(cell.breakdown.exposed_share).removesuffix(" %")
+    share = percent_text(cell.exposed_share).removesuffix(" %")
     detail = f"a rank only waits for the synchronisation{further}"
     return KeyNumber("Exposed communication", share, "% of a step", detail)
 

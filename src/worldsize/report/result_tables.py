@@ -172,7 +172,7 @@ def _results_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ..
         _speedup(analysis, cell),
         text(row.baseline.id if row and row.baseline else None),
         number(_efficiency(row), PERCENT),
-        number(_exposed(cell), PERCENT),
+        number(cell.exposed_share, PERCENT),
         text(state_text(cell, row)),
     )
 
@@ -189,7 +189,7 @@ def _compact_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ..
         number(summary.samples_per_s.value if summary else None),
         speedup,
         number(_efficiency(row), PERCENT),
-        number(_exposed(cell), PERCENT),
+        number(cell.exposed_share, PERCENT),
     )
 
 
@@ -205,14 +205,7 @@ def _efficiency(row: ScalingRow | None) -> float | None:
 
 
 def _part_s(cell: CellAnalysis, parts: Mapping[str, float], part: str) -> float | None:
-    seen = cell.world_size > 1 and cell.summary is not None and cell.summary.comm_s is not None
-    return None if part == "exposed_sync_s" and not seen else parts[part]
-
-
-def _exposed(cell: CellAnalysis) -> float | None:
-    """Exposed share of the step; absent, not 0, where one worker has nobody to wait for."""
-    seen = cell.breakdown and cell.summary and cell.summary.comm_s is not None
-    return cell.breakdown.exposed_share if cell.breakdown and seen and cell.world_size > 1 else None
+    return None if part == "exposed_sync_s" and cell.exposed_share is None else parts[part]
 
 
 def _shortened(entry: Entry, width: int) -> Entry:
