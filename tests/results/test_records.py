@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from worldsize.config import CellSettings, Hosts, StudySettings, VerifySettings
+from worldsize.results.comm_records import CommRecord
 from worldsize.results.profile_records import ProfiledRank
-from worldsize.results.records import PARTS, Evaluation, Record, StepRecord
+from worldsize.results.records import PARTS, Evaluation, Placement, Record, StepRecord, StudyRecord
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -54,6 +55,11 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     type(None): st.none(),
     **SETTINGS,
 }
+BOUNDED: dict[tuple[type[BaseModel], str], st.SearchStrategy[Any]] = {
+    (Placement, "processes"): st.integers(1, 10**6),
+    (CommRecord, "world_size"): st.integers(1, 10**6),
+    (StudyRecord, "plan"): st.lists(TEXT, max_size=2, unique=True),
+}
 
 
 def values(kind: Any, within: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
@@ -79,9 +85,8 @@ def values(kind: Any, within: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
 
 
 def records(kind: type[BaseModel], within: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
-    return st.builds(
-        kind, **{name: values(field.annotation, (*within, kind)) for name, field in kind.model_fields.items()}
-    )
+    made = {name: values(field.annotation, (*within, kind)) for name, field in kind.model_fields.items()}
+    return st.builds(kind, **{name: BOUNDED.get((kind, name), strategy) for name, strategy in made.items()})
 
 
 def every_record() -> list[type[Record]]:
