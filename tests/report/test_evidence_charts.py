@@ -144,9 +144,9 @@ class TestTimeline:
         assert rows[2]["exposed_sync_s"] == pytest.approx(0.1)
         assert [row["messages"] for row in rows] == [None, 5, 5, 5, 5]
 
-    def test_a_worker_alone_has_its_picture_and_many_world_sizes_a_limit(self, tmp_path: Path) -> None:
+    def test_a_worker_alone_has_no_picture_and_many_world_sizes_a_limit(self, tmp_path: Path) -> None:
         alone = analyse(load_run(make_run(tmp_path / "alone", [MadeCell("single", 1)])))
-        assert [scene.id for scene in scenes(alone, groups(alone))] == ["timeline-b32"]
+        assert scenes(alone, groups(alone)) == []
         many = [MadeCell("data-parallel", n, blocks=1) for n in range(2, 11)]
         found = analyse(load_run(make_run(tmp_path / "many", many)))
         assert len(scenes(found, groups(found))) == MOST_PICTURES

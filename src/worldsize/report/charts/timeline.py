@@ -10,7 +10,6 @@ from worldsize.analysis.groups import Group
 from worldsize.analysis.numbers import number_text
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.timeline_step import RESOLUTION, RankPicture, StepPicture, merged, picture, rastered
-from worldsize.analysis.verdict import fastest_worker
 from worldsize.report.charts.colours import MESSAGES, PART_COLOURS
 from worldsize.report.result_tables import PART_LABELS
 from worldsize.report.svg import INK, Chart, Drawing, Size, draw, values
@@ -42,16 +41,12 @@ class Scene:
 
 
 def scenes(analysis: StudyAnalysis, found: Sequence[Group]) -> list[Scene]:
-    """One for each world size and group that was measured, those of the verdict first; one worker where all have one.
+    """One for each world size above 1 and group that was measured, those of the verdict first.
 
-    At most MOST_PICTURES; `how_to_read` says how many are left out.
+    At most MOST_PICTURES; `how_to_read` says how many are left out. Of one worker there is no picture: its messages are
+    absent, not empty lanes (method.md §5).
     """
-    wanted = _wanted(found)
-    made = [_scene(analysis, group, n) for group, n in wanted[:MOST_PICTURES]]
-    alone = fastest_worker(analysis)
-    if not wanted and alone is not None:
-        title = f"One step of {alone.id}"
-        made = [Scene(f"timeline-b{alone.batch_size}", title, _pictures(analysis, [alone]))]
+    made = [_scene(analysis, group, n) for group, n in _wanted(found)[:MOST_PICTURES]]
     return [scene for scene in made if scene.steps]
 
 
