@@ -3,20 +3,12 @@
 import polars as pl
 
 from worldsize.analysis.statistics import mean_estimate
-from worldsize.analysis.summary import whole_steps
+from worldsize.analysis.steps import COLUMNS, MOST, steps_of_ranks, timed_steps
+from worldsize.analysis.steps import COMPUTE as COMPUTE
 from worldsize.results.folder import Cell
-from worldsize.results.records import PARTS, Estimate
+from worldsize.results.records import Estimate
 
 BLOCK = ("session", "block")
-COLUMNS = ("step_s", *PARTS, "comm_s", "overlapped_s")
-COMPUTE = pl.col("forward_s") + pl.col("backward_s") + pl.col("optimizer_s")
-MOST = {
-    "step_most_s": pl.col("step_s"),
-    "data_wait_most_s": pl.col("data_wait_s"),
-    "compute_most_s": COMPUTE,
-    "exposed_most_s": pl.col("exposed_sync_s"),
-}
-"""Of each step that of the rank which has most of it: a mean over ranks hides what the others wait for."""
 
 
 def block_means(cell: Cell) -> pl.DataFrame:
@@ -25,15 +17,13 @@ def block_means(cell: Cell) -> pl.DataFrame:
     And means of MOST (s) over timed steps. The same steps count as in the cell's summary: those that every process
     has written, so the mean of their means over ranks is the mean over all.
     """
-    most = (value.max().alias(name) for name, value in MOST.items())
-    steps = whole_steps(cell, *BLOCK, *COLUMNS).group_by(*BLOCK, "step", maintain_order=True)
-    by_block = steps.agg(pl.col(*COLUMNS).mean(), *most).group_by(*BLOCK, maintain_order=True)
-    return cell.collect(by_block.agg(pl.col(*COLUMNS, *MOST).mean()).sort(*BLOCK))
+    steps = timed_steps(cell).group_by(*BLOCK, maintain_order=True)
+    return steps.agg(pl.col(*COLUMNS, *MOST).mean()).sort(*BLOCK)
 
 
 def rank_means(cell: Cell) -> pl.DataFrame:
     """The same for each rank by itself, in the order of session, block and rank."""
-    steps = whole_steps(cell, *BLOCK, "rank", *COLUMNS)
+    steps = steps_of_ranks(cell, *BLOCK, "rank", *COLUMNS)
     return cell.collect(steps.group_by(*BLOCK, "rank").agg(pl.col(*COLUMNS).mean()).sort(*BLOCK, "rank"))
 
 

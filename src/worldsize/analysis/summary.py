@@ -1,49 +1,12 @@
 """From the raw steps of a cell to its summary; only timed steps count (method.md §2, §8)."""
 
-from weakref import WeakKeyDictionary
-
 import polars as pl
 
 from worldsize.analysis.statistics import Blocks, median_estimate, reciprocal
+from worldsize.analysis.steps import slowest_steps as slowest_steps
+from worldsize.analysis.steps import timed_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellSummary
-
-_SEEN: WeakKeyDictionary[Cell, pl.DataFrame] = WeakKeyDictionary()
-"""Timed steps of the cells that were read: every part of the analysis asks for them."""
-
-
-def slowest_steps(cell: Cell) -> pl.DataFrame:
-    """The timed steps of a cell, each ended by its slowest rank (method.md §8).
-
-    A step that not every process has written, because the run was cut short, is left out: its slowest rank is
-    unknown. So is a line that a crash has damaged. Returns session, block, step and step_s (seconds), one row
-    per step in the order of time.
-    """
-    return _timed_steps(cell).filter("whole").select("session", "block", "step", "step_s")
-
-
-def _timed_steps(cell: Cell) -> pl.DataFrame:
-    """The same with those that are left out, which are not `whole`."""
-    if cell not in _SEEN:
-        timed, good, placement = cell.scan_steps().filter("timed"), pl.col("step_s") > 0, cell.record.placement
-        found = timed.group_by("session", "block", "step").agg(
-            pl.col("step_s").max(), good.sum().alias("good"), pl.len().alias("lines")
-        )
-        ranks = cell.collect(timed.filter(good).select(pl.col("rank").n_unique())).item() if placement is None else 0
-        whole = (pl.col("good") > 0) & (pl.col("good") == (placement.processes if placement else ranks))
-        _SEEN[cell] = cell.collect(found.with_columns(whole.alias("whole")).sort("session", "step"))
-    return _SEEN[cell]
-
-
-def whole_steps(cell: Cell, *columns: str) -> pl.LazyFrame:
-    """Session, step and some columns of the steps of all ranks that count, those of `slowest_steps`, in their order."""
-    names, timed = list(dict.fromkeys(("session", "step", *columns))), _timed_steps(cell)
-    if timed.select((pl.col("whole") & (pl.col("good") == pl.col("lines"))).all()).item():
-        return cell.scan_steps().filter("timed").select(names)  # as it is where nothing was cut short
-    counting = slowest_steps(cell).lazy()
-    # In another order sums would differ in their last digits from one report to the next.
-    whole = cell.scan_steps().join(counting, on=["session", "step"], how="semi", maintain_order="left")
-    return whole.select(names)
 
 
 def step_blocks(slowest: pl.DataFrame) -> Blocks:
@@ -64,7 +27,8 @@ def summarise(cell: Cell, global_batch: int) -> CellSummary | None:
         return None
     blocks = step_blocks(slowest)
     step_s = median_estimate(blocks)
-    means = cell.collect(whole_steps(cell, *PARTS, "comm_s", "overlapped_s").mean()).row(0, named=True)
+    # Every rank has written each of these steps, so the mean of their means over ranks is the mean over all.
+    means = timed_steps(cell).select(pl.col(*PARTS, "comm_s", "overlapped_s").mean()).row(0, named=True)
     # One worker sends nothing; nn.DataParallel's copies on GPUs are seen by nobody. Both are absent, not 0.
     unseen = cell.record.settings.world_size == 1 or _hidden(cell)
     return CellSummary(

@@ -134,8 +134,8 @@ def pointed_lines(base: alt.Chart, size: Size) -> Chart:
     return chart.properties(width=size.plot_width(AXIS_LABEL), height=size.height)
 
 
-def many(rows: Sequence[Mapping[str, Any]]) -> alt.InlineData:
-    """Data of thousands of rows, as text: the drawing library copies each of them several times otherwise."""
+def values(rows: Sequence[Mapping[str, Any]]) -> alt.InlineData:
+    """The data of a chart, as text: the drawing library copies each row several times otherwise."""
     return alt.InlineData(values=json.dumps(_drawable(list(rows))), format=alt.JsonDataFormat(type="json"))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,8 @@ from worldsize.results.records import SCHEMA_VERSION, Record
 
 MOST_DIGITS = 20
 """Of a whole number of 64 bits, its sign included."""
+_LONG = re.compile(rb"\d{19}")
+"""Digits of a number that may be larger; a shorter one needs no look of its own."""
 
 R = TypeVar("R", bound=Record)
 
@@ -67,7 +70,8 @@ def _bounded(path: Path, digits: str) -> int:
 def _refuse_newer(path: Path, content: bytes) -> None:
     """A newer record would fail on its first unknown key, which tells the user nothing."""
     try:
-        version = json.loads(content, parse_int=partial(_bounded, path))["schema_version"]
+        bounded = partial(_bounded, path) if _LONG.search(content) else None
+        version = json.loads(content, parse_int=bounded)["schema_version"]
     except (ValueError, LookupError, TypeError, RecursionError):
         return  # whatever it is, validation says so
     if isinstance(version, int) and version > SCHEMA_VERSION:

@@ -11,7 +11,7 @@ from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.charts.colours import MESSAGES
 from worldsize.report.charts.parts import cell_label
 from worldsize.report.comm_tables import link_peak
-from worldsize.report.svg import INK, Chart, Drawing, Size, draw
+from worldsize.report.svg import INK, Chart, Drawing, Size, draw, values
 
 ROW_HEIGHT = 30
 GB = 1e-9
@@ -96,10 +96,10 @@ def _drawn(rows: Sequence[_Row], size: Size) -> Chart:
         {"cell": row.label, "value": max(filter(None, (row.reached, row.measured, row.rated))), "text": end}
         for row, end in zip(rows, ends, strict=True)
     ]
-    ticks = alt.Chart(alt.InlineData(marks)).mark_tick(thickness=3, size=22, opacity=1)
-    text = alt.Chart(alt.InlineData(texts)).mark_text(align="left", dx=8, color=INK)
+    ticks = alt.Chart(values(marks)).mark_tick(thickness=3, size=22, opacity=1)
+    text = alt.Chart(values(texts)).mark_text(align="left", dx=8, color=INK)
     layers = [
-        alt.Chart(alt.InlineData(reached)).mark_bar(height={"band": 0.5}).encode(x=x, y=y, color=colour),
+        alt.Chart(values(reached)).mark_bar(height={"band": 0.5}).encode(x=x, y=y, color=colour),
         *([ticks.encode(x=x, y=y, color=colour)] if marks else []),
         text.encode(x=x, y=y, text="text:N"),
     ]

@@ -8,7 +8,7 @@ import polars as pl
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.groups import Group
 from worldsize.report.charts.colours import strategy_scale
-from worldsize.report.svg import AXIS_LABEL, Chart, Drawing, Size, draw, many
+from worldsize.report.svg import AXIS_LABEL, Chart, Drawing, Size, draw, values
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4])
 """One per world size, in order."""
@@ -64,7 +64,7 @@ def _curves(rows: Sequence[dict[str, float | str]], cells: Sequence[CellAnalysis
     dashes = alt.Scale(domain=worlds, range=[DASHES[i % len(DASHES)] for i in range(len(worlds))])
     legend = alt.Legend(title=None, orient="top", columns=size.legend_columns, symbolType="stroke", offset=32)
     chart: Chart = (
-        alt.Chart(many(rows))
+        alt.Chart(values(rows))
         .mark_line(strokeWidth=1.3)
         .encode(
             x=alt.X("step:Q", title="Step", axis=alt.Axis(tickCount=size.ticks, grid=False, format=",d")),

@@ -11,7 +11,7 @@ from worldsize.analysis.numbers import number_text
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.charts.colours import PART_COLOURS
 from worldsize.report.result_tables import MS, PART_LABELS
-from worldsize.report.svg import INK, Chart, Drawing, Size, draw
+from worldsize.report.svg import INK, Chart, Drawing, Size, draw, values
 from worldsize.results.records import PARTS
 
 BAR_HEIGHT, MOST_BAR_HEIGHT = 26, 72
@@ -117,7 +117,7 @@ def _drawn(bars: Sequence[_Bar], title: str, size: Size) -> Chart:
     x = alt.Scale(domain=[0, (1 + room) * max(bar.total for bar in bars)], nice=False)
     y = alt.Y("cell:N", sort=labels, title=None, axis=alt.Axis(grid=False))
     stacked = (
-        alt.Chart(alt.InlineData(rows))
+        alt.Chart(values(rows))
         .mark_bar(height={"band": 0.66})
         .encode(
             y=y,
@@ -127,7 +127,7 @@ def _drawn(bars: Sequence[_Bar], title: str, size: Size) -> Chart:
         )
     )
     totals = [{"cell": bar.label, "value": bar.total, "text": end} for bar, end in zip(bars, ends, strict=True)]
-    text = alt.Chart(alt.InlineData(totals)).mark_text(align="left", dx=6, color=INK)
+    text = alt.Chart(values(totals)).mark_text(align="left", dx=6, color=INK)
     chart: Chart = alt.layer(stacked, text.encode(y=y, x="value:Q", text="text:N"))
     height = max(BAR_HEIGHT, min(MOST_BAR_HEIGHT, PLOT_HEIGHT // len(bars)))
     return chart.properties(width=size.plot_width(max(map(len, labels))), height=height * len(bars))

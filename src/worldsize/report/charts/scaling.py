@@ -12,7 +12,7 @@ from worldsize.analysis.scaling import Kind, ScalingRow
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.charts.colours import strategy_scale
 from worldsize.report.charts.parts import cell_label, samples_per_s
-from worldsize.report.svg import AXIS_LABEL, INK, Chart, Drawing, Size, draw
+from worldsize.report.svg import AXIS_LABEL, INK, Chart, Drawing, Size, draw, values
 from worldsize.results.records import Estimate
 
 ASIDE = 0.06
@@ -164,7 +164,7 @@ def _drawn(plot: _Plot, size: Size) -> Chart:
     )
     legend = alt.Legend(title=None, orient="top", columns=size.legend_columns, offset=32)
     shapes = alt.Shape("strategy:N", scale=alt.Scale(domain=strategies), legend=legend)
-    base = alt.Chart(alt.InlineData([asdict(point) for point in plot.points])).encode(
+    base = alt.Chart(values([asdict(point) for point in plot.points])).encode(
         x=x, y=y, color=alt.Color("strategy:N", scale=strategy_scale(strategies), legend=legend)
     )
     layers = [
@@ -182,7 +182,7 @@ def _ideal(plot: _Plot, x: alt.X, y: alt.Y) -> list[alt.Chart]:
         return []
     names = ["", plot.ideal_name]
     ends = [{"x": at, "value": value, "text": name} for (at, value), name in zip(plot.ideal, names, strict=True)]
-    line = alt.Chart(alt.InlineData(ends)).encode(x=x, y=y)
+    line = alt.Chart(values(ends)).encode(x=x, y=y)
     text = line.mark_text(align="right", dx=-8, dy=-6, color=INK).encode(text="text:N")
     return [line.mark_line(color=INK, strokeDash=[4, 4], strokeWidth=1.2), text]
 
@@ -233,9 +233,9 @@ def _dots(kind: Kind, rows: Sequence[ScalingRow], size: Size) -> Chart:
     )
     y = alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(grid=True, gridDash=[1, 3]))
     colour = alt.Color("strategy:N", scale=strategy_scale([row.cell.strategy for row in rows]), legend=None)
-    base = alt.Chart(alt.InlineData(points)).encode(y=y)
+    base = alt.Chart(values(points)).encode(y=y)
     marks = [{"value": 1, "text": "one worker"}, {"value": world_size, "text": "ideal"}]
-    rules = alt.Chart(alt.InlineData(marks)).encode(x=x)
+    rules = alt.Chart(values(marks)).encode(x=x)
     chart: Chart = alt.layer(
         rules.mark_rule(color=INK, strokeDash=[4, 4]),
         rules.mark_text(baseline="bottom", color=INK).encode(y=alt.value(-5), text="text:N"),

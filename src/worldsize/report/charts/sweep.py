@@ -6,7 +6,7 @@ import altair as alt
 
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.sweep import BatchSweep, SweepRow
-from worldsize.report.svg import AXIS_LABEL, INK, Chart, Drawing, Size, draw
+from worldsize.report.svg import AXIS_LABEL, INK, Chart, Drawing, Size, draw, values
 
 SWEEP_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 
@@ -101,8 +101,8 @@ def _drawn(points: Points, marks: Points, label: str, size: Size) -> Chart:
     y = alt.Y("y:Q", title=label, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=size.ticks))
     legend = None if len(names) == 1 else alt.Legend(title=None, orient="top", columns=size.legend_columns, offset=32)
     scale = alt.Scale(domain=names, range=[SWEEP_COLOURS[i % len(SWEEP_COLOURS)] for i in range(len(names))])
-    base = alt.Chart(alt.InlineData(points)).encode(x=x, y=y, color=alt.Color("sweep:N", scale=scale, legend=legend))
-    lines = alt.Chart(alt.InlineData(marks)).encode(x=x)
+    base = alt.Chart(values(points)).encode(x=x, y=y, color=alt.Color("sweep:N", scale=scale, legend=legend))
+    lines = alt.Chart(values(marks)).encode(x=x)
     layers = [
         *([lines.mark_rule(color=INK, strokeDash=[3, 4])] if marks else []),
         *_words(marks, x, batches, size),
@@ -119,7 +119,7 @@ def _words(marks: Points, x: alt.X, batches: Sequence[float], size: Size) -> lis
     made = []
     for line, mark in enumerate(marks):
         left = mark["b"] != batches[0] and (line + 1 < len(marks) or mark["b"] != batches[-1])
-        text = alt.Chart(alt.InlineData([mark])).mark_text(
+        text = alt.Chart(values([mark])).mark_text(
             align="right" if left else "left", baseline="top", dx=-6 if left else 6, color=INK
         )
         made.append(text.encode(x=x, y=alt.value(size.height - 20 - 18 * line), text="text:N"))

@@ -12,7 +12,7 @@ from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.timeline_step import RESOLUTION, RankPicture, StepPicture, merged, picture, rastered
 from worldsize.report.charts.colours import MESSAGES, PART_COLOURS
 from worldsize.report.result_tables import PART_LABELS
-from worldsize.report.svg import INK, Chart, Drawing, Size, draw
+from worldsize.report.svg import INK, Chart, Drawing, Size, draw, values
 from worldsize.results.records import PARTS
 
 HOW_TO_READ = (
@@ -172,9 +172,9 @@ def _laid(
         axis=alt.Axis(tickCount=size.ticks),
     )
     y = alt.Y("y:Q", scale=alt.Scale(domain=[height, 0], nice=False), axis=None)
-    data = alt.Chart(alt.InlineData(boxes))
+    data = alt.Chart(values(boxes))
     colour = alt.Color("what:N", scale=colours, legend=legend)
-    words = alt.Chart(alt.InlineData(texts)).encode(x=x, y=y, text="text:N")
+    words = alt.Chart(values(texts)).encode(x=x, y=y, text="text:N")
     chart: Chart = alt.layer(
         data.mark_rect().encode(x=x, x2="x2:Q", y=y, y2="y2:Q", color=colour),
         words.transform_filter("datum.what === 'step'").mark_text(align="left", fontWeight="bold", color=INK, dy=2),

@@ -9,7 +9,7 @@ from worldsize.analysis.numbers import number_text, percent_text
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.training import Efficiency, EpochAnalysis, efficiencies, epochs
 from worldsize.report.result_tables import CELL, PERCENT
-from worldsize.report.svg import Chart, Drawing, Size, draw, pointed_lines
+from worldsize.report.svg import Chart, Drawing, Size, draw, pointed_lines, values
 from worldsize.report.tables import Column, Table, integer, number, text
 
 BASELINE = "baseline"
@@ -175,7 +175,7 @@ def _drawn(rows: list[dict[str, float | str]], label: str, size: Size) -> Chart:
     legend = alt.Legend(title=None, orient="top", columns=max(1, size.legend_columns // 2), offset=32, labelLimit=330)
     palette = alt.Scale(range=["#999999", "#D55E00", "#E69F00", "#0072B2"])
     ticks = sorted({float(row["epoch"]) for row in rows})
-    base = alt.Chart(alt.InlineData(rows)).encode(
+    base = alt.Chart(values(rows)).encode(
         x=alt.X("epoch:Q", title="Epoch", axis=alt.Axis(values=ticks, format="d", grid=False)),
         y=alt.Y("y:Q", title=label, scale=alt.Scale(zero=False)),
         color=alt.Color("rule:N", scale=palette, legend=legend),

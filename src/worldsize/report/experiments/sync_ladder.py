@@ -14,7 +14,7 @@ from worldsize.report.charts.loss import CURVE_POINTS, thinned
 from worldsize.report.profile_tables import profile_table, profiled
 from worldsize.report.result_tables import CELL, MS, PERCENT
 from worldsize.report.section import Section
-from worldsize.report.svg import AXIS_LABEL, Chart, Drawing, Size, draw, many
+from worldsize.report.svg import AXIS_LABEL, Chart, Drawing, Size, draw, values
 from worldsize.report.tables import Column, Entry, Table, integer, number, text
 from worldsize.results.records import Evaluation
 
@@ -267,7 +267,7 @@ def _lines(rows: list[dict[str, float | str]], label: str, names: list[str], siz
     # Losses of the same training coincide: dashes let each line show between those above it.
     dashes = alt.Scale(domain=names, range=[DASHES[i % len(DASHES)] for i in range(len(names))])
     chart: Chart = (
-        alt.Chart(many(rows))
+        alt.Chart(values(rows))
         .mark_line(strokeWidth=1.6)
         .encode(
             x=alt.X("step:Q", title="Step", axis=alt.Axis(grid=False, tickCount=size.ticks)),

@@ -1,0 +1,53 @@
+"""The timed steps of a cell, all ranks of each together: what most of the analysis begins with (method.md §2, §8)."""
+
+from weakref import WeakKeyDictionary
+
+import polars as pl
+
+from worldsize.results.folder import Cell
+from worldsize.results.records import PARTS
+
+COLUMNS = ("step_s", *PARTS, "comm_s", "overlapped_s")
+COMPUTE = pl.col("forward_s") + pl.col("backward_s") + pl.col("optimizer_s")
+MOST = {
+    "step_most_s": pl.col("step_s"),
+    "data_wait_most_s": pl.col("data_wait_s"),
+    "compute_most_s": COMPUTE,
+    "exposed_most_s": pl.col("exposed_sync_s"),
+}
+"""Of each step that of the rank which has most of it: a mean over ranks hides what the others wait for."""
+
+_SEEN: WeakKeyDictionary[Cell, pl.DataFrame] = WeakKeyDictionary()
+"""The steps of the cells that were read: of many ranks it takes long to find them, and many ask."""
+
+
+def timed_steps(cell: Cell) -> pl.DataFrame:
+    """One row per timed step, in the order of time: session, block, step, means of COLUMNS over ranks, and MOST.
+
+    A step that not every process has written, because the run was cut short or its line is damaged, is left out: its
+    slowest rank is unknown.
+    """
+    if cell not in _SEEN:
+        timed = cell.scan_steps().filter("timed")
+        most = (value.max().alias(name) for name, value in MOST.items())
+        steps = timed.group_by("session", "block", "step").agg(pl.col(*COLUMNS).mean(), *most, pl.len().alias("ranks"))
+        placement = cell.record.placement
+        ranks = cell.collect(timed.select(pl.col("rank").n_unique())).item() if placement is None else 0
+        processes = placement.processes if placement else ranks
+        found = cell.collect(steps.filter(pl.col("ranks") == processes).sort("session", "step"))
+        _SEEN[cell] = found.drop("ranks")
+    return _SEEN[cell]
+
+
+def slowest_steps(cell: Cell) -> pl.DataFrame:
+    """The timed steps of a cell, each ended by its slowest rank: session, block, step and step_s (seconds)."""
+    return timed_steps(cell).select("session", "block", "step", pl.col("step_most_s").alias("step_s"))
+
+
+def steps_of_ranks(cell: Cell, *columns: str) -> pl.LazyFrame:
+    """Some columns of the same steps, one row for each rank, in the order of `Cell.steps`."""
+    names = list(dict.fromkeys(("session", "step", *columns)))
+    # In another order sums would differ in their last digits from one report to the next.
+    counting = timed_steps(cell).select("session", "step").lazy()
+    whole = cell.scan_steps().select(names).join(counting, on=["session", "step"], how="semi", maintain_order="left")
+    return whole.select(names)
