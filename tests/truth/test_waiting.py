@@ -1,10 +1,13 @@
 """A rank that is late by a known time, on a link of a known rate: its peers wait, the link is no slower."""
 
+from pathlib import Path
+
 import polars as pl
 import pytest
 
 import worldsize
 from known import LATE, LATE_S, WIDE_MODEL
+from repeated import Repeated
 from rights import needs_rights
 from worldsize.analysis.communication import communication, messages
 from worldsize.results.folder import Cell
@@ -13,8 +16,11 @@ pytestmark = [*needs_rights, pytest.mark.usefixtures("clean_imports")]
 
 
 @pytest.fixture(scope="module")
-def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
-    folder = tmp_path_factory.mktemp("late")
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Repeated[dict[str, Cell]]:
+    return Repeated(lambda: studied(tmp_path_factory.mktemp("late")))
+
+
+def studied(folder: Path) -> dict[str, Cell]:
     (folder / "wide.py").write_text(WIDE_MODEL)
     run = worldsize.study(
         out=folder / "run",
@@ -37,20 +43,29 @@ def per_step_s(cell: Cell, rank: int, start: str, end: str) -> float:
     return float(each["s"].median())  # type: ignore[arg-type]
 
 
-def test_the_other_rank_waits_as_long_as_the_late_one_slept(cells: dict[str, Cell]) -> None:
-    waits = {name: per_step_s(cell, 0, "issued_ns", "started_ns") for name, cell in cells.items()}
-    assert waits[LATE] - waits["all-reduce"] == pytest.approx(LATE_S, abs=0.005)
+def test_the_other_rank_waits_as_long_as_the_late_one_slept(studies: Repeated[dict[str, Cell]]) -> None:
+    def holds(cells: dict[str, Cell]) -> None:
+        waits = {name: per_step_s(cell, 0, "issued_ns", "started_ns") for name, cell in cells.items()}
+        assert waits[LATE] - waits["all-reduce"] == pytest.approx(LATE_S, abs=0.005)
+
+    studies.check(holds)
 
 
-def test_the_late_rank_waits_for_nobody(cells: dict[str, Cell]) -> None:
-    assert per_step_s(cells[LATE], 1, "issued_ns", "started_ns") < 0.1 * LATE_S
+def test_the_late_rank_waits_for_nobody(studies: Repeated[dict[str, Cell]]) -> None:
+    def holds(cells: dict[str, Cell]) -> None:
+        assert per_step_s(cells[LATE], 1, "issued_ns", "started_ns") < 0.1 * LATE_S
+
+    studies.check(holds)
 
 
-def test_transfer_and_bandwidth_are_those_of_the_link(cells: dict[str, Cell]) -> None:
-    transfers = {name: per_step_s(cell, 0, "started_ns", "done_ns") for name, cell in cells.items()}
-    assert transfers[LATE] == pytest.approx(transfers["all-reduce"], rel=0.05)
-    plain, late = communication(cells["all-reduce"]), communication(cells[LATE])
-    assert plain is not None
-    assert late is not None
-    # Over all steps, those in which the machine stood still included.
-    assert late.busbw_bytes_per_s == pytest.approx(plain.busbw_bytes_per_s, rel=0.1)
+def test_transfer_and_bandwidth_are_those_of_the_link(studies: Repeated[dict[str, Cell]]) -> None:
+    def holds(cells: dict[str, Cell]) -> None:
+        transfers = {name: per_step_s(cell, 0, "started_ns", "done_ns") for name, cell in cells.items()}
+        assert transfers[LATE] == pytest.approx(transfers["all-reduce"], rel=0.05)
+        plain, late = communication(cells["all-reduce"]), communication(cells[LATE])
+        assert plain is not None
+        assert late is not None
+        # Over all steps, those in which the machine stood still included.
+        assert late.busbw_bytes_per_s == pytest.approx(plain.busbw_bytes_per_s, rel=0.1)
+
+    studies.check(holds)

@@ -76,7 +76,7 @@ def _remedy(seen: Seen, cell: CellAnalysis) -> tuple[str, str, str | None]:
             focused(settings, cell, loader="batched"),
         )
     return (
-        "The batched loader runs in the training process, and is bound by memory bandwidth (method.md §12).",
+        "The batched loader runs in the training process, and its limit is how fast memory is copied (method.md §12).",
         "Make a batch cheaper: smaller images, or tensors that are ready as they are (--data file.py:factory).",
         None,
     )
