@@ -6,10 +6,10 @@ import socket
 import psutil
 
 from worldsize.errors import UsageError
+from worldsize.ranks import STARTED_BY_HAND
 
 DEFAULT_PORT = 29500
 """The port that torchrun takes, too."""
-STARTED_BY_HAND = "WORLDSIZE_BY_HAND"
 
 
 def join_by_hand(master_ip: str, num_nodes: int, rank: int, port: int = DEFAULT_PORT) -> None:

@@ -4,11 +4,12 @@ Times are in seconds (`_s`) unless they are points on a rank's own monotonic clo
 Absent is `None`, never 0: an interval of one sample, a bandwidth at world size 1 (method.md §5, §8).
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from worldsize.config import MOST_WORKERS, CellSettings, StudySettings
+from worldsize.config.redact import without_credentials
 from worldsize.results.base import Record as Record
 from worldsize.results.check_records import VerifyRecord
 from worldsize.results.evaluation_records import Divergence as Divergence
@@ -18,6 +19,9 @@ from worldsize.results.step_records import SpanRecord as SpanRecord
 from worldsize.results.step_records import StepRecord as StepRecord
 
 SCHEMA_VERSION = 1
+
+Said = Annotated[str, AfterValidator(without_credentials)]
+"""What a library or a user's code said: an address in it may hold a password, which is not kept."""
 
 CellState = Literal["planned", "running", "complete", "failed", "interrupted"]
 
@@ -40,7 +44,7 @@ class WarningRecord(Record):
 
     code: str
     """Stable, for scripts: `unverified-data`, `oversubscribed`, `busy-machine` …"""
-    message: str
+    message: Said
 
 
 class ErrorRecord(Record):
@@ -48,11 +52,11 @@ class ErrorRecord(Record):
 
     kind: str
     """Name of the exception, or `Signal` for a worker that was killed."""
-    message: str
+    message: Said
     rank: int | None = None
     exit_status: int = 1
     """2 if the user's input caused it, 1 for a failed run (as in errors.py)."""
-    traceback: str | None = None
+    traceback: Said | None = None
 
 
 class Host(Record):
@@ -86,7 +90,8 @@ class Provenance(Record):
     torch_version: str
     host: Host
     environment: dict[str, str] = Field(default_factory=dict)
-    """OMP_*, KMP_*, MKL_*, GLOO_*, NCCL_*, TORCH_*, LD_PRELOAD, THP_MEM_ALLOC_ENABLE, CUDA_VISIBLE_DEVICES."""
+    """OMP_*, KMP_*, MKL_*, GLOO_*, NCCL_*, TORCH_*, LD_PRELOAD, THP_MEM_ALLOC_ENABLE, CUDA_VISIBLE_DEVICES; none of
+    them if it names a secret."""
 
 
 class DataRecord(Record):
