@@ -1,5 +1,6 @@
 """Damages to bytes, to JSON and to lines of it, drawn by hypothesis."""
 
+import copy
 import json
 import re
 from typing import Any
@@ -83,25 +84,29 @@ def _changed(data: st.DataObject, value: Any) -> Any:
     paths = list(_paths(value))
     path = paths[data.draw(st.integers(0, len(paths) - 1))]
     if not path:
-        return data.draw(st.sampled_from(ODD))
+        return _odd(data)
     holder = value
     for key in path[:-1]:
         holder = holder[key]
     how = data.draw(st.sampled_from(("odd", "odd", "odd", "number", "lose", "add", "other")))
     match how:
         case "odd":
-            holder[path[-1]] = data.draw(st.sampled_from(ODD))
+            holder[path[-1]] = _odd(data)
         case "number":
             holder[path[-1]] = data.draw(st.integers() | st.floats())
         case "lose":
             del holder[path[-1]]
         case "add" if isinstance(holder, dict):
-            holder[data.draw(st.text(max_size=5))] = data.draw(st.sampled_from(ODD))
+            holder[data.draw(st.text(max_size=5))] = _odd(data)
         case "add":
             holder.extend(holder[:5] * 3)
         case _:
             holder[path[-1]] = _at(value, paths[data.draw(st.integers(0, len(paths) - 1))])
     return json.loads(json.dumps(value))  # values may be shared now
+
+
+def _odd(data: st.DataObject) -> Any:
+    return copy.deepcopy(data.draw(st.sampled_from(ODD)))  # it may be changed in its turn
 
 
 def _at(value: Any, path: tuple[Any, ...]) -> Any:

@@ -34,6 +34,7 @@ from worldsize.results.columns import pack, parquet_file
 from worldsize.results.folder import cell_folder, load_run
 from worldsize.results.records import Findings
 from worldsize.results.samples import KINDS
+from worldsize.strategies import STRATEGIES
 from worldsize.study.plan import make_plan
 
 CELL, PACKED = "ddp-w2-b32", "single-w1-b32"
@@ -174,7 +175,9 @@ def study_file(folder: Path) -> tuple[Maker, Act]:
     def use() -> None:
         settings = validated(StudySettings, read_study(str(path)), str(path))
         wanted = settings.model_copy(update={"world_sizes": settings.world_sizes or (1, 2)})
-        if max(wanted.world_sizes or (1,)) <= 64:
+        if max(wanted.world_sizes or (1,)) <= 64 and {*wanted.strategies} <= {
+            *STRATEGIES
+        }:  # else no probe lets it pass
             make_plan(wanted, known, allowed_cores())
 
     def make(data: st.DataObject) -> Act:

@@ -4,9 +4,9 @@ Times are in seconds (`_s`) unless they are points on a rank's own monotonic clo
 Absent is `None`, never 0: an interval of one sample, a bandwidth at world size 1 (method.md §5, §8).
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import Field, field_validator
 
 from worldsize.config import MOST_WORKERS, CellSettings, StudySettings
 from worldsize.config.redact import without_credentials
@@ -19,9 +19,6 @@ from worldsize.results.step_records import SpanRecord as SpanRecord
 from worldsize.results.step_records import StepRecord as StepRecord
 
 SCHEMA_VERSION = 1
-
-Said = Annotated[str, AfterValidator(without_credentials)]
-"""What a library or a user's code said: an address in it may hold a password, which is not kept."""
 
 CellState = Literal["planned", "running", "complete", "failed", "interrupted"]
 
@@ -44,7 +41,12 @@ class WarningRecord(Record):
 
     code: str
     """Stable, for scripts: `unverified-data`, `oversubscribed`, `busy-machine` …"""
-    message: Said
+    message: str
+
+    @field_validator("message")
+    @classmethod
+    def _without_credentials(cls, text: str) -> str:
+        return without_credentials(text)
 
 
 class ErrorRecord(Record):
@@ -52,11 +54,17 @@ class ErrorRecord(Record):
 
     kind: str
     """Name of the exception, or `Signal` for a worker that was killed."""
-    message: Said
+    message: str
     rank: int | None = None
     exit_status: int = 1
     """2 if the user's input caused it, 1 for a failed run (as in errors.py)."""
-    traceback: Said | None = None
+    traceback: str | None = None
+
+    @field_validator("message", "traceback")
+    @classmethod
+    def _without_credentials(cls, text: str | None) -> str | None:
+        """What a library or a user's code said may name an address with a password in it."""
+        return None if text is None else without_credentials(text)
 
 
 class Host(Record):
