@@ -65,7 +65,7 @@ def draw_value(data: st.DataObject) -> Any:
             )
         )
     )
-    choices = (
+    choices: tuple[Any, ...] = (
         *(
             (inputs, labels),
             (inputs, labels),

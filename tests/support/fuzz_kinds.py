@@ -25,7 +25,6 @@ from worldsize.analysis.study import analyse
 from worldsize.config import CellSettings, CompareSettings, StudySettings, read_study, validated
 from worldsize.data import cifar10, load_data
 from worldsize.measure.machine import allowed_cores
-from worldsize.report.contents import sections
 from worldsize.report.write import write_report
 from worldsize.results import columns
 from worldsize.results.baseline_records import write_baseline
