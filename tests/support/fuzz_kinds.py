@@ -116,7 +116,13 @@ def _damaged_file(data: st.DataObject, name: str, content: bytes) -> bytes | Non
 
 def _agree(place: Path) -> None:
     """Let the index say that the Parquet files are as they should be: whoever damages one can do that, too."""
-    index = json.loads((place / columns.INDEX).read_text(encoding="utf-8"))
+    if not all(path.exists() for path in (place / columns.INDEX, *(parquet_file(place, kind) for kind in KINDS))):
+        return
+    try:
+        index = json.loads((place / columns.INDEX).read_text(encoding="utf-8"))
+        index["files"] = {}
+    except (ValueError, TypeError, RecursionError):  # it is damaged as well
+        return
     index["files"] = {kind.name: columns._digest(parquet_file(place, kind)).model_dump() for kind in KINDS}
     (place / columns.INDEX).write_text(json.dumps(index), encoding="utf-8")
 
