@@ -19,17 +19,17 @@ from fuzz_kinds import KINDS_OF_INPUT
 from fuzzing import LIMIT_S, Found, fuzz
 
 INPUTS = {
-    "report": 120,
-    "run folder": 2000,
-    "cifar10": 500,
+    "report": 60,
+    "run folder": 1500,
+    "cifar10": 400,
     "baseline": 1500,
-    "study file": 2500,
-    "checkpoint": 2500,
-    "user data": 1500,
+    "study file": 2700,
+    "checkpoint": 2700,
+    "user data": 1700,
 }
-PIECE = 250
+PIECE = 300
 """Inputs of one process: one that dies takes no others with it."""
-PROCESSES = 3
+PROCESSES = 4
 
 
 def run(seed: int, share: float) -> list[str]:
@@ -40,7 +40,7 @@ def run(seed: int, share: float) -> list[str]:
         for begin in range(0, wanted, PIECE)
     ]
     found = {name: Found() for name in INPUTS}
-    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), max_tasks_per_child=4) as pool:
+    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
         for (name, _, _), ended in zip(pieces, pool.map(one, *zip(*pieces, strict=True)), strict=True):
             found[name].outcomes += ended.outcomes
             found[name].failures |= ended.failures
