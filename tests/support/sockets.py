@@ -10,7 +10,7 @@ import psutil
 
 from jobs import family
 
-LOOK_S = 0.05
+LOOK_S = 0.25
 
 
 @dataclass
