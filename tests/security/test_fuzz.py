@@ -63,6 +63,8 @@ def test_an_input_that_takes_too_long_hangs(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_kept_run_covers_every_kind() -> None:
+    if not KEPT.exists():
+        pytest.skip("no run is kept: PYTHONPATH=src python benchmarks/fuzz.py makes benchmarks/results/fuzz.json")
     kept = json.loads(KEPT.read_text(encoding="utf-8"))
     assert kept["kinds"].keys() == KINDS_OF_INPUT.keys()
     counts = [kind["outcomes"] for kind in kept["kinds"].values()]
