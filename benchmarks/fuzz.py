@@ -19,17 +19,17 @@ from fuzz_kinds import KINDS_OF_INPUT
 from fuzzing import LIMIT_S, Found, fuzz
 
 INPUTS = {
-    "report": 10,
-    "run folder": 400,
-    "cifar10": 200,
-    "baseline": 700,
-    "study file": 3700,
-    "checkpoint": 3200,
-    "user data": 2200,
+    "report": 60,
+    "run folder": 2000,
+    "cifar10": 400,
+    "baseline": 1500,
+    "study file": 2500,
+    "checkpoint": 2500,
+    "user data": 1500,
 }
 PIECE = 300
 """Inputs of one process: one that dies takes no others with it."""
-PROCESSES = 6
+PROCESSES = 3
 
 
 def run(seed: int, share: float) -> list[str]:
