@@ -41,6 +41,8 @@ def train(
     bucket_mb: o.BucketMb = None,
     checkpoint: o.Checkpoint = None,
     checkpoint_steps: o.CheckpointSteps = None,
+    hang_timeout: o.HangTimeout = None,
+    max_restarts: o.MaxRestarts = None,
     hosts: o.Hosts = None,
     link: o.Link = None,
     link_latency: o.LinkLatency = None,

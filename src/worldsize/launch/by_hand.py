@@ -20,6 +20,8 @@ def join_by_hand(master_ip: str, num_nodes: int, rank: int, port: int = DEFAULT_
     if not 0 <= rank < num_nodes:
         raise UsageError(f"rank {rank} of {num_nodes} nodes was given; ranks are 0 to {num_nodes - 1}")
     interface = interface_to(master_ip)
+    if rank == 0:
+        _check_port(port)
     group = {
         "MASTER_ADDR": master_ip,
         "MASTER_PORT": str(port),
@@ -32,6 +34,20 @@ def join_by_hand(master_ip: str, num_nodes: int, rank: int, port: int = DEFAULT_
     os.environ.update(group)
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         os.environ.setdefault(name, interface)
+
+
+def _check_port(port: int) -> None:
+    """Raise UsageError for a port that another process of this machine listens on."""
+    try:
+        with socket.create_server(("", port)):
+            return
+    except OSError as error:
+        raise UsageError(
+            f"--master-port {port} cannot be had on this node: {(error.strerror or str(error)).lower()}\n"
+            "Give another --master-port, the same on every node."
+        ) from None
+    except OverflowError:
+        raise UsageError(f"--master-port {port} was given; ports are 1 to 65535") from None
 
 
 def started_workers() -> int | None:

@@ -72,6 +72,7 @@ def run_comm(
     *,
     gpus: int = 0,
     idle: Callable[[], None] | None = None,
+    hang_timeout_s: float | None = None,
 ) -> CommRecord:
     """Time the collectives of `settings` on workers of their own; `folder` takes job file and logs.
 
@@ -93,7 +94,8 @@ def run_comm(
     )
     hosts = settings.emulated
     environment = worker_environment(hosts)
-    replies = _replies(settings, placement, environment, folder, idle)
+    job = _job(settings, placement, environment, folder).model_copy(update={"hang_timeout_s": hang_timeout_s})
+    replies = _replies(job, idle)
     return CommRecord(
         provenance=provenance(command, host=snapshot_host(with_gpus=False), worker_environment=environment),
         world_size=settings.world_size,
@@ -103,30 +105,26 @@ def run_comm(
     )
 
 
-def _replies(
-    settings: CommSettings,
-    placement: Placement,
-    environment: dict[str, str],
-    folder: Path,
-    idle: Callable[[], None] | None,
-) -> list[Any]:
-    """What the ranks of the benchmark measured; no worker is left when this returns. Raises RunError."""
+def _job(settings: CommSettings, placement: Placement, environment: dict[str, str], folder: Path) -> Job:
     payload = {
         "collectives": list(settings.collectives),
         "sizes_bytes": sizes_up_to(settings.top_bytes),
         "samples": settings.samples,
         "placement": placement.model_dump(mode="json"),
     }
-    job = LocalJob(
-        Job(
-            entry=ENTRY,
-            payload=payload,
-            processes=settings.world_size,
-            folder=folder,
-            environment=environment,
-            hosts=settings.emulated,
-        )
+    return Job(
+        entry=ENTRY,
+        payload=payload,
+        processes=settings.world_size,
+        folder=folder,
+        environment=environment,
+        hosts=settings.emulated,
     )
+
+
+def _replies(wanted: Job, idle: Callable[[], None] | None) -> list[Any]:
+    """What the ranks of the benchmark measured; no worker is left when this returns. Raises RunError."""
+    job = LocalJob(wanted)
     try:
         replies = job.receive(idle)
     except JobFailed as failed:
@@ -171,7 +169,8 @@ def measure_links(
         )
         try:
             gpus = world_size if here[0].placement.device == "cuda" else 0
-            write_comm(run, run_comm(wanted, run / "comm" / f"job{world_size}", command, gpus=gpus))
+            folder, limit_s = run / "comm" / f"job{world_size}", settings.hang_timeout_s
+            write_comm(run, run_comm(wanted, folder, command, gpus=gpus, hang_timeout_s=limit_s))
         except RunError as error:
             message = f"the collective benchmark with {world_size} workers failed, so no peak is known: {error}"
             warnings.append(WarningRecord(code="no-link-peak", message=message))

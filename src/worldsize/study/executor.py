@@ -90,8 +90,11 @@ class LocalExecutor:
         session: int,
         hosts: Hosts | None = None,
         links: Mapping[int, AllReduceCost] | None = None,
+        *,
+        hang_timeout_s: float | None = None,
     ) -> None:
         self.run = run
+        self.hang_timeout_s = hang_timeout_s
         self.session = session
         self.hosts = hosts
         self.links = dict(links or {})
@@ -194,6 +197,7 @@ class LocalExecutor:
             folder=cell_folder(self.run, cell.id) / "job",
             environment=self.environment if hosts else worker_environment(),
             hosts=hosts,
+            hang_timeout_s=self.hang_timeout_s,
         )
 
     def _make_room(self) -> None:

@@ -18,6 +18,7 @@ from worldsize.measure.machine import allowed_cores, busy_warning, provenance, s
 from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_study
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
+from worldsize.study.alone import alone
 from worldsize.study.comm import check_hosts, link_costs, measure_links, with_hosts
 from worldsize.study.executor import LocalExecutor, worker_environment
 from worldsize.study.ledger import Ledger, finished
@@ -29,6 +30,8 @@ from worldsize.study.probe import probe
 from worldsize.study.schedule import Schedule, drain_steps
 from worldsize.study.sweep import Sweep
 
+CHANGES_NOTHING = ("log", "hang_timeout", "max_restarts")
+"""Settings that may be other ones when a study is resumed: no number depends on them."""
 DEFAULT_STEPS = 22
 """Cap on timed steps per cell where neither --steps nor --epochs is given."""
 
@@ -50,7 +53,7 @@ def run_study(
     settings = with_default_protocol(settings)
     check_clients(settings.log)
     check_folder(out, resume=resume)
-    with _stoppable(out):
+    with _stoppable(out), alone(out):
         findings = probe(settings)
         settings, no_hosts = _hosts_decided(settings, findings)
         plan = make_plan(settings, findings, allowed_cores())
@@ -70,9 +73,12 @@ def run_study(
         if not run.comm and (settings.epochs is None or settings.bucket_mb == "auto"):
             note(out, measure_links(out, settings, todo, command or sys.argv))
         ledger = Ledger(out, session, before, watch=Watch())
-        executor = LocalExecutor(out, session, settings.emulated, link_costs(load_run(out)))
+        executor = LocalExecutor(
+            out, session, settings.emulated, link_costs(load_run(out)), hang_timeout_s=settings.hang_timeout_s
+        )
         with mirrors as everyone:
-            _take_turns(Schedule(todo, settings, executor, ledger, everyone), findings)
+            schedule = Schedule(todo, settings, executor, ledger, everyone, max_restarts=settings.max_restarts)
+            _take_turns(schedule, findings)
         note(out, pack_complete(out))
     return load_run(out)
 
@@ -86,7 +92,7 @@ def _sweep(
     listener: Listener,
 ) -> None:
     """Run the trials of a sweep; no worker is left when this returns."""
-    executor = LocalExecutor(out, ledger.session, settings.emulated)
+    executor = LocalExecutor(out, ledger.session, settings.emulated, hang_timeout_s=settings.hang_timeout_s)
     listener.planned(firsts, 0)
     try:
         Sweep(out, settings, findings, executor, ledger, listener).sweep(firsts)
@@ -188,7 +194,8 @@ def open_study(
         write_study(out, record)
         return {}, 0
     run = load_run(out)
-    if run.study.settings != settings.model_copy(update={"log": run.study.settings.log}):
+    then = run.study.settings
+    if then != settings.model_copy(update={name: getattr(then, name) for name in CHANGES_NOTHING}):
         raise UsageError(
             f"{out} holds a study with other settings; resume it with the same ones, or give another --out"
         )

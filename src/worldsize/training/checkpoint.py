@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from worldsize.errors import OutputError
+from worldsize.ranks.pulse import beat
 from worldsize.results.checkpoints import (
     CheckpointRecord,
     Part,
@@ -87,6 +88,8 @@ def _own(trainer: Trainer, *, with_weights: bool) -> dict[str, Any]:
 
 
 def _written(path: Path, content: Any) -> Part:
+    beat()
+
     def write(file: BinaryIO) -> None:
         # On the CPU, so that plain torch.load can read it on any machine.
         torch.save(_on_cpu(content), file)

@@ -1,0 +1,34 @@
+"""Train on after a worker has failed: as often as was asked for, each time a warning in the results.
+
+A job that failed is started again as a whole, by a new agent, and reads its last checkpoint. The elastic agent could
+start the workers of a job itself (`max_restarts`), and is told not to: they would have to read the same checkpoint,
+for what was in their memory is gone, and only the schedule knows which turn comes next from there. A new job has a
+new store and new ports, so nothing of the broken group is met again; and a hang, or the end of the agent itself, is
+mended in the same way. It costs the start of one more process, which is a few seconds.
+"""
+
+from worldsize.results.records import ErrorRecord
+from worldsize.study.ledger import Ledger
+from worldsize.study.memory_end import OUT_OF_MEMORY
+from worldsize.study.plan import PlannedCell
+
+SURE_TO_FAIL_AGAIN = frozenset({"LossNotFiniteError", OUT_OF_MEMORY})
+"""The same weights and the same data end in the same way."""
+
+
+class Restarts:
+    """Counts the restarts of each cell of a session."""
+
+    def __init__(self, most: int, ledger: Ledger) -> None:
+        self.most = most
+        self._ledger = ledger
+        self._done: dict[str, int] = {}
+
+    def again(self, cell: PlannedCell, error: ErrorRecord) -> bool:
+        """Whether a cell that failed is to go on; notes it in its record."""
+        done = self._done.get(cell.id, 0)
+        if done >= self.most or error.exit_status == 2 or error.kind in SURE_TO_FAIL_AGAIN:
+            return False
+        self._done[cell.id] = done + 1
+        self._ledger.restarted(cell, error, done + 1, self.most)
+        return True
