@@ -92,7 +92,10 @@ class LocalExecutor:
         links: Mapping[int, AllReduceCost] | None = None,
         *,
         hang_timeout_s: float | None = None,
+        ran_again: Callable[[PlannedCell, ErrorRecord], None] = lambda cell, error: None,
     ) -> None:
+        self.ran_again = ran_again
+        """Is told of a cell whose turn failed, and that gets it once more."""
         self.run = run
         self.hang_timeout_s = hang_timeout_s
         self.session = session
@@ -112,7 +115,8 @@ class LocalExecutor:
         except JobFailed as failed:
             if not self._memory_ended(failed.error) or not self._alive:
                 raise self._failed(cell, failed) from None
-        # It ran out of memory beside other cells that were waiting: that says nothing of the cell. Once more, alone.
+            # It ran out of memory beside others that were waiting: that says nothing of the cell. Once more, alone.
+            self.ran_again(cell, failed.error)
         self._evict()
         try:
             return self._turn(cell, turn, idle)

@@ -30,8 +30,8 @@ from worldsize.study.lines import first_step, last_step
 from worldsize.study.listener import Listener
 from worldsize.study.plan import PlannedCell
 
-RESTARTED = "restarted"
-"""Code of the warning about a restart."""
+RESTARTED = ("restarted", "ran-again")
+"""Codes of the warnings about what was run again within a session."""
 
 
 class Ledger:
@@ -168,11 +168,17 @@ class Ledger:
 
     def restarted(self, cell: PlannedCell, error: ErrorRecord, number: int, most: int) -> None:
         """A cell failed, and goes on from its last checkpoint."""
-        why = error.message.split("\n")[0]
         step = self.checkpointed_steps(cell)
-        message = f"{cell.id}: restart {number} of {most} at step {step}, its last checkpoint, because: {why}"
+        self._warn(cell, "restarted", f"restart {number} of {most} at step {step}, its last checkpoint, because", error)
+
+    def ran_again(self, cell: PlannedCell, error: ErrorRecord) -> None:
+        """A turn of a cell was ended as a full memory ends it, and is run again with no other cell in memory."""
+        self._warn(cell, "ran-again", "a turn was run again, with no other cell in memory, because", error)
+
+    def _warn(self, cell: PlannedCell, code: str, what: str, error: ErrorRecord) -> None:
         record = self._record(cell)
-        record.warnings.append(WarningRecord(code=RESTARTED, message=message))
+        why = error.message.split("\n")[0]
+        record.warnings.append(WarningRecord(code=code, message=f"{cell.id}: {what}: {why}"))
         self._write(record)
 
     def interrupted(self) -> list[CellRecord]:
@@ -249,7 +255,7 @@ class Follower:
 
 def _first_warnings(cell: PlannedCell, earlier: Cell | None) -> list[WarningRecord]:
     """Those of its placement, and what earlier sessions cannot find out again."""
-    kept = [warning for warning in earlier.record.warnings if warning.code == RESTARTED] if earlier else []
+    kept = [warning for warning in earlier.record.warnings if warning.code in RESTARTED] if earlier else []
     return ([_oversubscribed(cell)] if cell.placement.oversubscribed else []) + kept
 
 

@@ -74,7 +74,12 @@ def run_study(
             note(out, measure_links(out, settings, todo, command or sys.argv))
         ledger = Ledger(out, session, before, watch=Watch())
         executor = LocalExecutor(
-            out, session, settings.emulated, link_costs(load_run(out)), hang_timeout_s=settings.hang_timeout_s
+            out,
+            session,
+            settings.emulated,
+            link_costs(load_run(out)),
+            hang_timeout_s=settings.hang_timeout_s,
+            ran_again=ledger.ran_again,
         )
         with mirrors as everyone:
             schedule = Schedule(todo, settings, executor, ledger, everyone, max_restarts=settings.max_restarts)
