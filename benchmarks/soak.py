@@ -109,6 +109,8 @@ class Soak:
     def _kill(self, process: "subprocess.Popen[bytes]") -> None:
         """Kill one of the processes that are there: mostly a worker, sometimes an agent or the parent."""
         here = family(process.pid)
+        if process.poll() is not None:
+            return
         kind = self.random.choices(list(here), [{"worker": 6, "agent": 2, "parent": 1}[kind] for kind in here])[0]
         victim = self.random.choice(here[kind])
         try:

@@ -60,6 +60,33 @@ def test_each_restart_is_a_warning(restarted: tuple[Place, Any]) -> None:
     assert "restart 1 of 2" in " ".join(done.stdout.split())
 
 
+def test_with_fewer_workers_it_goes_on_as_another_cell(tmp_path: Path) -> None:
+    """The same global batch, from the checkpoint: without dropout its first loss is the mean of those of the ranks."""
+    place = Place(tmp_path)
+    process = place.start(*TRAIN, "--checkpoint-steps", 4, "--min-workers", 1, "--out", "run", DROPOUT="0")
+    wait_for(lambda: len(place.lines()) >= EPOCH + 3, "steps after the checkpoint of the first epoch")
+    worker(tmp_path, 1).kill()
+    done = finish(process, tmp_path)
+    assert done.returncode == 1, "the cell that was asked for has failed"
+    assert place.record()["state"] == "failed"
+    fewer = "all-reduce-w1-b16-after-w2"
+    assert place.record(fewer)["state"] == "complete"
+    losses = place.losses(fewer)
+    first = min(losses)
+    assert sorted(losses) == list(range(first, EPOCHS * EPOCH))
+    assert first > 0
+    assert first % 4 == 0
+    ranks = [place.losses(rank=rank)[first] for rank in (0, 1)]
+    assert losses[first] == pytest.approx(sum(ranks) / 2, rel=1e-4)
+    [warning] = [each for each in place.record(fewer)["warnings"] if each["code"] == "fewer-workers"]
+    assert f"goes on at step {first} of {PAIR} with 1 worker(s)" in warning["message"]
+    # With --resume the workers may be there again: the cell itself goes on.
+    resumed = finish(place.start("train", "--resume", "--out", "run", SLOW_S="0", DROPOUT="0"), tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert place.record()["state"] == place.record(fewer)["state"] == "complete"
+    assert place.left() == []
+
+
 def test_what_would_fail_again_is_not_tried_again(tmp_path: Path) -> None:
     """A loss that is no number: the same weights and data would end there again."""
     place = Place(tmp_path)

@@ -1,6 +1,7 @@
 """A study in a folder of its own that is made to fail: what it wrote, and what it left behind."""
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import os, time
 from pathlib import Path
 from torch import nn
 
+DROPOUT = float(os.environ.get("DROPOUT", "0.2"))
 HERE, RANK = Path(__file__).parent, os.environ.get("RANK")
 
 def hang():
@@ -31,7 +33,7 @@ class Net(nn.Sequential):
         return super().forward(images)
 
 def net(classes):
-    return Net(nn.AvgPool2d(8), nn.Flatten(), nn.Dropout(0.2), nn.Linear(48, classes))
+    return Net(nn.AvgPool2d(8), nn.Flatten(), nn.Dropout(DROPOUT), nn.Linear(48, classes))
 """
 HANGS_AT = MODEL.splitlines().index("        time.sleep(3600)") + 1
 """Line of the model at which it hangs."""
@@ -86,7 +88,11 @@ class Place:
         scratch = [path for path in self.run.rglob(".*") if path.is_file()]
         # torch keeps a cache of its compiler there, one for all programs; it stays by intent.
         temporary = [path for path in (self.folder / "tmp").iterdir() if "torchinductor" not in path.name]
-        return [*map(str, processes_of(self.folder) + scratch + temporary + sorted(shared_memory() - self.shared))]
+        shared = shared_memory() - self.shared
+        if shared:  # those of others that are just being made or unmade are not left behind
+            time.sleep(2)
+            shared &= shared_memory()
+        return [*map(str, processes_of(self.folder) + scratch + temporary + sorted(shared))]
 
 
 def whole_lines(file: Path) -> list[bytes]:
@@ -95,8 +101,20 @@ def whole_lines(file: Path) -> list[bytes]:
 
 
 def shared_memory() -> set[str]:
+    """Shared memory that no process has open: others on this machine come and go with theirs."""
     place = Path("/dev/shm")
-    return {path.name for path in place.iterdir()} if place.is_dir() else set()
+    names = {path.name for path in place.iterdir()} if place.is_dir() else set()
+    return names - _mapped() if names else names
+
+
+def _mapped() -> set[str]:
+    found: set[str] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            found.update(re.findall(r"/dev/shm/(\S+)", (process / "maps").read_text()))
+        except OSError:
+            continue
+    return found
 
 
 def is_kept(before: dict[Path, list[bytes]], after: dict[Path, list[bytes]]) -> bool:

@@ -7,7 +7,7 @@ from worldsize.config import StudySettings, preset_names, read_study, validated
 NO_DIFFERENCE = frozenset(
     (
         *("data_dir", "log", "profile", "checkpoint", "hosts", "backend", "loader_workers", "threads_per_worker"),
-        *("cells", "hang_timeout", "max_restarts"),
+        *("cells", "hang_timeout", "max_restarts", "min_workers"),
     )
 )
 """Settings that make an experiment neither smaller nor another one, or that depend on the machine."""

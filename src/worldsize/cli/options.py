@@ -86,6 +86,9 @@ HangTimeout = Annotated[
 MaxRestarts = Annotated[
     int | None, typer.Option(help="Go on so often from the last checkpoint of a cell whose worker has failed.")
 ]
+MinWorkers = Annotated[
+    int | None, typer.Option(help="Where a training fails for good, train on with fewer workers, at least so many.")
+]
 Profile = Annotated[
     bool | None,
     typer.Option(

@@ -63,6 +63,7 @@ def study(
     checkpoint_steps: o.CheckpointSteps = None,
     hang_timeout: o.HangTimeout = None,
     max_restarts: o.MaxRestarts = None,
+    min_workers: o.MinWorkers = None,
     hosts: o.Hosts = None,
     link: o.Link = None,
     link_latency: o.LinkLatency = None,

@@ -66,6 +66,9 @@ class StudySettings(TrainingSettings):
     `none` waits for ever."""
     max_restarts: int = Field(default=0, ge=0)
     """How often the training of a cell goes on from its last checkpoint when a worker has failed (epochs only)."""
+    min_workers: int | None = Field(default=None, ge=1)
+    """Where a training fails for good, restarts included, one with fewer workers goes on from its last checkpoint, with
+    the same global batch and as a cell of its own: with at least so many. None is no such cell."""
     log: tuple[Client, ...] = ()
     """Clients that get a copy of the history, beside the run folder (docs/history.md)."""
 
@@ -101,8 +104,9 @@ class StudySettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _restarts_from_checkpoints(self) -> Self:
-        if self.max_restarts and not self.checkpoint:
-            raise ValueError("max_restarts goes on from checkpoints: give epochs and checkpoint as well")
+        if (self.max_restarts or self.min_workers) and not self.checkpoint:
+            name = "max_restarts" if self.max_restarts else "min_workers"
+            raise ValueError(f"{name} goes on from checkpoints: give epochs and checkpoint as well")
         return self
 
     @model_validator(mode="after")

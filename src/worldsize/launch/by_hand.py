@@ -43,7 +43,7 @@ def _check_port(port: int) -> None:
             return
     except OSError as error:
         raise UsageError(
-            f"--master-port {port} cannot be had on this node: {(error.strerror or str(error)).lower()}\n"
+            f"--master-port {port} cannot be had on this node: {os.strerror(error.errno or 0).lower()}\n"
             "Give another --master-port, the same on every node."
         ) from None
     except OverflowError:

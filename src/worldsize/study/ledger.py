@@ -30,7 +30,7 @@ from worldsize.study.lines import first_step, last_step
 from worldsize.study.listener import Listener
 from worldsize.study.plan import PlannedCell
 
-RESTARTED = ("restarted", "ran-again")
+RESTARTED = ("restarted", "ran-again", "fewer-workers")
 """Codes of the warnings about what was run again within a session."""
 
 
@@ -174,6 +174,11 @@ class Ledger:
     def ran_again(self, cell: PlannedCell, error: ErrorRecord) -> None:
         """A turn of a cell was ended as a full memory ends it, and is run again with no other cell in memory."""
         self._warn(cell, "ran-again", "a turn was run again, with no other cell in memory, because", error)
+
+    def took_over(self, cell: PlannedCell, other: PlannedCell, step: int, error: ErrorRecord) -> None:
+        """A cell of fewer workers goes on for one that failed for good."""
+        workers = f"goes on at step {step} of {other.id} with {cell.settings.world_size} worker(s)"
+        self._warn(cell, "fewer-workers", f"{workers} and the same global batch, because", error)
 
     def _warn(self, cell: PlannedCell, code: str, what: str, error: ErrorRecord) -> None:
         record = self._record(cell)

@@ -21,16 +21,18 @@ from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.study.alone import alone
 from worldsize.study.comm import check_hosts, link_costs, measure_links, with_hosts
 from worldsize.study.executor import LocalExecutor, worker_environment
+from worldsize.study.fewer import Fewer, is_of_fewer
 from worldsize.study.ledger import Ledger, finished
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.mirrors import mirrored
 from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
 from worldsize.study.probe import probe
+from worldsize.study.restarts import Restarts
 from worldsize.study.schedule import Schedule, drain_steps
 from worldsize.study.sweep import Sweep
 
-CHANGES_NOTHING = ("log", "hang_timeout", "max_restarts")
+CHANGES_NOTHING = ("log", "hang_timeout", "max_restarts", "min_workers")
 """Settings that may be other ones when a study is resumed: no number depends on them."""
 DEFAULT_STEPS = 22
 """Cap on timed steps per cell where neither --steps nor --epochs is given."""
@@ -82,7 +84,9 @@ def run_study(
             ran_again=ledger.ran_again,
         )
         with mirrors as everyone:
-            schedule = Schedule(todo, settings, executor, ledger, everyone, max_restarts=settings.max_restarts)
+            fewer = Fewer(out, settings.min_workers, findings.processes, ledger).after
+            restarts = Restarts(settings.max_restarts, ledger, fewer)
+            schedule = Schedule(todo, settings, executor, ledger, everyone, restarts=restarts)
             _take_turns(schedule, findings)
         note(out, pack_complete(out))
     return load_run(out)
@@ -205,8 +209,8 @@ def open_study(
             f"{out} holds a study with other settings; resume it with the same ones, or give another --out"
         )
     study = run.study
-    planned = {cell.id for cell in plan}
-    other = planned.difference(study.plan) if settings.sweep else planned.symmetric_difference(study.plan)
+    planned, then_planned = {cell.id for cell in plan}, {name for name in study.plan if not is_of_fewer(name)}
+    other = planned.difference(then_planned) if settings.sweep else planned.symmetric_difference(then_planned)
     if other:
         raise UsageError(
             f"{out} was planned on another machine: here its cells differ by {', '.join(sorted(other))}\n"

@@ -55,9 +55,9 @@ class Schedule:
         listener: Listener,
         *,
         plain: bool = False,
-        max_restarts: int = 0,
+        restarts: Restarts | None = None,
     ) -> None:
-        self.restarts = Restarts(max_restarts, ledger)
+        self.restarts = restarts or Restarts(0, ledger)
         self.plain = plain
         """Without steps aside, which copy the weights: where the memory of training itself is measured."""
         self.cells = list(cells)
@@ -110,6 +110,14 @@ class Schedule:
             self.open.discard(cell.id)
             self.listener.skipped(self._steps_left(cell))
             self.listener.ended(self.ledger.failed(cell, failed.error))
+            self._take_over(self.restarts.fewer(cell, failed.error))
+
+    def _take_over(self, cell: PlannedCell | None) -> None:
+        """A cell that nobody had planned joins in."""
+        if cell is not None:
+            self.cells.append(cell)
+            self.samples[cell.id] = {}
+            self.open.add(cell.id)
 
     def _prepare(self, cell: PlannedCell) -> None:
         """Start a cell and warm it up, unless it is alive and warm."""
