@@ -3,6 +3,7 @@
 Not a measurement of time: it may run beside other work.
 """
 
+import math
 import os
 import random
 import subprocess
@@ -19,8 +20,9 @@ from soak_watch import Losses, family, networks, steps_of
 
 KILLS = 50
 SEED = 6
-MOST_PAUSE_S = 16.0
-"""A kill comes at a random moment within so long after the one before, or after a start."""
+MOST_LINES, MOST_PAUSE_S = 16, 9.0
+"""Three kills in four come when a random number of steps, up to so many, has been written since the one before; the
+others within so long, whatever is being done: starting, evaluating, saving, reporting."""
 PATIENCE_S = 60.0
 """How long processes may take to follow one that was killed."""
 MODEL = """
@@ -37,10 +39,10 @@ def net(classes):
     return Net(nn.AvgPool2d(8), nn.Flatten(), nn.Dropout(0.2), nn.Linear(48, classes))
 """
 STUDY = (
-    *("--model", "mine.py:net", "--strategies", "single,all-reduce,ddp", "--world-sizes", "1,2"),
+    *("--model", "mine.py:net", "--strategies", "single,all-reduce", "--world-sizes", "1,2"),
     *("--baseline", "single", "--batch-sizes", "8", "--train-samples", "128", "--test-samples", "20"),
     *("--epochs", "4", "--checkpoint", "--checkpoint-steps", "2", "--threads-per-worker", "1", "--hosts", "auto"),
-    *("--max-restarts", "1", "--hang-timeout", "60s"),
+    *("--max-restarts", "20", "--hang-timeout", "60s"),
 )
 SLOW_S = "0.15"
 
@@ -80,7 +82,7 @@ class Soak:
         process = self._start(run.name)
         self.starts += 1
         before = self.kills
-        while self.kills < KILLS and self._pause(process):
+        while self.kills < KILLS and self._pause(process, losses):
             self._compare(run, losses)
             self._kill(process)
         process.wait()
@@ -98,12 +100,15 @@ class Soak:
                 stderr=log,
             )
 
-    def _pause(self, process: "subprocess.Popen[bytes]") -> bool:
+    def _pause(self, process: "subprocess.Popen[bytes]", losses: Losses) -> bool:
         """Wait for a random moment; whether the command still runs then."""
-        try:
-            process.wait(self.random.uniform(0, MOST_PAUSE_S))
-        except subprocess.TimeoutExpired:
-            return True
+        lines, until = math.inf, time.monotonic() + self.random.uniform(0, MOST_PAUSE_S)
+        if self.random.random() < 0.75:
+            lines, until = losses.lines() + self.random.randint(1, MOST_LINES), math.inf
+        while process.poll() is None:
+            if losses.lines() >= lines or time.monotonic() >= until:
+                return True
+            time.sleep(0.05)
         return False
 
     def _kill(self, process: "subprocess.Popen[bytes]") -> None:
