@@ -55,7 +55,8 @@ class Place:
         self.run = folder / "run"
         (folder / "mine.py").write_text(MODEL)
         (folder / "tmp").mkdir()
-        self.shared = shared_memory()
+        self.shared: set[Path] = set()
+        """Shared memory that processes here were seen to use."""
 
     def start(self, *arguments: object, **variables: str) -> Any:
         """`worldsize ARGUMENTS`, slow enough to be met in the middle; whatever is temporary is in a folder of ours."""
@@ -73,7 +74,9 @@ class Place:
         return whole_lines(cell_folder(self.run, cell) / f"rank{rank}.jsonl")
 
     def written(self) -> dict[Path, list[bytes]]:
-        """All whole lines, by file."""
+        """All whole lines, by file; whoever asks is about to disturb somebody, so what they share is noted."""
+        for process in processes_of(self.folder):
+            self.shared |= shared_memory(process.pid)
         return {file: whole_lines(file) for file in self.run.glob("cells/*/rank*.jsonl")}
 
     def record(self, cell: str = PAIR) -> Any:
@@ -88,11 +91,8 @@ class Place:
         scratch = [path for path in self.run.rglob(".*") if path.is_file()]
         # torch keeps a cache of its compiler there, one for all programs; it stays by intent.
         temporary = [path for path in (self.folder / "tmp").iterdir() if "torchinductor" not in path.name]
-        shared = shared_memory() - self.shared
-        if shared:  # those of others that are just being made or unmade are not left behind
-            time.sleep(2)
-            shared &= shared_memory()
-        return [*map(str, processes_of(self.folder) + scratch + temporary + sorted(shared))]
+        shared = sorted(path for path in self.shared if path.exists())
+        return [*map(str, processes_of(self.folder) + scratch + temporary + shared)]
 
 
 def whole_lines(file: Path) -> list[bytes]:
@@ -100,21 +100,12 @@ def whole_lines(file: Path) -> list[bytes]:
     return content.rpartition(b"\n")[0].splitlines()
 
 
-def shared_memory() -> set[str]:
-    """Shared memory that no process has open: others on this machine come and go with theirs."""
-    place = Path("/dev/shm")
-    names = {path.name for path in place.iterdir()} if place.is_dir() else set()
-    return names - _mapped() if names else names
-
-
-def _mapped() -> set[str]:
-    found: set[str] = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            found.update(re.findall(r"/dev/shm/(\S+)", (process / "maps").read_text()))
-        except OSError:
-            continue
-    return found
+def shared_memory(process: int) -> set[Path]:
+    """What a process has open of the memory that outlives processes."""
+    try:
+        return {Path(path) for path in re.findall(r"/dev/shm/\S+", Path(f"/proc/{process}/maps").read_text())}
+    except OSError:
+        return set()
 
 
 def is_kept(before: dict[Path, list[bytes]], after: dict[Path, list[bytes]]) -> bool:
