@@ -14,7 +14,7 @@ from common import Samples, in_turn, keep, ratio, say, shown
 from worldsize.config import CellSettings
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
-from worldsize.study.executor import LocalExecutor
+from worldsize.study.executor import JobExecutor
 from worldsize.study.plan import PlannedCell
 
 BATCH = 16
@@ -65,7 +65,7 @@ def _measure(strategy: str, model: str, *, batch: int, steps: int, blocks: int) 
     placement = place(world_size=2, processes=2, threads_per_worker=1, cores=allowed_cores(), gpus=0, backend="gloo")
     cell = PlannedCell(settings, placement)
     with tempfile.TemporaryDirectory() as folder:
-        executor = LocalExecutor(Path(folder), session=0)
+        executor = JobExecutor(Path(folder), session=0)
         try:
             variants = {name: _turn(executor, cell, steps, observe=name == "with") for name in ("with", "without")}
             return in_turn(variants, blocks)
@@ -73,7 +73,7 @@ def _measure(strategy: str, model: str, *, batch: int, steps: int, blocks: int) 
             executor.close()
 
 
-def _turn(executor: LocalExecutor, cell: PlannedCell, steps: int, *, observe: bool) -> Callable[[], float]:
+def _turn(executor: JobExecutor, cell: PlannedCell, steps: int, *, observe: bool) -> Callable[[], float]:
     turn: dict[str, Any] = {"op": "steps", "count": steps, "observe": observe}
 
     def block() -> float:

@@ -22,7 +22,7 @@ from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.folder import Cell, cell_folder
 from worldsize.results.records import CellRecord
 from worldsize.study.comm import check_hosts, run_comm
-from worldsize.study.executor import LocalExecutor
+from worldsize.study.executor import JobExecutor
 from worldsize.study.plan import PlannedCell
 
 BATCHES = (32, 64)
@@ -67,7 +67,7 @@ def _measure(folder: Path, common: dict[str, Any], hosts: Hosts, link: AllReduce
         wire_s: dict[str, float] = {}
         for number, (name, own) in enumerate(VARIANTS.items()):
             cell = PlannedCell(CellSettings(**common, **own, threads_per_worker=1), placement)
-            executor = LocalExecutor(folder / str(number), 0, hosts, {2: link})
+            executor = JobExecutor(folder / str(number), 0, hosts, {2: link})
             stack.callback(executor.close)
             wire_s[name] = executor.facts(cell)[0]["wire"]["busiest_rank_bytes"] / hosts.payload_bytes_per_s
             turns[name] = _turn(executor, cell, synchronise=True)
@@ -79,7 +79,7 @@ def _measure(folder: Path, common: dict[str, Any], hosts: Hosts, link: AllReduce
     return _print(common["batch_size"], samples, wire_s, forward_s)
 
 
-def _turn(executor: LocalExecutor, cell: PlannedCell, *, synchronise: bool) -> Callable[[], float]:
+def _turn(executor: JobExecutor, cell: PlannedCell, *, synchronise: bool) -> Callable[[], float]:
     turn: dict[str, Any] = {"op": "steps", "count": STEPS, "synchronise": synchronise}
 
     def block() -> float:

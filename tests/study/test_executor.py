@@ -8,7 +8,7 @@ from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.folder import cell_folder
-from worldsize.study.executor import LocalExecutor
+from worldsize.study.executor import JobExecutor
 from worldsize.study.plan import PlannedCell
 
 
@@ -18,7 +18,7 @@ def test_a_training_that_made_room_goes_on_where_it_was(tmp_path: Path) -> None:
     placement = place(world_size=1, processes=1, threads_per_worker=1, cores=allowed_cores(), gpus=0, backend="auto")
     cell = PlannedCell(settings, placement)
     folder = checkpoint_folder(cell_folder(tmp_path, cell.id))
-    with contextlib.closing(LocalExecutor(tmp_path, 0)) as executor:
+    with contextlib.closing(JobExecutor(tmp_path, 0)) as executor:
         assert executor.facts(cell)[0]["steps"] == 0
         executor.take(cell, {"op": "epoch"}, lambda: None)
         executor._evict()

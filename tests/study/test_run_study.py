@@ -45,7 +45,7 @@ def executors(monkeypatch: pytest.MonkeyPatch) -> "Executors":
     """Studies look at data and model in this process, once for all tests, and their workers are fake."""
     made = Executors()
     monkeypatch.setattr(study_run, "probe", lambda settings: found(settings.world_sizes or ()))
-    monkeypatch.setattr(study_run, "LocalExecutor", made.make)
+    monkeypatch.setattr(study_run, "JobExecutor", made.make)
     monkeypatch.setattr(study_run, "measure_links", lambda *_: [])
     return made
 

@@ -1,9 +1,12 @@
 """What `train` and `study` share: run, show, write the report, print the results, choose the exit status."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from worldsize.config import LaunchSettings
 
 
 def stored_settings(out: Path | None) -> dict[str, Any]:
@@ -18,22 +21,31 @@ def stored_settings(out: Path | None) -> dict[str, Any]:
 
 
 def run_and_show(
-    values: dict[str, Any], out: Path | None, *, name: str, resume: bool, as_json: bool, source: str = ""
+    values: dict[str, Any],
+    out: Path | None,
+    launch: "LaunchSettings",
+    *,
+    name: str,
+    resume: bool,
+    as_json: bool,
+    source: str = "",
 ) -> None:
     """Run a study with a display, write its report, print the results; exit with 1 if a cell failed."""
     from worldsize.cli.display import Display
     from worldsize.cli.results import report_and_print
     from worldsize.config import StudySettings, validated
     from worldsize.errors import RunError
+    from worldsize.launch.clusters import cluster_for
     from worldsize.results.folder import load_run, new_run_folder
     from worldsize.study.experiment import run_experiment
 
     settings = validated(StudySettings, values, source)
     out = out or new_run_folder(name)
     stopped: RunError | None = None
-    with Display(quiet=as_json) as display:
+    largest = max(settings.world_sizes or (launch.nodes or 1,))
+    with cluster_for(launch, largest) as cluster, Display(quiet=as_json) as display:
         try:
-            run = run_experiment(settings, out, resume=resume, listener=display)
+            run = run_experiment(settings, out, resume=resume, listener=display, cluster=cluster)
         except RunError as error:  # stopped by the user, or a sweep that cannot go on
             if not (out / "study.json").exists():
                 raise  # nothing to report on yet

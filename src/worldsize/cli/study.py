@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from worldsize.cli import launch_options as lo
 from worldsize.cli import options as o
 
 
@@ -71,6 +72,14 @@ def study(
     master_port: o.MasterPort = None,
     num_nodes: o.NumNodes = None,
     rank: o.NodeRank = None,
+    launcher: lo.Launcher = None,
+    nodes: lo.Nodes = None,
+    workers_per_node: lo.WorkersPerNode = None,
+    partition: lo.Partition = None,
+    time: lo.Time = None,
+    print_script: lo.PrintScript = None,
+    address: lo.Address = None,
+    arrangement: lo.Arrangement = None,
     profile: o.Profile = None,
     log: o.Log = None,
     out: o.Out = None,
@@ -81,7 +90,7 @@ def study(
     from worldsize.cli.run import run_and_show, run_inside_and_show, stored_settings
     from worldsize.config import read_study
 
-    flags = o.settings(ctx, "preset", "out", "resume", "as_json", *o.BY_HAND)
+    flags = o.settings(ctx, "preset", "out", "resume", "as_json", *o.BY_HAND, *lo.NAMES)
     base = stored_settings(out) if resume else read_study(preset) if preset else {}
     if "epochs" in flags:
         base.pop("steps", None)
@@ -92,7 +101,9 @@ def study(
     elif "global_batch" in flags:
         base.pop("batch_sizes", None)
     name = preset.rsplit("/", 1)[-1].removesuffix(".toml") if preset else "study"
+    launch = lo.launch_settings(ctx)
     if o.started(ctx) is None:
-        run_and_show({**base, **flags}, out, name=name, resume=resume, as_json=as_json, source=preset or "")
+        values = {**base, **flags}
+        run_and_show(values, out, launch, name=name, resume=resume, as_json=as_json, source=preset or "")
     else:
         run_inside_and_show({**base, **flags}, out, name=name, resume=resume, as_json=as_json)

@@ -34,6 +34,7 @@ def sweep(
 ) -> None:
     """Grow the local batch until memory or the data ends: largest batch, peak memory, step time, knee."""
     from worldsize.cli.run import run_and_show, stored_settings
+    from worldsize.config import LaunchSettings
 
     flags = o.in_tuples(o.settings(ctx, "out", "resume", "as_json"))
     fresh = {
@@ -44,4 +45,4 @@ def sweep(
         "world_sizes": (1,),
     }
     values = {**(stored_settings(out) if resume else fresh), **flags}
-    run_and_show(values, out, name="sweep", resume=resume, as_json=as_json)
+    run_and_show(values, out, LaunchSettings(), name="sweep", resume=resume, as_json=as_json)

@@ -4,6 +4,7 @@ from typing import Any
 
 import typer
 
+from worldsize.cli import launch_options as lo
 from worldsize.cli import options as o
 
 
@@ -51,6 +52,14 @@ def train(
     master_port: o.MasterPort = None,
     num_nodes: o.NumNodes = None,
     rank: o.NodeRank = None,
+    launcher: lo.Launcher = None,
+    nodes: lo.Nodes = None,
+    workers_per_node: lo.WorkersPerNode = None,
+    partition: lo.Partition = None,
+    time: lo.Time = None,
+    print_script: lo.PrintScript = None,
+    address: lo.Address = None,
+    arrangement: lo.Arrangement = None,
     profile: o.Profile = None,
     log: o.Log = None,
     out: o.Out = None,
@@ -62,7 +71,7 @@ def train(
 
     started = o.started(ctx)
     workers = world_size if world_size is not None else started or 1
-    flags = o.in_tuples(o.settings(ctx, "out", "resume", "as_json", *o.BY_HAND))
+    flags = o.in_tuples(o.settings(ctx, "out", "resume", "as_json", *o.BY_HAND, *lo.NAMES))
     fresh: dict[str, Any] = {
         "world_sizes": (workers,),
         "strategies": ("ddp" if workers > 1 else "single",),
@@ -70,7 +79,8 @@ def train(
         "checkpoint": steps is None,
     }
     values = {**(stored_settings(out) if resume else fresh), **flags}
+    launch = lo.launch_settings(ctx)
     if started is None:
-        run_and_show(values, out, name="train", resume=resume, as_json=as_json)
+        run_and_show(values, out, launch, name="train", resume=resume, as_json=as_json)
     else:
         run_inside_and_show(values, out, name="train", resume=resume, as_json=as_json)

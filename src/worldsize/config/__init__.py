@@ -6,6 +6,7 @@ is the user's mistake and raises `errors.UsageError` (through `validated`), neve
 
 from worldsize.config.base import DELAYS, MOST_BATCH, MOST_WORKERS, RATES, SIZES, Settings, quantity
 from worldsize.config.compare import CompareSettings, JudgeBy
+from worldsize.config.launch import Launcher, LaunchSettings
 from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings
 from worldsize.config.reading import preset_names, read_study, validated
 from worldsize.config.study import MULTI_WORKER_STRATEGIES, Baseline, CellChoice, StudySettings
@@ -37,6 +38,8 @@ __all__ = [
     "CompareSettings",
     "Hosts",
     "JudgeBy",
+    "LaunchSettings",
+    "Launcher",
     "Loader",
     "LrScaling",
     "LrSchedule",

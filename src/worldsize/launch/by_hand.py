@@ -9,6 +9,8 @@ from worldsize.errors import UsageError
 
 DEFAULT_PORT = 29500
 """The port that torchrun takes, too."""
+SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+"""Name the network interface that carries the messages."""
 STARTED_BY_HAND = "WORLDSIZE_BY_HAND"
 
 
@@ -32,7 +34,7 @@ def join_by_hand(master_ip: str, num_nodes: int, rank: int, port: int = DEFAULT_
         STARTED_BY_HAND: "1",
     }
     os.environ.update(group)
-    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+    for name in SOCKET_VARIABLES:
         os.environ.setdefault(name, interface)
 
 

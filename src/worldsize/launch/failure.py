@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.distributed.elastic.agent.server.api import RunResult
 
 from worldsize.errors import WorldsizeError
+from worldsize.launch.echoes import sounds_like_echo
 from worldsize.launch.job import Job
 from worldsize.ranks.memory import is_out_of_memory
 from worldsize.results.records import ErrorRecord
@@ -54,7 +55,7 @@ def is_echo(error: Exception) -> bool:
         return False
     if isinstance(error, dist.DistBackendError | dist.DistNetworkError | dist.DistStoreError):
         return True
-    return isinstance(error, RuntimeError) and ("gloo/transport" in str(error) or "Connection closed" in str(error))
+    return isinstance(error, RuntimeError) and sounds_like_echo(str(error))
 
 
 def first_cause(job: Job, result: RunResult) -> ErrorRecord:

@@ -69,6 +69,8 @@ class HangWatch:
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        # The agents of several nodes are listened to all the time, also while a cell waits for its turn (spread.py).
+        self._limit_s = None if job.spread else job.hang_timeout_s
         self._seen: list[bytes] = []
         self._looked_s = 0.0
         self._still_s = 0.0
@@ -82,7 +84,7 @@ class HangWatch:
 
     def look(self, agent: int) -> ErrorRecord | None:
         """Why the job, whose agent has this process id, counts as hanging; None while it does not."""
-        limit_s = self.job.hang_timeout_s
+        limit_s = self._limit_s
         if limit_s is None:
             return None
         now_s, seen = time.monotonic(), [_content(self.job.pulse_file(rank)) for rank in range(self.job.processes)]

@@ -8,6 +8,18 @@ from pydantic import BaseModel, ConfigDict
 from worldsize.config import Hosts
 
 
+class Node(BaseModel):
+    """A machine that takes part in a job, and how many of its processes it takes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    """As its owner calls it: a host, a place in a cluster."""
+    address: str
+    """Where the other nodes reach it: a name or a number of the network that carries the messages."""
+    processes: int
+
+
 class Job(BaseModel):
     """Call `entry(payload, turns)` in each of `processes` new processes that can talk to each other."""
 
@@ -26,6 +38,14 @@ class Job(BaseModel):
 
     hang_timeout_s: float | None = None
     """How long the ranks may begin nothing before the job counts as hanging (launch/hang.py); None is for ever."""
+
+    nodes: tuple[Node, ...] = ()
+    """Where the processes run, in the order of their ranks; all on this machine where it is empty."""
+
+    @property
+    def spread(self) -> bool:
+        """Whether it runs on several nodes."""
+        return len(self.nodes) > 1
 
     @property
     def file(self) -> Path:

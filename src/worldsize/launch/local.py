@@ -1,4 +1,7 @@
-"""Start a job on this machine and steer it. No torch is imported here: agent and workers are processes of their own."""
+"""Start a job on this machine, or one node's part of it, and steer it.
+
+No torch is imported here: agent and workers are processes of their own.
+"""
 
 import contextlib
 import json
@@ -6,7 +9,7 @@ import os
 import selectors
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psutil
@@ -35,15 +38,19 @@ class JobFailed(Exception):  # noqa: N818 - the failure of a job is data: it bec
 class LocalJob:
     """A job that runs on this machine, under an agent of its own."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, node: int = 0, through: Sequence[str] = ()) -> None:
+        """`node` is which of the job's nodes the agent is for, `through` a command that starts it there."""
         self.job = job
-        write_whole(job.file, job.model_dump_json(indent=2) + "\n")
-        for rank in range(job.processes):
-            job.error_file(rank).unlink(missing_ok=True)
+        if node == 0:
+            write_whole(job.file, job.model_dump_json(indent=2) + "\n")
+            for rank in range(job.processes):
+                job.error_file(rank).unlink(missing_ok=True)
         self._hang = HangWatch(job)
-        self._log = (job.folder / "agent.log").open("ab")
+        self._log = (job.folder / (f"agent{node}.log" if node else "agent.log")).open("ab")
+        # Started through a command, its parent is none of ours: it then asks who it is.
+        parent = 0 if through else os.getpid()
         self._agent = subprocess.Popen(
-            [sys.executable, "-m", "worldsize.launch.agent", str(job.file), str(os.getpid())],
+            [*through, sys.executable, "-m", "worldsize.launch.agent", str(job.file), str(parent), str(node)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -107,16 +114,24 @@ class LocalJob:
 
     def close(self, grace_s: float = GRACE_S) -> None:
         """End the job: nothing of it runs when this returns."""
-        assert self._agent.stdin is not None
         assert self._agent.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._agent.stdin.close()
+        self.hang_up()
         try:
             self._agent.wait(grace_s)
         except subprocess.TimeoutExpired:
             workers = psutil.Process(self._agent.pid).children(recursive=True)
-            self._agent.kill()  # its workers go with it, see lifeline.py
+            self.kill()
             self._agent.wait()
             psutil.wait_procs(workers, timeout=LAST_GASP_S)
         self._agent.stdout.close()
         self._log.close()
+
+    def hang_up(self) -> None:
+        """Tell the agent to end, without waiting for it."""
+        assert self._agent.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._agent.stdin.close()
+
+    def kill(self) -> None:
+        """End the agent whatever it is doing; its workers go with it, see lifeline.py."""
+        self._agent.kill()

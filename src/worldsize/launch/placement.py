@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from worldsize.launch.job import Node
 from worldsize.results.records import Placement
 
 
@@ -33,6 +34,23 @@ def place(
         device="cuda" if on_gpu else "cpu",
         backend=backend,
     )
+
+
+def place_on_nodes(
+    nodes: Sequence[Node], *, processes: int, threads_per_worker: int, cores: Sequence[int], gpus: int, backend: str
+) -> Placement:
+    """The same over nodes that are alike, each with these cores and GPUs: on each its workers share its cores."""
+    most = max(node.processes for node in nodes)
+    on_each = place(
+        world_size=most,
+        processes=most,
+        threads_per_worker=threads_per_worker,
+        cores=cores,
+        gpus=gpus,
+        backend=backend,
+    )
+    own = tuple(on_each.cores[worker] for node in nodes for worker in range(node.processes))
+    return on_each.model_copy(update={"processes": processes, "cores": own})
 
 
 def default_threads(cores: int, largest_world: int) -> int:

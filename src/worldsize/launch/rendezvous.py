@@ -1,4 +1,4 @@
-"""A rendezvous for one machine that listens on one address alone: loopback, or the switch of emulated hosts.
+"""A rendezvous that listens on one address alone: loopback, the switch of emulated hosts, or the first node.
 
 torch's own c10d rendezvous opens its store on every interface. Here the listening socket is made by us, bound to
 that address, and handed to the store; workers then use the agent's store exactly as they do under torchrun.
@@ -25,11 +25,15 @@ def listen(address: str) -> tuple[TCPStore, int]:
 
 
 class LocalRendezvous(RendezvousHandler):
-    """One agent, alone: it meets nobody, and shares its store with its workers."""
+    """The agent of the first node, alone or with others that join it: its store is that of all workers."""
 
-    def __init__(self, address: str = LOOPBACK) -> None:
-        self.address = address
-        self.store, self.port = listen(address)
+    def __init__(self, address: str = LOOPBACK, nodes: int = 1) -> None:
+        store, port = listen(address)
+        self._be(store, address, port, node=0, nodes=nodes)
+
+    def _be(self, store: TCPStore, address: str, port: int, *, node: int, nodes: int) -> None:
+        self.store, self.address, self.port = store, address, port
+        self.node, self.nodes = node, nodes
         self._run_id = uuid.uuid4().hex
         self._closed = False
 
@@ -43,8 +47,8 @@ class LocalRendezvous(RendezvousHandler):
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """The group of one agent."""
-        return RendezvousInfo(self.store, 0, 1, RendezvousStoreInfo(self.address, self.port))
+        """The group of all agents, which is known from the start."""
+        return RendezvousInfo(self.store, self.node, self.nodes, RendezvousStoreInfo(self.address, self.port))
 
     def is_closed(self) -> bool:
         """Whether the rendezvous was closed."""
@@ -66,3 +70,11 @@ class LocalRendezvous(RendezvousHandler):
         """Close the rendezvous."""
         self._closed = True
         return True
+
+
+class JoinedRendezvous(LocalRendezvous):
+    """The agent of another node: it and its workers use the store of the first."""
+
+    def __init__(self, address: str, port: int, *, node: int, nodes: int) -> None:
+        store = TCPStore(address, port, is_master=False, wait_for_workers=False)
+        self._be(store, address, port, node=node, nodes=nodes)

@@ -1,8 +1,9 @@
 """Make this process a rank: cores, threads, device, process group."""
 
 import os
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ import torch
 import torch.distributed as dist
 
 from worldsize.errors import UsageError
-from worldsize.results.records import Placement
+from worldsize.measure.machine import allowed_cores
+from worldsize.results.records import Placement, RankPlace
 
 POLLING_THREAD = "gloo_tcp_loop"
 """Name of gloo's thread that moves the bytes, where torch names it (2.13 does)."""
@@ -41,8 +43,22 @@ class Rank:
 def settle(rank: Rank, placement: Placement) -> None:
     """Pin the calling thread, and those it starts, to the cores of its (first) worker, and set its threads."""
     if placement.cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, placement.cores[rank.rank])
+        os.sched_setaffinity(0, _cores_here(placement.cores[rank.rank]))
     torch.set_num_threads(placement.threads_per_worker)
+
+
+def _cores_here(planned: Sequence[int]) -> set[int]:
+    """The planned cores; on a node whose scheduler has given others, those in the same places of its list."""
+    allowed = allowed_cores()
+    if set(planned) <= set(allowed):
+        return set(planned)
+    return {allowed[core % len(allowed)] for core in planned}
+
+
+def where(placement: Placement) -> RankPlace:
+    """Where this process runs."""
+    named = os.environ.get("NCCL_SOCKET_IFNAME" if placement.backend == "nccl" else "GLOO_SOCKET_IFNAME")
+    return RankPlace(host=socket.gethostname(), cores=allowed_cores(), interface=named)
 
 
 def choose_device(rank: Rank, placement: Placement) -> torch.device:

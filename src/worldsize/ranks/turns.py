@@ -12,7 +12,7 @@ from pydantic import Field
 from worldsize.results.check_records import RankCheck
 from worldsize.results.comm_records import CommSample
 from worldsize.results.profile_records import ProfiledRank
-from worldsize.results.records import Evaluation, MessageCount, Record, WireBytes
+from worldsize.results.records import Evaluation, MessageCount, RankPlace, Record, WireBytes
 from worldsize.results.verify_records import RankProof
 
 
@@ -53,6 +53,7 @@ class Facts(Record):
     matmul_flops_per_s: float
     messages: list[MessageCount] = Field(default_factory=list)
     """What travelled while it was built."""
+    place: RankPlace | None = None
 
 
 class Fit(Record):

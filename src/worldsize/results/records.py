@@ -144,6 +144,16 @@ class Placement(Record):
     """gloo or nccl: what carries the collectives, if there are any."""
 
 
+class RankPlace(Record):
+    """Where one rank ran."""
+
+    host: str
+    cores: tuple[int, ...]
+    """Cores that it was given."""
+    interface: str | None = None
+    """The network interface that was named to the backend (GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME), if any was."""
+
+
 class WireBytes(Record):
     """Bytes per step on the wire, by the formulas of method.md §4."""
 
@@ -219,6 +229,8 @@ class CellRecord(Record):
     """Whether this cell trains as the reference does; asked before its first step (method.md §10)."""
     unobserved: list[UnobservedBlock] = Field(default_factory=list)
     """The other half of the pairs that tell the price of observing (method.md §2)."""
+    ranks: list[RankPlace] = Field(default_factory=list)
+    """Where each process ran, when it was started last."""
     messages: list[MessageCount] = Field(default_factory=list)
     """What travelled before the first step, on rank 0: weights, buffers and what the wrapper checks."""
     conditions: list[BlockConditions] = Field(default_factory=list)

@@ -1,5 +1,6 @@
 """Run the collective benchmark: workers are started, time everything, and end."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -7,12 +8,13 @@ from typing import Any, TypeVar
 from worldsize.analysis.bandwidth import analyse_link
 from worldsize.config import CommSettings, NetworkSettings, StudySettings
 from worldsize.errors import RunError, UsageError
-from worldsize.launch.job import Job
-from worldsize.launch.local import JobFailed, LocalJob
-from worldsize.launch.placement import default_threads, place
+from worldsize.launch.cluster import Cluster, ThisMachine
+from worldsize.launch.job import Job, Node
+from worldsize.launch.local import JobFailed
+from worldsize.launch.placement import default_threads, place_on_nodes
 from worldsize.measure.abilities import network_namespaces
 from worldsize.measure.facts import system_facts
-from worldsize.measure.machine import allowed_cores, provenance, snapshot_host
+from worldsize.measure.machine import provenance, snapshot_host
 from worldsize.results.comm_records import AllReduceCost, CommRecord, CommSample
 from worldsize.results.folder import Run, write_comm
 from worldsize.results.records import Placement, WarningRecord
@@ -73,6 +75,7 @@ def run_comm(
     gpus: int = 0,
     idle: Callable[[], None] | None = None,
     hang_timeout_s: float | None = None,
+    cluster: Cluster | None = None,
 ) -> CommRecord:
     """Time the collectives of `settings` on workers of their own; `folder` takes job file and logs.
 
@@ -80,24 +83,34 @@ def run_comm(
     """
     if settings.world_size < 2:
         raise UsageError(f"world size {settings.world_size} was given; collectives need at least 2 workers")
+    cluster = cluster or ThisMachine()
     settings, _ = with_hosts(settings, settings.world_size, gpus)
     check_hosts(settings, settings.world_size)
-    cores = allowed_cores()
-    threads = settings.threads_per_worker or default_threads(len(cores), settings.world_size)
-    placement = place(
-        world_size=settings.world_size,
+    nodes = cluster.share_out(settings.world_size)
+    here = Node(name="", address="", processes=settings.world_size)
+    busiest = max(node.processes for node in nodes or (here,))
+    placement = place_on_nodes(
+        nodes or (here,),
         processes=settings.world_size,
-        threads_per_worker=threads,
-        cores=cores,
+        threads_per_worker=settings.threads_per_worker or default_threads(len(cluster.cores), busiest),
+        cores=cluster.cores,
         gpus=gpus,
         backend=settings.backend,
     )
     hosts = settings.emulated
-    environment = worker_environment(hosts)
-    job = _job(settings, placement, environment, folder).model_copy(update={"hang_timeout_s": hang_timeout_s})
-    replies = _replies(job, idle)
+    job = Job(
+        entry=ENTRY,
+        payload=_task(settings, placement),
+        processes=settings.world_size,
+        folder=folder,
+        environment=worker_environment(hosts, spread=bool(nodes)),
+        hosts=hosts,
+        nodes=nodes,
+        hang_timeout_s=hang_timeout_s,
+    )
+    replies = _replies(job, cluster, idle)
     return CommRecord(
-        provenance=provenance(command, host=snapshot_host(with_gpus=False), worker_environment=environment),
+        provenance=provenance(command, host=snapshot_host(with_gpus=False), worker_environment=job.environment),
         world_size=settings.world_size,
         placement=placement,
         hosts=hosts,
@@ -105,33 +118,22 @@ def run_comm(
     )
 
 
-def _job(settings: CommSettings, placement: Placement, environment: dict[str, str], folder: Path) -> Job:
-    payload = {
+def _task(settings: CommSettings, placement: Placement) -> dict[str, Any]:
+    return {
         "collectives": list(settings.collectives),
         "sizes_bytes": sizes_up_to(settings.top_bytes),
         "samples": settings.samples,
         "placement": placement.model_dump(mode="json"),
     }
-    return Job(
-        entry=ENTRY,
-        payload=payload,
-        processes=settings.world_size,
-        folder=folder,
-        environment=environment,
-        hosts=settings.emulated,
-    )
 
 
-def _replies(wanted: Job, idle: Callable[[], None] | None) -> list[Any]:
+def _replies(job: Job, cluster: Cluster, idle: Callable[[], None] | None) -> list[Any]:
     """What the ranks of the benchmark measured; no worker is left when this returns. Raises RunError."""
-    job = LocalJob(wanted)
     try:
-        replies = job.receive(idle)
+        with contextlib.closing(cluster.start(job)) as running:
+            return running.receive(idle)
     except JobFailed as failed:
         raise RunError(failed.error.message) from None
-    finally:
-        job.close()
-    return replies
 
 
 SHORT_TOP_BYTES = 4 * 2**20
@@ -144,7 +146,11 @@ USED = {
 
 
 def measure_links(
-    run: Path, settings: StudySettings, cells: Sequence[PlannedCell], command: Sequence[str]
+    run: Path,
+    settings: StudySettings,
+    cells: Sequence[PlannedCell],
+    command: Sequence[str],
+    cluster: Cluster | None = None,
 ) -> list[WarningRecord]:
     """Time the collectives that the cells use, in a short form, at each of their world sizes, into the run folder.
 
@@ -170,7 +176,7 @@ def measure_links(
         try:
             gpus = world_size if here[0].placement.device == "cuda" else 0
             folder, limit_s = run / "comm" / f"job{world_size}", settings.hang_timeout_s
-            write_comm(run, run_comm(wanted, folder, command, gpus=gpus, hang_timeout_s=limit_s))
+            write_comm(run, run_comm(wanted, folder, command, gpus=gpus, cluster=cluster, hang_timeout_s=limit_s))
         except RunError as error:
             message = f"the collective benchmark with {world_size} workers failed, so no peak is known: {error}"
             warnings.append(WarningRecord(code="no-link-peak", message=message))

@@ -1,8 +1,9 @@
 """Runs the turns of cells: each cell is a job of its own that stays alive between its turns."""
 
+import itertools
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,9 +11,11 @@ from typing import Any, Protocol
 import psutil
 
 from worldsize.config import Hosts
+from worldsize.launch.by_hand import SOCKET_VARIABLES
+from worldsize.launch.cluster import Cluster, Running, ThisMachine
 from worldsize.launch.hosts import INTERFACE
 from worldsize.launch.job import Job
-from worldsize.launch.local import JobFailed, LocalJob
+from worldsize.launch.local import JobFailed
 from worldsize.measure.machine import find_tcmalloc, loopback_interface
 from worldsize.measure.memory_kills import memory_kills
 from worldsize.results.checkpoints import checkpoint_folder
@@ -57,13 +60,21 @@ class Executor(Protocol):
         """End everything."""
 
 
-def worker_environment(hosts: Hosts | None = None) -> dict[str, str]:
+def most_on_a_node(job: Job, by_rank: Sequence[int]) -> int:
+    """The largest sum over the ranks of one node."""
+    sizes = [node.processes for node in job.nodes] or [job.processes]
+    ends = list(itertools.accumulate(sizes))
+    return max(sum(by_rank[end - size : end]) for size, end in zip(sizes, ends, strict=True))
+
+
+def worker_environment(hosts: Hosts | None = None, *, spread: bool = False) -> dict[str, str]:
     """Variables that make workers quick and keep their sockets on loopback, or on the emulated hosts' links.
 
-    What the user has set wins, but for the interface on emulated hosts, which have no other.
+    Workers that are spread over nodes take the interface that their agent finds. What the user has set wins, but for
+    the interface on emulated hosts, which have no other.
     """
     interface = loopback_interface() if hosts is None else INTERFACE
-    sockets = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    sockets = {} if spread else dict.fromkeys(SOCKET_VARIABLES, interface)
     wanted = {
         **sockets,
         # torch then asks the kernel for huge pages for its tensors, where they are available on request.
@@ -81,8 +92,8 @@ def worker_environment(hosts: Hosts | None = None) -> dict[str, str]:
     return kept if hosts is None else kept | sockets
 
 
-class LocalExecutor:
-    """Cells as local jobs. Idle cells are ended when memory is short, and started again for their next turn."""
+class JobExecutor:
+    """Cells as jobs of their own. Idle cells are ended when memory is short, and started again for their next turn."""
 
     def __init__(
         self,
@@ -90,6 +101,7 @@ class LocalExecutor:
         session: int,
         hosts: Hosts | None = None,
         links: Mapping[int, AllReduceCost] | None = None,
+        cluster: Cluster | None = None,
         *,
         hang_timeout_s: float | None = None,
         ran_again: Callable[[PlannedCell, ErrorRecord], None] = lambda cell, error: None,
@@ -98,12 +110,12 @@ class LocalExecutor:
         """Is told of a cell whose turn failed, and that gets it once more."""
         self.run = run
         self.hang_timeout_s = hang_timeout_s
+        self.cluster = cluster or ThisMachine()
         self.session = session
         self.hosts = hosts
         self.links = dict(links or {})
         """Cost of an all-reduce by world size."""
-        self.environment = worker_environment(hosts)
-        self._alive: dict[str, LocalJob] = {}
+        self._alive: dict[str, Running] = {}
         self._facts: dict[str, list[Any]] = {}
         self._peak_bytes: dict[str, int] = {}
         self._kills: dict[str, int | None] = {}
@@ -166,14 +178,14 @@ class LocalExecutor:
         except JobFailed:
             self._alive.pop(cell.id, None)
             raise
-        self._peak_bytes[cell.id] = sum(reply["peak_memory_bytes"] for reply in replies)
+        self._peak_bytes[cell.id] = most_on_a_node(job.job, [reply["peak_memory_bytes"] for reply in replies])
         return replies
 
-    def _job(self, cell: PlannedCell) -> LocalJob:
+    def _job(self, cell: PlannedCell) -> Running:
         if cell.id not in self._alive:
             self._make_room()
             self._kills[cell.id] = memory_kills()
-            job = LocalJob(self._describe(cell))
+            job = self.cluster.start(self._describe(cell))
             self._alive[cell.id] = job
             try:
                 self._facts[cell.id] = [reply["facts"] for reply in job.receive()]
@@ -194,14 +206,16 @@ class LocalExecutor:
         hosts = None  # one process needs no network
         if self.hosts is not None and cell.placement.processes > 1:
             hosts = self.hosts.model_copy(update={"count": cell.placement.processes})
+        nodes = self.cluster.share_out(cell.placement.processes)
         return Job(
             entry=ENTRY,
             payload=payload,
             processes=cell.placement.processes,
             folder=cell_folder(self.run, cell.id) / "job",
-            environment=self.environment if hosts else worker_environment(),
+            environment=worker_environment(hosts, spread=bool(nodes)),
             hosts=hosts,
             hang_timeout_s=self.hang_timeout_s,
+            nodes=nodes,
         )
 
     def _make_room(self) -> None:
@@ -219,7 +233,7 @@ class LocalExecutor:
             job.close()
 
     @staticmethod
-    def _save(job: LocalJob) -> None:
+    def _save(job: Running) -> None:
         """A training goes on from here when its workers are started again; steps that are only timed need not."""
         with suppress(JobFailed):  # then it goes on from the checkpoint before, or begins anew
             job.send({"op": "checkpoint"})

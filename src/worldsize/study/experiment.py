@@ -5,6 +5,7 @@ from pathlib import Path
 
 from worldsize.config import StudySettings
 from worldsize.errors import Interrupted
+from worldsize.launch.cluster import Cluster
 from worldsize.results.folder import Run, load_run
 from worldsize.study.large_batch import parts
 from worldsize.study.listener import Listener
@@ -21,18 +22,19 @@ def run_experiment(
     resume: bool = False,
     command: Sequence[str] | None = None,
     listener: Listener | None = None,
+    cluster: Cluster | None = None,
 ) -> Run:
     """Run all that is missing in `out`; returns what is in the folder afterwards. Raises what `run_study` raises."""
     if settings.train_samples and settings.world_sizes:
         # What can be known to be wrong with the further parts is said before the first one is measured.
         further_parts(settings, max(settings.world_sizes), settings.train_samples)
-    run = run_study(settings, out, resume=resume, command=command, listener=listener)
+    run = run_study(settings, out, resume=resume, command=command, listener=listener, cluster=cluster)
     largest = max((cell.record.settings.world_size for cell in run.cells.values()), default=1)
     for name, part in further_parts(run.study.settings, largest, run.study.data.train_samples).items():
         place = out / "parts" / name
         begun = (place / "study.json").exists()
         try:
-            run_study(part, place, resume=begun, command=command, listener=listener)
+            run_study(part, place, resume=begun, command=command, listener=listener, cluster=cluster)
         except Interrupted:
             told = f"stopped in part {name}; what was measured is in {out}\nGo on with --resume --out {out}."
             raise Interrupted(told) from None

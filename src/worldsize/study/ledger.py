@@ -19,6 +19,7 @@ from worldsize.results.records import (
     ErrorRecord,
     Evaluation,
     MessageCount,
+    RankPlace,
     StepRecord,
     UnobservedBlock,
     WarningRecord,
@@ -93,6 +94,7 @@ class Ledger:
         record.wire = WireBytes.model_validate(facts[0]["wire"])
         record.steps_per_epoch = facts[0]["steps_per_epoch"]
         record.matmul_flops_per_s = facts[0]["matmul_flops_per_s"]
+        record.ranks = [RankPlace.model_validate(fact["place"]) for fact in facts if fact.get("place")]
         record.messages = [MessageCount.model_validate(count) for count in facts[0].get("messages", ())]
         self._write(record)
 

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from worldsize.config import CellChoice, CellSettings, StudySettings, TrainingSettings, validated
 from worldsize.errors import DataError, UsageError
-from worldsize.launch.placement import default_threads, place
+from worldsize.launch.cluster import share_out
+from worldsize.launch.job import Node
+from worldsize.launch.placement import default_threads, place, place_on_nodes
 from worldsize.results.records import Findings, Placement, WarningRecord
 
 MOST_DEFAULT_WORKERS = 4
@@ -31,49 +34,60 @@ def default_world_sizes(cores: int, gpus: int) -> tuple[int, ...]:
     return (1, most) if most > 1 else (1,)
 
 
-def world_sizes(settings: StudySettings, findings: Findings, cores: Sequence[int]) -> tuple[int, ...]:
-    """The world sizes that were asked for, or those that fit this machine."""
+def world_sizes(
+    settings: StudySettings, findings: Findings, cores: Sequence[int], nodes: Sequence[Node] = ()
+) -> tuple[int, ...]:
+    """The world sizes that were asked for, or those that fit this machine, or all of these nodes."""
     emulated = settings.emulated
+    if nodes:
+        return settings.world_sizes or tuple(sorted({1, sum(node.processes for node in nodes)}))
     return settings.world_sizes or default_world_sizes(emulated.count if emulated else len(cores), len(findings.gpus))
 
 
-def make_plan(settings: StudySettings, findings: Findings, cores: Sequence[int]) -> list[PlannedCell]:
+def make_plan(
+    settings: StudySettings, findings: Findings, cores: Sequence[int], nodes: Sequence[Node] = ()
+) -> list[PlannedCell]:
     """All cells that can be: those named one by one, or the grid in the order local batch, world size, strategy.
 
+    `cores` and the GPUs of the findings are those of this machine, or of each of the `nodes`, which are alike.
     Raises UsageError where what was asked for cannot be run: a batch larger than its data, more workers than
-    GPUs, a strategy that fits none of the world sizes, two cells of the same name.
+    GPUs or places on the nodes, a strategy that fits none of the world sizes, two cells of the same name.
     """
-    sizes = world_sizes(settings, findings, cores)
+    sizes = world_sizes(settings, findings, cores, nodes)
     gpus = 0 if settings.backend == "gloo" else len(findings.gpus)
-    _check_devices(settings, sizes, len(findings.gpus))
-    threads = settings.threads_per_worker or default_threads(len(cores), max(sizes))
-    choices = settings.cells or list(_grid(settings, findings, sizes))
+    if nodes:
+        _check_room(settings, sizes, nodes)
+    _check_devices(settings, sizes, len(findings.gpus) * max(1, len(nodes)))
+    busiest = max((node.processes for node in nodes), default=max(sizes))
+    threads = settings.threads_per_worker or default_threads(len(cores), min(busiest, max(sizes)))
+    choices = settings.cells or list(_grid(settings, findings, sizes, nodes))
     _check_batches(choices, findings.data.train_samples)
     shared = settings.model_dump(include=set(TrainingSettings.model_fields)) | {"threads_per_worker": threads}
     cells = []
     for choice in choices:
         cell = validated(CellSettings, {**shared, **choice.model_dump(exclude_none=True)})
-        placement = place(
-            world_size=cell.world_size,
-            processes=_processes(findings, choice),
-            threads_per_worker=threads,
-            cores=cores,
-            gpus=gpus,
-            backend=settings.backend,
-        )
+        processes = _processes(findings, choice)
+        shared_by = share_out(nodes, processes) if nodes else ()
+        options: dict[str, Any] = {"threads_per_worker": threads, "cores": cores, "gpus": gpus}
+        if shared_by:
+            placement = place_on_nodes(shared_by, processes=processes, backend=settings.backend, **options)
+        else:
+            placement = place(world_size=cell.world_size, processes=processes, backend=settings.backend, **options)
         cells.append(PlannedCell(cell, placement))
     _check_names(cells)
     return cells
 
 
-def _grid(settings: StudySettings, findings: Findings, sizes: Sequence[int]) -> Iterator[CellChoice]:
+def _grid(
+    settings: StudySettings, findings: Findings, sizes: Sequence[int], nodes: Sequence[Node]
+) -> Iterator[CellChoice]:
     try:
         batches = {size: list(settings.grid(size)) for size in sorted(set(sizes))}
     except ValueError as error:
         raise UsageError(f"{error}\nGive a --global-batch that every world size divides.") from None
     for number in range(max(map(len, batches.values()))):
         for size, local in batches.items():
-            for strategy in _strategies_at(settings, findings, size, sizes):
+            for strategy in _strategies_at(settings, findings, size, sizes, nodes):
                 yield CellChoice(strategy=strategy, world_size=size, batch_size=local[number])
 
 
@@ -84,18 +98,20 @@ def _processes(findings: Findings, choice: CellChoice) -> int:
     return findings.processes[name]
 
 
-def _strategies_at(settings: StudySettings, findings: Findings, world_size: int, sizes: Sequence[int]) -> list[str]:
+def _strategies_at(
+    settings: StudySettings, findings: Findings, world_size: int, sizes: Sequence[int], nodes: Sequence[Node]
+) -> list[str]:
     """The strategies that run at this world size, in the order given."""
     strategies = list(dict.fromkeys(settings.strategies))
     for name in strategies:
         if not any(f"{name}@{size}" in findings.processes for size in sizes):
             raise UsageError(findings.refused[f"{name}@{sizes[0]}"])
-        if not any(_runs(settings, findings, name, size) for size in sizes):
+        if not any(_runs(settings, findings, name, size, nodes) for size in sizes):
             raise UsageError(
-                f"strategy {name} was given with emulated hosts; it runs in one process, on one host\n"
-                "Leave --hosts out, or give another strategy."
+                f"strategy {name} was given with several hosts; it runs in one process, on one host\n"
+                "Leave --hosts or --nodes out, or give another strategy."
             )
-    fitting = [name for name in strategies if _runs(settings, findings, name, world_size)]
+    fitting = [name for name in strategies if _runs(settings, findings, name, world_size, nodes)]
     if world_size == 1 and "single" in fitting and settings.baseline == "single":
         return ["single"]
     if world_size == 1 and settings.baseline == "wrapped":
@@ -103,20 +119,24 @@ def _strategies_at(settings: StudySettings, findings: Findings, world_size: int,
     return fitting
 
 
-def _runs(settings: StudySettings, findings: Findings, strategy: str, world_size: int) -> bool:
-    """Whether a strategy runs at this world size; on emulated hosts not with several workers in one process."""
+def _runs(settings: StudySettings, findings: Findings, strategy: str, world_size: int, nodes: Sequence[Node]) -> bool:
+    """Whether a strategy runs at this world size; the workers of one process cannot be on several hosts."""
     processes = findings.processes.get(f"{strategy}@{world_size}")
-    return processes is not None and (settings.emulated is None or world_size == 1 or processes > 1)
+    if processes is None or world_size == 1 or processes > 1:
+        return processes is not None
+    return settings.emulated is None and (not nodes or world_size <= nodes[0].processes)
 
 
-def left_out(settings: StudySettings, findings: Findings, cores: Sequence[int]) -> WarningRecord | None:
+def left_out(
+    settings: StudySettings, findings: Findings, cores: Sequence[int], nodes: Sequence[Node] = ()
+) -> WarningRecord | None:
     """The warning `left-out`, if a strategy of the grid cannot have its workers on several hosts."""
-    sizes = [size for size in world_sizes(settings, findings, cores) if size > 1]
+    sizes = [size for size in world_sizes(settings, findings, cores, nodes) if size > 1]
     names = [
         f"{strategy} with {size} workers"
         for strategy in dict.fromkeys(settings.strategies)
         for size in sorted(sizes)
-        if findings.processes.get(f"{strategy}@{size}") == 1 and not _runs(settings, findings, strategy, size)
+        if findings.processes.get(f"{strategy}@{size}") == 1 and not _runs(settings, findings, strategy, size, nodes)
     ]
     if not names:
         return None
@@ -135,6 +155,17 @@ def _check_names(cells: Sequence[PlannedCell]) -> None:
                 f"two cells would be named {cell.id} (strategy {both})\n"
                 "Give each cell a label of its own, or rename a strategy."
             )
+
+
+def _check_room(settings: StudySettings, sizes: Sequence[int], nodes: Sequence[Node]) -> None:
+    if settings.hosts not in (None, "auto"):
+        raise UsageError("--hosts was given with real nodes; emulated hosts are for one machine\nLeave --hosts out.")
+    room = sum(node.processes for node in nodes)
+    if max(sizes) > room:
+        raise UsageError(
+            f"world size {max(sizes)} was given; the {len(nodes)} node(s) have room for {room} worker(s)\n"
+            "Give more --nodes or --workers-per-node, or fewer workers."
+        )
 
 
 def _check_devices(settings: StudySettings, sizes: Sequence[int], gpus: int) -> None:

@@ -1,30 +1,23 @@
 """Ask a process with torch what the study will find: its data, its model, its devices (training/probe.py)."""
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 from worldsize.config import StudySettings
 from worldsize.errors import RunError, UsageError
+from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.results.records import Findings
 
 
-def probe(settings: StudySettings) -> Findings:
-    """Look at data, model and devices in a process of its own.
+def probe(settings: StudySettings, cluster: Cluster | None = None) -> Findings:
+    """Look at data, model and devices in a process of its own, where the workers will run.
 
     Raises UsageError with the message of what is wrong, RunError if the process itself fails.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "worldsize.training.probe"],
-        input=settings.model_dump_json(),
-        stdout=subprocess.PIPE,  # stderr stays the user's: a download shows its progress there
-        text=True,
-        check=False,
-    )
-    answer = _last_object(done.stdout)
+    status, said = (cluster or ThisMachine()).ask("worldsize.training.probe", settings.model_dump_json())
+    answer = _last_object(said)
     if answer is None:
-        raise RunError(f"the look at data and model ended with status {done.returncode}; see above")
+        raise RunError(f"the look at data and model ended with status {status}; see above")
     if "error" in answer:
         raise (
             UsageError(answer["error"])

@@ -13,6 +13,7 @@ from types import FrameType
 from worldsize.config import StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.history import check_clients
+from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.measure.conditions import Watch
 from worldsize.measure.machine import allowed_cores, busy_warning, provenance, snapshot_host
 from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
@@ -20,7 +21,7 @@ from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_stu
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.study.alone import alone
 from worldsize.study.comm import check_hosts, link_costs, measure_links, with_hosts
-from worldsize.study.executor import LocalExecutor, worker_environment
+from worldsize.study.executor import JobExecutor, worker_environment
 from worldsize.study.fewer import Fewer, is_of_fewer
 from worldsize.study.ledger import Ledger, finished
 from worldsize.study.listener import Listener, Silence
@@ -45,41 +46,44 @@ def run_study(
     resume: bool = False,
     command: Sequence[str] | None = None,
     listener: Listener | None = None,
+    cluster: Cluster | None = None,
 ) -> Run:
     """Run all cells that are missing in `out`; returns what is in the folder afterwards.
 
-    A cell that fails is a row with its reason. Raises UsageError for what cannot be run, OutputError for a folder
-    that cannot be used, Interrupted when the user stops it; what was measured until then is in the folder.
+    They run on this machine, or on the nodes of `cluster`. A cell that fails is a row with its reason. Raises
+    UsageError for what cannot be run, OutputError for a folder that cannot be used, Interrupted when the user stops it;
+    what was measured until then is in the folder.
     """
-    listener = listener or Silence()
+    listener, cluster = listener or Silence(), cluster or ThisMachine()
     settings = with_default_protocol(settings)
     check_clients(settings.log)
     check_folder(out, resume=resume)
     with _stoppable(out), alone(out):
-        findings = probe(settings)
-        settings, no_hosts = _hosts_decided(settings, findings)
-        plan = make_plan(settings, findings, allowed_cores())
+        findings = probe(settings, cluster)
+        settings, no_hosts = _hosts_decided(settings, findings, cluster)
+        plan = make_plan(settings, findings, cluster.cores, cluster.nodes)
         check_hosts(settings, max(cell.placement.processes for cell in plan))
         check_checkpoints(out, plan)
-        before, session = open_study(out, settings, plan, findings, command or sys.argv)
+        before, session = open_study(out, settings, plan, findings, command or sys.argv, cluster)
         note(out, no_hosts)
         mirrors = mirrored(settings.log, out, session, listener, keep=partial(note, out))
         run = load_run(out)
         if settings.sweep:
             with mirrors as everyone:
-                _sweep(out, settings, plan, findings, Ledger(out, session, before), everyone)
+                _sweep(out, settings, plan, findings, Ledger(out, session, before), everyone, cluster)
             note(out, pack_complete(out))
             return load_run(out)
         done = finished(run)
         todo = [cell for cell in plan if cell.id not in done]
         if not run.comm and (settings.epochs is None or settings.bucket_mb == "auto"):
-            note(out, measure_links(out, settings, todo, command or sys.argv))
+            note(out, measure_links(out, settings, todo, command or sys.argv, cluster))
         ledger = Ledger(out, session, before, watch=Watch())
-        executor = LocalExecutor(
+        executor = JobExecutor(
             out,
             session,
             settings.emulated,
             link_costs(load_run(out)),
+            cluster,
             hang_timeout_s=settings.hang_timeout_s,
             ran_again=ledger.ran_again,
         )
@@ -99,9 +103,12 @@ def _sweep(
     findings: Findings,
     ledger: Ledger,
     listener: Listener,
+    cluster: Cluster,
 ) -> None:
     """Run the trials of a sweep; no worker is left when this returns."""
-    executor = LocalExecutor(out, ledger.session, settings.emulated, hang_timeout_s=settings.hang_timeout_s)
+    executor = JobExecutor(
+        out, ledger.session, settings.emulated, cluster=cluster, hang_timeout_s=settings.hang_timeout_s
+    )
     listener.planned(firsts, 0)
     try:
         Sweep(out, settings, findings, executor, ledger, listener).sweep(firsts)
@@ -147,7 +154,11 @@ def check_folder(out: Path, *, resume: bool) -> None:
         raise OutputError(f"cannot write in {place}; give a folder you may write to with --out")
 
 
-def _hosts_decided(settings: StudySettings, findings: Findings) -> tuple[StudySettings, list[WarningRecord]]:
+def _hosts_decided(
+    settings: StudySettings, findings: Findings, cluster: Cluster
+) -> tuple[StudySettings, list[WarningRecord]]:
+    if cluster.nodes and settings.hosts == "auto":  # these are hosts
+        return settings.model_copy(update={"hosts": None, "link": None, "link_latency": None}), []
     gpus = 0 if settings.backend == "gloo" else len(findings.gpus)
     most = max(world_sizes(settings, findings, allowed_cores()))
     settings, warning = with_hosts(settings, most, gpus)
@@ -178,13 +189,19 @@ def note(out: Path, warnings: Sequence[WarningRecord]) -> None:
 
 
 def open_study(
-    out: Path, settings: StudySettings, plan: Sequence[PlannedCell], findings: Findings, command: Sequence[str]
+    out: Path,
+    settings: StudySettings,
+    plan: Sequence[PlannedCell],
+    findings: Findings,
+    command: Sequence[str],
+    cluster: Cluster | None = None,
 ) -> tuple[Mapping[str, Cell], int]:
     """Write study.json; returns the cells of earlier sessions and the number of this one."""
     host = snapshot_host(with_gpus=False).model_copy(update={"gpus": findings.gpus})
     origin = provenance(command, host=host, worker_environment=worker_environment(settings.emulated))
     warnings = list(findings.warnings)
-    absent = left_out(settings, findings, allowed_cores())
+    cluster = cluster or ThisMachine()
+    absent = left_out(settings, findings, cluster.cores, cluster.nodes)
     if absent:
         warnings.append(absent)
     busy = busy_warning(origin.host)

@@ -13,7 +13,7 @@ from worldsize.measure.limits import matmul_flops_per_s
 from worldsize.measure.message_counter import MessageCounter
 from worldsize.measure.timeline import Timeline
 from worldsize.ranks.memory import limit_memory
-from worldsize.ranks.setup import Rank, choose_device, process_group, settle
+from worldsize.ranks.setup import Rank, choose_device, process_group, settle, where
 from worldsize.ranks.turns import Facts, Reply, Turns, run_turns
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
@@ -68,6 +68,7 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
         wire=trainer.strategy.wire_bytes(settings.world_size, trainer.traffic()),
         matmul_flops_per_s=matmul_flops_per_s(device),
         messages=counter.counts(),
+        place=where(assignment.placement),
     )
     if saved:  # after everything else that draws from the random generators
         restore(trainer, checkpoint_folder(place), saved)

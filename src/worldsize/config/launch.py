@@ -1,0 +1,46 @@
+"""Settings of the launch: with whose engine the workers are started, on how many nodes; no result depends on them."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from worldsize.config.base import MOST_WORKERS, Settings
+
+Launcher = Literal["local", "slurm", "ray"]
+OWNED_BY: dict[str, tuple[Launcher, ...]] = {
+    "nodes": ("slurm", "ray"),
+    "workers_per_node": ("slurm", "ray"),
+    "partition": ("slurm",),
+    "time": ("slurm",),
+    "print_script": ("slurm",),
+    "address": ("ray",),
+    "arrangement": ("ray",),
+}
+"""Settings that only some launchers have."""
+
+
+class LaunchSettings(Settings):
+    """Who starts the workers, and where."""
+
+    launcher: Launcher = "local"
+    nodes: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
+    """Nodes that are asked for; None is one worker of the largest world size on each."""
+    workers_per_node: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
+    """Most workers on one node; None is as many as it has GPUs, or one."""
+    partition: str | None = Field(default=None, min_length=1)
+    time: str | None = Field(default=None, min_length=1)
+    """How long the job may take, as Slurm writes it: minutes, or [days-]hours:minutes:seconds."""
+    print_script: bool = False
+    """Print what would be submitted, and submit nothing."""
+    address: str | None = Field(default=None, min_length=1)
+    """Of the Ray cluster; None is the one that RAY_ADDRESS names, or one that runs here."""
+    arrangement: Literal["packed", "spread"] | None = None
+    """Workers on as few nodes as possible (packed), or on as many."""
+
+    @model_validator(mode="after")
+    def _of_this_launcher(self) -> Self:
+        for name, owners in OWNED_BY.items():
+            if getattr(self, name) and self.launcher not in owners:
+                flag = name.replace("_", "-")
+                raise ValueError(f"--{flag} belongs to --launcher {' or '.join(owners)}; --launcher is {self.launcher}")
+        return self

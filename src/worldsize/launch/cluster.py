@@ -1,0 +1,91 @@
+"""Where jobs run: this machine, or several nodes that a cluster's scheduler has given."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from worldsize.launch.job import Job, Node
+from worldsize.launch.local import LocalJob
+from worldsize.measure.machine import allowed_cores
+
+
+class Running(Protocol):
+    """A job that was started."""
+
+    job: Job
+
+    def send(self, turn: dict[str, Any]) -> None:
+        """Give the workers their next turn."""
+
+    def receive(self, idle: Callable[[], None] | None = None) -> list[Any]:
+        """Wait for the replies of all ranks; call `idle` meanwhile. Raises JobFailed if the job ended instead."""
+
+    def close(self) -> None:
+        """End the job: nothing of it runs when this returns."""
+
+
+class Cluster(Protocol):
+    """Nodes that are alike, and a way to start jobs on them."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes and how many workers each takes, in the order in which they are filled; empty for this machine."""
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """The cores of one node that its workers may use."""
+
+    def share_out(self, processes: int) -> tuple[Node, ...]:
+        """The nodes that so many processes take, and how many each; empty where one is enough."""
+
+    def start(self, job: Job) -> Running:
+        """Start a job on its nodes, or on the first where it names none. Raises JobFailed."""
+
+    def ask(self, module: str, question: str) -> tuple[int, str]:
+        """Run a module on the first node; its exit status, and what it printed."""
+
+
+class ThisMachine:
+    """One node, which is here."""
+
+    nodes: tuple[Node, ...] = ()
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """The cores that this process may use."""
+        return allowed_cores()
+
+    def share_out(self, processes: int) -> tuple[Node, ...]:
+        """All of them run here."""
+        return ()
+
+    def start(self, job: Job) -> Running:
+        """Start a job here."""
+        return LocalJob(job)
+
+    def ask(self, module: str, question: str) -> tuple[int, str]:
+        """Run a module in a process of its own, with the question as its input."""
+        done = subprocess.run(
+            [sys.executable, "-m", module],
+            input=question,
+            stdout=subprocess.PIPE,  # stderr stays the user's: a download shows its progress there
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+
+def share_out(nodes: Sequence[Node], processes: int, *, evenly: bool = False) -> tuple[Node, ...]:
+    """The nodes that so many processes need, one filled after the other, or as evenly as can be.
+
+    Empty for one node: it runs a job by itself. There must be room for all.
+    """
+    rooms = [node.processes for node in nodes]
+    assert processes <= sum(rooms)
+    taken = [0] * len(nodes)
+    while sum(taken) < processes:
+        open_ones = [number for number, room in enumerate(rooms) if taken[number] < room]
+        taken[min(open_ones, key=lambda number: (taken[number], number)) if evenly else open_ones[0]] += 1
+    used = tuple(node.model_copy(update={"processes": n}) for node, n in zip(nodes, taken, strict=True) if n)
+    return used if len(used) > 1 else ()

@@ -1,0 +1,17 @@
+"""The cluster that a launcher stands for; what belongs to one engine is imported only when it is asked for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from worldsize.config import LaunchSettings
+from worldsize.launch.cluster import Cluster, ThisMachine
+
+
+@contextmanager
+def cluster_for(launch: LaunchSettings, largest_world: int) -> Iterator[Cluster]:
+    """The nodes for up to `largest_world` workers, for the length of this context.
+
+    Raises UsageError where they cannot be had. A study under Slurm is submitted, and finds its nodes inside the job
+    (launch/slurm/).
+    """
+    yield ThisMachine()
