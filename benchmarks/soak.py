@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ class Soak:
             while not losses.complete():
                 self._session(run, losses)
             if steps_of(run) != whole:
-                self.problems.append(f"{run.name}: its losses are not those of a study that was never disturbed")
+                self._note([f"{run.name}: its losses are not those of a study that was never disturbed"])
 
     def _session(self, run: Path, losses: Losses) -> None:
         """Start or resume, kill now and then, and look at what is left when the command has ended."""
@@ -130,13 +131,18 @@ class Soak:
         until = time.monotonic() + PATIENCE_S
         while (left := self._left()) and time.monotonic() < until:
             time.sleep(0.1)
-        self.problems += [f"{run.name}, {when}: {problem}" for problem in left]
+        self._note(f"{run.name}, {when}: {problem}" for problem in left)
         self._compare(run, losses)
 
     def _compare(self, run: Path, losses: Losses) -> None:
         """Is all there that was there? Then remember what is there now."""
-        self.problems += [f"{run.name}, after kill {self.kills}: {problem}" for problem in losses.problems()]
+        self._note(f"{run.name}, after kill {self.kills}: {problem}" for problem in losses.problems())
         losses.see()
+
+    def _note(self, problems: Iterable[str]) -> None:
+        for problem in problems:
+            self.problems.append(problem)
+            say(f"  lost: {problem}")
 
     def _left(self) -> list[str]:
         """Processes that know the folder, and networks that were not there before."""

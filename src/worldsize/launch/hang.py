@@ -99,7 +99,7 @@ class HangWatch:
 
     def _asked(self, agent: int) -> list[Found]:
         """Ask all ranks that are here for their stacks."""
-        ours = {process.pid: process for process in psutil.Process(agent).children(recursive=True)}
+        ours = {process.pid: process for process in _descendants(agent)}
         begun = {rank: _numbers(content) for rank, content in enumerate(self._seen)}
         asked = {rank: ours[pid] for rank, (pid, _) in begun.items() if pid in ours}
         for process in asked.values():
@@ -160,6 +160,15 @@ def _content(file: Path) -> bytes:
         return file.read_bytes()
     except OSError:
         return b""
+
+
+def _descendants(agent: int) -> list[psutil.Process]:
+    """All processes below an agent; none where it ends at this moment."""
+    try:
+        found: list[psutil.Process] = psutil.Process(agent).children(recursive=True)
+    except psutil.Error:
+        return []
+    return found
 
 
 def _status(process: psutil.Process) -> str:
