@@ -33,7 +33,11 @@ class CommSample(Record):
         if not isinstance(values, dict) or "time_s" not in values:
             return values
         known = {name: value for name, value in values.items() if name != "time_s"}
-        return {**known, "begin_ns": 0, "end_ns": round(values["time_s"] * values["calls"] * 1e9), "clock_error_ns": 0}
+        try:
+            end_ns = round(values["time_s"] * values["calls"] * 1e9)
+        except (TypeError, LookupError, ArithmeticError, ValueError):
+            return values  # what is wrong with it is said by the validation that follows
+        return {**known, "begin_ns": 0, "end_ns": end_ns, "clock_error_ns": 0}
 
 
 class PeerRate(Record):
