@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from checked import checked_charts as checked_charts
 from made_runs import SHARES, MadeCell, make_run, synchronised
 from worldsize.analysis.deviations import deviations
 from worldsize.analysis.study import StudyAnalysis, analyse

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from checked import checked_charts as checked_charts
 from made_runs import MadeCell, make_run, messy_cells, usual_cells
 from reading import Page
 from worldsize.analysis.study import StudyAnalysis, analyse

@@ -10,6 +10,7 @@ from typing import Any
 
 import altair as alt
 import vl_convert
+from altair.utils.schemapi import debug_mode
 
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart
 
@@ -82,6 +83,8 @@ class Drawing:
         return self.drawn[1].result()
 
 
+CHECKED = False
+"""Whether Altair checks each part of a chart against its schema: the tests do, for a seventh of a large report."""
 _DRAWER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worldsize-draw")
 """The drawing library draws one chart at a time and leaves Python alone meanwhile: the next one is made then."""
 _ROLES = re.compile(r'(<g class="[^"]*") role="[^"]*" aria-roledescription="[^"]*"')
@@ -132,7 +135,9 @@ def draw(
 ) -> Drawing:
     """Draw a chart for both sizes; what the keywords mean is said in `Drawing`."""
     label = f"{title}. {description}"
-    wide, narrow = (_DRAWER.submit(_svg, _definition(chart(size)), label) for size in (WIDE, NARROW))
+    with debug_mode(CHECKED):
+        definitions = [_definition(chart(size)) for size in (WIDE, NARROW)]
+    wide, narrow = (_DRAWER.submit(_svg, definition, label) for definition in definitions)
     return Drawing(drawing_id, title, description, (wide, narrow), table, note, row)
 
 

@@ -14,6 +14,7 @@ from worldsize.report.section import Section
 from worldsize.report.svg import png_later
 from worldsize.report.tables import Table, escaped, to_csv, to_markdown
 from worldsize.report.trace import merged_trace, trace_name
+from worldsize.results.files import own
 from worldsize.results.folder import cell_folder, load_run, write_whole
 
 
@@ -24,7 +25,7 @@ def write_report(run: Path, analysis: StudyAnalysis | None = None) -> Path:
     or cannot be written.
     """
     analysis = analysis or analyse(load_run(run))
-    folder, contents = run / "report", sections(analysis)
+    folder, contents = own(run, "report"), sections(analysis)
     for cell in profiled(analysis):
         trace = merged_trace(cell_folder(run, cell.id), cell.id)
         if trace is not None:
