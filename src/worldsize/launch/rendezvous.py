@@ -6,6 +6,7 @@ that address, and handed to the store; workers then use the agent's store exactl
 
 import uuid
 
+from torch.distributed import TCPStore
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 
 from worldsize.ranks.store import listen
