@@ -113,7 +113,7 @@ def is_kept(before: dict[Path, list[bytes]], after: dict[Path, list[bytes]]) -> 
     return all(after.get(file, [])[: len(lines)] == lines for file, lines in before.items())
 
 
-def wait_for(condition: Callable[[], bool], what: str, patience_s: float = 120) -> None:
+def wait_for(condition: Callable[[], bool], what: str, patience_s: float = 400) -> None:
     """Wait for something that no event tells of."""
     until = time.monotonic() + patience_s
     while not condition():
