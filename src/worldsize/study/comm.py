@@ -71,6 +71,7 @@ def run_comm(
     *,
     gpus: int = 0,
     idle: Callable[[], None] | None = None,
+    hang_timeout_s: float | None = None,
     cluster: Cluster | None = None,
 ) -> CommRecord:
     """Time the collectives of `settings` on workers of their own; `folder` takes job file and logs.
@@ -102,6 +103,7 @@ def run_comm(
         environment=worker_environment(hosts, spread=bool(nodes)),
         hosts=hosts,
         nodes=nodes,
+        hang_timeout_s=hang_timeout_s,
     )
     origin = provenance(command, host=snapshot_host(with_gpus=False), worker_environment=job.environment)
     return comm_record(_replies(job, cluster, idle), placement, hosts, origin)

@@ -131,6 +131,11 @@ def _fitting(settings: StudySettings, rank: Rank) -> StudySettings:
             f"world sizes {', '.join(map(str, sizes))} were given, and {rank.processes} process(es) were started\n"
             f"Give {rank.processes}, or 1,{rank.processes}, or leave it out. A sweep starts its processes itself."
         )
+    if settings.max_restarts or settings.min_workers:
+        raise UsageError(
+            "max_restarts or min_workers was given; here the workers belong to what started them\n"
+            "Give torchrun its own --max-restarts and this command --resume, or leave it out."
+        )
     return settings.model_copy(update={"world_sizes": tuple(sizes), "hosts": None, "link": None, "link_latency": None})
 
 

@@ -65,7 +65,8 @@ def measure_links(
         try:
             folder = run / "comm" / f"job{world_size}"
             gpus = world_size if device == "cuda" else 0
-            record = run_comm(wanted, folder, command, gpus=gpus, cluster=cluster)
+            limit_s = settings.hang_timeout_s
+            record = run_comm(wanted, folder, command, gpus=gpus, cluster=cluster, hang_timeout_s=limit_s)
             write_comm(run, record)
             slow = slow_peers(record)
             warnings += [slow] if slow else []
