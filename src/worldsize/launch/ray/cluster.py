@@ -3,7 +3,7 @@
 import os
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +19,9 @@ from worldsize.launch.cluster import Running
 from worldsize.launch.job import Job, Node
 from worldsize.launch.ray.agents import RayAgent
 from worldsize.launch.ray.connection import connected, first_line
-from worldsize.launch.ray.places import Place, Wanted, gpus_of, has_gpus, places_for
+from worldsize.launch.ray.places import Place, gpus_of, has_gpus, places_for
 from worldsize.launch.ray.seat import Seat
+from worldsize.launch.ray.wanted import Wanted
 from worldsize.launch.spread import SpreadJob
 
 HANDED_ON = ("GLOO_", "GOMP_", "KMP_", "MKL_", "NCCL_", "OMP_", "PYTORCH_", "THP_", "TORCH_", "WORLDSIZE_")
@@ -28,6 +29,8 @@ HANDED_ON = ("GLOO_", "GOMP_", "KMP_", "MKL_", "NCCL_", "OMP_", "PYTORCH_", "THP
 HANDED_ON_TOO = ("PYTHONPATH",)
 SEATED_WITHIN_S = 60.0
 """How long the processes on the nodes may take to start: they import what they need from a file system of others."""
+
+LEFT_WITHIN_S = 5.0
 
 
 @contextmanager
@@ -39,8 +42,13 @@ def ray_cluster(launch: LaunchSettings, largest_world: int) -> Iterator[cluster.
     with connected(launch.address):
         wanted = Wanted.by(launch, largest_world, gpus=has_gpus())
         with places_for(wanted) as places:
-            seats = {place.node.name: _take_seat(place, wanted) for place in places}
-            yield RayCluster(seats, evenly=launch.arrangement == "spread")
+            seats: dict[str, Taken] = {}
+            try:
+                for place in places:
+                    seats[place.node.name] = _take_seat(place, wanted)
+                yield RayCluster(seats, evenly=launch.arrangement == "spread")
+            finally:
+                _leave(seats.values())
 
 
 @dataclass
@@ -91,14 +99,14 @@ class RayCluster:
         return SpreadJob(job, lambda job, number: RayAgent(seats[number].actor, seats[number].node, job, number))
 
     def ask(self, module: str, question: str) -> tuple[int, str]:
-        """Run a module on the first node; what it says of a download, or of a fault, the user sees when it has ended."""
+        """Run a module on the first node; what it says besides its answer is passed on."""
         status, said, told = _answer(self._first.node, self._first.actor.ask.remote(module, question))
         sys.stderr.write(told)
         return status, said
 
 
 def _take_seat(place: Place, wanted: Wanted) -> Taken:
-    actor = ray.remote(Seat).options(num_cpus=1, scheduling_strategy=place.inside).remote()
+    actor: Any = ray.remote(Seat).options(num_cpus=1, scheduling_strategy=place.inside).remote()
     variables = {
         name: value for name, value in os.environ.items() if name.startswith(HANDED_ON) or name in HANDED_ON_TOO
     }
@@ -107,6 +115,16 @@ def _take_seat(place: Place, wanted: Wanted) -> Taken:
     if cores is None:
         raise _not_shared(place.node, Path.cwd())
     return Taken(place.node, actor, tuple(cores))
+
+
+def _leave(seats: Collection[Taken]) -> None:
+    """End the actors. What is left of a job ends with them."""
+    for seat in seats:
+        ray.kill(seat.actor)
+    # Ray does it behind our back; an actor that has ended answers by an error.
+    asked = [seat.actor.read.remote("") for seat in seats]
+    if asked:
+        ray.wait(asked, num_returns=len(asked), timeout=LEFT_WITHIN_S)
 
 
 def _answer(node: Node, asked: Any, patience_s: float | None = None) -> Any:

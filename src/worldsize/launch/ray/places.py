@@ -1,6 +1,5 @@
 """Places for workers on a Ray cluster: a placement group, and on which nodes Ray has put it."""
 
-import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,54 +9,13 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from worldsize.config import LaunchSettings
 from worldsize.errors import UsageError
 from worldsize.launch.job import Node
+from worldsize.launch.ray.wanted import Wanted
 
 PATIENCE_S = 15.0
 """How long Ray may take to find room; on a cluster that has it, it takes far less than a second."""
 GPUS = "CUDA_VISIBLE_DEVICES"
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What Ray is asked for."""
-
-    workers: tuple[int, ...]
-    """How many workers each bundle is for."""
-    strategy: str
-    """PACK, SPREAD or STRICT_SPREAD, as Ray means them."""
-    gpus: bool
-    """Whether each worker gets a GPU."""
-
-    @classmethod
-    def by(cls, launch: LaunchSettings, largest_world: int, *, gpus: bool) -> "Wanted":
-        """A bundle for each worker; or for each node where --nodes or --workers-per-node say what one takes.
-
-        Ray has no bound for the bundles of one node, but bundles that must be on different nodes. Raises UsageError.
-        """
-        nodes, on_each = launch.nodes, launch.workers_per_node
-        if nodes is None and on_each is None:
-            return cls((1,) * largest_world, "SPREAD" if launch.arrangement == "spread" else "PACK", gpus)
-        on_each = on_each or math.ceil(largest_world / (nodes or 1))
-        nodes = nodes or math.ceil(largest_world / on_each)
-        if nodes * on_each < largest_world:
-            raise UsageError(
-                f"{nodes} node(s) with {on_each} worker(s) each were asked for, and a world size of {largest_world}\n"
-                "Give more --nodes or --workers-per-node, or fewer workers."
-            )
-        return cls((on_each,) * nodes, "STRICT_SPREAD", gpus)
-
-    @property
-    def bundles(self) -> list[dict[str, float]]:
-        """A CPU for each worker, and a GPU on a cluster that has some."""
-        return [{"CPU": n, "GPU": n} if self.gpus else {"CPU": n} for n in self.workers]
-
-    def __str__(self) -> str:
-        each = "1 CPU and 1 GPU" if self.gpus else "1 CPU"
-        if self.strategy == "STRICT_SPREAD":
-            return f"{self.workers[0]} worker(s) with {each} each on each of {len(self.workers)} node(s)"
-        return f"{len(self.workers)} worker(s) with {each} each"
 
 
 @dataclass(frozen=True)
@@ -136,7 +94,7 @@ def _my_gpus() -> str:
 
 def has_gpus() -> bool:
     """Whether the cluster has GPUs, as far as Ray was told."""
-    return ray.cluster_resources().get("GPU", 0) > 0
+    return bool(ray.cluster_resources().get("GPU"))
 
 
 def _inventory() -> str:
