@@ -1,8 +1,11 @@
 """`--launcher ray` on a real cluster of two nodes: where workers are put, and what a user is told."""
 
 import json
+import os
+import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,13 @@ from worldsize.results.folder import Cell, Run, cell_folder, load_run
 
 pytestmark = pytest.mark.timeout(500)  # many processes import torch here, and the machine may be busy
 
+needs_private_mounts = pytest.mark.skipif(
+    subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0,
+    reason="no private mounts here: they need root",
+)
 CELL = "all-reduce-w2-b4"
 TRAIN = ("train", *DATA, "--strategy", "all-reduce", "--world-size", 2, "--batch-size", 4, "--out", "run")
-FEW = ("--steps", 2, "--block-steps", 1, "--warmup-steps", 0)
+FEW = ("--steps", 2)
 
 
 @pytest.fixture
@@ -47,7 +54,7 @@ def test_spread_workers_are_on_two_nodes_and_a_cell_of_one_on_the_first(studies:
     assert len({node.name for node in nodes}) == 2
     assert len(run.cells[CELL].record.ranks) == 2
     assert job(run.folder, "single-w1-b8").nodes == ()
-    assert not list(run.folder.rglob("seen-*"))
+    assert not list(run.folder.rglob(".seen-*"))
 
 
 def test_packed_workers_share_a_node_and_what_one_of_them_raises_is_a_row(place: Path, ray: RayNodes) -> None:
@@ -82,6 +89,23 @@ def test_where_there_is_no_cluster_a_line_says_so(place: Path, address: str) -> 
     assert "ray start --head" in hint
 
 
+@pytest.mark.parametrize("private", [".", "out"])
+@needs_private_mounts
+def test_a_node_that_does_not_see_the_folder_is_named(place: Path, ray: RayNodes, private: str) -> None:
+    """The command has a file system of its own where it runs, or where it writes to."""
+    (place / "out").mkdir()
+    own = 'own=$(cat mine.py); mount -t tmpfs none "$0"; cd "$PWD"; echo "$own" > mine.py; exec "$@"'
+    command = [sys.executable, "-m", "worldsize", *map(str, TRAIN[:-1]), "out/run", *on(ray)]
+    command = ["unshare", "--mount", "sh", "-c", own, private, *command]
+    done = subprocess.run(command, cwd=place, env=os.environ | QUIET, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    first, hint = done.stderr.splitlines()[-2:]
+    where = place if private == "." else f"out/run/cells/{CELL}/job"
+    assert re.fullmatch(rf"worldsize: node \S+ \(\S+\) of the Ray cluster does not see the folder {where}", first)
+    assert "a file system that all nodes share" in hint
+    assert not list(place.rglob(".seen-*"))
+
+
 def started(place: Path, cluster: RayNodes, *flags: str) -> "subprocess.Popen[str]":
     """A training over both nodes that would take long, in its first steps."""
     (place / "slow").touch()
@@ -95,7 +119,7 @@ def test_a_command_that_is_killed_takes_everything_with_it(place: Path, ray: Ray
     training = started(place, ray, "--arrangement", "spread")
     assert len(ray.seats()) == 2
     training.kill()
-    training.wait()
+    training.communicate()
     assert comes_true(lambda: not processes_of(place)), processes_of(place)
     assert comes_true(lambda: not ray.seats())
     steps = [json.loads(line) for line in (cell_folder(place / "run", CELL) / "rank1.jsonl").read_text().splitlines()]
@@ -107,7 +131,7 @@ def test_ctrl_c_ends_it_in_order(place: Path, ray: RayNodes) -> None:
     training.send_signal(signal.SIGINT)
     stopped = finish(training, place)
     assert stopped.returncode == 130, stopped.stderr
-    assert "worldsize: stopped; what was measured is in run" in stopped.stderr
+    assert "worldsize: stopped; " in stopped.stderr
     assert cell(place).record.state == "interrupted"
 
 

@@ -53,14 +53,15 @@ def _session(process: psutil.Process) -> str:
 def ray_nodes() -> Iterator[RayNodes]:
     """Two nodes with room for two workers each; nothing of them is left afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="rn-", dir="/tmp"))  # short: its sockets' names may have 107 characters
-    parent = subprocess.Popen(
-        [sys.executable, __file__],
-        env={**os.environ, **QUIET, "RAY_TMPDIR": str(folder), "PYTHONPATH": str(SRC)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=(folder / "cluster.err").open("w"),
-        text=True,
-    )
+    with (folder / "cluster.err").open("w") as said:
+        parent = subprocess.Popen(
+            [sys.executable, __file__],
+            env={**os.environ, **QUIET, "RAY_TMPDIR": str(folder), "PYTHONPATH": str(SRC)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        )
     try:
         parent.wait()  # it has gone on as nobody's child: what Ray starts and ends is none of the tests'
         assert parent.stdin is not None

@@ -114,7 +114,10 @@ def _take_seat(place: Place, wanted: Wanted) -> Taken:
     cores = _answer(place.node, entered, SEATED_WITHIN_S)
     if cores is None:
         raise _not_shared(place.node, Path.cwd())
-    return Taken(place.node, actor, tuple(cores))
+    taken = Taken(place.node, actor, tuple(cores))
+    if os.access(Path.cwd(), os.W_OK):  # files that the user names are looked for here
+        _check_shared(Path.cwd(), taken)
+    return taken
 
 
 def _leave(seats: Collection[Taken]) -> None:
@@ -141,7 +144,7 @@ def _answer(node: Node, asked: Any, patience_s: float | None = None) -> Any:
 def _check_shared(folder: Path, seat: Taken) -> None:
     """Raise UsageError unless a file that is written here is seen there."""
     folder.mkdir(parents=True, exist_ok=True)
-    token = folder / f"seen-{uuid.uuid4().hex}"
+    token = folder / f".seen-{uuid.uuid4().hex}"
     try:
         token.write_text(token.name)
         if _answer(seat.node, seat.actor.read.remote(str(token))) != token.name:
