@@ -32,7 +32,12 @@ def on_each(commands: Sequence[Sequence[str]], folder: Path) -> list[str]:
         subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for command in commands
     ]
-    said = [process.communicate(timeout=450)[0] for process in running]
+    try:
+        said = [process.communicate(timeout=200)[0] for process in running]
+    finally:
+        for process in running:
+            process.kill()  # one waits for another that has failed
+            process.communicate()
     assert [process.returncode for process in running] == [0] * len(running), said
     return said
 
