@@ -6,6 +6,7 @@ import pytest
 
 from worldsize.config import LaunchSettings
 from worldsize.errors import UsageError
+from worldsize.launch.clusters import cluster_for
 from worldsize.launch.ray.wanted import Wanted
 
 
@@ -35,3 +36,12 @@ def test_a_worker_takes_a_gpu_where_the_cluster_has_some() -> None:
 def test_nodes_that_cannot_take_all_workers_are_refused() -> None:
     with pytest.raises(UsageError, match=r"2 node\(s\) with 1 worker\(s\) each were asked for, and a world size of 4"):
         Wanted.by(LaunchSettings(launcher="ray", nodes=2, workers_per_node=1), 4, gpus=False)
+
+
+def test_without_the_package_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with (
+        pytest.raises(UsageError, match=r"pip install 'worldsize\[ray\]'"),
+        cluster_for(LaunchSettings(launcher="ray"), 2),
+    ):
+        pass

@@ -29,8 +29,8 @@ HANDED_ON = ("GLOO_", "GOMP_", "KMP_", "MKL_", "NCCL_", "OMP_", "PYTORCH_", "THP
 HANDED_ON_TOO = ("PYTHONPATH",)
 SEATED_WITHIN_S = 60.0
 """How long the processes on the nodes may take to start: they import what they need from a file system of others."""
-
 LEFT_WITHIN_S = 5.0
+"""How long Ray may take to end them."""
 
 
 @contextmanager
