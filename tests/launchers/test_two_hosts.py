@@ -18,9 +18,10 @@ STATIC = f"--rdzv-backend static --nnodes 2 --nproc-per-node 1 --master-addr {AD
 C10D = f"--rdzv-backend c10d --nnodes 2 --nproc-per-node 1 --rdzv-endpoint {ADDRESSES[0]}:29500 --rdzv-id same"
 
 
-def itself(node: int) -> tuple[str, ...]:
-    """What differs between the nodes: each has a number and an address; nobody here knows their names."""
-    return ("--node-rank", str(node), "--local-addr", ADDRESSES[node])
+def itself(rendezvous: str, node: int) -> tuple[str, ...]:
+    """What differs between the nodes: these have addresses and no names, by which torchrun would know the first."""
+    which = ("--node-rank", str(node)) if rendezvous == STATIC else ("--rdzv-conf", f"is_host={int(node == 0)}")
+    return (*which, "--local-addr", ADDRESSES[node])
 
 
 def ladder_on_two_hosts(folder: Path, rendezvous: str) -> Run:
@@ -29,7 +30,7 @@ def ladder_on_two_hosts(folder: Path, rendezvous: str) -> Run:
     torchrun = [sys.executable, "-m", "torch.distributed.run", *rendezvous.split()]
     with two_hosts() as hosts:
         commands = [
-            [*there, *torchrun, *itself(node), "-m", *plain("--out", f"node{node}")[2:]]
+            [*there, *torchrun, *itself(rendezvous, node), "-m", *plain("--out", f"node{node}")[2:]]
             for node, there in enumerate(hosts)
         ]
         on_each(commands, folder)
