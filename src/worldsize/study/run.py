@@ -19,9 +19,10 @@ from worldsize.measure.machine import allowed_cores, busy_warning, provenance, s
 from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_study
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
-from worldsize.study.comm import check_hosts, link_costs, measure_links, with_hosts
+from worldsize.study.comm import check_hosts, with_hosts
 from worldsize.study.executor import JobExecutor, worker_environment
 from worldsize.study.ledger import Ledger, finished
+from worldsize.study.links import link_costs, measure_links, needed
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.mirrors import mirrored
 from worldsize.study.packing import pack_complete
@@ -70,7 +71,7 @@ def run_study(
             return load_run(out)
         done = finished(run)
         todo = [cell for cell in plan if cell.id not in done]
-        if not run.comm and (settings.epochs is None or settings.bucket_mb == "auto"):
+        if needed(run, settings):
             note(out, measure_links(out, settings, todo, command or sys.argv, cluster))
         ledger = Ledger(out, session, before, watch=Watch())
         executor = JobExecutor(out, session, settings.emulated, link_costs(load_run(out)), cluster)

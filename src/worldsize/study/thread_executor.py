@@ -3,19 +3,21 @@
 One cell at a time does a turn; the others wait on their queues. Replies are exchanged among all ranks.
 """
 
+import json
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from worldsize.errors import RunError
 from worldsize.launch.failure import explain
+from worldsize.ranks.exchange import agree, gather
 from worldsize.ranks.setup import Rank
 from worldsize.ranks.turns import Reply, Turn
+from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.records import ErrorRecord
 from worldsize.study.executor import CellFailed
 from worldsize.study.plan import PlannedCell
@@ -33,7 +35,7 @@ class QueueTurns:
 
     def reply(self, reply: Reply) -> None:
         """Share the replies of all ranks, so that each schedule sees the same."""
-        self.replies.put(self._share(reply.model_dump()))
+        self.replies.put(self._share(json.loads(reply.model_dump_json())))
 
     def next(self) -> Turn:
         """Wait for the schedule."""
@@ -53,8 +55,17 @@ class Member:
 class ThreadExecutor:
     """Runs the cells of a run in threads of this process; a cell of one process runs on rank 0 alone."""
 
-    def __init__(self, run: Path, rank: Rank, device: torch.device, session: int = 0) -> None:
+    def __init__(
+        self,
+        run: Path,
+        rank: Rank,
+        device: torch.device,
+        session: int = 0,
+        links: Mapping[int, AllReduceCost] | None = None,
+    ) -> None:
         self.run, self.rank, self.device, self.session = run, rank, device, session
+        self.links = dict(links or {})
+        """Cost of an all-reduce by world size."""
         self.error: ErrorRecord | None = None
         self._members: dict[str, Member] = {}
 
@@ -71,7 +82,11 @@ class ThreadExecutor:
             member = self._members[cell.id] = self._join(cell)
             if member.takes_part:
                 assignment = Assignment(
-                    run=str(self.run), settings=cell.settings, placement=cell.placement, session=self.session
+                    run=str(self.run),
+                    settings=cell.settings,
+                    placement=cell.placement,
+                    session=self.session,
+                    link=self.links.get(cell.settings.world_size),
                 )
                 member.thread = threading.Thread(target=self._live, args=(cell, assignment, member), daemon=True)
                 member.thread.start()
@@ -104,16 +119,11 @@ class ThreadExecutor:
         """Nothing outlives the process."""
 
     def _gathered(self, reply: Any) -> list[Any]:
-        everyone: list[Any] = [None] * self.rank.processes
-        dist.all_gather_object(everyone, reply)
-        return everyone
+        return gather(reply, self.rank.processes)
 
     def _told(self, reply: Any) -> list[Any]:
         """The one reply of a cell of one process, or its failure, on every rank."""
-        box = [reply]
-        if self.rank.processes > 1:
-            dist.broadcast_object_list(box, src=0)
-        return box
+        return [agree(reply, self.rank.processes)]
 
     def _live(self, cell: PlannedCell, assignment: Assignment, member: Member) -> None:
         alone = cell.placement.processes == 1
