@@ -10,7 +10,7 @@ import pytest
 
 from tiny import MODEL
 from worldsize.errors import UsageError
-from worldsize.launch.by_hand import interface_to, join_by_hand, started_workers
+from worldsize.launch.by_hand import interface_to, join_by_hand, name_interface, started_workers
 from worldsize.measure.machine import loopback_interface
 from worldsize.results.folder import load_run
 
@@ -40,6 +40,17 @@ def test_the_users_own_interface_wins(bare: pytest.MonkeyPatch) -> None:
     bare.setenv("GLOO_SOCKET_IFNAME", "mine0")
     join_by_hand("127.0.0.1", 2, 0)
     assert os.environ["GLOO_SOCKET_IFNAME"] == "mine0"
+
+
+@pytest.mark.parametrize(("nodes", "interfaces"), [("1", {loopback_interface()}), ("2", set())])
+def test_under_torchrun_loopback_is_named_for_one_node_alone(
+    bare: pytest.MonkeyPatch, nodes: str, interfaces: set[str]
+) -> None:
+    """For several it leads nowhere. Two real hosts: tests/launchers/test_two_hosts.py."""
+    for name, value in {"TORCHELASTIC_RUN_ID": "run", "MASTER_ADDR": "127.0.0.1", "GROUP_WORLD_SIZE": nodes}.items():
+        bare.setenv(name, value)
+    name_interface()
+    assert {os.environ[name] for name in SOCKETS if name in os.environ} == interfaces
 
 
 @pytest.mark.parametrize(("rank", "nodes"), [(2, 2), (-1, 2), (0, 0)])

@@ -141,7 +141,7 @@ def started(ctx: typer.Context) -> int | None:
     Raises UsageError where only some of the flags for a start by hand are given.
     """
     from worldsize.errors import UsageError
-    from worldsize.launch.by_hand import DEFAULT_PORT, join_by_hand, started_workers
+    from worldsize.launch.by_hand import DEFAULT_PORT, join_by_hand, name_interface, started_workers
 
     given = {name: ctx.params[name] for name in BY_HAND if ctx.params.get(name) is not None}
     if given:
@@ -150,6 +150,8 @@ def started(ctx: typer.Context) -> int | None:
             raise UsageError(f"a start by hand needs {', '.join(missing)} as well")
         port = given.get("master_port", DEFAULT_PORT)
         join_by_hand(given["master_ip"], given["num_nodes"], given["rank"], port)
+    else:
+        name_interface()
     return started_workers()
 
 

@@ -7,6 +7,7 @@ import socket
 import psutil
 
 from worldsize.errors import UsageError
+from worldsize.measure.machine import loopback_interface
 from worldsize.ranks import STARTED_BY_HAND
 
 DEFAULT_PORT = 29500
@@ -61,6 +62,24 @@ def started_workers() -> int | None:
     """How many workers torchrun, or a command on each node, has started; None where this process is a user's own."""
     here = "TORCHELASTIC_RUN_ID" in os.environ or STARTED_BY_HAND in os.environ
     return int(os.environ["WORLD_SIZE"]) if here else None
+
+
+def name_interface() -> None:
+    """Under torchrun, let the messages take the interface that leads to the first node, and so record it.
+
+    gloo would take the one of the host's own name, which on many is loopback, where no other node is. What the user
+    has set wins. An interface that cannot be found, or that is loopback and there are several nodes, is left to gloo.
+    """
+    master = os.environ.get("MASTER_ADDR")
+    if "TORCHELASTIC_RUN_ID" not in os.environ or not master:
+        return
+    try:
+        interface = interface_to(master)
+    except UsageError:
+        return
+    if os.environ.get("GROUP_WORLD_SIZE", "1") == "1" or interface != loopback_interface():
+        for name in SOCKET_VARIABLES:
+            os.environ.setdefault(name, interface)
 
 
 def interface_to(address: str) -> str:

@@ -1,9 +1,11 @@
 """The cluster that a launcher stands for; what belongs to one engine is imported only when it is asked for."""
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from worldsize.config import LaunchSettings
+from worldsize.errors import UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
 
 
@@ -14,4 +16,12 @@ def cluster_for(launch: LaunchSettings, largest_world: int) -> Iterator[Cluster]
     Raises UsageError where they cannot be had. A study under Slurm is submitted, and finds its nodes inside the job
     (launch/slurm/).
     """
+    if launch.launcher == "ray":
+        if importlib.util.find_spec("ray") is None:
+            raise UsageError("--launcher ray needs the package ray: pip install 'worldsize[ray]'")
+        from worldsize.launch.ray.cluster import ray_cluster
+
+        with ray_cluster(launch, largest_world) as cluster:
+            yield cluster
+        return
     yield ThisMachine()

@@ -1,0 +1,160 @@
+"""A Ray cluster that runs, as a Cluster: an actor on each of its nodes that have places for workers (seat.py)."""
+
+import os
+import sys
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from worldsize.config import LaunchSettings
+from worldsize.errors import UsageError
+from worldsize.launch import cluster
+from worldsize.launch.cluster import Running
+from worldsize.launch.job import Job, Node
+from worldsize.launch.ray.agents import RayAgent
+from worldsize.launch.ray.connection import connected, first_line
+from worldsize.launch.ray.places import Place, gpus_of, has_gpus, places_for
+from worldsize.launch.ray.seat import Seat
+from worldsize.launch.ray.wanted import Wanted
+from worldsize.launch.spread import SpreadJob
+
+HANDED_ON = ("GLOO_", "GOMP_", "KMP_", "MKL_", "NCCL_", "OMP_", "PYTORCH_", "THP_", "TORCH_", "WORLDSIZE_")
+"""Beginnings of the variables that the workers get from the command: on other launchers they inherit its own."""
+HANDED_ON_TOO = ("PYTHONPATH",)
+SEATED_WITHIN_S = 60.0
+"""How long the processes on the nodes may take to start: they import what they need from a file system of others."""
+LEFT_WITHIN_S = 5.0
+"""How long Ray may take to end them."""
+
+
+@contextmanager
+def ray_cluster(launch: LaunchSettings, largest_world: int) -> Iterator[cluster.Cluster]:
+    """Places for up to `largest_world` workers, held for this context.
+
+    Raises UsageError where there is no cluster, no room, or a node without our code or our folder.
+    """
+    with connected(launch.address):
+        wanted = Wanted.by(launch, largest_world, gpus=has_gpus())
+        with places_for(wanted) as places:
+            seats: dict[str, Taken] = {}
+            try:
+                for place in places:
+                    seats[place.node.name] = _take_seat(place, wanted)
+                yield RayCluster(seats, evenly=launch.arrangement == "spread")
+            finally:
+                _leave(seats.values())
+
+
+@dataclass
+class Taken:
+    """A node whose seat is taken."""
+
+    node: Node
+    actor: Any
+    cores: tuple[int, ...]
+    sees_the_run: bool = field(default=False)
+    """Whether the folder of a job was seen from there."""
+
+
+class RayCluster:
+    """The nodes on which Ray has placed the bundles."""
+
+    def __init__(self, seats: dict[str, Taken], *, evenly: bool) -> None:
+        """`evenly`: whether a world smaller than the largest is spread, too."""
+        self._seats, self._evenly = seats, evenly
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes, that with most workers first."""
+        return tuple(seat.node for seat in self._seats.values())
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """Those of the first node: the command itself may be on one that has no workers."""
+        return self._first.cores
+
+    @property
+    def _first(self) -> Taken:
+        return next(iter(self._seats.values()))
+
+    def share_out(self, processes: int) -> tuple[Node, ...]:
+        """One node after the other, or evenly where they were asked to be spread."""
+        return cluster.share_out(self.nodes, processes, evenly=self._evenly)
+
+    def start(self, job: Job) -> Running:
+        """Start a job. Raises JobFailed, and UsageError if a node does not see its folder."""
+        seats = [self._seats[node.name] for node in job.nodes] or [self._first]
+        for seat in seats:
+            if not seat.sees_the_run:
+                _check_shared(job.folder, seat)
+                seat.sees_the_run = True
+        if not job.spread:
+            return RayAgent(seats[0].actor, seats[0].node, job)
+        return SpreadJob(job, lambda job, number: RayAgent(seats[number].actor, seats[number].node, job, number))
+
+    def ask(self, module: str, question: str) -> tuple[int, str]:
+        """Run a module on the first node; what it says besides its answer is passed on."""
+        status, said, told = _answer(self._first.node, self._first.actor.ask.remote(module, question))
+        sys.stderr.write(told)
+        return status, said
+
+
+def _take_seat(place: Place, wanted: Wanted) -> Taken:
+    actor: Any = ray.remote(Seat).options(num_cpus=1, scheduling_strategy=place.inside).remote()
+    variables = {
+        name: value for name, value in os.environ.items() if name.startswith(HANDED_ON) or name in HANDED_ON_TOO
+    }
+    entered = actor.enter.remote(str(Path.cwd()), variables | gpus_of(place, wanted))
+    cores = _answer(place.node, entered, SEATED_WITHIN_S)
+    if cores is None:
+        raise _not_shared(place.node, Path.cwd())
+    taken = Taken(place.node, actor, tuple(cores))
+    if os.access(Path.cwd(), os.W_OK):  # files that the user names are looked for here
+        _check_shared(Path.cwd(), taken)
+    return taken
+
+
+def _leave(seats: Collection[Taken]) -> None:
+    """End the actors. What is left of a job ends with them."""
+    for seat in seats:
+        ray.kill(seat.actor)
+    # Ray does it behind our back; an actor that has ended answers by an error.
+    asked = [seat.actor.read.remote("") for seat in seats]
+    if asked:
+        ray.wait(asked, num_returns=len(asked), timeout=LEFT_WITHIN_S)
+
+
+def _answer(node: Node, asked: Any, patience_s: float | None = None) -> Any:
+    """What an actor answers. Raises UsageError if it cannot, or not in time."""
+    try:
+        return ray.get(asked, timeout=patience_s)
+    except RayError as error:
+        raise UsageError(
+            f"node {node.name} ({node.address}) of the Ray cluster cannot run workers: {first_line(error)}\n"
+            f"Each node needs the same worldsize, torch and Python as here ({sys.executable})."
+        ) from None
+
+
+def _check_shared(folder: Path, seat: Taken) -> None:
+    """Raise UsageError unless a file that is written here is seen there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    token = folder / f".seen-{uuid.uuid4().hex}"
+    try:
+        token.write_text(token.name)
+        if _answer(seat.node, seat.actor.read.remote(str(token))) != token.name:
+            raise _not_shared(seat.node, folder)
+    finally:
+        token.unlink(missing_ok=True)
+
+
+def _not_shared(node: Node, folder: Path) -> UsageError:
+    return UsageError(
+        f"node {node.name} ({node.address}) of the Ray cluster does not see the folder {folder}\n"
+        "Run this in a folder, with an --out, on a file system that all nodes share."
+    )

@@ -1,0 +1,138 @@
+"""What sits on a node of a Ray cluster for the length of a study: an actor that starts this node's agents.
+
+Ray ends it with the command that made it, however that one ended; the agents end with it, see lifeline.py.
+"""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from worldsize.launch.job import Job
+from worldsize.launch.local import GRACE_S, LAST_GASP_S, JobFailed, LocalJob
+from worldsize.measure.machine import allowed_cores
+from worldsize.results.records import ErrorRecord
+
+RAYS_OWN = ("OMP_NUM_THREADS", "PYTHONBREAKPOINT", "SPT_NOENV")
+"""Variables that Ray sets in its workers, besides RAY_…: ours would compute in one thread, or wait for a debugger."""
+
+Heard = list[Any] | dict[str, Any]
+"""Replies of all ranks, or the record of an error."""
+
+
+class Seat:
+    """An asynchronous actor: while one call waits for replies, another ends the job.
+
+    What goes to and fro is made of numbers, texts, lists and dicts.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, _Followed] = {}
+        _be_no_helper_of_ray()
+
+    async def enter(self, folder: str, variables: dict[str, str]) -> tuple[int, ...] | None:
+        """Go to the folder of the command, with its variables; returns the cores, or None where there is no such."""
+        os.environ.update(variables)
+        try:
+            os.chdir(folder)
+        except OSError:
+            return None
+        return allowed_cores()
+
+    async def read(self, file: str) -> str | None:
+        """What is in a file that the command has written; None where it is not to be seen."""
+        try:
+            return Path(file).read_text()
+        except OSError:
+            return None
+
+    async def ask(self, module: str, question: str) -> tuple[int, str, str]:
+        """Run a module with the question as its input; its exit status, and what it wrote to stdout and stderr."""
+        return await asyncio.to_thread(_ask, module, question)
+
+    async def start(self, number: int, job: str, node: int) -> None:
+        """Start the agent of one of a job's nodes, which is called by this number from now on."""
+        self._jobs[number] = followed = _Followed(Job.model_validate_json(job), node)
+        await followed.started
+
+    async def send(self, number: int, turn: dict[str, Any]) -> None:
+        """Give an agent a line."""
+        if local := self._jobs[number].local:
+            local.send(turn)
+
+    async def receive(self, number: int) -> Heard:
+        """Wait for an agent's next replies, or for its end."""
+        return await self._jobs[number].heard.get()
+
+    async def hang_up(self, number: int) -> None:
+        """Tell an agent to end."""
+        if local := self._jobs[number].local:
+            local.hang_up()
+
+    async def kill(self, number: int) -> None:
+        """End an agent whatever it is doing."""
+        if local := self._jobs[number].local:
+            local.kill()
+
+    async def close(self, number: int) -> None:
+        """End an agent: nothing of it runs when this returns."""
+        await self.hang_up(number)
+        thread = self._jobs[number].thread
+        await asyncio.to_thread(thread.join, GRACE_S)
+        if thread.is_alive():
+            await self.kill(number)
+            await asyncio.to_thread(thread.join, LAST_GASP_S)
+
+
+class _Followed:
+    """An agent, and the thread that has started it and hears it to its end: no other lives as long (lifeline.py)."""
+
+    def __init__(self, job: Job, node: int) -> None:
+        self._job, self._node = job, node
+        self._loop = asyncio.get_running_loop()
+        self.local: LocalJob | None = None
+        self.started: asyncio.Future[None] = self._loop.create_future()
+        self.heard: asyncio.Queue[Heard] = asyncio.Queue()
+        self.thread = threading.Thread(target=self._follow, daemon=True)
+        self.thread.start()
+
+    def _follow(self) -> None:
+        try:
+            self.local = LocalJob(self._job, self._node)
+        except OSError as error:
+            self._tell(ErrorRecord(kind=type(error).__name__, message=f"the agent cannot be started: {error}"))
+        self._loop.call_soon_threadsafe(self.started.set_result, None)
+        while self.local:
+            try:
+                self._tell(self.local.receive())
+            except JobFailed as failed:
+                self._tell(failed.error)
+                return
+
+    def _tell(self, what: list[Any] | ErrorRecord) -> None:
+        heard = what if isinstance(what, list) else what.model_dump()
+        self._loop.call_soon_threadsafe(self.heard.put_nowait, heard)
+
+
+def _ask(module: str, question: str) -> tuple[int, str, str]:
+    command = [sys.executable, "-m", module]
+    done = subprocess.run(command, input=question, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def _be_no_helper_of_ray() -> None:
+    """Take off what Ray gives its workers and what our processes would inherit.
+
+    Its variables, and the low priority that keeps a raylet responsive (RAY_worker_niceness is 15) where we may.
+    """
+    raylet = int(os.environ.get("RAY_RAYLET_PID", os.getppid()))
+    for name in [name for name in os.environ if name in RAYS_OWN or name.startswith("RAY_")]:
+        del os.environ[name]
+    with contextlib.suppress(OSError):
+        # A thread inherits it from the one that starts it, and so does a process.
+        for task in Path("/proc/self/task").iterdir():
+            os.setpriority(os.PRIO_PROCESS, int(task.name), os.getpriority(os.PRIO_PROCESS, raylet))

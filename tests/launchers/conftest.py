@@ -1,0 +1,36 @@
+"""A Ray cluster for all tests of this folder, and the studies that several of them look at."""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import pytest
+
+from ray_nodes import RayNodes, ray_nodes
+from same_study import over_two_nodes, plain, study, under_torchrun
+from worldsize.results.folder import Run
+
+Studies = Callable[[str], Run]
+
+
+@pytest.fixture(scope="package")
+def ray() -> Iterator[RayNodes]:
+    """Two nodes that are on this machine."""
+    with ray_nodes() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="package")
+def studies(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Studies:
+    """The same `sync-ladder`, finished under the launcher of this name; each is run once, when it is asked for."""
+
+    def on_ray() -> list[str]:
+        cluster: RayNodes = request.getfixturevalue("ray")
+        return plain("--launcher", "ray", "--address", cluster.address, "--arrangement", "spread")
+
+    commands = {"local": plain, "torchrun": under_torchrun, "nodes": over_two_nodes, "ray": on_ray}
+
+    @cache
+    def finished(launcher: str) -> Run:
+        return study(tmp_path_factory.mktemp(launcher), commands[launcher](), {})
+
+    return finished
