@@ -14,4 +14,9 @@ def cluster_for(launch: LaunchSettings, largest_world: int) -> Iterator[Cluster]
     Raises UsageError where they cannot be had. A study under Slurm is submitted, and finds its nodes inside the job
     (launch/slurm/).
     """
+    if launch.launcher == "slurm":
+        from worldsize.launch.slurm.cluster import SlurmCluster
+
+        yield SlurmCluster(launch.workers_per_node)
+        return
     yield ThisMachine()
