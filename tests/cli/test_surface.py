@@ -15,6 +15,7 @@ TRAINING = """
 --epochs --precision --seed --backend --threads-per-worker --loader --learning-rate
 --lr-scaling --base-batch --lr-warmup-epochs --lr-schedule --label-smoothing
 --master-ip --master-port --num-nodes --rank --bucket-mb --hosts --link --link-latency --log --out --resume --json
+--launcher --nodes --workers-per-node --partition --time --print-script --address --arrangement
 """
 SURFACE = {
     "train": f"--strategy --world-size --batch-size {TRAINING}",
@@ -29,6 +30,7 @@ SURFACE = {
     "verify": """--model --data --data-dir --train-samples --strategies --world-sizes --batch-size --steps --precision
         --seed --backend --threads-per-worker --loader --loader-workers --learning-rate --momentum --weight-decay
         --label-smoothing --bucket-mb --leave-out --out --json""",
+    "attach": "run --json",
     "report": "run --open --json",
     "compare": "a b --fail-above --strict --judge-by --save --markdown --json",
     "doctor": "--json",

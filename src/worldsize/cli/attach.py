@@ -9,7 +9,7 @@ from worldsize.cli import options as o
 
 
 def attach(
-    run: Annotated[Path, typer.Argument(help="The run folder of a study that was submitted.")],
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
     as_json: o.Json = False,
 ) -> None:
     """Follow a study that was submitted to Slurm; at its end, write its report and print its results."""

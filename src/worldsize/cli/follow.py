@@ -18,6 +18,8 @@ EVERY_S = 2.0
 """Between two looks at the run folder."""
 ASK_EVERY_S = 5.0
 """Between two questions to Slurm, whose controller serves the whole cluster."""
+MAY_GO_ON = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL")
+"""Ends after which Slurm may queue a job again; they are believed when they last."""
 LATE_S = 15.0
 """How long the last files of a job may take to be seen here, on a file system over a network."""
 
@@ -59,18 +61,26 @@ class Follower:
 
     def follow(self) -> JobState:
         """Return when the job has ended, with its last state."""
-        asked_s = -ASK_EVERY_S
-        state = JobState("PENDING")
+        before = JobState("PENDING")
         while True:
-            if time.monotonic() - asked_s >= ASK_EVERY_S or asked_s < 0:
-                state, asked_s = self._ask(self.job_id), time.monotonic()
-                self._tell_state(state)
-            self._look()
-            if state.ended:
+            state = self._ask(self.job_id)
+            sure = state.ended and (state == before or state.name not in MAY_GO_ON)
+            if sure:
                 self._wait_for_the_last_files(state)
-                self._look()
+            self._look()
+            if sure or not state.ended:
+                self._tell_state(state)
+            if sure:
                 return state
+            before = state
+            self._rest()
+
+    def _rest(self) -> None:
+        """Wait until Slurm may be asked again, with an eye on the run folder."""
+        until_s = time.monotonic() + ASK_EVERY_S
+        while time.monotonic() < until_s:
             time.sleep(EVERY_S)
+            self._look()
 
     def _tell_state(self, state: JobState) -> None:
         if str(state) != self._last_state:

@@ -45,7 +45,7 @@ def run_and_show(
     out = out or new_run_folder(name)
     stopped: RunError | None = None
     largest = max(settings.world_sizes or (launch.nodes or 1,))
-    if launch.launcher == "slurm" and not inside_a_job():
+    if launch.launcher == "slurm" and (launch.print_script or not inside_a_job()):
         from worldsize.cli.submit import submit_and_follow
 
         submit_and_follow(launch, out, largest, resume=resume, as_json=as_json)

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from worldsize.cli.console import messages
+from worldsize.cli.console import messages, printable
 from worldsize.cli.follow import Follower
 from worldsize.cli.results import report_and_print
 from worldsize.cli.run import exit_for_failures
@@ -58,7 +58,7 @@ def follow_and_show(out: Path, job_id: str, *, as_json: bool) -> None:
             f"detached; job {job_id} goes on\n"
             f"Follow it again with: worldsize attach {out}    Cancel it with: scancel {job_id}"
         ) from None
-    end = ending(out, job_id)
+    end = readable(ending(out, job_id))
     if not (out / "study.json").exists():
         raise _nothing_there(out, job_id, state, end)
     report_and_print(out, as_json=as_json)
@@ -66,6 +66,12 @@ def follow_and_show(out: Path, job_id: str, *, as_json: bool) -> None:
     if broken:
         raise broken
     exit_for_failures(load_run(out))
+
+
+def readable(end: "JobEnd | None") -> "JobEnd | None":
+    """The same, without what steers a terminal: a run folder may come from others."""
+    told = [] if end is None else [printable(line) for line in end.message.splitlines()]
+    return None if end is None else end.model_copy(update={"message": "\n".join(told)})
 
 
 def _nothing_there(out: Path, job_id: str, state: JobState, end: "JobEnd | None") -> Exception:

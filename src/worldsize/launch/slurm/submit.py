@@ -1,11 +1,12 @@
 """Submit a study as one job, through submitit, or write down the script that would."""
 
+import io
 import shlex
 import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,7 @@ def submit(request: Request) -> SubmittedJob:
     # The script's process is the study's: Slurm's signal ahead of the time limit reaches that one alone.
     executor = SlurmExecutor(folder(run), max_num_timeout=MOST_TIMEOUTS, python=f"exec {shlex.quote(sys.executable)}")
     executor.update_parameters(**parameters)
-    with _nothing_left(run):
+    with _nothing_left(run), redirect_stderr(io.StringIO()):  # submitit passes on what sbatch says; it is said once
         job_id = str(executor.submit(Batch(request.command, run)).job_id)
     record = SubmittedJob(
         job_id=job_id,
@@ -153,5 +154,5 @@ def _nothing_left(run: Path) -> Iterator[None]:
 
 def _refusal(error: Exception) -> str:
     """What sbatch said last: its first lines repeat it."""
-    told = [line.strip() for line in str(error).splitlines() if "error:" in line]
-    return told[-1].rpartition("error:")[2].strip() if told else str(error).strip().partition("\n")[0]
+    told = [line for line in str(error).splitlines() if "error:" in line] or str(error).splitlines()
+    return "; ".join(told[-1:]).rpartition("error:")[2].strip().removeprefix("Batch job submission failed: ")
