@@ -3,7 +3,6 @@
 import io
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,6 +50,11 @@ def test_as_many_nodes_as_the_workers_need() -> None:
     assert request(LaunchSettings.model_validate(slurm | {"workers_per_node": 2, "nodes": 4})).nodes == 4
 
 
+def test_a_job_without_a_time_limit_is_refused() -> None:
+    with pytest.raises(UsageError, match="needs --time"):
+        request(LaunchSettings(launcher="slurm")).parameters(signal="USR2")
+
+
 def test_the_printed_script_is_one_process_that_goes_on_where_something_is() -> None:
     launch = LaunchSettings(launcher="slurm", time="5")
     *_, command = script(request(launch, Path("my run; rm"))).splitlines()
@@ -79,7 +83,7 @@ def test_submissions_are_kept_and_a_damaged_record_is_said(tmp_path: Path) -> No
 
 
 @pytest.fixture
-def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder whose commands stand for Slurm's."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     for name in ("squeue", "sacct"):

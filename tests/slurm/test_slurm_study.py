@@ -145,8 +145,9 @@ def test_a_job_outlives_its_login_shell_and_is_cancelled(place: Path, slurm: Slu
     assert done.returncode == 1
     assert "was cancelled" in done.stderr
     assert "--resume --launcher slurm" in done.stderr
-    assert f"✓ done  {SINGLE}" in done.stderr
-    assert states(load_run(run)) == {SINGLE: "complete", DDP: "interrupted"}
+    assert f"– stopped  {DDP}" in done.stderr
+    assert states(load_run(run))[DDP] == "interrupted"
+    assert steps(run, SINGLE) == list(range(16)), "its epoch is kept"
     assert len(steps(run, DDP)) >= 2
 
 
@@ -175,6 +176,27 @@ def test_a_job_that_nears_its_time_limit_is_queued_again_and_goes_on(place: Path
     assert [each.job_id for each in submitted(run)] == [job.job_id]
 
 
+def test_a_job_that_loses_a_node_is_queued_again_and_goes_on(place: Path, slurm: Slurm) -> None:
+    (place / "wait").touch()
+    run = place / "run"
+    train = ("train", *TINY, "--batch-size", 4, "--world-size", 2, "--checkpoint-steps", 1)
+    shell = start(*train, *SLURM, "--out", "run", cwd=place, **slurm.variables)
+    wait_until(lambda: len(steps(run, DDP)) >= 2, shell)
+    # Slurm takes it for lost, until its daemon reports again.
+    slurm.run("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
+    wait_until(lambda: slurm.states() == ["PENDING"], shell)
+    before = steps(run, DDP)
+    (place / "wait").unlink()
+
+    done = ends(shell)
+    assert done.returncode == 0, done.stderr
+    assert "pending" in done.stderr.partition("running on")[2]
+    found = load_run(run)
+    assert states(found) == {DDP: "complete"}
+    assert found.cells[DDP].step_columns("rank", "step").filter(rank=0)["step"].to_list() == list(range(8))
+    assert steps(run, DDP)[: len(before)] == before
+
+
 def minutes_run(slurm: Slurm, job_id: str) -> int:
     """How long a job has run, in whole minutes."""
     told = slurm.run("squeue", "--noheader", f"--jobs={job_id}", "--format=%M").strip()
@@ -195,9 +217,6 @@ def test_without_slurm_a_study_is_not_submitted_and_its_script_can_still_be_seen
     told = ends(start(*STUDY, *grid, "--time", 5, cwd=tmp_path, **empty))
     assert told.returncode == 2
     assert told.stderr.startswith("worldsize: --launcher slurm: there is no command sbatch here\n")
-    untimed = ends(start(*STUDY, *grid, cwd=tmp_path, **empty))
-    assert untimed.returncode == 2
-    assert "needs --time" in untimed.stderr
 
     shown = ends(start(*STUDY, *grid, "--time", "1-12", "--partition", "big", "--print-script", cwd=tmp_path, **empty))
     assert shown.returncode == 0

@@ -22,6 +22,7 @@ MAY_GO_ON = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL")
 """Ends after which Slurm may queue a job again; they are believed when they last."""
 LATE_S = 15.0
 """How long the last files of a job may take to be seen here, on a file system over a network."""
+CHUNK_BYTES = 2**20
 
 
 class Lines:
@@ -39,8 +40,8 @@ class Lines:
         if size > at:
             with file.open("rb") as content:
                 content.seek(at)
-                new = content.read(size - at)
-            at, lines = at + len(new), lines + new.count(b"\n")
+                while new := content.read(CHUNK_BYTES):
+                    at, lines = at + len(new), lines + new.count(b"\n")
         self._seen[file] = at, lines
         return lines
 

@@ -8,8 +8,8 @@ from worldsize.cli.console import messages, printable
 from worldsize.cli.follow import Follower
 from worldsize.cli.results import report_and_print
 from worldsize.cli.run import exit_for_failures
-from worldsize.errors import Interrupted, RunError, UsageError
-from worldsize.launch.slurm.files import ending, folder, submitted
+from worldsize.errors import Interrupted, RunError, UsageError, WorldsizeError
+from worldsize.launch.slurm.files import ending, folder, log_file, submitted
 from worldsize.launch.slurm.state import JobState
 from worldsize.results.folder import load_run
 
@@ -59,13 +59,18 @@ def follow_and_show(out: Path, job_id: str, *, as_json: bool) -> None:
             f"Follow it again with: worldsize attach {out}    Cancel it with: scancel {job_id}"
         ) from None
     end = readable(ending(out, job_id))
-    if not (out / "study.json").exists():
-        raise _nothing_there(out, job_id, state, end)
-    report_and_print(out, as_json=as_json)
-    broken = _broken_off(out, job_id, state, end)
-    if broken:
-        raise broken
+    if (out / "study.json").exists():
+        report_and_print(out, as_json=as_json)
+        told = _told_by_itself(state, end) or _broken_off(out, job_id, state, end)
+    else:
+        told = _told_by_itself(state, end) or RunError(
+            f"job {job_id} {state} before anything was measured\nIts logs are in {folder(out)}."
+        )
+    if told:
+        raise told
     exit_for_failures(load_run(out))
+    if end is not None and end.exit_status:
+        raise RunError(f"the study in job {job_id} ended with status {end.exit_status}; see {log_file(out, job_id)}")
 
 
 def readable(end: "JobEnd | None") -> "JobEnd | None":
@@ -74,21 +79,25 @@ def readable(end: "JobEnd | None") -> "JobEnd | None":
     return None if end is None else end.model_copy(update={"message": "\n".join(told)})
 
 
-def _nothing_there(out: Path, job_id: str, state: JobState, end: "JobEnd | None") -> Exception:
-    """Why a job measured nothing: the study's own words, if it had any."""
-    if end is not None and end.message:
-        return (UsageError if end.exit_status == UsageError.exit_status else RunError)(end.message)
-    return RunError(f"job {job_id} {state} before anything was measured\nIts logs are in {folder(out)}.")
+def _ended_by_itself(state: JobState, end: "JobEnd | None") -> bool:
+    """Whether the study came to its own end: nobody stopped it, and nothing killed it."""
+    stopped = end is None or end.exit_status < 0 or end.exit_status == Interrupted.exit_status
+    return not stopped and state.name in ("COMPLETED", "FAILED", "GONE")
 
 
-def _broken_off(out: Path, job_id: str, state: JobState, end: "JobEnd | None") -> Exception | None:
-    """The error of a job that did not come to the end of its study; what was measured is kept."""
-    if end is not None and end.exit_status in (0, 1) and not end.message:
+def _told_by_itself(state: JobState, end: "JobEnd | None") -> WorldsizeError | None:
+    """The error that a study which came to its own end has told, if any."""
+    if end is None or not end.message or not _ended_by_itself(state, end):
         return None
-    how = str(state) if state.name not in ("COMPLETED", "FAILED") or end is None else "was stopped"
-    said = f" ({end.message.partition(chr(10))[0]})" if end is not None and end.message else ""
-    launch = " ".join(("--launcher slurm", f"--time {submitted(out)[-1].time_min}"))
+    return (UsageError if end.exit_status == UsageError.exit_status else RunError)(end.message)
+
+
+def _broken_off(out: Path, job_id: str, state: JobState, end: "JobEnd | None") -> RunError | None:
+    """The error of a study that did not come to its end; what was measured is kept."""
+    if _ended_by_itself(state, end):
+        return None
+    how = "was stopped" if end is not None and state.name in ("COMPLETED", "FAILED", "GONE") else str(state)
     return RunError(
-        f"job {job_id} {how}{said}; what was measured is in {out}, the job's logs in {folder(out)}\n"
-        f"Go on with --resume {launch} --out {out}."
+        f"job {job_id} {how}; what was measured is in {out}, the job's logs in {folder(out)}\n"
+        f"Go on with --resume --launcher slurm --time {submitted(out)[-1].time_min} --out {out}."
     )

@@ -14,7 +14,7 @@ from worldsize.launch.slurm.files import end_file, log_file
 from worldsize.results.files import write_whole
 from worldsize.results.launch_records import JobEnd
 
-PREFIX = "worldsize: "
+PREFIX = "\nworldsize: "
 """With which a command says why it ends (cli/app.py)."""
 
 
@@ -37,9 +37,8 @@ class Batch:
             begin = messages.tell()
             self._study = subprocess.Popen([*self.command, *again], stdin=subprocess.DEVNULL, stderr=messages)
             status = self._end()
-        said = log.read_bytes()[begin:].decode(errors="replace").rpartition(PREFIX)
-        message = said[2].strip() if said[1] else ""
-        end = JobEnd(job_id=job_id, exit_status=status, message=message)
+        _, said, message = ("\n" + log.read_bytes()[begin:].decode(errors="replace")).rpartition(PREFIX)
+        end = JobEnd(job_id=job_id, exit_status=status, message=message.strip() if said else "")
         write_whole(end_file(run, job_id), end.model_dump_json(indent=2) + "\n")
         if status:
             raise SystemExit(status if status > 0 else 128 - status)
