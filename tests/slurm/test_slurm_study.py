@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -144,7 +145,8 @@ def test_a_job_outlives_its_login_shell_and_is_cancelled(place: Path, slurm: Slu
     done = finish(attached, place)
     assert done.returncode == 1
     assert "was cancelled" in done.stderr
-    assert "--resume --launcher slurm" in done.stderr
+    typed = (*STUDY, *grid, *SLURM, "--out", "run", "--resume")
+    assert done.stderr.endswith(f"Go on with: worldsize {shlex.join(map(str, typed))}\n")
     assert f"– stopped  {DDP}" in done.stderr
     assert states(load_run(run))[DDP] == "interrupted"
     assert steps(run, SINGLE) == list(range(16)), "its epoch is kept"
@@ -201,6 +203,23 @@ def minutes_run(slurm: Slurm, job_id: str) -> int:
     """How long a job has run, in whole minutes."""
     told = slurm.run("squeue", "--noheader", f"--jobs={job_id}", "--format=%M").strip()
     return int(told.rpartition(":")[0] or 0)
+
+
+def test_the_printed_script_runs_by_itself(place: Path, slurm: Slurm) -> None:
+    train = ("train", *TINY, "--batch-size", 4, "--world-size", 2, "--out", "run", *SLURM, "--workers-per-node", 2)
+    shown = ends(start(*train, "--print-script", cwd=place, **slurm.variables))
+    (place / "job.sh").write_text(shown.stdout)
+    slurm.run("sbatch", f"--chdir={place}", place / "job.sh")
+    becomes(lambda: not slurm.states())
+
+    [log] = place.glob("worldsize-*.log")
+    assert "report: run/report/index.html" in log.read_text()
+    found = load_run(place / "run")
+    assert states(found) == {DDP: "complete"}
+    assert [rank.host for rank in found.cells[DDP].record.ranks] == ["n1", "n1"]
+    unknown = ends(start("attach", "run", cwd=place, **slurm.variables))
+    assert unknown.returncode == 2
+    assert "no job was submitted for run" in unknown.stderr
 
 
 def test_what_slurm_refuses_is_said_in_plain_words_and_leaves_no_folder(place: Path, slurm: Slurm) -> None:

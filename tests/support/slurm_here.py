@@ -21,7 +21,7 @@ CORES = 4
 """That each node claims to have, whatever this machine has."""
 START_S = 60.0
 STOP_S = 20.0
-NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "unshare")
+NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "unshare", "hostname")
 CONFIGURATION = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -95,7 +95,10 @@ def missing() -> str:
     if os.geteuid() != 0:
         return "a Slurm of our own needs root"
     absent = [name for name in NEEDED if shutil.which(name, path=_path()) is None]
-    return f"there is no {', '.join(absent)} here (Debian: slurm-wlm and munge)" if absent else ""
+    if absent:
+        return f"there is no {', '.join(absent)} here (Debian: slurm-wlm and munge)"
+    named = subprocess.run(["unshare", "--uts", "hostname", NODES[0]], capture_output=True, check=False)
+    return "" if not named.returncode else "a process may not have a host name of its own here"
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Submit a study to Slurm, follow it, and end as a study that ran here would."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from worldsize.config import LaunchSettings
     from worldsize.results.launch_records import JobEnd
 
+MODULE = ("-m", "worldsize")
+IN_THE_JOB = 1 + len(MODULE)
+"""Words of a job's command that stand for `worldsize`."""
 NOT_IN_THE_JOB = ("--json", "--print-script", "--resume")
 """Flags that are for this process; a job goes on by itself where something is there."""
 
@@ -42,7 +46,7 @@ def command_in_job(arguments: list[str], out: Path) -> tuple[str, ...]:
     """What was typed, as the job runs it: in the same folder, with the same flags."""
     kept = [argument for argument in arguments if argument not in NOT_IN_THE_JOB]
     named = any(argument == "--out" or argument.startswith("--out=") for argument in kept)
-    return (sys.executable, "-m", "worldsize", *kept, *(() if named else ("--out", str(out))))
+    return (sys.executable, *MODULE, *kept, *(() if named else ("--out", str(out))))
 
 
 def follow_and_show(out: Path, job_id: str, *, as_json: bool) -> None:
@@ -97,7 +101,7 @@ def _broken_off(out: Path, job_id: str, state: JobState, end: "JobEnd | None") -
     if _ended_by_itself(state, end):
         return None
     how = "was stopped" if end is not None and state.name in ("COMPLETED", "FAILED", "GONE") else str(state)
+    again = printable(shlex.join(("worldsize", *submitted(out)[-1].command[IN_THE_JOB:], "--resume")))
     return RunError(
-        f"job {job_id} {how}; what was measured is in {out}, the job's logs in {folder(out)}\n"
-        f"Go on with --resume --launcher slurm --time {submitted(out)[-1].time_min} --out {out}."
+        f"job {job_id} {how}; what was measured is in {out}, the job's logs in {folder(out)}\nGo on with: {again}"
     )

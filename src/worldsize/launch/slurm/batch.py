@@ -48,7 +48,7 @@ class Batch:
 
         submitit then lets Slurm queue the job again, and that goes on from here.
         """
-        if self._study is not None:
+        if self._study is not None and self._study.returncode is None:
             self._study.terminate()
             self._end()
         return DelayedSubmission(Batch(self.command, Path(self.run)))
