@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from advised import SINGLE, exchanging, found, records, study
 from worldsize.analysis.advice import commands
 from worldsize.analysis.advice.commands import comm_command, focused, study_command, sweep_command, train_command
+from worldsize.cli import launch_options
 from worldsize.cli.app import app
 from worldsize.config import CellChoice, CommSettings, StudySettings, read_study, validated
 from worldsize.results.records import CellRecord
@@ -20,7 +21,7 @@ from worldsize.results.records import CellRecord
 CELL = exchanging(batch_size=16)
 NO_TRIAL = {"log", "checkpoint", "checkpoint_steps", "out", "resume", "as_json", "preset", "profile"}
 """Flags that no command of the advice has, or has for another reason."""
-BY_HAND = {"master_ip", "master_port", "num_nodes", "rank"}
+BY_HAND = {"master_ip", "master_port", "num_nodes", "rank", *launch_options.NAMES}
 STRANGE: dict[str, Any] = {
     "model": "torchvision:resnet18",
     "data": "my data.py:sets",

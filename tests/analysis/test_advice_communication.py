@@ -102,12 +102,26 @@ class TestRoot:
     SENT = Messages(kind="gather", payload_bytes=3 * 10**6, transfer_s=0.06)
 
     def test_gradients_through_one_rank(self, tmp_path: Path) -> None:
-        cell = exchanging("gather-scatter", exposed=0.2)
-        advice = only(exchange(tmp_path, self.SENT, link(1e-5, 1.1e8), cell=cell), "root-bound")
+        cell = exchanging("gather-scatter", exposed=0.2, world_size=4)
+        advice = only(exchange(tmp_path, self.SENT, link(1e-5, 1.1e8, world_size=4), cell=cell), "root-bound")
         assert "all of it passes through rank 0" in advice.finding
-        assert evidence(advice)["Bytes through rank 0 per step, each way"] == "44.7 MB"
+        assert evidence(advice)["Bytes through rank 0 per step, each way"] == "67.0 MB"
         assert "Rate of the root's link" in evidence(advice), "busbw is no word for a root (method.md §5)"
         assert "--strategies single,gather-scatter,ddp" in str(advice.command)
+
+    def test_of_two_ranks_none_is_a_root(self, tmp_path: Path) -> None:
+        """Each sends and takes as much as the other: what costs is that nothing else is done meanwhile."""
+        cell = exchanging("gather-scatter", exposed=0.2)
+        advice = only(exchange(tmp_path, self.SENT, link(1e-5, 1.1e9), cell=cell), "communication-bound")
+        assert "Nothing is computed while it exchanges" in advice.cause
+        assert "--strategies single,gather-scatter,ddp" in str(advice.command)
+
+    def test_ddp_that_was_measured_beside_it_is_not_measured_again(self, tmp_path: Path) -> None:
+        cells = [SINGLE, exchanging("gather-scatter", exposed=0.3, world_size=4), exchanging("ddp", world_size=4)]
+        sent = [messages(cells[1], self.SENT), messages(cells[2], Messages()), link(1e-5, 1.1e8, world_size=4)]
+        advice = found(study(tmp_path, cells, changes=sent), "root-bound")
+        assert advice is not None
+        assert str(advice.command).startswith("worldsize train --strategy ddp --world-size 4 ")
 
     def test_a_few_bytes_through_a_root_are_not_it(self, tmp_path: Path) -> None:
         """DDP broadcasts its buffers from rank 0 in each forward."""

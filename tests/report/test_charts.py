@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from PIL import Image
 
+from checked import checked_charts as checked_charts
 from made_runs import MadeCell, make_run, messy_cells, usual_cells
 from worldsize.analysis.groups import Group, groups
 from worldsize.analysis.study import StudyAnalysis, analyse

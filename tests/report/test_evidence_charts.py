@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from checked import checked_charts as checked_charts
 from made_messages import add_link, add_messages
 from made_runs import SHARES, MadeCell, make_run, synchronised, usual_cells
 from worldsize.analysis.groups import groups

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from checked import checked_charts as checked_charts
 from made_runs import MadeCell, make_run, messy_cells, usual_cells
 from reading import Page
 from worldsize.analysis.study import StudyAnalysis, analyse
@@ -52,8 +53,11 @@ def test_verdict_then_three_numbers_then_a_chart_then_the_tables(usual: StudyAna
 def test_key_numbers_of_a_known_run(tmp_path: Path) -> None:
     speedup, rate, exposed = key_numbers(analyse(load_run(make_run(tmp_path, usual_cells(noise=0)))))
     assert (speedup.value, speedup.unit) == ("1.80", "of 2")
-    assert (speedup.interval, speedup.detail) == ("[1.80, 1.80]", "over single-w1-b32; efficiency 90.0 %")
-    assert rate.detail == "ddp with 2 workers at b = 32; 1.09 [1.09, 1.09] times the next, all-reduce-w2-b32"
+    assert (speedup.interval, speedup.detail) == (
+        "[1.80, 1.80]",
+        "over single-w1-b32; efficiency 90.0 %; in brackets: 95 % interval",
+    )
+    assert rate.detail == "ddp with 2 workers at b = 32; 1.09 [1.09, 1.09] times all-reduce-w2-b32, block by block"
     assert (rate.value, rate.unit) == ("115", "samples/s")
     assert (exposed.value, exposed.unit) == ("6.00", "% of a step")
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from worldsize.config import CellSettings, Hosts, StudySettings, VerifySettings
+from worldsize.results.baseline_records import StoredBlock
+from worldsize.results.checkpoints import Part
 from worldsize.results.comm_records import CommRecord
 from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.records import PARTS, Evaluation, Placement, Record, StepRecord, StudyRecord
@@ -56,6 +58,8 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     **SETTINGS,
 }
 BOUNDED: dict[tuple[type[BaseModel], str], st.SearchStrategy[Any]] = {
+    (StoredBlock, "step_s"): st.floats(1e-6, 1e6),
+    (Part, "name"): st.from_regex(r"[a-z0-9-]{1,12}\.pt", fullmatch=True),
     (Placement, "processes"): st.integers(1, 10**6),
     (CommRecord, "world_size"): st.integers(1, 10**6),
     (StudyRecord, "plan"): st.lists(TEXT, max_size=2, unique=True),

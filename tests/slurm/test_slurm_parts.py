@@ -10,7 +10,7 @@ from rich.console import Console
 
 from worldsize.cli import follow
 from worldsize.cli.follow import Follower, Lines
-from worldsize.cli.submit import command_in_job
+from worldsize.cli.submit import command_in_job, readable
 from worldsize.config import LaunchSettings
 from worldsize.errors import OutputError, UsageError
 from worldsize.launch.slurm.cluster import SlurmCluster
@@ -18,7 +18,7 @@ from worldsize.launch.slurm.files import add_submission, submissions_file, submi
 from worldsize.launch.slurm.limits import minutes, signal_delay_s
 from worldsize.launch.slurm.state import JobState, state_of
 from worldsize.launch.slurm.submit import Request, script
-from worldsize.results.launch_records import SubmittedJob
+from worldsize.results.launch_records import JobEnd, SubmittedJob
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,20 @@ def test_submissions_are_kept_and_a_damaged_record_is_said(tmp_path: Path) -> No
     submissions_file(tmp_path).write_text('{"jobs": [{"job_id": "--all"}]}')
     with pytest.raises(OutputError, match=r"submissions\.json"):
         submitted(tmp_path)
+
+
+def test_a_link_in_place_of_their_folder_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run" / "slurm").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputError, match="is a link"):
+        submitted(tmp_path / "run")
+
+
+def test_what_a_job_said_at_its_end_does_not_steer_the_terminal() -> None:
+    end = readable(JobEnd(job_id="1", exit_status=1, message="a\x1b[2Jb\nc"))
+    assert end is not None
+    assert end.message == "a [2Jb\nc"
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from worldsize.measure.alignment import align
+from worldsize.ranks import exchange
 from worldsize.ranks.turns import Reply, Turns, run_turns
 
 
@@ -95,3 +96,31 @@ FAILURES = {
     "exit": _leave,
     "sigkill": _die,
 }
+
+
+WORDS: list[Any] = [{"steps": [0.1, 1e-300, None], "name": "α" * 50}, "a word"]
+"""What two ranks tell each other: unlike in kind and length."""
+CONTENTS = (b"", bytes(range(250)) * 4)
+
+
+class PickleBomb:
+    """What JSON does not hold."""
+
+
+def exchanging(payload: dict[str, Any], turns: Turns) -> None:
+    """Tell the other rank something in each way that there is."""
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    exchange.CHUNK_BYTES = 300
+    sent = [exchange.send_bytes(content if rank == source else b"", source) for source, content in enumerate(CONTENTS)]
+    said = {
+        "gathered": exchange.gather(WORDS[rank], 2),
+        "agreed": exchange.agree(WORDS[rank], 2),
+        "bytes": [[len(each), sum(each)] for each in sent],
+    }
+    try:
+        exchange.gather(PickleBomb(), 2)
+    except TypeError as error:
+        said["refused"] = str(error)
+    turns.reply(Answer(said=said))
+    turns.next()

@@ -158,7 +158,7 @@ def test_a_kill_at_any_moment_leaves_the_old_checkpoint_or_the_new_one(
         if record.step == 2:
             assert len(list(folder.iterdir())) == 4
     assert found == sorted(found)
-    assert (found.count(2), found.count(3)) == (9, 4)
+    assert (found.count(2), found.count(3)) == (10, 4)
 
 
 def test_a_disk_without_room_is_told_and_the_old_checkpoint_stays(

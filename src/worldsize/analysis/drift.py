@@ -76,7 +76,7 @@ def drift_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
     worst = max(noisy, key=lambda name: noisy[name])
     message = (
         f"the machine drifted: blocks of {len(noisy)} of {len(spreads)} cells are more than {percent_text(BOUND)} "
-        f"apart ({worst}: {percent_text(noisy[worst])})\n"
+        f"apart ({worst}: {percent_text(noisy[worst])}).\n"
         f"{cause([block for cell in cells for block in _blocks(cell)])} "
         "In ratios of cells that were timed in turn most of it cancels; their intervals are wider."
     )

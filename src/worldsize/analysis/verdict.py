@@ -21,8 +21,9 @@ NOTABLE_LOSS = 0.02
 
 NAMES: dict[Kind, str] = {
     "weak": "a scaled speed-up",
-    "strong": "with the global batch kept a speed-up",
+    "strong": "a speed-up",
 }
+KEPT: dict[Kind, str] = {"weak": "", "strong": " at the same global batch"}
 
 CAUSES: dict[LossCause, str] = {
     "exposed_sync": "exposed communication",
@@ -63,13 +64,16 @@ def _finding(found: Headline) -> str:
     cell, row = found.fastest, found.scaling
     if row.speedup is not None and row.baseline is not None and _slower(row.speedup.estimate):
         return _one_worker_wins(found)
-    text = f"The fastest multi-worker configuration is {cell_name(cell)}: {number_text(rate(cell))} samples/s"
+    even = row.speedup is not None and includes(row.speedup.estimate, 1)
+    who = "No sure gain over one worker. The fastest of several" if even else "The fastest multi-worker configuration"
+    text = f"{who} is {cell_name(cell)}: {number_text(rate(cell))} samples/s"
     if row.speedup is None or row.efficiency is None or row.baseline is None:
         text += f", without a speed-up ({row.withheld})"
     else:
+        speedup, efficiency = row.speedup.estimate, percent_text(row.efficiency.estimate.value)
         text += (
-            f", {NAMES[row.kind]} of {estimate_text(row.speedup.estimate)} over {row.baseline.id} "
-            f"(efficiency {percent_text(row.efficiency.estimate.value)}{_against_one(row.speedup.estimate)})"
+            f", {NAMES[row.kind]} of {estimate_text(speedup)} over {row.baseline.id}{KEPT[row.kind]} "
+            f"(efficiency {efficiency}{_against_one(speedup)})"
         )
     return f"{text}{_rival(found)}."
 
@@ -87,7 +91,7 @@ def _one_worker_wins(found: Headline) -> str:
     text = (
         f"One worker is faster: {row.baseline.id} with {number_text(rate(row.baseline))} samples/s. The fastest of "
         f"several, {cell_name(cell)}, has {number_text(rate(cell))}: {NAMES[row.kind]} of "
-        f"{estimate_text(row.speedup.estimate)}"
+        f"{estimate_text(row.speedup.estimate)}{KEPT[row.kind]}"
     )
     return f"{text}{_rival(found)}."
 
@@ -101,9 +105,7 @@ def _rival(found: Headline) -> str:
 
 def _against_one(speedup: Estimate) -> str:
     """What must be said where several workers do not clearly beat one."""
-    if speedup.low is None:
-        return "; measured in one block, hence without an interval"
-    return "; not told apart from one worker" if includes(speedup, 1) else ""
+    return "; measured in one block, hence without an interval" if speedup.low is None else ""
 
 
 def _cause(found: Headline, codes: Sequence[str]) -> str:

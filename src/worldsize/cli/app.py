@@ -54,7 +54,9 @@ def main() -> None:
     except WorldsizeError as error:
         if debug:
             raise
-        print(f"worldsize: {error}", file=sys.stderr)
+        from worldsize.config.redact import without_credentials  # logs are kept, too
+
+        print(f"worldsize: {without_credentials(str(error))}", file=sys.stderr)
         sys.exit(error.exit_status)
 
 

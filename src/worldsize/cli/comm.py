@@ -30,6 +30,7 @@ def comm(
     import sys
     import tempfile
 
+    from worldsize.analysis.interfaces import slow_peers
     from worldsize.cli.console import lines, output
     from worldsize.cli.tables import terminal_table
     from worldsize.config import CommSettings, validated
@@ -51,6 +52,9 @@ def comm(
         write_whole(out, record.model_dump_json(indent=2) + "\n")
     if csv is not None:
         write_whole(csv, to_csv(comm_table(record)))
+    slow = slow_peers(record)
+    if slow:
+        typer.echo(f"worldsize: {slow.message}", err=True)
     if as_json:
         print(record.model_dump_json())
         return

@@ -7,8 +7,9 @@ import torch
 import torch.distributed as dist
 
 from worldsize.collectives.operations import OPERATIONS, Operation
+from worldsize.collectives.peers import rate_to_first
 from worldsize.measure.alignment import align
-from worldsize.ranks.setup import Rank, choose_device, process_group, settle
+from worldsize.ranks.setup import Rank, choose_device, process_group, settle, where
 from worldsize.ranks.turns import Reply, Turns
 from worldsize.results.comm_records import CommSample
 from worldsize.results.records import Placement, Record
@@ -38,8 +39,13 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     settle(rank, task.placement)
     device = choose_device(rank, task.placement)
     with process_group(rank, task.placement, device):
-        turns.reply(Reply(comm=measure(task, device)))
+        turns.reply(answer(task, device))
         turns.next()
+
+
+def answer(task: Task, device: torch.device) -> Reply:
+    """What this rank has measured, and where it runs. All ranks call it together."""
+    return Reply(comm=measure(task, device), place=where(task.placement), to_first_bytes_per_s=rate_to_first(device))
 
 
 def measure(task: Task, device: torch.device) -> list[CommSample]:

@@ -68,7 +68,7 @@ class StudySettings(TrainingSettings):
     @classmethod
     def _grid_of_the_cells(cls, values: Any) -> Any:
         """Cells that are named one by one span a grid of their own."""
-        if not isinstance(values, dict) or not values.get("cells"):
+        if not isinstance(values, dict) or not values.get("cells") or not isinstance(values["cells"], list | tuple):
             return values
         cells = [CellChoice.model_validate(cell) for cell in values["cells"]]
         derived = {
@@ -77,7 +77,10 @@ class StudySettings(TrainingSettings):
             "batch_sizes": tuple(dict.fromkeys(cell.batch_size for cell in cells)),
         }
         for name, wanted in derived.items():
-            if values.get(name) is not None and set(values[name]) != set(wanted):
+            given = values.get(name)
+            if isinstance(given, list | tuple) and not (
+                all(each in wanted for each in given) and {*wanted} <= {*given}
+            ):
                 raise ValueError(f"cells and {name} exclude each other: the cells are named one by one")
         return {**values, **derived}
 

@@ -1,9 +1,10 @@
 """Settings of training: what is trained, on what, by which recipe, and how it is timed; and those of one cell."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from worldsize.config.base import MOST_BATCH, MOST_WORKERS, SIZES, quantity
 from worldsize.config.network import Backend, NetworkSettings
@@ -92,6 +93,13 @@ class TrainingSettings(NetworkSettings):
         if self.memory_limit is None:
             return None
         return round(quantity(self.memory_limit, SIZES, "a size such as 3GiB or 500MiB"))
+
+    @field_validator("data_dir")
+    @classmethod
+    def _a_folder(cls, value: Path | None) -> Path | None:
+        if value is not None and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(value)):
+            raise ValueError("a folder is needed; nothing is read from an address")
+        return value
 
     @model_validator(mode="after")
     def _readable_limit(self) -> Self:

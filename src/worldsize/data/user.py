@@ -12,9 +12,11 @@ from worldsize.config import TrainingSettings
 from worldsize.data.per_sample import UserSamples
 from worldsize.data.sets import DataSet, MapStyle, Split, TensorPair, shape_text
 from worldsize.errors import FactoryError
-from worldsize.factories import Factory, find_factory
+from worldsize.factories import Factory, find_factory, raised
 
 ALLOWED = "a map-style torch Dataset or a pair (inputs, labels) of tensors"
+MOST_SAMPLES = 2**31
+"""The order of an epoch is in memory, and larger sets do not exist."""
 SCANNED_SAMPLES = 1000
 """At most so many labels of a Dataset are read to learn how many classes there are."""
 
@@ -46,7 +48,11 @@ def _as_split(value: Any, factory: Factory) -> Split:
     is_map_style = hasattr(value, "__len__") and hasattr(value, "__getitem__")
     if isinstance(value, IterableDataset | Tensor | dict | str | np.ndarray) or not is_map_style:
         raise FactoryError(f"{factory.reference} returned {_kind(value)}; allowed: {ALLOWED}")
-    _not_empty(len(value), factory.reference)
+    try:
+        length = len(value)
+    except Exception as error:
+        raise raised(error, f"the length of {factory.reference}", factory.file) from error
+    _not_empty(length, factory.reference)
     return MapStyle(value, factory.reference, factory.file)
 
 
@@ -66,6 +72,10 @@ def _as_pair(value: tuple[Any, ...] | list[Any], reference: str) -> TensorPair:
 
 
 def _not_empty(samples: int, reference: str) -> None:
+    if samples > MOST_SAMPLES:
+        raise FactoryError(
+            f"{reference} returned a data set of {samples:,} samples; at most {MOST_SAMPLES:,} are allowed"
+        )
     if samples == 0:
         raise FactoryError(f"{reference} returned a data set without samples; at least one is needed")
 

@@ -6,12 +6,12 @@ import socket
 import psutil
 
 from worldsize.errors import UsageError
+from worldsize.ranks import STARTED_BY_HAND
 
 DEFAULT_PORT = 29500
 """The port that torchrun takes, too."""
 SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 """Name the network interface that carries the messages."""
-STARTED_BY_HAND = "WORLDSIZE_BY_HAND"
 
 
 def join_by_hand(master_ip: str, num_nodes: int, rank: int, port: int = DEFAULT_PORT) -> None:

@@ -4,24 +4,14 @@ torch's own c10d rendezvous opens its store on every interface. Here the listeni
 that address, and handed to the store; workers then use the agent's store exactly as they do under torchrun.
 """
 
-import socket
 import uuid
 
 from torch.distributed import TCPStore
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 
+from worldsize.ranks.store import listen
+
 LOOPBACK = "127.0.0.1"
-
-
-def listen(address: str) -> tuple[TCPStore, int]:
-    """A store that serves on a free port of this address alone, and that port."""
-    listener = socket.create_server((address, 0))
-    port = int(listener.getsockname()[1])
-    # The store owns the descriptor from here on; detach, or Python would close it a second time.
-    store = TCPStore(
-        address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), multi_tenant=True
-    )
-    return store, port
 
 
 class LocalRendezvous(RendezvousHandler):

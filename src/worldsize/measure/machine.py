@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from worldsize.config.redact import names_a_secret, safe_command, without_credentials
 from worldsize.errors import RunError
 from worldsize.results.records import Host, Provenance, WarningRecord
 
@@ -73,7 +74,7 @@ def provenance(
     """
     return Provenance(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=tuple(command),
+        command=safe_command(tuple(command)),
         worldsize_version=package_version("worldsize") or "not installed",
         commit=_commit(Path(__file__).parents[1]),
         python_version=platform.python_version(),
@@ -94,9 +95,9 @@ def package_version(name: str) -> str | None:
 def recorded_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that explain a number (records.Provenance names them); no others, so that no secret is stored."""
     return {
-        name: value
+        name: without_credentials(value)
         for name, value in sorted(environment.items())
-        if name in _ENVIRONMENT_NAMES or name.startswith(_ENVIRONMENT_PREFIXES)
+        if (name in _ENVIRONMENT_NAMES or name.startswith(_ENVIRONMENT_PREFIXES)) and not names_a_secret(name)
     }
 
 

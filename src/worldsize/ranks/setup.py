@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from worldsize.errors import UsageError
 from worldsize.measure.machine import allowed_cores
+from worldsize.ranks.store import store_by_hand
 from worldsize.results.records import Placement, RankPlace
 
 POLLING_THREAD = "gloo_tcp_loop"
@@ -81,7 +82,9 @@ def process_group(rank: Rank, placement: Placement, device: torch.device) -> Ite
         dist.init_process_group(placement.backend, store=store, rank=0, world_size=1)
     else:
         ours = device if device.type == "cuda" else None
-        dist.init_process_group(placement.backend, device_id=ours)
+        meeting = store_by_hand(rank.rank)
+        place = (-1, -1) if meeting is None else (rank.rank, rank.processes)  # -1: torch asks the environment
+        dist.init_process_group(placement.backend, store=meeting, rank=place[0], world_size=place[1], device_id=ours)
     if placement.backend == "gloo":
         give_way(POLLING_THREAD)
     try:

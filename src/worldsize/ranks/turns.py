@@ -73,6 +73,10 @@ class Reply(Record):
     peak_memory_bytes: int = 0
     evaluation: Evaluation | None = None
     facts: Facts | None = None
+    place: RankPlace | None = None
+    """Where it runs, if that is not among the facts."""
+    to_first_bytes_per_s: float | None = None
+    """How fast it reaches rank 0, where that was measured."""
     fit: Fit | None = None
     check: RankCheck | None = None
     """The short proof of a cell (op `verify`)."""

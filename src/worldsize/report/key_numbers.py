@@ -55,7 +55,7 @@ def _margin(found: Headline) -> str:
     """By how much the fastest beats the next."""
     if found.runner_up is None or found.margin is None:
         return ""
-    return f"; {estimate_text(found.margin.estimate)} times the next, {found.runner_up.id}"
+    return f"; {estimate_text(found.margin.estimate)} times {found.runner_up.id}, block by block"
 
 
 def _exposed(cell: CellAnalysis) -> KeyNumber:
@@ -110,5 +110,6 @@ def _speedup(label: str, row: ScalingRow) -> KeyNumber:
     if row.speedup is None or row.baseline is None or row.efficiency is None:
         return KeyNumber(label, ABSENT, "", row.withheld or "")
     speedup, efficiency = row.speedup.estimate, percent_text(row.efficiency.estimate.value)
-    detail = f"over {row.baseline.id}; efficiency {efficiency}"
-    return KeyNumber(label, number_text(speedup.value), f"of {row.cell.world_size}", detail, interval_text(speedup))
+    interval = interval_text(speedup)
+    detail = f"over {row.baseline.id}; efficiency {efficiency}{'; in brackets: 95 % interval' if interval else ''}"
+    return KeyNumber(label, number_text(speedup.value), f"of {row.cell.world_size}", detail, interval)

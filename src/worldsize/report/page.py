@@ -47,6 +47,7 @@ def render_page(analysis: StudyAnalysis, contents: Sequence[Section], advices: S
         finished=sum(cell.state == "complete" for cell in analysis.cells),
         cells=analysis.cells,
         warnings=len(analysis.warnings),
+        drifted=any(warning.code == "drift" for _, warning in analysis.warnings),
         traces=[trace_name(cell.id) for cell in profiled(analysis)],
         how_to_open=HOW_TO_OPEN,
     )

@@ -4,11 +4,13 @@ import html
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
 import vl_convert
+from altair.utils.schemapi import debug_mode
 
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart
 
@@ -56,15 +58,13 @@ NARROW = Size(width=350, height=240, legend_columns=2, part_columns=1, ticks=4, 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart, drawn; `description` says in words what it shows."""
+    """A chart that is drawn in the background; `description` says in words what it shows."""
 
     id: str
     title: str
     description: str
-    wide: str
-    """SVG for a screen or paper; also the file."""
-    narrow: str
-    """SVG for a telephone."""
+    drawn: tuple[Future[str], Future[str]]
+    """The wide and the narrow SVG."""
     table: str = ""
     """Id of the table that has its numbers."""
     note: str = ""
@@ -72,7 +72,21 @@ class Drawing:
     row: str = ""
     """The page shows the narrow drawing at any width, beside those that follow it with the same word here."""
 
+    @property
+    def wide(self) -> str:
+        """SVG for a screen or paper; also the file."""
+        return self.drawn[0].result()
 
+    @property
+    def narrow(self) -> str:
+        """SVG for a telephone."""
+        return self.drawn[1].result()
+
+
+CHECKED = False
+"""Whether Altair checks each part of a chart against its schema: the tests do, for a seventh of a large report."""
+_DRAWER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worldsize-draw")
+"""The drawing library draws one chart at a time and leaves Python alone meanwhile: the next one is made then."""
 _ROLES = re.compile(r'(<g class="[^"]*") role="[^"]*" aria-roledescription="[^"]*"')
 """Vega gives its groups roles without a name, which says nothing; the whole drawing has one."""
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -120,8 +134,11 @@ def draw(
     row: str = "",
 ) -> Drawing:
     """Draw a chart for both sizes; what the keywords mean is said in `Drawing`."""
-    wide, narrow = (_svg(chart(size), f"{title}. {description}") for size in (WIDE, NARROW))
-    return Drawing(drawing_id, title, description, wide, narrow, table, note, row)
+    label = f"{title}. {description}"
+    with debug_mode(CHECKED):
+        definitions = [_definition(chart(size)) for size in (WIDE, NARROW)]
+    wide, narrow = (_DRAWER.submit(_svg, definition, label) for definition in definitions)
+    return Drawing(drawing_id, title, description, (wide, narrow), table, note, row)
 
 
 AXIS_LABEL = 6
@@ -144,6 +161,11 @@ def inline(svg: str) -> str:
     return svg.replace(f'"{INK}"', '"currentColor"').replace(f'font-family="{FONT}"', 'font-family="inherit"')
 
 
+def png_later(drawing: Drawing) -> Future[bytes]:
+    """The same, when it is ready: what was asked for before is drawn first."""
+    return _DRAWER.submit(png, drawing)
+
+
 def png(drawing: Drawing) -> bytes:
     """The same drawing as pixels: twice the size of the SVG, dark on white."""
     paper = f'<rect width="100%" height="100%" fill="{PNG_PAPER}"/>'
@@ -152,9 +174,12 @@ def png(drawing: Drawing) -> bytes:
     return drawn
 
 
-def _svg(chart: Chart, label: str) -> str:
+def _definition(chart: Chart) -> Any:
+    return _drawable(chart.properties(background="transparent").to_dict(validate=False))
+
+
+def _svg(spec: Any, label: str) -> str:
     """SVG text with a role and a label for screen readers."""
-    spec = _drawable(chart.properties(background="transparent").to_dict(validate=False))
     # "v6.4.1" is drawn with Vega-Lite 6.4; no address may be loaded.
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     drawn = vl_convert.vegalite_to_svg(spec, vl_version=version, config=_LOOK, allowed_base_urls=[])

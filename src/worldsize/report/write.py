@@ -11,9 +11,10 @@ from worldsize.report.page import render_page
 from worldsize.report.profile_tables import profiled
 from worldsize.report.samples import messages, parquet, samples
 from worldsize.report.section import Section
-from worldsize.report.svg import png
+from worldsize.report.svg import png_later
 from worldsize.report.tables import Table, escaped, to_csv, to_markdown
 from worldsize.report.trace import merged_trace, trace_name
+from worldsize.results.files import own
 from worldsize.results.folder import cell_folder, load_run, write_whole
 
 
@@ -24,7 +25,7 @@ def write_report(run: Path, analysis: StudyAnalysis | None = None) -> Path:
     or cannot be written.
     """
     analysis = analysis or analyse(load_run(run))
-    folder, contents = run / "report", sections(analysis)
+    folder, contents = own(run, "report"), sections(analysis)
     for cell in profiled(analysis):
         trace = merged_trace(cell_folder(run, cell.id), cell.id)
         if trace is not None:
@@ -36,16 +37,18 @@ def write_report(run: Path, analysis: StudyAnalysis | None = None) -> Path:
 
 def report_files(analysis: StudyAnalysis, contents: Sequence[Section]) -> Iterator[tuple[str, str | bytes]]:
     """Name and content of each file of a report; index.html comes last, when all that it links to is there."""
-    for section in contents:
-        for table in section.tables:
-            yield from _table_files(table)
-        for drawing in section.drawings:
-            yield f"{drawing.id}.svg", drawing.wide
-            yield f"{drawing.id}.png", png(drawing)
-    yield "samples.parquet", parquet(samples(analysis.run))
+    drawings = [drawing for section in contents for drawing in section.drawings]
+    pictures = [png_later(drawing) for drawing in drawings]
+    yield "samples.parquet", parquet(samples(analysis.run))  # the drawing goes on meanwhile
     sent = messages(analysis.run)
     if sent is not None:
         yield "messages.parquet", parquet(sent)
+    for section in contents:
+        for table in section.tables:
+            yield from _table_files(table)
+    for drawing, picture in zip(drawings, pictures, strict=True):
+        yield f"{drawing.id}.svg", drawing.wide
+        yield f"{drawing.id}.png", picture.result()
     yield "summary.md", summary_markdown(analysis, contents)
     yield "index.html", render_page(analysis, contents)
 

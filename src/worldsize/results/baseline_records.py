@@ -5,12 +5,13 @@ Small enough to be committed beside the code that it judges: of each block its m
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from worldsize.config import StudySettings
 from worldsize.errors import OutputError
 from worldsize.results.base import Record
 from worldsize.results.folder import read_record, write_whole
+from worldsize.results.gate import LEAST_S, MOST_S
 from worldsize.results.records import (
     SCHEMA_VERSION,
     CellState,
@@ -27,10 +28,12 @@ HOW = "A baseline is made by: worldsize compare RUN --save FILE"
 class StoredBlock(Record):
     """One block of timed steps; what intervals are computed from."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
     session: int
     block: int
     steps: int
-    step_s: float
+    step_s: float = Field(ge=LEAST_S, lt=MOST_S)
     """Median of the times at which the slowest rank ended a step."""
     data_wait_s: float
     """Mean over steps and ranks, as are those below."""

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from worldsize.config import CellSettings
 from worldsize.errors import OutputError, UsageError
-from worldsize.results.folder import read_record, write_whole
+from worldsize.results.files import own, read_record, write_whole
 from worldsize.results.records import SCHEMA_VERSION, Record
 
 INDEX = "checkpoint.json"
@@ -32,7 +32,8 @@ CHUNK_BYTES = 2**20
 class Part(Record):
     """One file of a checkpoint."""
 
-    name: str
+    name: str = Field(pattern=r"^[a-z0-9-]+\.pt$")
+    """In the folder of the index, and nowhere else."""
     size_bytes: int
     sha256: str
 
@@ -62,15 +63,14 @@ class CheckpointRecord(Record):
 
 def checkpoint_folder(cell: Path) -> Path:
     """Where the checkpoint of a cell lies."""
-    return cell / "checkpoint"
+    return own(cell, "checkpoint")
 
 
 def find_checkpoint(folder: Path) -> CheckpointRecord | None:
     """The index, None if no checkpoint is there; raise OutputError for one that cannot be read."""
-    if not (folder / INDEX).exists():
-        return None
+    path = own(folder, INDEX)
     try:
-        return read_record(CheckpointRecord, folder / INDEX)
+        return read_record(CheckpointRecord, path) if path.exists() else None
     except OutputError as error:
         raise OutputError(f"{error}\n{_way_out(folder)}") from None
 
@@ -94,7 +94,7 @@ def check_parts(folder: Path, parts: Iterable[Iterable[Part]]) -> None:
 
 def read_part(folder: Path, part: Part) -> bytes:
     """The content of a part; raise OutputError where it is missing or is not what the index says."""
-    path = folder / part.name
+    path = own(folder, part.name)
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -22,7 +22,7 @@ import polars as pl
 from pydantic import Field
 
 from worldsize.errors import OutputError
-from worldsize.results.files import read_record, write_whole
+from worldsize.results.files import own, read_record, write_whole
 from worldsize.results.records import SCHEMA_VERSION, Record
 from worldsize.results.samples import KINDS, Kind, read_lines, state
 
@@ -136,7 +136,7 @@ def usable(folder: Path) -> dict[str, pl.LazyFrame]:
 
     Raises OutputError where they are damaged.
     """
-    index = folder / INDEX
+    index = own(folder, INDEX)
     if not index.exists():
         return {}
     record, made_ns = read_record(ColumnsRecord, index), index.stat().st_mtime_ns
@@ -150,7 +150,7 @@ def usable(folder: Path) -> dict[str, pl.LazyFrame]:
 
 def lost_lines(folder: Path) -> list[str]:
     """Files of lines that columns were made of and that are gone, where others are still there."""
-    wanted = read_record(ColumnsRecord, folder / INDEX).lines
+    wanted = read_record(ColumnsRecord, own(folder, INDEX)).lines
     there = {path.name for kind in KINDS for path in kind.files(folder).values()}
     return sorted(wanted.keys() - there) if there else []
 
@@ -161,7 +161,7 @@ def columns_bytes(folder: Path) -> int:
 
 
 def _opened(folder: Path, kind: Kind, record: ColumnsRecord) -> pl.LazyFrame:
-    path = parquet_file(folder, kind)
+    path = own(folder, parquet_file(folder, kind).name)
     try:
         if _digest(path) != record.files.get(kind.name):
             raise OutputError(f"{path} is not what {INDEX} says")

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from worldsize.config import MOST_WORKERS, Hosts
-from worldsize.results.records import SCHEMA_VERSION, Placement, Provenance, Record
+from worldsize.results.records import SCHEMA_VERSION, Placement, Provenance, RankPlace, Record
 
 
 class CommSample(Record):
@@ -33,7 +33,22 @@ class CommSample(Record):
         if not isinstance(values, dict) or "time_s" not in values:
             return values
         known = {name: value for name, value in values.items() if name != "time_s"}
-        return {**known, "begin_ns": 0, "end_ns": round(values["time_s"] * values["calls"] * 1e9), "clock_error_ns": 0}
+        try:
+            end_ns = round(values["time_s"] * values["calls"] * 1e9)
+        except (TypeError, LookupError, ArithmeticError, ValueError):
+            return values  # what is wrong with it is said by the validation that follows
+        return {**known, "begin_ns": 0, "end_ns": end_ns, "clock_error_ns": 0}
+
+
+class PeerRate(Record):
+    """How fast one rank reaches rank 0."""
+
+    rank: int
+    place: RankPlace
+    bytes_per_s: float = Field(gt=0, allow_inf_nan=False)
+    """There and back, the best of a few."""
+    beside_first: bool = False
+    """Whether it runs on the host of rank 0, and in the same network."""
 
 
 class CommRecord(Record):
@@ -47,6 +62,8 @@ class CommRecord(Record):
     """The emulated hosts, where the workers were on some."""
     ranks: list[list[CommSample]]
     """The samples of each rank; the k-th of all ranks belong together."""
+    peers: list[PeerRate] = Field(default_factory=list)
+    """The way of each other rank to rank 0, from three ranks on."""
 
 
 class AllReduceCost(Record):

@@ -29,7 +29,8 @@ def write_whole(path: Path, content: str | bytes) -> None:
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with scratch.open("wb") as file:
+        scratch.unlink(missing_ok=True)  # of a crash, or a link that somebody else has put there
+        with scratch.open("xb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
@@ -40,6 +41,22 @@ def write_whole(path: Path, content: str | bytes) -> None:
         raise OutputError(
             f"cannot write {path}: {error.strerror}\nGive a folder you may write to with --out."
         ) from None
+
+
+def own(folder: Path, *names: str) -> Path:
+    """The path in a run folder to which these names lead; raise OutputError for a link that leads out of the folder.
+
+    Nor may one lead to another folder: a circle of them would never end.
+    """
+    path = folder
+    for name in names:
+        path = path / name
+        if path.is_symlink() and (path.is_dir() or not Path(os.path.realpath(path)).is_relative_to(folder.resolve())):
+            raise OutputError(
+                f"{path} is a link that leads out of {folder}, or to a folder: it is not followed\n"
+                "Put what it points to in its place."
+            )
+    return path
 
 
 def read_record(kind: type[R], path: Path) -> R:

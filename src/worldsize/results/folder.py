@@ -27,6 +27,7 @@ import polars as pl
 from worldsize.errors import OutputError
 from worldsize.results.columns import BROKEN, columns_bytes, lost_lines, told, usable, write_parts
 from worldsize.results.comm_records import CommRecord
+from worldsize.results.files import own
 from worldsize.results.files import read_record as read_record
 from worldsize.results.files import write_whole as write_whole
 from worldsize.results.gate import readable, whole
@@ -230,16 +231,19 @@ def load_run(path: Path | str) -> Run:
     Raises OutputError for a folder that is not a run folder or whose records are not valid.
     """
     folder = Path(path)
-    study = read_record(StudyRecord, folder / "study.json")
+    study = read_record(StudyRecord, own(folder, "study.json"))
     cells = {}
     for cell_id in study.plan:
         place = cell_folder(folder, cell_id)
-        if (place / "cell.json").exists():
-            record = read_record(CellRecord, place / "cell.json")
+        path = own(folder, "cells", cell_id, "cell.json")
+        if path.exists():
+            record = read_record(CellRecord, path)
             if record.id != cell_id:
-                raise OutputError(f"{place / 'cell.json'} is the record of {record.id!r}: it was moved or changed")
+                raise OutputError(f"{path} is the record of {record.id!r}: it was moved or changed")
             cells[cell_id] = Cell(place, record)
-    comm = [read_record(CommRecord, path) for path in sorted((folder / "comm").glob("w*.json"))]
+    found = sorted(own(folder, "comm").glob("w*.json"))
+    comm = [read_record(CommRecord, own(folder, "comm", path.name)) for path in found]
     run = Run(folder, study, cells, {record.world_size: record for record in comm})
-    run.parts = {place.parent.name: load_run(place.parent) for place in sorted(folder.glob("parts/*/study.json"))}
+    parts = sorted(path.parent.name for path in own(folder, "parts").glob("*/study.json"))
+    run.parts = {name: load_run(own(folder, "parts", name)) for name in parts}
     return run

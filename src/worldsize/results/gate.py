@@ -8,6 +8,8 @@ import polars as pl
 from worldsize.results.records import PARTS
 from worldsize.results.samples import SPANS, Kind
 
+LEAST_S = 1e-9
+"""No step is shorter than what a clock tells apart."""
 MOST_S = 1e7
 """A step, or a time in it, is shorter: 116 days."""
 MOST_NS = 2**61
@@ -44,7 +46,7 @@ def _step_conditions() -> list[pl.Expr]:
         pl.col("start_ns").is_between(-MOST_NS, MOST_NS),
         pl.col("clock_offset_ns").is_between(-MOST_NS, MOST_NS) | pl.col("clock_offset_ns").is_null(),
         pl.col("clock_error_ns").is_between(0, MOST_NS) | pl.col("clock_error_ns").is_null(),
-        (step_s > 0) & (step_s < MOST_S),
+        (step_s >= LEAST_S) & (step_s < MOST_S),
         *((pl.col(name) >= least) & (pl.col(name) < MOST_S) for name in (*PARTS, "comm_s", "overlapped_s")),
         pl.sum_horizontal(PARTS) > 0,
     ]

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from worldsize.config import MOST_WORKERS, CellSettings, StudySettings
+from worldsize.config.redact import without_credentials
 from worldsize.results.base import Record as Record
 from worldsize.results.check_records import VerifyRecord
 from worldsize.results.evaluation_records import Divergence as Divergence
@@ -42,6 +43,11 @@ class WarningRecord(Record):
     """Stable, for scripts: `unverified-data`, `oversubscribed`, `busy-machine` …"""
     message: str
 
+    @field_validator("message")
+    @classmethod
+    def _without_credentials(cls, text: str) -> str:
+        return without_credentials(text)
+
 
 class ErrorRecord(Record):
     """Why a cell failed: the first cause, not its echo on the other ranks."""
@@ -53,6 +59,12 @@ class ErrorRecord(Record):
     exit_status: int = 1
     """2 if the user's input caused it, 1 for a failed run (as in errors.py)."""
     traceback: str | None = None
+
+    @field_validator("message", "traceback")
+    @classmethod
+    def _without_credentials(cls, text: str | None) -> str | None:
+        """What a library or a user's code said may name an address with a password in it."""
+        return None if text is None else without_credentials(text)
 
 
 class Host(Record):
@@ -86,7 +98,8 @@ class Provenance(Record):
     torch_version: str
     host: Host
     environment: dict[str, str] = Field(default_factory=dict)
-    """OMP_*, KMP_*, MKL_*, GLOO_*, NCCL_*, TORCH_*, LD_PRELOAD, THP_MEM_ALLOC_ENABLE, CUDA_VISIBLE_DEVICES."""
+    """OMP_*, KMP_*, MKL_*, GLOO_*, NCCL_*, TORCH_*, LD_PRELOAD, THP_MEM_ALLOC_ENABLE, CUDA_VISIBLE_DEVICES; none of
+    them if it names a secret."""
 
 
 class DataRecord(Record):

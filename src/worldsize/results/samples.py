@@ -11,6 +11,7 @@ import polars as pl
 
 from worldsize.config import MOST_WORKERS
 from worldsize.errors import OutputError
+from worldsize.results.files import own
 from worldsize.results.records import SpanRecord, StepRecord
 
 Schema = Mapping[str, pl.DataType | type[pl.DataType]]
@@ -59,7 +60,7 @@ class Kind:
         for rank in ranks:
             if len(rank) > len(str(MOST_WORKERS)):
                 raise OutputError(f"{found[rank]} is the file of no rank: there are at most {MOST_WORKERS:,} workers")
-        return {int(rank): found[rank] for rank in sorted(ranks, key=int)}
+        return {int(rank): own(folder, found[rank].name) for rank in sorted(ranks, key=int)}
 
 
 STEPS = Kind("steps", ".jsonl", STEP_SCHEMA)
@@ -147,5 +148,6 @@ def _frame(kind: Kind, rank: int, path: Path, lines: bytes) -> pl.DataFrame:
     try:
         frame = pl.read_ndjson(lines, schema=kind.line)
     except pl.exceptions.PolarsError as error:
-        raise OutputError(f"{path} holds lines that are not step records: {error}") from None
+        told = str(error).partition("\n")[0][:300]
+        raise OutputError(f"{path} holds lines that are not step records: {told}") from None
     return frame.select(pl.lit(rank, dtype=pl.Int64).alias("rank"), *kind.line)

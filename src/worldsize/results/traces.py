@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from worldsize.errors import OutputError
-from worldsize.results.folder import read_record, write_whole
+from worldsize.results.files import own, read_record, write_whole
 from worldsize.results.profile_records import ProfileRecord
 
 MOST_BYTES = 512 * 2**20
@@ -66,7 +66,7 @@ def rank_trace(cell: Path, rank: int) -> Path:
 
 def read_profile(cell: Path) -> ProfileRecord | None:
     """The record of a cell's profile; None where none was made. Raises OutputError if it is not valid."""
-    path = profile_folder(cell) / "profile.json"
+    path = own(cell, "profile", "profile.json")
     return read_record(ProfileRecord, path) if path.exists() else None
 
 
@@ -77,6 +77,7 @@ def write_profile(cell: Path, record: ProfileRecord) -> None:
 
 def read_trace(path: Path) -> Trace:
     """Read one trace; events that make no sense are left out. Raises OutputError for a file that is no trace."""
+    path = own(path.parent.parent, path.parent.name, path.name)
     try:
         if path.stat().st_size > MOST_BYTES:
             raise OutputError(f"{path} is larger than {MOST_BYTES >> 20} MiB: it is not read")

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from worldsize.analysis.bandwidth import analyse_link
-from worldsize.config import CommSettings, NetworkSettings, StudySettings
+from worldsize.analysis.interfaces import slow_peers
+from worldsize.config import CommSettings, Hosts, NetworkSettings, StudySettings
 from worldsize.errors import RunError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.launch.job import Job, Node
@@ -15,9 +16,9 @@ from worldsize.launch.placement import default_threads, place_on_nodes
 from worldsize.measure.abilities import network_namespaces
 from worldsize.measure.facts import system_facts
 from worldsize.measure.machine import provenance, snapshot_host
-from worldsize.results.comm_records import AllReduceCost, CommRecord, CommSample
+from worldsize.results.comm_records import AllReduceCost, CommRecord, CommSample, PeerRate
 from worldsize.results.folder import Run, write_comm
-from worldsize.results.records import Placement, WarningRecord
+from worldsize.results.records import Placement, Provenance, RankPlace, WarningRecord
 from worldsize.study.executor import worker_environment
 from worldsize.study.plan import PlannedCell
 
@@ -106,13 +107,31 @@ def run_comm(
         hosts=hosts,
         nodes=nodes,
     )
-    replies = _replies(job, cluster, idle)
+    origin = provenance(command, host=snapshot_host(with_gpus=False), worker_environment=job.environment)
+    return comm_record(_replies(job, cluster, idle), placement, hosts, origin)
+
+
+def comm_record(
+    replies: Sequence[dict[str, Any]], placement: Placement, hosts: Hosts | None, origin: Provenance
+) -> CommRecord:
+    """The record of what the ranks have replied."""
+    places = [RankPlace.model_validate(reply["place"]) for reply in replies]
     return CommRecord(
-        provenance=provenance(command, host=snapshot_host(with_gpus=False), worker_environment=job.environment),
-        world_size=settings.world_size,
+        provenance=origin,
+        world_size=len(replies),
         placement=placement,
         hosts=hosts,
         ranks=[[CommSample.model_validate(sample) for sample in reply["comm"]] for reply in replies],
+        peers=[
+            PeerRate(
+                rank=rank,
+                place=places[rank],
+                bytes_per_s=reply["to_first_bytes_per_s"],
+                beside_first=hosts is None and places[rank].host == places[0].host,
+            )
+            for rank, reply in enumerate(replies)
+            if reply.get("to_first_bytes_per_s")
+        ],
     )
 
 
@@ -174,7 +193,10 @@ def measure_links(
         try:
             gpus = world_size if here[0].placement.device == "cuda" else 0
             folder = run / "comm" / f"job{world_size}"
-            write_comm(run, run_comm(wanted, folder, command, gpus=gpus, cluster=cluster))
+            record = run_comm(wanted, folder, command, gpus=gpus, cluster=cluster)
+            write_comm(run, record)
+            slow = slow_peers(record)
+            warnings += [slow] if slow else []
         except RunError as error:
             message = f"the collective benchmark with {world_size} workers failed, so no peak is known: {error}"
             warnings.append(WarningRecord(code="no-link-peak", message=message))

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -19,6 +20,7 @@ from worldsize.errors import RunError, UsageError
 from worldsize.history import check_clients
 from worldsize.launch.placement import default_threads, place
 from worldsize.measure.machine import allowed_cores
+from worldsize.ranks.exchange import agree, gather, send_bytes
 from worldsize.ranks.setup import Rank, choose_device, process_group
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder, write_whole
 from worldsize.results.records import Findings, Placement, WarningRecord
@@ -32,6 +34,8 @@ from worldsize.study.run import announce, check_checkpoints, check_folder, note,
 from worldsize.study.schedule import Schedule
 from worldsize.study.thread_executor import ThreadExecutor
 from worldsize.training.probe import look
+
+_Samples = dict[str, dict[tuple[int, int], Any]]
 
 
 def run_inside(
@@ -104,7 +108,7 @@ def _in_turns(
     clients = settings.log if rank.rank == 0 else ()
     with mirrored(clients, folder, session, listener, keep=partial(note, folder)) as everyone:
         schedule = Schedule([c for c in cells if c.id not in done], settings, executor, ledger, everyone)
-        schedule.samples = _agreed(schedule.samples)  # of earlier sessions, which rank 0 alone has
+        schedule.samples = _agreed_samples(schedule.samples)  # of earlier sessions, which rank 0 alone has
         announce(schedule, ready.findings, everyone)
         schedule.run()
     if executor.error:
@@ -206,9 +210,16 @@ def _leave_plan(folder: Path) -> None:
 
 def _agreed(value: Any) -> Any:
     """Rank 0's value, on every rank."""
-    box = [value]
-    dist.broadcast_object_list(box, src=0)
-    return box[0]
+    return agree(value, dist.get_world_size())
+
+
+def _agreed_samples(samples: _Samples) -> _Samples:
+    """Rank 0's samples, on every rank; JSON knows neither arrays nor keys of two numbers."""
+    plain = {name: [[*key, list(map(float, times))] for key, times in found.items()] for name, found in samples.items()}
+    return {
+        name: {(session, block): np.array(times) for session, block, times in found}
+        for name, found in _agreed(plain).items()
+    }
 
 
 def _collect(folder: Path, rank: Rank) -> None:
@@ -217,11 +228,9 @@ def _collect(folder: Path, rank: Rank) -> None:
     names = {kind.format(r): r for r in range(rank.processes) for kind in kinds}
     missing = _agreed([name for name in names if not (folder / name).exists()])
     mine = [name for name in missing if names[name] == rank.rank and (folder / name).exists()]
-    content = {name: (folder / name).read_bytes() for name in mine}
-    everyone: list[Any] = [None] * rank.processes
-    dist.all_gather_object(everyone, content)
-    if rank.rank == 0:
-        for files in everyone:
-            for name, data in files.items():
+    for owner, found in enumerate(gather(mine, rank.processes)):
+        for name in found:
+            data = send_bytes((folder / name).read_bytes() if rank.rank == owner else b"", owner)
+            if rank.rank == 0 and names.get(name) == owner:  # no rank chooses what is written here
                 (folder / name).parent.mkdir(exist_ok=True)
                 (folder / name).write_bytes(data)

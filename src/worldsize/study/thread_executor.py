@@ -3,6 +3,7 @@
 One cell at a time does a turn; the others wait on their queues. Replies are exchanged among all ranks.
 """
 
+import json
 import queue
 import threading
 from collections.abc import Callable
@@ -10,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from worldsize.errors import RunError
 from worldsize.launch.failure import explain
+from worldsize.ranks.exchange import agree, gather
 from worldsize.ranks.setup import Rank
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.results.records import ErrorRecord
@@ -33,7 +34,7 @@ class QueueTurns:
 
     def reply(self, reply: Reply) -> None:
         """Share the replies of all ranks, so that each schedule sees the same."""
-        self.replies.put(self._share(reply.model_dump()))
+        self.replies.put(self._share(json.loads(reply.model_dump_json())))
 
     def next(self) -> Turn:
         """Wait for the schedule."""
@@ -104,16 +105,11 @@ class ThreadExecutor:
         """Nothing outlives the process."""
 
     def _gathered(self, reply: Any) -> list[Any]:
-        everyone: list[Any] = [None] * self.rank.processes
-        dist.all_gather_object(everyone, reply)
-        return everyone
+        return gather(reply, self.rank.processes)
 
     def _told(self, reply: Any) -> list[Any]:
         """The one reply of a cell of one process, or its failure, on every rank."""
-        box = [reply]
-        if self.rank.processes > 1:
-            dist.broadcast_object_list(box, src=0)
-        return box
+        return [agree(reply, self.rank.processes)]
 
     def _live(self, cell: PlannedCell, assignment: Assignment, member: Member) -> None:
         alone = cell.placement.processes == 1

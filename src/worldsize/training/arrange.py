@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from worldsize.analysis.bandwidth import cost_s
+from worldsize.ranks.exchange import agree
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import World
 from worldsize.strategies.buckets import Cost, by_cost, by_size, end_s
@@ -34,10 +34,8 @@ def arranged(world: World, model: nn.Module, inputs: Tensor, labels: Tensor, lin
     def cost(size_bytes: int) -> float:
         return cost_s("all-reduce", world.world_size, link.alpha_s, link.beta_bytes_per_s, size_bytes)
 
-    decision = [_decide(trained, ready, cost)]
-    dist.broadcast_object_list(decision, src=0)
-    groups, cap = decision[0]
-    return dataclasses.replace(world, bucket_groups=groups, bucket_bytes=cap)
+    groups, cap = agree(_decide(trained, ready, cost), world.channel.world_size)
+    return dataclasses.replace(world, bucket_groups=tuple(map(tuple, groups)), bucket_bytes=cap)
 
 
 def ready_times(model: nn.Module, inputs: Tensor, labels: Tensor) -> list[float]:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from worldsize.errors import OutputError
+from worldsize.ranks.exchange import agree, gather, send_bytes
 from worldsize.results.checkpoints import (
     CheckpointRecord,
     Part,
@@ -27,7 +28,6 @@ from worldsize.results.checkpoints import (
     write_index,
     write_part,
 )
-from worldsize.strategies import World
 from worldsize.training.trainer import Trainer
 
 
@@ -38,19 +38,21 @@ def save(trainer: Trainer, folder: Path) -> None:
     """
     rank, step = trainer.world.channel.rank, trainer.steps
     found = find_checkpoint(folder) if rank == 0 else None
-    if _from_all(trainer.world, found is not None and found.step == step)[0]:
+    processes = trainer.world.channel.world_size
+    if agree(found is not None and found.step == step, processes):
         return  # written over, its parts would be old and new ones for a moment
-    fingerprints = _from_all(trainer.world, _fingerprint(trainer))
+    fingerprints = gather(_fingerprint(trainer), processes)
     apart = [other for other, found in enumerate(fingerprints) if found != fingerprints[0]]
     parts = [_written(folder / f"rank{rank}-{step}.pt", _own(trainer, with_weights=rank in apart))]
     if rank == 0:
         model = trainer.strategy.unwrap()
         parts.append(_written(folder / f"model-{step}.pt", model.state_dict()))
         parts.append(_written(folder / f"optimizer-{step}.pt", trainer.optimizer.state_dict()))
-    everyone: list[list[Part]] = _from_all(trainer.world, parts)
+    told = gather([part.model_dump() for part in parts], processes)
+    everyone = [[Part.model_validate(part) for part in of_rank] for of_rank in told]
     if rank == 0:
         write_index(folder, _index(trainer, everyone, apart))
-    if trainer.world.channel.world_size > 1:
+    if processes > 1:
         dist.barrier()  # nobody removes an old part before the index names the new ones
     remove_others(folder, itertools.chain(*everyone), "" if rank == 0 else f"rank{rank}-")
 
@@ -113,30 +115,22 @@ def _fingerprint(trainer: Trainer) -> str:
     return digest.hexdigest()
 
 
-def _from_all(world: World, value: Any) -> list[Any]:
-    everyone = [value] * world.channel.world_size
-    if len(everyone) > 1:
-        dist.all_gather_object(everyone, value)
-    return everyone
-
-
 def agreed_checkpoint(folder: Path, rank: int, processes: int) -> CheckpointRecord | None:
     """The checkpoint that rank 0 sees, on every rank: others may be on hosts that have no index.
 
     Raises OutputError, on every rank, if rank 0 cannot read it.
     """
-    box: list[Any] = [None]
+    seen: dict[str, str] = {}
     if rank == 0:
         try:
-            box = [find_checkpoint(folder)]
+            found = find_checkpoint(folder)
+            seen = {} if found is None else {"record": found.model_dump_json()}
         except OutputError as error:
-            box = [error]
-    if processes > 1:
-        dist.broadcast_object_list(box, src=0)
-    found: CheckpointRecord | OutputError | None = box[0]
-    if isinstance(found, OutputError):
-        raise found
-    return found
+            seen = {"error": str(error)}
+    told = agree(seen, processes)
+    if "error" in told:
+        raise OutputError(told["error"])
+    return CheckpointRecord.model_validate_json(told["record"]) if "record" in told else None
 
 
 def restore(trainer: Trainer, folder: Path, record: CheckpointRecord) -> None:
@@ -184,13 +178,7 @@ def _broadcast(trainer: Trainer, content: bytes) -> bytes:
     """Rank 0's bytes, on every rank."""
     if trainer.world.channel.world_size == 1:
         return content
-    size = torch.tensor([len(content)], device=trainer.device)
-    dist.broadcast(size, src=0)
-    buffer = torch.empty(int(size), dtype=torch.uint8, device=trainer.device)
-    if content:
-        buffer.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-    dist.broadcast(buffer, src=0)
-    return buffer.cpu().numpy().tobytes()
+    return send_bytes(content, source=0)
 
 
 def _loaded(path: Path, content: bytes) -> Any:

@@ -3,11 +3,11 @@
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
+
+from worldsize.ranks.exchange import gather
 
 FLOOR = 0.01
 """A difference counts relative to the norm of its own parameter, or to this share of the norm of all of them where
@@ -70,11 +70,10 @@ def first_unlike(digests: Mapping[str, str], processes: int) -> str | None:
     """The first name whose digest is not the same on all ranks; a collective that all ranks call."""
     if processes == 1:
         return None
-    everyone: list[Any] = [None] * processes
-    dist.all_gather_object(everyone, list(digests.items()))
-    for entries in zip(*everyone, strict=True):
-        if len(set(entries)) > 1:
-            return str(entries[0][0])
+    everyone = gather(list(digests.items()), processes)
+    for first, *others in zip(*everyone, strict=True):
+        if any(other != first for other in others):
+            return str(first[0])
     return None
 
 

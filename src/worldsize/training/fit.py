@@ -1,11 +1,10 @@
 """Does a step fit into memory? Each rank tries by itself, then all agree by a collective (method.md §9)."""
 
 import gc
-from typing import Any
 
 import torch
-import torch.distributed as dist
 
+from worldsize.ranks.exchange import gather
 from worldsize.ranks.memory import is_out_of_memory
 from worldsize.ranks.turns import Fit
 from worldsize.training.trainer import Trainer
@@ -21,10 +20,7 @@ def fit(trainer: Trainer) -> Fit:
     gc.collect()  # the failed step's tensors: the agreement needs a little memory itself
     if trainer.device.type == "cuda":
         torch.cuda.empty_cache()
-    everyone: list[Any] = [said]
-    if trainer.world.channel.world_size > 1:
-        everyone = [None] * trainer.world.channel.world_size
-        dist.all_gather_object(everyone, said)
+    everyone = gather(said, trainer.world.channel.world_size)
     failed = [(rank, message) for rank, message in enumerate(everyone) if message is not None]
     if not failed:
         return Fit(fits=True)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from worldsize.config import Arithmetic, CellSettings
@@ -18,6 +17,7 @@ from worldsize.data import DataSet, load_data
 from worldsize.errors import UsageError
 from worldsize.measure.clocks import clock_for
 from worldsize.measure.timeline import Timeline
+from worldsize.ranks.exchange import gather
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle
 from worldsize.ranks.turns import Reply, Turns
 from worldsize.results.check_records import Difference
@@ -114,11 +114,7 @@ class Preparation:
 
 def _any_rank(reason: str | None, rank: Rank) -> str | None:
     """The reason of the first rank that has one: all must compute in the same precision."""
-    everyone: list[Any] = [reason]
-    if rank.processes > 1:
-        everyone = [None] * rank.processes
-        dist.all_gather_object(everyone, reason)
-    return next((each for each in everyone if each is not None), None)
+    return next((each for each in gather(reason, rank.processes) if each is not None), None)
 
 
 class Witness:

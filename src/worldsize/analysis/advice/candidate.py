@@ -21,6 +21,8 @@ class Candidate:
     """Times the samples/s that it may bring at most."""
     first: bool = False
     """Whether the study has no sure answer before this is mended, whatever may be gained elsewhere."""
+    doubt: bool = False
+    """Whether it tells how little the numbers are to be trusted."""
 
 
 def in_order(candidates: Sequence[Candidate], focus: CellAnalysis | None) -> tuple[Advice, ...]:
@@ -34,7 +36,9 @@ def in_order(candidates: Sequence[Candidate], focus: CellAnalysis | None) -> tup
         by_code.setdefault(candidate.advice.code, []).append(candidate)
     chosen = [_one_of(same, focus) for same in by_code.values()]
     chosen.sort(key=lambda each: (_place(each, focus), -_gain(each)))
-    return tuple(each.advice for each in chosen)
+    # What makes the other numbers doubtful is read before more of them.
+    doubts = [each for each in chosen[1:] if each.doubt]
+    return tuple(each.advice for each in [*chosen[:1], *doubts, *(c for c in chosen[1:] if not c.doubt)])
 
 
 def _place(candidate: Candidate, focus: CellAnalysis | None) -> int:

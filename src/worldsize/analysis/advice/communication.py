@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from worldsize.analysis.advice.candidate import Candidate
-from worldsize.analysis.advice.commands import comm_command, focused, value_text
+from worldsize.analysis.advice.commands import comm_command, focused, train_command, value_text
 from worldsize.analysis.advice.exchange import Exchange, Limit
 from worldsize.analysis.advice.finding import Advice, Evidence
 from worldsize.analysis.advice.gains import STEP, notable, without
@@ -99,7 +99,7 @@ def root_bound(seen: Seen) -> Iterator[Candidate]:
                 how="and all of it passes through rank 0",
                 cause="Rank 0 takes and sends (N−1)·S in each step, one gradient after the other, and the others wait.",
                 next_step="Use a strategy that shares the exchange among all ranks, and does it during backward.",
-                command=focused(seen.settings, cell, cell.strategy, "ddp"),
+                command=_with_ddp(seen, cell),
                 evidence=(Evidence("Bytes through rank 0 per step, each way", megabytes(wire.busiest_rank_bytes)),)
                 if wire
                 else (),
@@ -123,16 +123,38 @@ def _unexplained(seen: Seen, exchange: Exchange) -> Diagnosis:
             next_step="Measure the link, and compare its peak with the bandwidth of the messages.",
             command=comm_command(seen.settings, cell.world_size),
         )
+    next_step, command = _look_or_change(seen, cell)
     return Diagnosis(
         code="communication-bound",
         how=f"but its messages use only {share(exchange.used)} of the {reference.name} of the link",
         cause=_not_full(exchange),
-        next_step="Look at a trace of some steps: what runs while the messages are on their way?",
-        command=focused(seen.settings, cell, profile=True),
+        next_step=next_step,
+        command=command,
     )
 
 
+def _look_or_change(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
+    """What to try where it is not known why the link is not full."""
+    if cell.strategy not in BUCKETS:
+        return "Use a strategy that exchanges during backward.", _with_ddp(seen, cell)
+    if cell.profile is None:
+        look = "Look at a trace of some steps: what runs while the messages are on their way?"
+        return look, focused(seen.settings, cell, profile=True)
+    look = f"Look at trace-{cell.id}.json of this report (ui.perfetto.dev): what runs while messages are on their way?"
+    if seen.settings.bucket_mb == "auto":
+        return look, None
+    return f"{look} Try buckets of another size.", focused(seen.settings, cell, bucket_mb="auto")
+
+
+def _with_ddp(seen: Seen, cell: CellAnalysis) -> str | None:
+    """Training with ddp where the study has it beside the cell, else a study that compares the two."""
+    beside = seen.find("ddp", cell.world_size, cell.batch_size)
+    return train_command(seen.settings, beside) if beside else focused(seen.settings, cell, cell.strategy, "ddp")
+
+
 def _not_full(exchange: Exchange) -> str:
+    if exchange.cell.strategy not in BUCKETS:
+        return "Nothing is computed while it exchanges, and the messages do not fill the link one after the other."
     if exchange.hidden is None or not notable(exchange.hidden):
         return "The link is not full: likely the messages are too small to fill it, or other work takes the cores."
     return "The link is not full: likely the exchange and the computing slow each other down on the same cores."

@@ -79,7 +79,7 @@ class Exchange:
             return None
         if notable(self.waiting, MOSTLY):
             return "stragglers"
-        if self.rooted:
+        if self.rooted and self.cell.world_size > 2:  # of two, each sends and takes as much as the other
             return "root"
         if at_least(self.used, NEAR_PEAK):
             return "bandwidth"

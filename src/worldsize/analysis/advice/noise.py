@@ -79,7 +79,7 @@ def _candidate(
     )
     # What is not known of a sweep concerns all its batches.
     about = None if seen.settings.sweep else cell
-    return Candidate(advice, about, first=not _surely_limited(seen, cell, ratio))
+    return Candidate(advice, about, first=not _surely_limited(seen, cell, ratio), doubt=True)
 
 
 def _surely_limited(seen: Seen, cell: CellAnalysis, ratio: Estimate) -> bool:

@@ -50,6 +50,7 @@ def strategy_choice(seen: Seen) -> Iterator[Candidate]:
         if not slower:
             continue
         worst, ratio = slower[0]
+        alone = _not_faster_than_one(seen, best)
         same = f"{world_size} workers and b = {batch}"
         advice = Advice(
             code="strategy-choice",
@@ -59,12 +60,20 @@ def strategy_choice(seen: Seen) -> Iterator[Candidate]:
                 Evidence(f"Samples/s, {named(best)} ÷ {named(cell)}", estimate_text(value)) for cell, value in slower
             ),
             cause="They exchange the same gradients; they differ in the way of the bytes and in what is hidden.",
-            next_step=f"Use {named(best)} in place of {' or '.join(named(cell) for cell, _ in slower)}.",
+            next_step=f"Use {named(best)} in place of {' or '.join(named(cell) for cell, _ in slower)}{alone}.",
             command=train_command(seen.settings, best),
             gain=f"{estimate_text(ratio)} times the samples/s of {named(worst)}",
             gain_basis="Measured in this study, block by block.",
         )
         yield Candidate(advice, worst, ratio)
+
+
+def _not_faster_than_one(seen: Seen, cell: CellAnalysis) -> str:
+    """What must be said beside a recommendation of several workers that do not surely beat one."""
+    row = scaling_row(seen.analysis, cell)
+    speedup = row.speedup.estimate if row and row.speedup else None
+    sure = speedup is None or speedup.low is None or speedup.low > 1
+    return "" if sure else "; one worker is not surely slower than that"
 
 
 def _slower(best: CellAnalysis, cells: list[CellAnalysis]) -> Iterator[tuple[CellAnalysis, Estimate]]:

@@ -1,30 +1,33 @@
-"""Where the files of submitted jobs are in a run folder."""
+"""Where the files of submitted jobs are in a run folder.
+
+All raise OutputError for a link in their place that leads out of it.
+"""
 
 from pathlib import Path
 
 from worldsize.errors import OutputError
-from worldsize.results.files import read_record, write_whole
+from worldsize.results.files import own, read_record, write_whole
 from worldsize.results.launch_records import SUBMISSIONS, JobEnd, Submissions, SubmittedJob
 
 
 def folder(run: Path) -> Path:
     """Of the submitted jobs, all of their files."""
-    return run / SUBMISSIONS
+    return own(run, SUBMISSIONS)
 
 
 def submissions_file(run: Path) -> Path:
     """Says which jobs were submitted."""
-    return folder(run) / "submissions.json"
+    return own(run, SUBMISSIONS, "submissions.json")
 
 
 def end_file(run: Path, job_id: str) -> Path:
     """Says how a job ended."""
-    return folder(run) / f"{job_id}_end.json"
+    return own(run, SUBMISSIONS, f"{job_id}_end.json")
 
 
 def log_file(run: Path, job_id: str) -> Path:
     """What the study in a job told while it ran."""
-    return folder(run) / f"{job_id}_study.log"
+    return own(run, SUBMISSIONS, f"{job_id}_study.log")
 
 
 def submitted(run: Path) -> list[SubmittedJob]:

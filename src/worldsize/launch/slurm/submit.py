@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from worldsize.config import LaunchSettings
+from worldsize.config.redact import safe_command
 from worldsize.errors import OutputError, UsageError
 from worldsize.launch.slurm.files import add_submission, folder, submitted
 from worldsize.launch.slurm.limits import minutes, signal_delay_s
@@ -112,7 +113,7 @@ def submit(request: Request) -> SubmittedJob:
     record = SubmittedJob(
         job_id=job_id,
         submitted=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        command=request.command,
+        command=safe_command(request.command),
         nodes=request.nodes,
         time_min=request.time_min,
         partition=request.launch.partition,

@@ -44,24 +44,28 @@ def samples_per_s(cell: CellAnalysis) -> float:
 
 
 def parts_chart(group: Group) -> Drawing | None:
-    """The mean step of each cell of a group by part in ms, the fastest cell first; None without a cell."""
+    """The step of each cell of a group by part in ms, the fastest cell first; None without a cell.
+
+    A bar is as long as the median step, by which the throughput goes, and divided as the mean step is: the two differ
+    where a few steps stood still, and a bar of the mean would contradict the rate at its end.
+    """
     cells = sorted(group.measured, key=samples_per_s, reverse=True)
     if not cells:
         return None
     bars = [_of_a_step(cell) for cell in cells]
     slowest = max(bars, key=lambda bar: bar.total)
     description = (
-        f"Stacked bars: the mean step of {len(bars)} configurations at {group.name}, by part, the one with the most "
-        f"samples per second first: {bars[0].label} with {bars[0].end}. The longest step has {slowest.label} with "
-        f"{number_text(slowest.total)} ms. The table of parts has all numbers."
+        f"Stacked bars: the median step of {len(bars)} configurations at {group.name}, divided by part as their mean "
+        f"step is, the one with the most samples per second first: {bars[0].label} with {bars[0].end}. The longest "
+        f"step has {slowest.label} with {number_text(slowest.total)} ms. The table of parts has all numbers."
     )
     return draw(
         f"step-parts-{group.id}",
         f"Where a step goes, {group.name}",
         description,
-        lambda size: _drawn(bars, "Mean step of a rank (ms)", size),
+        lambda size: _drawn(bars, "Median step (ms)", size),
         table="parts",
-        note="The most samples/s come first; samples/s are by the median step, a bar is the mean step.",
+        note="The most samples/s come first. A bar is as long as the median step, and divided as the mean step is.",
     )
 
 
@@ -88,8 +92,8 @@ def sample_parts_chart(analysis: StudyAnalysis) -> Drawing | None:
 
 def _of_a_step(cell: CellAnalysis) -> _Bar:
     assert cell.summary is not None, "only measured cells are drawn"
-    parts = {part: MS * cell.summary.parts_s[part] for part in PARTS}
-    # Not the length of the bar, a mean: throughput is by the median step, and the two would seem to contradict.
+    scale = MS * cell.summary.step_s.value / sum(cell.summary.parts_s.values())
+    parts = {part: scale * cell.summary.parts_s[part] for part in PARTS}
     rate = number_text(samples_per_s(cell))
     return _Bar(cell_label(cell), parts, f"{rate} samples/s", f"{rate}/s")
 

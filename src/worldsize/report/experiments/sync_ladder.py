@@ -137,7 +137,7 @@ def timeline_table(analysis: StudyAnalysis) -> Table:
     columns = (
         Column("Rung", ("rung",), align="left"),
         CELL,
-        Column("Step", ("mean_step_s",), "ms"),
+        Column("Mean step", ("mean_step_s",), "ms"),
         Column("Compute", ("compute_share",), "%"),
         Column("Exposed communication", ("exposed_share",), "%"),
         Column("All communication", ("comm_share",), "%"),

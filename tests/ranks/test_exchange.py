@@ -1,0 +1,32 @@
+"""What ranks tell each other arrives as it was, on all of them, and is never unpickled."""
+
+from pathlib import Path
+
+import pytest
+
+from jobs import start
+from launch_entries import WORDS
+from worldsize.ranks.exchange import agree, gather
+
+
+def test_two_ranks_exchange_json_and_bytes(tmp_path: Path) -> None:
+    job = start("launch_entries:exchanging", 2, tmp_path)
+    try:
+        replies = [reply["said"] for reply in job.receive()]
+    finally:
+        job.close()
+    for reply in replies:
+        assert reply["gathered"] == [WORDS[0], WORDS[1]]
+        assert reply["agreed"] == WORDS[0]
+        assert reply["bytes"] == [[0, 0], [1000, sum(bytes(range(250))) * 4]]
+        assert "PickleBomb" in reply["refused"]
+
+
+def test_one_process_needs_no_group() -> None:
+    assert gather({"a": (1, 2.5, None)}, 1) == [{"a": [1, 2.5, None]}]
+    assert agree("word", 1) == "word"
+
+
+def test_what_json_does_not_hold_is_refused() -> None:
+    with pytest.raises(TypeError):
+        gather(object(), 1)
