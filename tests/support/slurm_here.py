@@ -21,7 +21,7 @@ CORES = 4
 """That each node claims to have, whatever this machine has."""
 START_S = 60.0
 STOP_S = 20.0
-NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "unshare", "hostname")
+NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "unshare", "setpriv", "hostname")
 CONFIGURATION = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -139,7 +139,7 @@ def _configure(folder: Path) -> None:
 def _daemon(stack: ExitStack, folder: Path, *command: str) -> None:
     with (folder / "daemons.log").open("ab") as log:
         process = subprocess.Popen(
-            command,
+            ["setpriv", "--pdeathsig=TERM", *command],  # tests that are killed leave no daemon either
             env={**os.environ, "PATH": _path(), "SLURM_CONF": str(folder / "slurm.conf")},
             stdin=subprocess.DEVNULL,
             stdout=log,
