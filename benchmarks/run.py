@@ -8,7 +8,18 @@ import importlib
 
 from worldsize.errors import UsageError
 
-NAMES = ("pipeline", "layout", "polling", "training", "instruments", "slow_link", "sampling", "large_run", "accuracy")
+NAMES = (
+    "pipeline",
+    "layout",
+    "polling",
+    "training",
+    "instruments",
+    "slow_link",
+    "sampling",
+    "large_run",
+    "accuracy",
+    "soak",
+)
 
 
 def main() -> None:

@@ -19,7 +19,10 @@ from worldsize.config import CellChoice, CommSettings, StudySettings, read_study
 from worldsize.results.records import CellRecord
 
 CELL = exchanging(batch_size=16)
-NO_TRIAL = {"log", "checkpoint", "checkpoint_steps", "out", "resume", "as_json", "preset", "profile"}
+NO_TRIAL = {
+    *("log", "checkpoint", "checkpoint_steps", "out", "resume", "as_json", "preset", "profile"),
+    *("hang_timeout", "max_restarts", "min_workers"),
+}
 """Flags that no command of the advice has, or has for another reason."""
 BY_HAND = {"master_ip", "master_port", "num_nodes", "rank", *launch_options.NAMES}
 STRANGE: dict[str, Any] = {

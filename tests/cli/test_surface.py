@@ -11,7 +11,8 @@ from worldsize.cli.app import app
 
 TRAINING = """
 --model --data --data-dir --train-samples --test-samples --evaluate --memory-limit --loader-workers --momentum
---clip-norm --nesterov --weight-decay --leave-out --checkpoint --checkpoint-steps --profile --steps
+--clip-norm --nesterov --weight-decay --leave-out --checkpoint --checkpoint-steps --hang-timeout --max-restarts
+--min-workers --profile --steps
 --epochs --precision --seed --backend --threads-per-worker --loader --learning-rate
 --lr-scaling --base-batch --lr-warmup-epochs --lr-schedule --label-smoothing
 --master-ip --master-port --num-nodes --rank --bucket-mb --hosts --link --link-latency --log --out --resume --json

@@ -79,6 +79,7 @@ def test_a_whole_study_with_one_command_on_each_of_two_nodes(tmp_path: Path) -> 
     small = "--world-sizes 1,2 --global-batch 32 --steps 4 --block-steps 2 --train-samples 256 --test-samples 64"
     on_two_nodes(tmp_path, f"{study} {small}")
     run = load_run(tmp_path / "node0")
+    assert [record.world_size for record in run.comm.values()] == [2], "a bandwidth stands next to what the link can do"
     assert {name: cell.record.state for name, cell in run.cells.items()} == {
         "single-w1-b32": "complete",
         "all-reduce-w2-b16": "complete",

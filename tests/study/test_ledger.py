@@ -12,7 +12,8 @@ from heard import Heard
 from worldsize.config import StudySettings
 from worldsize.results.folder import cell_folder, read_record
 from worldsize.results.records import CellRecord, ErrorRecord, StepRecord
-from worldsize.study.ledger import Follower, Ledger, last_step
+from worldsize.study.ledger import Follower, Ledger
+from worldsize.study.lines import last_step
 from worldsize.study.plan import PlannedCell
 
 STUDY = StudySettings(steps=6)

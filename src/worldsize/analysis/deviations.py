@@ -5,7 +5,10 @@ from typing import Any
 from worldsize.config import StudySettings, preset_names, read_study, validated
 
 NO_DIFFERENCE = frozenset(
-    ("data_dir", "log", "profile", "checkpoint", "hosts", "backend", "loader_workers", "threads_per_worker", "cells")
+    (
+        *("data_dir", "log", "profile", "checkpoint", "hosts", "backend", "loader_workers", "threads_per_worker"),
+        *("cells", "hang_timeout", "max_restarts", "min_workers"),
+    )
 )
 """Settings that make an experiment neither smaller nor another one, or that depend on the machine."""
 

@@ -80,6 +80,15 @@ Checkpoint = Annotated[
     ),
 ]
 CheckpointSteps = Annotated[int | None, typer.Option(help="Write a checkpoint also after so many steps of an epoch.")]
+HangTimeout = Annotated[
+    str | None, typer.Option(help="End a cell whose ranks begin nothing for so long, such as 20s; none waits for ever.")
+]
+MaxRestarts = Annotated[
+    int | None, typer.Option(help="Go on so often from the last checkpoint of a cell whose worker has failed.")
+]
+MinWorkers = Annotated[
+    int | None, typer.Option(help="Where a training fails for good, train on with fewer workers, at least so many.")
+]
 Profile = Annotated[
     bool | None,
     typer.Option(

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from worldsize.collectives.operations import OPERATIONS, Operation
 from worldsize.collectives.peers import rate_to_first
 from worldsize.measure.alignment import align
+from worldsize.ranks.pulse import beat
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle, where
 from worldsize.ranks.turns import Reply, Turns
 from worldsize.results.comm_records import CommSample
@@ -93,6 +94,7 @@ def _between_cpus() -> dist.ProcessGroup | None:
 
 def _time(operation: Operation, calls: int, device: torch.device) -> tuple[int, int]:
     """When some calls began and had ended on this rank (ns of its clock), after all ranks have met."""
+    beat()
     dist.barrier()
     begin_ns = time.perf_counter_ns()
     for _ in range(calls):

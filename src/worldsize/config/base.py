@@ -26,4 +26,5 @@ def quantity(text: str, units: dict[str, float], allowed: str) -> float:
 
 RATES = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 DELAYS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+TIMES = {**DELAYS, "min": 60.0, "h": 3600.0}
 SIZES = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 1e3, "mb": 1e6, "gb": 1e9}

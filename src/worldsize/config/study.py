@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from worldsize.config.base import MOST_BATCH, MOST_WORKERS, Settings
+from worldsize.config.base import MOST_BATCH, MOST_WORKERS, TIMES, Settings, quantity
 from worldsize.config.training import Agreement, LrScaling, TrainingSettings
 
 Baseline = Literal["single", "wrapped", "both"]
@@ -61,6 +61,14 @@ class StudySettings(TrainingSettings):
     """What runs at world size 1: `single` only, each strategy `wrapped` around one worker, or `both` (method.md §6)."""
     allow_oversubscribed: bool = False
     """Print speed-ups also of cells with more threads than cores (method.md §8)."""
+    hang_timeout: str = "10min"
+    """How long the ranks of a cell may begin nothing (no step, no batch) before it counts as hanging: `20s`, `10min`;
+    `none` waits for ever."""
+    max_restarts: int = Field(default=0, ge=0)
+    """How often the training of a cell goes on from its last checkpoint when a worker has failed (epochs only)."""
+    min_workers: int | None = Field(default=None, ge=1)
+    """Where a training fails for good, restarts included, one with fewer workers goes on from its last checkpoint, with
+    the same global batch and as a cell of its own: with at least so many. None is no such cell."""
     log: tuple[Client, ...] = ()
     """Clients that get a copy of the history, beside the run folder (docs/history.md)."""
 
@@ -83,6 +91,26 @@ class StudySettings(TrainingSettings):
             ):
                 raise ValueError(f"cells and {name} exclude each other: the cells are named one by one")
         return {**values, **derived}
+
+    @property
+    def hang_timeout_s(self) -> float | None:
+        """`hang_timeout` in seconds; None is for ever."""
+        if self.hang_timeout == "none":
+            return None
+        return quantity(self.hang_timeout, TIMES, "a time such as 20s or 10min, or none,")
+
+    @model_validator(mode="after")
+    def _readable_timeout(self) -> Self:
+        if self.hang_timeout_s == 0:
+            raise ValueError(f"hang_timeout: {self.hang_timeout!r} was given; a job without time always hangs")
+        return self
+
+    @model_validator(mode="after")
+    def _restarts_from_checkpoints(self) -> Self:
+        if (self.max_restarts or self.min_workers) and not self.checkpoint:
+            name = "max_restarts" if self.max_restarts else "min_workers"
+            raise ValueError(f"{name} goes on from checkpoints: give epochs and checkpoint as well")
+        return self
 
     @model_validator(mode="after")
     def _positive_grid(self) -> Self:

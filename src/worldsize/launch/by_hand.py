@@ -1,5 +1,6 @@
 """Be one node of a group that is started by hand, one command on each: `--master-ip --num-nodes --rank`."""
 
+import errno
 import os
 import socket
 
@@ -22,6 +23,8 @@ def join_by_hand(master_ip: str, num_nodes: int, rank: int, port: int = DEFAULT_
     if not 0 <= rank < num_nodes:
         raise UsageError(f"rank {rank} of {num_nodes} nodes was given; ranks are 0 to {num_nodes - 1}")
     interface = interface_to(master_ip)
+    if rank == 0:
+        _check_port(master_ip, port)
     group = {
         "MASTER_ADDR": master_ip,
         "MASTER_PORT": str(port),
@@ -34,6 +37,24 @@ def join_by_hand(master_ip: str, num_nodes: int, rank: int, port: int = DEFAULT_
     os.environ.update(group)
     for name in SOCKET_VARIABLES:
         os.environ.setdefault(name, interface)
+
+
+def _check_port(address: str, port: int) -> None:
+    """Raise UsageError for a port of this address that another process listens on; nothing listens for it here."""
+    try:
+        family, _, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the store that comes next
+            probe.bind(place)
+    except OverflowError:
+        raise UsageError(f"--master-port {port} was given; ports are 1 to 65535") from None
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            return  # what else is wrong is told by those who use it
+        raise UsageError(
+            f"--master-port {port} cannot be had on this node: {os.strerror(error.errno).lower()}\n"
+            "Give another --master-port, the same on every node."
+        ) from None
 
 
 def started_workers() -> int | None:

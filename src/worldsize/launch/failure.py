@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import signal
 import time
 import traceback
@@ -18,10 +19,18 @@ from worldsize.results.records import ErrorRecord
 
 
 def say_why(file: Path, error: Exception, rank: int) -> None:
-    """Write why this worker fails where `first_cause` looks for it."""
+    """Write why this worker fails where `first_cause` looks for it; raises OSError where that cannot be.
+
+    The time is that of a clock that nobody sets: whose failure was first must not depend on one that jumps.
+    """
     record = explain(error, rank)
-    content = {"time": time.time(), "echo": is_echo(error), "error": record.model_dump()}
-    file.write_text(json.dumps(content), encoding="utf-8")
+    content = {"time": time.monotonic(), "echo": is_echo(error), "error": record.model_dump()}
+    try:
+        file.write_text(json.dumps(content), encoding="utf-8")
+    except OSError:
+        with contextlib.suppress(OSError):
+            file.unlink()  # half a word is none
+        raise
 
 
 def explain(error: Exception, rank: int | None) -> ErrorRecord:
@@ -76,6 +85,9 @@ def first_cause(job: Job, result: RunResult) -> ErrorRecord:
 
 
 def _ended_silently(rank: int, exitcode: int) -> ErrorRecord:
+    if exitcode == os.EX_IOERR:
+        message = f"rank {rank} could not write: its disk is full or read-only, or its folder is gone"
+        return ErrorRecord(kind="OutputError", message=message, rank=rank, exit_status=2)
     if exitcode >= 0:
         message = f"rank {rank} ended with exit status {exitcode} and without a word; see the logs of the cell"
         return ErrorRecord(kind="WorkerError", message=message, rank=rank)

@@ -8,6 +8,7 @@ there is nothing left to clean up. Linux, and the rights to make namespaces (roo
 
 import ctypes
 import os
+import re
 import subprocess
 import time
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ QUEUE_S = 0.05
 """How long a packet may wait in a link's queue before it is dropped."""
 PATIENCE_S = 10.0
 """How long a host may take to get its network."""
+_PORT = re.compile(r"^\d+: host(\d+)@\S+: <(.*?)>", re.MULTILINE)
+"""The switch's end of a link, and its flags, in what `ip link` says."""
 _CLONE_NEWNET = 0x40000000
 
 
@@ -65,6 +68,13 @@ def join_own(rank: int) -> None:
     networks = os.environ.get(NETWORKS_VARIABLE)
     if networks:
         join(int(networks.split(",")[rank]))
+
+
+def links_down(switch: int) -> list[int]:
+    """The hosts whose link is down, as the switch sees it; `switch` is a process that lives there (the agent)."""
+    command = ["nsenter", "--target", str(switch), "--net", "ip", "-oneline", "link", "show"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return sorted(int(host) for host, flags in _PORT.findall(said) if "LOWER_UP" not in flags.split(","))
 
 
 def _add_host(host: int, hosts: Hosts) -> int:

@@ -36,6 +36,9 @@ class Job(BaseModel):
     hosts: Hosts | None = None
     """Emulated hosts to put the workers on, one each; None runs them on this machine's own loopback."""
 
+    hang_timeout_s: float | None = None
+    """How long the ranks may begin nothing before the job counts as hanging (launch/hang.py); None is for ever."""
+
     nodes: tuple[Node, ...] = ()
     """Where the processes run, in the order of their ranks; all on this machine where it is empty."""
 
@@ -52,3 +55,11 @@ class Job(BaseModel):
     def error_file(self, rank: int) -> Path:
         """Where a failing worker says why."""
         return self.folder / f"rank{rank}.error.json"
+
+    def pulse_file(self, rank: int) -> Path:
+        """Where a worker counts what it begins."""
+        return self.folder / f"rank{rank}.pulse"
+
+    def stack_file(self, rank: int) -> Path:
+        """Where a worker leaves its stack when it is asked."""
+        return self.folder / f"rank{rank}.stack"

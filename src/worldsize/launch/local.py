@@ -14,12 +14,15 @@ from typing import Any
 
 import psutil
 
+from worldsize.launch.hang import HangWatch
 from worldsize.launch.job import Job
 from worldsize.results.folder import write_whole
 from worldsize.results.records import ErrorRecord
 
 GRACE_S = 10.0
 """How long an agent may take to end its workers before it is killed."""
+HUNG_GRACE_S = 2.0
+"""The same where a rank hangs; one that is stopped does not hear it."""
 LAST_GASP_S = 1.0
 """How long the kernel may take to end the workers of a killed agent; it does so behind our back."""
 
@@ -42,6 +45,7 @@ class LocalJob:
             write_whole(job.file, job.model_dump_json(indent=2) + "\n")
             for rank in range(job.processes):
                 job.error_file(rank).unlink(missing_ok=True)
+        self._hang = HangWatch(job)
         self._log = (job.folder / (f"agent{node}.log" if node else "agent.log")).open("ab")
         # Started through a command, its parent is none of ours: it then asks who it is.
         parent = 0 if through else os.getpid()
@@ -73,6 +77,7 @@ class LocalJob:
     def receive(self, idle: Callable[[], None] | None = None, every_s: float = 0.25) -> list[Any]:
         """Wait for the replies of all ranks; call `idle` meanwhile. Raises JobFailed if the job ended instead."""
         assert self._agent.stdout is not None
+        self._hang.begin()
         with selectors.DefaultSelector() as selector:
             selector.register(self._agent.stdout, selectors.EVENT_READ)
             while True:
@@ -85,7 +90,12 @@ class LocalJob:
                     if not chunk:
                         raise JobFailed(self._silent_end())
                     self._buffer += chunk
-                elif idle:
+                    continue
+                hanging = self._hang.look(self._agent.pid)
+                if hanging:
+                    self.close(HUNG_GRACE_S)
+                    raise JobFailed(hanging)
+                if idle:
                     idle()
 
     def _replies(self, message: dict[str, Any]) -> list[Any]:

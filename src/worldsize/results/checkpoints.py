@@ -14,6 +14,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
@@ -142,6 +143,28 @@ def write_index(folder: Path, record: CheckpointRecord) -> None:
     _settle(folder)  # the names of the parts must be on disk before the index that names them
     write_whole(folder / INDEX, record.model_dump_json(indent=2) + "\n")
     _settle(folder)
+
+
+def hand_over(source: Path, target: Path, settings: CellSettings, processes: int) -> int:
+    """Make the checkpoint in `source` also that of a cell with fewer processes; the step, 0 where there is none.
+
+    Each rank that is left keeps its own part. One that is in `target` already, and is as far, stays.
+    """
+    found, there = find_checkpoint(source), find_checkpoint(target)
+    if found is None or (there is not None and there.step >= found.step):
+        return there.step if there else 0
+    target.mkdir(parents=True, exist_ok=True)
+    kept = found.parts[:processes]
+    for part in chain.from_iterable(kept):
+        write_part(target / part.name, partial(_copy, read_part(source, part)))
+    apart = [rank for rank in found.apart if rank < processes]
+    update = {"settings": settings, "processes": processes, "parts": kept, "apart": apart}
+    write_index(target, found.model_copy(update=update))
+    return found.step
+
+
+def _copy(content: bytes, file: BinaryIO) -> None:
+    file.write(content)
 
 
 def _settle(folder: Path) -> None:

@@ -222,8 +222,13 @@ def write_comm(run: Path, record: CommRecord) -> None:
 
 
 def append_line(file: int, record: Record) -> None:
-    """Append one record as a line to an open file descriptor, in one write (kept after a kill −9)."""
-    os.write(file, (json.dumps(record.model_dump(), separators=(",", ":")) + "\n").encode())
+    """Append one record as a line to an open file descriptor, in one write (kept after a kill −9).
+
+    Raises OSError where it does not fit: a full disk takes a part of a line without a word.
+    """
+    line = (json.dumps(record.model_dump(), separators=(",", ":")) + "\n").encode()
+    while line:
+        line = line[os.write(file, line) :]
 
 
 def load_run(path: Path | str) -> Run:

@@ -5,9 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from worldsize.analysis.bandwidth import analyse_link
-from worldsize.analysis.interfaces import slow_peers
-from worldsize.config import CommSettings, Hosts, NetworkSettings, StudySettings
+from worldsize.config import CommSettings, Hosts, NetworkSettings
 from worldsize.errors import RunError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.launch.job import Job, Node
@@ -16,11 +14,9 @@ from worldsize.launch.placement import default_threads, place_on_nodes
 from worldsize.measure.abilities import network_namespaces
 from worldsize.measure.facts import system_facts
 from worldsize.measure.machine import provenance, snapshot_host
-from worldsize.results.comm_records import AllReduceCost, CommRecord, CommSample, PeerRate
-from worldsize.results.folder import Run, write_comm
+from worldsize.results.comm_records import CommRecord, CommSample, PeerRate
 from worldsize.results.records import Placement, Provenance, RankPlace, WarningRecord
 from worldsize.study.executor import worker_environment
-from worldsize.study.plan import PlannedCell
 
 N = TypeVar("N", bound=NetworkSettings)
 LINKS = ("link", "link_latency")
@@ -75,6 +71,7 @@ def run_comm(
     *,
     gpus: int = 0,
     idle: Callable[[], None] | None = None,
+    hang_timeout_s: float | None = None,
     cluster: Cluster | None = None,
 ) -> CommRecord:
     """Time the collectives of `settings` on workers of their own; `folder` takes job file and logs.
@@ -106,6 +103,7 @@ def run_comm(
         environment=worker_environment(hosts, spread=bool(nodes)),
         hosts=hosts,
         nodes=nodes,
+        hang_timeout_s=hang_timeout_s,
     )
     origin = provenance(command, host=snapshot_host(with_gpus=False), worker_environment=job.environment)
     return comm_record(_replies(job, cluster, idle), placement, hosts, origin)
@@ -151,63 +149,3 @@ def _replies(job: Job, cluster: Cluster, idle: Callable[[], None] | None) -> lis
             return running.receive(idle)
     except JobFailed as failed:
         raise RunError(failed.error.message) from None
-
-
-SHORT_TOP_BYTES = 4 * 2**20
-SHORT_SAMPLES = 3
-USED = {
-    "gather-scatter": ("gather", "scatter"),
-    "ddp": ("all-reduce", "broadcast"),
-}
-"""Collectives of a strategy; all-reduce for those that are not here."""
-
-
-def measure_links(
-    run: Path,
-    settings: StudySettings,
-    cells: Sequence[PlannedCell],
-    command: Sequence[str],
-    cluster: Cluster | None = None,
-) -> list[WarningRecord]:
-    """Time the collectives that the cells use, in a short form, at each of their world sizes, into the run folder.
-
-    So each bandwidth stands next to what this link can do (method.md §5). A benchmark that fails is a warning: the
-    study does not depend on it.
-    """
-    warnings = []
-    distributed = [cell for cell in cells if cell.placement.processes > 1]
-    for world_size in sorted({cell.settings.world_size for cell in distributed}):
-        here = [cell for cell in distributed if cell.settings.world_size == world_size]
-        names = {name for cell in here for name in USED.get(cell.settings.strategy, ("all-reduce",))}
-        wanted = CommSettings(
-            collectives=tuple(sorted(names)),
-            world_size=world_size,
-            top_bytes=SHORT_TOP_BYTES,
-            samples=SHORT_SAMPLES,
-            backend="nccl" if here[0].placement.backend == "nccl" else "gloo",
-            threads_per_worker=here[0].placement.threads_per_worker,
-            hosts=None if settings.emulated is None else world_size,
-            link=settings.link,
-            link_latency=settings.link_latency,
-        )
-        try:
-            gpus = world_size if here[0].placement.device == "cuda" else 0
-            folder = run / "comm" / f"job{world_size}"
-            record = run_comm(wanted, folder, command, gpus=gpus, cluster=cluster)
-            write_comm(run, record)
-            slow = slow_peers(record)
-            warnings += [slow] if slow else []
-        except RunError as error:
-            message = f"the collective benchmark with {world_size} workers failed, so no peak is known: {error}"
-            warnings.append(WarningRecord(code="no-link-peak", message=message))
-    return warnings
-
-
-def link_costs(run: Run) -> dict[int, AllReduceCost]:
-    """α and β of all-reduce by world size, where the benchmark could be fitted."""
-    costs = {}
-    for world_size, record in run.comm.items():
-        model = analyse_link(record).models.get("all-reduce")
-        if model is not None:
-            costs[world_size] = AllReduceCost(alpha_s=model.alpha_s, beta_bytes_per_s=model.beta_bytes_per_s)
-    return costs

@@ -102,8 +102,14 @@ class JobExecutor:
         hosts: Hosts | None = None,
         links: Mapping[int, AllReduceCost] | None = None,
         cluster: Cluster | None = None,
+        *,
+        hang_timeout_s: float | None = None,
+        ran_again: Callable[[PlannedCell, ErrorRecord], None] = lambda cell, error: None,
     ) -> None:
+        self.ran_again = ran_again
+        """Is told of a cell whose turn failed, and that gets it once more."""
         self.run = run
+        self.hang_timeout_s = hang_timeout_s
         self.cluster = cluster or ThisMachine()
         self.session = session
         self.hosts = hosts
@@ -121,7 +127,8 @@ class JobExecutor:
         except JobFailed as failed:
             if not self._memory_ended(failed.error) or not self._alive:
                 raise self._failed(cell, failed) from None
-        # It ran out of memory beside other cells that were waiting: that says nothing of the cell. Once more, alone.
+            # It ran out of memory beside others that were waiting: that says nothing of the cell. Once more, alone.
+            self.ran_again(cell, failed.error)
         self._evict()
         try:
             return self._turn(cell, turn, idle)
@@ -207,6 +214,7 @@ class JobExecutor:
             folder=cell_folder(self.run, cell.id) / "job",
             environment=worker_environment(hosts, spread=bool(nodes)),
             hosts=hosts,
+            hang_timeout_s=self.hang_timeout_s,
             nodes=nodes,
         )
 

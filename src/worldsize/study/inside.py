@@ -25,6 +25,7 @@ from worldsize.ranks.setup import Rank, choose_device, process_group
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder, write_whole
 from worldsize.results.records import Findings, Placement, WarningRecord
 from worldsize.study.experiment import further_parts
+from worldsize.study.inside_links import measure_inside
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.mirrors import mirrored
@@ -103,7 +104,8 @@ def _in_turns(
     settings, cells = ready.settings, ready.cells
     before, session = _opened(folder, settings, cells, ready.findings, command, resume=resume)
     ledger = Ledger(folder, session, before, writing=rank.rank == 0)
-    executor = ThreadExecutor(folder, rank, device, session)
+    links, slow = measure_inside(folder, settings, cells, rank, device, command)
+    executor = ThreadExecutor(folder, rank, device, session, links)
     done = _agreed([name for name, cell in before.items() if cell.record.state == "complete"])
     clients = settings.log if rank.rank == 0 else ()
     with mirrored(clients, folder, session, listener, keep=partial(note, folder)) as everyone:
@@ -116,7 +118,7 @@ def _in_turns(
     for cell in cells:
         _collect(cell_folder(folder, cell.id), rank)
     if rank.rank == 0:
-        note(folder, ready.absent)
+        note(folder, [*ready.absent, *slow])
         ledger.summarise_again()
         note(folder, pack_complete(folder))
 
@@ -128,6 +130,11 @@ def _fitting(settings: StudySettings, rank: Rank) -> StudySettings:
         raise UsageError(
             f"world sizes {', '.join(map(str, sizes))} were given, and {rank.processes} process(es) were started\n"
             f"Give {rank.processes}, or 1,{rank.processes}, or leave it out. A sweep starts its processes itself."
+        )
+    if settings.max_restarts or settings.min_workers:
+        raise UsageError(
+            "max_restarts or min_workers was given; here the workers belong to what started them\n"
+            "Give torchrun its own --max-restarts and this command --resume, or leave it out."
         )
     return settings.model_copy(update={"world_sizes": tuple(sizes), "hosts": None, "link": None, "link_latency": None})
 

@@ -1,13 +1,10 @@
 """Keeps the record of each cell while the study runs, and writes it at each change of state."""
 
 import dataclasses
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from worldsize.analysis.summary import slowest_steps, step_blocks, summarise
 from worldsize.errors import OutputError
@@ -30,11 +27,12 @@ from worldsize.results.records import (
 )
 from worldsize.results.traces import write_profile
 from worldsize.study.checks import not_the_reference, verdict_of
+from worldsize.study.lines import first_step, last_step
 from worldsize.study.listener import Listener
 from worldsize.study.plan import PlannedCell
 
-TAIL_BYTES = 4096
-"""Enough of a file's end to hold its last line."""
+RESTARTED = ("restarted", "ran-again", "fewer-workers")
+"""Codes of the warnings about what was run again within a session."""
 
 
 class Ledger:
@@ -164,7 +162,31 @@ class Ledger:
         """A cell failed; what it measured before is kept."""
         record = self._record(cell)
         record.state, record.error = "failed", error
-        return self._close(record)
+        try:
+            return self._close(record)
+        except OutputError as unwritten:  # the full disk that ended the cell, most likely: say both
+            first, second = error.message.split("\n")[0], str(unwritten).split("\n")[0]
+            raise OutputError(f"{cell.id}: {first}\n{second}; make room, then go on with --resume.") from None
+
+    def restarted(self, cell: PlannedCell, error: ErrorRecord, number: int, most: int) -> None:
+        """A cell failed, and goes on from its last checkpoint."""
+        step = self.checkpointed_steps(cell)
+        self._warn(cell, "restarted", f"restart {number} of {most} at step {step}, its last checkpoint, because", error)
+
+    def ran_again(self, cell: PlannedCell, error: ErrorRecord) -> None:
+        """A turn of a cell was ended as a full memory ends it, and is run again with no other cell in memory."""
+        self._warn(cell, "ran-again", "a turn was run again, with no other cell in memory, because", error)
+
+    def took_over(self, cell: PlannedCell, other: PlannedCell, step: int, error: ErrorRecord) -> None:
+        """A cell of fewer workers goes on for one that failed for good."""
+        workers = f"goes on at step {step} of {other.id} with {cell.settings.world_size} worker(s)"
+        self._warn(cell, "fewer-workers", f"{workers} and the same global batch, because", error)
+
+    def _warn(self, cell: PlannedCell, code: str, what: str, error: ErrorRecord) -> None:
+        record = self._record(cell)
+        why = error.message.split("\n")[0]
+        record.warnings.append(WarningRecord(code=code, message=f"{cell.id}: {what}: {why}"))
+        self._write(record)
 
     def interrupted(self) -> list[CellRecord]:
         """The study was stopped: every cell that had not ended keeps what it has."""
@@ -193,7 +215,7 @@ class Ledger:
                 id=cell.id,
                 settings=cell.settings,
                 placement=cell.placement,
-                warnings=[_oversubscribed(cell)] if cell.placement.oversubscribed else [],
+                warnings=_first_warnings(cell, earlier),
                 evaluations=list(earlier.record.evaluations) if earlier else [],
                 unobserved=list(earlier.record.unobserved) if earlier else [],
                 conditions=list(earlier.record.conditions) if earlier else [],
@@ -238,33 +260,10 @@ class Follower:
             self._listener.advanced(self._cell, steps, last)
 
 
-def first_step(file: Path, begin: int) -> StepRecord | None:
-    """The first whole line of a rank's file from this byte on; None if there is none."""
-    try:
-        with file.open("rb") as stream:
-            stream.seek(begin)
-            return _parsed(stream.readline())
-    except OSError:
-        return None
-
-
-def last_step(file: Path) -> StepRecord | None:
-    """The last whole line of a rank's file; None if there is none."""
-    try:
-        with file.open("rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
-            lines = stream.read().splitlines(keepends=True)
-    except OSError:
-        return None
-    whole = [line for line in lines if line.endswith(b"\n")]
-    return _parsed(whole[-1]) if whole else None
-
-
-def _parsed(line: bytes) -> StepRecord | None:
-    try:
-        return StepRecord.model_validate_json(line) if line.endswith(b"\n") else None
-    except ValidationError:
-        return None
+def _first_warnings(cell: PlannedCell, earlier: Cell | None) -> list[WarningRecord]:
+    """Those of its placement, and what earlier sessions cannot find out again."""
+    kept = [warning for warning in earlier.record.warnings if warning.code in RESTARTED] if earlier else []
+    return ([_oversubscribed(cell)] if cell.placement.oversubscribed else []) + kept
 
 
 def _oversubscribed(cell: PlannedCell) -> WarningRecord:

@@ -20,17 +20,23 @@ from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpo
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_study
 from worldsize.results.launch_records import SUBMISSIONS
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
-from worldsize.study.comm import check_hosts, link_costs, measure_links, with_hosts
+from worldsize.study.alone import alone
+from worldsize.study.comm import check_hosts, with_hosts
 from worldsize.study.executor import JobExecutor, worker_environment
+from worldsize.study.fewer import Fewer, is_of_fewer
 from worldsize.study.ledger import Ledger, finished
+from worldsize.study.links import link_costs, measure_links, needed
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.mirrors import mirrored
 from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
 from worldsize.study.probe import probe
+from worldsize.study.restarts import Restarts
 from worldsize.study.schedule import Schedule, drain_steps
 from worldsize.study.sweep import Sweep
 
+CHANGES_NOTHING = ("log", "hang_timeout", "max_restarts", "min_workers")
+"""Settings that may be other ones when a study is resumed: no number depends on them."""
 DEFAULT_STEPS = 22
 """Cap on timed steps per cell where neither --steps nor --epochs is given."""
 
@@ -54,7 +60,7 @@ def run_study(
     settings = with_default_protocol(settings)
     check_clients(settings.log)
     check_folder(out, resume=resume)
-    with _stoppable(out):
+    with _stoppable(out), alone(out):
         findings = probe(settings, cluster)
         settings, no_hosts = _hosts_decided(settings, findings, cluster)
         plan = make_plan(settings, findings, cluster.cores, cluster.nodes)
@@ -71,12 +77,23 @@ def run_study(
             return load_run(out)
         done = finished(run)
         todo = [cell for cell in plan if cell.id not in done]
-        if not run.comm and (settings.epochs is None or settings.bucket_mb == "auto"):
+        if needed(run, settings):
             note(out, measure_links(out, settings, todo, command or sys.argv, cluster))
         ledger = Ledger(out, session, before, watch=Watch())
-        executor = JobExecutor(out, session, settings.emulated, link_costs(load_run(out)), cluster)
+        executor = JobExecutor(
+            out,
+            session,
+            settings.emulated,
+            link_costs(load_run(out)),
+            cluster,
+            hang_timeout_s=settings.hang_timeout_s,
+            ran_again=ledger.ran_again,
+        )
         with mirrors as everyone:
-            _take_turns(Schedule(todo, settings, executor, ledger, everyone), findings)
+            fewer = Fewer(out, settings.min_workers, findings.processes, ledger).after
+            restarts = Restarts(settings.max_restarts, ledger, fewer)
+            schedule = Schedule(todo, settings, executor, ledger, everyone, restarts=restarts)
+            _take_turns(schedule, findings)
         note(out, pack_complete(out))
     return load_run(out)
 
@@ -91,7 +108,9 @@ def _sweep(
     cluster: Cluster,
 ) -> None:
     """Run the trials of a sweep; no worker is left when this returns."""
-    executor = JobExecutor(out, ledger.session, settings.emulated, cluster=cluster)
+    executor = JobExecutor(
+        out, ledger.session, settings.emulated, cluster=cluster, hang_timeout_s=settings.hang_timeout_s
+    )
     listener.planned(firsts, 0)
     try:
         Sweep(out, settings, findings, executor, ledger, listener).sweep(firsts)
@@ -204,13 +223,14 @@ def open_study(
         write_study(out, record)
         return {}, 0
     run = load_run(out)
-    if run.study.settings != settings.model_copy(update={"log": run.study.settings.log}):
+    then = run.study.settings
+    if then != settings.model_copy(update={name: getattr(then, name) for name in CHANGES_NOTHING}):
         raise UsageError(
             f"{out} holds a study with other settings; resume it with the same ones, or give another --out"
         )
     study = run.study
-    planned = {cell.id for cell in plan}
-    other = planned.difference(study.plan) if settings.sweep else planned.symmetric_difference(study.plan)
+    planned, then_planned = {cell.id for cell in plan}, {name for name in study.plan if not is_of_fewer(name)}
+    other = planned.difference(then_planned) if settings.sweep else planned.symmetric_difference(then_planned)
     if other:
         raise UsageError(
             f"{out} was planned on another machine: here its cells differ by {', '.join(sorted(other))}\n"

@@ -15,10 +15,14 @@ import numpy as np
 from worldsize.analysis.statistics import Blocks, half_width, median_estimate, ratio_estimate
 from worldsize.config import TrainingSettings
 from worldsize.results.records import Estimate, Evaluation
+from worldsize.study.alike import MOST_READ as MOST_READ
+from worldsize.study.alike import baseline_of as baseline_of
+from worldsize.study.alike import batches_to_read as batches_to_read
 from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
 from worldsize.study.plan import PlannedCell
+from worldsize.study.restarts import Restarts
 
 MIN_BLOCKS = 5
 """Blocks before an interval is believed: a bootstrap over fewer knows too little of the spread."""
@@ -27,8 +31,6 @@ READY_BATCHES = 2
 """Batches that each worker process of torch's DataLoader prepares ahead (its `prefetch_factor`)."""
 LEAD_STEPS = 1
 """Steps at the begin of each block that are not timed: the first one after a pause was seen to be 6 % slower."""
-MOST_READ = 4
-"""Global batches that are read to compare them with those of other world sizes, at most."""
 PROFILED_STEPS = 3
 """Enough to see one like the next; a trace of more is slow to open."""
 
@@ -36,27 +38,9 @@ Ending = Literal["precision", "cap", "epochs"]
 Turn = dict[str, Any]
 
 
-def baseline_of(cell: PlannedCell, cells: Sequence[PlannedCell]) -> PlannedCell | None:
-    """The cell of one worker that a cell is compared with: same local batch, else same global one (method.md §6)."""
-    s = cell.settings
-    alone = [c for c in cells if c.settings.world_size == 1]
-    for batch in (s.batch_size, s.global_batch):
-        for strategy in ("single", s.strategy):
-            for other in alone:
-                if (other.settings.strategy, other.settings.batch_size) == (strategy, batch):
-                    return None if other is cell else other
-    return None
-
-
 def drain_steps(settings: TrainingSettings) -> int:
     """Steps of a block that are not timed, because their batches were got ready while the cell waited for its turn."""
     return READY_BATCHES * settings.loader_workers if settings.loader == "per-sample" else 0
-
-
-def batches_to_read(cell: PlannedCell, cells: Sequence[PlannedCell]) -> int:
-    """Global batches that a cell reads in its short proof: as many samples as the largest world with the same b."""
-    largest = max(c.settings.world_size for c in cells if c.settings.batch_size == cell.settings.batch_size)
-    return min(ceil(largest / cell.settings.world_size), MOST_READ)
 
 
 class Schedule:
@@ -71,7 +55,9 @@ class Schedule:
         listener: Listener,
         *,
         plain: bool = False,
+        restarts: Restarts | None = None,
     ) -> None:
+        self.restarts = restarts or Restarts(0, ledger)
         self.plain = plain
         """Without steps aside, which copy the weights: where the memory of training itself is measured."""
         self.cells = list(cells)
@@ -114,13 +100,24 @@ class Schedule:
             block += 1
 
     def _guard(self, cell: PlannedCell, work: Any, *args: Any) -> None:
-        """Do something with a cell; if it fails, the cell becomes a row with its reason and the others go on."""
+        """Do something with a cell; if it fails for good, it becomes a row with its reason and the others go on."""
         try:
             work(cell, *args)
         except CellFailed as failed:
+            if self.restarts.again(cell, failed.error):
+                self._guard(cell, work, *args)
+                return
             self.open.discard(cell.id)
             self.listener.skipped(self._steps_left(cell))
             self.listener.ended(self.ledger.failed(cell, failed.error))
+            self._take_over(self.restarts.fewer(cell, failed.error))
+
+    def _take_over(self, cell: PlannedCell | None) -> None:
+        """A cell that nobody had planned joins in."""
+        if cell is not None:
+            self.cells.append(cell)
+            self.samples[cell.id] = {}
+            self.open.add(cell.id)
 
     def _prepare(self, cell: PlannedCell) -> None:
         """Start a cell and warm it up, unless it is alive and warm."""

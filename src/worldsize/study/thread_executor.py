@@ -6,7 +6,7 @@ One cell at a time does a turn; the others wait on their queues. Replies are exc
 import json
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from worldsize.launch.failure import explain
 from worldsize.ranks.exchange import agree, gather
 from worldsize.ranks.setup import Rank
 from worldsize.ranks.turns import Reply, Turn
+from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.records import ErrorRecord
 from worldsize.study.executor import CellFailed
 from worldsize.study.plan import PlannedCell
@@ -54,8 +55,17 @@ class Member:
 class ThreadExecutor:
     """Runs the cells of a run in threads of this process; a cell of one process runs on rank 0 alone."""
 
-    def __init__(self, run: Path, rank: Rank, device: torch.device, session: int = 0) -> None:
+    def __init__(
+        self,
+        run: Path,
+        rank: Rank,
+        device: torch.device,
+        session: int = 0,
+        links: Mapping[int, AllReduceCost] | None = None,
+    ) -> None:
         self.run, self.rank, self.device, self.session = run, rank, device, session
+        self.links = dict(links or {})
+        """Cost of an all-reduce by world size."""
         self.error: ErrorRecord | None = None
         self._members: dict[str, Member] = {}
 
@@ -72,7 +82,11 @@ class ThreadExecutor:
             member = self._members[cell.id] = self._join(cell)
             if member.takes_part:
                 assignment = Assignment(
-                    run=str(self.run), settings=cell.settings, placement=cell.placement, session=self.session
+                    run=str(self.run),
+                    settings=cell.settings,
+                    placement=cell.placement,
+                    session=self.session,
+                    link=self.links.get(cell.settings.world_size),
                 )
                 member.thread = threading.Thread(target=self._live, args=(cell, assignment, member), daemon=True)
                 member.thread.start()

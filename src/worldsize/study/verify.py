@@ -84,6 +84,7 @@ def _prove(
             processes=cell.placement.processes,
             folder=cell_folder(folder, cell.id) / "job",
             environment=worker_environment(),
+            hang_timeout_s=settings.hang_timeout_s,
         )
     )
     try:

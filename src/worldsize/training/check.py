@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F
 
+from worldsize.ranks.pulse import beat
 from worldsize.results.check_records import DIGEST_LENGTH, Difference, RankCheck
 from worldsize.training.compare import (
     distances,
@@ -61,7 +62,9 @@ def _read(trainer: Trainer, batches: int) -> Iterator[tuple[Tensor, Tensor]]:
     """The first batches of this process in epoch 0, from an iterator of their own; its loader ends with it."""
     epoch = trainer.batches.epoch(0)
     with closing(cast(Any, epoch)) if hasattr(epoch, "close") else nullcontext():
-        yield from islice(epoch, batches)
+        for batch in islice(epoch, batches):
+            beat()
+            yield batch
 
 
 def _digests(trainer: Trainer, step: int, inputs: Tensor, labels: Tensor) -> str:

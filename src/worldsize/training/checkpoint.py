@@ -18,6 +18,7 @@ from torch import Tensor
 
 from worldsize.errors import OutputError
 from worldsize.ranks.exchange import agree, gather, send_bytes
+from worldsize.ranks.pulse import beat
 from worldsize.results.checkpoints import (
     CheckpointRecord,
     Part,
@@ -89,6 +90,8 @@ def _own(trainer: Trainer, *, with_weights: bool) -> dict[str, Any]:
 
 
 def _written(path: Path, content: Any) -> Part:
+    beat()
+
     def write(file: BinaryIO) -> None:
         # On the CPU, so that plain torch.load can read it on any machine.
         torch.save(_on_cpu(content), file)

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from worldsize.data import DataSet, test_batches
 from worldsize.measure.message_counter import MessageCounter
+from worldsize.ranks.pulse import beat
 from worldsize.results.records import Evaluation
 from worldsize.training.divergence import divergence
 from worldsize.training.trainer import Trainer
@@ -53,6 +54,7 @@ def _totals(trainer: Trainer, data: DataSet, *, part: int, parts: int) -> Tensor
     model = trainer.strategy.unwrap().eval()
     totals = torch.zeros(3, dtype=torch.float64, device=trainer.device)
     for inputs, labels in test_batches(data, part=part, parts=parts):
+        beat()
         inputs, labels = inputs.to(trainer.device), labels.to(trainer.device)
         outputs = model(inputs).float()
         totals[0] += F.cross_entropy(outputs, labels, reduction="sum")

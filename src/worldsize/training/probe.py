@@ -30,8 +30,11 @@ def look(settings: StudySettings, world_sizes: tuple[int, ...]) -> Findings:
         gpus=gpus,
         warnings=list(data.warnings),
     )
+    sizes = {*(world_sizes or range(1, 5))}
+    if settings.min_workers is not None:  # workers may be lost
+        sizes.update(range(settings.min_workers, max(sizes)))
     for name, strategy in strategies.items():
-        for world_size in world_sizes or range(1, 5):
+        for world_size in sorted(sizes):
             try:
                 findings.processes[f"{name}@{world_size}"] = strategy.processes(world_size)
             except UsageError as error:

@@ -14,7 +14,7 @@ from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import Clock
 from worldsize.measure.timeline import Message, Step, read, take_apart
 from worldsize.results.folder import append_line
-from worldsize.results.records import SpanRecord, StepRecord
+from worldsize.results.records import Record, SpanRecord, StepRecord
 
 
 @dataclasses.dataclass
@@ -84,7 +84,7 @@ class Recorder:
         parts = take_apart(begin, ends, messages, last_gradient)
         loss = float(p.loss)
         finite = math.isfinite(loss)
-        append_line(
+        self._append(
             self._steps,
             StepRecord(
                 session=p.session,
@@ -103,13 +103,20 @@ class Recorder:
             ),
         )
         if messages and p.synchronised:
-            append_line(self._spans, _span_record(p, begin, messages))
+            self._append(self._spans, _span_record(p, begin, messages))
         if not finite:
             raise LossNotFiniteError(
                 f"the loss became {loss} at step {p.number} on rank {self.rank}\n"
                 "Lower --learning-rate, or look for a division by zero in the model or the data."
             )
         return parts.step_s
+
+    def _append(self, file: int, record: Record) -> None:
+        try:
+            append_line(file, record)
+        except OSError as error:
+            told = f"rank {self.rank} cannot write its steps in {self.folder}: {error.strerror}"
+            raise OutputError(f"{told}\nMake room for them, then go on with --resume.") from None
 
 
 def _span_record(p: Pending, begin: int, messages: list[Message]) -> SpanRecord:

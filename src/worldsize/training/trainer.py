@@ -14,6 +14,7 @@ from worldsize.config import CellSettings
 from worldsize.data import Batches, DataSet, training_batches
 from worldsize.measure.timeline import Phase, Timeline
 from worldsize.models import build_model
+from worldsize.ranks.pulse import beat
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import Strategy, Traffic, World, find_strategy
 from worldsize.training.arrange import arranged
@@ -158,6 +159,7 @@ class Trainer:
         The timeline gets a mark at the end of each phase; nothing here waits for the device.
         """
         timeline = self.timeline
+        beat()
         timeline.begin()
         epoch, inputs, labels = next(self.stream)
         timeline.end(Phase.DATA_WAIT)
@@ -186,6 +188,7 @@ class Trainer:
         The bare model is called, not the wrapper: DDP may broadcast buffers in a forward without exchange as well, and
         a rank whose memory ends before it would keep the others waiting.
         """
+        beat()
         _, inputs, labels = next(self.spare_stream)
         try:
             with self.strategy.no_sync():

@@ -1,0 +1,27 @@
+"""Which cells of a study are held against each other."""
+
+from collections.abc import Sequence
+from math import ceil
+
+from worldsize.study.plan import PlannedCell
+
+MOST_READ = 4
+"""Global batches that are read to compare them with those of other world sizes, at most."""
+
+
+def baseline_of(cell: PlannedCell, cells: Sequence[PlannedCell]) -> PlannedCell | None:
+    """The cell of one worker that a cell is compared with: same local batch, else same global one (method.md §6)."""
+    s = cell.settings
+    alone = [c for c in cells if c.settings.world_size == 1]
+    for batch in (s.batch_size, s.global_batch):
+        for strategy in ("single", s.strategy):
+            for other in alone:
+                if (other.settings.strategy, other.settings.batch_size) == (strategy, batch):
+                    return None if other is cell else other
+    return None
+
+
+def batches_to_read(cell: PlannedCell, cells: Sequence[PlannedCell]) -> int:
+    """Global batches that a cell reads in its short proof: as many samples as the largest world with the same b."""
+    largest = max(c.settings.world_size for c in cells if c.settings.batch_size == cell.settings.batch_size)
+    return min(ceil(largest / cell.settings.world_size), MOST_READ)

@@ -1,0 +1,86 @@
+"""What the links of a study can do, measured before its cells; each bandwidth then stands next to it."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from worldsize.analysis.bandwidth import analyse_link
+from worldsize.analysis.interfaces import slow_peers
+from worldsize.config import CommSettings, StudySettings
+from worldsize.errors import RunError
+from worldsize.launch.cluster import Cluster
+from worldsize.results.comm_records import AllReduceCost
+from worldsize.results.folder import Run, write_comm
+from worldsize.results.records import WarningRecord
+from worldsize.study.comm import run_comm
+from worldsize.study.plan import PlannedCell
+
+SHORT_TOP_BYTES = 4 * 2**20
+SHORT_SAMPLES = 3
+USED = {
+    "gather-scatter": ("gather", "scatter"),
+    "ddp": ("all-reduce", "broadcast"),
+}
+"""Collectives of a strategy; all-reduce for those that are not here."""
+
+
+def needed(run: Run, settings: StudySettings) -> bool:
+    """Whether the links are to be measured: not twice, and not for a training that plans nothing with them."""
+    return not run.comm and (settings.epochs is None or settings.bucket_mb == "auto")
+
+
+def wanted_links(settings: StudySettings, cells: Sequence[PlannedCell]) -> Iterator[CommSettings]:
+    """The collectives that the cells use, in a short form, at each of their world sizes."""
+    distributed = [cell for cell in cells if cell.placement.processes > 1]
+    for world_size in sorted({cell.settings.world_size for cell in distributed}):
+        here = [cell for cell in distributed if cell.settings.world_size == world_size]
+        names = {name for cell in here for name in USED.get(cell.settings.strategy, ("all-reduce",))}
+        yield CommSettings(
+            collectives=tuple(sorted(names)),
+            world_size=world_size,
+            top_bytes=SHORT_TOP_BYTES,
+            samples=SHORT_SAMPLES,
+            backend="nccl" if here[0].placement.backend == "nccl" else "gloo",
+            threads_per_worker=here[0].placement.threads_per_worker,
+            hosts=None if settings.emulated is None else world_size,
+            link=settings.link,
+            link_latency=settings.link_latency,
+        )
+
+
+def measure_links(
+    run: Path,
+    settings: StudySettings,
+    cells: Sequence[PlannedCell],
+    command: Sequence[str],
+    cluster: Cluster | None = None,
+) -> list[WarningRecord]:
+    """Time the collectives that the cells use into the run folder (method.md §5).
+
+    A benchmark that fails is a warning: the study does not depend on it.
+    """
+    warnings = []
+    device = next((cell.placement.device for cell in cells if cell.placement.processes > 1), "cpu")
+    for wanted in wanted_links(settings, cells):
+        world_size = wanted.world_size
+        try:
+            folder = run / "comm" / f"job{world_size}"
+            gpus = world_size if device == "cuda" else 0
+            limit_s = settings.hang_timeout_s
+            record = run_comm(wanted, folder, command, gpus=gpus, cluster=cluster, hang_timeout_s=limit_s)
+            write_comm(run, record)
+            slow = slow_peers(record)
+            warnings += [slow] if slow else []
+        except RunError as error:
+            message = f"the collective benchmark with {world_size} workers failed, so no peak is known: {error}"
+            warnings.append(WarningRecord(code="no-link-peak", message=message))
+    return warnings
+
+
+def link_costs(run: Run) -> dict[int, AllReduceCost]:
+    """α and β of all-reduce by world size, where the benchmark could be fitted."""
+    costs = {}
+    for world_size, record in run.comm.items():
+        model = analyse_link(record).models.get("all-reduce")
+        if model is not None:
+            costs[world_size] = AllReduceCost(alpha_s=model.alpha_s, beta_bytes_per_s=model.beta_bytes_per_s)
+    return costs

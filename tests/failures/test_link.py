@@ -1,0 +1,55 @@
+"""A link that goes down between two emulated hosts while they train."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from commands import finish, worker
+from failing import DATA, PAIR, Place, is_kept, wait_for
+from rights import needs_rights
+
+pytestmark = [pytest.mark.timeout(600), *needs_rights]
+
+TRAIN = (
+    *("train", *DATA, "--strategy", "all-reduce", "--world-size", 2, "--batch-size", 8, "--hosts", 2),
+    *("--epochs", 3, "--checkpoint-steps", 2, "--out", "run", "--hang-timeout", "8s"),
+)
+
+
+def test_a_link_taken_down_in_the_middle(tmp_path: Path) -> None:
+    """No rank hangs by itself, and nobody's connection breaks: the link is looked at."""
+    before = networks()
+    place = Place(tmp_path)
+    process = place.start(*TRAIN)
+    wait_for(lambda: len(place.lines()) >= 5 or process.poll() is not None, "some steps")
+    assert process.poll() is None, process.communicate()
+    switch = worker(tmp_path, 0).parent().pid
+    subprocess.run(["nsenter", "--target", str(switch), "--net", "ip", "link", "set", "host1", "down"], check=True)
+    seen = place.written()
+    done = finish(process, tmp_path)
+    assert done.returncode == 1
+    error = place.record()["error"]
+    assert (error["kind"], error["rank"]) == ("Hang", 1)
+    assert "the link of rank 1 is down" in error["message"]
+    assert is_kept(seen, place.written())
+    assert place.left() == []
+    wait_for(lambda: networks() == before, "no network left")
+    resumed = finish(place.start("train", "--resume", "--out", "run", SLOW_S="0"), tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert place.record(PAIR)["state"] == "complete"
+    assert sorted(place.losses()) == list(range(24))
+    assert is_kept(seen, place.written())
+    wait_for(lambda: networks() == before, "no network left")
+
+
+def networks() -> set[str]:
+    """The network namespaces that some process lives in."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            found.add(os.readlink(process / "ns" / "net"))  # noqa: PTH115 - the target is no path
+        except OSError:
+            continue
+    return found
