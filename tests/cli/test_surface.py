@@ -31,6 +31,7 @@ SURFACE = {
     "verify": """--model --data --data-dir --train-samples --strategies --world-sizes --batch-size --steps --precision
         --seed --backend --threads-per-worker --loader --loader-workers --learning-rate --momentum --weight-decay
         --label-smoothing --bucket-mb --leave-out --out --json""",
+    "attach": "run --json",
     "report": "run --open --json",
     "compare": "a b --fail-above --strict --judge-by --save --markdown --json",
     "doctor": "--json",

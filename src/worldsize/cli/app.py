@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from worldsize.cli.attach import attach
 from worldsize.cli.comm import comm
 from worldsize.cli.compare import compare
 from worldsize.cli.doctor import doctor
@@ -31,6 +32,7 @@ app.command()(study)
 app.command()(sweep)
 app.command()(comm)
 app.command()(verify)
+app.command()(attach)
 app.command()(report)
 app.command()(compare)
 app.command()(doctor)

@@ -7,6 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from worldsize.config import LaunchSettings
+    from worldsize.results.folder import Run
 
 
 def stored_settings(out: Path | None) -> dict[str, Any]:
@@ -36,6 +37,7 @@ def run_and_show(
     from worldsize.config import StudySettings, validated
     from worldsize.errors import RunError
     from worldsize.launch.clusters import cluster_for
+    from worldsize.launch.slurm.cluster import inside_a_job
     from worldsize.results.folder import load_run, new_run_folder
     from worldsize.study.experiment import run_experiment
 
@@ -43,6 +45,11 @@ def run_and_show(
     out = out or new_run_folder(name)
     stopped: RunError | None = None
     largest = max(settings.world_sizes or (launch.nodes or 1,))
+    if launch.launcher == "slurm" and (launch.print_script or not inside_a_job()):
+        from worldsize.cli.submit import submit_and_follow
+
+        submit_and_follow(launch, out, largest, resume=resume, as_json=as_json)
+        return
     with cluster_for(launch, largest) as cluster, Display(quiet=as_json) as display:
         try:
             run = run_experiment(settings, out, resume=resume, listener=display, cluster=cluster)
@@ -53,10 +60,16 @@ def run_and_show(
     report_and_print(out, as_json=as_json)
     if stopped:
         raise stopped
+    exit_for_failures(run)
+
+
+def exit_for_failures(run: "Run") -> None:
+    """Exit with 1 if a cell failed; a batch that does not fit is what a sweep looks for."""
+    sweep = run.study.settings.sweep
     cells = [cell.record for part in (run, *run.parts.values()) for cell in part.cells.values()]
     failed = [record.error for record in cells if record.state == "failed"]
-    if any(not (settings.sweep and error and error.kind == "OutOfMemory") for error in failed):
-        raise typer.Exit(1)  # a batch that does not fit is what a sweep looks for
+    if any(not (sweep and error and error.kind == "OutOfMemory") for error in failed):
+        raise typer.Exit(1)
 
 
 def run_inside_and_show(values: dict[str, Any], out: Path | None, *, name: str, resume: bool, as_json: bool) -> None:

@@ -24,4 +24,9 @@ def cluster_for(launch: LaunchSettings, largest_world: int) -> Iterator[Cluster]
         with ray_cluster(launch, largest_world) as cluster:
             yield cluster
         return
+    if launch.launcher == "slurm":
+        from worldsize.launch.slurm.cluster import SlurmCluster
+
+        yield SlurmCluster(launch.workers_per_node)
+        return
     yield ThisMachine()

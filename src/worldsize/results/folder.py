@@ -9,6 +9,7 @@ cells/<cell>/{steps,spans}.parquet, columns.json  the same as columns, once the 
 cells/<cell>/profile/             traces of a few steps after the timed ones, with --profile (results/traces.py)
 parts/<part>/              further parts of an experiment, each such a folder
 cells/<cell>/checkpoint/          what a training goes on from (checkpoints.py)
+slurm/                     jobs that were submitted for it (launch_records.py), with their logs
 report/                    what `worldsize report` makes
 """
 

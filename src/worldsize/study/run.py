@@ -18,6 +18,7 @@ from worldsize.measure.conditions import Watch
 from worldsize.measure.machine import allowed_cores, busy_warning, provenance, snapshot_host
 from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_study
+from worldsize.results.launch_records import SUBMISSIONS
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.study.alone import alone
 from worldsize.study.comm import check_hosts, with_hosts
@@ -148,7 +149,8 @@ def check_folder(out: Path, *, resume: bool) -> None:
         raise UsageError(f"--resume was given, and {out} holds no study")
     if exists and not resume:
         raise UsageError(f"{out} holds a study already; go on with it by --resume, or give another --out")
-    if not exists and out.exists() and (not out.is_dir() or any(out.iterdir())):
+    # A job that was submitted for it has files of its own there before the study begins.
+    if not exists and out.exists() and (not out.is_dir() or any(child.name != SUBMISSIONS for child in out.iterdir())):
         raise OutputError(f"{out} is not an empty folder; give another --out")
     place = out if out.exists() else next(parent for parent in out.absolute().parents if parent.exists())
     if not os.access(place, os.W_OK) or not place.is_dir():

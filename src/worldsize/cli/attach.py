@@ -1,0 +1,23 @@
+"""`worldsize attach`: follow a study that was submitted to a cluster, from any login shell."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from worldsize.cli import options as o
+
+
+def attach(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    as_json: o.Json = False,
+) -> None:
+    """Follow a study that was submitted to Slurm; at its end, write its report and print its results."""
+    from worldsize.cli.submit import follow_and_show
+    from worldsize.errors import UsageError
+    from worldsize.launch.slurm.files import submitted
+
+    jobs = submitted(run)
+    if not jobs:
+        raise UsageError(f"no job was submitted for {run}; `worldsize report` shows what is in a run folder")
+    follow_and_show(run, jobs[-1].job_id, as_json=as_json)

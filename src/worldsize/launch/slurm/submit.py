@@ -1,0 +1,159 @@
+"""Submit a study as one job, through submitit, or write down the script that would."""
+
+import io
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from worldsize.config import LaunchSettings
+from worldsize.config.redact import safe_command
+from worldsize.errors import OutputError, UsageError
+from worldsize.launch.slurm.files import add_submission, folder, submitted
+from worldsize.launch.slurm.limits import minutes, signal_delay_s
+from worldsize.launch.slurm.state import state_of
+from worldsize.results.launch_records import SubmittedJob
+
+try:
+    from submitit import SlurmExecutor
+except ImportError:
+    raise UsageError("--launcher slurm needs submitit; install it with: pip install 'worldsize[slurm]'") from None
+
+from worldsize.launch.slurm.batch import Batch
+
+MOST_TIMEOUTS = 10
+"""How often a job that reached its time limit is queued again; a study that gets nowhere must end."""
+
+
+class _Writer(SlurmExecutor):
+    """Writes the script also where there is no Slurm."""
+
+    @classmethod
+    def affinity(cls) -> int:
+        return 1
+
+    def script(self, command: str) -> str:
+        """The text of a batch script that runs a command."""
+        return str(self._make_submission_file_text(command, ""))
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a job is asked to do, and what it needs."""
+
+    command: tuple[str, ...]
+    """The study as a command, without --resume."""
+    run: Path
+    launch: LaunchSettings
+    largest_world: int
+
+    @property
+    def nodes(self) -> int:
+        """Those asked for, or enough for all workers."""
+        return self.launch.nodes or -(-self.largest_world // (self.launch.workers_per_node or 1))
+
+    @property
+    def time_min(self) -> int:
+        """Raises UsageError where no time was given: a default that ends a study in the middle helps nobody."""
+        if self.launch.time is None:
+            raise UsageError("--launcher slurm needs --time: how long the job may take, such as --time 2:00:00")
+        return minutes(self.launch.time)
+
+    def parameters(self, *, signal: str, **others: Any) -> dict[str, Any]:
+        """For sbatch: whole nodes, since nobody else may run where something is measured."""
+        parameters: dict[str, Any] = {
+            "job_name": "worldsize",
+            "nodes": self.nodes,
+            "ntasks_per_node": 1,
+            "time": self.time_min,
+            "partition": self.launch.partition,
+            "exclusive": True,
+            "mem": "0",
+            "wckey": None,
+            "use_srun": False,
+        }
+        before = f"{signal}@{signal_delay_s(self.time_min)}"  # to the script alone, not to the workers
+        parameters["additional_parameters"] = {"signal": f"B:{before}", "requeue": True, **others}
+        return {name: value for name, value in parameters.items() if value is not None or name == "wckey"}
+
+
+def script(request: Request) -> str:
+    """A batch script that runs the study; submitted once more, it goes on with it."""
+    writer = _Writer(folder=folder(request.run))
+    log = {"output": "worldsize-%j.log", "error": "worldsize-%j.log"}
+    writer.update_parameters(**request.parameters(signal="TERM", **log))
+    study = shlex.quote(str(request.run / "study.json"))
+    again = f"$([ -e {study} ] && echo --resume)"
+    text = writer.script(f"exec {shlex.join(request.command)} {again}")
+    return text.replace("export SUBMITIT_EXECUTOR=slurm\n", "")
+
+
+def submit(request: Request) -> SubmittedJob:
+    """Submit the study; returns the job. Raises UsageError for what Slurm refuses."""
+    run = request.run.absolute()
+    if "%" in str(run):
+        raise UsageError(f"--out {run}: Slurm replaces % in the names of files; give a folder without it")
+    parameters = request.parameters(signal="USR2")
+    for command in ("sbatch", "srun", "squeue"):
+        if shutil.which(command) is None:
+            raise UsageError(
+                f"--launcher slurm: there is no command {command} here\n"
+                "Run it on a login node of the cluster, or see the job with --print-script."
+            )
+    # The script's process is the study's: Slurm's signal ahead of the time limit reaches that one alone.
+    executor = SlurmExecutor(folder(run), max_num_timeout=MOST_TIMEOUTS, python=f"exec {shlex.quote(sys.executable)}")
+    executor.update_parameters(**parameters)
+    with _nothing_left(run), redirect_stderr(io.StringIO()):  # submitit passes on what sbatch says; it is said once
+        job_id = str(executor.submit(Batch(request.command, run)).job_id)
+    record = SubmittedJob(
+        job_id=job_id,
+        submitted=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        command=safe_command(request.command),
+        nodes=request.nodes,
+        time_min=request.time_min,
+        partition=request.launch.partition,
+    )
+    add_submission(run, record)
+    return record
+
+
+def check_free(run: Path) -> None:
+    """Raise UsageError if a job that was submitted for this folder has not ended."""
+    for job in submitted(run)[-1:]:
+        state = state_of(job.job_id)
+        if not state.ended:
+            raise UsageError(
+                f"job {job.job_id} was submitted for {run} and has not ended: {state}\n"
+                f"Follow it with: worldsize attach {run}"
+            )
+
+
+@contextmanager
+def _nothing_left(run: Path) -> Iterator[None]:
+    """Remove what submitit has written where Slurm refuses the job; raises UsageError with Slurm's reason."""
+    place = folder(run)
+    before = set(place.iterdir()) if place.exists() else set()
+    created = not run.exists()
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"cannot write {place}: {error.strerror}") from None
+    except Exception as error:
+        for path in set(place.iterdir()) - before:
+            path.unlink()
+        if not before:
+            place.rmdir()
+        if created:
+            run.rmdir()
+        raise UsageError(f"Slurm did not take the job: {_refusal(error)}") from None
+
+
+def _refusal(error: Exception) -> str:
+    """What sbatch said last: its first lines repeat it."""
+    told = [line for line in str(error).splitlines() if "error:" in line] or str(error).splitlines()
+    return "; ".join(told[-1:]).rpartition("error:")[2].strip().removeprefix("Batch job submission failed: ")
