@@ -7,6 +7,7 @@ import pytest
 
 from ray_nodes import RayNodes, ray_nodes
 from same_study import over_two_nodes, plain, study, under_torchrun
+from slurm_here import Slurm, missing, slurm_here
 from worldsize.results.folder import Run
 
 Studies = Callable[[str], Run]
@@ -20,6 +21,16 @@ def ray() -> Iterator[RayNodes]:
 
 
 @pytest.fixture(scope="package")
+def slurm() -> Iterator[Slurm]:
+    """Two nodes that are on this machine; skipped, with the reason, where there can be none."""
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    with slurm_here() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="package")
 def studies(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Studies:
     """The same `sync-ladder`, finished under the launcher of this name; each is run once, when it is asked for."""
 
@@ -27,10 +38,23 @@ def studies(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
         cluster: RayNodes = request.getfixturevalue("ray")
         return plain("--launcher", "ray", "--address", cluster.address, "--arrangement", "spread")
 
-    commands = {"local": plain, "torchrun": under_torchrun, "nodes": over_two_nodes, "ray": on_ray}
+    def on_slurm() -> list[str]:
+        variables.update(request.getfixturevalue("slurm").variables())
+        return plain("--launcher", "slurm", "--nodes", "2", "--time", "20")
+
+    commands = {
+        "local": plain,
+        "torchrun": under_torchrun,
+        "nodes": over_two_nodes,
+        "slurm": on_slurm,
+        "ray": on_ray,
+    }
+    variables: dict[str, str] = {}
 
     @cache
     def finished(launcher: str) -> Run:
-        return study(tmp_path_factory.mktemp(launcher), commands[launcher](), {})
+        variables.clear()
+        command = commands[launcher]()
+        return study(tmp_path_factory.mktemp(launcher), command, variables)
 
     return finished

@@ -11,7 +11,7 @@ from worldsize.results.folder import Cell, Run
 
 pytestmark = pytest.mark.timeout(500)  # many processes import torch here, and the machine may be busy
 
-OTHERS = ("torchrun", "nodes", "ray")
+OTHERS = ("torchrun", "nodes", "slurm", "ray")
 """Launchers that are compared with `local`; another one is a name here and its command in conftest.py."""
 CELLS = ["single-w1-b8", "gather-scatter-w2-b4", "all-reduce-w2-b4", "ddp-w2-b4"]
 TRAINED = ["rank", "session", "block", "step", "epoch", "timed", "synchronised", "samples", "loss", "accuracy"]

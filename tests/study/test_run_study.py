@@ -44,7 +44,7 @@ SINGLE, DDP = "single-w1-b4", "ddp-w2-b4"
 def executors(monkeypatch: pytest.MonkeyPatch) -> "Executors":
     """Studies look at data and model in this process, once for all tests, and their workers are fake."""
     made = Executors()
-    monkeypatch.setattr(study_run, "probe", lambda settings: found(settings.world_sizes or ()))
+    monkeypatch.setattr(study_run, "probe", lambda settings, _: found(settings.world_sizes or ()))
     monkeypatch.setattr(study_run, "JobExecutor", made.make)
     monkeypatch.setattr(study_run, "measure_links", lambda *_: [])
     return made
