@@ -20,6 +20,7 @@ from heard import Heard
 from histories import tensorboard_numbers
 from worldsize.config import StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
+from worldsize.launch import cluster
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_cell
 from worldsize.results.records import Findings
 from worldsize.study import run as study_run
@@ -62,7 +63,7 @@ class Executors:
         self.options: dict[str, Any] = {}
         self.made: list[FakeExecutor] = []
 
-    def make(self, run: Path, session: int, *rest: object) -> FakeExecutor:
+    def make(self, run: Path, session: int, *rest: object, **options: object) -> FakeExecutor:
         self.made.append(FakeExecutor(run, session, **self.options))
         self.options = {}
         return self.made[-1]
@@ -284,9 +285,9 @@ def test_resume_on_a_machine_that_plans_other_cells_is_refused(
 ) -> None:
     """Default world sizes come from the cores: on another machine they are others."""
     settings = SETTINGS.model_copy(update={"world_sizes": None, "strategies": ("ddp",)})
-    monkeypatch.setattr(study_run, "allowed_cores", lambda: (0, 1))
+    monkeypatch.setattr(cluster, "allowed_cores", lambda: (0, 1))
     run_study(settings, tmp_path / "run")
-    monkeypatch.setattr(study_run, "allowed_cores", lambda: (0, 1, 2))
+    monkeypatch.setattr(cluster, "allowed_cores", lambda: (0, 1, 2))
     with pytest.raises(UsageError, match="ddp-w3-b4"):
         run_study(settings, tmp_path / "run", resume=True)
     assert len(load_run(tmp_path / "run").study.sessions) == 0
