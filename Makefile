@@ -18,8 +18,14 @@ help:
 study: $(STAMP)
 	@$(VENV)/bin/worldsize study default
 
+# Two processes share the tests that do not measure: starting processes is most of their work, and it waits a lot.
 test: $(STAMP)
+ifdef ARGS
 	@$(VENV)/bin/python -m pytest $(ARGS)
+else
+	@$(VENV)/bin/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m 'not quiet'
+	@$(VENV)/bin/python -m pytest -m quiet
+endif
 
 lint: $(STAMP)
 	@echo 'ruff check' && $(VENV)/bin/ruff check --quiet

@@ -1,17 +1,48 @@
 """Fixtures of the whole tree."""
 
+import contextlib
 import hashlib
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from traces import Traces
 
 ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
+TOGETHER = ("launchers", "slurm", "failures", "browser", "security")
+"""Folders whose tests share what is dear to start, the longest first."""
+QUIET = ("truth", "collectives", "training/test_life.py")
+"""Tests that measure: nothing else may run beside them."""
+
+
+class ByPlace(LoadScopeScheduling):  # type: ignore[misc]
+    """Of two processes that share the tests, one runs all of a folder whose tests share something, or all of a file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        folder = file.removeprefix("tests/").partition("/")[0]
+        return folder if folder in TOGETHER else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlace:
+    """How pytest-xdist shares the tests out."""
+    return ByPlace(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say which tests need the machine for themselves, and put first what takes longest."""
+    for item in items:
+        if any(item.path.relative_to(TESTS).is_relative_to(quiet) for quiet in QUIET):
+            item.add_marker(pytest.mark.quiet)
+    places = {folder: place for place, folder in enumerate(TOGETHER)}
+    items.sort(key=lambda item: places.get(item.path.relative_to(TESTS).parts[0], len(places)))
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +59,8 @@ def cifar10_dir() -> Path:
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
             made = Path(scratch) / "made"
             subprocess.run([sys.executable, str(maker), str(made)], check=True)
-            made.rename(target)
+            with contextlib.suppress(OSError):  # another process of these tests was quicker
+                made.rename(target)
     return target
 
 

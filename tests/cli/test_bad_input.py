@@ -70,7 +70,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))  # factories may add to it
     for module in (study_run, study_verify):
-        monkeypatch.setattr(module, "probe", lambda settings: look(settings, settings.world_sizes or ()))
+        monkeypatch.setattr(module, "probe", lambda settings, *_: look(settings, settings.world_sizes or ()))
     monkeypatch.delenv("WORLDSIZE_DATA", raising=False)
 
     def run(line: str) -> Ended:
