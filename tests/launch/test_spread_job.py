@@ -18,7 +18,7 @@ from worldsize.results.records import ErrorRecord
 
 
 @contextlib.contextmanager
-def job(entry: str, folder: Path, **payload: Any) -> Iterator[Running]:
+def job(entry: str, folder: Path, *, hang_timeout_s: float | None = None, **payload: Any) -> Iterator[Running]:
     """Three workers on two nodes, the first of which takes two of them."""
     cluster = NodesHere((2, 1))
     described = Job(
@@ -27,6 +27,7 @@ def job(entry: str, folder: Path, **payload: Any) -> Iterator[Running]:
         processes=3,
         folder=folder,
         environment=environment(),
+        hang_timeout_s=hang_timeout_s,
         nodes=cluster.share_out(3),
     )
     with contextlib.closing(cluster.start(described)) as started:
@@ -78,6 +79,18 @@ def test_an_agent_that_was_killed_ends_the_job(tmp_path: Path) -> None:
         with pytest.raises(JobFailed, match="the agent ended with status -9"):
             headless.receive()
     assert alive(running) == []
+
+
+def test_a_rank_that_begins_nothing_more_is_told_from_those_that_wait(tmp_path: Path) -> None:
+    with job("stop_beating", tmp_path, hang_timeout_s=1.5) as hanging:
+        hanging.receive()
+        running = workers()
+        hanging.send({"op": "steps"})
+        with pytest.raises(JobFailed) as caught:
+            hanging.receive()
+    assert alive(running) == []
+    assert (caught.value.error.kind, caught.value.error.rank) == ("Hang", 1)
+    assert "rank 1 came least far, and the others wait" in caught.value.error.message
 
 
 def test_nodes_that_do_not_answer_to_their_address_are_told(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from worldsize.measure.alignment import align
 from worldsize.ranks import exchange
+from worldsize.ranks.pulse import beat
 from worldsize.ranks.turns import Reply, Turns, run_turns
 
 
@@ -124,3 +125,17 @@ def exchanging(payload: dict[str, Any], turns: Turns) -> None:
         said["refused"] = str(error)
     turns.reply(Answer(said=said))
     turns.next()
+
+
+def stop_beating(payload: dict[str, Any], turns: Turns) -> None:
+    """After the first turn rank 1 begins nothing more, and the others wait for it."""
+    rank = int(os.environ["RANK"])
+    dist.init_process_group("gloo")
+    for _ in range(3):
+        beat()
+    turns.reply(Reply())
+    turns.next()
+    if rank == 1:
+        time.sleep(3600)
+    beat()
+    dist.all_reduce(torch.ones(1))

@@ -69,8 +69,7 @@ class HangWatch:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        # The agents of several nodes are listened to all the time, also while a cell waits for its turn (spread.py).
-        self._limit_s = None if job.spread else job.hang_timeout_s
+        self._limit_s = job.hang_timeout_s
         self._seen: list[bytes] = []
         self._looked_s = 0.0
         self._still_s = 0.0
@@ -82,8 +81,11 @@ class HangWatch:
         """The parent begins to wait: what was before does not count."""
         self._looked_s, self._still_s = time.monotonic(), 0.0
 
-    def look(self, agent: int) -> ErrorRecord | None:
-        """Why the job, whose agent has this process id, counts as hanging; None while it does not."""
+    def look(self, agent: int | None) -> ErrorRecord | None:
+        """Why the job, whose agent has this process id, counts as hanging; None while it does not.
+
+        Without an agent the job is on several nodes: nobody here can ask its ranks for their stacks.
+        """
         limit_s = self._limit_s
         if limit_s is None:
             return None
@@ -95,6 +97,8 @@ class HangWatch:
         starting = any(_numbers(content)[1] <= 1 for content in seen)  # the first is to be there at all
         if self._still_s < (max(limit_s, START_S) if starting else limit_s):
             return None
+        if agent is None:
+            return told_by_count([_numbers(content)[1] for content in seen], self._still_s)
         return told(self._asked(agent), self._still_s, links_down(agent) if self.job.hosts else [])
 
     def _asked(self, agent: int) -> list[Found]:
@@ -139,6 +143,20 @@ def told(ranks: list[Found], still_s: float, down: list[int]) -> ErrorRecord:
         message=f"nothing has begun for {still_s:.0f} s: {what}\nIf it is only slow, raise --hang-timeout.",
         rank=rank,
         traceback="\n".join(f"rank {each.rank}:\n{each.stack}" for each in ranks),
+    )
+
+
+def told_by_count(begun: list[int], still_s: float) -> ErrorRecord:
+    """The record of a hang over several nodes, of which only is known how much each rank has begun."""
+    behind = [rank for rank, count in enumerate(begun) if count == min(begun)]
+    if len(behind) == len(begun):
+        rank, what = None, "all ranks have come equally far, so it is not known which one hangs"
+    else:
+        rank, what = behind[0], f"{_named(behind)} came least far, and the others wait"
+    return ErrorRecord(
+        kind="Hang",
+        message=f"nothing has begun for {still_s:.0f} s: {what}\nIf it is only slow, raise --hang-timeout.",
+        rank=rank,
     )
 
 

@@ -45,7 +45,8 @@ class LocalJob:
             write_whole(job.file, job.model_dump_json(indent=2) + "\n")
             for rank in range(job.processes):
                 job.error_file(rank).unlink(missing_ok=True)
-        self._hang = HangWatch(job)
+        # A job on several nodes is watched where all of it is steered (spread.py).
+        self._hang = None if job.spread else HangWatch(job)
         self._log = (job.folder / (f"agent{node}.log" if node else "agent.log")).open("ab")
         # Started through a command, its parent is none of ours: it then asks who it is.
         parent = 0 if through else os.getpid()
@@ -77,7 +78,8 @@ class LocalJob:
     def receive(self, idle: Callable[[], None] | None = None, every_s: float = 0.25) -> list[Any]:
         """Wait for the replies of all ranks; call `idle` meanwhile. Raises JobFailed if the job ended instead."""
         assert self._agent.stdout is not None
-        self._hang.begin()
+        if self._hang:
+            self._hang.begin()
         with selectors.DefaultSelector() as selector:
             selector.register(self._agent.stdout, selectors.EVENT_READ)
             while True:
@@ -91,7 +93,7 @@ class LocalJob:
                         raise JobFailed(self._silent_end())
                     self._buffer += chunk
                     continue
-                hanging = self._hang.look(self._agent.pid)
+                hanging = self._hang.look(self._agent.pid) if self._hang else None
                 if hanging:
                     self.close(HUNG_GRACE_S)
                     raise JobFailed(hanging)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from worldsize.launch.echoes import likeliest
+from worldsize.launch.hang import HangWatch
 from worldsize.launch.job import Job
-from worldsize.launch.local import GRACE_S, LAST_GASP_S, JobFailed
+from worldsize.launch.local import GRACE_S, HUNG_GRACE_S, LAST_GASP_S, JobFailed
 
 ECHO_S = 3.0
 """How long the other nodes may take to say what they saw, once the first has failed."""
@@ -37,6 +38,7 @@ class SpreadJob:
     def __init__(self, job: Job, start: Callable[[Job, int], Agent]) -> None:
         """`start` starts the agent of one of the job's nodes. Raises JobFailed if the first cannot listen."""
         self.job = job
+        self._hang = HangWatch(job)
         self._heard: queue.SimpleQueue[list[Any] | JobFailed] = queue.SimpleQueue()
         self._agents: list[Agent] = []
         self._threads: list[threading.Thread] = []
@@ -58,10 +60,15 @@ class SpreadJob:
 
     def receive(self, idle: Callable[[], None] | None = None, every_s: float = 0.25) -> list[Any]:
         """Wait for the replies of all ranks; call `idle` meanwhile. Raises JobFailed if the job ended instead."""
+        self._hang.begin()
         while True:
             try:
                 heard = self._heard.get(timeout=every_s)
             except queue.Empty:
+                hanging = self._hang.look(None)
+                if hanging:
+                    self.close(HUNG_GRACE_S)
+                    raise JobFailed(hanging) from None
                 if idle:
                     idle()
                 continue
