@@ -26,7 +26,7 @@ def test_names_the_fastest_its_speed_up_its_baseline_and_its_largest_loss(tmp_pa
     assert verdict(study(tmp_path, usual_cells(noise=0))) == (
         "The fastest multi-worker configuration is ddp with 2 workers at b = 32: 115 samples/s, a scaled speed-up of "
         "1.80 [1.80, 1.80] over single-w1-b32 (efficiency 90.0 %). Its largest loss is exposed communication: "
-        "31.7 ms, 6.00 % of its step."
+        "31.7 ms of a mean step of 528 ms, 6.00 %."
     )
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from worldsize.analysis.advice import advise
+from worldsize.analysis.advice import Advice, advise
+from worldsize.analysis.advice.noise import HIDES_THE_LIMIT
 from worldsize.analysis.breakdown import LossCause
 from worldsize.analysis.headline import Headline as Headline
 from worldsize.analysis.headline import cell_name as cell_name
@@ -57,7 +58,7 @@ def verdict(analysis: StudyAnalysis) -> str:
         return f"{cell_name(only)}: {number_text(rate(only))} samples/s. It was run alone, so nothing is compared."
     if found is None:
         return _without_headline(analysis)
-    return f"{_finding(found)} {_cause(found, _codes(analysis, found))}".strip()
+    return f"{_finding(found)} {_cause(found, _about(analysis, found))}".strip()
 
 
 def _finding(found: Headline) -> str:
@@ -108,13 +109,13 @@ def _against_one(speedup: Estimate) -> str:
     return "; measured in one block, hence without an interval" if speedup.low is None else ""
 
 
-def _cause(found: Headline, codes: Sequence[str]) -> str:
+def _cause(found: Headline, about: Sequence[Advice]) -> str:
     """What limits it: the loss that the first advice on it names, else the largest one, if there is a sure one."""
     row, summary = found.scaling, found.fastest.summary
     if row.speedup is None or row.efficiency is None or summary is None:
         return ""
-    width, advised = half_width(row.speedup.estimate), _loss_of(codes)
-    if width is not None and codes and codes[0] == "too-noisy":
+    width, advised = half_width(row.speedup.estimate), _loss_of([each.code for each in about])
+    if width is not None and any(each.finding.endswith(f"{HIDES_THE_LIMIT}.") for each in about):
         return f"An interval of ±{percent_text(width)} is too wide to name what it loses to: time more steps (--steps)."
     if advised is None and width is not None and (row.efficiency.estimate.high or 0) >= 1:
         return "No loss is certain: the interval of its efficiency reaches 100 %."
@@ -126,12 +127,16 @@ def _cause(found: Headline, codes: Sequence[str]) -> str:
         return f"No single loss is above {percent_text(NOTABLE_LOSS)} of its step."
     if cause != largest:
         return f"What limits it most is {CAUSES[cause]}."
-    return f"Its largest loss is {CAUSES[cause]}: {number_text(1e3 * loss_s)} ms, {percent_text(share)} of its step."
+    whole = number_text(1e3 * sum(summary.parts_s.values()))
+    return (
+        f"Its largest loss is {CAUSES[cause]}: {number_text(1e3 * loss_s)} ms of a mean step of {whole} ms, "
+        f"{percent_text(share)}."
+    )
 
 
-def _codes(analysis: StudyAnalysis, found: Headline) -> list[str]:
-    """The codes of the advice on the fastest configuration, in order."""
-    return [each.code for each in advise(analysis) if each.cell_id == found.fastest.id]
+def _about(analysis: StudyAnalysis, found: Headline) -> list[Advice]:
+    """The advice on the fastest configuration, in order."""
+    return [each for each in advise(analysis) if each.cell_id == found.fastest.id]
 
 
 def _loss_of(codes: Sequence[str]) -> LossCause | None:

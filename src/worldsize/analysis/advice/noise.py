@@ -15,12 +15,13 @@ from worldsize.analysis.advice.seen import Seen
 from worldsize.analysis.advice.words import cell_name
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, percent_text
-from worldsize.analysis.statistics import LEVEL, half_width
+from worldsize.analysis.statistics import LEVEL, half_width, includes
 from worldsize.results.records import Estimate
 
 TOO_NOISY = 0.10
 """Half width of a ratio's interval, as a share of it, above which no cause is named: the machine's noise is then as
 large as the losses that the causes explain."""
+HIDES_THE_LIMIT = "too little to say what limits it"
 AIM = TOO_NOISY / 2
 """What to aim at: a width is itself known to a half only."""
 FEWEST_BLOCKS = 5
@@ -39,7 +40,7 @@ def too_noisy(seen: Seen) -> Iterator[Candidate]:
     if _is_noisy(ratio):
         steps = steps_needed(ratio, seen.settings.block_steps)
         command = study_command(by_steps(seen.settings), steps=steps)
-        why = "too little to compare it" if _surely_limited(seen, cell, ratio) else "too little to say what limits it"
+        why = "too little to compare it" if _surely_limited(seen, cell, ratio) else HIDES_THE_LIMIT
         words = f"The speed-up of {cell_name(cell)}", why, f"Speed-up over {found.scaling.baseline.id}"
         yield _candidate(seen, cell, ratio, words, (steps, command))
 
@@ -79,7 +80,9 @@ def _candidate(
     )
     # What is not known of a sweep concerns all its batches.
     about = None if seen.settings.sweep else cell
-    return Candidate(advice, about, first=not _surely_limited(seen, cell, ratio), doubt=True)
+    # Who does not know whether several workers gain anything should find that out first.
+    unsure = includes(ratio, 1) or not _surely_limited(seen, cell, ratio)
+    return Candidate(advice, about, first=unsure, doubt=True)
 
 
 def _surely_limited(seen: Seen, cell: CellAnalysis, ratio: Estimate) -> bool:
