@@ -78,7 +78,9 @@ class TestVerdict:
         cell = exchanging(exposed=0.3, step_s=0.7)
         analysis = study(tmp_path, [SINGLE, cell], changes=[messages(cell, Messages()), link(1e-5, 1e8)])
         assert codes(analysis)[0] == "communication-bound"
-        assert "Its largest loss is exposed communication: 210 ms of a mean step of 700 ms, 30.0 %." in verdict(analysis)
+        assert "Its largest loss is exposed communication: 210 ms of a mean step of 700 ms, 30.0 %." in verdict(
+            analysis
+        )
 
     def test_names_what_limits_even_where_one_worker_is_limited_by_it_as_well(self, tmp_path: Path) -> None:
         """Against its baseline it loses most to communication; but both wait for data half of the time."""
