@@ -35,8 +35,16 @@ def job(entry: str, folder: Path, *, hang_timeout_s: float | None = None, **payl
 
 
 def workers() -> list[psutil.Process]:
-    """All processes that this one has started."""
-    return family(os.getpid())[1:]
+    """All processes that belong to a job: this one may have others, for other tests."""
+    return [each for each in family(os.getpid())[1:] if "worldsize.launch" in command_of(each)]
+
+
+def command_of(process: psutil.Process) -> str:
+    """Its command line; empty where it has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 def test_the_nodes_are_one_group_in_the_order_of_their_ranks(tmp_path: Path) -> None:
@@ -74,7 +82,7 @@ def test_an_agent_that_was_killed_ends_the_job(tmp_path: Path) -> None:
     with job("hang", tmp_path) as headless:
         headless.receive()
         running = workers()
-        agents = [process for process in running if "worldsize.launch.agent" in " ".join(process.cmdline())]
+        agents = [process for process in running if "worldsize.launch.agent" in command_of(process)]
         agents[-1].kill()
         with pytest.raises(JobFailed, match="the agent ended with status -9"):
             headless.receive()

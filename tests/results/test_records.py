@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
@@ -15,10 +15,13 @@ from pydantic import BaseModel, ValidationError
 from worldsize.config import CellSettings, Hosts, StudySettings, VerifySettings
 from worldsize.results.baseline_records import StoredBlock
 from worldsize.results.checkpoints import Part
-from worldsize.results.comm_records import CommRecord
+from worldsize.results.comm_records import CommRecord, PeerRate
+from worldsize.results.launch_records import Submissions, SubmittedJob
 from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.records import PARTS, Evaluation, Placement, Record, StepRecord, StudyRecord
 
+UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
+"""To shrink a record of records takes minutes."""
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SETTINGS: dict[Any, st.SearchStrategy[Any]] = {
@@ -63,6 +66,9 @@ BOUNDED: dict[tuple[type[BaseModel], str], st.SearchStrategy[Any]] = {
     (Placement, "processes"): st.integers(1, 10**6),
     (CommRecord, "world_size"): st.integers(1, 10**6),
     (StudyRecord, "plan"): st.lists(TEXT, max_size=2, unique=True),
+    (PeerRate, "bytes_per_s"): st.floats(1e-3, 1e15),
+    (SubmittedJob, "job_id"): st.from_regex("[0-9]{1,18}", fullmatch=True),
+    (Submissions, "jobs"): st.deferred(lambda: st.lists(records(SubmittedJob), min_size=1, max_size=2)),
 }
 
 
@@ -98,7 +104,7 @@ def every_record() -> list[type[Record]]:
 
 
 @pytest.mark.parametrize("kind", every_record())
-@hypothesis_settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@hypothesis_settings(deadline=None, max_examples=10, phases=UNSHRUNK, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_round_trip(kind: type[Record], data: st.DataObject) -> None:
     record = data.draw(SETTINGS[kind] if kind in SETTINGS else records(kind))

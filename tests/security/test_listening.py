@@ -38,7 +38,8 @@ def test_a_command_listens_on_loopback_alone(tmp_path: Path, line: str) -> None:
     (tmp_path / "mine.py").write_text(MODEL)
     command = start(*line.split(), cwd=tmp_path)
     bound = watched(command)
-    assert command.returncode == 0, command.communicate()
+    said = command.communicate()
+    assert command.returncode == 0, said
     assert bound.listening
     assert bound.beyond_loopback() == []
 

@@ -7,7 +7,7 @@ import pytest
 from slurm_here import Slurm, missing, slurm_here
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[Slurm]:
     """Two nodes; skipped, with the reason, where there can be none."""
     reason = missing()

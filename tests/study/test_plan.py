@@ -64,7 +64,7 @@ def test_several_workers_in_one_process_are_not_on_several_hosts() -> None:
     assert left_out(without, found, (0, 1)) is None
     alone = StudySettings(strategies=("data-parallel",), world_sizes=(1, 2), hosts=2)
     assert left_out(alone, found, (0, 1)) is not None, "also where nothing else is left"
-    with pytest.raises(UsageError, match="Leave --hosts out"):
+    with pytest.raises(UsageError, match="Leave --hosts or --nodes out"):
         plan(strategies=("data-parallel",), world_sizes=(2,), hosts=2)
 
 
