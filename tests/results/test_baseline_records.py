@@ -70,3 +70,14 @@ def test_a_baseline_of_a_newer_worldsize_says_what_to_do(tmp_path: Path) -> None
     file = tmp_path / "baseline.json"
     file.write_text(json.dumps({**content, "schema_version": SCHEMA_VERSION + 1, "further": 1}))
     assert refusal(file).endswith("Upgrade worldsize to read it.")
+
+
+def test_a_summary_that_lacks_a_part_of_a_step_is_refused(tmp_path: Path) -> None:
+    """Found by fuzzing: the comparison asked for it."""
+    a, _ = make_pair(tmp_path, {})
+    write_baseline(tmp_path / "a.json", read_snapshot(a))
+    content = json.loads((tmp_path / "a.json").read_text())
+    for cell in content["cells"]:
+        cell["summary"]["parts_s"].pop("backward_s")
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    assert "lacks parts of a step: backward_s" in refusal(tmp_path / "a.json")

@@ -18,7 +18,7 @@ from worldsize.results.checkpoints import Part
 from worldsize.results.comm_records import CommRecord, PeerRate
 from worldsize.results.launch_records import Submissions, SubmittedJob
 from worldsize.results.profile_records import ProfiledRank
-from worldsize.results.records import PARTS, Evaluation, Placement, Record, StepRecord, StudyRecord
+from worldsize.results.records import PARTS, CellSummary, Evaluation, Placement, Record, StepRecord, StudyRecord
 
 UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
 """To shrink a record of records takes minutes."""
@@ -66,6 +66,7 @@ BOUNDED: dict[tuple[type[BaseModel], str], st.SearchStrategy[Any]] = {
     (Placement, "processes"): st.integers(1, 10**6),
     (CommRecord, "world_size"): st.integers(1, 10**6),
     (StudyRecord, "plan"): st.lists(TEXT, max_size=2, unique=True),
+    (CellSummary, "parts_s"): st.fixed_dictionaries(dict.fromkeys(PARTS, FINITE)),
     (PeerRate, "bytes_per_s"): st.floats(1e-3, 1e15),
     (SubmittedJob, "job_id"): st.from_regex("[0-9]{1,18}", fullmatch=True),
     (Submissions, "jobs"): st.deferred(lambda: st.lists(records(SubmittedJob), min_size=1, max_size=2)),

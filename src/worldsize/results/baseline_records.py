@@ -4,8 +4,9 @@ Small enough to be committed beside the code that it judges: of each block its m
 """
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from worldsize.config import StudySettings
 from worldsize.errors import OutputError
@@ -13,6 +14,7 @@ from worldsize.results.base import Record
 from worldsize.results.folder import read_record, write_whole
 from worldsize.results.gate import LEAST_S, MOST_S
 from worldsize.results.records import (
+    PARTS,
     SCHEMA_VERSION,
     CellState,
     CellSummary,
@@ -62,6 +64,13 @@ class StoredCell(Record):
     """After the last evaluation, as is the accuracy."""
     test_accuracy: float | None = None
     blocks: list[StoredBlock] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _all_parts(self) -> Self:
+        missing = set(PARTS) - (self.summary.parts_s.keys() if self.summary else set(PARTS))
+        if missing:
+            raise ValueError(f"the summary lacks parts of a step: {', '.join(sorted(missing))}")
+        return self
 
     @property
     def global_batch(self) -> int:
