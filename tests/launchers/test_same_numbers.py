@@ -1,12 +1,11 @@
 """Whatever starts the workers, the numbers are the same: losses bit for bit, steps, records, tables."""
 
-import csv
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from same_study import tables
 from worldsize.results.folder import Cell, Run
 
 pytestmark = pytest.mark.timeout(500)  # many processes import torch here, and the machine may be busy
@@ -68,15 +67,5 @@ def test_a_cells_record_has_the_same_keys(local: Run, other: Run) -> None:
             assert shape(ours[key]) == shape(theirs[key]), key
 
 
-def names(file: Path) -> tuple[list[str], list[str]]:
-    """The columns of a table, and what its rows are called."""
-    with file.open(newline="") as stream:
-        head, *rows = csv.reader(stream)
-    return head, [row[0] for row in rows]
-
-
 def test_the_tables_have_the_same_rows_and_columns(local: Run, other: Run) -> None:
-    ours, theirs = (sorted(path.name for path in (run.folder / "report").glob("*.csv")) for run in (local, other))
-    assert ours == theirs
-    for table in ("results.csv", "communication.csv", "parts.csv", "wire.csv"):
-        assert names(local.folder / "report" / table) == names(other.folder / "report" / table)
+    assert tables(local) == tables(other)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rights import needs_rights
-from same_study import MODEL, plain
+from same_study import MODEL, plain, tables
 from two_hosts import ADDRESSES, on_each, two_hosts
 from worldsize.launch.hosts import INTERFACE
 from worldsize.results.folder import Run, load_run
@@ -48,6 +48,7 @@ def test_a_study_by_an_agent_on_each_of_two_hosts_trains_the_same(
         assert trained(run, name) == trained(local, name)
         if not name.startswith("single"):
             assert [place.interface for place in cell.record.ranks] == [INTERFACE] * 2
+    assert tables(run) == tables(local)
     assert (tmp_path / "node0" / "report" / "index.html").is_file()
 
 

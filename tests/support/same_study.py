@@ -1,5 +1,6 @@
 """One study under each launcher: what starts the command, and with which flags."""
 
+import csv
 import os
 import subprocess
 import sys
@@ -51,6 +52,18 @@ def under_torchrun() -> list[str]:
 def over_two_nodes() -> list[str]:
     """Two agents, as a scheduler's command would start them."""
     return [sys.executable, str(Path(__file__).with_name("nodes_command.py")), *plain()[3:]]
+
+
+def tables(run: Run) -> dict[str, tuple[list[str], list[str]]]:
+    """Columns, and what the rows are called, of each table of a report; of provenance and warnings the columns."""
+    found = {}
+    for file in sorted((run.folder / "report").glob("*.csv")):
+        with file.open(newline="", encoding="utf-8") as stream:
+            head, *rows = csv.reader(stream)
+        about_the_run = file.stem in ("provenance", "warnings")
+        # Some put the fastest first, and that is for the clock to say.
+        found[file.name] = head, [] if about_the_run else sorted(row[0] for row in rows)
+    return found
 
 
 def study(folder: Path, command: Sequence[str], variables: Mapping[str, str]) -> Run:
