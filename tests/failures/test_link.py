@@ -1,6 +1,5 @@
 """A link that goes down between two emulated hosts while they train."""
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from commands import finish, worker
 from failing import DATA, PAIR, Place, is_kept, wait_for
 from rights import needs_rights
+from soak_watch import networks
 
 pytestmark = [pytest.mark.timeout(600), *needs_rights]
 
@@ -42,14 +42,3 @@ def test_a_link_taken_down_in_the_middle(tmp_path: Path) -> None:
     assert sorted(place.losses()) == list(range(24))
     assert is_kept(seen, place.written())
     wait_for(lambda: networks() == before, "no network left")
-
-
-def networks() -> set[str]:
-    """The network namespaces that some process lives in."""
-    found = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            found.add(os.readlink(process / "ns" / "net"))  # noqa: PTH115 - the target is no path
-        except OSError:
-            continue
-    return found

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from rights import needs_rights
+from soak_watch import networks
 from worldsize.analysis.bandwidth import analyse_link, curve, peak
 from worldsize.config import CommSettings, Hosts, validated
 from worldsize.errors import UsageError
@@ -69,11 +70,11 @@ class TestWithRights:
         assert largest.time_s.value > 2**20 / link.payload_bytes_per_s * 0.9
 
     def test_nothing_is_left_and_nothing_shows_outside(self, tmp_path: Path) -> None:
-        before = set(psutil.net_if_addrs()), _namespaces()
+        before = set(psutil.net_if_addrs()), networks()
         run_comm(
             CommSettings(collectives=("broadcast",), hosts=2, link="1gbit", top_bytes=1024, samples=1), tmp_path, []
         )
-        assert (set(psutil.net_if_addrs()), _namespaces()) == before
+        assert (set(psutil.net_if_addrs()), networks()) == before
 
     def test_two_runs_at_once_do_not_collide(self, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "worldsize", "comm", "--hosts", "2", "--top", "1KiB", "--samples", "1"]
@@ -86,25 +87,15 @@ class TestWithRights:
             assert run.returncode == 0, said
 
     def test_a_killed_run_leaves_no_process_and_no_network(self, tmp_path: Path) -> None:
-        before = _namespaces()
+        before = networks()
         command = [sys.executable, "-m", "worldsize", "comm", "--hosts", "2", "--link", "1mbit", "--top", "4MiB"]
         run = subprocess.Popen([*command, "--samples", "9"], cwd=tmp_path, stderr=subprocess.DEVNULL)
-        _wait(lambda: len(_namespaces() - before) == 3, "three networks: the switch and two hosts")
+        _wait(lambda: len(networks() - before) == 3, "three networks: the switch and two hosts")
         family = psutil.Process(run.pid).children(recursive=True)
         os.kill(run.pid, signal.SIGKILL)
         run.wait()
         _wait(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family), "no process")
-        _wait(lambda: _namespaces() == before, "no network")
-
-
-def _namespaces() -> set[str]:
-    found = set()
-    for process in psutil.process_iter():
-        try:
-            found.add(os.readlink(f"/proc/{process.pid}/ns/net"))  # noqa: PTH115 - the target is no path
-        except OSError:
-            continue
-    return found
+        _wait(lambda: networks() == before, "no network")
 
 
 def _wait(condition: Callable[[], bool], what: str, patience_s: float = 60) -> None:

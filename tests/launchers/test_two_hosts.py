@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from held_hosts import ADDRESSES, on_each, two_hosts
 from rights import needs_rights
 from same_study import MODEL, plain, tables
-from two_hosts import ADDRESSES, on_each, two_hosts
 from worldsize.launch.hosts import INTERFACE
 from worldsize.results.folder import Run, load_run
 

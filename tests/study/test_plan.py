@@ -9,6 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from fake_cells import findings
+from nodes_here import NodesHere
 from worldsize.config import MULTI_WORKER_STRATEGIES, StudySettings
 from worldsize.errors import DataError, UsageError
 from worldsize.study.plan import PlannedCell, default_world_sizes, left_out, make_plan
@@ -48,6 +49,18 @@ def test_what_cannot_be_a_cell_is_the_users_mistake() -> None:
     outside = {"strategy": "ddp", "world_size": 2, "batch_size": 4, "label": "../../outside"}
     with pytest.raises(UsageError, match=r"label: '../../outside' was given"):
         plan(cells=(outside,))
+
+
+@pytest.mark.parametrize("evenly", [False, True])
+def test_workers_get_the_cores_of_the_node_that_they_are_on(evenly: bool) -> None:
+    """The plan and the cluster must put them on the same nodes: spread, none shares its cores."""
+    settings = StudySettings(strategies=("ddp",), world_sizes=(2, 4), batch_sizes=(4,), threads_per_worker=2)
+    cells = make_plan(settings, findings(samples=1000), (0, 1, 2), NodesHere((2, 2), evenly=evenly))
+    two, four = (cell.placement for cell in cells)
+    assert two.cores == (((0, 1), (0, 1)) if evenly else ((0, 1), (2, 0)))
+    assert two.oversubscribed is not evenly
+    assert four.cores == ((0, 1), (2, 0)) * 2
+    assert four.oversubscribed
 
 
 def test_several_workers_in_one_process_are_not_on_several_hosts() -> None:

@@ -14,15 +14,20 @@ def place(
     cores: Sequence[int],
     gpus: int,
     backend: str,
+    nodes: Sequence[Node] = (),
 ) -> Placement:
     """Give each worker its own cores, in order; more threads than cores go round and mark the cell oversubscribed.
 
-    `cores` are those that this process may use, `gpus` how many devices there are. With GPUs, more workers than
-    devices cannot run: that is the caller's check.
+    `cores` are those that this process may use, `gpus` how many devices there are; over several `nodes`, which are
+    alike, those of each of them. With GPUs, more workers than devices cannot run: that is the caller's check.
     """
+    if nodes:
+        world_size = max(node.processes for node in nodes)  # what follows is of the fullest
     wanted = world_size * threads_per_worker
     ring = [cores[i % len(cores)] for i in range(wanted)]
     own = tuple(tuple(ring[i * threads_per_worker : (i + 1) * threads_per_worker]) for i in range(world_size))
+    if nodes:
+        own = tuple(own[worker] for node in nodes for worker in range(node.processes))
     on_gpu = gpus > 0 and backend != "gloo"
     if backend == "auto":
         backend = "nccl" if on_gpu else "gloo"
@@ -34,23 +39,6 @@ def place(
         device="cuda" if on_gpu else "cpu",
         backend=backend,
     )
-
-
-def place_on_nodes(
-    nodes: Sequence[Node], *, processes: int, threads_per_worker: int, cores: Sequence[int], gpus: int, backend: str
-) -> Placement:
-    """The same over nodes that are alike, each with these cores and GPUs: on each its workers share its cores."""
-    most = max(node.processes for node in nodes)
-    on_each = place(
-        world_size=most,
-        processes=most,
-        threads_per_worker=threads_per_worker,
-        cores=cores,
-        gpus=gpus,
-        backend=backend,
-    )
-    own = tuple(on_each.cores[worker] for node in nodes for worker in range(node.processes))
-    return on_each.model_copy(update={"processes": processes, "cores": own})
 
 
 def default_threads(cores: int, largest_world: int) -> int:

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from worldsize.config import CommSettings, Hosts, NetworkSettings
 from worldsize.errors import RunError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
-from worldsize.launch.job import Job, Node
+from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed
-from worldsize.launch.placement import default_threads, place_on_nodes
+from worldsize.launch.placement import default_threads, place
 from worldsize.measure.abilities import network_namespaces
 from worldsize.measure.facts import system_facts
 from worldsize.measure.machine import provenance, snapshot_host
@@ -84,15 +84,15 @@ def run_comm(
     settings, _ = with_hosts(settings, settings.world_size, gpus)
     check_hosts(settings, settings.world_size)
     nodes = cluster.share_out(settings.world_size)
-    here = Node(name="", address="", processes=settings.world_size)
-    busiest = max(node.processes for node in nodes or (here,))
-    placement = place_on_nodes(
-        nodes or (here,),
+    busiest = max((node.processes for node in nodes), default=settings.world_size)
+    placement = place(
+        world_size=settings.world_size,
         processes=settings.world_size,
         threads_per_worker=settings.threads_per_worker or default_threads(len(cluster.cores), busiest),
         cores=cluster.cores,
         gpus=gpus,
         backend=settings.backend,
+        nodes=nodes,
     )
     hosts = settings.emulated
     job = Job(

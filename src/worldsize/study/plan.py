@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from worldsize.config import CellChoice, CellSettings, StudySettings, TrainingSettings, validated
 from worldsize.errors import DataError, UsageError
-from worldsize.launch.cluster import share_out
+from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.launch.job import Node
-from worldsize.launch.placement import default_threads, place, place_on_nodes
+from worldsize.launch.placement import default_threads, place
 from worldsize.results.records import Findings, Placement, WarningRecord
 
 MOST_DEFAULT_WORKERS = 4
@@ -45,14 +44,16 @@ def world_sizes(
 
 
 def make_plan(
-    settings: StudySettings, findings: Findings, cores: Sequence[int], nodes: Sequence[Node] = ()
+    settings: StudySettings, findings: Findings, cores: Sequence[int], cluster: Cluster | None = None
 ) -> list[PlannedCell]:
     """All cells that can be: those named one by one, or the grid in the order local batch, world size, strategy.
 
-    `cores` and the GPUs of the findings are those of this machine, or of each of the `nodes`, which are alike.
+    `cores` and the GPUs of the findings are those of this machine, or of each node of the cluster; they are alike.
     Raises UsageError where what was asked for cannot be run: a batch larger than its data, more workers than
     GPUs or places on the nodes, a strategy that fits none of the world sizes, two cells of the same name.
     """
+    cluster = cluster or ThisMachine()
+    nodes = cluster.nodes
     sizes = world_sizes(settings, findings, cores, nodes)
     gpus = 0 if settings.backend == "gloo" else len(findings.gpus)
     if nodes:
@@ -67,12 +68,15 @@ def make_plan(
     for choice in choices:
         cell = validated(CellSettings, {**shared, **choice.model_dump(exclude_none=True)})
         processes = _processes(findings, choice)
-        shared_by = share_out(nodes, processes) if nodes else ()
-        options: dict[str, Any] = {"threads_per_worker": threads, "cores": cores, "gpus": gpus}
-        if shared_by:
-            placement = place_on_nodes(shared_by, processes=processes, backend=settings.backend, **options)
-        else:
-            placement = place(world_size=cell.world_size, processes=processes, backend=settings.backend, **options)
+        placement = place(
+            world_size=cell.world_size,
+            processes=processes,
+            threads_per_worker=threads,
+            cores=cores,
+            gpus=gpus,
+            backend=settings.backend,
+            nodes=cluster.share_out(processes),
+        )
         cells.append(PlannedCell(cell, placement))
     _check_names(cells)
     return cells

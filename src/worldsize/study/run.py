@@ -63,7 +63,7 @@ def run_study(
     with _stoppable(out), alone(out):
         findings = probe(settings, cluster)
         settings, no_hosts = _hosts_decided(settings, findings, cluster)
-        plan = make_plan(settings, findings, cluster.cores, cluster.nodes)
+        plan = make_plan(settings, findings, cluster.cores, cluster)
         check_hosts(settings, max(cell.placement.processes for cell in plan))
         check_checkpoints(out, plan)
         before, session = open_study(out, settings, plan, findings, command or sys.argv, cluster)
@@ -80,22 +80,34 @@ def run_study(
         if needed(run, settings):
             note(out, measure_links(out, settings, todo, command or sys.argv, cluster))
         ledger = Ledger(out, session, before, watch=Watch())
-        executor = JobExecutor(
-            out,
-            session,
-            settings.emulated,
-            link_costs(load_run(out)),
-            cluster,
-            hang_timeout_s=settings.hang_timeout_s,
-            ran_again=ledger.ran_again,
-        )
         with mirrors as everyone:
-            fewer = Fewer(out, settings.min_workers, findings.processes, ledger).after
-            restarts = Restarts(settings.max_restarts, ledger, fewer)
-            schedule = Schedule(todo, settings, executor, ledger, everyone, restarts=restarts)
-            _take_turns(schedule, findings)
+            _take_turns(_schedule(out, settings, todo, findings, ledger, everyone, cluster), findings)
         note(out, pack_complete(out))
     return load_run(out)
+
+
+def _schedule(
+    out: Path,
+    settings: StudySettings,
+    todo: list[PlannedCell],
+    findings: Findings,
+    ledger: Ledger,
+    listener: Listener,
+    cluster: Cluster,
+) -> Schedule:
+    """The turns of the cells that are to be timed or trained, and who runs them."""
+    executor = JobExecutor(
+        out,
+        ledger.session,
+        settings.emulated,
+        link_costs(load_run(out)),
+        cluster,
+        hang_timeout_s=settings.hang_timeout_s,
+        ran_again=ledger.ran_again,
+    )
+    fewer = Fewer(out, settings.min_workers, findings.processes, ledger).after
+    restarts = Restarts(settings.max_restarts, ledger, fewer)
+    return Schedule(todo, settings, executor, ledger, listener, restarts=restarts)
 
 
 def _sweep(

@@ -1,6 +1,6 @@
-"""Two emulated hosts that stay while a test runs commands on them.
+"""Emulated hosts that stay while a test runs commands on them.
 
-Run as a script it makes them, says the process of each, and holds them until its stdin ends.
+Run as a script it makes one for each rate, says the process of each, and holds them until its stdin ends.
 """
 
 import contextlib
@@ -16,14 +16,20 @@ ADDRESSES = tuple(hosts.address(host) for host in range(2))
 
 
 @contextlib.contextmanager
-def two_hosts() -> Iterator[list[list[str]]]:
-    """For each host the beginning of a command that runs there."""
-    keeper = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def held_hosts(*rates_bits_per_s: int) -> Iterator[list[list[str]]]:
+    """For each host the beginning of a command that runs there; a rate of 0 is as fast as the kernel goes."""
+    command = [sys.executable, __file__, *map(str, rates_bits_per_s)]
+    keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert keeper.stdout is not None
         yield [["nsenter", "--target", process, "--net"] for process in keeper.stdout.readline().split()]
     finally:
         keeper.communicate()
+
+
+def two_hosts() -> contextlib.AbstractContextManager[list[list[str]]]:
+    """The same for two hosts whose links are as fast as can be."""
+    return held_hosts(0, 0)
 
 
 def on_each(commands: Sequence[Sequence[str]], folder: Path) -> list[str]:
@@ -42,7 +48,16 @@ def on_each(commands: Sequence[Sequence[str]], folder: Path) -> list[str]:
     return said
 
 
-if __name__ == "__main__":
-    sys.stdout.write(" ".join(map(str, hosts.build(Hosts(count=2)))) + "\n")
+def _hold(rates_bits_per_s: Sequence[int]) -> None:
+    processes = hosts.build(Hosts(count=len(rates_bits_per_s)))
+    for host, rate in enumerate(rates_bits_per_s):
+        if rate:
+            hosts._shape((), f"host{host}", rate)
+            hosts._shape(("nsenter", "--target", str(processes[host]), "--net"), hosts.INTERFACE, rate)
+    sys.stdout.write(" ".join(map(str, processes)) + "\n")
     sys.stdout.flush()
     sys.stdin.read()
+
+
+if __name__ == "__main__":
+    _hold([int(rate) for rate in sys.argv[1:]])
