@@ -18,11 +18,14 @@ RECIPE: dict[str, Any] = {
     "world_size": 2,
     "epochs": EPOCHS,
     "precision": "bf16",
-    "learning_rate": 0.1,
+    "optimizer": "muon",
+    "learning_rate": 0.015,
     "base_batch": 128,
     "lr_scaling": "linear",
     "lr_schedule": "cosine",
+    "momentum": 0.9,
     "nesterov": True,
+    "weight_decay": 0.05,
 }
 BATCHES: dict[str, dict[str, Any]] = {
     "small": {"batch_size": 64, "lr_warmup_epochs": 0.5},

@@ -49,6 +49,7 @@ STRANGE: dict[str, Any] = {
     "target_interval": 0.0,
     "precision": "bf16",
     "seed": 7,
+    "optimizer": "muon",
     "learning_rate": 1e-05,
     "momentum": 0.0,
     "nesterov": True,

@@ -41,6 +41,15 @@ def test_words_of_charts_are_whole_and_apart(seen: Surveys, name: str, width: in
     assert room["collisions"] == []
 
 
+@pytest.mark.parametrize("name", EXPERIMENT_RUNS)
+def test_what_to_try_is_in_sight_on_a_small_laptop(opened: Open, report: Reports, name: str) -> None:
+    page = opened(report(name)).page
+    page.set_viewport_size({"width": 1280, "height": 800})
+    box = page.locator(".first pre").bounding_box()
+    assert box is not None
+    assert 0 < box["y"] + box["height"] <= 800, "the command ends above the lower edge of the window"
+
+
 @every_report
 def test_what_scrolls_can_be_reached_and_has_a_name(seen: Surveys, name: str) -> None:
     hiding = [each for each in seen(name).rooms[360]["scrollers"] if each["hides"]]

@@ -14,8 +14,6 @@ from commands import finish, processes_of, start, wait_until, worker, worldsize
 from worldsize.results.check_records import DIGEST_LENGTH
 from worldsize.results.folder import Run, cell_folder, load_run
 
-pytestmark = pytest.mark.timeout(500)  # many processes import torch here, and the machine may be busy
-
 MODEL = """
 import os, time
 from torch import nn

@@ -17,8 +17,6 @@ from worldsize.report.tables import to_records
 from worldsize.results.folder import Run, load_run
 from worldsize.study.schedule import PROFILED_STEPS
 
-pytestmark = pytest.mark.timeout(500)  # processes import torch here, and the machine may be busy
-
 MODEL = """
 from torch import nn
 

@@ -23,8 +23,6 @@ from worldsize.analysis.summary import slowest_steps
 from worldsize.results.checkpoints import checkpoint_folder, find_checkpoint
 from worldsize.results.folder import cell_folder, load_run
 
-pytestmark = pytest.mark.timeout(900)  # many processes import torch here, and the machine may be busy
-
 MODEL = """
 import os, time
 from torch import nn

@@ -13,7 +13,7 @@ TRAINING = """
 --model --data --data-dir --train-samples --test-samples --evaluate --memory-limit --loader-workers --momentum
 --clip-norm --nesterov --weight-decay --leave-out --checkpoint --checkpoint-steps --hang-timeout --max-restarts
 --min-workers --profile --steps
---epochs --precision --seed --backend --threads-per-worker --loader --learning-rate
+--epochs --precision --seed --backend --threads-per-worker --loader --optimizer --learning-rate
 --lr-scaling --base-batch --lr-warmup-epochs --lr-schedule --label-smoothing
 --master-ip --master-port --num-nodes --rank --bucket-mb --hosts --link --link-latency --log --out --resume --json
 --launcher --nodes --workers-per-node --partition --time --print-script --address --arrangement
@@ -29,8 +29,8 @@ SURFACE = {
     "comm": """--collectives --world-size --top --samples --backend --threads-per-worker
         --hosts --link --link-latency --csv --out --json""",
     "verify": """--model --data --data-dir --train-samples --strategies --world-sizes --batch-size --steps --precision
-        --seed --backend --threads-per-worker --loader --loader-workers --learning-rate --momentum --weight-decay
-        --label-smoothing --bucket-mb --leave-out --out --json""",
+        --seed --backend --threads-per-worker --loader --loader-workers --optimizer --learning-rate --momentum
+        --weight-decay --label-smoothing --bucket-mb --leave-out --out --json""",
     "attach": "run --json",
     "report": "run --open --json",
     "compare": "a b --fail-above --strict --judge-by --save --markdown --json",

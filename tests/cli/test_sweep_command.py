@@ -13,8 +13,6 @@ from commands import worldsize
 from worldsize.measure.memory_kills import memory_kills
 from worldsize.results.folder import Run, load_run
 
-pytestmark = pytest.mark.timeout(500)
-
 MODEL = """
 import torch
 from torch import nn

@@ -9,8 +9,6 @@ import pytest
 from commands import processes_of, worldsize
 from proofs import HERE
 
-pytestmark = pytest.mark.timeout(500)  # many processes import torch here, and the machine may be busy
-
 SMALL = ("verify", "--model", f"{HERE}:net", "--batch-size", 4, "--threads-per-worker", 1, "--steps", 2)
 
 

@@ -3,14 +3,12 @@
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from commands import finish, worker
 from failing import DATA, PAIR, Place, is_kept, wait_for
 from rights import needs_rights
 from soak_watch import networks
 
-pytestmark = [pytest.mark.timeout(600), *needs_rights]
+pytestmark = needs_rights
 
 TRAIN = (
     *("train", *DATA, "--strategy", "all-reduce", "--world-size", 2, "--batch-size", 8, "--hosts", 2),

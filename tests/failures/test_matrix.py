@@ -20,8 +20,6 @@ from commands import finish, worker
 from failing import ALONE, EPOCH, EPOCHS, HANGS_AT, PAIR, STUDY, Place, is_kept, wait_for, whole_lines
 from rights import needs_rights
 
-pytestmark = pytest.mark.timeout(900)  # many processes import torch here, and the machine may be busy
-
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:

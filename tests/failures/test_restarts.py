@@ -14,7 +14,6 @@ from worldsize.errors import UsageError
 from worldsize.results.folder import load_run
 
 TRAIN = ("train", "--strategy", "all-reduce", "--world-size", 2, "--batch-size", 8, *TRAINING)
-pytestmark = pytest.mark.timeout(600)  # many processes import torch here, and the machine may be busy
 
 
 @pytest.fixture(scope="module")

@@ -28,8 +28,6 @@ from worldsize.errors import UsageError
 from worldsize.results.folder import Run, load_run
 from worldsize.study.run import run_study
 
-pytestmark = pytest.mark.timeout(500)  # a database is made and several processes start, on a machine that may be busy
-
 KEY = "0123456789abcdef0123456789abcdef01234567"
 CELL = "ddp-w2-b4"
 MODEL = """

@@ -84,7 +84,6 @@ def on_two_nodes(folder: Path, study: str) -> None:
     assert [node.returncode for node in nodes] == [0, 0], said
 
 
-@pytest.mark.timeout(500)
 def test_a_whole_study_with_one_command_on_each_of_two_nodes(tmp_path: Path) -> None:
     study = "study sync-ladder --model mine.py:net --data digits --strategies single,data-parallel,all-reduce,ddp"
     small = "--world-sizes 1,2 --global-batch 32 --steps 4 --block-steps 2 --train-samples 256 --test-samples 64"
@@ -105,7 +104,6 @@ def test_a_whole_study_with_one_command_on_each_of_two_nodes(tmp_path: Path) -> 
     assert "Strong-scaling speed-up" in (tmp_path / "node0" / "report" / "index.html").read_text()
 
 
-@pytest.mark.timeout(500)
 def test_an_experiment_runs_its_further_parts_on_the_nodes_as_well(tmp_path: Path) -> None:
     first = "study ddp-large-batch --model mine.py:net --data digits --world-sizes 1,2 --batch-sizes 16 --steps 2"
     on_two_nodes(

@@ -18,8 +18,6 @@ from same_study import DATA, MODEL
 from worldsize.launch.job import Job
 from worldsize.results.folder import Cell, Run, cell_folder, load_run
 
-pytestmark = pytest.mark.timeout(500)  # many processes import torch here, and the machine may be busy
-
 needs_private_mounts = pytest.mark.skipif(
     subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0,
     reason="no private mounts here: they need root",

@@ -8,8 +8,6 @@ import pytest
 from same_study import tables
 from worldsize.results.folder import Cell, Run
 
-pytestmark = pytest.mark.timeout(500)  # many processes import torch here, and the machine may be busy
-
 OTHERS = ("torchrun", "nodes", "slurm", "ray")
 """Launchers that are compared with `local`; another one is a name here and its command in conftest.py."""
 CELLS = ["single-w1-b8", "gather-scatter-w2-b4", "all-reduce-w2-b4", "ddp-w2-b4"]

@@ -12,7 +12,7 @@ from same_study import MODEL, plain, tables
 from worldsize.launch.hosts import INTERFACE
 from worldsize.results.folder import Run, load_run
 
-pytestmark = [*needs_rights, pytest.mark.timeout(500)]
+pytestmark = needs_rights
 
 STATIC = f"--rdzv-backend static --nnodes 2 --nproc-per-node 1 --master-addr {ADDRESSES[0]} --master-port 29500"
 C10D = f"--rdzv-backend c10d --nnodes 2 --nproc-per-node 1 --rdzv-endpoint {ADDRESSES[0]}:29500 --rdzv-id same"

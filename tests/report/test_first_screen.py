@@ -15,6 +15,7 @@ from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.report.contents import lead, sections
 from worldsize.report.page import render_page
 from worldsize.results.folder import load_run, write_study
+from worldsize.results.records import RankPlace
 
 HOSTILE = "<script>alert('advice')</script>"
 
@@ -51,13 +52,13 @@ def page(usual: StudyAnalysis) -> Page:
 def test_the_first_advice_stands_on_the_first_screen_all_of_it(page: Page) -> None:
     told = [
         "Finding 1.",
-        "Label 1",
-        "Value 1",
-        "Cause 1.",
         "Step 1.",
         "worldsize study --steps 1",
         "Gain 1",
         "Basis 1.",
+        "Label 1",
+        "Value 1",
+        "Cause 1.",
     ]
     places = [page.text.index(each) for each in told]
     assert places == sorted(places)
@@ -65,6 +66,21 @@ def test_the_first_advice_stands_on_the_first_screen_all_of_it(page: Page) -> No
     first_table = page.text.index("N workers with b samples each per step")
     assert page.text.index("What limits it, and what to try") < page.text.index("Finding 2.") < first_table
     assert page.text.index("Finding 3.") < first_table
+
+
+def test_further_advice_gives_its_reasons_first(page: Page) -> None:
+    told = ["Finding 2.", "Label 2", "Value 2", "Cause 2.", "Step 2.", "worldsize study --steps 2", "Gain 2"]
+    places = [page.text.index(each) for each in told]
+    assert places == sorted(places)
+
+
+def test_the_header_says_on_how_many_nodes_it_ran(tmp_path: Path) -> None:
+    analysis = analyse(load_run(make_run(tmp_path, usual_cells(noise=0.01))))
+    assert " nodes, the first " not in Page(render_page(analysis, sections(analysis), [])).text
+    for cell in analysis.cells:
+        assert cell.record is not None
+        cell.record.ranks = [RankPlace(host=f"n{rank}", cores=(0,)) for rank in range(cell.world_size)]
+    assert "2 nodes, the first " in Page(render_page(analysis, sections(analysis), [])).text
 
 
 def test_a_command_is_code_and_advice_is_text(usual: StudyAnalysis) -> None:

@@ -13,8 +13,6 @@ from worldsize.errors import UsageError
 from worldsize.ranks import STARTED_BY_HAND
 from worldsize.ranks.store import listen, store_by_hand
 
-pytestmark = pytest.mark.timeout(500)  # many processes import torch here, and the machine may be busy
-
 SECOND = "127.0.0.2"
 """Another address of loopback: who listens there and nowhere else has bound it on purpose."""
 

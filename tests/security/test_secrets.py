@@ -10,8 +10,6 @@ from worldsize.measure.machine import provenance
 from worldsize.results.folder import load_run
 from worldsize.results.records import ErrorRecord, WarningRecord
 
-pytestmark = pytest.mark.timeout(500)
-
 
 def test_no_file_of_a_run_holds_a_secret(study: Watched) -> None:
     files = [path for path in study.run.rglob("*") if path.is_file()]

@@ -17,8 +17,6 @@ from worldsize.launch.slurm.files import ending, submitted
 from worldsize.launch.slurm.state import state_of
 from worldsize.results.folder import Run, cell_folder, load_run
 
-pytestmark = pytest.mark.timeout(900)  # every process imports torch, and the machine may be busy
-
 MODEL = """
 import os, pathlib, time
 from torch import nn

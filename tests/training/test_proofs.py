@@ -16,6 +16,7 @@ CASES: dict[str, CellSettings] = {
     "all-reduce": case("all-reduce"),
     "ddp": case("ddp"),
     "bucketed": case("bucketed", loader="per-sample"),
+    "muon": case("ddp", optimizer="muon", learning_rate=0.02),
     "sums": case(":Sums"),
     "skips": case(":Skips"),
     "disagrees": case(":Disagrees"),
@@ -71,7 +72,7 @@ def read_by(ranks: list[RankProof]) -> list[list[str]]:
     ]
 
 
-@pytest.mark.parametrize("name", ["all-reduce", "ddp", "bucketed"])
+@pytest.mark.parametrize("name", ["all-reduce", "ddp", "bucketed", "muon"])
 def test_a_model_with_batchnorm_and_dropout_trains_as_the_reference(prove: Prove, name: str) -> None:
     ranks = prove(name)
     proof = proof_of(ranks)

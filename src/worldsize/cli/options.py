@@ -55,7 +55,8 @@ Backend = Annotated[str | None, typer.Option(help="auto, gloo or nccl.")]
 ThreadsPerWorker = Annotated[int | None, typer.Option(help="Compute threads of each worker, the baseline included.")]
 Loader = Annotated[str | None, typer.Option(help="batched, or per-sample (the classic one).")]
 LoaderWorkers = Annotated[int | None, typer.Option(help="Worker processes of the per-sample loader, per rank.")]
-LearningRate = Annotated[float | None, typer.Option(help="Learning rate of SGD.")]
+Optimizer = Annotated[str | None, typer.Option(help="sgd, or muon, which learns more from few updates.")]
+LearningRate = Annotated[float | None, typer.Option(help="Learning rate.")]
 LrScaling = Annotated[
     str | None, typer.Option(help="How the rate grows with the global batch B: none, linear (B/B0) or sqrt.")
 ]
@@ -65,8 +66,8 @@ LrSchedule = Annotated[str | None, typer.Option(help="constant, step (by ten at 
 LabelSmoothing = Annotated[float | None, typer.Option(help="Share of the label given to all classes alike.")]
 ClipNorm = Annotated[float | None, typer.Option(help="Scale all gradients together down to at most this norm.")]
 Nesterov = Annotated[bool | None, typer.Option("--nesterov", help="Nesterov's momentum in place of the plain one.")]
-Momentum = Annotated[float | None, typer.Option(help="Momentum of SGD.")]
-WeightDecay = Annotated[float | None, typer.Option(help="Weight decay of SGD.")]
+Momentum = Annotated[float | None, typer.Option(help="Share of the last step that stays in the next.")]
+WeightDecay = Annotated[float | None, typer.Option(help="Share of the weights that goes into each step.")]
 LeaveOut = Annotated[
     str | None,
     typer.Option(

@@ -38,6 +38,7 @@ def study(
     loader_workers: o.LoaderWorkers = None,
     evaluate: o.Evaluate = None,
     memory_limit: o.MemoryLimit = None,
+    optimizer: o.Optimizer = None,
     learning_rate: o.LearningRate = None,
     lr_scaling: o.LrScaling = None,
     base_batch: o.BaseBatch = None,

@@ -26,6 +26,7 @@ def verify(
     threads_per_worker: o.ThreadsPerWorker = None,
     loader: o.Loader = None,
     loader_workers: o.LoaderWorkers = None,
+    optimizer: o.Optimizer = None,
     learning_rate: o.LearningRate = None,
     momentum: o.Momentum = None,
     weight_decay: o.WeightDecay = None,

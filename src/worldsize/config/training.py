@@ -10,6 +10,7 @@ from worldsize.config.base import MOST_BATCH, MOST_WORKERS, SIZES, quantity
 from worldsize.config.network import Backend, NetworkSettings
 
 Precision = Literal["fp32", "bf16"]
+OptimizerName = Literal["sgd", "muon"]
 LrScaling = Literal["none", "linear", "sqrt"]
 LrSchedule = Literal["constant", "step", "cosine"]
 Loader = Literal["batched", "per-sample"]
@@ -44,6 +45,8 @@ class TrainingSettings(NetworkSettings):
     bucket_mb: Annotated[float, Field(gt=0)] | Literal["auto"] | None = None
     """MB of gradients that `ddp` and `bucketed` send together; `auto` plans with the link and the backward that it
     measures; none is the strategy's own default."""
+    optimizer: OptimizerName = "sgd"
+    """How gradients change the weights: `sgd`, or `muon`, which learns more from few updates (training/muon.py)."""
     learning_rate: float = Field(default=0.1, gt=0)
     """Of the base batch; with `lr_scaling = "none"` of any batch."""
     lr_scaling: LrScaling = "none"
@@ -64,6 +67,7 @@ class TrainingSettings(NetworkSettings):
     """Nesterov's momentum in place of the plain one."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=5e-4, ge=0)
+    """Share of the weights that is added to the gradients (`sgd`), or, times the rate, taken from them (`muon`)."""
 
     epochs: int | None = Field(default=None, ge=1)
     """Protocol *epochs* (method.md §8): this many epochs; with more than one, the first only warms up."""

@@ -21,7 +21,6 @@ from worldsize.report.section import Section
 from worldsize.report.svg import Drawing, inline
 from worldsize.report.tables import shown
 from worldsize.report.trace import trace_name
-from worldsize.results.records import StudyRecord
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Content-Security-Policy: whatever a page says, a browser loads nothing for it from anywhere."""
@@ -37,7 +36,7 @@ def render_page(analysis: StudyAnalysis, contents: Sequence[Section], advices: S
     return template.render(
         policy=POLICY,
         study=analysis.record,
-        machine=machine_text(analysis.record),
+        machine=machine_text(analysis),
         verdict=verdict(analysis),
         key_numbers=key_numbers(analysis),
         advices=list(advise(analysis) if advices is None else advices),
@@ -53,13 +52,15 @@ def render_page(analysis: StudyAnalysis, contents: Sequence[Section], advices: S
     )
 
 
-def machine_text(study: StudyRecord) -> str:
-    """On what it ran, in a few words: an emulated network must not be taken for a real one."""
+def machine_text(analysis: StudyAnalysis) -> str:
+    """On what it ran, in a few words: an emulated network must not be taken for a real one, nor a node for several."""
+    study = analysis.record
     host, hosts = study.provenance.host, study.settings.emulated
     devices = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in Counter(host.gpus).items())
     machine = devices or f"{host.cpu_model}, {len(host.allowed_cores)} cores"
     if hosts is None:
-        return machine
+        nodes = {place.host for cell in analysis.cells if cell.record for place in cell.record.ranks}
+        return f"{len(nodes)} nodes, the first {machine}" if len(nodes) > 1 else machine
     link = f" with links of {study.settings.link}" if study.settings.link else ""
     return f"{hosts.count} emulated hosts{link} on {machine}"
 

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from worldsize.config import TrainingSettings
+from worldsize.training.muon import Muon
 
 DECAYS = (0.5, 0.75)
 """Shares of the training after which `step` divides the rate (He et al. 2016, §4.2: after 32k and 48k of 64k steps)."""
@@ -44,8 +45,17 @@ def learning_rate(settings: TrainingSettings, global_batch: int, steps_per_epoch
     return target * (1 + math.cos(math.pi * done)) / 2
 
 
-def make_optimizer(model: nn.Module, settings: TrainingSettings, *, fused: bool) -> torch.optim.SGD:
-    """SGD as the settings ask for it; `fused` takes torch's kernel for all parameters at once."""
+def make_optimizer(model: nn.Module, settings: TrainingSettings, *, fused: bool) -> torch.optim.Optimizer:
+    """The optimizer that the settings ask for; `fused` takes torch's kernel for all parameters at once, for SGD."""
+    if settings.optimizer == "muon":
+        return Muon(
+            model,
+            lr=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            nesterov=settings.nesterov,
+            dtype=torch.bfloat16 if settings.precision == "bf16" else None,
+        )
     return torch.optim.SGD(
         model.parameters(),
         lr=settings.learning_rate,
@@ -56,12 +66,13 @@ def make_optimizer(model: nn.Module, settings: TrainingSettings, *, fused: bool)
     )
 
 
-def change_weights(model: nn.Module, optimizer: torch.optim.SGD, settings: TrainingSettings, rate: float) -> None:
+def change_weights(model: nn.Module, optimizer: torch.optim.Optimizer, settings: TrainingSettings, rate: float) -> None:
     """Change the weights by the gradients, clipped if that is asked for, at this learning rate.
 
     After the exchange: every rank then holds the same mean, and all clip by the same factor.
     """
-    optimizer.param_groups[0]["lr"] = rate
+    for group in optimizer.param_groups:
+        group["lr"] = rate
     if settings.clip_norm is not None:
         nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
     optimizer.step()

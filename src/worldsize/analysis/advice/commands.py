@@ -19,6 +19,7 @@ PROTOCOL = ("epochs", "steps", "warmup_steps", "block_steps", "target_interval",
 RECIPE = (
     "precision",
     "seed",
+    "optimizer",
     "learning_rate",
     "lr_scaling",
     "base_batch",
