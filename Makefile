@@ -23,8 +23,8 @@ test: $(STAMP)
 ifdef ARGS
 	@$(VENV)/bin/python -m pytest $(ARGS)
 else
-	@$(VENV)/bin/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m 'not quiet'
-	@$(VENV)/bin/python -m pytest -m quiet
+	@$(VENV)/bin/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --durations=25 -m 'not quiet'
+	@$(VENV)/bin/python -m pytest --durations=15 -m quiet
 endif
 
 lint: $(STAMP)

@@ -1,7 +1,9 @@
 """Claim: VGG-11 reaches 85 % test accuracy in 5 epochs of CIFAR-10 with DDP, and keeps it within a point at B = 2048.
 
 Two trainings with 2 workers and the same recipe, at B = 128 and, with linear scaling of the learning rate and gradual
-warm-up, at B = 2048. What is kept is the accuracy after each epoch; times are none of it, so other work may run beside.
+warm-up, at B = 2048. Momentum alone differs: gradients of 2048 samples need less averaging, and there are 120 updates
+where small batches have 1,950. What is kept is the accuracy after each epoch; times are none of it, so other work may
+run beside.
 """
 
 import tempfile
@@ -23,13 +25,13 @@ RECIPE: dict[str, Any] = {
     "base_batch": 128,
     "lr_scaling": "linear",
     "lr_schedule": "cosine",
-    "momentum": 0.9,
+    "lr_warmup_epochs": 0.5,
     "nesterov": True,
     "weight_decay": 0.05,
 }
 BATCHES: dict[str, dict[str, Any]] = {
-    "small": {"batch_size": 64, "lr_warmup_epochs": 0.5},
-    "large": {"batch_size": 1024, "lr_warmup_epochs": 1.0},
+    "small": {"batch_size": 64, "momentum": 0.9},
+    "large": {"batch_size": 1024, "momentum": 0.7},
 }
 GOAL, MARGIN = 0.85, 0.01
 
