@@ -2,17 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, log2
 
 import numpy as np
 from scipy.optimize import nnls
 
+from worldsize.analysis.collective_cost import ROOTED as ROOTED
+from worldsize.analysis.collective_cost import bus_factor as bus_factor
+from worldsize.analysis.collective_cost import cost_s as cost_s
+from worldsize.analysis.collective_cost import steps as steps
 from worldsize.analysis.statistics import median_estimate
 from worldsize.results.comm_records import CommRecord
 from worldsize.results.records import Estimate
-
-ROOTED = ("gather", "scatter")
-"""Collectives for which the rate is the utilisation of the root's link, not busbw."""
 
 LEAST_DOUBT = 0.03
 """Relative: a size whose samples happen to agree must not outweigh all others."""
@@ -50,33 +50,6 @@ class CostModel:
     def time_s(self, size_bytes: float) -> float:
         """The time that the model predicts for a size."""
         return cost_s(self.collective, self.world_size, self.alpha_s, self.beta_bytes_per_s, size_bytes)
-
-
-def bus_factor(collective: str, world_size: int) -> float:
-    """busbw ÷ algbw (method.md §5, the convention of nccl-tests); N−1 for a root's link."""
-    n = world_size
-    if collective == "all-reduce":
-        return 2 * (n - 1) / n
-    if collective in ("all-gather", "reduce-scatter"):
-        return (n - 1) / n
-    if collective in ROOTED:
-        return n - 1
-    return 1.0
-
-
-def steps(collective: str, world_size: int) -> int:
-    """Messages one after the other on the way of a collective: a ring's, a tree's, or the root's."""
-    n = world_size
-    if collective == "all-reduce":
-        return 2 * (n - 1)
-    if collective == "broadcast":
-        return ceil(log2(n))
-    return n - 1
-
-
-def cost_s(collective: str, world_size: int, alpha_s: float, beta_bytes_per_s: float, size_bytes: float) -> float:
-    """t(S) = steps·α + factor·S/β in seconds (method.md §5)."""
-    return steps(collective, world_size) * alpha_s + bus_factor(collective, world_size) * size_bytes / beta_bytes_per_s
 
 
 def curve(record: CommRecord, collective: str) -> list[CurvePoint]:

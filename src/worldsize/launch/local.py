@@ -16,7 +16,7 @@ import psutil
 
 from worldsize.launch.hang import HangWatch
 from worldsize.launch.job import Job
-from worldsize.results.folder import write_whole
+from worldsize.results.files import write_whole
 from worldsize.results.records import ErrorRecord
 
 GRACE_S = 10.0

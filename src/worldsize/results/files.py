@@ -13,6 +13,8 @@ from pydantic import ValidationError
 from worldsize.errors import OutputError
 from worldsize.results.records import SCHEMA_VERSION, Record
 
+MOST_NAME_BYTES = 255
+"""The name of a file is shorter on all systems."""
 MOST_DIGITS = 20
 """Of a whole number of 64 bits, its sign included."""
 _LONG = re.compile(rb"\d{19}")
@@ -41,6 +43,24 @@ def write_whole(path: Path, content: str | bytes) -> None:
         raise OutputError(
             f"cannot write {path}: {error.strerror}\nGive a folder you may write to with --out."
         ) from None
+
+
+def append_line(file: int, record: Record) -> None:
+    """Append one record as a line to an open file descriptor, in one write (kept after a kill −9).
+
+    Raises OSError where it does not fit: a full disk takes a part of a line without a word.
+    """
+    line = (json.dumps(record.model_dump(), separators=(",", ":")) + "\n").encode()
+    while line:
+        line = line[os.write(file, line) :]
+
+
+def cell_folder(run: Path, cell_id: str) -> Path:
+    """Folder of one cell; raise OutputError for an id that would leave the run folder."""
+    path = run / "cells" / cell_id
+    if path.parent != run / "cells" or cell_id in ("", ".", "..") or len(os.fsencode(cell_id)) > MOST_NAME_BYTES:
+        raise OutputError(f"{cell_id!r} is not the name of a cell")
+    return path
 
 
 def own(folder: Path, *names: str) -> Path:

@@ -13,8 +13,6 @@ slurm/                     jobs that were submitted for it (launch_records.py), 
 report/                    what `worldsize report` makes
 """
 
-import json
-import os
 import shutil
 import tempfile
 import time
@@ -28,18 +26,18 @@ import polars as pl
 from worldsize.errors import OutputError
 from worldsize.results.columns import BROKEN, columns_bytes, lost_lines, told, usable, write_parts
 from worldsize.results.comm_records import CommRecord
+from worldsize.results.files import append_line as append_line
+from worldsize.results.files import cell_folder as cell_folder
 from worldsize.results.files import own
 from worldsize.results.files import read_record as read_record
 from worldsize.results.files import write_whole as write_whole
 from worldsize.results.gate import readable, whole
-from worldsize.results.records import CellRecord, Record, StudyRecord, WarningRecord
+from worldsize.results.records import CellRecord, StudyRecord, WarningRecord
 from worldsize.results.samples import SPAN_SCHEMA as SPAN_SCHEMA
 from worldsize.results.samples import SPANS, STEPS, Kind, each_once, read_lines, state
 from worldsize.results.samples import STEP_SCHEMA as STEP_SCHEMA
 from worldsize.results.samples import whole_lines as whole_lines
 
-MOST_NAME_BYTES = 255
-"""The name of a file is shorter on all systems."""
 IN_MEMORY_BYTES = 2**26
 """Lines of a cell up to which their columns are kept in memory; those of larger ones are read from a disk."""
 IN_MEMORY_COLUMNS = 2**24
@@ -198,14 +196,6 @@ def new_run_folder(name: str) -> Path:
     return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def cell_folder(run: Path, cell_id: str) -> Path:
-    """Folder of one cell; raise OutputError for an id that would leave the run folder."""
-    path = run / "cells" / cell_id
-    if path.parent != run / "cells" or cell_id in ("", ".", "..") or len(os.fsencode(cell_id)) > MOST_NAME_BYTES:
-        raise OutputError(f"{cell_id!r} is not the name of a cell")
-    return path
-
-
 def write_study(run: Path, record: StudyRecord) -> None:
     """Write study.json whole."""
     write_whole(run / "study.json", record.model_dump_json(indent=2) + "\n")
@@ -219,16 +209,6 @@ def write_cell(run: Path, record: CellRecord) -> None:
 def write_comm(run: Path, record: CommRecord) -> None:
     """Write the collective benchmark of one world size whole."""
     write_whole(run / "comm" / f"w{record.world_size}.json", record.model_dump_json() + "\n")
-
-
-def append_line(file: int, record: Record) -> None:
-    """Append one record as a line to an open file descriptor, in one write (kept after a kill −9).
-
-    Raises OSError where it does not fit: a full disk takes a part of a line without a word.
-    """
-    line = (json.dumps(record.model_dump(), separators=(",", ":")) + "\n").encode()
-    while line:
-        line = line[os.write(file, line) :]
 
 
 def load_run(path: Path | str) -> Run:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from worldsize.analysis.bandwidth import cost_s
+from worldsize.analysis.collective_cost import cost_s
 from worldsize.ranks.exchange import agree
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import World

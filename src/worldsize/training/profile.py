@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from worldsize.measure.alignment import Offset
 from worldsize.measure.timeline import Message, Phase, Step, Timeline, read
 from worldsize.ranks.turns import Turn
-from worldsize.results.folder import write_whole
+from worldsize.results.files import write_whole
 from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.traces import COLLECTIVE, COMMUNICATION_THREAD, STEP_MARK
 from worldsize.training.trainer import Trainer

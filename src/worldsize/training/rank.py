@@ -17,7 +17,7 @@ from worldsize.ranks.setup import Rank, choose_device, process_group, settle, wh
 from worldsize.ranks.turns import Facts, Reply, Turns, run_turns
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
-from worldsize.results.folder import cell_folder
+from worldsize.results.files import cell_folder
 from worldsize.results.records import Placement, Record
 from worldsize.training.checkpoint import agreed_checkpoint, restore
 from worldsize.training.life import Life

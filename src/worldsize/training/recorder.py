@@ -13,7 +13,7 @@ from worldsize.errors import LossNotFiniteError, OutputError
 from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import Clock
 from worldsize.measure.timeline import Message, Step, read, take_apart
-from worldsize.results.folder import append_line
+from worldsize.results.files import append_line
 from worldsize.results.records import Record, SpanRecord, StepRecord
 
 
