@@ -51,7 +51,7 @@ STRANGE: dict[str, Any] = {
     "seed": 7,
     "optimizer": "muon",
     "learning_rate": 1e-05,
-    "momentum": 0.0,
+    "momentum": 0.5,
     "nesterov": True,
     "clip_norm": 1.5,
     "leave_out": ("buffers",),

@@ -150,6 +150,10 @@ def other_data(study: StudyRecord) -> None:
     study.data.shape = (3, 64, 64)
 
 
+def other_optimizer(study: StudyRecord) -> None:
+    study.settings = study.settings.model_copy(update={"optimizer": "muon"})
+
+
 def other_precision(study: StudyRecord) -> None:
     study.settings = study.settings.model_copy(update={"precision": "bf16"})
 
@@ -160,6 +164,7 @@ def other_precision(study: StudyRecord) -> None:
         (other_model, "model", ("model parameters", "11,173,962", "11,173,963")),
         (other_data, "data", ("data shape", "3×32×32", "3×64×64")),
         (other_precision, "precision", ("precision", "fp32", "bf16")),
+        (other_optimizer, "optimizer", ("optimizer", "sgd", "muon")),
     ],
 )
 def test_other_work_is_shown_and_not_judged(

@@ -76,11 +76,11 @@ def test_further_advice_gives_its_reasons_first(page: Page) -> None:
 
 def test_the_header_says_on_how_many_nodes_it_ran(tmp_path: Path) -> None:
     analysis = analyse(load_run(make_run(tmp_path, usual_cells(noise=0.01))))
-    assert " nodes, the first " not in Page(render_page(analysis, sections(analysis), [])).text
+    assert " nodes · " not in Page(render_page(analysis, sections(analysis), [])).text
     for cell in analysis.cells:
         assert cell.record is not None
         cell.record.ranks = [RankPlace(host=f"n{rank}", cores=(0,)) for rank in range(cell.world_size)]
-    assert "2 nodes, the first " in Page(render_page(analysis, sections(analysis), [])).text
+    assert "2 nodes · " in Page(render_page(analysis, sections(analysis), [])).text
 
 
 def test_a_command_is_code_and_advice_is_text(usual: StudyAnalysis) -> None:

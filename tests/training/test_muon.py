@@ -72,6 +72,39 @@ def test_kernels_and_hidden_layers_are_made_orthogonal_and_nothing_else() -> Non
     assert len(matrices) + len(others) == len(list(network.parameters()))
 
 
+class Odd(nn.Module):
+    """What has two dimensions and is no matrix of outputs by inputs, before a hidden layer and the last one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = nn.Parameter(torch.zeros(1, 9, 16))
+        self.norm = nn.LayerNorm([4, 5, 5])
+        self.gates = nn.LSTM(4, 4)
+        self.grouped = nn.Conv2d(4, 4, 3, groups=4)
+        self.turned = nn.ConvTranspose2d(4, 4, 3)
+        self.empty = nn.Linear(0, 4)
+        self.complex = nn.Linear(4, 4, dtype=torch.complex64)
+        self.made = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+        self.hidden = nn.Linear(4, 4)
+        self.last = nn.Conv2d(4, 2, 1)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_nothing_else_with_two_dimensions_is_taken_for_a_matrix() -> None:
+    network = Odd()
+    matrices, others = split(network)
+    names = {id(weight): name for name, weight in network.named_parameters()}
+    assert [names[id(weight)] for weight in matrices] == ["hidden.weight"]
+    assert len(others) == len(names) - 1
+
+
+def test_half_precision_does_not_overflow() -> None:
+    step = torch.randn(64, 200, generator=torch.Generator().manual_seed(3)).mul(3000).half()
+    found = orthogonal(step)
+    assert found.dtype == torch.float16
+    assert torch.linalg.svdvals(found.float()).min() > 0.6
+
+
 def test_frozen_weights_and_embeddings_are_no_matrices() -> None:
     network = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
     network[1].weight.requires_grad_(False)

@@ -56,6 +56,8 @@ def test_cosine_falls_to_nothing_after_warm_up() -> None:
     [
         ({"lr_schedule": "cosine", "steps": 20}, "falls over epochs"),
         ({"lr_warmup_epochs": 5, "epochs": 5}, "must end before"),
+        ({"nesterov": True, "momentum": 0}, "momentum is 0"),
+        ({"optimizer": "adam"}, "sgd.*muon"),
         ({"lr_scaling": "cubic"}, "none.*linear.*sqrt"),
         ({"label_smoothing": 1}, "less than 1"),
     ],

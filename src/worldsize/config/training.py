@@ -92,6 +92,11 @@ class TrainingSettings(NetworkSettings):
     """Memory that each worker process may use on a CPU, such as `3GiB`; an allocation beyond it fails."""
 
     @property
+    def optimizer_name(self) -> str:
+        """`optimizer` as it is written."""
+        return {"sgd": "SGD", "muon": "Muon"}[self.optimizer]
+
+    @property
     def memory_limit_bytes(self) -> int | None:
         """`memory_limit` in bytes."""
         if self.memory_limit is None:
@@ -108,6 +113,12 @@ class TrainingSettings(NetworkSettings):
     @model_validator(mode="after")
     def _readable_limit(self) -> Self:
         self.memory_limit_bytes  # noqa: B018 - raises for a size that cannot be read
+        return self
+
+    @model_validator(mode="after")
+    def _momentum_to_look_ahead(self) -> Self:
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov is a kind of momentum, and momentum is 0: give another, or leave nesterov out")
         return self
 
     @model_validator(mode="after")

@@ -122,7 +122,8 @@ def _provenance(analysis: StudyAnalysis) -> Iterator[tuple[str, str | None]]:
     yield "Data verification", f"{data.verification}, {data.location}" if data.location else data.verification
     yield "Model", f"{model.name}: {model.parameters:,} parameters in {model.gradient_tensors} gradient tensors"
     yield "Operations per sample", f"{flops:.3g} floating-point operations, forward and backward" if flops else None
-    yield "Training", f"{settings.precision}, seed {settings.seed}, loader {settings.loader}"
+    rate = f"{settings.optimizer_name} at learning rate {settings.learning_rate:g}"
+    yield "Training", f"{rate}, {settings.precision}, seed {settings.seed}, loader {settings.loader}"
     for number_, session in enumerate(study.sessions, start=1):
         yield f"Session {number_} (--resume)", f"{session.created}: {shlex.join(session.command)}"
 

@@ -59,8 +59,9 @@ def machine_text(analysis: StudyAnalysis) -> str:
     devices = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in Counter(host.gpus).items())
     machine = devices or f"{host.cpu_model}, {len(host.allowed_cores)} cores"
     if hosts is None:
-        nodes = {place.host for cell in analysis.cells if cell.record for place in cell.record.ranks}
-        return f"{len(nodes)} nodes, the first {machine}" if len(nodes) > 1 else machine
+        of_cells = [{place.host for place in cell.record.ranks} for cell in analysis.cells if cell.record]
+        nodes = max(map(len, of_cells), default=1)
+        return f"{nodes} nodes · {machine}" if nodes > 1 else machine
     link = f" with links of {study.settings.link}" if study.settings.link else ""
     return f"{hosts.count} emulated hosts{link} on {machine}"
 

@@ -2,8 +2,8 @@
 
 A step of SGD is long along the few directions that the gradients of all samples share and short along all others,
 and with as few updates as a large batch leaves, those are hardly learnt. Muon takes the momentum of each matrix of
-weights and sets its singular values to about 1. What is no matrix (biases, BatchNorm) and what reads the hidden layers
-out (the last linear layer) is left to SGD at the same learning rate.
+weights and sets its singular values to about 1. What is no such matrix (biases, norms, embeddings, parameters without a
+layer), and the layer that reads the others out, is left to SGD at the same learning rate.
 
 torch.optim.Muon takes no convolutions, and always rounds to bf16, which `worldsize verify` could not tell from an
 error.
@@ -18,12 +18,14 @@ from torch.optim import Optimizer
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of x → ax + bx³ + cx⁵, which is steep at 0, and after five rounds between about 0.7 and 1.2 (Jordan et al. 2024)."""
 ROUNDS = 5
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+"""Those whose weight is a matrix of outputs by what each of them sums over. In a grouped convolution it is several."""
 TINY = 1e-7
 """What a norm is at least, where all gradients are 0."""
 
 
 class Muon(Optimizer):
-    """Muon for the kernels of convolutions and for hidden linear layers, SGD for all other parameters.
+    """Muon for the weights of hidden convolutions and linear layers, SGD for all other parameters.
 
     Weight decay is taken from Muon's weights themselves (decoupled, times the learning rate); SGD's have none.
     `dtype` is the arithmetic in which steps are made orthogonal; none is that of the weights. Raises ValueError for a
@@ -56,7 +58,7 @@ class Muon(Optimizer):
                 if weight.grad is None:
                     continue
                 direction = self._direction(weight, weight.grad, group["momentum"], nesterov=group["nesterov"])
-                if group["orthogonal"]:
+                if group.get("orthogonal", False):
                     direction = orthogonal(direction, self._dtype)
                 weight.mul_(1 - group["lr"] * group["weight_decay"])
                 weight.add_(direction, alpha=-group["lr"])
@@ -77,14 +79,16 @@ class Muon(Optimizer):
 def split(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """The weights that Muon changes, and those that are left to SGD; frozen ones are in neither.
 
-    A table of embeddings has two dimensions and is no matrix in this sense: its rows are looked up, one by one.
+    The layer that the model registers last is taken for the one that reads the others out.
     """
-    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    left_out = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    left_out |= {id(layers[-1].weight)} if layers else set()
+    # What a layer owns, not its attribute: a parametrised weight is made anew each time that it is asked for.
+    layers = [module for module in model.modules() if isinstance(module, LAYERS)]
+    owned = [layer._parameters.get("weight") for layer in layers[:-1] if getattr(layer, "groups", 1) == 1]
+    chosen = {id(weight) for weight in owned if weight is not None and weight.numel() and not weight.is_complex()}
+    chosen -= {id(layer.weight) for layer in layers[-1:]}  # where it shares a hidden layer's
+    chosen -= {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    matrices = [weight for weight in weights if weight.ndim >= 2 and id(weight) not in left_out]
-    chosen = {id(weight) for weight in matrices}
+    matrices = [weight for weight in weights if id(weight) in chosen]
     return matrices, [weight for weight in weights if id(weight) not in chosen]
 
 
@@ -95,7 +99,8 @@ def orthogonal(step: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     than columns is made longer by the square root of their ratio, so that outputs change as much (Jordan et al. 2024).
     """
     a, b, c = COEFFICIENTS
-    matrix = step.flatten(1).to(dtype or step.dtype)
+    # The norm of a large matrix is beyond what fp16 can hold.
+    matrix = step.flatten(1).to(dtype or (torch.float32 if step.dtype == torch.float16 else step.dtype))
     rows, columns = matrix.shape
     if rows > columns:
         matrix = matrix.T

@@ -9,14 +9,14 @@ from worldsize.results.records import Placement, Provenance
 
 GIB = 2**30
 ABSENT = "none"
-NAMED_AS_WORK = {"model", "data", "precision"}
+NAMED_AS_WORK = ("model", "data", "precision", "optimizer")
 """Settings that are named with the work that they set."""
 
 
 def other_work(a: StoredRun, b: StoredRun) -> list[str]:
     """Why a step of one run is not the work of a step of the other; empty where it is."""
     changed = [change.what for change in _work(a, b)]
-    return [word for word in ("model", "data", "precision") if any(what.startswith(word) for what in changed)]
+    return [word for word in NAMED_AS_WORK if any(what.startswith(word) for what in changed)]
 
 
 def same_machine(a: Provenance, b: Provenance) -> bool:
@@ -59,6 +59,7 @@ def _work_facts(run: StoredRun) -> dict[str, str]:
         "data shape": "×".join(str(size) for size in data.shape),
         "data classes": f"{data.classes:,}",
         "precision": run.settings.precision,
+        "optimizer": run.settings.optimizer,
     }
 
 

@@ -63,9 +63,9 @@ def epochs_table(analysis: StudyAnalysis) -> Table:
     )
     settings, data = analysis.record.settings, analysis.record.data
     note = (
-        f"D = {data.train_samples:,} training and {data.test_samples:,} test samples. Learning rate "
-        f"{settings.learning_rate:g} at B₀ = {settings.base_batch}. Training numbers are means over the epoch, while "
-        "the weights change."
+        f"D = {data.train_samples:,} training and {data.test_samples:,} test samples. {settings.optimizer_name} at "
+        f"learning rate {settings.learning_rate:g} for B₀ = {settings.base_batch}. Training numbers are means over the "
+        "epoch, while the weights change."
     )
     return Table("c4-epochs", "C(4) Loss and accuracy per epoch", columns, rows, note)
 

@@ -36,8 +36,9 @@ def divergence_table(analysis: StudyAnalysis) -> Table:
     rows = tuple(_divergence_row(cell, test) for cell, test in _evaluations(analysis))
     data, settings = analysis.record.data, analysis.record.settings
     note = (
-        f"DDP on {data.train_samples:,} training samples, learning rate {settings.learning_rate:g}·B/B₀. Apart: the "
-        "largest |x − x₀| ÷ |x₀| over ranks, x₀ that of rank 0, before the evaluation; 0 is the same in every bit. DDP "
+        f"DDP on {data.train_samples:,} training samples, {settings.optimizer_name} at learning rate "
+        f"{settings.learning_rate:g}·B/B₀. Apart: the largest |x − x₀| ÷ |x₀| over ranks, x₀ that of rank 0, before "
+        "the evaluation; 0 is the same in every bit. DDP "
         "shares the statistics in each forward, so what is apart with everything agreed on is that of the last step. "
         "Where weights differ, each rank runs the whole test set with what it holds."
     )
