@@ -13,11 +13,14 @@ import psutil
 LONG_S = 400.0
 """Nothing here takes as long on a machine that does other things as well."""
 
+TYPED = ("env", "--default-signal=HUP,INT,QUIT")
+"""As an interactive shell starts it: where the tests run under nohup, or in the background, these are ignored."""
+
 
 def start(*args: object, cwd: Path, **variables: str) -> "subprocess.Popen[str]":
     """Start `worldsize ARGS` in a folder, with further environment variables."""
     return subprocess.Popen(
-        [sys.executable, "-m", "worldsize", *map(str, args)],
+        [*TYPED, sys.executable, "-m", "worldsize", *map(str, args)],
         cwd=cwd,
         env={**os.environ, **variables},
         stdin=subprocess.DEVNULL,
