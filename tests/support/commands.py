@@ -1,6 +1,7 @@
 """The command line in processes of its own, as a user types it."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import psutil
 LONG_S = 400.0
 """Nothing here takes as long on a machine that does other things as well."""
 
-TYPED = ("env", "--default-signal=HUP,INT,QUIT")
+TYPED = (shutil.which("env") or "env", "--default-signal=HUP,INT,QUIT")
 """As an interactive shell starts it: where the tests run under nohup, or in the background, these are ignored."""
 
 
