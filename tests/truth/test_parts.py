@@ -48,7 +48,8 @@ def test_what_no_part_explains_is_small(studies: Repeated[dict[str, Cell]], stra
         steps = cells[strategy].steps.filter("timed")
         explained = steps.select((pl.sum_horizontal(*NAMED) / pl.col("step_s")).alias("share"))["share"]
         assert not explained.is_empty()
-        assert explained.median() == pytest.approx(1, abs=LARGEST_OTHER)
+        # A wrong clock would leave a part out of every step; a shared machine stands still in some of them.
+        assert explained.quantile(0.75) == pytest.approx(1, abs=LARGEST_OTHER)
 
     studies.check(holds)
 
