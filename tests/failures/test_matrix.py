@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from commands import finish, worker
+from commands import LONG_S, finish, worker
 from failing import ALONE, EPOCH, EPOCHS, HANGS_AT, PAIR, STUDY, Place, is_kept, wait_for, whole_lines
 from rights import needs_rights
 
@@ -137,8 +137,13 @@ def test_sigterm_and_a_second_study_in_the_folder(place: Place) -> None:
     refused = []
 
     def disturb(process: Any) -> None:
+        workers = [worker(place.folder, rank) for rank in range(2)]
+        for each in workers:
+            each.suspend()  # or, on a slow machine, the first has ended before the second has begun
         second = place.start("study", "--resume", "--out", "run")
-        refused.append((second.communicate(timeout=120), second.returncode, process.pid))
+        refused.append((second.communicate(timeout=LONG_S), second.returncode, process.pid))
+        for each in workers:
+            each.resume()
         process.terminate()
 
     done = disturbed(place, disturb)
