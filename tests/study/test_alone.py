@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,16 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="cannot write in"), alone(tmp_path / "file" / "run"):
         pass
+
+
+def test_what_a_worker_was_writing_when_the_study_ended_it_is_gone_with_the_study(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    with alone(tmp_path):
+        (tmp_path / f".checkpoint.json.{ended.pid}").touch()
+        (tmp_path / "study.json").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["study.json"]
+    with suppress(KeyboardInterrupt), alone(tmp_path):
+        (tmp_path / f".checkpoint.json.{ended.pid}").touch()
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["study.json"]

@@ -33,7 +33,11 @@ def alone(folder: Path) -> Iterator[None]:
     try:
         _lock(handle, folder)
         remove_scratch(folder)
-        yield
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                remove_scratch(folder)  # of workers that were ended while they wrote
     finally:
         os.close(handle)
         with suppress(OSError):  # one that holds something
