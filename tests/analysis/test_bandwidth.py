@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from worldsize.analysis.bandwidth import analyse_link, bus_factor, cost_s, curve, fit, peak, steps
+from worldsize.analysis.bandwidth import analyse_link, curve, fit, peak
+from worldsize.analysis.collective_cost import bus_factor, cost_s, steps
 from worldsize.config import Hosts
 from worldsize.measure.machine import provenance
 from worldsize.results.comm_records import CommRecord, CommSample

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from made_runs import provenance
-from worldsize.analysis.bandwidth import cost_s
+from worldsize.analysis.collective_cost import cost_s
 from worldsize.cli.tables import terminal_table
 from worldsize.config import Hosts
 from worldsize.report.narrow_tables import comm_summary, model_summary, size_text

@@ -8,7 +8,7 @@ from typing import Any
 
 from made_runs import SHARES, MadeCell, make_run, provenance, synchronised
 from worldsize.analysis.advice import Advice, advise
-from worldsize.analysis.bandwidth import cost_s
+from worldsize.analysis.collective_cost import cost_s
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.config import Hosts
 from worldsize.results.comm_records import CommRecord, CommSample

@@ -11,7 +11,7 @@ from typing import Any
 
 from made_runs import SHARES, MadeCell, make_run, messy_cells, provenance, synchronised
 from made_traces import rank_of, write_traces
-from worldsize.analysis.bandwidth import cost_s
+from worldsize.analysis.collective_cost import cost_s
 from worldsize.config import StudySettings, read_study, validated
 from worldsize.results.check_records import VerifyRecord
 from worldsize.results.comm_records import CommRecord, CommSample

@@ -98,6 +98,14 @@ def test_nothing_else_with_two_dimensions_is_taken_for_a_matrix() -> None:
     assert len(others) == len(names) - 1
 
 
+def test_to_look_at_a_model_does_not_change_it() -> None:
+    """A spectral norm goes on with its iteration whenever its weight is asked for."""
+    network = nn.Sequential(nn.Linear(4, 4), nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)))
+    before = copy.deepcopy(network.state_dict())
+    split(network)
+    assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
+
+
 def test_half_precision_does_not_overflow() -> None:
     step = torch.randn(64, 200, generator=torch.Generator().manual_seed(3)).mul(3000).half()
     found = orthogonal(step)

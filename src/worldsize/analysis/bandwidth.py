@@ -6,10 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from worldsize.analysis.collective_cost import ROOTED as ROOTED
-from worldsize.analysis.collective_cost import bus_factor as bus_factor
-from worldsize.analysis.collective_cost import cost_s as cost_s
-from worldsize.analysis.collective_cost import steps as steps
+from worldsize.analysis.collective_cost import ROOTED, bus_factor, cost_s, steps
 from worldsize.analysis.statistics import median_estimate
 from worldsize.results.comm_records import CommRecord
 from worldsize.results.records import Estimate

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from worldsize.analysis.bandwidth import bus_factor
+from worldsize.analysis.collective_cost import bus_factor
 from worldsize.analysis.messages import BLOCK as BLOCK
 from worldsize.analysis.messages import KINDS as KINDS
 from worldsize.analysis.messages import aligned as aligned

@@ -9,6 +9,7 @@ torch.optim.Muon takes no convolutions, and always rounds to bf16, which `worlds
 error.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -58,7 +59,7 @@ class Muon(Optimizer):
                 if weight.grad is None:
                     continue
                 direction = self._direction(weight, weight.grad, group["momentum"], nesterov=group["nesterov"])
-                if group.get("orthogonal", False):
+                if group["orthogonal"]:
                     direction = orthogonal(direction, self._dtype)
                 weight.mul_(1 - group["lr"] * group["weight_decay"])
                 weight.add_(direction, alpha=-group["lr"])
@@ -81,15 +82,19 @@ def split(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
 
     The layer that the model registers last is taken for the one that reads the others out.
     """
-    # What a layer owns, not its attribute: a parametrised weight is made anew each time that it is asked for.
     layers = [module for module in model.modules() if isinstance(module, LAYERS)]
-    owned = [layer._parameters.get("weight") for layer in layers[:-1] if getattr(layer, "groups", 1) == 1]
-    chosen = {id(weight) for weight in owned if weight is not None and weight.numel() and not weight.is_complex()}
-    chosen -= {id(layer.weight) for layer in layers[-1:]}  # where it shares a hidden layer's
-    chosen -= {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    hidden = _owned(layer for layer in layers[:-1] if getattr(layer, "groups", 1) == 1)
+    # A hidden layer may share its weight with one of these.
+    left_out = _owned([*layers[-1:], *(module for module in model.modules() if isinstance(module, nn.Embedding))])
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    matrices = [weight for weight in weights if id(weight) in chosen]
-    return matrices, [weight for weight in weights if id(weight) not in chosen]
+    fit = {id(weight) for weight in weights if weight.numel() and not weight.is_complex()}
+    chosen = fit & (hidden - left_out)
+    return [weight for weight in weights if id(weight) in chosen], [w for w in weights if id(w) not in chosen]
+
+
+def _owned(layers: Iterable[nn.Module]) -> set[int]:
+    """What the layers own, not their attribute: a parametrised weight is made anew each time that it is asked for."""
+    return {id(layer._parameters.get("weight")) for layer in layers}
 
 
 def orthogonal(step: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -7,9 +7,10 @@ from typing import Literal
 import polars as pl
 
 from worldsize.analysis.advice.gains import DATA_WAIT_MOST, EXPOSED, STEP, STEP_MOST, Part, at_least, notable, part
-from worldsize.analysis.bandwidth import LinkAnalysis, bus_factor, steps
+from worldsize.analysis.bandwidth import LinkAnalysis
 from worldsize.analysis.by_block import mean_over, ratio_over
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.collective_cost import bus_factor, steps
 from worldsize.analysis.communication import KINDS
 from worldsize.analysis.statistics import scaled
 from worldsize.results.records import Estimate
