@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from common import in_turn, keep, ratio, say, shown
+from worldsize.launch.environment import worker_environment
 from worldsize.launch.job import Job
 from worldsize.launch.local import LocalJob
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
-from worldsize.study.executor import worker_environment
 
 SIZES_BYTES = (1024, 2**22)
 CALLS = 50

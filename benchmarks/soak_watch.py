@@ -66,7 +66,7 @@ def family(parent: int) -> dict[str, list[psutil.Process]]:
         except psutil.Error:
             continue
         for kind in ("agent", "worker"):
-            if f"worldsize.launch.{kind}" in command:
+            if " ".join(command).startswith(f"worldsize {kind} "):
                 found.setdefault(kind, []).append(process)
     return found
 

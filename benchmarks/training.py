@@ -8,11 +8,12 @@ from typing import Any
 
 from common import cifar10_or_synthetic, in_turn, keep, ratio, say, shown
 from worldsize.config import CellSettings
+from worldsize.launch.environment import worker_environment
 from worldsize.launch.job import Job
 from worldsize.launch.local import LocalJob
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
-from worldsize.study.executor import ENTRY, worker_environment
+from worldsize.study.executor import ENTRY
 
 BATCH = 128
 STEPS = 6

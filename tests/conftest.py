@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from served import serving
 from traces import Traces
 
 ROOT = Path(__file__).parents[1]
@@ -43,6 +44,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.quiet)
     places = {folder: place for place, folder in enumerate(TOGETHER)}
     items.sort(key=lambda item: places.get(item.path.relative_to(TESTS).parts[0], len(places)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_server() -> Iterator[None]:
+    """One warm server for all tests of this session, and for the commands that they start (launch/server.py)."""
+    with serving():
+        yield
 
 
 @pytest.fixture(scope="session")

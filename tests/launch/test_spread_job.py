@@ -36,7 +36,9 @@ def job(entry: str, folder: Path, *, hang_timeout_s: float | None = None, **payl
 
 def workers() -> list[psutil.Process]:
     """All processes that belong to a job: this one may have others, for other tests."""
-    return [each for each in family(os.getpid())[1:] if "worldsize.launch" in command_of(each)]
+    return [
+        each for each in family(os.getpid())[1:] if command_of(each).startswith(("worldsize agent", "worldsize worker"))
+    ]
 
 
 def command_of(process: psutil.Process) -> str:
@@ -82,7 +84,7 @@ def test_an_agent_that_was_killed_ends_the_job(tmp_path: Path) -> None:
     with job("hang", tmp_path) as headless:
         headless.receive()
         running = workers()
-        agents = [process for process in running if "worldsize.launch.agent" in command_of(process)]
+        agents = [process for process in running if command_of(process).startswith("worldsize agent")]
         agents[-1].kill()
         with pytest.raises(JobFailed, match="the agent ended with status -9"):
             headless.receive()

@@ -67,7 +67,7 @@ def worker(folder: Path, rank: int) -> psutil.Process:
     [found] = [
         process
         for process in processes_of(folder)
-        if "worldsize.launch.worker" in process.cmdline() and process.environ().get("RANK") == str(rank)
+        if " ".join(process.cmdline()).startswith(f"worldsize worker rank {rank} ")
     ]
     return found
 

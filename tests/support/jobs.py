@@ -7,16 +7,16 @@ from pathlib import Path
 
 import psutil
 
+from worldsize.launch.environment import worker_environment
 from worldsize.launch.job import Job
 from worldsize.launch.local import LocalJob
-from worldsize.study.executor import worker_environment
 
 HERE = Path(__file__).parent
 
 
 def environment() -> dict[str, str]:
     """The variables that a study gives its workers, and the way to the modules in this folder."""
-    path = [str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    path = dict.fromkeys([str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     return {**worker_environment(), "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
 

@@ -10,8 +10,8 @@ import psutil
 
 PATIENCE_S = 3.0
 """How long a child that was told to end may take."""
-LONG_LIVED = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-"""Helpers of the standard library: started once, they end with this process."""
+LONG_LIVED = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "worldsize.launch.server")
+"""Helpers that are started once and end with this process: those of the standard library, and our warm server."""
 NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")
 """Variables that pytest sets, and torch when its optimizers are first used."""
 

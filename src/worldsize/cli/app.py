@@ -3,7 +3,10 @@
 Nothing heavy is imported here: `worldsize --help` must answer at once. Each command imports what it needs.
 """
 
+import os
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -45,12 +48,34 @@ def _common(
     """Flags of all commands; `--debug` is read in `main`, before any command runs."""
 
 
+STAGES = {"train": 2, "study": 2, "sweep": 2, "verify": 2, "comm": 1}
+"""Commands that start workers here, and how much their warm server loads (launch/server.py)."""
+NOT_HERE = ("--help", "--master-ip", "--launcher", "--print-script")
+"""Flags of a command that starts no workers of its own, or not on this machine."""
+
+
+@contextmanager
+def begun_early(arguments: Sequence[str]) -> Iterator[None]:
+    """Load torch in a process beside this one while flags are read and the plan is made (launch/warm.py)."""
+    stages = STAGES.get(next(iter(arguments), ""))
+    elsewhere = any(argument.partition("=")[0] in NOT_HERE for argument in arguments)
+    if stages is None or elsewhere or "TORCHELASTIC_RUN_ID" in os.environ:
+        yield
+        return
+    from worldsize.launch.warm import WARM
+
+    with WARM.held():
+        WARM.get(stages=stages)
+        yield
+
+
 def main() -> None:
     """Run the command line; exit status 2 for the user's mistake, 1 for a run that failed."""
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     try:
-        app(args=[argument for argument in arguments if argument != "--debug"])
+        with begun_early(arguments):
+            app(args=[argument for argument in arguments if argument != "--debug"])
     except WorldsizeError as error:
         if debug:
             raise

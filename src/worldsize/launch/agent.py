@@ -1,4 +1,4 @@
-"""The agent of one job: torch's elastic agent in a process of its own, steered over stdin and stdout.
+"""The agent of one job, or of one node's part of it: starts its workers, hands turns to them, says how they ended.
 
 Each line of stdin is a turn for the workers; each line of stdout is `{"replies": […]}` for one turn, or at the end
 `{"failure": …}`. When stdin ends, the parent has gone, and so does everything here.
@@ -6,70 +6,69 @@ Each line of stdin is a turn for the workers; each line of stdout is `{"replies"
 Of a job on several nodes each has an agent. That of the first listens, says where, and has the desk; the first line of
 stdin of the others tells them where that is (spread.py).
 
-Run by `local.LocalJob` as `python -m worldsize.launch.agent JOB_FILE PARENT_PID NODE`.
+torch's elastic agent does the same with new interpreters, or forks while its store's thread runs; workers that are
+forked must be there before any thread is. What it does beyond, restarts and a changing number of nodes, is left to the
+study (study/restarts.py). Started by a warm server (server.py).
 """
 
+import contextlib
 import itertools
 import json
-import logging
 import os
 import signal
 import socket
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from torch.distributed import DistError
-from torch.distributed.elastic.agent.server.api import RunResult, WorkerSpec
-from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
+from torch.distributed import DistError, TCPStore
 
 from worldsize.errors import WorldsizeError
 from worldsize.launch import hosts
 from worldsize.launch.by_hand import SOCKET_VARIABLES, interface_to
 from worldsize.launch.failure import explain, first_cause
 from worldsize.launch.job import Job
-from worldsize.launch.lifeline import end_with_parent
 from worldsize.launch.mailbox import StoreDesk
-from worldsize.launch.rendezvous import LOOPBACK, JoinedRendezvous, LocalRendezvous
+from worldsize.launch.workers import LocalRanks, Workers
+from worldsize.ranks.store import listen
+
+LOOPBACK = "127.0.0.1"
+LEAVE_S = 10.0
+"""How long the first node waits for the others to end: they use its store until then."""
 
 
-def main(job_file: Path, parent: int, node: int) -> int:
+def main(job_file: str, number: str) -> int:
     """Run the job, or this node's part of it, to its end; returns the exit status."""
-    end_with_parent(parent or os.getppid())
-    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)  # the failure goes to the parent as a value
-    job = Job.model_validate_json(job_file.read_bytes())
+    job, node = Job.model_validate_json(Path(job_file).read_bytes()), int(number)
     try:
-        rendezvous = _meet(job, node) if job.spread else LocalRendezvous(_networks(job))
-    except (WorldsizeError, OSError, DistError) as error:
+        address = _networks(job)
+        workers = Workers(job, LocalRanks.of(job, node))  # before anything here starts a thread
+    except (WorldsizeError, OSError) as error:
         _say({"failure": explain(error, None).model_dump()})
         return 1
-    spec = WorkerSpec(
-        role="worker",
-        local_world_size=job.nodes[node].processes if job.spread else job.processes,
-        entrypoint=sys.executable,
-        args=("-m", "worldsize.launch.worker", str(job_file), str(os.getpid())),
-        rdzv_handler=rendezvous,
-        max_restarts=0,
-        monitor_interval=0.1,
-    )
-    logs = DefaultLogsSpecs(log_dir=str(job.folder / "logs"), redirects=Std.ALL)
-    for work in (_hand_out, _hand_back) if node == 0 else ():
-        desk = StoreDesk(rendezvous.address, rendezvous.port, job.processes)
-        threading.Thread(target=work, args=(desk,), daemon=True).start()
-    if node:
-        threading.Thread(target=_wait_for_the_end, daemon=True).start()
+    with workers:
+        return _steer(job, node, workers, address)
+
+
+def _steer(job: Job, node: int, workers: Workers, address: str) -> int:
     try:
-        result: RunResult = LocalElasticAgent(spec, logs, start_method="spawn").run()
-    except SignalException:
+        store, address, port = _meet(job, node, address)
+        workers.send_to(address, port, {name: os.environ[name] for name in SOCKET_VARIABLES if name in os.environ})
+        for work in (_hand_out, _hand_back) if node == 0 else (_wait_for_the_end,):
+            desk = StoreDesk(address, port, job.processes)
+            threading.Thread(target=work, args=(desk, workers), daemon=True).start()
+        failed = workers.wait()
+        _leave_together(store, job, node, patience_s=0.0 if failed else LEAVE_S)
+    except (WorldsizeError, OSError, DistError) as error:  # the first node's agent may have gone
+        _say({"failure": explain(error, None).model_dump()})
+        return 1
+    if workers.hung_up:
         return 128 + signal.SIGTERM
-    except DistError as error:  # the first node's agent has gone
-        _say({"failure": explain(error, None).model_dump()})
-        return 1
-    if not result.is_failed():
+    if not failed:
         return 0
-    _say({"failure": first_cause(job, result).model_dump()})
+    _say({"failure": first_cause(job, failed).model_dump()})
     return 1
 
 
@@ -81,23 +80,36 @@ def _networks(job: Job) -> str:
     return hosts.SWITCH
 
 
-def _meet(job: Job, node: int) -> LocalRendezvous:
-    """Listen on the first node, join it on the others; the messages of this node's workers take the same network.
+def _meet(job: Job, node: int, address: str) -> tuple[TCPStore, str, int]:
+    """Listen on one address alone, or on the other nodes join the first; the store, its address and its port.
 
-    Raises UsageError for an address that leads nowhere, OSError for one that is not this node's.
+    torch's own rendezvous opens its store on every interface. The messages of a job on several nodes take the network
+    that leads to the first. Raises UsageError for an address that leads nowhere, OSError for one that is not ours.
     """
-    nodes = len(job.nodes)
+    if not job.spread:
+        store, port = listen(address)
+        return store, address, port
     if node == 0:
         address = socket.gethostbyname(job.nodes[0].address)
-        rendezvous = LocalRendezvous(address, nodes)
-        _say({"replies": [{"address": address, "port": rendezvous.port}]})
+        store, port = listen(address)
+        _say({"replies": [{"address": address, "port": port}]})
     else:
         where = json.loads(sys.stdin.readline())
-        address = where["address"]
-        rendezvous = JoinedRendezvous(address, where["port"], node=node, nodes=nodes)
+        address, port = where["address"], where["port"]
+        store = TCPStore(address, port, is_master=False, wait_for_workers=False)
     for name in SOCKET_VARIABLES:
         os.environ.setdefault(name, interface_to(address))
-    return rendezvous
+    return store, address, port
+
+
+def _leave_together(store: TCPStore, job: Job, node: int, patience_s: float) -> None:
+    """The first node is the last to leave: its store is that of all workers."""
+    keys = [f"worldsize/left/{other}" for other in range(1, len(job.nodes))]
+    with contextlib.suppress(DistError):  # the first has left, because it failed
+        if node:
+            store.set(keys[node - 1], "")
+        elif keys and patience_s:
+            store.wait(keys, timedelta(seconds=patience_s))
 
 
 def _say(value: dict[str, Any]) -> None:
@@ -105,27 +117,23 @@ def _say(value: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _hand_out(desk: StoreDesk) -> None:
-    """Post the turns on stdin until it ends, then end this process, whatever the workers are doing."""
+def _hand_out(desk: StoreDesk, workers: Workers) -> None:
+    """Post the turns on stdin until it ends, then end the workers, whatever they are doing."""
     for number, line in enumerate(sys.stdin, start=1):
         desk.post(number, json.loads(line))
-    os.kill(os.getpid(), signal.SIGTERM)
+    workers.hang_up()
 
 
-def _wait_for_the_end() -> None:
-    """End this process, and so its workers, when stdin ends."""
+def _wait_for_the_end(desk: StoreDesk, workers: Workers) -> None:
+    """End the workers when stdin ends."""
     sys.stdin.read()
-    os.kill(os.getpid(), signal.SIGTERM)
+    workers.hang_up()
 
 
-def _hand_back(desk: StoreDesk) -> None:
+def _hand_back(desk: StoreDesk, workers: Workers) -> None:
     """Carry the replies to stdout, turn by turn; a thread of its own, because it waits for the workers."""
     for number in itertools.count():
         replies = desk.collect(number)
         if replies is None:
             return
         _say({"replies": replies})
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

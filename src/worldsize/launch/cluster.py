@@ -1,12 +1,11 @@
 """Where jobs run: this machine, or several nodes that a cluster's scheduler has given."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from worldsize.launch.job import Job, Node
 from worldsize.launch.local import LocalJob
+from worldsize.launch.warm import WARM, ServerLostError, ask
 from worldsize.measure.machine import allowed_cores
 
 
@@ -65,15 +64,11 @@ class ThisMachine:
         return LocalJob(job)
 
     def ask(self, module: str, question: str) -> tuple[int, str]:
-        """Run a module in a process of its own, with the question as its input."""
-        done = subprocess.run(
-            [sys.executable, "-m", module],
-            input=question,
-            stdout=subprocess.PIPE,  # stderr stays the user's: a download shows its progress there
-            text=True,
-            check=False,
-        )
-        return done.returncode, done.stdout
+        """Ask a process of its own; what it says besides goes where our errors do."""
+        try:
+            return ask(WARM.get(), f"{module}:main", question)
+        except ServerLostError:  # a new one, once: what the question itself ends would end that as well
+            return ask(WARM.get(), f"{module}:main", question)
 
 
 def share_out(nodes: Sequence[Node], processes: int, *, evenly: bool = False) -> tuple[Node, ...]:

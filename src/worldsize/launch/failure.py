@@ -6,10 +6,10 @@ import os
 import signal
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch.distributed as dist
-from torch.distributed.elastic.agent.server.api import RunResult
 
 from worldsize.errors import WorldsizeError
 from worldsize.launch.echoes import sounds_like_echo
@@ -58,10 +58,11 @@ def is_echo(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and sounds_like_echo(str(error))
 
 
-def first_cause(job: Job, result: RunResult) -> ErrorRecord:
+def first_cause(job: Job, failed: Mapping[int, int]) -> ErrorRecord:
     """Why the job failed: the first worker that failed by itself, not those that only lost their peer.
 
-    A worker that was killed left no file; that outranks any file that tells of a lost connection.
+    `failed` is how workers ended (rank → exit status, or minus the signal), the first one first. A worker that was
+    killed left no file; that outranks any file that tells of a lost connection.
     """
     said = []
     for rank in range(job.processes):
@@ -70,15 +71,9 @@ def first_cause(job: Job, result: RunResult) -> ErrorRecord:
     own = sorted((entry for entry in said if not entry["echo"]), key=lambda entry: float(entry["time"]))
     if own:
         return ErrorRecord.model_validate(own[0]["error"])
-    # When one has failed, the agent ends the others with SIGTERM and lists them behind it.
-    first = next(iter(result.failures), None)
-    silent = {
-        rank: failure
-        for rank, failure in result.failures.items()
-        if not job.error_file(rank).exists() and (failure.exitcode != -signal.SIGTERM or rank == first)
-    }
-    for rank, failure in sorted(silent.items(), key=lambda item: item[1].exitcode):
-        return _ended_silently(rank, failure.exitcode)
+    silent = {rank: status for rank, status in failed.items() if not job.error_file(rank).exists()}
+    for rank, status in sorted(silent.items(), key=lambda item: item[1]):
+        return _ended_silently(rank, status)
     if said:
         return ErrorRecord.model_validate(min(said, key=lambda entry: float(entry["time"]))["error"])
     return ErrorRecord(kind="WorkerError", message="the workers ended without a word; see the logs of the cell")

@@ -1,7 +1,7 @@
-"""A job: what to start in how many processes. It is written to a file, because agent and workers are new processes."""
+"""A job: what to start in how many processes. It is written to a file, which agent and workers read."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -38,6 +38,9 @@ class Job(BaseModel):
 
     hang_timeout_s: float | None = None
     """How long the ranks may begin nothing before the job counts as hanging (launch/hang.py); None is for ever."""
+
+    start_method: Literal["fork", "spawn"] = "fork"
+    """Workers are forked from their agent where that is safe, or are new interpreters (child.py)."""
 
     nodes: tuple[Node, ...] = ()
     """Where the processes run, in the order of their ranks; all on this machine where it is empty."""

@@ -1,14 +1,10 @@
 """Start a job on this machine, or one node's part of it, and steer it.
 
-No torch is imported here: agent and workers are processes of their own.
+No torch is imported here: agent and workers are processes of their own, forked from a warm server (warm.py).
 """
 
-import contextlib
 import json
-import os
-import selectors
-import subprocess
-import sys
+import queue
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +12,7 @@ import psutil
 
 from worldsize.launch.hang import HangWatch
 from worldsize.launch.job import Job
+from worldsize.launch.warm import WARM, ServerLostError
 from worldsize.results.files import write_whole
 from worldsize.results.records import ErrorRecord
 
@@ -47,58 +44,45 @@ class LocalJob:
                 job.error_file(rank).unlink(missing_ok=True)
         # A job on several nodes is watched where all of it is steered (spread.py).
         self._hang = None if job.spread else HangWatch(job)
-        self._log = (job.folder / (f"agent{node}.log" if node else "agent.log")).open("ab")
-        # Started through a command, its parent is none of ours: it then asks who it is.
-        parent = 0 if through else os.getpid()
-        self._agent = subprocess.Popen(
-            [*through, sys.executable, "-m", "worldsize.launch.agent", str(job.file), str(parent), str(node)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, **job.environment},
-            # Ctrl-C of a terminal goes to the whole foreground group; the parent alone decides what it means.
-            start_new_session=True,
+        self._log = job.folder / (f"agent{node}.log" if node else "agent.log")
+        self._agent = WARM.get(job.environment, through).start(
+            "worldsize.launch.agent:main",
+            str(job.file),
+            str(node),
+            title=f"worldsize agent {job.folder}",
+            environment=job.environment,
+            log=self._log,
         )
-        assert self._agent.stdout is not None
-        os.set_blocking(self._agent.stdout.fileno(), False)
-        self._buffer = b""
 
     @property
     def pid(self) -> int:
         """Process id of the agent."""
-        return self._agent.pid
+        return self._agent.wait_for_pid()
 
     def send(self, turn: dict[str, Any]) -> None:
         """Give the workers their next turn; a job that has already failed says so on `receive`."""
-        assert self._agent.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._agent.stdin.write(json.dumps(turn).encode() + b"\n")
-            self._agent.stdin.flush()
+        self._agent.send(json.dumps(turn))
 
     def receive(self, idle: Callable[[], None] | None = None, every_s: float = 0.25) -> list[Any]:
         """Wait for the replies of all ranks; call `idle` meanwhile. Raises JobFailed if the job ended instead."""
-        assert self._agent.stdout is not None
         if self._hang:
             self._hang.begin()
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._agent.stdout, selectors.EVENT_READ)
-            while True:
-                line, newline, rest = self._buffer.partition(b"\n")
-                if newline:
-                    self._buffer = rest
-                    return self._replies(json.loads(line))
-                if selector.select(every_s):
-                    chunk = self._agent.stdout.read()
-                    if not chunk:
-                        raise JobFailed(self._silent_end())
-                    self._buffer += chunk
-                    continue
+        while True:
+            try:
+                line = self._agent.get(every_s)
+            except queue.Empty:
                 hanging = self._hang.look(self._agent.pid) if self._hang else None
                 if hanging:
                     self.close(HUNG_GRACE_S)
-                    raise JobFailed(hanging)
+                    raise JobFailed(hanging) from None
                 if idle:
                     idle()
+            except (ServerLostError, OSError) as error:
+                raise JobFailed(ErrorRecord(kind=type(error).__name__, message=str(error))) from None
+            else:
+                if line is None:
+                    raise JobFailed(self._silent_end())
+                return self._replies(json.loads(line))
 
     def _replies(self, message: dict[str, Any]) -> list[Any]:
         if "failure" in message:
@@ -111,28 +95,31 @@ class LocalJob:
         self.close()
         return ErrorRecord(
             kind="WorkerError",
-            message=f"the agent ended with status {self._agent.returncode} and without a word; see {self._log.name}",
+            message=f"the agent ended with status {self._agent.status} and without a word; see {self._log}",
         )
 
     def close(self, grace_s: float = GRACE_S) -> None:
         """End the job: nothing of it runs when this returns."""
-        assert self._agent.stdout is not None
         self.hang_up()
         try:
             self._agent.wait(grace_s)
-        except subprocess.TimeoutExpired:
-            workers = psutil.Process(self._agent.pid).children(recursive=True)
+        except queue.Empty:
+            workers = self._workers()
             self.kill()
             self._agent.wait()
             psutil.wait_procs(workers, timeout=LAST_GASP_S)
-        self._agent.stdout.close()
-        self._log.close()
+
+    def _workers(self) -> list[psutil.Process]:
+        """What the agent has started, where it is on this machine."""
+        try:
+            found: list[psutil.Process] = psutil.Process(self.pid).children(recursive=True) if self._hang else []
+        except psutil.Error:
+            return []
+        return found
 
     def hang_up(self) -> None:
         """Tell the agent to end, without waiting for it."""
-        assert self._agent.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._agent.stdin.close()
+        self._agent.hang_up()
 
     def kill(self) -> None:
         """End the agent whatever it is doing; its workers go with it, see lifeline.py."""

@@ -1,7 +1,4 @@
-"""The main of a worker process: call the job's entry, and if that fails, say why in a file.
-
-Run by the agent as `python -m worldsize.launch.worker JOB_FILE AGENT_PID`.
-"""
+"""The main of a worker process: wait for where the group meets, call the job's entry, and if that fails, say why."""
 
 import importlib
 import os
@@ -12,15 +9,19 @@ from pathlib import Path
 from worldsize.launch.failure import say_why
 from worldsize.launch.hosts import join_own
 from worldsize.launch.job import Job
-from worldsize.launch.lifeline import end_with_parent
 from worldsize.launch.mailbox import StoreTurns
+from worldsize.measure.limits import begin_to_count_memory
 from worldsize.ranks.pulse import open_pulse
 
 
-def main(job_file: Path, agent: int) -> int:
-    """Be one worker of the job; returns the exit status."""
-    end_with_parent(agent)
-    job = Job.model_validate_json(job_file.read_bytes())
+def main(job_file: str) -> int:
+    """Be one worker of the job; returns the exit status. Its stdin tells who it is (workers.py)."""
+    told = sys.stdin.read()
+    if not told:
+        return 1  # the agent had no room for all workers, or nowhere to meet
+    os.environ.update(dict(line.split("=", 1) for line in told.splitlines()))
+    begin_to_count_memory()
+    job = Job.model_validate_json(Path(job_file).read_bytes())
     rank = int(os.environ["RANK"])
     try:
         open_pulse(job.pulse_file(rank), job.stack_file(rank))
@@ -36,7 +37,3 @@ def main(job_file: Path, agent: int) -> int:
             return os.EX_IOERR  # a full disk, most likely what the error was about
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import psutil
 
-from worldsize.measure.machine import find_program, find_tcmalloc, package_version
+from worldsize.measure.allocator import find_program, find_tcmalloc
+from worldsize.measure.machine import package_version
 from worldsize.results.records import Record
 
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")

@@ -27,15 +27,34 @@ def matmul_flops_per_s(device: torch.device, seconds: float = 0.2) -> float:
     return 2 * size**3 / best
 
 
+class _AtStart:
+    """Resident memory of this process when its work began: code, and what it shares with the process it came from."""
+
+    resident_bytes = 0
+
+
+def begin_to_count_memory() -> None:
+    """Leave what is resident now out of `peak_memory_bytes` from here on (method.md §9)."""
+    _AtStart.resident_bytes = _status_bytes("VmRSS") or 0
+
+
 def peak_memory_bytes(device: torch.device) -> int:
-    """Largest memory so far: resident of this process on a CPU, allocated on the device on a GPU."""
+    """Largest memory so far: of this process on a CPU, without its code; allocated on the device on a GPU.
+
+    On a CPU what was resident when its work began is left out (method.md §9).
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    # getrusage would also count the process that started this one: its peak survives fork and exec (proc(5)).
+    peak = _status_bytes("VmHWM")
+    if peak is None:
+        unit = 1 if sys.platform == "darwin" else 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return peak - _AtStart.resident_bytes
+
+
+def _status_bytes(name: str) -> int | None:
+    """A field of /proc/self/status; None where there is none."""
     status = Path("/proc/self/status")
-    if status.exists():
-        # getrusage would also count the process that started this one: its peak survives fork and exec (proc(5)).
-        fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
-        if "VmHWM" in fields:
-            return int(fields["VmHWM"].removesuffix("kB")) * 1024
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    fields = dict(line.split(":", 1) for line in status.read_text().splitlines()) if status.exists() else {}
+    return int(fields[name].removesuffix("kB")) * 1024 if name in fields else None

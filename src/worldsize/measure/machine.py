@@ -5,10 +5,8 @@ import importlib.util
 import ipaddress
 import os
 import platform
-import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -23,12 +21,8 @@ from worldsize.results.records import Host, Provenance, WarningRecord
 BUSY_LOAD_PER_CORE = 0.5
 """Load average per allowed core above which others are said to disturb the measurement."""
 
-TCMALLOC_SONAMES = ("libtcmalloc_minimal.so.4", "libtcmalloc.so.4")
-"""What can be preloaded, the smaller one first: the full one also brings a profiler."""
-
 _ENVIRONMENT_NAMES = ("LD_PRELOAD", "THP_MEM_ALLOC_ENABLE", "CUDA_VISIBLE_DEVICES")
 _ENVIRONMENT_PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "GLOO_", "NCCL_", "TORCH_")
-_LDCONFIG_ABI = {"x86_64": "x86-64", "aarch64": "AArch64"}
 
 
 def allowed_cores() -> tuple[int, ...]:
@@ -99,22 +93,6 @@ def recorded_environment(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in sorted(environment.items())
         if (name in _ENVIRONMENT_NAMES or name.startswith(_ENVIRONMENT_PREFIXES)) and not names_a_secret(name)
     }
-
-
-def find_program(name: str) -> Path | None:
-    """Path of a program, also where only root has its folder on the PATH; None if it is not there."""
-    found = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
-    return Path(found) if found else None
-
-
-def find_tcmalloc() -> Path | None:
-    """The tcmalloc of this machine, fit for LD_PRELOAD: one the dynamic linker knows, else one beside this Python."""
-    known = _linker_cache()
-    for soname in TCMALLOC_SONAMES:
-        for path in (known.get(soname), Path(sys.prefix, "lib", soname)):  # the latter is where conda puts it
-            if path is not None and path.exists():
-                return path
-    return None
 
 
 def is_busy(host: Host) -> bool:
@@ -219,23 +197,3 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _linker_cache() -> dict[str, Path]:
-    """Soname → path of the libraries for this machine's own architecture, as `ldconfig -p` lists them."""
-    ldconfig = find_program("ldconfig")
-    if ldconfig is None:
-        return {}
-    listing = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, errors="replace").stdout
-    return parse_linker_cache(listing, _LDCONFIG_ABI.get(platform.machine(), ""))
-
-
-def parse_linker_cache(listing: str, abi: str) -> dict[str, Path]:
-    """Soname → path from the text of `ldconfig -p`, for lines like `NAME (libc6,ABI) => PATH`; the first one wins."""
-    known: dict[str, Path] = {}
-    for line in listing.splitlines():
-        library, arrow, path = line.partition(" => ")
-        soname, _, kind = library.strip().partition(" ")
-        if arrow and abi in kind:
-            known.setdefault(soname, Path(path.strip()))
-    return known

@@ -8,15 +8,16 @@ from typing import Any, TypeVar
 from worldsize.config import CommSettings, Hosts, NetworkSettings
 from worldsize.errors import RunError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
+from worldsize.launch.environment import worker_environment
 from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed
 from worldsize.launch.placement import default_threads, place
+from worldsize.launch.warm import WARM
 from worldsize.measure.abilities import network_namespaces
 from worldsize.measure.facts import system_facts
 from worldsize.measure.machine import provenance, snapshot_host
 from worldsize.results.comm_records import CommRecord, CommSample, PeerRate
 from worldsize.results.records import Placement, Provenance, RankPlace, WarningRecord
-from worldsize.study.executor import worker_environment
 
 N = TypeVar("N", bound=NetworkSettings)
 LINKS = ("link", "link_latency")
@@ -145,7 +146,7 @@ def _task(settings: CommSettings, placement: Placement) -> dict[str, Any]:
 def _replies(job: Job, cluster: Cluster, idle: Callable[[], None] | None) -> list[Any]:
     """What the ranks of the benchmark measured; no worker is left when this returns. Raises RunError."""
     try:
-        with contextlib.closing(cluster.start(job)) as running:
+        with WARM.held(), contextlib.closing(cluster.start(job)) as running:
             return running.receive(idle)
     except JobFailed as failed:
         raise RunError(failed.error.message) from None

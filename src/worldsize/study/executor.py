@@ -1,7 +1,6 @@
 """Runs the turns of cells: each cell is a job of its own that stays alive between its turns."""
 
 import itertools
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -11,12 +10,11 @@ from typing import Any, Protocol
 import psutil
 
 from worldsize.config import Hosts
-from worldsize.launch.by_hand import SOCKET_VARIABLES
 from worldsize.launch.cluster import Cluster, Running, ThisMachine
-from worldsize.launch.hosts import INTERFACE
+from worldsize.launch.environment import worker_environment
 from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed
-from worldsize.measure.machine import find_tcmalloc, loopback_interface
+from worldsize.launch.warm import ServerLostError
 from worldsize.measure.memory_kills import memory_kills
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
@@ -67,31 +65,6 @@ def most_on_a_node(job: Job, by_rank: Sequence[int]) -> int:
     return max(sum(by_rank[end - size : end]) for size, end in zip(sizes, ends, strict=True))
 
 
-def worker_environment(hosts: Hosts | None = None, *, spread: bool = False) -> dict[str, str]:
-    """Variables that make workers quick and keep their sockets on loopback, or on the emulated hosts' links.
-
-    Workers that are spread over nodes take the interface that their agent finds. What the user has set wins, but for
-    the interface on emulated hosts, which have no other.
-    """
-    interface = loopback_interface() if hosts is None else INTERFACE
-    sockets = {} if spread else dict.fromkeys(SOCKET_VARIABLES, interface)
-    wanted = {
-        **sockets,
-        # torch then asks the kernel for huge pages for its tensors, where they are available on request.
-        "THP_MEM_ALLOC_ENABLE": "1",
-        # A worker that waits for its turn must leave the cores to the one that is timed.
-        "OMP_WAIT_POLICY": "PASSIVE",
-        # … but only after about a millisecond: falling asleep between two operations of a step costs 2 to 5 % of it.
-        "GOMP_SPINCOUNT": "20000",
-        "PYTHONUNBUFFERED": "1",
-    }
-    allocator = find_tcmalloc()
-    if allocator is not None:
-        wanted["LD_PRELOAD"] = str(allocator)
-    kept = {name: value for name, value in wanted.items() if name not in os.environ}
-    return kept if hosts is None else kept | sockets
-
-
 class JobExecutor:
     """Cells as jobs of their own. Idle cells are ended when memory is short, and started again for their next turn."""
 
@@ -125,12 +98,11 @@ class JobExecutor:
         try:
             return self._turn(cell, turn, idle)
         except JobFailed as failed:
-            if not self._memory_ended(failed.error) or not self._alive:
+            if not self._may_go_on(cell, failed.error):
                 raise self._failed(cell, failed) from None
-            # It ran out of memory beside others that were waiting: that says nothing of the cell. Once more, alone.
-            self.ran_again(cell, failed.error)
-        self._evict()
         try:
+            if turn["op"] == "steps" and cell.settings.warmup_steps:
+                self._turn(cell, {"op": "steps", "count": cell.settings.warmup_steps, "timed": False}, idle)
             return self._turn(cell, turn, idle)
         except JobFailed as failed:
             raise self._failed(cell, failed) from None
@@ -140,8 +112,24 @@ class JobExecutor:
         try:
             self._job(cell)
         except JobFailed as failed:
-            raise self._failed(cell, failed) from None
+            if not self._may_go_on(cell, failed.error):
+                raise self._failed(cell, failed) from None
+            try:
+                self._job(cell)
+            except JobFailed as second:
+                raise self._failed(cell, second) from None
         return self._facts[cell.id]
+
+    def _may_go_on(self, cell: PlannedCell, error: ErrorRecord) -> bool:
+        """Whether what ended a cell says nothing of it, so that it is tried once more; no other cell is then alive."""
+        if error.kind == ServerLostError.__name__:  # and with it all that it had started
+            self._alive.clear()
+        elif not self._memory_ended(error) or not self._alive:
+            return False
+        # It ran out of memory beside others that were waiting.
+        self.ran_again(cell, error)
+        self._evict()
+        return True
 
     def _failed(self, cell: PlannedCell, failed: JobFailed) -> CellFailed:
         limited = cell.settings.memory_limit is not None

@@ -19,6 +19,7 @@ from worldsize.config import StudySettings
 from worldsize.errors import RunError, UsageError
 from worldsize.history import check_clients
 from worldsize.launch.placement import default_threads, place
+from worldsize.measure.limits import begin_to_count_memory
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.exchange import agree, gather, send_bytes
 from worldsize.ranks.setup import Rank, choose_device, process_group
@@ -55,6 +56,7 @@ def run_inside(
     rank that failed; what was measured until then is kept.
     """
     rank = Rank.from_environment()
+    begin_to_count_memory()
     settings = _fitting(settings, rank)
     check_clients(settings.log)
     ready = _prepared(settings, rank)

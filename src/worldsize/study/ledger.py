@@ -174,7 +174,7 @@ class Ledger:
         self._warn(cell, "restarted", f"restart {number} of {most} at step {step}, its last checkpoint, because", error)
 
     def ran_again(self, cell: PlannedCell, error: ErrorRecord) -> None:
-        """A turn of a cell was ended as a full memory ends it, and is run again with no other cell in memory."""
+        """A cell was ended by what says nothing of it; its turn is run again, with no other cell in memory."""
         self._warn(cell, "ran-again", "a turn was run again, with no other cell in memory, because", error)
 
     def took_over(self, cell: PlannedCell, other: PlannedCell, step: int, error: ErrorRecord) -> None:

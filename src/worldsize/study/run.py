@@ -14,6 +14,8 @@ from worldsize.config import StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.history import check_clients
 from worldsize.launch.cluster import Cluster, ThisMachine
+from worldsize.launch.environment import worker_environment
+from worldsize.launch.warm import WARM
 from worldsize.measure.conditions import Watch
 from worldsize.measure.machine import allowed_cores, busy_warning, provenance, snapshot_host
 from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
@@ -22,7 +24,7 @@ from worldsize.results.launch_records import SUBMISSIONS
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.study.alone import alone
 from worldsize.study.comm import check_hosts, with_hosts
-from worldsize.study.executor import JobExecutor, worker_environment
+from worldsize.study.executor import JobExecutor
 from worldsize.study.fewer import Fewer, is_of_fewer
 from worldsize.study.ledger import Ledger, finished
 from worldsize.study.links import link_costs, measure_links, needed
@@ -60,7 +62,7 @@ def run_study(
     settings = with_default_protocol(settings)
     check_clients(settings.log)
     check_folder(out, resume=resume)
-    with _stoppable(out), alone(out):
+    with _stoppable(out), alone(out), WARM.held():
         findings = probe(settings, cluster)
         settings, no_hosts = _hosts_decided(settings, findings, cluster)
         plan = make_plan(settings, findings, cluster.cores, cluster)

@@ -6,14 +6,15 @@ from typing import Any
 
 from worldsize.config import VerifySettings
 from worldsize.errors import OutputError
+from worldsize.launch.environment import worker_environment
 from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed, LocalJob
+from worldsize.launch.warm import WARM
 from worldsize.measure.machine import allowed_cores, provenance, snapshot_host
 from worldsize.report.tables import to_csv, to_markdown
 from worldsize.report.verify_table import verify_table
 from worldsize.results.folder import cell_folder, write_whole
 from worldsize.results.verify_records import DataDifference, ProofRecord, RankProof, Samples, VerifyRow
-from worldsize.study.executor import worker_environment
 from worldsize.study.plan import PlannedCell, make_plan
 from worldsize.study.probe import probe
 
@@ -36,6 +37,17 @@ def run_verify(
     `starting` is told the name of each cell before it is started. Raises UsageError for what cannot be run,
     OutputError for a folder that cannot be made.
     """
+    with WARM.held():
+        return _prove_all(settings, folder, command, starting, idle)
+
+
+def _prove_all(
+    settings: VerifySettings,
+    folder: Path,
+    command: Sequence[str],
+    starting: Callable[[str], None],
+    idle: Callable[[], None] | None,
+) -> ProofRecord:
     findings = probe(settings.study)
     plan = make_plan(settings.study, findings, allowed_cores())
     _make(folder)

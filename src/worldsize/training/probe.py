@@ -1,7 +1,7 @@
 """A look before the start: load the data, build the model, count the devices, and say what is wrong with them.
 
-The commands import no torch. They ask this process, which answers with one JSON object on its last line of
-stdout, so that a mistake is told once and before any worker is started.
+The commands import no torch. They ask a process that has loaded it (launch/warm.py), which answers with one JSON
+object on its last line of stdout, so that a mistake is told once and before any worker is started.
 """
 
 import json
@@ -52,7 +52,3 @@ def main() -> int:
         answer = {"error": str(error), "kind": type(error).__name__, "exit_status": error.exit_status}
     sys.stdout.write("\n" + json.dumps(answer) + "\n")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,14 +6,14 @@ Ray ends it with the command that made it, however that one ended; the agents en
 import asyncio
 import contextlib
 import os
-import subprocess
-import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
 
 from worldsize.launch.job import Job
 from worldsize.launch.local import GRACE_S, LAST_GASP_S, JobFailed, LocalJob
+from worldsize.launch.warm import WARM, ask
 from worldsize.measure.machine import allowed_cores
 from worldsize.results.records import ErrorRecord
 
@@ -52,11 +52,14 @@ class Seat:
 
     async def ask(self, module: str, question: str) -> tuple[int, str, str]:
         """Run a module with the question as its input; its exit status, and what it wrote to stdout and stderr."""
+        WARM.get()
         return await asyncio.to_thread(_ask, module, question)
 
     async def start(self, number: int, job: str, node: int) -> None:
         """Start the agent of one of a job's nodes, which is called by this number from now on."""
-        self._jobs[number] = followed = _Followed(Job.model_validate_json(job), node)
+        wanted = Job.model_validate_json(job)
+        WARM.get(wanted.environment)  # begun here: it ends with the thread that starts it, and this one stays
+        self._jobs[number] = followed = _Followed(wanted, node)
         await followed.started
 
     async def send(self, number: int, turn: dict[str, Any]) -> None:
@@ -119,9 +122,9 @@ class _Followed:
 
 
 def _ask(module: str, question: str) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", module]
-    done = subprocess.run(command, input=question, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, done.stderr
+    with tempfile.NamedTemporaryFile(mode="r", prefix="worldsize-") as told:
+        status, said = ask(WARM.get(), f"{module}:main", question, Path(told.name))
+        return status, said, told.read()
 
 
 def _be_no_helper_of_ray() -> None:

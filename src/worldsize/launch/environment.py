@@ -1,0 +1,60 @@
+"""The variables of the workers: what makes them quick, and what keeps their sockets where they belong.
+
+Nothing heavy is imported here: a command begins its warm server with the first of them, before all else.
+"""
+
+import os
+from typing import TYPE_CHECKING
+
+from worldsize.measure.allocator import find_tcmalloc
+
+if TYPE_CHECKING:
+    from worldsize.config import Hosts
+
+READ_AT_START = (
+    *("LD_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "THP_", "MALLOC_", "PYTHON"),
+    *("TORCH_", "PYTORCH_", "KINETO_"),
+)
+"""Beginnings of the names of variables that a process reads while it starts: a process that is forked cannot get them
+any more, so they are those of the server that forks it (server.py)."""
+
+
+def quick_environment() -> dict[str, str]:
+    """Variables that make workers quick, all of which a process reads while it starts; what the user has set wins."""
+    wanted = {
+        # torch then asks the kernel for huge pages for its tensors, where they are available on request.
+        "THP_MEM_ALLOC_ENABLE": "1",
+        # A worker that waits for its turn must leave the cores to the one that is timed.
+        "OMP_WAIT_POLICY": "PASSIVE",
+        # … but only after about a millisecond: falling asleep between two operations of a step costs 2 to 5 % of it.
+        "GOMP_SPINCOUNT": "20000",
+        # numpy would start threads when it is loaded, and a process that forks must have none; torch does the work.
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    allocator = find_tcmalloc()
+    if allocator is not None:
+        wanted["LD_PRELOAD"] = str(allocator)
+    return {name: value for name, value in wanted.items() if name not in os.environ}
+
+
+def worker_environment(hosts: "Hosts | None" = None, *, spread: bool = False) -> dict[str, str]:
+    """Variables that make workers quick and keep their sockets on loopback, or on the emulated hosts' links.
+
+    Workers that are spread over nodes take the interface that their agent finds. What the user has set wins, but for
+    the interface on emulated hosts, which have no other.
+    """
+    from worldsize.launch.by_hand import SOCKET_VARIABLES
+    from worldsize.launch.hosts import INTERFACE
+    from worldsize.measure.machine import loopback_interface
+
+    interface = loopback_interface() if hosts is None else INTERFACE
+    sockets = {} if spread else dict.fromkeys(SOCKET_VARIABLES, interface)
+    if hosts is None:
+        sockets = {name: value for name, value in sockets.items() if name not in os.environ}
+    return quick_environment() | sockets
+
+
+def read_at_start(environment: dict[str, str]) -> dict[str, str]:
+    """The part of an environment that a process reads while it starts."""
+    return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}

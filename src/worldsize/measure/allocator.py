@@ -1,0 +1,49 @@
+"""The memory allocator that workers preload, where this machine has it. Loaded before anything heavy is."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+TCMALLOC_SONAMES = ("libtcmalloc_minimal.so.4", "libtcmalloc.so.4")
+"""What can be preloaded, the smaller one first: the full one also brings a profiler."""
+
+_LDCONFIG_ABI = {"x86_64": "x86-64", "aarch64": "AArch64"}
+
+
+def find_program(name: str) -> Path | None:
+    """Path of a program, also where only root has its folder on the PATH; None if it is not there."""
+    found = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
+    return Path(found) if found else None
+
+
+def find_tcmalloc() -> Path | None:
+    """The tcmalloc of this machine, fit for LD_PRELOAD: one the dynamic linker knows, else one beside this Python."""
+    known = _linker_cache()
+    for soname in TCMALLOC_SONAMES:
+        for path in (known.get(soname), Path(sys.prefix, "lib", soname)):  # the latter is where conda puts it
+            if path is not None and path.exists():
+                return path
+    return None
+
+
+def _linker_cache() -> dict[str, Path]:
+    """Soname → path of the libraries for this machine's own architecture, as `ldconfig -p` lists them."""
+    ldconfig = find_program("ldconfig")
+    if ldconfig is None:
+        return {}
+    listing = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, errors="replace").stdout
+    return parse_linker_cache(listing, _LDCONFIG_ABI.get(platform.machine(), ""))
+
+
+def parse_linker_cache(listing: str, abi: str) -> dict[str, Path]:
+    """Soname → path from the text of `ldconfig -p`, for lines like `NAME (libc6,ABI) => PATH`; the first one wins."""
+    known: dict[str, Path] = {}
+    for line in listing.splitlines():
+        library, arrow, path = line.partition(" => ")
+        soname, _, kind = library.strip().partition(" ")
+        if arrow and abi in kind:
+            known.setdefault(soname, Path(path.strip()))
+    return known
