@@ -18,16 +18,17 @@ import pytest
 from fake_cells import FakeExecutor
 from heard import Heard
 from histories import tensorboard_numbers
-from worldsize.config import StudySettings
+from worldsize.config import DEFAULT_BUDGET, StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.launch import cluster
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_cell
 from worldsize.results.records import Findings
 from worldsize.study import run as study_run
 from worldsize.study.plan import PlannedCell
-from worldsize.study.run import DEFAULT_STEPS, run_study
+from worldsize.study.run import run_study
 from worldsize.training.probe import look
 
+BLOCK_STEPS = 3
 SETTINGS = StudySettings(
     model="vgg11",
     data="synthetic:3x32x32:10:64",
@@ -102,9 +103,9 @@ def test_a_study_leaves_its_plan_its_cells_and_where_they_come_from(executors: E
     assert heard.ahead == [sum(heard.skips) + heard.steps(SINGLE) + heard.steps(DDP)]
 
 
-def test_without_a_protocol_steps_are_capped(executors: Executors, tmp_path: Path) -> None:
+def test_without_a_protocol_there_is_a_budget(executors: Executors, tmp_path: Path) -> None:
     run = run_study(SETTINGS.model_copy(update={"steps": None}), tmp_path / "run")
-    assert run.study.settings.steps == DEFAULT_STEPS
+    assert run.study.settings.budget == DEFAULT_BUDGET
 
 
 def test_ctrl_c_keeps_what_is_done_and_resume_adds_to_it(executors: Executors, tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_adds_to_it(executors: Executors, t
     run = run_study(SETTINGS, out, resume=True, listener=heard)
     assert states(run) == {SINGLE: "complete", DDP: "complete"}
     assert files_of(out, DDP)["rank0.jsonl"].startswith(before), "nothing that was measured is lost"
-    assert timed_per_session(run, DDP)[0] == 2 * SETTINGS.block_steps
+    assert timed_per_session(run, DDP)[0] == 2 * BLOCK_STEPS
     assert set(timed_per_session(run, DDP)) == {0, 1}
     assert len(run.study.sessions) == 1
     assert heard.ahead == [sum(heard.skips) + heard.steps(SINGLE) + heard.steps(DDP)]
@@ -256,7 +257,7 @@ def test_resume_runs_a_failed_cell_again_and_keeps_what_it_had(executors: Execut
     run = run_study(SETTINGS, out, resume=True)
     assert states(run) == {SINGLE: "complete", DDP: "complete"}
     assert run.cells[DDP].record.error is None
-    assert timed_per_session(run, DDP)[0] == 2 * SETTINGS.block_steps
+    assert timed_per_session(run, DDP)[0] == 2 * BLOCK_STEPS
 
 
 def test_resume_of_a_complete_study_runs_nothing(executors: Executors, tmp_path: Path) -> None:

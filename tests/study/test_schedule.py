@@ -10,12 +10,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from fake_cells import STEPS_PER_EPOCH, FakeExecutor, name_of, planned, write_steps
-from fake_study import STUDY, Study, grid, noisy
+from fake_study import BLOCK_STEPS, STUDY, Study, grid, noisy
 from worldsize.config import StudySettings
 from worldsize.results.folder import Cell, cell_folder, read_record
 from worldsize.results.records import CellRecord, Evaluation
+from worldsize.study.pace import MIN_BLOCKS
 from worldsize.study.plan import PlannedCell
-from worldsize.study.schedule import LEAD_STEPS, MIN_BLOCKS, baseline_of
+from worldsize.study.schedule import LEAD_STEPS, baseline_of
 
 
 def test_cells_take_turns_block_by_block(tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ def test_cells_take_turns_block_by_block(tmp_path: Path) -> None:
     assert study.turns("steps") == [(name, block) for block in range(10) for name in names]
     counts = {name_of(turn): turn["count"] for _, turn in study.executor.turns}
     assert counts.pop("warmup") == STUDY.warmup_steps
-    assert counts == dict.fromkeys(("steps", "alone", "unobserved"), STUDY.block_steps)
+    assert counts == dict.fromkeys(("steps", "alone", "unobserved"), BLOCK_STEPS)
     assert study.heard.started == names
 
 
@@ -44,7 +45,7 @@ def test_measuring_aside_follows_the_block_it_is_paired_with(tmp_path: Path) -> 
     assert [block.block for block in records["ddp-w2-b4"].unobserved] == [1, 3, 5, 7, 9]
     assert [block.block for block in records["single-w1-b4"].unobserved] == [0, 2, 4, 6, 8]
     cell = Cell(cell_folder(tmp_path, "ddp-w2-b4"), records["ddp-w2-b4"])
-    assert cell.unsynchronised.height == 2 * 10 * STUDY.block_steps
+    assert cell.unsynchronised.height == 2 * 10 * BLOCK_STEPS
     assert not cell.unsynchronised["timed"].any()
     assert study.heard.steps("ddp-w2-b4") == STUDY.warmup_steps + 30, "what is measured aside is no progress"
 
@@ -63,7 +64,7 @@ def test_precision_ends_a_cell_only_after_enough_blocks(tmp_path: Path) -> None:
     study = Study(tmp_path, grid("single"), FakeExecutor(tmp_path, 0)).run()  # every step takes exactly the same
     assert study.heard.endings == {"single-w1-b4": "precision"}
     assert len(study.turns("steps")) == MIN_BLOCKS
-    assert study.heard.skips == [(10 - MIN_BLOCKS) * STUDY.block_steps]
+    assert study.heard.skips == [(10 - MIN_BLOCKS) * BLOCK_STEPS]
 
 
 def test_the_steps_of_one_long_block_are_not_taken_for_blocks(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_a_failing_cell_is_a_row_with_its_reason_and_the_others_go_on(
     assert record.error.message == f"ValueError: told to fail at {op}"
     assert record.summary is None if timed_blocks == 0 else record.summary is not None
     if record.summary:
-        assert record.summary.timed_steps == timed_blocks * STUDY.block_steps
+        assert record.summary.timed_steps == timed_blocks * BLOCK_STEPS
 
     def turns_of_the_others(executor: FakeExecutor) -> list[tuple[str, str, int]]:
         return [turn for turn in executor.log if turn[0] != "ddp-w2-b4"]

@@ -14,7 +14,8 @@ from worldsize.study.plan import PlannedCell
 from worldsize.study.run import announce
 from worldsize.study.schedule import Schedule
 
-STUDY = StudySettings(steps=30, block_steps=3, warmup_steps=2)
+BLOCK_STEPS = 3
+STUDY = StudySettings(steps=30, block_steps=BLOCK_STEPS, warmup_steps=2)
 
 
 class Study:

@@ -20,7 +20,7 @@ class Heard:
     skips: list[int] = field(default_factory=list)
     records: list[CellRecord] = field(default_factory=list)
 
-    def planned(self, cells: Sequence[PlannedCell], steps: int) -> None:
+    def planned(self, cells: Sequence[PlannedCell], steps: int, left_s: float | None = None) -> None:
         self.ahead.append(steps)
 
     def starting(self, cell: PlannedCell) -> None:

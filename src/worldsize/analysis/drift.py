@@ -77,7 +77,7 @@ def drift_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
     message = (
         f"the machine drifted: blocks of {len(noisy)} of {len(spreads)} cells are more than {percent_text(BOUND)} "
         f"apart ({worst}: {percent_text(noisy[worst])}).\n"
-        f"{cause([block for cell in cells for block in _blocks(cell)])} "
+        f"{cause([block for cell in cells for block in blocks_of(cell)])} "
         "In ratios of cells that were timed in turn most of it cancels; their intervals are wider."
     )
     return WarningRecord(code="drift", message=message)
@@ -128,7 +128,8 @@ def _more(quick: Sequence[Block], slow: Sequence[Block], name: str) -> float:
     return difference if abs(difference) > SURE * error else 0.0
 
 
-def _blocks(cell: CellAnalysis) -> list[Block]:
+def blocks_of(cell: CellAnalysis) -> list[Block]:
+    """The blocks of a cell; none of one without samples."""
     if cell.record is None or not cell.blocks:
         return []
     seen = {(each.session, each.block): each for each in cell.record.conditions}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from worldsize.analysis.breakdown import LossCause, losses
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.scaling import ScalingRow
-from worldsize.analysis.statistics import Ratio, ratio_estimate
+from worldsize.analysis.statistics import Ratio, includes, ratio_estimate
 from worldsize.analysis.study import StudyAnalysis
 
 
@@ -20,6 +20,8 @@ class Headline:
     runner_up: CellAnalysis | None
     margin: Ratio | None
     """Samples/s of the fastest ÷ those of the runner-up."""
+    rivals: tuple[tuple[CellAnalysis, Ratio], ...]
+    """Those of several workers that are not slower with 95 % confidence, and samples/s of the fastest ÷ theirs."""
     losses_s: dict[LossCause, float]
     """What its step loses against the baseline's, in seconds per step by cause; largest first."""
 
@@ -31,12 +33,18 @@ def headline(analysis: StudyAnalysis) -> Headline | None:
     ranked = sorted(shown, key=lambda row: rate(row.cell), reverse=True)
     if not ranked:
         return None
-    first, second = ranked[0], ranked[1].cell if len(ranked) > 1 else None
-    margin = None
-    if second is not None:
-        steps = ratio_estimate(second.blocks, first.cell.blocks)
-        margin = steps.scaled(first.cell.global_batch / second.global_batch)
-    return Headline(first.cell, first, second, margin, _losses(analysis, first))
+    first, others = ranked[0], [row.cell for row in ranked[1:]]
+    margins = [(other, _margin(first.cell, other)) for other in others]
+    second, margin = margins[0] if margins else (None, None)
+    rivals = tuple(
+        (other, ratio) for other, ratio in margins if includes(ratio.estimate, 1) or ratio.estimate.value < 1
+    )
+    return Headline(first.cell, first, second, margin, rivals, _losses(analysis, first))
+
+
+def _margin(first: CellAnalysis, other: CellAnalysis) -> Ratio:
+    """Samples/s of a cell ÷ those of another."""
+    return ratio_estimate(other.blocks, first.blocks).scaled(first.global_batch / other.global_batch)
 
 
 def scaling_row(analysis: StudyAnalysis, cell: CellAnalysis) -> ScalingRow | None:

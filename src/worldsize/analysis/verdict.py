@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from worldsize.analysis.advice import Advice, advise
 from worldsize.analysis.advice.noise import HIDES_THE_LIMIT
 from worldsize.analysis.breakdown import LossCause
+from worldsize.analysis.decision import ALIKE, decide, noise_text
 from worldsize.analysis.headline import Headline as Headline
 from worldsize.analysis.headline import cell_name as cell_name
 from worldsize.analysis.headline import fastest_worker as fastest_worker
@@ -12,7 +13,7 @@ from worldsize.analysis.headline import headline as headline
 from worldsize.analysis.headline import rate
 from worldsize.analysis.numbers import estimate_text, number_text, percent_text
 from worldsize.analysis.scaling import Kind
-from worldsize.analysis.statistics import half_width, includes
+from worldsize.analysis.statistics import half_width
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.sweep import sweep_text
 from worldsize.results.records import Estimate
@@ -58,15 +59,18 @@ def verdict(analysis: StudyAnalysis) -> str:
         return f"{cell_name(only)}: {number_text(rate(only))} samples/s. It was run alone, so nothing is compared."
     if found is None:
         return _without_headline(analysis)
-    return f"{_finding(found)} {_cause(found, _about(analysis, found))}".strip()
+    return f"{_finding(analysis, found)} {_cause(found, _about(analysis, found))}".strip()
 
 
-def _finding(found: Headline) -> str:
+def _finding(analysis: StudyAnalysis, found: Headline) -> str:
     cell, row = found.fastest, found.scaling
+    decision = decide(found)
+    if decision is not None and decision.workers == "open":
+        return _undecided(analysis, found)
     if row.speedup is not None and row.baseline is not None and _slower(row.speedup.estimate):
         return _one_worker_wins(found)
-    even = row.speedup is not None and includes(row.speedup.estimate, 1)
-    who = "No sure gain over one worker. The fastest of several" if even else "The fastest multi-worker configuration"
+    even = decision is not None and decision.workers == "even"
+    who = "Several workers gain nothing. The fastest of them" if even else "The fastest multi-worker configuration"
     text = f"{who} is {cell_name(cell)}: {number_text(rate(cell))} samples/s"
     if row.speedup is None or row.efficiency is None or row.baseline is None:
         text += f", without a speed-up ({row.withheld})"
@@ -77,6 +81,18 @@ def _finding(found: Headline) -> str:
             f"(efficiency {efficiency}{_against_one(speedup)})"
         )
     return f"{text}{_rival(found)}."
+
+
+def _undecided(analysis: StudyAnalysis, found: Headline) -> str:
+    """What to say where it is not known whether several workers gain anything."""
+    row = found.scaling
+    assert row.speedup is not None, "only with a speed-up there is something to decide"
+    assert row.baseline is not None, "a speed-up has one"
+    return (
+        f"No sure gain over one worker, and no sure loss: the fastest of several is {cell_name(found.fastest)}, with "
+        f"{NAMES[row.kind]} of {estimate_text(row.speedup.estimate)} over {row.baseline.id}{KEPT[row.kind]}"
+        f"{_against_one(row.speedup.estimate)}{_rival(found)}. {noise_text(analysis, found)}"
+    )
 
 
 def _slower(speedup: Estimate) -> bool:
@@ -98,10 +114,17 @@ def _one_worker_wins(found: Headline) -> str:
 
 
 def _rival(found: Headline) -> str:
-    """The configuration that cannot be told apart from the fastest."""
-    if found.runner_up is None or found.margin is None or not includes(found.margin.estimate, 1):
+    """The configurations that are as fast, and those of which that is not known."""
+    decision = decide(found)
+    if decision is None:
         return ""
-    return f"; {found.runner_up.id} is not told apart from it (ratio {estimate_text(found.margin.estimate)})"
+    text = ""
+    if decision.alike:
+        text += f"; as fast within {percent_text(ALIKE)}: {', '.join(cell.id for cell in decision.alike)}"
+    if decision.doubtful:
+        told = ", ".join(f"{cell.id} (ratio {estimate_text(ratio.estimate)})" for cell, ratio in decision.doubtful)
+        text += f"; not distinguishable from it: {told}"
+    return text
 
 
 def _against_one(speedup: Estimate) -> str:

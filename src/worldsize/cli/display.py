@@ -69,10 +69,11 @@ class Display:
         except OSError:
             self._live, self._console = None, messages(quiet=True)
 
-    def planned(self, cells: Sequence[PlannedCell], steps: int) -> None:
+    def planned(self, cells: Sequence[PlannedCell], steps: int, left_s: float | None = None) -> None:
         """Say how much is ahead."""
-        self._progress = Progress(cells if steps else (), steps, self._clock())  # a sweep plans as it goes
-        self._print(f"{len(cells)} cell(s), at most {steps} steps" if steps else f"{len(cells)} sweep(s)")
+        known = steps or left_s is not None  # a sweep plans as it goes
+        self._progress = Progress(cells if known else (), steps, self._clock(), left_s)
+        self._print(ahead_text(cells, steps, left_s) if known else f"{len(cells)} sweep(s)")
         self._draw(0)
 
     def starting(self, cell: PlannedCell) -> None:
@@ -141,7 +142,7 @@ class Display:
             blocks.append(Text(starting + rate_text(running.cell, running.last), no_wrap=True, overflow="ellipsis"))
         room = min(MOST_ROWS, self._console.height - OTHER_LINES)
         listed = [each for each in progress.open.values() if each.cell.settings.epochs is None]
-        if room > 0 and progress.steps and listed:
+        if room > 0 and (progress.steps or progress.budget_s) and listed:
             blocks.append(_rows(listed, room, progress.running))
         return Group(*blocks)
 
@@ -167,8 +168,22 @@ def _rows(cells: Sequence[CellProgress], room: int, running: CellProgress | None
     return table
 
 
+def ahead_text(cells: Sequence[PlannedCell], steps: int, left_s: float | None) -> str:
+    """What is ahead of a study: a time, or steps."""
+    named = f"{len(cells)} cell{'' if len(cells) == 1 else 's'}"
+    if left_s is not None:
+        return f"{named}; the answer comes within about {duration_text(left_s)}"
+    cap = cells[0].settings.steps if cells else None
+    if cap is None:
+        return f"{named}, {steps:,} steps"
+    return f"{named}, at most {cap:,} timed steps each"
+
+
 def counts_text(progress: Progress) -> str:
     """Cells and steps, done and in all, and the time left: a bound where precision may end cells sooner."""
+    if progress.budget_s is not None:
+        left = "" if progress.left_s is None else f", at most {duration_text(progress.left_s)} left"
+        return f"{progress.ended_cells} of {progress.cells} cells, {progress.done:,} steps{left}"
     if not progress.steps:
         return f"{progress.ended_cells} batch(es) tried"
     parts = [f"{progress.ended_cells} of {progress.cells} cells", f"{progress.done} of {progress.steps} steps"]

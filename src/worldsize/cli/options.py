@@ -33,6 +33,7 @@ LargestBatch = Annotated[int | None, typer.Option(help="No batch of a sweep is l
 Resolution = Annotated[
     str | None, typer.Option(help="Find the largest batch that fits to within this, such as 5%; 0 finds it exactly.")
 ]
+Budget = Annotated[str | None, typer.Option(help="How long the command may take, such as 90s or 5min.")]
 Steps = Annotated[int | None, typer.Option(help="Time at most this many steps per cell, in blocks taken in turn.")]
 Epochs = Annotated[int | None, typer.Option(help="Train whole epochs instead; of several the first only warms up.")]
 WarmupSteps = Annotated[int | None, typer.Option(help="Untimed steps before the first timed one.")]

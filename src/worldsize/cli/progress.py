@@ -34,7 +34,13 @@ class CellProgress:
 class Progress:
     """The sums behind a display of one study, or of one part of an experiment. `now_s` is a clock that only grows."""
 
-    def __init__(self, cells: Sequence[PlannedCell] = (), steps: int = 0, now_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        cells: Sequence[PlannedCell] = (),
+        steps: int = 0,
+        now_s: float = 0.0,
+        budget_s: float | None = None,
+    ) -> None:
         self.cells = len(cells)
         self.ended_cells = 0
         self.steps = steps
@@ -44,7 +50,9 @@ class Progress:
         """The cells that have not ended, in the order of the plan."""
         self.running: CellProgress | None = None
         """The cell whose turn it is, or was last."""
-        self._since_s = now_s
+        self.budget_s = budget_s
+        """How long the steps may take, where time ends them."""
+        self._began_s = self._since_s = self._now_s = now_s
 
     def starting(self, cell: PlannedCell) -> None:
         """The workers of a cell are started."""
@@ -52,6 +60,7 @@ class Progress:
 
     def advanced(self, cell: PlannedCell, steps: int, last: StepRecord | None, now_s: float) -> None:
         """A cell has run some steps."""
+        self._now_s = now_s
         self.running = found = self._of(cell)
         found.last = last
         found.fresh += steps
@@ -89,6 +98,8 @@ class Progress:
 
         Where only a step was seen, its time without what is measured aside.
         """
+        if self.budget_s is not None:
+            return max(0.0, self.budget_s - (self._now_s - self._began_s))
         if not self.steps or self.done >= self.steps:
             return None
         steps = sum(each.steps for each in self.open.values())

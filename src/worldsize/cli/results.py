@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from worldsize.analysis.advice import Advice, advise
+from worldsize.analysis.decision import is_decided
 from worldsize.analysis.numbers import estimate_text
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
@@ -64,6 +65,7 @@ def content(analysis: StudyAnalysis) -> dict[str, Any]:
     run = analysis.run
     return {
         "verdict": verdict(analysis),
+        "decided": is_decided(analysis),
         "advice": [asdict(each) for each in advise(analysis)],
         "results": to_records(results_table(analysis)),
         "sweeps": _sweeps(analysis),

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from worldsize.cli import BEGAN_S
+
 if TYPE_CHECKING:
     from worldsize.config import LaunchSettings
     from worldsize.results.folder import Run
@@ -52,7 +54,7 @@ def run_and_show(
         return
     with cluster_for(launch, largest) as cluster, Display(quiet=as_json) as display:
         try:
-            run = run_experiment(settings, out, resume=resume, listener=display, cluster=cluster)
+            run = run_experiment(settings, out, resume=resume, listener=display, cluster=cluster, began_s=BEGAN_S)
         except RunError as error:  # stopped by the user, or a sweep that cannot go on
             if not (out / "study.json").exists():
                 raise  # nothing to report on yet

@@ -25,6 +25,7 @@ def study(
     growth: o.Growth = None,
     largest_batch: o.LargestBatch = None,
     resolution: o.Resolution = None,
+    budget: o.Budget = None,
     steps: o.Steps = None,
     epochs: o.Epochs = None,
     warmup_steps: o.WarmupSteps = None,
@@ -93,10 +94,9 @@ def study(
 
     flags = o.settings(ctx, "preset", "out", "resume", "as_json", *o.BY_HAND, *lo.NAMES)
     base = stored_settings(out) if resume else read_study(preset) if preset else {}
-    if "epochs" in flags:
-        base.pop("steps", None)
-    elif "steps" in flags:
-        base.pop("epochs", None)
+    if flags.keys() & {"epochs", "steps", "budget"}:  # how much is measured is said by flags alone
+        for name in ("epochs", "steps", "budget"):
+            base.pop(name, None)
     if "batch_sizes" in flags:
         base.pop("global_batch", None)
     elif "global_batch" in flags:

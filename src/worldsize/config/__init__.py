@@ -9,7 +9,7 @@ from worldsize.config.compare import CompareSettings, JudgeBy
 from worldsize.config.launch import Launcher, LaunchSettings
 from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings
 from worldsize.config.reading import preset_names, read_study, validated
-from worldsize.config.study import MULTI_WORKER_STRATEGIES, Baseline, CellChoice, StudySettings
+from worldsize.config.study import DEFAULT_BUDGET, MULTI_WORKER_STRATEGIES, Baseline, CellChoice, StudySettings
 from worldsize.config.training import (
     Agreement,
     CellSettings,
@@ -25,6 +25,7 @@ __all__ = [
     "DELAYS",
     "MOST_BATCH",
     "MOST_WORKERS",
+    "DEFAULT_BUDGET",
     "MULTI_WORKER_STRATEGIES",
     "RATES",
     "SIZES",

@@ -13,6 +13,8 @@ Baseline = Literal["single", "wrapped", "both"]
 Client = Literal["wandb", "tensorboard", "mlflow"]
 
 DEFAULT_BATCH_SIZE = 32
+DEFAULT_BUDGET = "90s"
+"""Of a study that is told nothing else: of six cells of ResNet-18 on two cores it leaves a minute for steps."""
 MULTI_WORKER_STRATEGIES = ("data-parallel", "gather-scatter", "all-reduce", "ddp", "bucketed")
 
 

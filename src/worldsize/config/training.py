@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from worldsize.config.base import MOST_BATCH, MOST_WORKERS, SIZES, quantity
+from worldsize.config.base import MOST_BATCH, MOST_WORKERS, SIZES, TIMES, quantity
 from worldsize.config.network import Backend, NetworkSettings
 
 Precision = Literal["fp32", "bf16"]
@@ -75,8 +75,11 @@ class TrainingSettings(NetworkSettings):
     """Protocol *steps* (method.md §8): at most so many timed steps per cell, rounded up to whole blocks."""
     warmup_steps: int = Field(default=3, ge=0)
     """Protocol *steps*: untimed steps before the first timed one."""
-    block_steps: int = Field(default=2, ge=1)
-    """Protocol *steps*: timed steps in each turn of a cell."""
+    budget: str | None = None
+    """How long the command may take from its start to its answer, such as `90s` or `5min`; cells that are not the
+    fastest, with certainty, end early. None is 90 s where neither steps nor epochs are given."""
+    block_steps: int | None = Field(default=None, ge=1)
+    """Protocol *steps*: timed steps in each turn of a cell; none makes turns of about half a second."""
     target_interval: float = Field(default=0.03, ge=0, lt=1)
     """Protocol *steps*: stop when the half width of the 95 % interval of each ratio is below this share of it; 0 runs
     all steps."""
@@ -127,6 +130,19 @@ class TrainingSettings(NetworkSettings):
             raise ValueError("checkpoints belong to the training of whole epochs: give epochs as well")
         if self.checkpoint_steps is not None and not self.checkpoint:
             raise ValueError("checkpoint_steps says how often checkpoints are written: give checkpoint as well")
+        return self
+
+    @property
+    def budget_s(self) -> float | None:
+        """`budget` in seconds."""
+        return None if self.budget is None else quantity(self.budget, TIMES, "a time such as 90s or 5min")
+
+    @model_validator(mode="after")
+    def _readable_budget(self) -> Self:
+        if self.budget_s == 0:
+            raise ValueError(f"budget: {self.budget!r} was given; nothing can be measured in no time")
+        if self.budget is not None and self.epochs is not None:
+            raise ValueError("budget and epochs exclude each other: whole epochs take what they take")
         return self
 
     @model_validator(mode="after")

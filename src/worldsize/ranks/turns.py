@@ -50,7 +50,8 @@ class Facts(Record):
     steps: int = 0
     """Steps of training that a checkpoint has given it."""
     wire: WireBytes
-    matmul_flops_per_s: float
+    matmul_flops_per_s: float | None
+    """None where an earlier launch has told it."""
     messages: list[MessageCount] = Field(default_factory=list)
     """What travelled while it was built."""
     place: RankPlace | None = None

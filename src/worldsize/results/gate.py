@@ -41,6 +41,7 @@ def _step_conditions() -> list[pl.Expr]:
     least = -pl.max_horizontal(pl.lit(ROUNDING_S), step_s / 100)
     return [
         *_counts("session", "block", "step", "epoch"),
+        pl.col("launch").is_between(0, MOST_COUNT) | pl.col("launch").is_null(),
         pl.col("samples").is_between(1, MOST_COUNT),
         pl.col("timed").is_not_null(),
         pl.col("start_ns").is_between(-MOST_NS, MOST_NS),
@@ -75,7 +76,7 @@ def readable(kind: Kind, samples: pl.LazyFrame) -> pl.LazyFrame:
         return samples
     return samples.with_columns(
         pl.col("synchronised").fill_null(True),
-        pl.col("clock_offset_ns", "clock_error_ns").fill_null(0),
+        pl.col("launch", "clock_offset_ns", "clock_error_ns").fill_null(0),
         pl.when(pl.col("loss").abs() < MOST_LOSS).then("loss").alias("loss"),
         pl.when(pl.col("accuracy").is_between(0, 1)).then("accuracy").alias("accuracy"),
     )

@@ -134,6 +134,8 @@ class Findings(Record):
     data: DataRecord
     model: ModelRecord
     gpus: tuple[str, ...]
+    matmul_flops_per_s: float | None = None
+    """Matrix-multiply rate of the machine's cores, or of a GPU, before the study (method.md §12)."""
     processes: dict[str, int] = Field(default_factory=dict)
     """`strategy@world size` → processes; what a strategy refuses is not in it."""
     refused: dict[str, str] = Field(default_factory=dict)
@@ -229,8 +231,10 @@ class CellRecord(Record):
     warnings: list[WarningRecord] = Field(default_factory=list)
     placement: Placement | None = None
     wire: WireBytes | None = None
-    ended_by: Literal["precision", "cap", "epochs"] | None = None
+    ended_by: Literal["precision", "settled", "cap", "budget", "epochs"] | None = None
     """Which of the stopping rules ended the timing (method.md §8)."""
+    launches: int = 0
+    """How often its workers were started, over all sessions."""
     steps_per_epoch: int | None = None
     """floor(D / B): the last, partial batch of an epoch is dropped (method.md §1)."""
     evaluations: list[Evaluation] = Field(default_factory=list)

@@ -10,6 +10,8 @@ class StepRecord(Record):
     """0 for the first start of the study, 1 for the first --resume …"""
     block: int
     """Which turn of this cell; ratios are taken between cells within the same (session, block)."""
+    launch: int = 0
+    """How often the workers of this cell had been started before in this session: memory and cores are drawn anew."""
     step: int
     """Steps of this cell so far, warm-up included: in this session, or in a training of epochs in all of them."""
     epoch: int

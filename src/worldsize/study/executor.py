@@ -92,6 +92,9 @@ class JobExecutor:
         self._facts: dict[str, list[Any]] = {}
         self._peak_bytes: dict[str, int] = {}
         self._kills: dict[str, int | None] = {}
+        self._launches: dict[str, int] = {}
+        self._steps: dict[str, int] = {}
+        """Steps that a cell was asked to record in this session: the next launch numbers its own after them."""
 
     def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
         """Let a cell do one turn, starting it first if it is not alive; raises CellFailed."""
@@ -160,6 +163,8 @@ class JobExecutor:
 
     def _turn(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
         job = self._job(cell)
+        if turn["op"] == "steps":
+            self._steps[cell.id] = self._steps.get(cell.id, 0) + turn["count"] + turn.get("drain", 0)
         try:
             job.send(turn)
             replies = job.receive(idle)
@@ -174,6 +179,7 @@ class JobExecutor:
             self._make_room()
             self._kills[cell.id] = memory_kills()
             job = self.cluster.start(self._describe(cell))
+            self._launches[cell.id] = self._launches.get(cell.id, 0) + 1
             self._alive[cell.id] = job
             try:
                 self._facts[cell.id] = [reply["facts"] for reply in job.receive()]
@@ -190,6 +196,8 @@ class JobExecutor:
             "settings": cell.settings.model_dump(mode="json"),
             "placement": cell.placement.model_dump(mode="json"),
             "session": self.session,
+            "launch": self._launches.get(cell.id, 0),
+            "first_step": self._steps.get(cell.id, 0) if cell.settings.epochs is None else 0,
         }
         hosts = None  # one process needs no network
         if self.hosts is not None and cell.placement.processes > 1:

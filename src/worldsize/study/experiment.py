@@ -23,12 +23,16 @@ def run_experiment(
     command: Sequence[str] | None = None,
     listener: Listener | None = None,
     cluster: Cluster | None = None,
+    began_s: float | None = None,
 ) -> Run:
-    """Run all that is missing in `out`; returns what is in the folder afterwards. Raises what `run_study` raises."""
+    """Run all that is missing in `out`; returns what is in the folder afterwards. Raises what `run_study` raises.
+
+    A budget counts from `began_s` on time.monotonic(), or from now.
+    """
     if settings.train_samples and settings.world_sizes:
         # What can be known to be wrong with the further parts is said before the first one is measured.
         further_parts(settings, max(settings.world_sizes), settings.train_samples)
-    run = run_study(settings, out, resume=resume, command=command, listener=listener, cluster=cluster)
+    run = run_study(settings, out, resume=resume, command=command, listener=listener, cluster=cluster, began_s=began_s)
     largest = max((cell.record.settings.world_size for cell in run.cells.values()), default=1)
     for name, part in further_parts(run.study.settings, largest, run.study.data.train_samples).items():
         place = out / "parts" / name

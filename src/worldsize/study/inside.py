@@ -5,6 +5,7 @@ records (study/thread_executor.py has the workers).
 """
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,11 +26,13 @@ from worldsize.ranks.exchange import agree, gather, send_bytes
 from worldsize.ranks.setup import Rank, choose_device, process_group
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder, write_whole
 from worldsize.results.records import Findings, Placement, WarningRecord
+from worldsize.study.budget import check_budget, until_s
 from worldsize.study.experiment import further_parts
 from worldsize.study.inside_links import measure_inside
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.mirrors import mirrored
+from worldsize.study.pace import Pace
 from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, make_plan
 from worldsize.study.run import announce, check_checkpoints, check_folder, note, open_study, with_default_protocol
@@ -104,6 +107,7 @@ def _in_turns(
 ) -> None:
     """Run what is missing of one study in `folder`; afterwards rank 0 has the samples of all ranks there."""
     settings, cells = ready.settings, ready.cells
+    end_s = _agreed(until_s(settings, time.monotonic()))
     before, session = _opened(folder, settings, cells, ready.findings, command, resume=resume)
     ledger = Ledger(folder, session, before, writing=rank.rank == 0)
     links, slow = measure_inside(folder, settings, cells, rank, device, command)
@@ -111,7 +115,10 @@ def _in_turns(
     done = _agreed([name for name, cell in before.items() if cell.record.state == "complete"])
     clients = settings.log if rank.rank == 0 else ()
     with mirrored(clients, folder, session, listener, keep=partial(note, folder)) as everyone:
-        schedule = Schedule([c for c in cells if c.id not in done], settings, executor, ledger, everyone)
+        todo = [c for c in cells if c.id not in done]
+        # All ranks go by the clock of rank 0, or they would decide differently.
+        pace = Pace(settings, todo, now_s=lambda: float(_agreed(time.monotonic())), until_s=end_s, launches=False)
+        schedule = Schedule(todo, settings, executor, ledger, everyone, pace=pace)
         schedule.samples = _agreed_samples(schedule.samples)  # of earlier sessions, which rank 0 alone has
         announce(schedule, ready.findings, everyone)
         schedule.run()
@@ -199,6 +206,7 @@ def _opened(
         try:
             check_folder(folder, resume=resume)
             check_checkpoints(folder, cells, everywhere=False)
+            check_budget(settings, cells, findings, passed_s=0.0)
             before, answer = open_study(folder, settings, cells, findings, command)
         except UsageError as error:
             answer = str(error)

@@ -93,7 +93,8 @@ class Ledger:
         record.evaluations = [each for each in record.evaluations if each.step <= facts[0]["steps"]]
         record.wire = WireBytes.model_validate(facts[0]["wire"])
         record.steps_per_epoch = facts[0]["steps_per_epoch"]
-        record.matmul_flops_per_s = facts[0]["matmul_flops_per_s"]
+        record.matmul_flops_per_s = facts[0]["matmul_flops_per_s"] or record.matmul_flops_per_s
+        record.launches += 1
         record.ranks = [RankPlace.model_validate(fact["place"]) for fact in facts if fact.get("place")]
         record.messages = [MessageCount.model_validate(count) for count in facts[0].get("messages", ())]
         self._write(record)
@@ -219,6 +220,7 @@ class Ledger:
                 evaluations=list(earlier.record.evaluations) if earlier else [],
                 unobserved=list(earlier.record.unobserved) if earlier else [],
                 conditions=list(earlier.record.conditions) if earlier else [],
+                launches=earlier.record.launches if earlier else 0,
             )
         return self._records[cell.id]
 

@@ -10,8 +10,8 @@ from worldsize.study.plan import PlannedCell
 class Listener(Protocol):
     """Hears of everything that happens in a study, in order."""
 
-    def planned(self, cells: Sequence[PlannedCell], steps: int) -> None:
-        """The study begins; at most this many steps are ahead, warm-up included."""
+    def planned(self, cells: Sequence[PlannedCell], steps: int, left_s: float | None = None) -> None:
+        """The study begins; at most this many steps are ahead, warm-up included, or as many as fit into `left_s`."""
 
     def starting(self, cell: PlannedCell) -> None:
         """The workers of a cell are being started."""
@@ -39,7 +39,7 @@ class Listener(Protocol):
 class Silence:
     """The listener that does nothing."""
 
-    def planned(self, cells: Sequence[PlannedCell], steps: int) -> None:
+    def planned(self, cells: Sequence[PlannedCell], steps: int, left_s: float | None = None) -> None:
         """Do nothing."""
 
     def starting(self, cell: PlannedCell) -> None:
@@ -67,10 +67,10 @@ class Listeners:
     def __init__(self, *listeners: Listener) -> None:
         self._all = listeners
 
-    def planned(self, cells: Sequence[PlannedCell], steps: int) -> None:
+    def planned(self, cells: Sequence[PlannedCell], steps: int, left_s: float | None = None) -> None:
         """Tell all."""
         for listener in self._all:
-            listener.planned(cells, steps)
+            listener.planned(cells, steps, left_s)
 
     def starting(self, cell: PlannedCell) -> None:
         """Tell all."""

@@ -4,13 +4,15 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from worldsize.config import StudySettings
+from worldsize.config import DEFAULT_BUDGET, StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.history import check_clients
 from worldsize.launch.cluster import Cluster, ThisMachine
@@ -23,6 +25,7 @@ from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_stu
 from worldsize.results.launch_records import SUBMISSIONS
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.study.alone import alone
+from worldsize.study.budget import check_budget, until_s
 from worldsize.study.comm import check_hosts, with_hosts
 from worldsize.study.executor import JobExecutor
 from worldsize.study.fewer import Fewer, is_of_fewer
@@ -30,6 +33,7 @@ from worldsize.study.ledger import Ledger, finished
 from worldsize.study.links import link_costs, measure_links, needed
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.mirrors import mirrored
+from worldsize.study.pace import Pace
 from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
 from worldsize.study.probe import probe
@@ -37,10 +41,10 @@ from worldsize.study.restarts import Restarts
 from worldsize.study.schedule import Schedule, drain_steps
 from worldsize.study.sweep import Sweep
 
-CHANGES_NOTHING = ("log", "hang_timeout", "max_restarts", "min_workers")
+CHANGES_NOTHING = ("log", "budget", "hang_timeout", "max_restarts", "min_workers")
 """Settings that may be other ones when a study is resumed: no number depends on them."""
-DEFAULT_STEPS = 22
-"""Cap on timed steps per cell where neither --steps nor --epochs is given."""
+SWEEP_STEPS = 22
+"""Cap on timed steps of each batch of a sweep where neither --steps nor --epochs is given."""
 
 
 def run_study(
@@ -51,14 +55,17 @@ def run_study(
     command: Sequence[str] | None = None,
     listener: Listener | None = None,
     cluster: Cluster | None = None,
+    began_s: float | None = None,
 ) -> Run:
     """Run all cells that are missing in `out`; returns what is in the folder afterwards.
 
-    They run on this machine, or on the nodes of `cluster`. A cell that fails is a row with its reason. Raises
+    They run on this machine, or on the nodes of `cluster`. A budget counts from `began_s` on time.monotonic(), or from
+    now. A cell that fails is a row with its reason. Raises
     UsageError for what cannot be run, OutputError for a folder that cannot be used, Interrupted when the user stops it;
     what was measured until then is in the folder.
     """
     listener, cluster = listener or Silence(), cluster or ThisMachine()
+    began_s = time.monotonic() if began_s is None else began_s
     settings = with_default_protocol(settings)
     check_clients(settings.log)
     check_folder(out, resume=resume)
@@ -68,6 +75,7 @@ def run_study(
         plan = make_plan(settings, findings, cluster.cores, cluster)
         check_hosts(settings, max(cell.placement.processes for cell in plan))
         check_checkpoints(out, plan)
+        check_budget(settings, plan, findings, time.monotonic() - began_s)
         before, session = open_study(out, settings, plan, findings, command or sys.argv, cluster)
         note(out, no_hosts)
         mirrors = mirrored(settings.log, out, session, listener, keep=partial(note, out))
@@ -83,33 +91,35 @@ def run_study(
             note(out, measure_links(out, settings, todo, command or sys.argv, cluster))
         ledger = Ledger(out, session, before, watch=Watch())
         with mirrors as everyone:
-            _take_turns(_schedule(out, settings, todo, findings, ledger, everyone, cluster), findings)
+            schedule = _schedule(settings, todo, findings, ledger, everyone, cluster, began_s)
+            _take_turns(schedule, findings)
         note(out, pack_complete(out))
     return load_run(out)
 
 
 def _schedule(
-    out: Path,
     settings: StudySettings,
     todo: list[PlannedCell],
     findings: Findings,
     ledger: Ledger,
     listener: Listener,
     cluster: Cluster,
+    began_s: float,
 ) -> Schedule:
     """The turns of the cells that are to be timed or trained, and who runs them."""
     executor = JobExecutor(
-        out,
+        ledger.run,
         ledger.session,
         settings.emulated,
-        link_costs(load_run(out)),
+        link_costs(load_run(ledger.run)),
         cluster,
         hang_timeout_s=settings.hang_timeout_s,
         ran_again=ledger.ran_again,
     )
-    fewer = Fewer(out, settings.min_workers, findings.processes, ledger).after
+    fewer = Fewer(ledger.run, settings.min_workers, findings.processes, ledger).after
     restarts = Restarts(settings.max_restarts, ledger, fewer)
-    return Schedule(todo, settings, executor, ledger, listener, restarts=restarts)
+    pace = Pace(settings, todo, now_s=time.monotonic, until_s=until_s(settings, began_s))
+    return Schedule(todo, settings, executor, ledger, listener, restarts=restarts, pace=pace)
 
 
 def _sweep(
@@ -150,10 +160,11 @@ def _take_turns(schedule: Schedule, findings: Findings) -> None:
 
 
 def with_default_protocol(settings: StudySettings) -> StudySettings:
-    """The same settings, with a cap on steps where neither steps nor epochs were asked for."""
-    if settings.epochs is None and settings.steps is None:
-        return settings.model_copy(update={"steps": DEFAULT_STEPS})
-    return settings
+    """The same settings, with a budget where nothing says how much is measured; a sweep has a cap on steps instead."""
+    if settings.epochs is not None or settings.steps is not None or settings.budget is not None:
+        return settings
+    default: dict[str, Any] = {"steps": SWEEP_STEPS} if settings.sweep else {"budget": DEFAULT_BUDGET}
+    return settings.model_copy(update=default)
 
 
 def check_folder(out: Path, *, resume: bool) -> None:
@@ -257,18 +268,19 @@ def open_study(
 
 
 def announce(schedule: Schedule, findings: Findings, listener: Listener) -> None:
-    """Tell the listener, and the ledger, how many steps are ahead."""
-    total, settings = 0, schedule.settings
+    """Tell the listener, and the ledger, how many steps are ahead, or how much time."""
+    total, settings, pace = 0, schedule.settings, schedule.pace
     for cell in schedule.cells:
         if settings.epochs is not None:
             steps = settings.epochs * (findings.data.train_samples // cell.settings.global_batch)
             steps -= schedule.ledger.checkpointed_steps(cell)
+        elif settings.steps is not None and not pace.budgeted:
+            steps = settings.warmup_steps + pace.most_steps(schedule.samples[cell.id], drain_steps(settings))
         else:
-            left = schedule.most_blocks - len(schedule.samples[cell.id])
-            steps = settings.warmup_steps + left * (drain_steps(settings) + settings.block_steps)
+            steps = 0
         schedule.ledger.expect(cell, steps)
         total += steps
-    listener.planned(schedule.cells, total)
+    listener.planned(schedule.cells, total, pace.left_s)
 
 
 @contextmanager

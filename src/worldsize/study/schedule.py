@@ -1,13 +1,14 @@
 """Who takes the next turn, and when it is enough.
 
 Machines drift, so cells that will be compared are timed in turns: a block of steps of A, of B, of C, then A again
-(method.md §8). A cell is done when the 95 % interval of its ratio to its baseline is narrow enough, or at the cap.
-Nothing here measures, sleeps or starts a process: the executor does.
+(method.md §8). A cell is done when the 95 % interval of its ratio to its baseline is narrow enough, at the cap, or when
+the time is up (pace.py). Nothing here measures, sleeps or starts a process: the executor does.
 """
 
+import time
 from collections.abc import Sequence
 from itertools import pairwise
-from math import ceil
+from math import isfinite
 from typing import Any, Literal
 
 import numpy as np
@@ -21,11 +22,9 @@ from worldsize.study.alike import batches_to_read as batches_to_read
 from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
+from worldsize.study.pace import MIN_BLOCKS, Pace
 from worldsize.study.plan import PlannedCell
 from worldsize.study.restarts import Restarts
-
-MIN_BLOCKS = 5
-"""Blocks before an interval is believed: a bootstrap over fewer knows too little of the spread."""
 
 READY_BATCHES = 2
 """Batches that each worker process of torch's DataLoader prepares ahead (its `prefetch_factor`)."""
@@ -34,7 +33,7 @@ LEAD_STEPS = 1
 PROFILED_STEPS = 3
 """Enough to see one like the next; a trace of more is slow to open."""
 
-Ending = Literal["precision", "cap", "epochs"]
+Ending = Literal["precision", "settled", "cap", "budget", "epochs"]
 Turn = dict[str, Any]
 
 
@@ -54,12 +53,11 @@ class Schedule:
         ledger: Ledger,
         listener: Listener,
         *,
-        plain: bool = False,
         restarts: Restarts | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.restarts = restarts or Restarts(0, ledger)
-        self.plain = plain
-        """Without steps aside, which copy the weights: where the memory of training itself is measured."""
+        self.pace = pace or Pace(settings, cells, now_s=time.monotonic)
         self.cells = list(cells)
         self.settings = settings
         self.executor = executor
@@ -79,23 +77,19 @@ class Schedule:
         """Whether blocks are of some steps each; else they are epochs."""
         return self.settings.epochs is None
 
-    @property
-    def most_blocks(self) -> int:
-        """The cap on blocks per cell."""
-        if self.settings.epochs is not None:
-            return self.settings.epochs
-        assert self.settings.steps is not None, "a study has one of the two protocols"
-        return ceil(self.settings.steps / self.settings.block_steps)
-
     def run(self) -> None:
         """Take turns until every cell has ended."""
+        self.pace.begin()
         for cell in self.cells:
             self._guard(cell, self._prepare)
+        self.pace.prepared()
         block = 0
         while self.open:
+            before = len(self.open)
             for cell in self.cells:
                 if cell.id in self.open:
                     self._guard(cell, self._turn, block)
+            self.pace.round_ended(before, len(self.open))
             self._close_the_finished()
             block += 1
 
@@ -113,8 +107,9 @@ class Schedule:
             self._take_over(self.restarts.fewer(cell, failed.error))
 
     def _take_over(self, cell: PlannedCell | None) -> None:
-        """A cell that nobody had planned joins in."""
+        """Add a cell created after a failure."""
         if cell is not None:
+            self.pace.add(cell)
             self.cells.append(cell)
             self.samples[cell.id] = {}
             self.open.add(cell.id)
@@ -128,10 +123,11 @@ class Schedule:
         facts = self.executor.facts(cell)
         self.ledger.started(cell, facts)
         self.trained[cell.id], self.epoch_steps[cell.id] = facts[0]["steps"], facts[0]["steps_per_epoch"]
-        if not self.plain:
+        if not self.pace.plain:
             self._verify(cell)
         if self.steps_protocol and self.settings.warmup_steps:
-            self._take(cell, {"op": "steps", "count": self.settings.warmup_steps, "timed": False})
+            times = self._take(cell, {"op": "steps", "count": self.settings.warmup_steps, "timed": False})
+            self.pace.saw_step(cell, float(min(times)))
         self.warm.add(cell.id)
 
     def _verify(self, cell: PlannedCell) -> None:
@@ -146,23 +142,31 @@ class Schedule:
         self.listener.rested(self.ledger.record(cell))
 
     def _block(self, cell: PlannedCell, block: int) -> None:
-        self._prepare(cell)
         if self.steps_protocol:
-            turn: Turn = {
-                "op": "steps",
-                "count": self.settings.block_steps,
-                "drain": drain_steps(self.settings),
-                "block": block,
-            }
-            lead = 0 if self.plain else LEAD_STEPS
-            with self.ledger.watched(cell, block):
-                self.samples[cell.id][self.ledger.session, block] = self._take(cell, {**turn, "lead": lead})
-            if not self.plain:
-                self._asides(cell, turn, block)
+            if self.pace.launches_again(block) and self.executor.alive(cell):
+                self.executor.finish(cell)
+            self._prepare(cell)
+            self._steps(cell, block)
             return
+        self._prepare(cell)
         # Workers that go on from a checkpoint may have done this epoch; some that lost one do it again.
         while (epoch := self.trained[cell.id] // self.epoch_steps[cell.id]) <= block:
             self._epoch(cell, epoch)
+
+    def _steps(self, cell: PlannedCell, block: int) -> None:
+        """A block of timed steps, and what is measured beside it."""
+        turn: Turn = {
+            "op": "steps",
+            "count": self.pace.block_steps(cell),
+            "drain": drain_steps(self.settings),
+            "block": block,
+        }
+        lead = 0 if self.pace.plain else LEAD_STEPS
+        with self.ledger.watched(cell, block):
+            times = self._take(cell, {**turn, "lead": lead})
+        self.samples[cell.id][self.ledger.session, block] = times
+        if not self.pace.plain:
+            self._asides(cell, turn, block, times)
 
     def _epoch(self, cell: PlannedCell, epoch: int) -> None:
         """Train to the end of an epoch, evaluate, save: a checkpoint of a whole epoch has its evaluation behind it."""
@@ -204,14 +208,16 @@ class Schedule:
         if evaluation:
             self.ledger.evaluated(cell, Evaluation.model_validate(evaluation))
 
-    def _asides(self, cell: PlannedCell, turn: Turn, block: int) -> None:
+    def _asides(self, cell: PlannedCell, turn: Turn, block: int, times: Any) -> None:
         """The other halves of the pairs, right after the block they belong to; they leave no trace in training.
 
-        Steps without exchange tell exposed communication a second way (method.md §3); the cells take turns in
-        running steps without instruments, which tell the price of observing (§2).
+        Steps without synchronisation tell exposed communication a second way (method.md §3), in as many blocks as
+        their interval needs; the cells take turns in running steps without instruments, which tell the overhead of
+        these (§2).
         """
-        if cell.placement.processes > 1:
-            self._aside(cell, {**turn, "synchronise": False})
+        if cell.placement.processes > 1 and self.pace.wants_pair(cell, block):
+            alone = self._aside(cell, {**turn, "synchronise": False})
+            self.pace.paired(cell, block, float(np.median(times)), float(np.median(alone)))
         if self.cells[block % len(self.cells)] is cell:
             self.ledger.unobserved(cell, block, self._aside(cell, {**turn, "observe": False}))
 
@@ -232,6 +238,8 @@ class Schedule:
         return np.max([reply["step_s"] for reply in replies], axis=0)
 
     def _close_the_finished(self) -> None:
+        if self.pace.budgeted:
+            self.pace.race.look(self.samples)
         endings = {cell.id: self._ending(cell) for cell in self.cells if cell.id in self.open}
         needed = {
             base.id
@@ -241,7 +249,7 @@ class Schedule:
         for cell in self.cells:
             ending = endings.get(cell.id)
             # A baseline goes on, beyond its own precision, while another cell is compared with it.
-            if ending and (ending != "precision" or cell.id not in needed):
+            if ending and (ending not in ("precision", "settled") or cell.id not in needed):
                 self._guard(cell, self._close, ending)
 
     def _close(self, cell: PlannedCell, ending: Ending) -> None:
@@ -264,11 +272,20 @@ class Schedule:
             self.ledger.not_profiled(cell, failed.error.message)
 
     def _ending(self, cell: PlannedCell) -> Ending | None:
-        if not self.steps_protocol:
-            return "epochs" if self.trained[cell.id] >= self.most_blocks * self.epoch_steps[cell.id] else None
-        if len(self.samples[cell.id]) >= self.most_blocks:
+        if self.settings.epochs is not None:
+            return "epochs" if self.trained[cell.id] >= self.settings.epochs * self.epoch_steps[cell.id] else None
+        if self.settings.steps is not None and self._timed_steps(cell) >= self.settings.steps:
             return "cap"
-        return "precision" if self._precise(cell) else None
+        if not self.pace.budgeted:
+            return "precision" if self._precise(cell) else None
+        blocks = len(self.samples[cell.id])
+        width = self.pace.width(cell, self.samples)
+        self.listener.narrowed(cell, width if isfinite(width) else None, blocks)
+        found: Ending | None = self.pace.enough(cell, self.samples)
+        return found or ("budget" if self.pace.time_is_up else None)
+
+    def _timed_steps(self, cell: PlannedCell) -> int:
+        return sum(len(times) for times in self.samples[cell.id].values())
 
     def _precise(self, cell: PlannedCell) -> bool:
         estimate = self._known(cell)
@@ -291,4 +308,4 @@ class Schedule:
         return ratio_estimate(before, blocks).estimate if before else None
 
     def _steps_left(self, cell: PlannedCell) -> int:
-        return self.ledger.planned_steps(cell) - self.ledger.done_steps(cell)
+        return max(0, self.ledger.planned_steps(cell) - self.ledger.done_steps(cell))

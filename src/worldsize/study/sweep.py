@@ -4,6 +4,7 @@ b grows until memory ends, or until it would exceed the samples that a worker ha
 that fits. Each trial is a cell of the study in fresh processes, and one that does not fit is a row with its reason.
 """
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
 from worldsize.study.memory_end import OUT_OF_MEMORY
+from worldsize.study.pace import Pace
 from worldsize.study.plan import PlannedCell
 from worldsize.study.schedule import Schedule
 
@@ -120,7 +122,8 @@ class Sweep:
             self.listener.ended(self.ledger.failed(cell, failed.error))
             return
         if timed:
-            Schedule([cell], self.settings, self.executor, self.ledger, self.listener, plain=True).run()
+            pace = Pace(self.settings, [cell], now_s=time.monotonic, plain=True)
+            Schedule([cell], self.settings, self.executor, self.ledger, self.listener, pace=pace).run()
         else:
             self.executor.finish(cell)
             self.listener.ended(self.ledger.completed(cell, None))

@@ -26,11 +26,20 @@ from worldsize.training.trainer import Trainer
 class Life:
     """Does the turns of one rank."""
 
-    def __init__(self, trainer: Trainer, data: DataSet, recorder: Recorder, session: int) -> None:
+    def __init__(
+        self,
+        trainer: Trainer,
+        data: DataSet,
+        recorder: Recorder,
+        session: int,
+        *,
+        launch: int = 0,
+        first_step: int = 0,
+    ) -> None:
         self.trainer = trainer
         self.data = data
         self.recorder = recorder
-        self.session = session
+        self.session, self.launch, self.first_step = session, launch, first_step
         self.epoch = max(0, trainer.steps - 1) // trainer.batches.steps_per_epoch
         self._between_cpus: dist.ProcessGroup | None = None
 
@@ -98,7 +107,7 @@ class Life:
         return align(self.trainer.timeline.clock.now, self._between_cpus)
 
     def _step(self, turn: Turn, offset: Offset) -> list[float]:
-        number = self.trainer.steps
+        number = self.first_step + self.trainer.steps
         result = self.trainer.step(synchronise=turn.synchronise)
         step = self.trainer.timeline.take()
         if not turn.observe:
@@ -110,6 +119,7 @@ class Life:
             step=step,
             loss=result.loss,
             session=self.session,
+            launch=self.launch,
             block=turn.block,
             number=number,
             epoch=result.epoch,

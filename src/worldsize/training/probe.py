@@ -13,9 +13,13 @@ import torch
 from worldsize.config import StudySettings
 from worldsize.data import load_data
 from worldsize.errors import UsageError, WorldsizeError
+from worldsize.measure.limits import matmul_flops_per_s
 from worldsize.models import build_model, describe_model
 from worldsize.results.records import Findings
 from worldsize.strategies import find_strategy
+
+RATE_S = 0.02
+"""How long the matrix-multiply rate is looked at: the rate only tells what no step can be quicker than."""
 
 
 def look(settings: StudySettings, world_sizes: tuple[int, ...]) -> Findings:
@@ -28,6 +32,7 @@ def look(settings: StudySettings, world_sizes: tuple[int, ...]) -> Findings:
         data=data.record(),
         model=describe_model(settings.model, model, data.shape),
         gpus=gpus,
+        matmul_flops_per_s=matmul_flops_per_s(torch.device("cuda" if gpus else "cpu"), RATE_S),
         warnings=list(data.warnings),
     )
     sizes = {*(world_sizes or range(1, 5))}

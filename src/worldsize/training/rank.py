@@ -34,6 +34,10 @@ class Assignment(Record):
     settings: CellSettings
     placement: Placement
     session: int
+    launch: int = 0
+    """How often the workers of this cell were started before in this session."""
+    first_step: int = 0
+    """The number of its first step in the records: those of earlier launches are not used again."""
     link: AllReduceCost | None = None
     """Cost of an all-reduce between the ranks, where it was measured."""
 
@@ -66,14 +70,22 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
         steps_per_epoch=trainer.batches.steps_per_epoch,
         steps=saved.step if saved else 0,
         wire=trainer.strategy.wire_bytes(settings.world_size, trainer.traffic()),
-        matmul_flops_per_s=matmul_flops_per_s(device),
+        # The same workers on the same cores: once is enough, and it takes a good part of a launch.
+        matmul_flops_per_s=None if assignment.launch else matmul_flops_per_s(device),
         messages=counter.counts(),
         place=where(assignment.placement),
     )
     if saved:  # after everything else that draws from the random generators
         restore(trainer, checkpoint_folder(place), saved)
     with Recorder(place, rank.rank, timeline.clock) as recorder:
-        life = Life(trainer, data, recorder, assignment.session)
+        life = Life(
+            trainer,
+            data,
+            recorder,
+            assignment.session,
+            launch=assignment.launch,
+            first_step=assignment.first_step,
+        )
         run_turns(turns, Reply(facts=facts), life.take)
 
 

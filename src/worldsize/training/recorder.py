@@ -29,6 +29,7 @@ class Pending:
     epoch: int
     timed: bool
     samples: int
+    launch: int = 0
     right: Tensor | None = None
     """How many of them were classified right."""
     synchronised: bool = True
@@ -88,6 +89,7 @@ class Recorder:
             self._steps,
             StepRecord(
                 session=p.session,
+                launch=p.launch,
                 block=p.block,
                 step=p.number,
                 epoch=p.epoch,

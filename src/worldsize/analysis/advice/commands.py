@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.config import CommSettings, StudySettings, preset_names, read_study, validated
+from worldsize.config import DEFAULT_BUDGET, CommSettings, StudySettings, preset_names, read_study, validated
 from worldsize.config.base import Settings
 
 WHAT = ("model", "data", "data_dir", "train_samples", "test_samples")
 WHERE = ("hosts", "link", "link_latency", "backend", "threads_per_worker", "memory_limit")
 INPUT = ("loader", "loader_workers")
-PROTOCOL = ("epochs", "steps", "warmup_steps", "block_steps", "target_interval", "evaluate", "profile")
+PROTOCOL = ("epochs", "steps", "budget", "warmup_steps", "block_steps", "target_interval", "evaluate", "profile")
 RECIPE = (
     "precision",
     "seed",
@@ -48,7 +48,7 @@ TRAIN_FLAGS = (
     "bucket_mb",
     *WHERE,
     *INPUT,
-    *(name for name in PROTOCOL if name not in ("warmup_steps", "block_steps", "target_interval")),
+    *(name for name in PROTOCOL if name not in ("budget", "warmup_steps", "block_steps", "target_interval")),
     *RECIPE,
 )
 SWEEP_FLAGS = (
@@ -62,7 +62,13 @@ COMM_FLAGS = ("world_size", "hosts", "link", "link_latency", "backend", "threads
 EXACT = 2**53
 """Integers below it are floats exactly."""
 
-COUNTERPARTS = {"steps": "epochs", "epochs": "steps", "batch_sizes": "global_batch", "global_batch": "batch_sizes"}
+COUNTERPARTS = {
+    "steps": "epochs",
+    "epochs": "steps",
+    "budget": "steps",
+    "batch_sizes": "global_batch",
+    "global_batch": "batch_sizes",
+}
 """Giving one of the two unsets the other one of a preset."""
 
 
@@ -74,9 +80,10 @@ def study_command(settings: StudySettings, **changes: Any) -> str | None:
     """
     wanted = settings.model_copy(update={"cells": (), **changes})
     preset = _preset(settings)
-    base = validated(StudySettings, read_study(preset)) if preset else StudySettings()
+    usual = StudySettings(budget=DEFAULT_BUDGET)
+    base = validated(StudySettings, read_study(preset)) if preset else usual
     if preset and not all(_sayable(name, wanted, base) for name in STUDY_FLAGS):
-        preset, base = "", StudySettings()
+        preset, base = "", usual
     if any("," in strategy for strategy in wanted.strategies):
         return None
     return _line("study", preset, *_flags(wanted, base, STUDY_FLAGS, changes))

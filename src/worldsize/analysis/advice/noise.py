@@ -16,6 +16,7 @@ from worldsize.analysis.advice.words import cell_name
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, percent_text
 from worldsize.analysis.statistics import LEVEL, half_width, includes
+from worldsize.analysis.study import StudyAnalysis
 from worldsize.results.records import Estimate
 
 TOO_NOISY = 0.10
@@ -26,6 +27,8 @@ AIM = TOO_NOISY / 2
 """What to aim at: a width is itself known to a half only."""
 FEWEST_BLOCKS = 5
 MOST_BLOCKS = 100_000
+UNTIMED = 1.5
+"""Length of a study ÷ that of its timed steps, about."""
 
 
 def too_noisy(seen: Seen) -> Iterator[Candidate]:
@@ -38,11 +41,18 @@ def too_noisy(seen: Seen) -> Iterator[Candidate]:
         return
     ratio, cell = found.scaling.speedup.estimate, found.fastest
     if _is_noisy(ratio):
-        steps = steps_needed(ratio, seen.settings.block_steps)
-        command = study_command(by_steps(seen.settings), steps=steps)
+        steps = steps_needed(ratio, _block_steps(cell))
+        command = _longer(seen, ratio, steps)
         why = "too little to compare it" if _surely_limited(seen, cell, ratio) else HIDES_THE_LIMIT
         words = f"The speed-up of {cell_name(cell)}", why, f"Speed-up over {found.scaling.baseline.id}"
         yield _candidate(seen, cell, ratio, words, (steps, command))
+
+
+def _longer(seen: Seen, ratio: Estimate, steps: int) -> str | None:
+    """The same study with more time, or more steps where these were what was asked for."""
+    if seen.settings.budget is None:
+        return study_command(by_steps(seen.settings), steps=steps)
+    return study_command(seen.settings, budget=f"{ceil(seconds_needed(seen.analysis, ratio))}s")
 
 
 def _noisy_sweeps(seen: Seen) -> Iterator[Candidate]:
@@ -53,7 +63,7 @@ def _noisy_sweeps(seen: Seen) -> Iterator[Candidate]:
         first, last = timed[0], timed[-1]
         ratio = rate_ratio(last, first, in_turn=False)
         if _is_noisy(ratio):
-            steps = steps_needed(ratio, seen.settings.block_steps)
+            steps = steps_needed(ratio, _block_steps(last))
             command = sweep_command(seen.settings, first, epochs=None, steps=steps)
             label = f"Samples/s, b = {last.batch_size:,} ÷ b = {first.batch_size:,}"
             what = f"What {sweep.strategy} gains from larger batches", "too little to choose one"
@@ -93,24 +103,43 @@ def _surely_limited(seen: Seen, cell: CellAnalysis, ratio: Estimate) -> bool:
 
 
 def steps_needed(ratio: Estimate, block_steps: int) -> int:
-    """Timed steps after which the interval of a ratio is about as narrow as AIM, if the noise stays as it is.
+    """Timed steps after which the interval of a ratio is about as narrow as AIM, if the noise stays as it is."""
+    return blocks_needed(ratio) * block_steps
+
+
+def blocks_needed(ratio: Estimate, aim: float = AIM) -> int:
+    """Blocks after which the half width of a ratio's interval is about `aim`, if the noise stays as it is.
 
     The width goes with Student's quantile over the root of the number of blocks. Without an interval: the fewest
     blocks that give one to be believed.
     """
     width = half_width(ratio)
     if width is None:
-        return FEWEST_BLOCKS * block_steps
+        return FEWEST_BLOCKS
 
     def relative(blocks: int) -> float:
         return float(stdtrit(blocks - 1, (1 + LEVEL) / 2)) / sqrt(blocks)
 
-    wanted = AIM / width * relative(max(2, ratio.samples))
+    wanted = aim / width * relative(max(2, ratio.samples))
     low, high = FEWEST_BLOCKS, MOST_BLOCKS
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if relative(middle) <= wanted else (middle + 1, high)
-    return low * block_steps
+    return low
+
+
+def seconds_needed(analysis: StudyAnalysis, ratio: Estimate) -> float:
+    """How long a study would take that knows a ratio as narrowly: more blocks of all its cells."""
+    more = blocks_needed(ratio) / max(1, ratio.samples)
+    budget_s = analysis.run.study.settings.budget_s
+    timed_s = sum(c.summary.timed_steps * c.summary.step_s.value for c in analysis.cells if c.summary)
+    return max(1.0, more) * (budget_s if budget_s is not None else UNTIMED * timed_s)
+
+
+def _block_steps(cell: CellAnalysis) -> int:
+    """Timed steps in a block of a cell."""
+    summary = cell.summary
+    return max(1, round(summary.timed_steps / summary.blocks)) if summary else 1
 
 
 def _is_noisy(ratio: Estimate) -> bool:
@@ -122,7 +151,7 @@ def _evidence(seen: Seen, cell: CellAnalysis, told: tuple[str, Estimate], steps:
     yield Evidence(told[0], estimate_text(told[1]))
     if cell.summary is not None:
         yield Evidence("Timed steps of the cell, in blocks", f"{cell.summary.timed_steps:,} in {cell.summary.blocks:,}")
-    seconds = steps * sum(each.summary.step_s.value for each in seen.cells if each.summary)
+    seconds = seconds_needed(seen.analysis, told[1])
     yield Evidence(f"Time for {steps:,} steps of all its cells, about", f"{ceil(seconds / 60):,} min")
 
 

@@ -1,0 +1,89 @@
+"""Whether a study has answered what it was asked: how many workers, and which strategy (method.md §8)."""
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal
+
+from worldsize.analysis.advice.noise import seconds_needed
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.drift import blocks_of, cause, spread
+from worldsize.analysis.headline import Headline, headline
+from worldsize.analysis.numbers import percent_text
+from worldsize.analysis.statistics import Ratio, includes
+from worldsize.analysis.study import StudyAnalysis
+from worldsize.results.records import Estimate
+
+ALIKE = 0.05
+"""Cells whose ratio lies within this of 1, with 95 % confidence, are as fast as each other: nobody acts on less."""
+
+Workers = Literal["several", "one", "even", "open"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answer, as far as there is one."""
+
+    workers: Workers
+    """`several` are faster, or `one` is, or they are `even`; `open` where the interval allows more than that."""
+    alike: tuple[CellAnalysis, ...]
+    """Cells that are as fast as the fastest."""
+    doubtful: tuple[tuple[CellAnalysis, Ratio], ...]
+    """Cells that may be faster or slower, and samples/s of the fastest ÷ theirs."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether both questions have an answer."""
+        return self.workers != "open" and not self.doubtful
+
+
+def decide(found: Headline) -> Decision | None:
+    """What the intervals say; None where the fastest configuration has no speed-up."""
+    if found.scaling.speedup is None:
+        return None
+    return Decision(
+        workers=_workers(found.scaling.speedup.estimate),
+        alike=tuple(cell for cell, ratio in found.rivals if _is_one(ratio.estimate)),
+        doubtful=tuple((cell, ratio) for cell, ratio in found.rivals if not _is_one(ratio.estimate)),
+    )
+
+
+def is_decided(analysis: StudyAnalysis) -> bool | None:
+    """Whether a study has its answer; None where it asks nothing: one cell, a sweep, no speed-up."""
+    found = headline(analysis)
+    decision = decide(found) if found is not None and not analysis.sweeps else None
+    return None if decision is None else decision.decided
+
+
+def noise_text(analysis: StudyAnalysis, found: Headline) -> str:
+    """In a sentence: how noisy the machine was, what did it, and how long an answer would take."""
+    assert found.scaling.speedup is not None, "only with a speed-up there is something to decide"
+    speedup = found.scaling.speedup.estimate
+    widths = [(cell.id, width) for cell in analysis.cells if (width := spread(list(cell.blocks.values()))) is not None]
+    noisy = ""
+    if widths:
+        name, width = max(widths, key=lambda each: each[1])
+        why = cause([block for cell in analysis.cells for block in blocks_of(cell)])
+        noisy = f"Blocks of {name} are {percent_text(width)} apart. {why}"
+    seconds = seconds_needed(analysis, speedup)
+    return f"{noisy} About {_time_text(seconds)} would tell: --budget {_flag(seconds)}.".strip()
+
+
+def _workers(speedup: Estimate) -> Workers:
+    if _is_one(speedup):
+        return "even"
+    if includes(speedup, 1):
+        return "open"
+    return "several" if speedup.value > 1 else "one"
+
+
+def _is_one(ratio: Estimate) -> bool:
+    """Whether a ratio is 1, as nearly as anybody needs it."""
+    return ratio.low is not None and ratio.high is not None and ratio.low >= 1 - ALIKE and ratio.high <= 1 + ALIKE
+
+
+def _time_text(seconds: float) -> str:
+    return f"{ceil(seconds)} s" if seconds < 100 else f"{ceil(seconds / 60)} min"
+
+
+def _flag(seconds: float) -> str:
+    return _time_text(seconds).replace(" ", "")

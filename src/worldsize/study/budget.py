@@ -1,0 +1,44 @@
+"""A budget of time for a whole command: what of it is for steps, and whether it is enough to begin."""
+
+from collections.abc import Sequence
+from math import ceil
+
+from worldsize.config import StudySettings
+from worldsize.errors import UsageError
+from worldsize.results.records import Findings
+from worldsize.study.plan import PlannedCell
+
+REPORT_S = 3.0
+"""What the report takes: 1.7 s for seven cells on the machine on which it was measured."""
+LAUNCH_S = 0.3
+"""What the launch of a cell takes at least, measured for a model of a few thousand weights."""
+
+
+def until_s(settings: StudySettings, began_s: float) -> float | None:
+    """When the last step must have ended, on the clock of `began_s`; None without a budget."""
+    return None if settings.budget_s is None else began_s + settings.budget_s - REPORT_S
+
+
+def check_budget(settings: StudySettings, plan: Sequence[PlannedCell], findings: Findings, passed_s: float) -> None:
+    """Raise UsageError for a budget that is too small for one step of each cell; nothing has been run yet.
+
+    The time of a step is that of its floating-point operations at the rate of a matrix multiplication (method.md §12),
+    which is less than it will be.
+    """
+    if settings.budget_s is None:
+        return
+    needed_s = passed_s + REPORT_S + sum(LAUNCH_S + _step_s(cell, findings) for cell in plan)
+    if settings.budget_s < needed_s:
+        raise UsageError(
+            f"a budget of {settings.budget} was given; launching {len(plan)} cell(s) and one step of each take about "
+            f"{ceil(needed_s)} s\nGive --budget {ceil(2 * needed_s)}s or more, or fewer cells."
+        )
+
+
+def _step_s(cell: PlannedCell, findings: Findings) -> float:
+    """A step of a cell, at the least: warmed up once, and timed once."""
+    flops, rate = findings.model.flops_per_sample, findings.matmul_flops_per_s
+    if not flops or not rate:
+        return 0.0
+    workers = cell.settings.world_size / cell.placement.processes
+    return 2 * flops * cell.settings.batch_size * workers / rate

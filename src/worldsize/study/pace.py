@@ -1,0 +1,202 @@
+"""How the time of a study is used: steps in a block, launches of a cell, pairs, and when it is enough.
+
+Nothing here measures or starts anything; the clock is handed in, because ranks that others have started must all see
+the same one (study/inside.py).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+from typing import Any, Literal
+
+import numpy as np
+
+from worldsize.analysis.racing import Race, mean_and_half, relative_half
+from worldsize.analysis.statistics import Blocks
+from worldsize.config import TrainingSettings
+from worldsize.study.alike import baseline_of
+from worldsize.study.plan import PlannedCell
+
+MIN_BLOCKS = 5
+"""Blocks before an interval is believed: a bootstrap over fewer knows too little of the spread."""
+LEAST_STEPS = 2
+"""Steps in a block, at least: the median of one is that one."""
+MOST_STEPS = 2_000
+BLOCK_S = 0.5
+"""How long a block is at most, where its steps are short: what a machine does to cells that are timed within a few
+seconds of each other still cancels, and the time to hand over a turn no longer counts."""
+LEAST_BLOCK_S = 0.05
+ROUNDS = 20
+"""Turns of each cell that a budget should be enough for."""
+FIXED_BLOCKS = 10
+"""Blocks that a fixed number of steps makes, at least, where blocks are sized by time."""
+UNTIMED = 1.5
+"""Length of a turn ÷ that of its timed steps, as a first guess."""
+LAUNCHES = 3
+"""How often each cell is launched in a budget that has room for it: where memory lies and on which core a thread
+begins is drawn once a launch, and stays for all its steps."""
+LAUNCH_BLOCKS = 2
+"""Blocks of the launches before the last one."""
+LAUNCH_SHARE = 0.3
+"""Share of a budget that launching again may take."""
+PAIRS = 5
+"""Blocks that are paired with steps without synchronisation, at least, before their interval is looked at."""
+PAIR_AIM = 0.02
+"""Half width of the paired difference, as a share of the step, from which on no more pairs are needed."""
+PAIR_EVERY = 3
+"""At most one block in so many is paired after that: pairs are not to be the larger part of a study."""
+TABLE_INTERVAL = 0.05
+"""Half width that is enough for a ratio of a cell that is not a contender: to tell it from others in a table."""
+
+
+class Pace:
+    """The plan of one session of the protocol *steps*: with a budget of time, or for a fixed number of steps."""
+
+    def __init__(
+        self,
+        settings: TrainingSettings,
+        cells: Sequence[PlannedCell],
+        *,
+        now_s: Callable[[], float],
+        until_s: float | None = None,
+        launches: bool = True,
+        plain: bool = False,
+    ) -> None:
+        """`until_s` is when the last step must have ended, on the clock `now_s`; None is a fixed number of steps.
+
+        `launches`: whether cells can be launched again. `plain`: without steps aside, which copy the weights, where the
+        memory of training itself is measured.
+        """
+        self.plain = plain
+        self.settings = settings
+        self.cells = list(cells)
+        self.now_s = now_s
+        self.until_s = until_s
+        several = [cell for cell in cells if cell.settings.world_size > 1] or self.cells
+        self.race = Race({cell.id: cell.settings.global_batch for cell in several})
+        self._may_launch = launches and until_s is not None and settings.evaluate != "end"
+        self._began_s = self._round_s = self._launching_s = 0.0
+        self._at_s = self._prepared_s = 0.0
+        self._step_s: dict[str, float] = {}
+        self._steps: dict[str, int] = {}
+        self._pairs: dict[str, dict[int, float]] = {}
+        self._relaunch_at: frozenset[int] = frozenset()
+
+    @property
+    def budgeted(self) -> bool:
+        """Whether time, and not a number of steps, ends the study."""
+        return self.until_s is not None
+
+    @property
+    def left_s(self) -> float | None:
+        """Time for launches and steps, in a budget."""
+        return None if self.until_s is None else max(0.0, self.until_s - self.now_s())
+
+    def most_steps(self, samples: Blocks, drained: int) -> int:
+        """Steps that are ahead of a cell at most, for a fixed number; `drained` are not timed in each of its blocks."""
+        assert self.settings.steps is not None, "a study has one of the two protocols"
+        left = max(0, self.settings.steps - sum(len(times) for times in samples.values()))
+        count = self.settings.block_steps or max(LEAST_STEPS, ceil(self.settings.steps / FIXED_BLOCKS))
+        return ceil(left / count) * (drained + count)
+
+    def begin(self) -> None:
+        """The first cell is about to be launched."""
+        self._began_s = self.now_s()
+
+    def saw_step(self, cell: PlannedCell, step_s: float) -> None:
+        """A step of a cell took so long while it was warmed up."""
+        self._step_s.setdefault(cell.id, step_s)
+
+    def prepared(self) -> None:
+        """All cells are warm: decide how long blocks are, and when cells are launched again."""
+        now_s = self._at_s = self.now_s()
+        self._launching_s = now_s - self._began_s
+        steps = [self._step_s.get(cell.id, BLOCK_S) for cell in self.cells]
+        if self.until_s is None:
+            length_s = BLOCK_S
+        else:
+            length_s = max(0.0, self.until_s - now_s) / (ROUNDS * max(1, len(steps)) * UNTIMED)
+        length_s = min(BLOCK_S, max(LEAST_BLOCK_S, length_s))
+        for cell in self.cells:
+            self._steps[cell.id] = self._sized(
+                self._step_s.get(cell.id, BLOCK_S), length_s, max(steps, default=BLOCK_S)
+            )
+        self._round_s = UNTIMED * sum(self._step_s.get(cell.id, 0.0) * self._steps[cell.id] for cell in self.cells)
+        self._relaunch_at = self._when_to_launch(now_s)
+
+    def _sized(self, step_s: float, length_s: float, longest_s: float) -> int:
+        if self.settings.block_steps is not None:
+            return self.settings.block_steps
+        if self.until_s is not None:
+            return min(MOST_STEPS, max(LEAST_STEPS, round(length_s / max(step_s, 1e-6))))
+        # A fixed number of steps is the same for all cells, and so is the number of their blocks.
+        assert self.settings.steps is not None, "a study has one of the two protocols"
+        fitting = round(length_s / max(longest_s, 1e-6))
+        return max(LEAST_STEPS, min(fitting, ceil(self.settings.steps / FIXED_BLOCKS)))
+
+    def _when_to_launch(self, now_s: float) -> frozenset[int]:
+        """Before which blocks cells are launched again: early, so that those that drop out have had their launches."""
+        if self.until_s is None or not self._may_launch:
+            return frozenset()
+        room_s = LAUNCH_SHARE * max(0.0, self.until_s - now_s)
+        again = min(LAUNCHES - 1, int(room_s / max(self._launching_s, 1e-6)))
+        return frozenset(LAUNCH_BLOCKS * number for number in range(1, again + 1))
+
+    @property
+    def launches(self) -> int:
+        """How often each cell is to be launched in this session."""
+        return 1 + len(self._relaunch_at)
+
+    def block_steps(self, cell: PlannedCell) -> int:
+        """Timed steps in a block of a cell."""
+        return self._steps.get(cell.id, self.settings.block_steps or LEAST_STEPS)
+
+    def launches_again(self, block: int) -> bool:
+        """Whether a cell begins this block with new processes."""
+        return block in self._relaunch_at
+
+    def add(self, cell: PlannedCell) -> None:
+        """A cell was created after a failure."""
+        self.cells.append(cell)
+
+    def wants_pair(self, cell: PlannedCell, block: int) -> bool:
+        """Whether a block of a cell is followed by steps without synchronisation."""
+        pairs = self._pairs.get(cell.id, {})
+        if len(pairs) < PAIRS:
+            return True
+        if len(pairs) * PAIR_EVERY > block:
+            return False
+        return mean_and_half(np.array(list(pairs.values())), 0.025)[1] > PAIR_AIM
+
+    def paired(self, cell: PlannedCell, block: int, having_s: float, without_s: float) -> None:
+        """A block was paired: medians of its steps with synchronisation and without, in seconds."""
+        self._pairs.setdefault(cell.id, {})[block] = (having_s - without_s) / having_s
+
+    def round_ended(self, before: int, left: int) -> None:
+        """All open cells have had a block: `before` cells, of which `left` are still open."""
+        now_s = self.now_s()
+        self._round_s = (now_s - self._at_s) * (left / before if before else 1)
+        self._at_s = now_s
+
+    @property
+    def time_is_up(self) -> bool:
+        """Whether a further round would end after the budget."""
+        return self.until_s is not None and self._at_s + self._round_s > self.until_s
+
+    def enough(self, cell: PlannedCell, samples: Mapping[str, Any]) -> Literal["precision", "settled"] | None:
+        """What ends a cell in a budget, by the samples of all: `precision`, `settled`, or None if it goes on."""
+        blocks: Blocks = samples[cell.id]
+        if len(blocks) < max(MIN_BLOCKS, LAUNCH_BLOCKS * (self.launches - 1) + 1):
+            return None
+        width = self.width(cell, samples)
+        if cell.id in self.race.left:
+            known = width <= self.settings.target_interval
+            return "precision" if known and self.race.tied(samples, self.settings.target_interval) else None
+        return "settled" if width <= max(TABLE_INTERVAL, self.settings.target_interval) else None
+
+    def width(self, cell: PlannedCell, samples: Mapping[str, Any]) -> float:
+        """Half of the interval of what a cell is timed for, as a share: its ratio to its baseline, or its own step."""
+        baseline = baseline_of(cell, self.cells)
+        if baseline is None:
+            medians = [np.median(values) for values in samples[cell.id].values()]
+            return mean_and_half(np.log(medians), 0.025)[1]
+        return relative_half(samples[baseline.id], samples[cell.id])
