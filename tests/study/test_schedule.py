@@ -14,7 +14,7 @@ from fake_study import BLOCK_STEPS, STUDY, Study, grid, noisy
 from worldsize.config import StudySettings
 from worldsize.results.folder import Cell, cell_folder, read_record
 from worldsize.results.records import CellRecord, Evaluation
-from worldsize.study.pace import MIN_BLOCKS
+from worldsize.study.pace import MIN_BLOCKS, PAIRS
 from worldsize.study.plan import PlannedCell
 from worldsize.study.schedule import LEAD_STEPS, baseline_of
 
@@ -32,11 +32,13 @@ def test_cells_take_turns_block_by_block(tmp_path: Path) -> None:
 
 
 def test_measuring_aside_follows_the_block_it_is_paired_with(tmp_path: Path) -> None:
-    """Without exchange each cell of several processes, without instruments one cell per turn, in turn."""
+    """Without exchange each cell of several processes, in the blocks that its pace pairs; without instruments one cell
+    per turn, in turn.
+    """
     study = Study(tmp_path, grid("single", "ddp"), FakeExecutor(tmp_path, 0, noisy(2.0))).run()
     for block in range(10):
         taken = [(name, op) for name, op, number in study.executor.log if number == block and op != "warmup"]
-        ddp = [("ddp-w2-b4", "steps"), ("ddp-w2-b4", "alone")]
+        ddp = [("ddp-w2-b4", "steps"), *([("ddp-w2-b4", "alone")] if block < PAIRS else [])]
         if block % 2:
             assert taken == [("single-w1-b4", "steps"), *ddp, ("ddp-w2-b4", "unobserved")]
         else:
@@ -45,7 +47,7 @@ def test_measuring_aside_follows_the_block_it_is_paired_with(tmp_path: Path) -> 
     assert [block.block for block in records["ddp-w2-b4"].unobserved] == [1, 3, 5, 7, 9]
     assert [block.block for block in records["single-w1-b4"].unobserved] == [0, 2, 4, 6, 8]
     cell = Cell(cell_folder(tmp_path, "ddp-w2-b4"), records["ddp-w2-b4"])
-    assert cell.unsynchronised.height == 2 * 10 * BLOCK_STEPS
+    assert cell.unsynchronised.height == 2 * PAIRS * BLOCK_STEPS
     assert not cell.unsynchronised["timed"].any()
     assert study.heard.steps("ddp-w2-b4") == STUDY.warmup_steps + 30, "what is measured aside is no progress"
 

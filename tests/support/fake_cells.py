@@ -142,6 +142,9 @@ class FakeExecutor:
     checkpoints: dict[str, int] = field(default_factory=dict)
     """Steps that a cell has behind it when it is started."""
     clock_s: float = 0.0
+    launch_s: float = 0.0
+    """What the launch of a cell takes on that clock."""
+    launched: list[str] = field(default_factory=list)
     log: list[tuple[str, str, int]] = field(default_factory=list)
     """(cell, op, block) of each turn, by the names of `name_of`."""
     turns: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -152,6 +155,7 @@ class FakeExecutor:
     checked: list[tuple[str, int]] = field(default_factory=list)
     """(cell, global batches) of each short proof; they are in no log of turns."""
     _steps: dict[str, int] = field(default_factory=dict)
+    _recorded: dict[str, int] = field(default_factory=dict)
     _seen: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
@@ -213,7 +217,9 @@ class FakeExecutor:
     def facts(self, cell: PlannedCell) -> list[Any]:
         if cell.id not in self._steps:
             self._perhaps_fail(cell, "start")
-            self._steps[cell.id] = self.checkpoints.get(cell.id, 0)
+            self.clock_s += self.launch_s
+            self.launched.append(cell.id)
+            self._steps[cell.id] = self.checkpoints.get(cell.id, self._recorded.get(cell.id, 0))
         facts = {
             "wire": WIRE,
             "steps_per_epoch": STEPS_PER_EPOCH,
@@ -226,7 +232,9 @@ class FakeExecutor:
         return cell.id in self._steps
 
     def finish(self, cell: PlannedCell) -> None:
-        self._steps.pop(cell.id, None)
+        done = self._steps.pop(cell.id, None)
+        if done is not None and cell.settings.epochs is None:
+            self._recorded[cell.id] = done  # the next launch numbers its steps after them
         self.ended.append(cell.id)
 
     def close(self) -> None:

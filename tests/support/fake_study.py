@@ -10,6 +10,7 @@ from heard import Heard
 from worldsize.config import StudySettings
 from worldsize.results.folder import Cell
 from worldsize.study.ledger import Ledger
+from worldsize.study.pace import Pace
 from worldsize.study.plan import PlannedCell
 from worldsize.study.run import announce
 from worldsize.study.schedule import Schedule
@@ -28,10 +29,12 @@ class Study:
         executor: FakeExecutor,
         settings: StudySettings = STUDY,
         before: Mapping[str, Cell] | None = None,
+        budget_s: float | None = None,
     ) -> None:
         self.executor, self.heard = executor, Heard()
         self.ledger = Ledger(run, executor.session, before or {})
-        self.schedule = Schedule(cells, settings, executor, self.ledger, self.heard)
+        pace = Pace(settings, cells, now_s=lambda: executor.clock_s, until_s=budget_s)
+        self.schedule = Schedule(cells, settings, executor, self.ledger, self.heard, pace=pace)
         announce(self.schedule, findings(), self.heard)
 
     def run(self) -> "Study":

@@ -108,6 +108,8 @@ class Pace:
 
     def prepared(self) -> None:
         """All cells are warm: decide how long blocks are, and when cells are launched again."""
+        if self.settings.epochs is not None:
+            return
         now_s = self._at_s = self.now_s()
         self._launching_s = now_s - self._began_s
         steps = [self._step_s.get(cell.id, BLOCK_S) for cell in self.cells]

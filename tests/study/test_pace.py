@@ -1,0 +1,96 @@
+"""A budget of time on a clock that only fake cells advance: how it is kept, and on what it is spent."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fake_cells import FakeExecutor, StepTime, name_of
+from fake_study import Study, grid
+from worldsize.config import StudySettings
+from worldsize.study.pace import LAUNCHES, LEAST_STEPS, PAIRS
+
+BUDGETED = StudySettings(budget="60s", warmup_steps=2)
+TRUE_S = {"single": 0.1, "ddp": 0.11, "all-reduce": 0.111, "gather-scatter": 0.2}
+
+
+def taking(noise: float, seed: int = 0, true_s: dict[str, float] = TRUE_S) -> StepTime:
+    """Steps of known length with some noise."""
+    generator = np.random.default_rng(seed)
+    return lambda cell, now: true_s[cell.settings.strategy] * float(np.exp(noise * generator.standard_normal()))
+
+
+def run(folder: Path, noise: float, *names: str, budget_s: float = 60.0, launch_s: float = 0.4, **more: float) -> Study:
+    executor = FakeExecutor(folder, 0, taking(noise), launch_s=launch_s)
+    cells = grid(*(names or TRUE_S), settings=BUDGETED)
+    return Study(folder, cells, executor, BUDGETED, budget_s=budget_s).run()
+
+
+def test_a_budget_that_a_noisy_machine_uses_up_is_kept(tmp_path: Path) -> None:
+    study = run(tmp_path, 0.5)
+    assert 0.8 * 60 < study.executor.clock_s <= 60
+    assert set(study.heard.endings.values()) <= {"budget", "settled"}
+
+
+@pytest.mark.parametrize("budget_s", [20.0, 200.0])
+def test_blocks_are_sized_by_the_time_there_is(tmp_path: Path, budget_s: float) -> None:
+    study = run(tmp_path, 0.5, budget_s=budget_s)
+    blocks = Counter(name for name, _ in study.turns("steps"))
+    assert blocks["ddp-w2-b4"] >= (10 if budget_s > 100 else 5)
+    counts = {turn["count"] for _, turn in study.executor.turns if name_of(turn) == "steps"}
+    assert min(counts) >= LEAST_STEPS
+    assert (max(counts) > LEAST_STEPS) == (budget_s > 100)
+
+
+def test_the_larger_part_of_the_time_is_timed(tmp_path: Path) -> None:
+    study = run(tmp_path, 0.5, budget_s=200.0)
+    timed = sum(float(np.sum(times)) for blocks in study.schedule.samples.values() for times in blocks.values())
+    assert timed > 0.5 * study.executor.clock_s
+
+
+def test_a_cell_that_is_surely_not_the_fastest_ends_early(tmp_path: Path) -> None:
+    study = run(tmp_path, 0.05)
+    assert study.heard.endings["gather-scatter-w2-b4"] == "settled"
+    blocks = Counter(name for name, _ in study.turns("steps"))
+    assert blocks["gather-scatter-w2-b4"] < blocks["ddp-w2-b4"]
+
+
+def test_a_study_that_knows_its_answer_takes_no_more_time(tmp_path: Path) -> None:
+    study = run(tmp_path, 0.01, budget_s=600.0)
+    assert study.executor.clock_s < 100
+    assert set(study.heard.endings.values()) <= {"precision", "settled"}
+
+
+def test_each_cell_is_launched_three_times(tmp_path: Path) -> None:
+    study = run(tmp_path, 0.05)
+    assert set(Counter(study.executor.launched).values()) == {LAUNCHES}
+    records = {record.id: record for record in study.heard.records}
+    assert {record.launches for record in records.values()} == {LAUNCHES}
+
+
+def test_launches_that_would_use_up_the_budget_are_left_out(tmp_path: Path) -> None:
+    study = run(tmp_path, 0.05, launch_s=5.0)
+    assert set(Counter(study.executor.launched).values()) == {1}
+
+
+def test_pairs_are_a_minority_of_the_blocks(tmp_path: Path) -> None:
+    study = run(tmp_path, 0.5, budget_s=200.0)
+    blocks = len([name for name, _ in study.turns("steps") if name == "ddp-w2-b4"])
+    pairs = len([name for name, _ in study.turns("alone") if name == "ddp-w2-b4"])
+    assert PAIRS <= pairs <= blocks / 2
+
+
+def test_pairs_end_when_their_interval_is_narrow(tmp_path: Path) -> None:
+    study = run(tmp_path, 0.001, "single", "ddp", "all-reduce")
+    assert Counter(name for name, _ in study.turns("alone"))["ddp-w2-b4"] == PAIRS
+
+
+def test_a_fixed_number_of_steps_makes_few_long_blocks(tmp_path: Path) -> None:
+    """Steps of 2 ms: 1,500 of them in blocks of two would be 750 turns."""
+    settings = StudySettings(steps=1500, warmup_steps=2, target_interval=0)
+    true_s = {"single": 0.001, "ddp": 0.002}
+    executor = FakeExecutor(tmp_path, 0, taking(0.1, true_s=true_s))
+    study = Study(tmp_path, grid("single", "ddp", settings=settings), executor, settings).run()
+    assert Counter(name for name, _ in study.turns("steps")) == {"single-w1-b4": 10, "ddp-w2-b4": 10}
+    assert study.heard.endings == {"single-w1-b4": "cap", "ddp-w2-b4": "cap"}
