@@ -26,6 +26,10 @@ BUSY_LOAD_PER_CORE = 0.5
 TCMALLOC_SONAMES = ("libtcmalloc_minimal.so.4", "libtcmalloc.so.4")
 """What can be preloaded, the smaller one first: the full one also brings a profiler."""
 
+CPUS = Path("/sys/devices/system/cpu")
+PLACE_OF_A_CORE = ("physical_package_id", "core_id")
+"""What the logical cores of one physical core have in common, as Linux names it."""
+
 _ENVIRONMENT_NAMES = ("LD_PRELOAD", "THP_MEM_ALLOC_ENABLE", "CUDA_VISIBLE_DEVICES")
 _ENVIRONMENT_PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "GLOO_", "NCCL_", "TORCH_")
 _LDCONFIG_ABI = {"x86_64": "x86-64", "aarch64": "AArch64"}
@@ -36,6 +40,21 @@ def allowed_cores() -> tuple[int, ...]:
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
+
+
+def physical_cores(cores: Sequence[int], folder: Path = CPUS) -> int:
+    """How many physical cores these logical ones are; each counts as one where the kernel does not tell.
+
+    psutil counts those of the whole machine, whichever of them this process may use.
+    """
+    try:
+        places = {
+            tuple(int((folder / f"cpu{core}" / "topology" / name).read_text()) for name in PLACE_OF_A_CORE)
+            for core in cores
+        }
+    except (OSError, ValueError):
+        return len(cores)
+    return len(places)
 
 
 def loopback_interface() -> str:

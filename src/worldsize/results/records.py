@@ -134,6 +134,8 @@ class Findings(Record):
     data: DataRecord
     model: ModelRecord
     gpus: tuple[str, ...]
+    world_sizes: tuple[int, ...] = ()
+    """Those of the study: as asked for, or as many as there is room for."""
     processes: dict[str, int] = Field(default_factory=dict)
     """`strategy@world size` → processes; what a strategy refuses is not in it."""
     refused: dict[str, str] = Field(default_factory=dict)
