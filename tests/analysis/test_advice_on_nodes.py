@@ -93,7 +93,7 @@ def test_flags_that_say_nothing_of_nodes_change_no_command(typed: tuple[str, ...
 
 
 def test_the_advice_of_a_study_has_its_launcher(tmp_path: Path) -> None:
-    study(tmp_path, [SINGLE, exchanging(exposed=0.5)])
+    study(tmp_path, [SINGLE, FOUR])
     record = load_run(tmp_path).study
     record.provenance = record.provenance.model_copy(update={"command": TYPED})
     write_study(tmp_path, record)
