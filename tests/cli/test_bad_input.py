@@ -10,6 +10,7 @@ import pytest
 
 from made_runs import make_run, usual_cells
 from worldsize.cli.app import main
+from worldsize.config import Room
 from worldsize.results.folder import load_run
 from worldsize.strategies import STRATEGIES
 from worldsize.study import run as study_run
@@ -70,7 +71,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))  # factories may add to it
     for module in (study_run, study_verify):
-        monkeypatch.setattr(module, "probe", lambda settings, *_: look(settings, settings.world_sizes or ()))
+        monkeypatch.setattr(module, "probe", lambda settings, *_: look(settings, Room(cores=2)))
     monkeypatch.delenv("WORLDSIZE_DATA", raising=False)
 
     def run(line: str) -> Ended:

@@ -67,6 +67,14 @@ def test_packed_workers_share_a_node_and_what_one_of_them_raises_is_a_row(place:
     assert comes_true(lambda: not ray.seats())
 
 
+def test_a_study_without_world_sizes_has_a_worker_on_each_node(place: Path, ray: RayNodes) -> None:
+    study = ("study", *DATA, "--strategies", "single,all-reduce", "--batch-sizes", 4, "--baseline", "single")
+    done = worldsize(*study, *FEW, *on(ray), "--out", "run", cwd=place, **QUIET)
+    assert done.returncode == 0, done.stderr
+    assert load_run(place / "run").study.plan == ["single-w1-b4", CELL]
+    assert len(job(place / "run").nodes) == 2
+
+
 def test_a_cluster_without_room_is_told_with_what_it_has(place: Path, ray: RayNodes) -> None:
     wide = ("--strategy", "all-reduce", "--world-size", 5, "--batch-size", 4)
     done = worldsize("train", *DATA, *wide, *on(ray), "--out", "run", cwd=place, **QUIET)

@@ -33,6 +33,26 @@ def test_a_worker_takes_a_gpu_where_the_cluster_has_some() -> None:
     assert str(wanted) == "2 worker(s) with 1 CPU and 1 GPU each on each of 2 node(s)"
 
 
+@pytest.mark.parametrize(
+    ("flags", "rooms", "gpus", "workers"),
+    [
+        ({}, (4, 4, 64), False, (1, 1, 1)),
+        ({}, (8, 8), True, (8, 8)),
+        ({}, (8, 4), True, (4, 4)),
+        ({}, (), False, (1,)),
+        ({"nodes": 8}, (4,) * 16, False, (1,) * 8),
+        ({"nodes": 2}, (2, 8, 8), True, (8, 8)),
+        ({"nodes": 8, "workers_per_node": 2}, (4,) * 16, False, (2,) * 8),
+        ({"workers_per_node": 2}, (1, 2, 4), False, (2, 2)),
+    ],
+)
+def test_without_world_sizes_all_workers_of_the_nodes(
+    flags: dict[str, Any], rooms: tuple[int, ...], gpus: bool, workers: tuple[int, ...]
+) -> None:
+    wanted = Wanted.of_nodes(LaunchSettings(launcher="ray", **flags), rooms, gpus=gpus)
+    assert (wanted.workers, wanted.strategy) == (workers, "STRICT_SPREAD")
+
+
 def test_nodes_that_cannot_take_all_workers_are_refused() -> None:
     with pytest.raises(UsageError, match=r"2 node\(s\) with 1 worker\(s\) each were asked for, and a world size of 4"):
         Wanted.by(LaunchSettings(launcher="ray", nodes=2, workers_per_node=1), 4, gpus=False)

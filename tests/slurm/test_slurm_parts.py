@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fake_cells import findings
 from worldsize.cli import follow
 from worldsize.cli.follow import Follower, Lines
 from worldsize.cli.submit import command_in_job, readable
-from worldsize.config import LaunchSettings
+from worldsize.config import LaunchSettings, StudySettings, chosen_world_sizes
 from worldsize.errors import OutputError, UsageError
 from worldsize.launch.slurm.cluster import SlurmCluster
 from worldsize.launch.slurm.files import add_submission, submissions_file, submitted
@@ -19,6 +20,8 @@ from worldsize.launch.slurm.limits import minutes, signal_delay_s
 from worldsize.launch.slurm.state import JobState, state_of
 from worldsize.launch.slurm.submit import Request, script
 from worldsize.results.launch_records import JobEnd, SubmittedJob
+from worldsize.study.plan import make_plan
+from worldsize.study.probe import room_of
 
 
 @pytest.mark.parametrize(
@@ -39,8 +42,8 @@ def test_a_short_job_is_told_shortly_before_its_end() -> None:
     assert [signal_delay_s(limit) for limit in (1, 4, 8, 600)] == [15, 60, 120, 120]
 
 
-def request(launch: LaunchSettings, run: Path = Path("run")) -> Request:
-    return Request(("worldsize", "study", "--out", str(run)), run, launch, largest_world=5)
+def request(launch: LaunchSettings, run: Path = Path("run"), largest_world: int | None = 5) -> Request:
+    return Request(("worldsize", "study", "--out", str(run)), run, launch, largest_world)
 
 
 def test_as_many_nodes_as_the_workers_need() -> None:
@@ -48,6 +51,24 @@ def test_as_many_nodes_as_the_workers_need() -> None:
     assert request(LaunchSettings.model_validate(slurm)).nodes == 5
     assert request(LaunchSettings.model_validate(slurm | {"workers_per_node": 2})).nodes == 3
     assert request(LaunchSettings.model_validate(slurm | {"workers_per_node": 2, "nodes": 4})).nodes == 4
+
+
+def test_without_world_sizes_the_nodes_that_were_asked_for_or_one() -> None:
+    for flags, nodes in (({}, 1), ({"workers_per_node": 2}, 1), ({"nodes": 8, "workers_per_node": 2}, 8)):
+        launch = LaunchSettings.model_validate({"launcher": "slurm", "time": "5", **flags})
+        assert request(launch, largest_world=None).nodes == nodes
+
+
+def test_the_default_study_of_eight_nodes_has_all_of_their_workers(
+    commands: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(commands / "scontrol", '[ "$2" = hostnames ] && seq 8 || echo "NodeAddr=10.0.0.$3"')
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "[1-8]")
+    cluster = SlurmCluster(workers_per_node=2)
+    sizes = chosen_world_sizes(StudySettings(), room_of(cluster), 0)
+    cells = make_plan(StudySettings(), findings(samples=1000, most=16, world_sizes=sizes), (0, 1), cluster)
+    planned = [cell.settings.world_size for cell in cells if cell.settings.strategy == "ddp"]
+    assert planned == [1, 2, 4, 8, 16]
 
 
 def test_a_job_without_a_time_limit_is_refused() -> None:

@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 
 from fake_cells import findings
 from nodes_here import NodesHere
-from worldsize.config import MULTI_WORKER_STRATEGIES, StudySettings
+from worldsize.config import MULTI_WORKER_STRATEGIES, Room, StudySettings, chosen_world_sizes
 from worldsize.errors import DataError, UsageError
-from worldsize.study.plan import PlannedCell, default_world_sizes, left_out, make_plan
+from worldsize.study.plan import PlannedCell, left_out, make_plan
 
 EVERY = ("single", *MULTI_WORKER_STRATEGIES)
 
 
 def plan(*, cores: int = 4, gpus: int = 0, samples: int = 1000, **settings: Any) -> list[PlannedCell]:
-    return make_plan(StudySettings(**settings), findings(gpus=gpus, samples=samples), tuple(range(cores)))
+    wanted = StudySettings(**settings)
+    sizes = chosen_world_sizes(wanted, Room(cores=cores), gpus)
+    return make_plan(wanted, findings(gpus=gpus, samples=samples, world_sizes=sizes), tuple(range(cores)))
 
 
 def ids(cells: list[PlannedCell]) -> list[str]:
@@ -70,13 +72,12 @@ def test_several_workers_in_one_process_are_not_on_several_hosts() -> None:
     assert "data-parallel-w1-b32" in ids(cells)
     assert "data-parallel-w2-b32" not in ids(cells)
     assert "ddp-w2-b32" in ids(cells)
-    warning = left_out(settings, found, (0, 1))
-    assert warning is not None
+    [warning] = left_out(settings, found)
     assert "data-parallel with 2 workers" in warning.message
     without = settings.model_copy(update={"hosts": None})
-    assert left_out(without, found, (0, 1)) is None
+    assert left_out(without, found) == []
     alone = StudySettings(strategies=("data-parallel",), world_sizes=(1, 2), hosts=2)
-    assert left_out(alone, found, (0, 1)) is not None, "also where nothing else is left"
+    assert len(left_out(alone, found)) == 1, "also where nothing else is left"
     with pytest.raises(UsageError, match="Leave --hosts or --nodes out"):
         plan(strategies=("data-parallel",), world_sizes=(2,), hosts=2)
 
@@ -107,16 +108,6 @@ def test_the_baseline_changes_nothing_above_one_worker(baseline: str) -> None:
 def test_single_without_a_world_of_one_is_refused() -> None:
     with pytest.raises(UsageError, match="world size"):
         plan(strategies=("single", "ddp"), world_sizes=(2,))
-
-
-@pytest.mark.parametrize(
-    ("cores", "gpus", "sizes"),
-    [(1, 0, (1,)), (2, 0, (1, 2)), (3, 0, (1, 3)), (64, 0, (1, 4)), (64, 1, (1,)), (2, 2, (1, 2)), (2, 8, (1, 4))],
-)
-def test_default_world_sizes_follow_gpus_then_cores_up_to_four(cores: int, gpus: int, sizes: tuple[int, ...]) -> None:
-    assert default_world_sizes(cores, gpus) == sizes
-    cells = plan(cores=cores, gpus=gpus, strategies=("ddp",))
-    assert tuple(cell.settings.world_size for cell in cells) == sizes
 
 
 def test_more_workers_than_gpus_are_refused_with_the_way_out() -> None:
@@ -206,7 +197,7 @@ def test_what_holds_of_every_plan(
     cores: int,
     samples: int,
 ) -> None:
-    sizes = world_sizes or default_world_sizes(cores, 0)
+    sizes = world_sizes or chosen_world_sizes(StudySettings(), Room(cores=cores), 0)
     given_values: dict[str, Any] = {
         "strategies": tuple(strategies),
         "world_sizes": world_sizes and tuple(world_sizes),

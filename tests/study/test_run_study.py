@@ -18,17 +18,19 @@ import pytest
 from fake_cells import FakeExecutor
 from heard import Heard
 from histories import tensorboard_numbers
-from worldsize.config import DEFAULT_BUDGET, StudySettings
+from worldsize.config import DEFAULT_BUDGET, Room, StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.launch import cluster
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_cell
 from worldsize.results.records import Findings
+from worldsize.study import probe as study_probe
 from worldsize.study import run as study_run
 from worldsize.study.plan import PlannedCell
+from worldsize.study.probe import room_of
 from worldsize.study.run import run_study
 from worldsize.training.probe import look
 
-BLOCK_STEPS = 3
+BLOCK_STEPS = 2
 SETTINGS = StudySettings(
     model="vgg11",
     data="synthetic:3x32x32:10:64",
@@ -46,15 +48,15 @@ SINGLE, DDP = "single-w1-b4", "ddp-w2-b4"
 def executors(monkeypatch: pytest.MonkeyPatch) -> "Executors":
     """Studies look at data and model in this process, once for all tests, and their workers are fake."""
     made = Executors()
-    monkeypatch.setattr(study_run, "probe", lambda settings, _: found(settings.world_sizes or ()))
+    monkeypatch.setattr(study_run, "probe", lambda settings, cluster: found(settings, room_of(cluster)))
     monkeypatch.setattr(study_run, "JobExecutor", made.make)
     monkeypatch.setattr(study_run, "measure_links", lambda *_: [])
     return made
 
 
 @cache
-def found(world_sizes: tuple[int, ...]) -> Findings:
-    return look(SETTINGS, world_sizes)
+def found(settings: StudySettings, room: Room) -> Findings:
+    return look(settings, room)
 
 
 class Executors:
@@ -286,6 +288,7 @@ def test_resume_on_a_machine_that_plans_other_cells_is_refused(
 ) -> None:
     """Default world sizes come from the cores: on another machine they are others."""
     settings = SETTINGS.model_copy(update={"world_sizes": None, "strategies": ("ddp",)})
+    monkeypatch.setattr(study_probe, "physical_cores", len)
     monkeypatch.setattr(cluster, "allowed_cores", lambda: (0, 1))
     run_study(settings, tmp_path / "run")
     monkeypatch.setattr(cluster, "allowed_cores", lambda: (0, 1, 2))

@@ -26,7 +26,7 @@ STEPS_PER_EPOCH = 4
 WIRE = {"payload_bytes": 8, "busiest_rank_bytes": 8, "other_rank_bytes": 8, "formula": "made"}
 
 
-def findings(*, gpus: int = 0, samples: int = 16, most: int = 8) -> Findings:
+def findings(*, gpus: int = 0, samples: int = 16, most: int = 8, world_sizes: tuple[int, ...] = ()) -> Findings:
     """What the look before the start would find, on a machine with so many GPUs."""
     found = Findings(
         data=DataRecord(
@@ -34,6 +34,7 @@ def findings(*, gpus: int = 0, samples: int = 16, most: int = 8) -> Findings:
         ),
         model=ModelRecord(name="made", parameters=1, parameter_bytes=4, buffer_bytes=0, gradient_tensors=1),
         gpus=("A GPU",) * gpus,
+        world_sizes=world_sizes,
     )
     for name, strategy in STRATEGIES.items():
         for size in range(1, most + 1):

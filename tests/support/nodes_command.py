@@ -11,7 +11,7 @@ from worldsize.launch.cluster import Cluster
 
 
 @contextmanager
-def _two_nodes(launch: LaunchSettings, largest_world: int) -> Iterator[Cluster]:
+def _two_nodes(launch: LaunchSettings, largest_world: int | None) -> Iterator[Cluster]:
     yield NodesHere((1, 1))
 
 

@@ -3,23 +3,24 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tiny import tiny_settings
-from worldsize.config import StudySettings
+from worldsize.config import Question, Room, StudySettings
 from worldsize.errors import UnknownNameError
 from worldsize.training.probe import look, main
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
 
-def study(folder: Path, *strategies: str) -> StudySettings:
-    return StudySettings(model=tiny_settings(folder).model, data="digits", strategies=strategies)
+def study(folder: Path, *strategies: str, **settings: Any) -> StudySettings:
+    return StudySettings(model=tiny_settings(folder).model, data="digits", strategies=strategies, **settings)
 
 
 def test_data_model_and_processes_are_found(tmp_path: Path) -> None:
-    findings = look(study(tmp_path, "single", "data-parallel", "ddp"), (1, 3))
+    findings = look(study(tmp_path, "single", "data-parallel", "ddp", world_sizes=(1, 3)), Room())
     assert (findings.data.train_samples, findings.data.test_samples) == (1437, 360)
     assert findings.model.gradient_tensors == 8
     assert findings.processes == {
@@ -35,7 +36,7 @@ def test_data_model_and_processes_are_found(tmp_path: Path) -> None:
 
 def test_a_mistake_is_raised(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="horovod"):
-        look(study(tmp_path, "horovod"), (1,))
+        look(study(tmp_path, "horovod"), Room())
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,8 @@ def test_the_answer_is_the_last_line(
     key: str,
     says: str,
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(study(tmp_path, strategy).model_dump_json()))
+    question = Question(settings=study(tmp_path, strategy), room=Room(cores=2))
+    monkeypatch.setattr("sys.stdin", io.StringIO(question.model_dump_json()))
     assert main() == 0
     answer = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert says in str(answer[key])

@@ -22,7 +22,9 @@ TestSamples = Annotated[int | None, typer.Option(help="Use only the first so man
 Strategy = Annotated[str | None, typer.Option(help="How gradients are synchronised; `doctor` lists the names.")]
 Strategies = Annotated[str | None, typer.Option(help="Strategies, separated by commas.")]
 WorldSize = Annotated[int | None, typer.Option(help="Number of workers N.")]
-WorldSizes = Annotated[str | None, typer.Option(help="Numbers of workers, separated by commas.")]
+WorldSizes = Annotated[
+    str | None, typer.Option(help="Numbers of workers, separated by commas; default: 1, 2, 4 … and all.")
+]
 BatchSize = Annotated[int | None, typer.Option(help="Local batch b: samples per worker per step.")]
 BatchSizes = Annotated[str | None, typer.Option(help="Local batches b, separated by commas.")]
 GlobalBatch = Annotated[

@@ -46,7 +46,7 @@ def run_and_show(
     settings = validated(StudySettings, values, source)
     out = out or new_run_folder(name)
     stopped: RunError | None = None
-    largest = max(settings.world_sizes or (launch.nodes or 1,))
+    largest = max(settings.world_sizes or (), default=None)
     if launch.launcher == "slurm" and (launch.print_script or not inside_a_job()):
         from worldsize.cli.submit import submit_and_follow
 

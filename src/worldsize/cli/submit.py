@@ -25,7 +25,9 @@ NOT_IN_THE_JOB = ("--json", "--print-script", "--resume")
 """Flags that are for this process; a job goes on by itself where something is there."""
 
 
-def submit_and_follow(launch: "LaunchSettings", out: Path, largest_world: int, *, resume: bool, as_json: bool) -> None:
+def submit_and_follow(
+    launch: "LaunchSettings", out: Path, largest_world: int | None, *, resume: bool, as_json: bool
+) -> None:
     """Submit this very command, or print its script; follow it to its end. Raises UsageError for what is refused."""
     from worldsize.launch.slurm.submit import Request, check_free, script, submit
     from worldsize.study.run import check_folder

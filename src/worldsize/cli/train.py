@@ -70,8 +70,8 @@ def train(
     """Train one configuration (one epoch if not told otherwise) and say how it went. Also under torchrun."""
     from worldsize.cli.run import run_and_show, run_inside_and_show, stored_settings
 
-    started = o.started(ctx)
-    workers = world_size if world_size is not None else started or 1
+    started, launch = o.started(ctx), lo.launch_settings(ctx)
+    workers = world_size if world_size is not None else started or (1 if resume else launch.workers)
     flags = o.in_tuples(o.settings(ctx, "out", "resume", "as_json", *o.BY_HAND, *lo.NAMES))
     fresh: dict[str, Any] = {
         "world_sizes": (workers,),
@@ -80,7 +80,6 @@ def train(
         "checkpoint": steps is None,
     }
     values = {**(stored_settings(out) if resume else fresh), **flags}
-    launch = lo.launch_settings(ctx)
     if started is None:
         run_and_show(values, out, launch, name="train", resume=resume, as_json=as_json)
     else:

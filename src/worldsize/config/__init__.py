@@ -9,6 +9,7 @@ from worldsize.config.compare import CompareSettings, JudgeBy
 from worldsize.config.launch import Launcher, LaunchSettings
 from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings
 from worldsize.config.reading import preset_names, read_study, validated
+from worldsize.config.room import Question, Room, chosen_world_sizes
 from worldsize.config.study import DEFAULT_BUDGET, MULTI_WORKER_STRATEGIES, Baseline, CellChoice, StudySettings
 from worldsize.config.training import (
     Agreement,
@@ -46,10 +47,13 @@ __all__ = [
     "LrSchedule",
     "NetworkSettings",
     "Precision",
+    "Question",
+    "Room",
     "Settings",
     "StudySettings",
     "TrainingSettings",
     "VerifySettings",
+    "chosen_world_sizes",
     "preset_names",
     "quantity",
     "read_study",

@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from worldsize.config.base import MOST_WORKERS, Settings
+from worldsize.errors import UsageError
 
 Launcher = Literal["local", "slurm", "ray"]
 OWNED_BY: dict[str, tuple[Launcher, ...]] = {
@@ -24,7 +25,7 @@ class LaunchSettings(Settings):
 
     launcher: Launcher = "local"
     nodes: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
-    """Nodes that are asked for; None is one worker of the largest world size on each."""
+    """Nodes that are asked for; None is enough for the largest world size, or all (Ray) or one (Slurm) without one."""
     workers_per_node: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
     """Most workers on one node; None is as many as it has GPUs, or one."""
     partition: str | None = Field(default=None, min_length=1)
@@ -36,6 +37,19 @@ class LaunchSettings(Settings):
     """Of the Ray cluster; None is the one that RAY_ADDRESS names, or one that runs here."""
     arrangement: Literal["packed", "spread"] | None = None
     """Workers on as few nodes as possible (packed), or on as many."""
+
+    @property
+    def workers(self) -> int:
+        """All workers of the nodes that are asked for, or one where none are.
+
+        Raises UsageError where only the nodes themselves can tell: by their GPUs.
+        """
+        if self.nodes and not self.workers_per_node:
+            raise UsageError(
+                f"--nodes {self.nodes} was given, and neither a world size nor --workers-per-node\n"
+                "Give --world-size: how many workers train."
+            )
+        return (self.nodes or 1) * (self.workers_per_node or 1)
 
     @model_validator(mode="after")
     def _of_this_launcher(self) -> Self:

@@ -35,7 +35,7 @@ class StudySettings(TrainingSettings):
 
     strategies: tuple[str, ...] = Field(default=("single", *MULTI_WORKER_STRATEGIES), min_length=1)
     world_sizes: tuple[int, ...] | None = Field(default=None, min_length=1)
-    """None is one worker and as many as there are cores (or GPUs), up to 4."""
+    """None is 1, 2, 4 … and all: workers of the nodes, GPUs, or physical cores up to 4 (config/room.py)."""
     batch_sizes: tuple[int, ...] | None = Field(default=None, min_length=1)
     """Local batches b: samples per worker per step; none is 32."""
     global_batch: int | None = Field(default=None, ge=1)

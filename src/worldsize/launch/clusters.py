@@ -10,8 +10,8 @@ from worldsize.launch.cluster import Cluster, ThisMachine
 
 
 @contextmanager
-def cluster_for(launch: LaunchSettings, largest_world: int) -> Iterator[Cluster]:
-    """The nodes for up to `largest_world` workers, for the length of this context.
+def cluster_for(launch: LaunchSettings, largest_world: int | None) -> Iterator[Cluster]:
+    """The nodes for up to `largest_world` workers, for the length of this context; where it is None, those of `launch`.
 
     Raises UsageError where they cannot be had. A study under Slurm is submitted, and finds its nodes inside the job
     (launch/slurm/).

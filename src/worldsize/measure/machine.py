@@ -21,6 +21,10 @@ from worldsize.results.records import Host, Provenance, WarningRecord
 BUSY_LOAD_PER_CORE = 0.5
 """Load average per allowed core above which others are said to disturb the measurement."""
 
+CPUS = Path("/sys/devices/system/cpu")
+PLACE_OF_A_CORE = ("physical_package_id", "core_id")
+"""What the logical cores of one physical core have in common, as Linux names it."""
+
 _ENVIRONMENT_NAMES = ("LD_PRELOAD", "THP_MEM_ALLOC_ENABLE", "CUDA_VISIBLE_DEVICES")
 _ENVIRONMENT_PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "GLOO_", "NCCL_", "TORCH_")
 
@@ -30,6 +34,21 @@ def allowed_cores() -> tuple[int, ...]:
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
+
+
+def physical_cores(cores: Sequence[int], folder: Path = CPUS) -> int:
+    """How many physical cores these logical ones are; each counts as one where the kernel does not tell.
+
+    psutil counts those of the whole machine, whichever of them this process may use.
+    """
+    try:
+        places = {
+            tuple(int((folder / f"cpu{core}" / "topology" / name).read_text()) for name in PLACE_OF_A_CORE)
+            for core in cores
+        }
+    except (OSError, ValueError):
+        return len(cores)
+    return len(places)
 
 
 def loopback_interface() -> str:

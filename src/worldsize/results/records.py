@@ -136,6 +136,8 @@ class Findings(Record):
     gpus: tuple[str, ...]
     matmul_flops_per_s: float | None = None
     """Matrix-multiply rate of the machine's cores, or of a GPU, before the study (method.md §12)."""
+    world_sizes: tuple[int, ...] = ()
+    """Those of the study: as asked for, or as many as there is room for."""
     processes: dict[str, int] = Field(default_factory=dict)
     """`strategy@world size` → processes; what a strategy refuses is not in it."""
     refused: dict[str, str] = Field(default_factory=dict)

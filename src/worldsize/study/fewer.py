@@ -7,12 +7,14 @@ fewer workers is a new cell with the same global batch B = N·b, hence the same 
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from worldsize.launch.cluster import Cluster, ThisMachine
+from worldsize.launch.placement import place
 from worldsize.results.checkpoints import checkpoint_folder, hand_over
 from worldsize.results.folder import cell_folder, load_run, write_study
-from worldsize.results.records import ErrorRecord
+from worldsize.results.records import ErrorRecord, Placement
 from worldsize.study.ledger import Ledger
 from worldsize.study.plan import PlannedCell
 from worldsize.study.restarts import sure_to_fail_again
@@ -35,6 +37,7 @@ class Fewer:
     processes: Mapping[str, int]
     """`strategy@world size` → processes, of what can be run."""
     ledger: Ledger
+    cluster: Cluster = field(default_factory=ThisMachine)
 
     def after(self, cell: PlannedCell, error: ErrorRecord) -> PlannedCell | None:
         """The cell that goes on, in the plan and with its checkpoint; None where there is none."""
@@ -59,8 +62,16 @@ class Fewer:
             if s.global_batch % workers == 0 and self.processes.get(f"{s.strategy}@{workers}") == workers:
                 label = "-".join(filter(None, [s.label, f"after-w{s.world_size}"]))
                 update = {"world_size": workers, "batch_size": s.global_batch // workers, "label": label}
-                cores = placement.cores[:workers]
-                several = workers * placement.threads_per_worker > len({core for own in cores for core in own})
-                where = {"processes": workers, "cores": cores, "oversubscribed": several}
-                return PlannedCell(s.model_copy(update=update), placement.model_copy(update=where))
+                return PlannedCell(s.model_copy(update=update), self._placed(workers, placement))
         return None
+
+    def _placed(self, workers: int, like: Placement) -> Placement:
+        return place(
+            world_size=workers,
+            processes=workers,
+            threads_per_worker=like.threads_per_worker,
+            cores=self.cluster.cores,
+            gpus=workers if like.device == "cuda" else 0,
+            backend=like.backend,
+            nodes=self.cluster.share_out(workers),
+        )

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from worldsize.config import StudySettings
+from worldsize.config import Room, StudySettings
 from worldsize.errors import RunError, UsageError
 from worldsize.history import check_clients
 from worldsize.launch.placement import default_threads, place
@@ -90,7 +90,7 @@ class _Ready:
 
 def _prepared(settings: StudySettings, rank: Rank) -> _Ready:
     settings = with_default_protocol(settings)
-    findings = look(settings, settings.world_sizes or ())
+    findings = look(settings, Room(on_nodes=rank.processes))
     cells, absent = _cells(settings, findings, rank)
     return _Ready(settings, findings, cells, absent)
 
@@ -133,8 +133,8 @@ def _in_turns(
 
 
 def _fitting(settings: StudySettings, rank: Rank) -> StudySettings:
-    """The settings with the world sizes that can be had here; raise UsageError if others were asked for."""
-    sizes = settings.world_sizes or (rank.processes,)
+    """The settings with the world sizes that can be had here, one worker and all; raise UsageError for others."""
+    sizes = settings.world_sizes or tuple(sorted({1, rank.processes}))
     if settings.sweep or not set(sizes) <= {1, rank.processes} or rank.processes not in sizes:
         raise UsageError(
             f"world sizes {', '.join(map(str, sizes))} were given, and {rank.processes} process(es) were started\n"

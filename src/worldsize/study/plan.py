@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from worldsize.analysis.cells import BASELINE_STRATEGY
 from worldsize.config import CellChoice, CellSettings, StudySettings, TrainingSettings, validated
 from worldsize.errors import DataError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
@@ -10,8 +11,8 @@ from worldsize.launch.job import Node
 from worldsize.launch.placement import default_threads, place
 from worldsize.results.records import Findings, Placement, WarningRecord
 
-MOST_DEFAULT_WORKERS = 4
-"""Default world sizes are one worker and as many as there are cores (or GPUs), but not more than this."""
+ONE_PROCESS = "it runs in one process, so its workers cannot be on different hosts."
+"""Why some strategies have no cells over several hosts."""
 
 
 @dataclass(frozen=True)
@@ -27,20 +28,9 @@ class PlannedCell:
         return self.settings.id
 
 
-def default_world_sizes(cores: int, gpus: int) -> tuple[int, ...]:
-    """One worker, and as many as there are GPUs, or cores where there are none, up to 4."""
-    most = min(gpus or cores, MOST_DEFAULT_WORKERS)
-    return (1, most) if most > 1 else (1,)
-
-
-def world_sizes(
-    settings: StudySettings, findings: Findings, cores: Sequence[int], nodes: Sequence[Node] = ()
-) -> tuple[int, ...]:
-    """The world sizes that were asked for, or those that fit this machine, or all of these nodes."""
-    emulated = settings.emulated
-    if nodes:
-        return settings.world_sizes or tuple(sorted({1, sum(node.processes for node in nodes)}))
-    return settings.world_sizes or default_world_sizes(emulated.count if emulated else len(cores), len(findings.gpus))
+def world_sizes(settings: StudySettings, findings: Findings) -> tuple[int, ...]:
+    """The world sizes that were asked for, or those that the look before the start has chosen (config/room.py)."""
+    return settings.world_sizes or findings.world_sizes
 
 
 def make_plan(
@@ -54,13 +44,13 @@ def make_plan(
     """
     cluster = cluster or ThisMachine()
     nodes = cluster.nodes
-    sizes = world_sizes(settings, findings, cores, nodes)
+    sizes = world_sizes(settings, findings)
     gpus = 0 if settings.backend == "gloo" else len(findings.gpus)
     if nodes:
         _check_room(settings, sizes, nodes)
-    _check_devices(settings, sizes, len(findings.gpus) * max(1, len(nodes)))
-    busiest = max((node.processes for node in nodes), default=max(sizes))
-    threads = settings.threads_per_worker or default_threads(len(cores), min(busiest, max(sizes)))
+    busiest = max((node.processes for node in cluster.share_out(max(sizes))), default=max(sizes))
+    _check_devices(settings, sizes, len(findings.gpus), busiest)
+    threads = settings.threads_per_worker or default_threads(len(cores), busiest)
     choices = settings.cells or list(_grid(settings, findings, sizes, nodes))
     _check_batches(choices, findings.data.train_samples)
     shared = settings.model_dump(include=set(TrainingSettings.model_fields)) | {"threads_per_worker": threads}
@@ -116,10 +106,10 @@ def _strategies_at(
                 "Leave --hosts or --nodes out, or give another strategy."
             )
     fitting = [name for name in strategies if _runs(settings, findings, name, world_size, nodes)]
-    if world_size == 1 and "single" in fitting and settings.baseline == "single":
-        return ["single"]
+    if world_size == 1 and BASELINE_STRATEGY in fitting and settings.baseline == "single":
+        return [BASELINE_STRATEGY]
     if world_size == 1 and settings.baseline == "wrapped":
-        return [name for name in fitting if name != "single"] or fitting
+        return [name for name in fitting if name != BASELINE_STRATEGY] or fitting
     return fitting
 
 
@@ -131,21 +121,25 @@ def _runs(settings: StudySettings, findings: Findings, strategy: str, world_size
     return settings.emulated is None and (not nodes or world_size <= nodes[0].processes)
 
 
-def left_out(
-    settings: StudySettings, findings: Findings, cores: Sequence[int], nodes: Sequence[Node] = ()
-) -> WarningRecord | None:
-    """The warning `left-out`, if a strategy of the grid cannot have its workers on several hosts."""
-    sizes = [size for size in world_sizes(settings, findings, cores, nodes) if size > 1]
-    names = [
-        f"{strategy} with {size} workers"
-        for strategy in dict.fromkeys(settings.strategies)
-        for size in sorted(sizes)
-        if findings.processes.get(f"{strategy}@{size}") == 1 and not _runs(settings, findings, strategy, size, nodes)
+def left_out(settings: StudySettings, findings: Findings, nodes: Sequence[Node] = ()) -> list[WarningRecord]:
+    """A warning `left-out` for each reason why a strategy of the grid does not run at one of the world sizes.
+
+    The baseline is no such strategy: it is one worker, whatever the world sizes. Of cells that are named one by one
+    none is left out.
+    """
+    reasons: dict[str, list[str]] = {}
+    strategies = () if settings.cells else dict.fromkeys(settings.strategies)
+    alone = settings.baseline == "single" and BASELINE_STRATEGY in strategies
+    for strategy in strategies:
+        for size in sorted({*world_sizes(settings, findings)}):
+            wanted = strategy != BASELINE_STRATEGY and not (size == 1 and alone)
+            if wanted and not _runs(settings, findings, strategy, size, nodes):
+                reason = findings.refused.get(f"{strategy}@{size}", ONE_PROCESS)
+                reasons.setdefault(reason, []).append(f"{strategy} with {size} worker{'s' if size > 1 else ''}")
+    return [
+        WarningRecord(code="left-out", message=f"left out: {', '.join(names)}; {reason}")
+        for reason, names in reasons.items()
     ]
-    if not names:
-        return None
-    message = f"left out: {', '.join(names)}; it runs in one process, so its workers cannot be on different hosts."
-    return WarningRecord(code="left-out", message=message)
 
 
 def _check_names(cells: Sequence[PlannedCell]) -> None:
@@ -172,14 +166,21 @@ def _check_room(settings: StudySettings, sizes: Sequence[int], nodes: Sequence[N
         )
 
 
-def _check_devices(settings: StudySettings, sizes: Sequence[int], gpus: int) -> None:
+def _check_devices(settings: StudySettings, sizes: Sequence[int], gpus: int, busiest: int) -> None:
+    """`gpus` are those of this machine or of each node, `busiest` are the workers on the node that has most."""
     if settings.backend == "nccl" and not gpus:
         raise UsageError("backend nccl needs GPUs and this machine shows none; use --backend gloo")
-    if gpus and settings.backend != "gloo" and max(sizes) > gpus:
+    if not gpus or settings.backend == "gloo" or busiest <= gpus:
+        return
+    if busiest < max(sizes):
         raise UsageError(
-            f"world size {max(sizes)} was given; this machine has {gpus} GPU(s)\n"
-            f"Use at most {gpus}, or --backend gloo to run on the CPU."
+            f"world size {max(sizes)} puts {busiest} workers on one node, and a node has {gpus} GPU(s)\n"
+            f"Give --workers-per-node {gpus} and enough --nodes, or --backend gloo to run on the CPU."
         )
+    raise UsageError(
+        f"world size {max(sizes)} was given; this machine has {gpus} GPU(s)\n"
+        f"Use at most {gpus}, or --backend gloo to run on the CPU."
+    )
 
 
 def _check_batches(choices: Sequence[CellChoice], samples: int) -> None:

@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
-from worldsize.config import StudySettings
+from worldsize.config import Question, Room, StudySettings
 from worldsize.errors import RunError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
+from worldsize.measure.machine import physical_cores
 from worldsize.results.records import Findings
 
 
@@ -14,7 +15,9 @@ def probe(settings: StudySettings, cluster: Cluster | None = None) -> Findings:
 
     Raises UsageError with the message of what is wrong, RunError if the process itself fails.
     """
-    status, said = (cluster or ThisMachine()).ask("worldsize.training.probe", settings.model_dump_json())
+    cluster = cluster or ThisMachine()
+    question = Question(settings=settings, room=room_of(cluster))
+    status, said = cluster.ask("worldsize.training.probe", question.model_dump_json())
     answer = _last_object(said)
     if answer is None:
         raise RunError(f"the look at data and model ended with status {status}; see above")
@@ -25,6 +28,13 @@ def probe(settings: StudySettings, cluster: Cluster | None = None) -> Findings:
             else RunError(answer["error"])
         )
     return Findings.model_validate(answer)
+
+
+def room_of(cluster: Cluster) -> Room:
+    """How many workers the nodes of a cluster take, or the cores of this machine."""
+    if cluster.nodes:
+        return Room(on_nodes=sum(node.processes for node in cluster.nodes))
+    return Room(cores=physical_cores(cluster.cores))
 
 
 def _last_object(text: str) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.launch.environment import worker_environment
 from worldsize.launch.warm import WARM
 from worldsize.measure.conditions import Watch
-from worldsize.measure.machine import allowed_cores, busy_warning, provenance, snapshot_host
+from worldsize.measure.machine import busy_warning, provenance, snapshot_host
 from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_study
 from worldsize.results.launch_records import SUBMISSIONS
@@ -116,7 +116,7 @@ def _schedule(
         hang_timeout_s=settings.hang_timeout_s,
         ran_again=ledger.ran_again,
     )
-    fewer = Fewer(ledger.run, settings.min_workers, findings.processes, ledger).after
+    fewer = Fewer(ledger.run, settings.min_workers, findings.processes, ledger, cluster).after
     restarts = Restarts(settings.max_restarts, ledger, fewer)
     pace = Pace(settings, todo, now_s=time.monotonic, until_s=until_s(settings, began_s))
     return Schedule(todo, settings, executor, ledger, listener, restarts=restarts, pace=pace)
@@ -188,7 +188,7 @@ def _hosts_decided(
     if cluster.nodes and settings.hosts == "auto":  # these are hosts
         return settings.model_copy(update={"hosts": None, "link": None, "link_latency": None}), []
     gpus = 0 if settings.backend == "gloo" else len(findings.gpus)
-    most = max(world_sizes(settings, findings, allowed_cores()))
+    most = max(world_sizes(settings, findings))
     settings, warning = with_hosts(settings, most, gpus)
     return settings, [warning] if warning else []
 
@@ -229,9 +229,7 @@ def open_study(
     origin = provenance(command, host=host, worker_environment=worker_environment(settings.emulated))
     warnings = list(findings.warnings)
     cluster = cluster or ThisMachine()
-    absent = left_out(settings, findings, cluster.cores, cluster.nodes)
-    if absent:
-        warnings.append(absent)
+    warnings += left_out(settings, findings, cluster.nodes)
     busy = busy_warning(origin.host)
     if busy:
         warnings.append(busy)

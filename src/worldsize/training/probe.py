@@ -10,7 +10,7 @@ import warnings
 
 import torch
 
-from worldsize.config import StudySettings
+from worldsize.config import Question, Room, StudySettings, chosen_world_sizes
 from worldsize.data import load_data
 from worldsize.errors import UsageError, WorldsizeError
 from worldsize.measure.limits import matmul_flops_per_s
@@ -22,8 +22,8 @@ RATE_S = 0.02
 """How long the matrix-multiply rate is looked at: the rate only tells what no step can be quicker than."""
 
 
-def look(settings: StudySettings, world_sizes: tuple[int, ...]) -> Findings:
-    """Find out all of it; raises UsageError for what cannot be run."""
+def look(settings: StudySettings, room: Room) -> Findings:
+    """Find out all of it, the world sizes too; raises UsageError for what cannot be run."""
     strategies = {name: find_strategy(name) for name in settings.strategies}
     data = load_data(settings)
     model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
@@ -33,9 +33,10 @@ def look(settings: StudySettings, world_sizes: tuple[int, ...]) -> Findings:
         model=describe_model(settings.model, model, data.shape),
         gpus=gpus,
         matmul_flops_per_s=matmul_flops_per_s(torch.device("cuda" if gpus else "cpu"), RATE_S),
+        world_sizes=chosen_world_sizes(settings, room, len(gpus)),
         warnings=list(data.warnings),
     )
-    sizes = {*(world_sizes or range(1, 5))}
+    sizes = {*findings.world_sizes}
     if settings.min_workers is not None:  # workers may be lost
         sizes.update(range(settings.min_workers, max(sizes)))
     for name, strategy in strategies.items():
@@ -48,11 +49,11 @@ def look(settings: StudySettings, world_sizes: tuple[int, ...]) -> Findings:
 
 
 def main() -> int:
-    """Read the settings from stdin, answer on stdout; exit status 0 also for a mistake that was found."""
+    """Read the question from stdin, answer on stdout; exit status 0 also for a mistake that was found."""
     warnings.simplefilter("ignore")
-    settings = StudySettings.model_validate_json(sys.stdin.read())
+    question = Question.model_validate_json(sys.stdin.read())
     try:
-        answer = look(settings, settings.world_sizes or ()).model_dump()
+        answer = look(question.settings, question.room).model_dump()
     except WorldsizeError as error:
         answer = {"error": str(error), "kind": type(error).__name__, "exit_status": error.exit_status}
     sys.stdout.write("\n" + json.dumps(answer) + "\n")

@@ -1,5 +1,7 @@
 """Advice: what limits the configurations of a study, and what to change."""
 
+from dataclasses import replace
+
 from worldsize.analysis.advice.baseline import baseline_not_comparable
 from worldsize.analysis.advice.batch import batch_too_small, memory_headroom
 from worldsize.analysis.advice.candidate import in_order
@@ -8,6 +10,7 @@ from worldsize.analysis.advice.finding import Advice as Advice
 from worldsize.analysis.advice.finding import Evidence as Evidence
 from worldsize.analysis.advice.input import input_bound
 from worldsize.analysis.advice.knee import batch_knee
+from worldsize.analysis.advice.launched import launched_as
 from worldsize.analysis.advice.noise import too_noisy
 from worldsize.analysis.advice.overlap import overlap_incomplete, overlapped_already
 from worldsize.analysis.advice.placement import oversubscribed
@@ -49,4 +52,6 @@ def advise(analysis: StudyAnalysis) -> tuple[Advice, ...]:
     """What the numbers of a study say should be changed, the most worthwhile first; empty where they say nothing."""
     seen = Seen(analysis)
     ordered = in_order([candidate for rule in RULES for candidate in rule(seen)], seen.focus)
-    return tuple(beside_one_worker(each, seen) for each in ordered)
+    told = [beside_one_worker(each, seen) for each in ordered]
+    typed = analysis.record.provenance.command
+    return tuple(replace(each, command=launched_as(typed, each.command)) for each in told)

@@ -11,7 +11,7 @@ from worldsize.analysis.advice.commands import focused, sweep_command
 from worldsize.analysis.advice.finding import Advice, Evidence
 from worldsize.analysis.advice.gains import STEP, notable
 from worldsize.analysis.advice.knee import rate_of, rate_ratio, ratio_text
-from worldsize.analysis.advice.seen import Seen
+from worldsize.analysis.advice.seen import Seen, on_one_host
 from worldsize.analysis.advice.words import at_most, cell_name, gibibytes, named, share
 from worldsize.analysis.by_block import BLOCK, ratio_over
 from worldsize.analysis.cells import CellAnalysis
@@ -133,7 +133,7 @@ def _memory_of_each(seen: Seen, cell: CellAnalysis) -> int | None:
     placement, host = cell.record.placement if cell.record else None, seen.analysis.record.provenance.host
     if placement is None or placement.device != "cpu":
         return None
-    return seen.settings.memory_limit_bytes or host.memory_bytes // placement.processes
+    return seen.settings.memory_limit_bytes or host.memory_bytes // on_one_host(cell)
 
 
 def _still_rising(seen: Seen, rise: Rise) -> Candidate:

@@ -5,25 +5,28 @@ from collections.abc import Iterator
 from worldsize.analysis.advice.candidate import Candidate
 from worldsize.analysis.advice.commands import study_command
 from worldsize.analysis.advice.finding import Advice, Evidence
-from worldsize.analysis.advice.seen import Seen
+from worldsize.analysis.advice.seen import Seen, on_one_host, ranks_of
 from worldsize.analysis.advice.words import cell_name, several
 from worldsize.analysis.cells import CellAnalysis
 
 
 def oversubscribed(seen: Seen) -> Iterator[Candidate]:
     """Cells whose threads take turns on the cores, so that their times say nothing of scaling (method.md §8)."""
-    cores = len(seen.analysis.record.provenance.host.allowed_cores)
     for cell in seen.analysis.cells:
         placement = cell.record.placement if cell.record else None
         if placement is None or not placement.oversubscribed or cell.summary is None:
             continue
-        threads = placement.threads_per_worker
-        next_step, command = _remedy(seen, cores)
+        cores, threads, workers = _cores(seen, cell), placement.threads_per_worker, _together(cell)
+        where = "" if workers == cell.world_size else " of one node"
+        next_step, command = _remedy(seen, cell, cores)
         advice = Advice(
             code="oversubscribed",
             cell_id=cell.id,
-            finding=f"{cell_name(cell)} runs {cell.world_size * threads} threads on {several(cores, 'core')}.",
-            evidence=(Evidence("Threads per worker", f"{threads}"), Evidence("Cores of this machine", f"{cores}")),
+            finding=f"{cell_name(cell)} runs {workers * threads} threads on {several(cores, 'core')}{where}.",
+            evidence=(
+                Evidence("Threads per worker", f"{threads}"),
+                Evidence("Cores of one node" if where else "Cores of this machine", f"{cores}"),
+            ),
             cause="Its workers take turns on the cores: its step is that of a machine which is too small for it.",
             next_step=next_step,
             command=command,
@@ -38,14 +41,29 @@ def _hides_the_answer(seen: Seen, cell: CellAnalysis) -> bool:
     return seen.headline is None or cell is seen.headline.fastest
 
 
-def _remedy(seen: Seen, cores: int) -> tuple[str, str | None]:
-    sizes = sorted({cell.world_size for cell in seen.analysis.cells})
-    threads = cores // sizes[-1]
+def _together(cell: CellAnalysis) -> int:
+    """Workers of a cell on the host that has most of them."""
+    return on_one_host(cell) if ranks_of(cell) == cell.world_size else cell.world_size
+
+
+def _cores(seen: Seen, cell: CellAnalysis) -> int:
+    """Cores of the node on which the workers of a cell take turns: they go round all of them."""
+    if _together(cell) == cell.world_size or not (cell.record and cell.record.placement):
+        return len(seen.analysis.record.provenance.host.allowed_cores)
+    return len({core for own in cell.record.placement.cores for core in own})
+
+
+def _remedy(seen: Seen, cell: CellAnalysis, cores: int) -> tuple[str, str | None]:
+    sizes = sorted({each.world_size for each in seen.analysis.cells})
+    together = max(_together(each) for each in seen.analysis.cells)
+    threads = cores // together
     if threads:
         return (
             f"Give each worker {several(threads, 'thread')}, the baseline included.",
             study_command(seen.settings, threads_per_worker=threads, world_sizes=tuple(sizes)),
         )
+    if _together(cell) < cell.world_size:
+        return f"Use more nodes, with at most {several(cores, 'worker')} on each.", None
     whole = seen.settings.global_batch or 0  # a global batch must be the same for each worker
     most = max(size for size in range(1, cores + 1) if whole % size == 0)
     if most == 1:

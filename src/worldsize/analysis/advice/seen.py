@@ -1,5 +1,6 @@
 """A study as the rules of the advice see it: what several of them need, found once."""
 
+from collections import Counter
 from functools import cached_property
 
 import polars as pl
@@ -16,6 +17,12 @@ from worldsize.results.folder import Cell
 def ranks_of(cell: CellAnalysis) -> int:
     """Processes of a cell: each has step records of its own."""
     return cell.record.placement.processes if cell.record and cell.record.placement else cell.world_size
+
+
+def on_one_host(cell: CellAnalysis) -> int:
+    """Processes of a cell on the host that has most of them; all of them where their hosts are not known."""
+    hosts = Counter(rank.host for rank in cell.record.ranks) if cell.record else Counter[str]()
+    return max(hosts.values()) if hosts.total() == ranks_of(cell) else ranks_of(cell)
 
 
 class Seen:

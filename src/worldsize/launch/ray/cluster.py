@@ -19,7 +19,7 @@ from worldsize.launch.cluster import Running
 from worldsize.launch.job import Job, Node
 from worldsize.launch.ray.agents import RayAgent
 from worldsize.launch.ray.connection import connected, first_line
-from worldsize.launch.ray.places import Place, gpus_of, has_gpus, places_for
+from worldsize.launch.ray.places import Place, gpus_of, has_gpus, places_for, rooms
 from worldsize.launch.ray.seat import Seat
 from worldsize.launch.ray.wanted import Wanted
 from worldsize.launch.spread import SpreadJob
@@ -34,13 +34,16 @@ LEFT_WITHIN_S = 5.0
 
 
 @contextmanager
-def ray_cluster(launch: LaunchSettings, largest_world: int) -> Iterator[cluster.Cluster]:
-    """Places for up to `largest_world` workers, held for this context.
+def ray_cluster(launch: LaunchSettings, largest_world: int | None) -> Iterator[cluster.Cluster]:
+    """Places for up to `largest_world` workers, or for all of the nodes where it is None, held for this context.
 
     Raises UsageError where there is no cluster, no room, or a node without our code or our folder.
     """
     with connected(launch.address):
-        wanted = Wanted.by(launch, largest_world, gpus=has_gpus())
+        if largest_world is None:
+            wanted = Wanted.of_nodes(launch, rooms(), gpus=has_gpus())
+        else:
+            wanted = Wanted.by(launch, largest_world, gpus=has_gpus())
         with places_for(wanted) as places:
             seats: dict[str, Taken] = {}
             try:

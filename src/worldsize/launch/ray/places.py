@@ -97,8 +97,18 @@ def has_gpus() -> bool:
     return bool(ray.cluster_resources().get("GPU"))
 
 
+def rooms() -> list[int]:
+    """How many workers each node could take: as many as it has GPUs, or CPUs on a cluster without GPUs."""
+    kind = "GPU" if has_gpus() else "CPU"
+    return [room for has in _alive() if (room := int(has.get(kind, 0)))]
+
+
+def _alive() -> list[dict[str, float]]:
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
 def _inventory() -> str:
-    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    alive = _alive()
     return f"{len(alive)} node(s) with {', '.join(_words(has) for has in alive)}"
 
 

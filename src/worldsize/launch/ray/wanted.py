@@ -1,6 +1,7 @@
 """What a Ray cluster is asked for: bundles, and how they may lie. Ray itself is not needed to say so."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from worldsize.config import LaunchSettings
@@ -34,6 +35,18 @@ class Wanted:
                 f"{nodes} node(s) with {on_each} worker(s) each were asked for, and a world size of {largest_world}\n"
                 "Give more --nodes or --workers-per-node, or fewer workers."
             )
+        return cls((on_each,) * nodes, "STRICT_SPREAD", gpus)
+
+    @classmethod
+    def of_nodes(cls, launch: LaunchSettings, rooms: Sequence[int], *, gpus: bool) -> "Wanted":
+        """A bundle for each node, where nobody gave world sizes: --nodes of them, or all with room for its workers.
+
+        `rooms` are the GPUs of each node, or its CPUs where there are no `gpus`. A node takes --workers-per-node, or as
+        many as each of them has GPUs, or one.
+        """
+        largest = sorted(rooms, reverse=True)[: launch.nodes]
+        on_each = launch.workers_per_node or (min(largest, default=1) if gpus else 1)
+        nodes = launch.nodes or max(1, sum(room >= on_each for room in rooms))
         return cls((on_each,) * nodes, "STRICT_SPREAD", gpus)
 
     @property

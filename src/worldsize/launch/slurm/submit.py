@@ -50,12 +50,13 @@ class Request:
     """The study as a command, without --resume."""
     run: Path
     launch: LaunchSettings
-    largest_world: int
+    largest_world: int | None
+    """None where nobody gave world sizes: then it follows from the nodes."""
 
     @property
     def nodes(self) -> int:
-        """Those asked for, or enough for all workers."""
-        return self.launch.nodes or -(-self.largest_world // (self.launch.workers_per_node or 1))
+        """Those asked for, or enough for all workers, or one."""
+        return self.launch.nodes or -(-(self.largest_world or 1) // (self.launch.workers_per_node or 1))
 
     @property
     def time_min(self) -> int:
