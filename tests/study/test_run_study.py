@@ -18,14 +18,14 @@ import pytest
 from fake_cells import FakeExecutor
 from heard import Heard
 from histories import tensorboard_numbers
-from worldsize.config import StudySettings
+from worldsize.config import DEFAULT_STEPS, StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.launch import cluster
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_cell
 from worldsize.results.records import Findings
 from worldsize.study import run as study_run
 from worldsize.study.plan import PlannedCell
-from worldsize.study.run import DEFAULT_STEPS, run_study
+from worldsize.study.run import run_study
 from worldsize.training.probe import look
 
 SETTINGS = StudySettings(

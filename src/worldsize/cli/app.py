@@ -12,6 +12,7 @@ from worldsize.cli.attach import attach
 from worldsize.cli.comm import comm
 from worldsize.cli.compare import compare
 from worldsize.cli.doctor import doctor
+from worldsize.cli.help import ONE_CELL, settings_of
 from worldsize.cli.report import report
 from worldsize.cli.study import study
 from worldsize.cli.sweep import sweep
@@ -23,19 +24,18 @@ app = typer.Typer(
     name="worldsize",
     help="Tells how synchronous data-parallel training scales: runs it, takes each step apart, says what to change.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(train)
-app.command()(study)
-app.command()(sweep)
-app.command()(comm)
-app.command()(verify)
-app.command()(attach)
-app.command()(report)
-app.command()(compare)
-app.command()(doctor)
+app.command(cls=settings_of("TrainSettings", "LaunchSettings", "ByHandSettings", **ONE_CELL))(train)
+app.command(cls=settings_of("StudySettings", "LaunchSettings", "ByHandSettings"))(study)
+app.command(cls=settings_of("SweepSettings", **ONE_CELL))(sweep)
+app.command(cls=settings_of("CommSettings", top="top_bytes"))(comm)
+app.command(cls=settings_of("VerifySettings", precision="arithmetic", batch_size="batch_sizes"))(verify)
+app.command(cls=settings_of())(attach)
+app.command(cls=settings_of())(report)
+app.command(cls=settings_of("CompareSettings"))(compare)
+app.command(cls=settings_of())(doctor)
 
 
 @app.callback()
@@ -50,7 +50,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     try:
-        app(args=[argument for argument in arguments if argument != "--debug"])
+        app(args=[argument for argument in arguments if argument != "--debug"], prog_name="worldsize")
     except WorldsizeError as error:
         if debug:
             raise

@@ -5,12 +5,14 @@ is the user's mistake and raises `errors.UsageError` (through `validated`), neve
 """
 
 from worldsize.config.base import DELAYS, MOST_BATCH, MOST_WORKERS, RATES, SIZES, Settings, quantity
+from worldsize.config.commands import SweepSettings, TrainSettings
 from worldsize.config.compare import CompareSettings, JudgeBy
-from worldsize.config.launch import Launcher, LaunchSettings
+from worldsize.config.launch import DEFAULT_PORT, ByHandSettings, Launcher, LaunchSettings
 from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings
-from worldsize.config.reading import preset_names, read_study, validated
-from worldsize.config.study import MULTI_WORKER_STRATEGIES, Baseline, CellChoice, StudySettings
+from worldsize.config.reading import laid_over, preset_names, read_study, validated
+from worldsize.config.study import MOST_DEFAULT_WORKERS, MULTI_WORKER_STRATEGIES, Baseline, CellChoice, StudySettings
 from worldsize.config.training import (
+    DEFAULT_STEPS,
     Agreement,
     CellSettings,
     Loader,
@@ -22,8 +24,11 @@ from worldsize.config.training import (
 from worldsize.config.verify import Arithmetic, VerifySettings
 
 __all__ = [
+    "DEFAULT_PORT",
+    "DEFAULT_STEPS",
     "DELAYS",
     "MOST_BATCH",
+    "MOST_DEFAULT_WORKERS",
     "MOST_WORKERS",
     "MULTI_WORKER_STRATEGIES",
     "RATES",
@@ -32,6 +37,7 @@ __all__ = [
     "Arithmetic",
     "Backend",
     "Baseline",
+    "ByHandSettings",
     "CellChoice",
     "CellSettings",
     "CommSettings",
@@ -47,8 +53,11 @@ __all__ = [
     "Precision",
     "Settings",
     "StudySettings",
+    "SweepSettings",
+    "TrainSettings",
     "TrainingSettings",
     "VerifySettings",
+    "laid_over",
     "preset_names",
     "quantity",
     "read_study",

@@ -13,6 +13,15 @@ PRESETS = Path(__file__).parent.parent / "presets"
 
 S = TypeVar("S", bound=Settings)
 
+EXCLUDING = (("epochs", "steps"), ("batch_sizes", "global_batch"))
+"""Settings of which only one can be given."""
+
+
+def laid_over(base: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """What is given on top of a preset, a file or an earlier run: of what excludes each other, what is given wins."""
+    gone = {b if a in given else a for a, b in EXCLUDING if (a in given) != (b in given)}
+    return {**{name: value for name, value in base.items() if name not in gone}, **given}
+
 
 def validated(kind: type[S], values: dict[str, Any], source: str = "") -> S:
     """Build settings from plain values; raise UsageError with one line for the first mistake.

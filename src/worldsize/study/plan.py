@@ -3,15 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from worldsize.config import CellChoice, CellSettings, StudySettings, TrainingSettings, validated
+from worldsize.config import MOST_DEFAULT_WORKERS, CellChoice, CellSettings, StudySettings, TrainingSettings, validated
 from worldsize.errors import DataError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.launch.job import Node
 from worldsize.launch.placement import default_threads, place
 from worldsize.results.records import Findings, Placement, WarningRecord
-
-MOST_DEFAULT_WORKERS = 4
-"""Default world sizes are one worker and as many as there are cores (or GPUs), but not more than this."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from worldsize.config import StudySettings
+from worldsize.config import DEFAULT_STEPS, StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.history import check_clients
 from worldsize.launch.cluster import Cluster, ThisMachine
@@ -37,8 +37,6 @@ from worldsize.study.sweep import Sweep
 
 CHANGES_NOTHING = ("log", "hang_timeout", "max_restarts", "min_workers")
 """Settings that may be other ones when a study is resumed: no number depends on them."""
-DEFAULT_STEPS = 22
-"""Cap on timed steps per cell where neither --steps nor --epochs is given."""
 
 
 def run_study(
