@@ -32,7 +32,7 @@ PUBLIC = {
 }
 SIGNATURES = {
     "study": "(*, out: Path | str | None = None, resume: bool = False, report: bool = True, **settings: Any) -> Any",
-    "train": "(*, strategy: str = 'single', world_size: int = 1, batch_size: int = 32, "
+    "train": "(*, strategy: str | None = None, world_size: int | None = None, batch_size: int | None = None, "
     "out: Path | str | None = None, resume: bool = False, report: bool = True, **settings: Any) -> Any",
     "verify": "(*, out: Path | str | None = None, **settings: Any) -> Any",
     "load_run": "(path: Path | str) -> Any",
@@ -103,6 +103,8 @@ def test_mistakes_are_raised_before_anything_runs(tmp_path: Path) -> None:
         worldsize.train(out=str(tmp_path / "run"), world_size=0)
     with pytest.raises(worldsize.UsageError, match="epochs and steps exclude each other"):
         worldsize.train(out=tmp_path / "run", epochs=1, steps=3)
-    with pytest.raises(worldsize.UsageError, match="--resume was given"):
+    with pytest.raises(worldsize.UsageError, match=r"study\.json is missing"):
         worldsize.study(out=tmp_path / "run", resume=True)
+    with pytest.raises(worldsize.UsageError, match="--resume needs --out"):
+        worldsize.train(resume=True)
     assert not (tmp_path / "run").exists()

@@ -49,47 +49,55 @@ __all__ = [
 def study(*, out: Path | str | None = None, resume: bool = False, report: bool = True, **settings: Any) -> Any:
     """Run a study and return its `results.folder.Run`; the settings are the fields of `config.StudySettings`.
 
-    `out` is the run folder, a new one under runs/ if not given. Raises the errors of `worldsize.errors`; a cell
-    that fails is in the result with its reason.
+    `out` is the run folder, a new one under runs/ if not given; with `resume`, what is not given is as it was there.
+    Raises the errors of `worldsize.errors`; a cell that fails is in the result with its reason.
     """
     from worldsize.config import StudySettings, validated
-    from worldsize.report.write import write_report
-    from worldsize.results.folder import new_run_folder
-    from worldsize.study.experiment import run_experiment
+    from worldsize.study.again import settings_to_resume
 
-    folder = Path(out) if out else new_run_folder("study")
-    run = run_experiment(validated(StudySettings, settings), folder, resume=resume)
-    if report:
-        write_report(folder)
-    return run
+    wanted = settings_to_resume(out, settings) if resume else validated(StudySettings, settings)
+    return _run("study", wanted, out, resume=resume, report=report)
 
 
 def train(
     *,
-    strategy: str = "single",
-    world_size: int = 1,
-    batch_size: int = 32,
+    strategy: str | None = None,
+    world_size: int | None = None,
+    batch_size: int | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     report: bool = True,
     **settings: Any,
 ) -> Any:
-    """Train one configuration (one epoch unless `steps` or `epochs` say otherwise) and return its `Run`.
+    """Train one configuration and return its `Run`.
 
-    The settings are the fields of `config.TrainingSettings`; a training of epochs writes checkpoints unless told
-    otherwise, and `resume` goes on from the last one in `out`. Raises the errors of `worldsize.errors`, RunError if
-    the training failed.
+    The settings are the fields of `config.TrainSettings`, and what is not given is as it says there: one epoch of one
+    worker, DDP where there are several. `resume` goes on from the last checkpoint in `out`. Raises the errors of
+    `worldsize.errors`, RunError if the training failed.
     """
-    from worldsize.results.folder import new_run_folder
+    from worldsize.config import TrainSettings, validated
+    from worldsize.study.again import settings_to_resume
 
-    if not {"steps", "epochs"} & settings.keys():
-        settings["epochs"] = 1
-    settings.setdefault("checkpoint", settings.get("epochs") is not None)
-    settings |= {"strategies": (strategy,), "world_sizes": (world_size,), "batch_sizes": (batch_size,)}
-    run = study(out=out or new_run_folder("train"), resume=resume, report=report, **settings)
+    one = {"strategies": strategy, "world_sizes": world_size, "batch_sizes": batch_size}
+    settings |= {name: (value,) for name, value in one.items() if value is not None}
+    wanted = settings_to_resume(out, settings) if resume else validated(TrainSettings, settings).study
+    run = _run("train", wanted, out, resume=resume, report=report)
     for cell in run.cells.values():
         if cell.record.error:
             raise RunError(cell.record.error.message)
+    return run
+
+
+def _run(name: str, settings: Any, out: Path | str | None, *, resume: bool, report: bool) -> Any:
+    """Run `settings` in `out`, or in a new folder of this name, and write its report."""
+    from worldsize.report.write import write_report
+    from worldsize.results.folder import new_run_folder
+    from worldsize.study.experiment import run_experiment
+
+    folder = Path(out) if out else new_run_folder(name)
+    run = run_experiment(settings, folder, resume=resume)
+    if report:
+        write_report(folder)
     return run
 
 

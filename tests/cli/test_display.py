@@ -11,7 +11,7 @@ import pytest
 
 from fake_cells import planned, step_line
 from worldsize.cli.console import duration_text, lines
-from worldsize.cli.display import BETWEEN_S, LINE_S, WITHIN_S, Display, ending_text, far_text
+from worldsize.cli.display import BETWEEN_S, WITHIN_S, Display, ending_text, far_text
 from worldsize.cli.progress import Progress, rate_text
 from worldsize.config import StudySettings
 from worldsize.results.records import CellRecord, CellSummary, ErrorRecord, Estimate, Evaluation, StepRecord
@@ -68,7 +68,7 @@ def test_the_last_step_as_far_as_it_is_known(last: StepRecord | None, text: str)
 
 def test_the_live_area_has_cells_steps_pace_intervals_and_time_left(terminal: Stream) -> None:
     clock = Clock()
-    with Display(quiet=False, clock=clock) as display:
+    with Display(clock=clock) as display:
         display.planned([CELL, OTHER], 8)
         display.starting(CELL)
         assert "starting ddp-w2-b4" in terminal()
@@ -90,7 +90,7 @@ def test_the_live_area_has_cells_steps_pace_intervals_and_time_left(terminal: St
 def test_it_draws_seldom_while_steps_are_timed_and_has_no_thread(terminal: Stream) -> None:
     clock = Clock()
     threads = threading.active_count()
-    with Display(quiet=False, clock=clock) as display:
+    with Display(clock=clock) as display:
         assert threading.active_count() == threads
         display.planned([CELL], 1000)
         terminal()
@@ -109,7 +109,7 @@ def test_it_draws_seldom_while_steps_are_timed_and_has_no_thread(terminal: Strea
 
 def test_more_cells_than_lines_are_counted(terminal: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINES", "10")
-    with Display(quiet=False, clock=Clock()) as display:
+    with Display(clock=Clock()) as display:
         display.planned([planned("ddp", n, SETTINGS) for n in range(2, 30)], 100)
         assert "and 24 more" in terminal()
 
@@ -122,7 +122,7 @@ def test_a_terminal_that_is_closed_does_not_end_the_study(terminal: Stream, monk
         def flush(self) -> None:
             raise OSError(errno.EIO, "Input/output error")
 
-    with Display(quiet=False, clock=Clock()) as display:
+    with Display(clock=Clock()) as display:
         display.planned([CELL], 6)
         monkeypatch.setattr(sys, "stderr", Closed())
         display.starting(CELL)
@@ -130,21 +130,13 @@ def test_a_terminal_that_is_closed_does_not_end_the_study(terminal: Stream, monk
         display.ended(record())
 
 
-def test_a_quiet_display_says_nothing(terminal: Stream) -> None:
-    with Display(quiet=True) as display:
-        display.planned([CELL], 4)
-        display.advanced(CELL, 1, step())
-        display.ended(record())
-    assert terminal() == ""
-
-
 def test_lines_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    with Display(quiet=False, clock=clock) as display:
+    with Display(clock=clock) as display:
         display.planned([CELL], 80)
         display.starting(CELL)
         for _ in range(7):
-            clock.now_s += LINE_S / 3
+            clock.now_s += 10
             display.advanced(CELL, 10, step())
             display.rested(record())
         display.ended(record(state="failed", error=ErrorRecord(kind="ValueError", message="no\nand why")))
@@ -159,7 +151,7 @@ def test_lines_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_batch_that_does_not_fit_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
     """A sweep plans as it goes: nobody knows how many steps are ahead."""
-    with Display(quiet=False, clock=Clock()) as display:
+    with Display(clock=Clock()) as display:
         display.planned([CELL], 0)
         display.starting(CELL)
         display.advanced(CELL, 3, step())

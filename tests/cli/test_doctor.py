@@ -23,6 +23,13 @@ def real() -> Diagnosis:
     return diagnose(snapshot_host(with_gpus=False), torch_facts(), system_facts(), {})
 
 
+def test_what_the_launchers_need_is_told() -> None:
+    text = " ".join(" ".join(lines(real())).split())
+    assert "for --launcher slurm: a study as one Slurm job" in text
+    assert "for --launcher ray: a study over the nodes of a Ray cluster" in text
+    assert "not used by this version" not in text
+
+
 def test_every_ability_and_every_group_is_shown_within_80_columns() -> None:
     diagnosis = real()
     text = lines(diagnosis)

@@ -159,7 +159,10 @@ def test_ctrl_c_then_resume_loses_nothing(place: Path) -> None:
     study.send_signal(signal.SIGINT)
     stopped = finish(study, place)
     assert stopped.returncode == 130
-    assert stopped.stderr.splitlines() == [
+    told = stopped.stderr.splitlines()
+    assert told[1] == f"  starting {cell}", "progress is told with --json, too"
+    assert told[-3].startswith("– stopped")
+    assert told[-2:] == [
         "worldsize: stopped; what was measured is in run",
         "Go on with --resume --out run.",
     ]

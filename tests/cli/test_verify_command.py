@@ -21,7 +21,8 @@ def place(tmp_path: Path) -> Iterator[Path]:
 def test_a_strategy_that_holds_at_every_world_size(place: Path) -> None:
     flags = ("--data", "synthetic:3x8x8:10:64", "--strategies", "ddp", "--world-sizes", "1,2")
     done = worldsize(*SMALL, *flags, "--json", cwd=place)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == ["  starting ddp-w1-b4", "  starting ddp-w2-b4"]
     rows = {row["id"]: row for row in json.loads(done.stdout)["rows"]}
     assert list(rows) == ["ddp-w1-b4", "ddp-w2-b4"]
     for row in rows.values():

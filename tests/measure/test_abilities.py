@@ -244,11 +244,14 @@ def test_a_narrow_affinity_mask_is_said() -> None:
     assert narrow == "2 of 4 logical; numbers 1,3; the rest is closed to this process (affinity)"
 
 
-def test_packages_that_nothing_uses_are_neither_here_nor_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_optional_package_says_what_it_is_for_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(abilities, "package_version", lambda name: None)
     assert judge("torchvision").available is False
     assert judge("torchvision").remedy == "pip install torchvision"
-    assert (judge("submitit").available, judge("submitit").remedy) == (None, None)
+    assert judge("submitit").remedy == "pip install 'worldsize[slurm]'"
+    assert "not installed; for --launcher slurm" in judge("submitit").detail
+    assert judge("ray").remedy == "pip install 'worldsize[ray]'"
+    assert "not installed; for --launcher ray" in judge("ray").detail
     monkeypatch.setattr(abilities, "package_version", lambda name: "9.9")
     assert judge("torchvision").available is True
     assert "9.9" in judge("torchvision").detail

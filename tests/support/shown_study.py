@@ -25,7 +25,7 @@ MODEL = "\x1b[31mred\x1b[0m"
 def show(folder: Path) -> None:
     executor = FakeExecutor(folder / "fake", 0, noisy(0.2))
     ledger = Ledger(folder / "fake", 0, {})
-    with Display(quiet=False, clock=lambda: executor.clock_s) as display:
+    with Display(clock=lambda: executor.clock_s) as display:
         schedule = Schedule(grid("single", "ddp", "all-reduce"), STUDY, executor, ledger, display)
         announce(schedule, findings(), display)
         schedule.run()

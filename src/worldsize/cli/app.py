@@ -15,6 +15,7 @@ from worldsize.cli.attach import attach
 from worldsize.cli.comm import comm
 from worldsize.cli.compare import compare
 from worldsize.cli.doctor import doctor
+from worldsize.cli.help import ONE_CELL, settings_of
 from worldsize.cli.report import report
 from worldsize.cli.study import study
 from worldsize.cli.sweep import sweep
@@ -26,19 +27,18 @@ app = typer.Typer(
     name="worldsize",
     help="Tells how synchronous data-parallel training scales: runs it, takes each step apart, says what to change.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(train)
-app.command()(study)
-app.command()(sweep)
-app.command()(comm)
-app.command()(verify)
-app.command()(attach)
-app.command()(report)
-app.command()(compare)
-app.command()(doctor)
+app.command(cls=settings_of("TrainSettings", "LaunchSettings", "ByHandSettings", **ONE_CELL))(train)
+app.command(cls=settings_of("StudySettings", "LaunchSettings", "ByHandSettings"))(study)
+app.command(cls=settings_of("SweepSettings", **ONE_CELL))(sweep)
+app.command(cls=settings_of("CommSettings", top="top_bytes"))(comm)
+app.command(cls=settings_of("VerifySettings", precision="arithmetic", batch_size="batch_sizes"))(verify)
+app.command(cls=settings_of())(attach)
+app.command(cls=settings_of())(report)
+app.command(cls=settings_of("CompareSettings"))(compare)
+app.command(cls=settings_of())(doctor)
 
 
 @app.callback()
@@ -75,7 +75,7 @@ def main() -> None:
     debug = "--debug" in arguments
     try:
         with begun_early(arguments):
-            app(args=[argument for argument in arguments if argument != "--debug"])
+            app(args=[argument for argument in arguments if argument != "--debug"], prog_name="worldsize")
     except WorldsizeError as error:
         if debug:
             raise

@@ -3,16 +3,19 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from worldsize.cli import options as o
+from worldsize.cli.complete import run_folder
+from worldsize.cli.help import argument
 
 
 def attach(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[Path, argument("A run folder.", complete=run_folder)],
     as_json: o.Json = False,
 ) -> None:
-    """Follow a study that was submitted to Slurm; at its end, write its report and print its results."""
+    """Follow a study that was submitted to Slurm.
+
+    At its end its report is written and its results are printed.
+    """
     from worldsize.cli.submit import follow_and_show
     from worldsize.errors import UsageError
     from worldsize.launch.slurm.files import submitted

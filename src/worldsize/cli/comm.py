@@ -6,27 +6,36 @@ from typing import Annotated
 import typer
 
 from worldsize.cli import options as o
+from worldsize.cli.help import MEASURE, OUTPUT, flag
 
 
 def comm(
     ctx: typer.Context,
-    collectives: Annotated[
-        str | None,
-        typer.Option(help="Of all-reduce, reduce-scatter, all-gather, broadcast, gather, scatter; by commas."),
-    ] = None,
     world_size: o.WorldSize = None,
-    top: Annotated[str | None, typer.Option(help="The largest size, such as 64MiB; the smallest is 1 KiB.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Samples of each size.")] = None,
+    collectives: Annotated[
+        str | None, flag("Collectives to time, by commas.", MEASURE, metavar="NAME,...", several="collectives")
+    ] = None,
+    top: Annotated[
+        str | None, flag("Largest size, such as 64MiB; the smallest is 1 KiB.", MEASURE, metavar="SIZE")
+    ] = None,
+    samples: Annotated[int | None, flag("Samples of each size.", MEASURE)] = None,
     backend: o.Backend = None,
     threads_per_worker: o.ThreadsPerWorker = None,
     hosts: o.Hosts = None,
     link: o.Link = None,
     link_latency: o.LinkLatency = None,
-    csv: Annotated[Path | None, typer.Option(help="Write the table to this file as CSV.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the raw samples to this file as JSON.")] = None,
+    csv: Annotated[
+        Path | None, flag("Write the table to this file as CSV.", OUTPUT, metavar="FILE", default="no file")
+    ] = None,
+    out: Annotated[
+        Path | None, flag("Write the raw samples to this file as JSON.", OUTPUT, metavar="FILE", default="no file")
+    ] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Measure what the link between workers can do: time, algbw, busbw by size, and the α–β model."""
+    """Measure what the link between workers can do.
+
+    Time, algbw and busbw of each collective by size, and the α–β model.
+    """
     import sys
     import tempfile
 

@@ -6,29 +6,39 @@ from typing import Annotated
 import typer
 
 from worldsize.cli import options as o
+from worldsize.cli.complete import run_or_baseline
+from worldsize.cli.help import MEASURE, OUTPUT, argument, flag
 
 
 def compare(
     ctx: typer.Context,
-    a: Annotated[Path, typer.Argument(help="The earlier run: a run folder, or a stored baseline.")],
-    b: Annotated[Path | None, typer.Argument(help="The run that is compared with it, likewise.")] = None,
+    a: Annotated[Path, argument("The earlier run: a run folder, or a stored baseline.", complete=run_or_baseline)],
+    b: Annotated[Path | None, argument("The run that is compared with it, likewise.", complete=run_or_baseline)] = None,
     fail_above: Annotated[
-        str | None, typer.Option(help="Exit with 3 if a cell is slower by more than this, such as 5%, with certainty.")
+        str | None,
+        flag("Exit with 3 if a cell is surely slower by more than this, such as 5%.", MEASURE, metavar="SHARE"),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 3 also on what is not certain, or cannot be judged.")
+        bool, flag("Exit with 3 also on what is not certain, or cannot be judged.", MEASURE, "--strict")
     ] = False,
     judge_by: Annotated[
         str | None,
-        typer.Option(help="Step times relative to the one-worker cell of the run, plain ones, or auto: what is there."),
+        flag("Step times relative to the run's one-worker cell, plain, or what is there.", MEASURE, choices="judge_by"),
     ] = None,
     save: Annotated[
-        Path | None, typer.Option(help="Store the one run that is given as a baseline, a JSON file.")
+        Path | None,
+        flag("Store the one run that is given as a baseline (JSON).", OUTPUT, metavar="FILE", default="nothing"),
     ] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write verdict and tables to this file as Markdown.")] = None,
+    markdown: Annotated[
+        Path | None,
+        flag("Write verdict and tables to this file as Markdown.", OUTPUT, metavar="FILE", default="no file"),
+    ] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Compare run B with run A: what changed, what is slower or faster and how certain that is."""
+    """Compare two runs: what changed, what is slower or faster.
+
+    All ratios are B / A, with their intervals. --fail-above makes it a gate for continuous integration.
+    """
     from worldsize.analysis.compare.comparison import compare_runs
     from worldsize.analysis.compare.snapshot import read_snapshot
     from worldsize.cli.compare_display import print_comparison, store, written_by

@@ -9,6 +9,8 @@ import textwrap
 from rich.console import Console
 
 PIPED_WIDTH = 80
+LOOKING = "looking at data and model"
+"""What a study does first, before there is anything to count."""
 _TIED = "\N{NO-BREAK SPACE}"
 """Stands between what belongs together while lines are broken; a plain space comes out."""
 
@@ -18,7 +20,7 @@ def output() -> Console:
     return _narrowed(Console(highlight=False, markup=False, emoji=False))
 
 
-def messages(*, quiet: bool) -> Console:
+def messages(*, quiet: bool = False) -> Console:
     """Stderr, for what is told while something runs; `quiet` tells nothing."""
     return _narrowed(Console(stderr=True, quiet=quiet, highlight=False, markup=False, emoji=False))
 

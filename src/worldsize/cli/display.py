@@ -1,7 +1,8 @@
 """What a study shows while it runs, on stderr: a small live area on a terminal, plain lines elsewhere.
 
-Cores that are measured must not be shared with a display. So it has no thread and no clock of its own: it draws
-when it is told something, at most every two seconds while steps are timed, and is asleep otherwise.
+Cores that are measured must not be shared with a display. So it draws when it is told something, at most every two
+seconds while steps are timed, and is asleep otherwise. Only where nobody looks, and nothing is told for long, does a
+line come from a thread (heartbeat.py), which sleeps until then.
 """
 
 import time
@@ -18,7 +19,8 @@ from rich.text import Text
 
 from worldsize.analysis.numbers import number_text, percent_text
 from worldsize.analysis.statistics import half_width
-from worldsize.cli.console import duration_text, lines, messages, printable
+from worldsize.cli.console import LOOKING, duration_text, lines, messages, printable
+from worldsize.cli.heartbeat import Heartbeat
 from worldsize.cli.progress import CellProgress, Progress, rate_text
 from worldsize.results.records import CellRecord, StepRecord
 from worldsize.study.plan import PlannedCell
@@ -27,8 +29,8 @@ WITHIN_S = 2.0
 """Least time between two drawings while steps are timed: one takes a few milliseconds of one core."""
 BETWEEN_S = 0.25
 """The same between two turns, which may be short."""
-LINE_S = 30.0
-"""Least time between two lines of progress where nobody looks."""
+LINE_S = 25.0
+"""Least time between two lines of progress where nobody looks; less than BEAT_S, whose lines know less."""
 MOST_ROWS = 12
 """Cells that are listed; more would leave no room for anything else."""
 OTHER_LINES = 6
@@ -41,22 +43,28 @@ NO_MEMORY = ("✗ does not fit", "yellow")
 class Display:
     """Listens to a study and shows how far it is."""
 
-    def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console = messages(quiet=quiet)
+    def __init__(self, *, beating: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
+        """`beating` is off where another process hears how far the study is, and this one is told nothing."""
+        self._console = messages()
         self._clock = clock
         self._progress = Progress()
         self._told_s = clock()
-        live = not quiet and self._console.is_interactive and not self._console.is_dumb_terminal
+        live = self._console.is_interactive and not self._console.is_dumb_terminal
         self._live = Live(console=self._console, auto_refresh=False, transient=True) if live else None
+        self._heartbeat = Heartbeat(LOOKING, self._say) if beating and not live else None
 
     def __enter__(self) -> Self:
         with self._going_on():
             if self._live is not None:
                 self._live.start()
-                self._live.update(Text("looking at data and model"), refresh=True)
+                self._live.update(Text(LOOKING), refresh=True)
+        if self._heartbeat is not None:
+            self._heartbeat.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.__exit__()
         with self._going_on():
             if self._live is not None:
                 self._live.stop()
@@ -80,12 +88,14 @@ class Display:
         """Say which workers are started."""
         self._progress.starting(cell)
         if self._live is None:
-            self._print(f"  starting {cell.id}")
+            self._print(f"  starting {cell.id}", f"starting {cell.id}")
         self._draw(0)
 
     def advanced(self, cell: PlannedCell, steps: int, last: StepRecord | None) -> None:
         """Count the steps; steps may be timed just now."""
         self._progress.advanced(cell, steps, last, self._clock())
+        if self._heartbeat is not None:
+            self._heartbeat.what = f"at {cell.id}, {self._progress.done} steps in all"
         self._draw(WITHIN_S)
 
     def rested(self, record: CellRecord) -> None:
@@ -110,11 +120,16 @@ class Display:
         self._print(Text.assemble((mark, style), f"  {printable(ending_text(record))}"))
         self._draw(0)
 
-    def _print(self, line: str | Text) -> None:
-        """A line that stays."""
+    def _print(self, line: str | Text, what: str = "") -> None:
+        """A line that stays; from now on `what` goes on."""
+        self._say(line)
+        self._told_s = self._clock()
+        if self._heartbeat is not None:
+            self._heartbeat.told(what)
+
+    def _say(self, line: str | Text) -> None:
         with self._going_on():
             self._console.print(line)
-        self._told_s = self._clock()
 
     def _draw(self, every_s: float) -> None:
         """Show how far the study is, unless that was done a moment ago."""

@@ -82,6 +82,8 @@ class Follower:
         while time.monotonic() < until_s:
             time.sleep(EVERY_S)
             self._look()
+        if time.monotonic() - self._last_s >= LINE_S:  # in the queue there is nothing to look at
+            self._print(f"job {self.job_id}: {self._last_state}")
 
     def _tell_state(self, state: JobState) -> None:
         if str(state) != self._last_state:

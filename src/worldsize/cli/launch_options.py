@@ -4,23 +4,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from worldsize.cli.help import WHERE, flag
+
 if TYPE_CHECKING:
     from worldsize.config import LaunchSettings
 
-Launcher = Annotated[str | None, typer.Option(help="Who starts the workers: local, slurm or ray.")]
-Nodes = Annotated[int | None, typer.Option(help="Nodes to ask a cluster's scheduler for.")]
-WorkersPerNode = Annotated[
-    int | None, typer.Option(help="Most workers on one node; default: as many as it has GPUs, or one.")
-]
-Partition = Annotated[str | None, typer.Option(help="Slurm: the partition to submit to.")]
-Time = Annotated[str | None, typer.Option(help="Slurm: how long the job may take: minutes, or [days-]h:m:s.")]
+Launcher = Annotated[str | None, flag("Who starts the workers.", WHERE, choices="launcher")]
+Nodes = Annotated[int | None, flag("Slurm, Ray: nodes to ask for.", WHERE)]
+WorkersPerNode = Annotated[int | None, flag("Slurm, Ray: most workers on one node.", WHERE)]
+Time = Annotated[str | None, flag("Slurm: how long the job may take: minutes, or [days-]h:m:s.", WHERE, metavar="TIME")]
+Partition = Annotated[str | None, flag("Slurm: the partition to submit to.", WHERE, metavar="NAME")]
 PrintScript = Annotated[
-    bool | None, typer.Option("--print-script", help="Slurm: print what would be submitted, and submit nothing.")
+    bool | None, flag("Slurm: print what would be submitted, and submit nothing.", WHERE, "--print-script")
 ]
-Address = Annotated[str | None, typer.Option(help="Ray: the cluster's address; default: RAY_ADDRESS, or one here.")]
+Address = Annotated[str | None, flag("Ray: address of the cluster.", WHERE, metavar="HOST:PORT")]
 Arrangement = Annotated[
-    str | None, typer.Option(help="Ray: workers on as few nodes as possible (packed) or on as many (spread).")
+    str | None, flag("Ray: workers on as few nodes as possible, or on as many.", WHERE, choices="arrangement")
 ]
+MasterIp = Annotated[str | None, flag("Started by hand on each node: address of node 0.", WHERE, metavar="ADDRESS")]
+MasterPort = Annotated[int | None, flag("Started by hand: a free port of node 0.", WHERE)]
+NumNodes = Annotated[int | None, flag("Started by hand: how many nodes there are.", WHERE)]
+NodeRank = Annotated[int | None, flag("Started by hand: which node this is, from 0.", WHERE, "--rank")]
 
 NAMES = ("launcher", "nodes", "workers_per_node", "partition", "time", "print_script", "address", "arrangement")
 
@@ -31,3 +35,27 @@ def launch_settings(ctx: typer.Context) -> "LaunchSettings":
 
     given: dict[str, Any] = {name: ctx.params[name] for name in NAMES if ctx.params.get(name) is not None}
     return validated(LaunchSettings, given)
+
+
+BY_HAND = ("master_ip", "master_port", "num_nodes", "rank")
+
+
+def started(ctx: typer.Context) -> int | None:
+    """How many workers were started by others, one of which this process is; None if it is a user's own.
+
+    Raises UsageError where only some of the flags for a start by hand are given.
+    """
+    from worldsize.config import ByHandSettings, validated
+    from worldsize.errors import UsageError
+    from worldsize.launch.by_hand import join_by_hand, name_interface, started_workers
+
+    given = {name: ctx.params[name] for name in BY_HAND if ctx.params.get(name) is not None}
+    if given:
+        missing = [f"--{name.replace('_', '-')}" for name in BY_HAND if name not in given and name != "master_port"]
+        if missing:
+            raise UsageError(f"a start by hand needs {', '.join(missing)} as well")
+        node = validated(ByHandSettings, given)
+        join_by_hand(node.master_ip, node.num_nodes, node.rank, node.master_port)
+    else:
+        name_interface()
+    return started_workers()

@@ -1,4 +1,7 @@
-"""The flags, defined once: a flag has the same name, meaning and help in every command that has it."""
+"""The flags, defined once: a flag has the same name, meaning and help in every command that has it.
+
+What is allowed, and what holds where a flag is not given, is said by the settings alone, and read there for the help.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,122 +9,115 @@ from typing import Annotated, Any
 
 import typer
 
-Model = Annotated[
-    str | None,
-    typer.Option(help="resnet18, vgg11, torchvision:NAME, package.module:factory or file.py:factory."),
-]
+from worldsize.cli import complete
+from worldsize.cli.help import MEASURE, ONE_CELL, OUTPUT, STOPS, TRAIN, VARY, WHERE, flag
+
+Model = Annotated[str | None, flag("Model to train.", TRAIN, complete=complete.model)]
 Data = Annotated[
     str | None,
-    typer.Option(
-        help="digits, cifar10, synthetic[:CxHxW[:CLASSES[:SAMPLES]]], package.module:factory or file.py:factory."
-    ),
+    flag("Data to train it on; synthetic[:CxHxW[:CLASSES[:SAMPLES]]] makes them.", TRAIN, complete=complete.data),
 ]
-DataDir = Annotated[Path | None, typer.Option(help="Folder that holds the data set.")]
-TrainSamples = Annotated[int | None, typer.Option(help="Use only the first so many training samples.")]
-TestSamples = Annotated[int | None, typer.Option(help="Use only the first so many test samples.")]
-Strategy = Annotated[str | None, typer.Option(help="How gradients are synchronised; `doctor` lists the names.")]
-Strategies = Annotated[str | None, typer.Option(help="Strategies, separated by commas.")]
-WorldSize = Annotated[int | None, typer.Option(help="Number of workers N.")]
-WorldSizes = Annotated[
-    str | None, typer.Option(help="Numbers of workers, separated by commas; default: 1, 2, 4 … and all.")
+DataDir = Annotated[Path | None, flag("Folder that holds the data set.", TRAIN)]
+TrainSamples = Annotated[int | None, flag("Use only the first K training samples.", TRAIN)]
+TestSamples = Annotated[int | None, flag("Use only the first K test samples.", TRAIN)]
+Precision = Annotated[str | None, flag("Arithmetic; bf16 is autocast.", TRAIN, choices="precision")]
+Seed = Annotated[int | None, flag("Seed of weights, sample order and augmentation.", TRAIN)]
+Loader = Annotated[str | None, flag("Input pipeline; per-sample is the classic one.", TRAIN, choices="loader")]
+LoaderWorkers = Annotated[int | None, flag("Worker processes of the per-sample loader, per rank.", TRAIN)]
+
+Strategy = Annotated[str | None, flag("How gradients are synchronised.", VARY, complete=complete.strategy)]
+Strategies = Annotated[
+    str | None, flag("How gradients are synchronised; several by commas.", VARY, complete=complete.strategies)
 ]
-BatchSize = Annotated[int | None, typer.Option(help="Local batch b: samples per worker per step.")]
-BatchSizes = Annotated[str | None, typer.Option(help="Local batches b, separated by commas.")]
-GlobalBatch = Annotated[
-    int | None, typer.Option(help="The same global batch B at every world size N instead: b = B/N (strong scaling).")
-]
-Growth = Annotated[int | None, typer.Option(help="Each batch of a sweep is so many times the one before.")]
-LargestBatch = Annotated[int | None, typer.Option(help="No batch of a sweep is larger than this.")]
+WorldSize = Annotated[int | None, flag("Number of workers N.", VARY)]
+WorldSizes = Annotated[str | None, flag("Numbers of workers N, by commas.", VARY)]
+BatchSize = Annotated[int | None, flag("Local batch b: samples per worker and step.", VARY)]
+BatchSizes = Annotated[str | None, flag("Local batches b (samples per worker and step), by commas.", VARY)]
+GlobalBatch = Annotated[int | None, flag("Keep the global batch B at every N instead: b = B/N (strong scaling).", VARY)]
+BucketMb = Annotated[str | None, flag("MB of gradients that ddp and bucketed send together.", VARY, metavar="MB")]
+Growth = Annotated[int | None, flag("Sweep: each batch is K times the one before.", VARY)]
+LargestBatch = Annotated[int | None, flag("Sweep: try no larger batch than this.", VARY)]
 Resolution = Annotated[
-    str | None, typer.Option(help="Find the largest batch that fits to within this, such as 5%; 0 finds it exactly.")
-]
-Budget = Annotated[str | None, typer.Option(help="How long the command may take, such as 90s or 5min.")]
-Steps = Annotated[int | None, typer.Option(help="Time at most this many steps per cell, in blocks taken in turn.")]
-Epochs = Annotated[int | None, typer.Option(help="Train whole epochs instead; of several the first only warms up.")]
-WarmupSteps = Annotated[int | None, typer.Option(help="Untimed steps before the first timed one.")]
-BlockSteps = Annotated[int | None, typer.Option(help="Timed steps in each turn of a cell.")]
-TargetInterval = Annotated[
-    str | None, typer.Option(help="Stop when each ratio is known to within this, such as 3% (95 % interval).")
-]
-AccuracyEpochs = Annotated[int | None, typer.Option(help="ddp-large-batch: epochs of the runs that compare accuracy.")]
-AccuracyBatch = Annotated[int | None, typer.Option(help="ddp-large-batch: local batch of N workers in these runs.")]
-AccuracyBaseBatch = Annotated[int | None, typer.Option(help="ddp-large-batch: batch of one worker in these runs.")]
-Evaluate = Annotated[
-    str | None, typer.Option(help="Run the test set after each epoch (auto), when a cell has ended (end), or never.")
-]
-MemoryLimit = Annotated[
-    str | None, typer.Option(help="Memory that each worker process may use on a CPU, such as 3GiB (Linux).")
-]
-Precision = Annotated[str | None, typer.Option(help="fp32, or bf16 (autocast).")]
-Seed = Annotated[int | None, typer.Option(help="Seed of weights, sample order and augmentation.")]
-Backend = Annotated[str | None, typer.Option(help="auto, gloo or nccl.")]
-ThreadsPerWorker = Annotated[int | None, typer.Option(help="Compute threads of each worker, the baseline included.")]
-Loader = Annotated[str | None, typer.Option(help="batched, or per-sample (the classic one).")]
-LoaderWorkers = Annotated[int | None, typer.Option(help="Worker processes of the per-sample loader, per rank.")]
-Optimizer = Annotated[str | None, typer.Option(help="sgd; or muon, for few updates, at a rate of about 0.015.")]
-LearningRate = Annotated[float | None, typer.Option(help="Learning rate.")]
-LrScaling = Annotated[
-    str | None, typer.Option(help="How the rate grows with the global batch B: none, linear (B/B0) or sqrt.")
-]
-BaseBatch = Annotated[int | None, typer.Option(help="B0: the global batch that --learning-rate belongs to.")]
-LrWarmupEpochs = Annotated[float | None, typer.Option(help="Epochs in which the rate grows to that of B.")]
-LrSchedule = Annotated[str | None, typer.Option(help="constant, step (by ten at 1/2 and 3/4) or cosine.")]
-LabelSmoothing = Annotated[float | None, typer.Option(help="Share of the label given to all classes alike.")]
-ClipNorm = Annotated[float | None, typer.Option(help="Scale all gradients together down to at most this norm.")]
-Nesterov = Annotated[bool | None, typer.Option("--nesterov", help="Nesterov's momentum in place of the plain one.")]
-Momentum = Annotated[float | None, typer.Option(help="Share of the last step that stays in the next.")]
-WeightDecay = Annotated[float | None, typer.Option(help="Share of the weights that goes into each step.")]
-LeaveOut = Annotated[
     str | None,
-    typer.Option(
-        help="For demonstrations, what is not agreed on: sampler-epoch, initial-weights, learning-rate, buffers."
+    flag("Sweep: find the largest batch that fits to within this share; 0 finds it exactly.", VARY, metavar="SHARE"),
+]
+
+Budget = Annotated[str | None, flag("Answer within this time, from Enter to the report.", MEASURE, metavar="TIME")]
+Steps = Annotated[int | None, flag("Time at most K steps per cell, in blocks taken in turn.", MEASURE)]
+Epochs = Annotated[int | None, flag("Train K whole epochs instead; of several the first only warms up.", MEASURE)]
+TargetInterval = Annotated[
+    str | None,
+    flag(
+        "Stop when each ratio is known to within this (95 % interval); 0 runs all steps.",
+        MEASURE,
+        metavar="SHARE",
     ),
 ]
-Checkpoint = Annotated[
-    bool | None,
-    typer.Option(
-        "--checkpoint/--no-checkpoint", help="Write a checkpoint after every epoch; `train` does if not told otherwise."
+WarmupSteps = Annotated[int | None, flag("Untimed steps before the first timed one.", MEASURE)]
+BlockSteps = Annotated[int | None, flag("Timed steps in each turn of a cell.", MEASURE)]
+Baseline = Annotated[
+    str | None,
+    flag(
+        "What runs at world size 1: single, each strategy around one worker, or both.",
+        MEASURE,
+        choices="baseline",
     ),
 ]
-CheckpointSteps = Annotated[int | None, typer.Option(help="Write a checkpoint also after so many steps of an epoch.")]
-HangTimeout = Annotated[
-    str | None, typer.Option(help="End a cell whose ranks begin nothing for so long, such as 20s; none waits for ever.")
-]
-MaxRestarts = Annotated[
-    int | None, typer.Option(help="Go on so often from the last checkpoint of a cell whose worker has failed.")
-]
-MinWorkers = Annotated[
-    int | None, typer.Option(help="Where a training fails for good, train on with fewer workers, at least so many.")
+Evaluate = Annotated[
+    str | None,
+    flag("Run the test set after each epoch (auto), when a cell has ended, or never.", MEASURE, choices="evaluate"),
 ]
 Profile = Annotated[
     bool | None,
-    typer.Option(
-        "--profile", help="After the timed steps, trace a few more: one Chrome trace per rank, and one of all."
-    ),
+    flag("Trace a few more steps after the timed ones: a Chrome trace per rank, and one of all.", MEASURE, "--profile"),
 ]
-Log = Annotated[str | None, typer.Option(help="Copy the history to wandb, tensorboard or mlflow (or several).")]
-Out = Annotated[Path | None, typer.Option(help="Run folder; a new one under runs/ if not given.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with what is in --out: run only what is missing.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")]
+AllowOversubscribed = Annotated[
+    bool | None, flag("Print speed-ups with more threads than cores too.", MEASURE, "--allow-oversubscribed")
+]
 
-
+Backend = Annotated[str | None, flag("Library of the collectives; auto is nccl on GPUs.", WHERE, choices="backend")]
+ThreadsPerWorker = Annotated[int | None, flag("Compute threads of each worker, the baseline included.", WHERE)]
+MemoryLimit = Annotated[
+    str | None, flag("Memory that each worker may use on a CPU, such as 3GiB (Linux).", WHERE, metavar="SIZE")
+]
 Hosts = Annotated[
-    str | None, typer.Option(help="Emulate this many hosts on this machine, one worker on each (Linux, root).")
-]
-Link = Annotated[str | None, typer.Option(help="Rate of each emulated host's link, such as 1gbit or 100mbit.")]
-LinkLatency = Annotated[str | None, typer.Option(help="Delay added to each packet between hosts, such as 200us.")]
-
-
-MasterIp = Annotated[str | None, typer.Option(help="Started by hand on each node: the address of node 0.")]
-MasterPort = Annotated[int | None, typer.Option(help="Started by hand on each node: a free port of node 0.")]
-NumNodes = Annotated[int | None, typer.Option(help="Started by hand on each node: how many nodes there are.")]
-NodeRank = Annotated[
-    int | None, typer.Option("--rank", help="Started by hand on each node: which one this is, from 0.")
-]
-BucketMb = Annotated[
     str | None,
-    typer.Option(help="MB of gradients that ddp and bucketed send together, or auto."),
+    flag("Emulate K hosts on this machine, one worker on each (Linux, root); none emulates none.", WHERE, metavar="K"),
 ]
+Link = Annotated[
+    str | None, flag("Rate of each emulated host's link, such as 1gbit or 100mbit.", WHERE, metavar="RATE")
+]
+LinkLatency = Annotated[
+    str | None, flag("Delay added to each packet between hosts, such as 200us.", WHERE, metavar="TIME")
+]
+
+Resume = Annotated[
+    bool, flag("Go on with what is in --out: run only what is missing.", STOPS, "--resume", default="off")
+]
+Checkpoint = Annotated[
+    bool | None, flag("Write a checkpoint after every epoch.", STOPS, "--checkpoint/--no-checkpoint")
+]
+CheckpointSteps = Annotated[int | None, flag("Write a checkpoint also after every K steps of an epoch.", STOPS)]
+HangTimeout = Annotated[
+    str | None,
+    flag("End a cell whose ranks begin nothing for so long, such as 20s; none waits for ever.", STOPS, metavar="TIME"),
+]
+MaxRestarts = Annotated[
+    int | None, flag("When a worker fails, go on from the last checkpoint, at most K times.", STOPS)
+]
+MinWorkers = Annotated[
+    int | None, flag("Where a training fails for good, train on with fewer workers, but at least K.", STOPS)
+]
+
+Out = Annotated[
+    Path | None,
+    flag("Run folder.", OUTPUT, metavar="FOLDER", default="a new one under runs/", complete=complete.out),
+]
+Json = Annotated[
+    bool,
+    flag("Print one JSON object on stdout, nothing else; progress goes to stderr.", OUTPUT, "--json", default="off"),
+]
+Log = Annotated[str | None, flag("Copy the history to clients, by commas.", OUTPUT, several="log")]
 
 
 def settings(ctx: typer.Context, *others: str) -> dict[str, Any]:
@@ -136,33 +132,9 @@ def settings(ctx: typer.Context, *others: str) -> dict[str, Any]:
     }
 
 
-BY_HAND = ("master_ip", "master_port", "num_nodes", "rank")
-
-
-def started(ctx: typer.Context) -> int | None:
-    """How many workers were started by others, one of which this process is; None if it is a user's own.
-
-    Raises UsageError where only some of the flags for a start by hand are given.
-    """
-    from worldsize.errors import UsageError
-    from worldsize.launch.by_hand import DEFAULT_PORT, join_by_hand, name_interface, started_workers
-
-    given = {name: ctx.params[name] for name in BY_HAND if ctx.params.get(name) is not None}
-    if given:
-        missing = [f"--{name.replace('_', '-')}" for name in BY_HAND if name not in given and name != "master_port"]
-        if missing:
-            raise UsageError(f"a start by hand needs {', '.join(missing)} as well")
-        port = given.get("master_port", DEFAULT_PORT)
-        join_by_hand(given["master_ip"], given["num_nodes"], given["rank"], port)
-    else:
-        name_interface()
-    return started_workers()
-
-
 def in_tuples(flags: dict[str, Any]) -> dict[str, Any]:
     """The flags of one configuration as the settings of a study with one cell."""
-    several = {"strategy": "strategies", "world_size": "world_sizes", "batch_size": "batch_sizes"}
-    return {several.get(name, name): (value,) if name in several else value for name, value in flags.items()}
+    return {ONE_CELL.get(name, name): (value,) if name in ONE_CELL else value for name, value in flags.items()}
 
 
 def names(text: str, flag: str) -> tuple[str, ...]:

@@ -3,17 +3,20 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from worldsize.cli import options as o
+from worldsize.cli.complete import run_folder
+from worldsize.cli.help import OUTPUT, argument, flag
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    run: Annotated[Path, argument("A run folder.", complete=run_folder)],
+    open_page: Annotated[bool, flag("Open the page in the browser.", OUTPUT, "--open", default="off")] = False,
     as_json: o.Json = False,
 ) -> None:
-    """Write the report of a run folder (page, tables, charts, samples) and print its results."""
+    """Write the report of a run folder and print its results.
+
+    The report is a page, tables, charts and samples, in RUN/report.
+    """
     from worldsize.cli.results import report_and_print
 
     page = report_and_print(run, as_json=as_json)

@@ -7,7 +7,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from worldsize.analysis.decision import is_decided
 from worldsize.analysis.numbers import estimate_text
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
-from worldsize.cli.console import lines, messages, output, printable
+from worldsize.cli.console import lines, output, printable
+from worldsize.cli.heartbeat import working
 from worldsize.cli.tables import terminal_table
 from worldsize.report.comm_tables import communication_summary
 from worldsize.report.experiments.batch_sweep import sweep_table
@@ -44,7 +44,7 @@ Warned = tuple[str, WarningRecord]
 
 def report_and_print(run: Path, *, as_json: bool) -> Path:
     """Write the report of a run folder and print its results; the path of its page."""
-    with _working("writing the report", quiet=as_json):
+    with working("writing the report"):
         analysis = analyse(load_run(run))
         page = write_report(run, analysis)
     if as_json:
@@ -52,12 +52,6 @@ def report_and_print(run: Path, *, as_json: bool) -> Path:
     else:
         print_results(analysis, page)
     return page
-
-
-def _working(what: str, *, quiet: bool) -> AbstractContextManager[object]:
-    """Says what takes some seconds, to people who look; nothing is measured meanwhile."""
-    console = messages(quiet=quiet)
-    return console.status(what) if console.is_interactive and not quiet else nullcontext()
 
 
 def content(analysis: StudyAnalysis) -> dict[str, Any]:

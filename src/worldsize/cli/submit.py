@@ -40,7 +40,7 @@ def submit_and_follow(
     check_free(out)
     job = submit(request)
     told = f"submitted job {job.job_id}: {job.nodes} node(s), {job.time_min} min; run folder {out}"
-    messages(quiet=as_json).print(told, soft_wrap=True)
+    messages().print(told, soft_wrap=True)
     follow_and_show(out, job.job_id, as_json=as_json)
 
 
@@ -56,7 +56,7 @@ def follow_and_show(out: Path, job_id: str, *, as_json: bool) -> None:
 
     Raises Interrupted when the user has seen enough: the job goes on.
     """
-    follower = Follower(out, job_id, messages(quiet=as_json))
+    follower = Follower(out, job_id, messages())
     try:
         state = follower.follow()
     except KeyboardInterrupt:

@@ -9,40 +9,38 @@ def sweep(
     ctx: typer.Context,
     model: o.Model = None,
     data: o.Data = None,
-    data_dir: o.DataDir = None,
     train_samples: o.TrainSamples = None,
-    strategy: o.Strategy = None,
-    world_size: o.WorldSize = None,
+    data_dir: o.DataDir = None,
+    precision: o.Precision = None,
+    seed: o.Seed = None,
+    loader: o.Loader = None,
     batch_size: o.BatchSize = None,
     growth: o.Growth = None,
     largest_batch: o.LargestBatch = None,
     resolution: o.Resolution = None,
-    memory_limit: o.MemoryLimit = None,
+    strategy: o.Strategy = None,
+    world_size: o.WorldSize = None,
     steps: o.Steps = None,
     epochs: o.Epochs = None,
-    precision: o.Precision = None,
-    seed: o.Seed = None,
+    memory_limit: o.MemoryLimit = None,
     backend: o.Backend = None,
     threads_per_worker: o.ThreadsPerWorker = None,
-    loader: o.Loader = None,
     hosts: o.Hosts = None,
     link: o.Link = None,
     link_latency: o.LinkLatency = None,
-    out: o.Out = None,
     resume: o.Resume = False,
+    out: o.Out = None,
     as_json: o.Json = False,
 ) -> None:
-    """Grow the local batch until memory or the data ends: largest batch, peak memory, step time, knee."""
-    from worldsize.cli.run import run_and_show, stored_settings
-    from worldsize.config import LaunchSettings
+    """Find the largest local batch that fits, and the knee.
+
+    The batch grows until memory or the data end: largest batch, peak memory, step time, and the batch from which
+    a larger one is hardly worth it.
+    """
+    from worldsize.cli.run import run_and_show
+    from worldsize.config import LaunchSettings, SweepSettings, validated
+    from worldsize.study.again import settings_to_resume
 
     flags = o.in_tuples(o.settings(ctx, "out", "resume", "as_json"))
-    fresh = {
-        "sweep": True,
-        "experiment": "batch-sweep",
-        "evaluate": "never",
-        "strategies": ("ddp" if (world_size or 1) > 1 else "single",),
-        "world_sizes": (1,),
-    }
-    values = {**(stored_settings(out) if resume else fresh), **flags}
-    run_and_show(values, out, LaunchSettings(), name="sweep", resume=resume, as_json=as_json)
+    settings = settings_to_resume(out, flags) if resume else validated(SweepSettings, flags).study
+    run_and_show(settings, out, LaunchSettings(), name="sweep", resume=resume, as_json=as_json)

@@ -6,37 +6,46 @@ from typing import Annotated
 import typer
 
 from worldsize.cli import options as o
+from worldsize.cli import recipe_options as r
+from worldsize.cli.help import MEASURE, OUTPUT, TRAIN, flag
 
 
 def verify(
     ctx: typer.Context,
     model: o.Model = None,
     data: o.Data = None,
-    data_dir: o.DataDir = None,
     train_samples: o.TrainSamples = None,
+    data_dir: o.DataDir = None,
+    precision: Annotated[
+        str | None,
+        flag("fp64; with fp32 or bf16 (autocast) only the first step is compared.", TRAIN, choices="arithmetic"),
+    ] = None,
+    seed: o.Seed = None,
+    loader: o.Loader = None,
+    loader_workers: o.LoaderWorkers = None,
     strategies: o.Strategies = None,
     world_sizes: o.WorldSizes = None,
     batch_size: o.BatchSize = None,
-    steps: Annotated[int | None, typer.Option(help="Steps that are compared; 3 if not given.")] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="fp64, or fp32 or bf16 (autocast), where only the first step is compared.")
-    ] = None,
-    seed: o.Seed = None,
+    bucket_mb: o.BucketMb = None,
+    steps: Annotated[int | None, flag("Compare K steps.", MEASURE)] = None,
+    learning_rate: r.LearningRate = None,
+    optimizer: r.Optimizer = None,
+    momentum: r.Momentum = None,
+    weight_decay: r.WeightDecay = None,
+    label_smoothing: r.LabelSmoothing = None,
+    leave_out: r.LeaveOut = None,
     backend: o.Backend = None,
     threads_per_worker: o.ThreadsPerWorker = None,
-    loader: o.Loader = None,
-    loader_workers: o.LoaderWorkers = None,
-    optimizer: o.Optimizer = None,
-    learning_rate: o.LearningRate = None,
-    momentum: o.Momentum = None,
-    weight_decay: o.WeightDecay = None,
-    label_smoothing: o.LabelSmoothing = None,
-    bucket_mb: o.BucketMb = None,
-    leave_out: o.LeaveOut = None,
-    out: Annotated[Path | None, typer.Option(help="Write verify.json, the table and the logs to this folder.")] = None,
+    out: Annotated[
+        Path | None,
+        flag("Write verify.json, the table and the logs to this folder.", OUTPUT, metavar="FOLDER", default="nothing"),
+    ] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Prove that every strategy trains as one process would: gradients, weights, ranks and data, step by step."""
+    """Prove that every strategy trains as one process would.
+
+    Gradients, weights, ranks and data are compared step by step with a reference that has no strategy.
+    """
     import sys
     import tempfile
     from contextlib import nullcontext
@@ -52,7 +61,7 @@ def verify(
         flags["arithmetic"] = flags.pop("precision")
     settings = validated(VerifySettings, flags)
     place = nullcontext(str(out)) if out else tempfile.TemporaryDirectory(prefix="worldsize-")
-    with place as folder, spinner(quiet=as_json) as starting:
+    with place as folder, spinner() as starting:
         record = run_verify(settings, Path(folder), sys.argv, starting=starting)
     if out is not None:
         write_proof(out, record)

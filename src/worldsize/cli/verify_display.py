@@ -3,20 +3,27 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from worldsize.cli.console import lines, messages, output
+from worldsize.cli.console import LOOKING, lines, messages, output
+from worldsize.cli.heartbeat import Heartbeat
 from worldsize.cli.tables import terminal_table
 from worldsize.report.verify_table import findings, verify_summary
 from worldsize.results.verify_records import ProofRecord
 
 
 @contextmanager
-def spinner(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+def spinner() -> Iterator[Callable[[str], None]]:
     """Names what is started: in one line that changes on a terminal, in a line each elsewhere; on stderr."""
-    console = messages(quiet=quiet)
+    console = messages()
     if not console.is_terminal:
-        yield lambda name: console.print(f"  starting {name}")
+        with Heartbeat(LOOKING, console.print) as heartbeat:
+
+            def starting(name: str) -> None:
+                console.print(f"  starting {name}")
+                heartbeat.told(f"comparing {name}")
+
+            yield starting
         return
-    with console.status("looking at data and model") as status:
+    with console.status(LOOKING) as status:
         yield lambda name: status.update(f"comparing {name}")
 
 

@@ -5,13 +5,15 @@ is the user's mistake and raises `errors.UsageError` (through `validated`), neve
 """
 
 from worldsize.config.base import DELAYS, MOST_BATCH, MOST_WORKERS, RATES, SIZES, Settings, quantity
+from worldsize.config.commands import SweepSettings, TrainSettings
 from worldsize.config.compare import CompareSettings, JudgeBy
-from worldsize.config.launch import Launcher, LaunchSettings
+from worldsize.config.launch import DEFAULT_PORT, ByHandSettings, Launcher, LaunchSettings
 from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings
-from worldsize.config.reading import preset_names, read_study, validated
+from worldsize.config.reading import laid_over, preset_names, read_study, validated
 from worldsize.config.room import Question, Room, chosen_world_sizes
 from worldsize.config.study import DEFAULT_BUDGET, MULTI_WORKER_STRATEGIES, Baseline, CellChoice, StudySettings
 from worldsize.config.training import (
+    SWEEP_STEPS,
     Agreement,
     CellSettings,
     Loader,
@@ -23,6 +25,8 @@ from worldsize.config.training import (
 from worldsize.config.verify import Arithmetic, VerifySettings
 
 __all__ = [
+    "DEFAULT_PORT",
+    "SWEEP_STEPS",
     "DELAYS",
     "MOST_BATCH",
     "MOST_WORKERS",
@@ -34,6 +38,7 @@ __all__ = [
     "Arithmetic",
     "Backend",
     "Baseline",
+    "ByHandSettings",
     "CellChoice",
     "CellSettings",
     "CommSettings",
@@ -51,9 +56,12 @@ __all__ = [
     "Room",
     "Settings",
     "StudySettings",
+    "SweepSettings",
+    "TrainSettings",
     "TrainingSettings",
     "VerifySettings",
     "chosen_world_sizes",
+    "laid_over",
     "preset_names",
     "quantity",
     "read_study",

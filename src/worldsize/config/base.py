@@ -1,8 +1,9 @@
 """What all settings share: keyword-only, immutable, and quantities with units."""
 
 import re
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 MOST_WORKERS = 1_000_000
 """A larger world is a slip of the pen."""
@@ -14,6 +15,14 @@ class Settings(BaseModel):
     """Base of all settings: keyword-only, immutable, an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+def absent(meaning: str, default: Any = None, *, allowed: str = "", **limits: Any) -> Any:
+    """A field that others decide where it is not given; `meaning` is what the help of its flag shows as its default.
+
+    `allowed` is what the help says of its values, where a validator looks at them and no bound of the type.
+    """
+    return Field(default=default, json_schema_extra={"absent": meaning, "allowed": allowed}, **limits)
 
 
 def quantity(text: str, units: dict[str, float], allowed: str) -> float:

@@ -2,9 +2,9 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from worldsize.config.base import Settings
+from worldsize.config.base import Settings, absent
 
 JudgeBy = Literal["auto", "relative", "plain"]
 
@@ -12,7 +12,7 @@ JudgeBy = Literal["auto", "relative", "plain"]
 class CompareSettings(Settings):
     """How two runs are judged."""
 
-    fail_above: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    fail_above: float | None = absent("no gate", ge=0, allow_inf_nan=False)
     """The gate: a cell whose step takes longer by more than this share, with certainty, fails; none judges nothing."""
     strict: bool = False
     """The gate also fails on what is not certain, and on cells that cannot be judged."""

@@ -2,9 +2,9 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from worldsize.config.base import MOST_WORKERS, Settings
+from worldsize.config.base import MOST_WORKERS, Settings, absent
 from worldsize.errors import UsageError
 
 Launcher = Literal["local", "slurm", "ray"]
@@ -20,22 +20,38 @@ OWNED_BY: dict[str, tuple[Launcher, ...]] = {
 """Settings that only some launchers have."""
 
 
+DEFAULT_PORT = 29500
+"""The port that torchrun takes, too."""
+
+
+class ByHandSettings(Settings):
+    """Which node this is, where a command is started by hand on each."""
+
+    master_ip: str
+    """Address of node 0."""
+    master_port: int = DEFAULT_PORT
+    """A free port of node 0."""
+    num_nodes: int
+    rank: int
+    """Of this node, from 0."""
+
+
 class LaunchSettings(Settings):
     """Who starts the workers, and where."""
 
     launcher: Launcher = "local"
-    nodes: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
+    nodes: int | None = absent("enough for the largest world size", ge=1, le=MOST_WORKERS)
     """Nodes that are asked for; None is enough for the largest world size, or all (Ray) or one (Slurm) without one."""
-    workers_per_node: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
+    workers_per_node: int | None = absent("as many as it has GPUs, or one", ge=1, le=MOST_WORKERS)
     """Most workers on one node; None is as many as it has GPUs, or one."""
-    partition: str | None = Field(default=None, min_length=1)
-    time: str | None = Field(default=None, min_length=1)
+    partition: str | None = absent("that of the cluster", min_length=1)
+    time: str | None = absent("none; Slurm needs one", min_length=1)
     """How long the job may take, as Slurm writes it: minutes, or [days-]hours:minutes:seconds."""
     print_script: bool = False
     """Print what would be submitted, and submit nothing."""
-    address: str | None = Field(default=None, min_length=1)
+    address: str | None = absent("RAY_ADDRESS, or the one here", min_length=1)
     """Of the Ray cluster; None is the one that RAY_ADDRESS names, or one that runs here."""
-    arrangement: Literal["packed", "spread"] | None = None
+    arrangement: Literal["packed", "spread"] | None = absent("packed")
     """Workers on as few nodes as possible (packed), or on as many."""
 
     @property

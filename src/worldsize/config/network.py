@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from worldsize.config.base import DELAYS, RATES, Settings, quantity
+from worldsize.config.base import DELAYS, RATES, Settings, absent, quantity
 
 Backend = Literal["auto", "gloo", "nccl"]
 
@@ -27,11 +27,11 @@ class Hosts(Settings):
 class NetworkSettings(Settings):
     """Where the workers are put: on this machine's loopback, or on emulated hosts."""
 
-    hosts: Annotated[int, Field(ge=2)] | Literal["auto"] | None = None
+    hosts: Annotated[int, Field(ge=2)] | Literal["auto"] | None = absent("none, the machine as it is")
     """Emulated hosts, one worker on each; None is this machine as it is, `auto` emulates where the rights are there."""
-    link: str | None = None
+    link: str | None = absent("as fast as the kernel goes")
     """Rate of each emulated host's link, such as `1gbit` or `100mbit`."""
-    link_latency: str | None = None
+    link_latency: str | None = absent("none is added")
     """Delay of each packet that leaves an emulated host, such as `200us` or `1ms`."""
 
     @model_validator(mode="after")
@@ -65,4 +65,4 @@ class CommSettings(NetworkSettings):
     samples: int = Field(default=7, ge=1)
     """Samples of each size, in rounds over all of them."""
     backend: Backend = "auto"
-    threads_per_worker: int | None = Field(default=None, ge=1)
+    threads_per_worker: int | None = absent("cores / workers", ge=1)

@@ -13,6 +13,17 @@ PRESETS = Path(__file__).parent.parent / "presets"
 
 S = TypeVar("S", bound=Settings)
 
+HOW_MUCH = ("epochs", "steps", "budget")
+"""Settings that together say how much is measured."""
+EXCLUDING = (HOW_MUCH, ("batch_sizes", "global_batch"))
+"""Settings that take the place of each other: where one is given, none of the others is kept."""
+
+
+def laid_over(base: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """What is given on top of a preset, a file or an earlier run: of what excludes each other, what is given wins."""
+    gone = {name for group in EXCLUDING if given.keys() & {*group} for name in group}
+    return {**{name: value for name, value in base.items() if name not in gone}, **given}
+
 
 def validated(kind: type[S], values: dict[str, Any], source: str = "") -> S:
     """Build settings from plain values; raise UsageError with one line for the first mistake.

@@ -5,16 +5,17 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from worldsize.config.base import MOST_BATCH, MOST_WORKERS, TIMES, Settings, quantity
-from worldsize.config.training import Agreement, LrScaling, TrainingSettings
+from worldsize.config.base import MOST_BATCH, MOST_WORKERS, TIMES, Settings, absent, quantity
+from worldsize.config.training import DEFAULT_BATCH_SIZE, Agreement, LrScaling, TrainingSettings
 
 Baseline = Literal["single", "wrapped", "both"]
 
 Client = Literal["wandb", "tensorboard", "mlflow"]
 
-DEFAULT_BATCH_SIZE = 32
 DEFAULT_BUDGET = "90s"
 """Of a study that is told nothing else: of six cells of ResNet-18 on two cores it leaves a minute for steps."""
+EACH = "at least 1"
+"""World sizes and local batches (`_positive_grid`)."""
 MULTI_WORKER_STRATEGIES = ("data-parallel", "gather-scatter", "all-reduce", "ddp", "bucketed")
 
 
@@ -34,24 +35,24 @@ class StudySettings(TrainingSettings):
     """A grid of cells: strategies × world sizes × local batches."""
 
     strategies: tuple[str, ...] = Field(default=("single", *MULTI_WORKER_STRATEGIES), min_length=1)
-    world_sizes: tuple[int, ...] | None = Field(default=None, min_length=1)
+    world_sizes: tuple[int, ...] | None = absent("1, 2, 4 … and all", allowed=EACH, min_length=1)
     """None is 1, 2, 4 … and all: workers of the nodes, GPUs, or physical cores up to 4 (config/room.py)."""
-    batch_sizes: tuple[int, ...] | None = Field(default=None, min_length=1)
-    """Local batches b: samples per worker per step; none is 32."""
-    global_batch: int | None = Field(default=None, ge=1)
+    batch_sizes: tuple[int, ...] | None = absent(f"{DEFAULT_BATCH_SIZE}", allowed=EACH, min_length=1)
+    """Local batches b: samples per worker per step; none is DEFAULT_BATCH_SIZE."""
+    global_batch: int | None = absent("off", ge=1)
     """B, the same at every world size N, in place of local batches: b = B/N (strong scaling)."""
     sweep: bool = False
     """Grow the local batch from the given ones until memory or the data ends, each trial in fresh processes
     (method.md §9)."""
     growth: int = Field(default=4, ge=2)
     """Of a sweep: each batch is so many times the one before."""
-    largest_batch: int | None = Field(default=None, ge=1)
+    largest_batch: int | None = absent("what memory or data allow", ge=1)
     """Of a sweep: no batch is larger than this; none lets memory or the data end it."""
     resolution: float = Field(default=0.05, ge=0, lt=1)
     """Of a sweep: the largest batch that fits is known to this share of it; 0 finds it exactly."""
     cells: tuple[CellChoice, ...] = ()
     """Cells named one by one, in place of the grid."""
-    accuracy_epochs: int | None = Field(default=None, ge=1)
+    accuracy_epochs: int | None = absent("no such runs", ge=1)
     """Experiment `ddp-large-batch`: epochs of the runs that compare learning-rate rules; none leaves them out."""
     accuracy_batch: int = Field(default=512, ge=1)
     """Experiment `ddp-large-batch`: local batch b of the N workers in these runs."""
@@ -68,7 +69,7 @@ class StudySettings(TrainingSettings):
     `none` waits for ever."""
     max_restarts: int = Field(default=0, ge=0)
     """How often the training of a cell goes on from its last checkpoint when a worker has failed (epochs only)."""
-    min_workers: int | None = Field(default=None, ge=1)
+    min_workers: int | None = absent("off", ge=1)
     """Where a training fails for good, restarts included, one with fewer workers goes on from its last checkpoint, with
     the same global batch and as a cell of its own: with at least so many. None is no such cell."""
     log: tuple[Client, ...] = ()

@@ -6,14 +6,19 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from worldsize.config.base import MOST_BATCH, MOST_WORKERS, SIZES, TIMES, quantity
+from worldsize.config.base import MOST_BATCH, MOST_WORKERS, SIZES, TIMES, absent, quantity
 from worldsize.config.network import Backend, NetworkSettings
+
+SWEEP_STEPS = 22
+"""Cap on timed steps of each batch of a sweep where neither steps nor epochs are given."""
+DEFAULT_BATCH_SIZE = 32
 
 Precision = Literal["fp32", "bf16"]
 OptimizerName = Literal["sgd", "muon"]
 LrScaling = Literal["none", "linear", "sqrt"]
 LrSchedule = Literal["constant", "step", "cosine"]
 Loader = Literal["batched", "per-sample"]
+Evaluate = Literal["auto", "end", "never"]
 Agreement = Literal["sampler-epoch", "initial-weights", "learning-rate", "buffers"]
 
 
@@ -24,11 +29,11 @@ class TrainingSettings(NetworkSettings):
     """Name of a built-in model, `torchvision:NAME`, `package.module:factory` or `file.py:factory`."""
     data: str = "digits"
     """`digits`, `cifar10`, `synthetic[:CxHxW[:CLASSES[:SAMPLES]]]`, `package.module:factory` or `file.py:factory`."""
-    data_dir: Path | None = None
+    data_dir: Path | None = absent("WORLDSIZE_DATA, or your cache folder")
     """Folder that holds the data set; none looks in $WORLDSIZE_DATA, then in the user's cache folder."""
-    train_samples: int | None = Field(default=None, ge=1)
+    train_samples: int | None = absent("all", ge=1)
     """Training samples that are used, the first ones of the set; none is all of them."""
-    test_samples: int | None = Field(default=None, ge=1)
+    test_samples: int | None = absent("all", ge=1)
     """Test samples that are used, the first ones of the set; none is all of them."""
     loader: Loader = "batched"
     """`batched` augments whole batches of uint8 tensors; `per-sample` is the classic one-image-at-a-time loader."""
@@ -40,9 +45,9 @@ class TrainingSettings(NetworkSettings):
     """Seed of the weights, of the sample order and of the augmentation."""
     backend: Backend = "auto"
     """Library that carries the collectives; `auto` is nccl on GPUs and gloo on CPUs."""
-    threads_per_worker: int | None = Field(default=None, ge=1)
+    threads_per_worker: int | None = absent("cores / largest world size", ge=1)
     """Compute threads of each worker, the baseline included; none divides the cores by the largest world size."""
-    bucket_mb: Annotated[float, Field(gt=0)] | Literal["auto"] | None = None
+    bucket_mb: Annotated[float, Field(gt=0)] | Literal["auto"] | None = absent("that of the strategy")
     """MB of gradients that `ddp` and `bucketed` send together; `auto` plans with the link and the backward that it
     measures; none is the strategy's own default."""
     optimizer: OptimizerName = "sgd"
@@ -61,7 +66,7 @@ class TrainingSettings(NetworkSettings):
     """Share of the label that training gives to all classes alike; test losses are without it."""
     leave_out: tuple[Agreement, ...] = ()
     """For demonstrations: what the ranks, or the epochs, do *not* agree on as they should (training/leave_out.py)."""
-    clip_norm: float | None = Field(default=None, gt=0)
+    clip_norm: float | None = absent("off", gt=0)
     """Largest norm of all gradients together; a larger one is scaled down to it. None takes them as they are."""
     nesterov: bool = False
     """Nesterov's momentum in place of the plain one."""
@@ -69,29 +74,29 @@ class TrainingSettings(NetworkSettings):
     weight_decay: float = Field(default=5e-4, ge=0)
     """Share of the weights that is added to the gradients (`sgd`), or, times the rate, taken from them (`muon`)."""
 
-    epochs: int | None = Field(default=None, ge=1)
+    epochs: int | None = absent("none, but steps", ge=1)
     """Protocol *epochs* (method.md §8): this many epochs; with more than one, the first only warms up."""
-    steps: int | None = Field(default=None, ge=1)
+    steps: int | None = absent("as many as the budget allows", ge=1)
     """Protocol *steps* (method.md §8): at most so many timed steps per cell, rounded up to whole blocks."""
     warmup_steps: int = Field(default=3, ge=0)
     """Protocol *steps*: untimed steps before the first timed one."""
-    budget: str | None = None
+    budget: str | None = absent("90s, unless epochs or steps are given", allowed="a time such as 90s or 5min")
     """How long the command may take from its start to its answer, such as `90s` or `5min`; cells that are not the
     fastest, with certainty, end early. None is 90 s where neither steps nor epochs are given."""
-    block_steps: int | None = Field(default=None, ge=1)
+    block_steps: int | None = absent("as many as half a second takes", ge=1)
     """Protocol *steps*: timed steps in each turn of a cell; none makes turns of about half a second."""
     target_interval: float = Field(default=0.03, ge=0, lt=1)
     """Protocol *steps*: stop when the half width of the 95 % interval of each ratio is below this share of it; 0 runs
     all steps."""
-    evaluate: Literal["auto", "end", "never"] = "auto"
+    evaluate: Evaluate = "auto"
     """When the test set is run: `auto` after each epoch of the protocol *epochs*, `end` when a cell has ended."""
     checkpoint: bool = False
-    """Protocol *epochs*: write a checkpoint after every epoch; `worldsize train` does so if not told otherwise."""
-    checkpoint_steps: int | None = Field(default=None, ge=1)
+    """Protocol *epochs*: write a checkpoint after every epoch."""
+    checkpoint_steps: int | None = absent("off", ge=1)
     """Write one also after each so many steps of an epoch, between two timed steps."""
     profile: bool = False
     """Run a few more steps of each cell under torch's profiler when it has ended, and keep a trace of each rank."""
-    memory_limit: str | None = None
+    memory_limit: str | None = absent("none")
     """Memory that each worker process may use on a CPU, such as `3GiB`; an allocation beyond it fails."""
 
     @property
@@ -163,7 +168,7 @@ class CellSettings(TrainingSettings):
     """Name of a strategy, or `module:Class` for one of the user's own."""
     world_size: int = Field(default=1, ge=1, le=MOST_WORKERS)
     """N: how many workers share the work."""
-    batch_size: int = Field(default=32, ge=1, le=MOST_BATCH)
+    batch_size: int = Field(default=DEFAULT_BATCH_SIZE, ge=1, le=MOST_BATCH)
     """b: samples per worker per step (the *local* batch)."""
     label: str = Field(default="", pattern=r"^[a-z0-9-]*$")
     """Tells cells apart that differ in something else, such as the recipe."""

@@ -4,7 +4,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from worldsize.config.study import MULTI_WORKER_STRATEGIES, StudySettings
+from worldsize.config.base import absent
+from worldsize.config.study import EACH, MULTI_WORKER_STRATEGIES, StudySettings
 
 Arithmetic = Literal["fp64", "fp32", "bf16"]
 
@@ -15,7 +16,7 @@ class VerifySettings(StudySettings):
     arithmetic: Arithmetic = "fp64"
     """In which the strategies and the reference are compared; only `fp64` is sharp in more than one step."""
     steps: int | None = Field(default=3, ge=1)
-    batch_sizes: tuple[int, ...] | None = Field(default=(4,), min_length=1)
+    batch_sizes: tuple[int, ...] | None = absent("4", default=(4,), allowed=EACH, min_length=1)
 
     @model_validator(mode="before")
     @classmethod

@@ -6,12 +6,11 @@ import socket
 
 import psutil
 
+from worldsize.config.launch import DEFAULT_PORT
 from worldsize.errors import UsageError
 from worldsize.measure.machine import loopback_interface
 from worldsize.ranks import STARTED_BY_HAND
 
-DEFAULT_PORT = 29500
-"""The port that torchrun takes, too."""
 SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 """Name the network interface that carries the messages."""
 

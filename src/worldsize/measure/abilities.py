@@ -18,10 +18,12 @@ OPTIONAL_PACKAGES = {
     "wandb": "--log wandb",
     "tensorboard": "--log tensorboard",
     "mlflow": "--log mlflow",
-    "submitit": None,
-    "ray": None,
+    "submitit": "--launcher slurm: a study as one Slurm job",
+    "ray": "--launcher ray: a study over the nodes of a Ray cluster",
 }
-"""Name of an optional package → what needs it; None where this version of worldsize makes no use of it yet."""
+"""Name of an optional package → what needs it."""
+EXTRAS = {"wandb": "wandb", "tensorboard": "tensorboard", "mlflow": "mlflow", "submitit": "slurm", "ray": "ray"}
+"""Name of an optional package → the extra of worldsize that installs it with all that goes with it."""
 DISTRIBUTIONS = {"mlflow": ("mlflow", "mlflow-skinny")}
 """What a package may be called where it is installed from, if not as itself."""
 
@@ -228,14 +230,13 @@ def network_namespaces(system: SystemFacts) -> Ability:
 def _package(name: str) -> Ability:
     versions = (package_version(each) for each in DISTRIBUTIONS.get(name, (name,)))
     version, used_for = next(filter(None, versions), None), OPTIONAL_PACKAGES[name]
-    detail = version or "not installed"
-    if used_for is None:
-        detail += " (not used by this version)"
-        return Ability(group="optional packages", name=name, available=None, detail=detail)
-    wanted = f"'worldsize[{name}]'" if used_for.startswith("--log") else name
-    remedy = None if version else f"pip install {wanted}"
+    wanted = f"'worldsize[{EXTRAS[name]}]'" if name in EXTRAS else name
     return Ability(
-        group="optional packages", name=name, available=bool(version), detail=f"{detail}; for {used_for}", remedy=remedy
+        group="optional packages",
+        name=name,
+        available=bool(version),
+        detail=f"{version or 'not installed'}; for {used_for}",
+        remedy=None if version else f"pip install {wanted}",
     )
 
 

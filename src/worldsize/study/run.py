@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from worldsize.config import DEFAULT_BUDGET, StudySettings
+from worldsize.config import DEFAULT_BUDGET, SWEEP_STEPS, StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.history import check_clients
 from worldsize.launch.cluster import Cluster, ThisMachine
@@ -43,8 +43,6 @@ from worldsize.study.sweep import Sweep
 
 CHANGES_NOTHING = ("log", "budget", "hang_timeout", "max_restarts", "min_workers")
 """Settings that may be other ones when a study is resumed: no number depends on them."""
-SWEEP_STEPS = 22
-"""Cap on timed steps of each batch of a sweep where neither --steps nor --epochs is given."""
 
 
 def run_study(

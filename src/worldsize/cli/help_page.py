@@ -1,0 +1,84 @@
+"""The help of a command as it is drawn: panels of two columns, on a terminal and in a pipe alike."""
+
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from worldsize.cli.console import lines, output
+from worldsize.cli.help import ARGUMENTS, OUTPUT, PANELS
+from worldsize.cli.help_text import allowed_text, default_text, kind_text
+
+if TYPE_CHECKING:
+    from worldsize.cli.help import PanelCommand
+
+MOST_WIDTH = 100
+"""Longer lines are hard to read."""
+FRAME = 6
+"""Columns of the frame and of what stands between flag and sentence."""
+MOST_NAME = 30
+"""Columns that a flag may take of 80."""
+
+
+def drawn(command: "PanelCommand", ctx: Any) -> str:
+    """Usage, description and panels, with colour where the terminal has it."""
+    console = output()
+    console.width = min(console.width, MOST_WIDTH)
+    panels: dict[str, list[Any]] = {name: [] for name in PANELS}
+    for parameter in command.get_params(ctx):
+        argument = parameter.param_type_name == "argument"
+        panel = getattr(parameter, "rich_help_panel", None) or (ARGUMENTS if argument else OUTPUT)
+        panels[panel].append(parameter)
+    shown = {name: [_row(command, each) for each in found] for name, found in panels.items() if found}
+    left = min(MOST_NAME, max(part.cell_len for rows in shown.values() for head, _, _ in rows for part in head.split()))
+    room = console.width - left - FRAME
+    with console.capture() as captured:
+        console.print(command.get_usage(ctx), style="bold", soft_wrap=True)
+        for paragraph in (command.help or "").split("\n\n"):
+            console.print()
+            console.print("\n".join(lines(paragraph, console.width)), soft_wrap=True)
+        console.print()
+        for name, rows in shown.items():
+            console.print(_panel(name, [(head, _fitted(text, details, room)) for head, text, details in rows], left))
+    return captured.get()
+
+
+def _panel(name: str, rows: list[tuple[Text, Text]], left: int) -> Panel:
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    table.add_column(width=left, overflow="fold")
+    table.add_column(ratio=1, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return Panel(table, title=Text(name, style="bold"), title_align="left", border_style="dim", box=box.ROUNDED)
+
+
+def _fitted(text: str, details: str, room: int) -> Text:
+    """Both on one line if there is room, else the details on lines of their own."""
+    between = " " if len(text) + 1 + len(details) <= room else "\n"
+    broken = [line for part in f"{text}{between}{details}".split("\n") for line in lines(part, room)]
+    told = Text("\n".join(broken))
+    if details:
+        told.stylize("dim", len(told) - len(details))
+    return told
+
+
+def _row(command: "PanelCommand", parameter: Any) -> tuple[Text, str, str]:
+    """A flag, its sentence, and what is allowed and holds without it."""
+    field = command.field(parameter.name)
+    if parameter.param_type_name == "argument":
+        head = Text(parameter.name.upper(), style="bold cyan")
+    else:
+        names = [", ".join(parameter.opts), *parameter.secondary_opts]
+        head = Text("\n").join(Text(each, style="bold cyan") for each in names)
+        kind = parameter.metavar or (kind_text(parameter.name, field) if field else "TEXT")
+        if not parameter.is_flag and kind:
+            head.append(f" {kind}", style="yellow")
+    said = [allowed_text(parameter.name, field)] if field and not parameter.is_flag else []
+    default = parameter.show_default if isinstance(parameter.show_default, str) else ""
+    if field is not None and not field.is_required():
+        default = default or default_text(parameter.name, field)
+    said += [f"default: {default}"] if default else []
+    details = "; ".join(filter(None, said))
+    return head, parameter.help or "", f"[{details}]" if details else ""
