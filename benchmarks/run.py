@@ -9,6 +9,7 @@ import importlib
 from worldsize.errors import UsageError
 
 NAMES = (
+    "start",
     "pipeline",
     "layout",
     "polling",

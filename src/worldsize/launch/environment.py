@@ -4,7 +4,8 @@ Nothing heavy is imported here: a command begins its warm server with the first 
 """
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from worldsize.measure.allocator import find_tcmalloc
 
@@ -58,3 +59,16 @@ def worker_environment(hosts: "Hosts | None" = None, *, spread: bool = False) ->
 def read_at_start(environment: dict[str, str]) -> dict[str, str]:
     """The part of an environment that a process reads while it starts."""
     return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
+
+
+def surroundings(environment: dict[str, str]) -> dict[str, Any]:
+    """What a process inherits from the one that starts it and cannot be told later; equal where a server will do."""
+    here = Path("/proc/self")
+    return {
+        "variables": read_at_start(environment),
+        "cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
+        "priority": os.getpriority(os.PRIO_PROCESS, 0),
+        "owner": [os.getuid(), os.getgid()],
+        "namespaces": [str((here / "ns" / name).readlink()) for name in ("mnt", "net", "pid") if here.exists()],
+        "root": str((here / "root").readlink()) if here.exists() else "/",
+    }

@@ -23,8 +23,10 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
+from setproctitle import getproctitle
+
 from worldsize.launch.child import Call, start
-from worldsize.launch.environment import read_at_start
+from worldsize.launch.environment import surroundings
 from worldsize.launch.lifeline import end_with_parent
 
 STAGES: tuple[tuple[str, ...], ...] = (
@@ -105,11 +107,11 @@ class Server:
                 return
 
     def _accept(self) -> None:
-        """A client of another command: it shows the variables that it began with, and hands over its stderr."""
+        """A client of another command: it shows its surroundings, which must be ours, and hands over its stderr."""
         assert self._listener is not None
         connection, _ = self._listener.accept()
         message, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 1)
-        fits = json.loads(message) == read_at_start(dict(os.environ))
+        fits = json.loads(message) == surroundings(dict(os.environ))
         connection.sendall(b"yes\n" if fits else b"no\n")
         if not fits:
             connection.close()
@@ -248,6 +250,7 @@ def _say(client: _Client, message: dict[str, Any]) -> None:
 def main() -> None:
     """Serve the process that has started this one, or whoever comes to the path that was given."""
     where, stages = sys.argv[1], int(sys.argv[2])
+    getproctitle()  # looks for the place of the title, which is not found once a child has changed its environment
     if where.isdigit():
         end_with_parent(int(where) or os.getppid())
         # stdout is for the client alone: what a module prints while it is loaded goes where errors do.

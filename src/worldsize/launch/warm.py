@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from worldsize.errors import WorkerError
-from worldsize.launch.environment import quick_environment, read_at_start
+from worldsize.launch.environment import quick_environment, read_at_start, surroundings
 
 SERVER = "WORLDSIZE_SERVER"
 """Names the socket of a warm server that several commands share; see server.py."""
@@ -160,7 +160,7 @@ class WarmServer:
                 "environment": {**os.environ, **environment} if here else dict(environment),
                 "whole_environment": here,
                 "folder": str(Path.cwd()),
-                "log": None if log is None else str(log),
+                "log": None if log is None else str(log.absolute()),
                 "stage": min(stage, self.stages),
                 "fork": os.environ.get(START_METHOD) != "spawn",
             }
@@ -271,7 +271,7 @@ def _shared(environment: Mapping[str, str]) -> socket.socket | None:
     found = socket.socket(socket.AF_UNIX)
     try:
         found.connect(path)
-        wanted = read_at_start({**os.environ, **environment})
+        wanted = surroundings({**os.environ, **environment})
         socket.send_fds(found, [json.dumps(wanted).encode()], [2])
         if found.recv(4) == b"yes\n":
             return found
