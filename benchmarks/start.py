@@ -170,8 +170,8 @@ def _forked_and_spawned(folder: Path) -> Any:
         try:
             samples = in_turn({method: _turn(job) for method, job in jobs.items()}, TURNS)
         finally:
-            for job in jobs.values():
-                job.close()
+            for started in jobs.values():
+                started.close()
     return ratio(samples, "fork", "spawn")
 
 
