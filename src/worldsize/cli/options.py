@@ -99,6 +99,7 @@ Profile = Annotated[
 Log = Annotated[str | None, typer.Option(help="Copy the history to wandb, tensorboard or mlflow (or several).")]
 Out = Annotated[Path | None, typer.Option(help="Run folder; a new one under runs/ if not given.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what is in --out: run only what is missing.")]
+Budget = Annotated[str | None, typer.Option(help="How long it may take in all, such as 20s (the default) or 2min.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")]
 
 
