@@ -1,19 +1,22 @@
 """`worldsize comm`: progress on stderr, results alone on stdout."""
 
+import io
 import math
 import re
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from made_reports import made_link
 from worldsize.analysis.comm_report import comm_report
 from worldsize.cli import comm_display
 from worldsize.cli.app import main
 from worldsize.cli.comm_display import CommDisplay
+from worldsize.config import CommSettings
 from worldsize.results.comm_records import CommRecord, CommReport, CommSample
-from worldsize.study.sampling import Case, Sampling, Together
+from worldsize.study.sampling import Ask, Case, Sampling, Together
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -27,7 +30,7 @@ class Clock:
         return self.now_s
 
 
-def sampling(clock: Clock, display: CommDisplay, budget_s: float = 4.0) -> Sampling:
+def ask_of(clock: Clock) -> Ask:
     """A link of 100 MB/s between two workers, which takes the clock's time."""
 
     def ask(case: Case, *, calls: int, block: int) -> Together:
@@ -38,9 +41,14 @@ def sampling(clock: Clock, display: CommDisplay, budget_s: float = 4.0) -> Sampl
             CommSample(collective=case.collective, size_bytes=case.size_bytes, calls=calls, wrong_elements=0, **times)
         ] * 2
 
+    return ask
+
+
+def sampling(clock: Clock, display: CommDisplay, budget_s: float = 4.0) -> Sampling:
+    """The benchmark of that link."""
     cases = [Case(name, size) for name in ("all-reduce", "gather") for size in (2**16, 2**20, 2**22)]
     end_s = clock.now_s + budget_s
-    return Sampling(cases, ask, samples=None, left_s=lambda: end_s - clock.now_s, heard=display.sampled)
+    return Sampling(cases, ask_of(clock), samples=None, left_s=lambda: end_s - clock.now_s, heard=display.sampled)
 
 
 def test_in_a_pipe_each_round_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,8 +67,12 @@ def test_in_a_pipe_each_round_is_a_line(capsys: pytest.CaptureFixture[str]) -> N
     assert len(lines) < 16
 
 
-def test_on_a_terminal_a_table_grows(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
+@pytest.mark.parametrize(("width", "row"), [(80, r"4 MiB +0\.100 +0\.100"), (100, r"4 MiB +0\.100 ±0% +0\.100 ±0%")])
+def test_on_a_terminal_a_table_grows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, row: str
+) -> None:
+    terminal = {"TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1", "TERM": "xterm", "COLUMNS": str(width)}
+    for name, value in terminal.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(comm_display, "BETWEEN_S", 0.0)
     clock = Clock()
@@ -75,7 +87,22 @@ def test_on_a_terminal_a_table_grows(capsys: pytest.CaptureFixture[str], monkeyp
     assert "busbw GB/s" in first
     assert "64 KiB" in first
     assert "4 MiB" not in first
-    assert re.search(r"4 MiB +0\.100 ±0% +0\.100 ±0%", later)
+    assert re.search(row, later)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_table_of_all_collectives_fits_the_terminal(width: int) -> None:
+    clock = Clock()
+    names = CommSettings().collectives
+    cases = [Case(name, size) for name in names for size in (1024, 2**22)]
+    found = Sampling(cases, ask_of(clock), samples=3, left_s=lambda: math.inf)
+    found.run()
+    file = io.StringIO()
+    Console(file=file, width=width).print(comm_display.grid(found, 2, wide=width >= comm_display.WIDE))
+    lines = file.getvalue().splitlines()
+    assert len(lines) == 3
+    assert all(name in lines[0] for name in names)
+    assert "…" not in file.getvalue()
 
 
 def test_a_quick_row_of_samples_is_drawn_seldom(capsys: pytest.CaptureFixture[str]) -> None:

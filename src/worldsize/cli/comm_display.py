@@ -27,6 +27,10 @@ BETWEEN_S = 1.0
 """Least time between two drawings: what changed gets new intervals, which takes some milliseconds."""
 LINE_S = 3.0
 """Least time between two lines where nobody looks, unless a size was called for the first time or a round is over."""
+WELL_KNOWN = 0.1
+"""Half of an interval, as a share of the value, up to which a bandwidth is no longer dim."""
+WIDE = 100
+"""Columns from which on intervals fit as well."""
 
 
 class CommDisplay:
@@ -70,7 +74,9 @@ class CommDisplay:
         self._rounds = sampling.rounds
         since_s = self._clock() - self._told_s
         if self._live is not None and since_s >= BETWEEN_S:
-            self._show(Group(Text(self._far(sampling)), grid(sampling, self._workers)), "")
+            self._show(
+                Group(Text(self._far(sampling)), grid(sampling, self._workers, wide=self._console.width >= WIDE)), ""
+            )
         elif self._live is None and (since_s >= LINE_S or (over and not sampling.widening)):
             self._show("", self._far(sampling))
 
@@ -96,26 +102,28 @@ class CommDisplay:
         return text
 
 
-def grid(sampling: Sampling, workers: int) -> RenderableType:
-    """Bus bandwidth in GB/s of each collective by size, as far as it is known, with half of its interval."""
+def grid(sampling: Sampling, workers: int, *, wide: bool) -> RenderableType:
+    """Bus bandwidth in GB/s of each collective by size, dim until it is known well; half of the interval if `wide`."""
     names = list(dict.fromkeys(case.collective for case in sampling.cases))
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_row(Text("busbw GB/s", style="dim"), *(Text(name, style="dim") for name in names))
+    for _ in ("", *names):
+        table.add_column(justify="right", no_wrap=True)
+    table.add_row(*(Text(head, style="dim") for head in ("busbw GB/s", *names)))
     for size in dict.fromkeys(case.size_bytes for case in sampling.cases):
         found = [sampling.known.get(Case(name, size)) for name in names]
         if any(found):
-            table.add_row(Text(size_text(size), justify="right"), *(Text(_cell(known, workers)) for known in found))
+            table.add_row(Text(size_text(size)), *(_cell(known, workers, wide=wide) for known in found))
     return table
 
 
-def _cell(known: Known | None, workers: int) -> str:
-    """`0.118 ±2 %`."""
+def _cell(known: Known | None, workers: int, *, wide: bool) -> Text:
+    """`0.118`, or `0.118 ±2%`."""
     if known is None:
-        return ""
-    case = known.case
+        return Text("")
+    case, half = known.case, known.half_width
     rate = case.size_bytes * bus_factor(case.collective, workers) / known.time_s.value
-    width = f" ±{100 * known.half_width:.2g}%" if known.half_width < 1 else ""
-    return number_text(rate / 1e9) + width
+    width = f" ±{100 * half:.2g}%" if wide and half < 1 else ""
+    return Text(number_text(rate / 1e9) + width, style="" if half <= WELL_KNOWN else "dim")
 
 
 def print_comm(record: CommRecord) -> None:
