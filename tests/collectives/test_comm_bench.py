@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from worldsize.analysis.bandwidth import curve
+from worldsize.analysis.comm_time import sizes_up_to
 from worldsize.collectives import OPERATIONS
 from worldsize.collectives.bench import Bench
 from worldsize.config import CommSettings
@@ -19,7 +20,6 @@ from worldsize.ranks.setup import Rank, process_group
 from worldsize.ranks.turns import Turn
 from worldsize.results.comm_records import CommSample
 from worldsize.study.comm import Found, Silence, comm_record, run_comm
-from worldsize.study.comm_budget import sizes_up_to
 from worldsize.study.sampling import Case, Sampling
 
 ALL = CommSettings().collectives
