@@ -44,7 +44,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def run(data_dir: str | None) -> None:
     """Measure and print. Raises UsageError where hosts cannot be emulated."""
-    network = CommSettings(collectives=("all-reduce",), world_size=2, hosts=2, link=LINK, threads_per_worker=1)
+    network = CommSettings(collectives=("all-reduce",), samples=7, hosts=2, link=LINK, threads_per_worker=1)
     check_hosts(network, 2)
     hosts = network.emulated
     assert hosts is not None

@@ -67,7 +67,7 @@ def meant(monkeypatch: pytest.MonkeyPatch) -> Any:
     seen: dict[str, Any] = {}
     monkeypatch.setattr("worldsize.cli.run.run_and_show", lambda values, *_, **__: seen.update(values=values))
 
-    def stop(settings: CommSettings, *_: Any) -> None:
+    def stop(settings: CommSettings, *_: Any, **__: Any) -> None:
         seen["comm"] = settings
         raise KeyboardInterrupt
 
@@ -164,9 +164,17 @@ def test_training_sweeping_and_measuring_the_link(meant: Any, tmp_path: Path) ->
     assert {name for name in commands.SWEEP_FLAGS if getattr(swept, name) != getattr(settings, name)} == {
         "largest_batch"
     }
-    assert meant(comm_command(settings, 4)) == CommSettings(
-        world_size=4, hosts=4, link="100mbit", link_latency="200us", backend="gloo", threads_per_worker=2
-    )
+    link: dict[str, Any] = {
+        "world_size": 4,
+        "hosts": 4,
+        "link_latency": "200us",
+        "backend": "gloo",
+        "threads_per_worker": 2,
+    }
+    # The usual budget would not do for one call of each size.
+    assert meant(comm_command(settings, 4)) == CommSettings(**link, link="100mbit", budget="43s")
+    quicker = settings.model_copy(update={"link": "10gbit"})
+    assert meant(comm_command(quicker, 4)) == CommSettings(**link, link="10gbit")
 
 
 def test_a_warm_up_longer_than_the_epoch_of_train_keeps_the_steps(meant: Any, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ SURFACE = {
     "sweep": """--model --data --data-dir --train-samples --strategy --world-size --batch-size --growth --largest-batch
         --resolution --memory-limit --steps --epochs --precision --seed --backend --threads-per-worker --loader
         --hosts --link --link-latency --out --resume --json""",
-    "comm": """--collectives --world-size --top --samples --backend --threads-per-worker
+    "comm": """--collectives --world-size --top --budget --samples --backend --threads-per-worker
         --hosts --link --link-latency --csv --out --json""",
     "verify": """--model --data --data-dir --train-samples --strategies --world-sizes --batch-size --steps --precision
         --seed --backend --threads-per-worker --loader --loader-workers --optimizer --learning-rate --momentum
@@ -124,6 +124,8 @@ def test_the_version_and_the_errors_come_without_anything_heavy() -> None:
         "worldsize.report.write",
         "worldsize.analysis.study",
         "worldsize.cli.display",
+        "worldsize.cli.comm_display",
+        "worldsize.study.comm",
         "worldsize.cli.results",
     ],
 )

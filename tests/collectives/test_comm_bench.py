@@ -2,19 +2,25 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from worldsize.analysis.bandwidth import curve
+from worldsize.analysis.comm_time import sizes_up_to
 from worldsize.collectives import OPERATIONS
+from worldsize.collectives.bench import Bench
 from worldsize.config import CommSettings
 from worldsize.errors import UsageError
 from worldsize.launch.placement import place
-from worldsize.measure.machine import allowed_cores
+from worldsize.measure.machine import allowed_cores, provenance
 from worldsize.ranks.setup import Rank, process_group
-from worldsize.study.comm import run_comm, sizes_up_to
+from worldsize.ranks.turns import Turn
+from worldsize.results.comm_records import CommSample
+from worldsize.study.comm import Found, Silence, comm_record, run_comm
+from worldsize.study.sampling import Case, Sampling
 
 ALL = CommSettings().collectives
 
@@ -36,6 +42,50 @@ def test_every_collective_is_timed_at_every_size_and_comes_out_right(tmp_path: P
         assert all(point.time_s.value > 0 and point.time_s.samples == 2 for point in points)
     # S is cut to whole elements per rank where every rank holds a part of it.
     assert max(p.size_bytes for p in curve(record, "all-gather")) == 100_000 // 4 // 3 * 3 * 4
+
+
+class Heard(Silence):
+    """Keeps what it heard."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int]] = []
+
+    def sampled(self, sampling: Sampling) -> None:
+        samples = sum(len(known.kept) for known in sampling.known.values())
+        self.told.append((sampling.rounds, samples))
+
+
+def test_a_budget_ends_the_benchmark_and_each_result_is_heard_as_it_comes(tmp_path: Path) -> None:
+    settings = CommSettings(
+        collectives=("all-reduce", "broadcast"), world_size=2, top_bytes=2**16, budget="4s", threads_per_worker=1
+    )
+    heard = Heard()
+    begun_s = time.monotonic()
+    record = run_comm(settings, tmp_path, ["test"], listener=heard)
+    assert time.monotonic() - begun_s < 60, "it ended by its budget, not by its number of samples"
+    assert "sizes-left-out" not in {warning.code for warning in record.warnings}
+    for name in settings.collectives:
+        points = curve(record, name)
+        assert [point.size_bytes for point in points] == sizes_up_to(2**16)
+        assert all(point.time_s.samples >= 1 and point.wrong_elements == 0 for point in points)
+    assert heard.told == sorted(heard.told)
+    assert heard.told[-1][1] == len(record.ranks[0])
+
+
+def test_the_first_turn_of_a_size_is_checked_and_later_ones_may_be_many_calls() -> None:
+    with process_group(
+        Rank(rank=0, processes=1, local_rank=0),
+        place(world_size=1, processes=1, threads_per_worker=1, cores=allowed_cores(), gpus=0, backend="gloo"),
+        torch.device("cpu"),
+    ):
+        bench = Bench(torch.device("cpu"))
+        turn = Turn(op="collective", collective="all-reduce", size_bytes=4096, count=1)
+        replies = [bench.do(turn.model_copy(update={"count": count})) for count in (1, 3)]
+        assert bench.do(Turn(op="finish")).comm == []
+    samples = [sample for reply in replies for sample in reply.comm]
+    assert [sample.calls for sample in samples] == [1, 3]
+    assert {sample.wrong_elements for sample in samples} == {0}
+    assert all(sample.end_ns > sample.begin_ns for sample in samples)
 
 
 def test_a_wrong_result_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,3 +115,23 @@ def test_tensors_have_the_bytes_that_are_counted(name: str) -> None:
     held = [value for value in vars(operation).values() if isinstance(value, torch.Tensor)]
     assert {tensor.dtype for tensor in held} == {torch.float32}
     assert max(tensor.nbytes for tensor in held) == operation.size_bytes == 4096
+
+
+def test_sizes_without_time_are_told_and_so_are_few_samples() -> None:
+    settings = CommSettings(collectives=("broadcast", "gather"), top_bytes=4096)
+    sample = CommSample(
+        collective="broadcast", size_bytes=1024, begin_ns=0, end_ns=5, clock_error_ns=0, calls=1, wrong_elements=0
+    )
+    absent = [Case("broadcast", 4096), Case("gather", 4096), Case("gather", 1024)]
+    place_of = {"host": "here", "cores": [0]}
+    cores = allowed_cores()
+    placement = place(world_size=2, processes=2, threads_per_worker=1, cores=cores, gpus=0, backend="gloo")
+    found = Found([{"place": place_of}, {"place": place_of}], [[sample, sample]], absent)
+    left, few = comm_record(settings, found, placement, provenance(["test"])).warnings
+    assert (left.code, few.code) == ("sizes-left-out", "few-samples")
+    assert "broadcast from 4 KiB on, gather from 1 KiB on" in left.message
+    assert "1 of 1 sizes" in few.message
+    assert "20 s" in left.message
+    short = settings.model_copy(update={"samples": 3, "budget": "5s"})
+    [only] = comm_record(short, found, placement, provenance(["test"])).warnings
+    assert only.code == "sizes-left-out"

@@ -8,11 +8,13 @@ from scipy.optimize import nnls
 
 from worldsize.analysis.collective_cost import ROOTED, bus_factor, cost_s, steps
 from worldsize.analysis.statistics import median_estimate
-from worldsize.results.comm_records import CommRecord
+from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.records import Estimate
 
 LEAST_DOUBT = 0.03
 """Relative: a size whose samples happen to agree must not outweigh all others."""
+LEAST_R_SQUARED = 0.5
+"""Below it α and β describe nothing, and are not shown."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,25 @@ def curve(record: CommRecord, collective: str) -> list[CurvePoint]:
     for together in zip(*record.ranks, strict=True):
         first = together[0]
         if first.collective == collective:
-            # From the first rank's begin: what it has sent before the last one begins is on its way already.
-            length_ns = max(sample.end_ns for sample in together) - min(sample.begin_ns for sample in together)
-            times.setdefault(first.size_bytes, []).append(length_ns / 1e9 / first.calls)
+            times.setdefault(first.size_bytes, []).append(call_s(together))
             wrong[first.size_bytes] = max(sample.wrong_elements for sample in together)
     return [_point(record.world_size, collective, size, times[size], wrong[size]) for size in sorted(times)]
 
 
+def call_s(together: Sequence[CommSample]) -> float:
+    """Seconds per call of one sample, given as all ranks saw it (method.md §5)."""
+    # From the first rank's begin: what it has sent before the last one begins is on its way already.
+    length_ns = max(sample.end_ns for sample in together) - min(sample.begin_ns for sample in together)
+    return length_ns / 1e9 / together[0].calls
+
+
+def median_call(times_s: Sequence[float]) -> Estimate:
+    """Median of samples of one size, with its interval: they come from rounds over all sizes, each a block (§8)."""
+    return median_estimate({(0, block): np.array([time]) for block, time in enumerate(times_s)})
+
+
 def _point(world_size: int, collective: str, size: int, times: Sequence[float], wrong: int) -> CurvePoint:
-    # The samples of a size come from rounds over all sizes: each is a block of its own.
-    time_s = median_estimate({(0, block): np.array([time]) for block, time in enumerate(times)})
+    time_s = median_call(times)
     algbw = size / time_s.value
     return CurvePoint(
         collective=collective,

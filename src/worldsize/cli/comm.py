@@ -18,7 +18,10 @@ def comm(
     top: Annotated[
         str | None, flag("Largest size, such as 64MiB; the smallest is 1 KiB.", MEASURE, metavar="SIZE")
     ] = None,
-    samples: Annotated[int | None, flag("Samples of each size.", MEASURE)] = None,
+    budget: o.Budget = None,
+    samples: Annotated[
+        int | None, flag("K samples of each size, however long they take without --budget.", MEASURE)
+    ] = None,
     backend: o.Backend = None,
     threads_per_worker: o.ThreadsPerWorker = None,
     hosts: o.Hosts = None,
@@ -39,15 +42,14 @@ def comm(
     import sys
     import tempfile
 
-    from worldsize.analysis.interfaces import slow_peers
-    from worldsize.cli.console import lines, output
-    from worldsize.cli.tables import terminal_table
+    from worldsize.analysis.comm_report import comm_report, comm_warnings
+    from worldsize.cli.comm_display import CommDisplay, print_comm
     from worldsize.config import CommSettings, validated
     from worldsize.report.comm_tables import comm_table
-    from worldsize.report.narrow_tables import comm_summary, model_summary
     from worldsize.report.tables import to_csv
     from worldsize.results.folder import write_whole
     from worldsize.study.comm import run_comm
+    from worldsize.study.comm_budget import check_budget
 
     flags = o.settings(ctx, "csv", "out", "as_json")
     if "top" in flags:
@@ -55,19 +57,16 @@ def comm(
     if isinstance(flags.get("hosts"), int) and world_size is None:
         flags["world_size"] = flags["hosts"]
     settings = validated(CommSettings, flags)
-    with tempfile.TemporaryDirectory(prefix="worldsize-") as folder:
-        record = run_comm(settings, Path(folder), sys.argv)
+    check_budget(settings)
+    with tempfile.TemporaryDirectory(prefix="worldsize-") as folder, CommDisplay(settings.budget_s) as display:
+        record = run_comm(settings, Path(folder), sys.argv, listener=display)
     if out is not None:
         write_whole(out, record.model_dump_json(indent=2) + "\n")
     if csv is not None:
         write_whole(csv, to_csv(comm_table(record)))
-    slow = slow_peers(record)
-    if slow:
-        typer.echo(f"worldsize: {slow.message}", err=True)
+    for warning in comm_warnings(record):
+        typer.echo(f"worldsize: {warning.message}", err=True)
     if as_json:
-        print(record.model_dump_json())
-        return
-    console = output()
-    for table in (comm_summary(record), model_summary(record)):
-        console.print(terminal_table(table))
-        console.print("\n".join(lines(table.remarks, console.width)), style="dim", soft_wrap=True)
+        print(comm_report(record).model_dump_json())
+    else:
+        print_comm(record)

@@ -1,4 +1,4 @@
-"""One rank of the collective benchmark: times each collective at each size, in turn, and checks the results."""
+"""One rank of the collective benchmark: takes the samples that it is asked for, and checks the results."""
 
 import time
 from typing import Any
@@ -8,88 +8,76 @@ import torch.distributed as dist
 
 from worldsize.collectives.operations import OPERATIONS, Operation
 from worldsize.collectives.peers import rate_to_first
-from worldsize.measure.alignment import align
+from worldsize.measure.alignment import Offset, align
 from worldsize.ranks.pulse import beat
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle, where
-from worldsize.ranks.turns import Reply, Turns
+from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.comm_records import CommSample
 from worldsize.results.records import Placement, Record
 
-SAMPLE_S = 0.05
-"""One sample lasts about this long: the calls within it are back to back, so that its begin and end weigh little, and
-so does what a link may send at once after a pause."""
-MOST_CALLS = 200
-TRIAL_CALLS = 2
-TRIALS = 2
-
 
 class Task(Record):
-    """What is measured."""
+    """Where the ranks run; what they time is told turn by turn."""
 
-    collectives: list[str]
-    sizes_bytes: list[int]
-    samples: int
-    """Samples of each (collective, size), taken in rounds over all of them."""
     placement: Placement
 
 
 def enter(payload: dict[str, Any], turns: Turns) -> None:
-    """The entry that launch calls in each worker; replies with the samples of this rank."""
+    """The entry that launch calls in each worker; answers a turn with a sample of this rank."""
     task = Task.model_validate(payload)
     rank = Rank.from_environment()
     settle(rank, task.placement)
     device = choose_device(rank, task.placement)
     with process_group(rank, task.placement, device):
-        turns.reply(answer(task, device))
-        turns.next()
+        run_turns(turns, ready(task.placement, device), Bench(device).do)
 
 
-def answer(task: Task, device: torch.device) -> Reply:
-    """What this rank has measured, and where it runs. All ranks call it together."""
-    return Reply(comm=measure(task, device), place=where(task.placement), to_first_bytes_per_s=rate_to_first(device))
+def ready(placement: Placement, device: torch.device) -> Reply:
+    """Where this rank runs, and how it reaches rank 0. All ranks call it together."""
+    return Reply(place=where(placement), to_first_bytes_per_s=rate_to_first(device))
 
 
-def measure(task: Task, device: torch.device) -> list[CommSample]:
-    """Time everything on this rank. All ranks call it together and get as many samples in the same order."""
-    clock = align(time.perf_counter_ns, _between_cpus())
-    cases = [(name, OPERATIONS[name](size, device)) for name in task.collectives for size in task.sizes_bytes]
-    wrong, calls = {}, {}
-    for name, operation in cases:
+class Bench:
+    """What one rank keeps from turn to turn. All ranks make it together, and give it the same turns."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._between_cpus = None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+        self._clock = Offset()
+        self._block: int | None = None
+        self._wrong: dict[tuple[str, int], int] = {}
+
+    def do(self, turn: Turn) -> Reply:
+        """Take one sample (op `collective`); the first one of each size must be a single call, which is checked."""
+        if turn.op != "collective":
+            return Reply()
+        assert turn.collective is not None
+        if turn.block != self._block:  # clocks of different hosts drift apart
+            self._clock, self._block = align(time.perf_counter_ns, self._between_cpus), turn.block
+        operation = OPERATIONS[turn.collective](turn.size_bytes, self.device)
+        if (turn.collective, turn.size_bytes) not in self._wrong and self.device.type == "cuda":
+            operation.fill()
+            operation.call()  # opens the connections that later calls find open
         operation.fill()
-        operation.call()
-        wrong[name, operation.size_bytes] = _total(operation.wrong(), device)
-        calls[name, operation.size_bytes] = _calls(operation, device)
-    samples = []
-    for _ in range(task.samples):
-        for name, operation in cases:
-            key = name, operation.size_bytes
-            operation.fill()  # sums would overflow if they were summed again and again
-            begin_ns, end_ns = _time(operation, calls[key], device)
-            samples.append(
-                CommSample(
-                    collective=name,
-                    size_bytes=operation.size_bytes,
-                    begin_ns=begin_ns + clock.offset_ns,
-                    end_ns=end_ns + clock.offset_ns,
-                    clock_error_ns=clock.error_ns,
-                    calls=calls[key],
-                    wrong_elements=wrong[key],
-                )
-            )
-    return samples
+        begin_ns, end_ns = _time(operation, turn.count, self.device)
+        sample = CommSample(
+            collective=turn.collective,
+            size_bytes=operation.size_bytes,
+            begin_ns=begin_ns + self._clock.offset_ns,
+            end_ns=end_ns + self._clock.offset_ns,
+            clock_error_ns=self._clock.error_ns,
+            calls=turn.count,
+            wrong_elements=self._wrong_elements(operation, turn),
+        )
+        return Reply(comm=[sample])
 
-
-def _calls(operation: Operation, device: torch.device) -> int:
-    """How many calls make a sample: the same number on all ranks, from the time on the slowest."""
-    trials = [_time(operation, TRIAL_CALLS, device) for _ in range(TRIALS)]
-    quickest_ns = min(end_ns - begin_ns for begin_ns, end_ns in trials)  # a disturbed one would make samples short
-    trial = torch.tensor(quickest_ns / TRIAL_CALLS / 1e9, device=device)
-    dist.all_reduce(trial, op=dist.ReduceOp.MAX)
-    return max(1, min(MOST_CALLS, round(SAMPLE_S / float(trial))))
-
-
-def _between_cpus() -> dist.ProcessGroup | None:
-    return None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+    def _wrong_elements(self, operation: Operation, turn: Turn) -> int:
+        """Over all ranks, as the first call of this size left them: sums of sums would overflow."""
+        key = turn.collective or "", turn.size_bytes
+        if key not in self._wrong:
+            assert turn.count == 1, "the result of one call can be checked"
+            self._wrong[key] = _total(operation.wrong(), self.device)
+        return self._wrong[key]
 
 
 def _time(operation: Operation, calls: int, device: torch.device) -> tuple[int, int]:

@@ -4,9 +4,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from worldsize.config.base import DELAYS, RATES, Settings, absent, quantity
+from worldsize.config.base import DELAYS, RATES, TIMES, Settings, absent, quantity
 
 Backend = Literal["auto", "gloo", "nccl"]
+COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "gather", "scatter")
+DEFAULT_BUDGET_S = 20.0
 
 
 class Hosts(Settings):
@@ -58,11 +60,39 @@ class NetworkSettings(Settings):
 class CommSettings(NetworkSettings):
     """What `worldsize comm` measures."""
 
-    collectives: tuple[str, ...] = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "gather", "scatter")
+    collectives: tuple[str, ...] = Field(default=COLLECTIVES, min_length=1)
     world_size: int = Field(default=2, ge=1)
     top_bytes: int = Field(default=16 * 2**20, ge=1024)
     """The largest S; the smallest is 1 KiB."""
-    samples: int = Field(default=7, ge=1)
-    """Samples of each size, in rounds over all of them."""
+    budget: str | None = absent("20s, unless samples are given", allowed="a time such as 20s or 2min")
+    """How long the benchmark may take in all, the start of the workers included, such as `20s`. None is 20 s, or as
+    long as it takes where `samples` are given."""
+    samples: int | None = absent("as many as the budget permits", ge=1)
+    """Samples of each size, in rounds over all of them; None is as many as the budget permits, most where they vary
+    most."""
     backend: Backend = "auto"
     threads_per_worker: int | None = absent("cores / workers", ge=1)
+
+    @property
+    def budget_s(self) -> float | None:
+        """`budget` in seconds; None is without bound."""
+        if self.budget is None:
+            return DEFAULT_BUDGET_S if self.samples is None else None
+        return quantity(self.budget, TIMES, "a time such as 20s or 2min")
+
+    @model_validator(mode="after")
+    def _readable_budget(self) -> Self:
+        try:
+            seconds = self.budget_s
+        except ValueError as error:
+            raise ValueError(f"budget: {error}") from None
+        if seconds == 0:
+            raise ValueError(f"budget: {self.budget!r} was given; a time above 0 such as 20s is allowed")
+        return self
+
+    @model_validator(mode="after")
+    def _known_collectives(self) -> Self:
+        for name in self.collectives:
+            if name not in COLLECTIVES:
+                raise ValueError(f"collectives: {name!r} was given; {', '.join(COLLECTIVES)} are allowed")
+        return self

@@ -19,11 +19,15 @@ from worldsize.results.verify_records import RankProof
 class Turn(Record):
     """One thing to do for all ranks of a cell."""
 
-    op: Literal["steps", "epoch", "evaluate", "fit", "verify", "checkpoint", "profile", "finish"]
+    op: Literal["steps", "epoch", "evaluate", "fit", "verify", "checkpoint", "profile", "collective", "finish"]
     block: int = 0
     count: int = 0
     """How many steps (ops `steps` and `profile`; op `epoch` does so many of its epoch, 0 is all of them), or how many
-    global batches are read (op `verify`)."""
+    global batches are read (op `verify`), or how many calls make the sample (op `collective`)."""
+    collective: str | None = None
+    """Which collective is called (op `collective`)."""
+    size_bytes: int = 0
+    """At which size."""
     timed: bool = True
     """False for warm-up."""
     observe: bool = True

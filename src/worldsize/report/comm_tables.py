@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from worldsize.analysis.bandwidth import CostModel, CurvePoint, curve, fit, peak
+from worldsize.analysis.bandwidth import LEAST_R_SQUARED, CostModel, CurvePoint, curve, fit, peak
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import number_text
 from worldsize.analysis.study import StudyAnalysis
@@ -14,10 +14,6 @@ COMM_NOTE = (
     "algbw = S ÷ t; busbw = algbw × 2(N−1)/N for all-reduce, (N−1)/N for all-gather and reduce-scatter, 1 for "
     "broadcast; for gather and scatter it is the rate through the root's link. 1 GB = 1e9 bytes (method.md §5)."
 )
-
-
-LEAST_R_SQUARED = 0.5
-"""Below it α and β describe nothing, and are not shown."""
 
 
 def collectives_of(record: CommRecord) -> list[str]:

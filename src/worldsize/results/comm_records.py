@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from worldsize.config import MOST_WORKERS, Hosts
-from worldsize.results.records import SCHEMA_VERSION, Placement, Provenance, RankPlace, Record
+from worldsize.results.records import SCHEMA_VERSION, Estimate, Placement, Provenance, RankPlace, Record, WarningRecord
 
 
 class CommSample(Record):
@@ -64,6 +64,43 @@ class CommRecord(Record):
     """The samples of each rank; the k-th of all ranks belong together."""
     peers: list[PeerRate] = Field(default_factory=list)
     """The way of each other rank to rank 0, from three ranks on."""
+    warnings: list[WarningRecord] = Field(default_factory=list)
+
+
+class CommPoint(Record):
+    """One size of one collective: a row of the table (method.md §5)."""
+
+    collective: str
+    size_bytes: int
+    time_s: Estimate
+    """Of one call."""
+    algbw_gb_per_s: Estimate
+    busbw_gb_per_s: Estimate
+    """For gather and scatter the rate through the root's link."""
+    wrong_elements: int
+
+
+class CommFit(Record):
+    """What one collective makes of the link: its best bandwidth, and the α–β model (method.md §5)."""
+
+    collective: str
+    peak_busbw_gb_per_s: float
+    alpha_s: float | None = None
+    """None where the model describes nothing: R² is too low, or absent because nothing could be fitted."""
+    beta_gb_per_s: float | None = None
+    r_squared: float | None = None
+    smallest_bytes: int | None = None
+    largest_bytes: int | None = None
+
+
+class CommReport(Record):
+    """What `worldsize comm --json` prints."""
+
+    table: list[CommPoint]
+    fits: list[CommFit]
+    warnings: list[WarningRecord]
+    record: CommRecord
+    """The raw samples behind the table."""
 
 
 class AllReduceCost(Record):

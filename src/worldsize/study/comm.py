@@ -1,33 +1,60 @@
-"""Run the collective benchmark: workers are started, time everything, and end."""
+"""Run the collective benchmark: workers are started, take the samples that they are asked for, and end."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from worldsize.config import CommSettings, Hosts, NetworkSettings
+from worldsize.config import CommSettings, NetworkSettings
 from worldsize.errors import RunError, UsageError
-from worldsize.launch.cluster import Cluster, ThisMachine
+from worldsize.launch.cluster import Cluster, Running, ThisMachine
 from worldsize.launch.environment import worker_environment
 from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed
 from worldsize.launch.placement import default_threads, place
-from worldsize.launch.warm import WARM
 from worldsize.measure.abilities import network_namespaces
 from worldsize.measure.facts import system_facts
 from worldsize.measure.machine import provenance, snapshot_host
+from worldsize.report.narrow_tables import size_text
 from worldsize.results.comm_records import CommRecord, CommSample, PeerRate
 from worldsize.results.records import Placement, Provenance, RankPlace, WarningRecord
+from worldsize.study.comm_budget import cases, countdown
+from worldsize.study.sampling import LEAST_SAMPLES, Case, Sampling, Together
 
 N = TypeVar("N", bound=NetworkSettings)
 LINKS = ("link", "link_latency")
 ENTRY = "worldsize.collectives.bench:enter"
 
 
-def sizes_up_to(top_bytes: int) -> list[int]:
-    """Sizes from 1 KiB by fours, and the top itself."""
-    sizes = [1024 * 4**k for k in range(20) if 1024 * 4**k < top_bytes]
-    return [*sizes, top_bytes]
+class CommListener(Protocol):
+    """Hears how a benchmark gets on, in order."""
+
+    def starting(self, workers: int) -> None:
+        """The workers are being started."""
+
+    def sampled(self, sampling: Sampling) -> None:
+        """A sample was taken, or a round is over."""
+
+
+class Silence:
+    """The listener that does nothing."""
+
+    def starting(self, workers: int) -> None:
+        """Do nothing."""
+
+    def sampled(self, sampling: Sampling) -> None:
+        """Do nothing."""
+
+
+class Found(NamedTuple):
+    """What a benchmark has measured."""
+
+    ready: list[dict[str, Any]]
+    """What each rank said when it was there."""
+    samples: list[Together]
+    left_out: list[Case]
 
 
 def check_hosts(settings: NetworkSettings, largest_world: int) -> None:
@@ -71,7 +98,7 @@ def run_comm(
     command: Sequence[str],
     *,
     gpus: int = 0,
-    idle: Callable[[], None] | None = None,
+    listener: CommListener | None = None,
     hang_timeout_s: float | None = None,
     cluster: Cluster | None = None,
 ) -> CommRecord:
@@ -79,6 +106,7 @@ def run_comm(
 
     Raises UsageError for a world of one, RunError if the workers fail.
     """
+    begun_s = time.monotonic()
     if settings.world_size < 2:
         raise UsageError(f"world size {settings.world_size} was given; collectives need at least 2 workers")
     cluster = cluster or ThisMachine()
@@ -98,7 +126,7 @@ def run_comm(
     hosts = settings.emulated
     job = Job(
         entry=ENTRY,
-        payload=_task(settings, placement),
+        payload={"placement": placement.model_dump(mode="json")},
         processes=settings.world_size,
         folder=folder,
         environment=worker_environment(hosts, spread=bool(nodes)),
@@ -107,20 +135,70 @@ def run_comm(
         hang_timeout_s=hang_timeout_s,
     )
     origin = provenance(command, host=snapshot_host(with_gpus=False), worker_environment=job.environment)
-    return comm_record(_replies(job, cluster, idle), placement, hosts, origin)
+    listener = listener or Silence()
+    listener.starting(settings.world_size)
+    try:
+        with WARM.held(), contextlib.closing(cluster.start(job)) as running:
+            found = _found(running, settings, begun_s, listener)
+    except JobFailed as failed:
+        raise RunError(failed.error.message) from None
+    return comm_record(settings, found, placement, origin)
 
 
-def comm_record(
-    replies: Sequence[dict[str, Any]], placement: Placement, hosts: Hosts | None, origin: Provenance
-) -> CommRecord:
-    """The record of what the ranks have replied."""
-    places = [RankPlace.model_validate(reply["place"]) for reply in replies]
+def _found(running: Running, settings: CommSettings, begun_s: float, listener: CommListener) -> Found:
+    """Let the workers of a job take all samples. Raises JobFailed."""
+    ready = running.receive()
+
+    def take(turn: dict[str, Any]) -> list[Any]:
+        running.send(turn)
+        return running.receive()
+
+    return take_samples(settings, ready, take, begun_s, listener)
+
+
+def take_samples(
+    settings: CommSettings,
+    ready: list[dict[str, Any]],
+    take: Callable[[dict[str, Any]], list[Any]],
+    begun_s: float,
+    listener: CommListener,
+) -> Found:
+    """Choose and take all samples; `take` gives all ranks a turn and returns their replies.
+
+    `begun_s` is when the budget began, on the clock of `time.monotonic`.
+    """
+    sampling = Sampling(
+        cases(settings),
+        _Asking(take),
+        samples=settings.samples,
+        left_s=countdown(settings.budget_s, begun_s),
+        heard=listener.sampled,
+    )
+    return Found(ready, sampling.run(), sampling.left_out)
+
+
+class _Asking:
+    """Takes samples by turns."""
+
+    def __init__(self, take: Callable[[dict[str, Any]], list[Any]]) -> None:
+        self._take = take
+
+    def __call__(self, case: Case, *, calls: int, block: int) -> Together:
+        """Give the ranks the turn, and read their replies."""
+        turn = {"op": "collective", **case._asdict(), "count": calls, "block": block}
+        return [CommSample.model_validate(reply["comm"][0]) for reply in self._take(turn)]
+
+
+def comm_record(settings: CommSettings, found: Found, placement: Placement, origin: Provenance) -> CommRecord:
+    """The record of what was found."""
+    places = [RankPlace.model_validate(reply["place"]) for reply in found.ready]
+    hosts = settings.emulated
     return CommRecord(
         provenance=origin,
-        world_size=len(replies),
+        world_size=len(found.ready),
         placement=placement,
         hosts=hosts,
-        ranks=[[CommSample.model_validate(sample) for sample in reply["comm"]] for reply in replies],
+        ranks=[[together[rank] for together in found.samples] for rank in range(len(found.ready))],
         peers=[
             PeerRate(
                 rank=rank,
@@ -128,25 +206,38 @@ def comm_record(
                 bytes_per_s=reply["to_first_bytes_per_s"],
                 beside_first=hosts is None and places[rank].host == places[0].host,
             )
-            for rank, reply in enumerate(replies)
+            for rank, reply in enumerate(found.ready)
             if reply.get("to_first_bytes_per_s")
         ],
+        warnings=list(_warnings(settings, found)),
     )
 
 
-def _task(settings: CommSettings, placement: Placement) -> dict[str, Any]:
-    return {
-        "collectives": list(settings.collectives),
-        "sizes_bytes": sizes_up_to(settings.top_bytes),
-        "samples": settings.samples,
-        "placement": placement.model_dump(mode="json"),
-    }
+def _warnings(settings: CommSettings, found: Found) -> Iterator[WarningRecord]:
+    if found.left_out:
+        yield _left_out(settings, found.left_out)
+    counts = Counter((each[0].collective, each[0].size_bytes) for each in found.samples)
+    few = [count for count in counts.values() if count < LEAST_SAMPLES]
+    if few and settings.samples is None:
+        yield WarningRecord(
+            code="few-samples",
+            message=(
+                f"{len(few)} of {len(counts)} sizes have fewer than {LEAST_SAMPLES} samples: a single time is a guess\n"
+                f"The budget was {settings.budget_s:g} s. Give more, a smaller --top or fewer --collectives."
+            ),
+        )
 
 
-def _replies(job: Job, cluster: Cluster, idle: Callable[[], None] | None) -> list[Any]:
-    """What the ranks of the benchmark measured; no worker is left when this returns. Raises RunError."""
-    try:
-        with WARM.held(), contextlib.closing(cluster.start(job)) as running:
-            return running.receive(idle)
-    except JobFailed as failed:
-        raise RunError(failed.error.message) from None
+def _left_out(settings: CommSettings, absent: Sequence[Case]) -> WarningRecord:
+    """Which sizes there was no time for."""
+    least: dict[str, int] = {}
+    for case in absent:
+        least[case.collective] = min(least.get(case.collective, case.size_bytes), case.size_bytes)
+    named = ", ".join(f"{name} from {size_text(size)} on" for name, size in least.items())
+    return WarningRecord(
+        code="sizes-left-out",
+        message=(
+            f"not timed with {settings.world_size} workers, for want of time: {named}\n"
+            f"The budget was {settings.budget_s:g} s. `worldsize comm` takes a longer one with --budget."
+        ),
+    )

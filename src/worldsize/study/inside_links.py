@@ -1,20 +1,24 @@
 """What the link between workers that others have started can do; measured in the group that they already are."""
 
+import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from worldsize.analysis.interfaces import slow_peers
-from worldsize.collectives.bench import Task, answer
-from worldsize.config import StudySettings
+from worldsize.analysis.comm_report import comm_warnings
+from worldsize.collectives.bench import Bench, ready
+from worldsize.config import CommSettings, StudySettings
 from worldsize.measure.machine import provenance, snapshot_host
 from worldsize.ranks.exchange import agree, gather
 from worldsize.ranks.setup import Rank
+from worldsize.ranks.turns import Turn
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.folder import load_run, write_comm
-from worldsize.results.records import WarningRecord
-from worldsize.study.comm import comm_record, sizes_up_to
+from worldsize.results.records import Placement, WarningRecord
+from worldsize.study.comm import Found, Silence, comm_record, take_samples
 from worldsize.study.links import link_costs, needed, wanted_links
 from worldsize.study.plan import PlannedCell
 
@@ -32,22 +36,36 @@ def measure_inside(
     Rank 0 writes the record of the benchmark, where there is none yet.
     """
     warnings = []
+    apart = int(os.environ.get("LOCAL_WORLD_SIZE", rank.processes)) < rank.processes
     if agree(rank.rank == 0 and needed(load_run(folder), settings), rank.processes):
-        for wanted in wanted_links(settings, cells):
+        for wanted in wanted_links(settings, cells, apart=apart):
             placement = next(c.placement for c in cells if c.settings.world_size == wanted.world_size)
-            task = Task(
-                collectives=list(wanted.collectives),
-                sizes_bytes=sizes_up_to(wanted.top_bytes),
-                samples=wanted.samples,
-                placement=placement,
-            )
-            replies = gather(answer(task, device).model_dump(mode="json"), rank.processes)
-            if rank.rank == 0:
+            found = _found(wanted, placement, rank, device)
+            if found is not None:
                 origin = provenance(command, host=snapshot_host(with_gpus=False))
-                record = comm_record(replies, placement, None, origin)
+                record = comm_record(wanted, found, placement, origin)
                 write_comm(folder, record)
-                slow = slow_peers(record)
-                warnings += [slow] if slow else []
+                warnings += comm_warnings(record)
     costs = link_costs(load_run(folder)) if rank.rank == 0 else {}
     told = agree({str(n): cost.model_dump(mode="json") for n, cost in costs.items()}, rank.processes)
     return {int(n): AllReduceCost.model_validate(cost) for n, cost in told.items()}, warnings
+
+
+def _found(wanted: CommSettings, placement: Placement, rank: Rank, device: torch.device) -> Found | None:
+    """What all ranks have measured, on rank 0: it alone decides what is timed next, and tells the others."""
+    begun_s = time.monotonic()
+    there = gather(ready(placement, device).model_dump(mode="json"), rank.processes)
+    bench = Bench(device)
+
+    def together(turn: Turn) -> tuple[Turn, list[Any]]:
+        agreed = Turn.model_validate(agree(turn.model_dump(mode="json"), rank.processes))
+        return agreed, gather(bench.do(agreed).model_dump(mode="json"), rank.processes)
+
+    end = Turn(op="finish")
+    if rank.rank == 0:
+        found = take_samples(wanted, there, lambda turn: together(Turn.model_validate(turn))[1], begun_s, Silence())
+        together(end)
+        return found
+    while together(end)[0] != end:  # what is given here is not looked at
+        pass
+    return None

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from worldsize.analysis.bandwidth import analyse_link
-from worldsize.analysis.interfaces import slow_peers
+from worldsize.analysis.comm_report import comm_warnings
 from worldsize.config import CommSettings, StudySettings
 from worldsize.errors import RunError
 from worldsize.launch.cluster import Cluster
@@ -16,6 +16,9 @@ from worldsize.study.plan import PlannedCell
 
 SHORT_TOP_BYTES = 4 * 2**20
 SHORT_SAMPLES = 3
+SHORT_BUDGET = "3s"
+SLOW_BUDGET = "5s"
+"""The same for hosts of their own, whose links are slower."""
 USED = {
     "gather-scatter": ("gather", "scatter"),
     "ddp": ("all-reduce", "broadcast"),
@@ -28,8 +31,10 @@ def needed(run: Run, settings: StudySettings) -> bool:
     return not run.comm and (settings.epochs is None or settings.bucket_mb == "auto")
 
 
-def wanted_links(settings: StudySettings, cells: Sequence[PlannedCell]) -> Iterator[CommSettings]:
-    """The collectives that the cells use, in a short form, at each of their world sizes."""
+def wanted_links(
+    settings: StudySettings, cells: Sequence[PlannedCell], *, apart: bool = False
+) -> Iterator[CommSettings]:
+    """The collectives that the cells use, in a short form, at each of their world sizes; `apart`: on several nodes."""
     distributed = [cell for cell in cells if cell.placement.processes > 1]
     for world_size in sorted({cell.settings.world_size for cell in distributed}):
         here = [cell for cell in distributed if cell.settings.world_size == world_size]
@@ -38,6 +43,7 @@ def wanted_links(settings: StudySettings, cells: Sequence[PlannedCell]) -> Itera
             collectives=tuple(sorted(names)),
             world_size=world_size,
             top_bytes=SHORT_TOP_BYTES,
+            budget=SLOW_BUDGET if apart or settings.emulated else SHORT_BUDGET,
             samples=SHORT_SAMPLES,
             backend="nccl" if here[0].placement.backend == "nccl" else "gloo",
             threads_per_worker=here[0].placement.threads_per_worker,
@@ -60,7 +66,7 @@ def measure_links(
     """
     warnings = []
     device = next((cell.placement.device for cell in cells if cell.placement.processes > 1), "cpu")
-    for wanted in wanted_links(settings, cells):
+    for wanted in wanted_links(settings, cells, apart=cluster is not None and bool(cluster.nodes)):
         world_size = wanted.world_size
         try:
             folder = run / "comm" / f"job{world_size}"
@@ -68,8 +74,7 @@ def measure_links(
             limit_s = settings.hang_timeout_s
             record = run_comm(wanted, folder, command, gpus=gpus, cluster=cluster, hang_timeout_s=limit_s)
             write_comm(run, record)
-            slow = slow_peers(record)
-            warnings += [slow] if slow else []
+            warnings += comm_warnings(record)
         except RunError as error:
             message = f"the collective benchmark with {world_size} workers failed, so no peak is known: {error}"
             warnings.append(WarningRecord(code="no-link-peak", message=message))

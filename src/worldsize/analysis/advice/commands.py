@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.comm_time import least_s, roomy_budget
 from worldsize.config import DEFAULT_BUDGET, CommSettings, StudySettings, preset_names, read_study, validated
 from worldsize.config.base import Settings
+from worldsize.config.network import DEFAULT_BUDGET_S
 
 WHAT = ("model", "data", "data_dir", "train_samples", "test_samples")
 WHERE = ("hosts", "link", "link_latency", "backend", "threads_per_worker", "memory_limit")
@@ -57,7 +59,7 @@ SWEEP_FLAGS = (
     *WHERE,
     *("loader", "epochs", "steps", "precision", "seed"),
 )
-COMM_FLAGS = ("world_size", "hosts", "link", "link_latency", "backend", "threads_per_worker")
+COMM_FLAGS = ("world_size", "hosts", "link", "link_latency", "backend", "threads_per_worker", "budget")
 
 EXACT = 2**53
 """Integers below it are floats exactly."""
@@ -134,9 +136,11 @@ def sweep_command(settings: StudySettings, cell: CellAnalysis, **changes: Any) -
 
 
 def comm_command(settings: StudySettings, world_size: int) -> str:
-    """`worldsize comm` over the links of a study."""
-    network = settings.model_dump(include=set(COMM_FLAGS))
+    """`worldsize comm` over the links of a study, with a longer budget where they are too slow for the usual one."""
+    network = settings.model_dump(include=set(COMM_FLAGS) - {"budget"})
     wanted = validated(CommSettings, {**network, "world_size": world_size})
+    if least_s(wanted) > DEFAULT_BUDGET_S / 2:
+        wanted = wanted.model_copy(update={"budget": roomy_budget(wanted)})
     return _line("comm", *_flags(wanted, CommSettings(), COMM_FLAGS, ("world_size",)))
 
 

@@ -1,0 +1,39 @@
+"""What the collective benchmark times, and how long it may take."""
+
+import math
+import time
+from collections.abc import Callable
+
+from worldsize.analysis.comm_time import ENDING_S, least_s, roomy_budget, sizes_up_to
+from worldsize.analysis.numbers import number_text
+from worldsize.config import CommSettings
+from worldsize.errors import UsageError
+from worldsize.study.sampling import Case
+
+LEAST_SHARE = 0.4
+"""Of a budget, that is left to time in, however long the workers took to start."""
+
+
+def cases(settings: CommSettings) -> list[Case]:
+    """Each collective at each size."""
+    sizes = sizes_up_to(settings.top_bytes)
+    return [Case(name, size) for name in dict.fromkeys(settings.collectives) for size in sizes]
+
+
+def check_budget(settings: CommSettings) -> None:
+    """Raise UsageError if one call of each size cannot end within the budget, as far as the links are known."""
+    least = least_s(settings)
+    if settings.budget_s is not None and settings.budget_s < least:
+        given = settings.budget or f"{settings.budget_s:g}s"
+        raise UsageError(
+            f"budget: {given!r} was given; the start and one call of each size take {number_text(least)} s or more\n"
+            f"Give --budget {roomy_budget(settings)}, a smaller --top or fewer --collectives."
+        )
+
+
+def countdown(budget_s: float | None, begun_s: float) -> Callable[[], float]:
+    """The seconds that are left to time in, from now on, of a budget that began then (`time.monotonic`)."""
+    if budget_s is None:
+        return lambda: math.inf
+    end_s = max(begun_s + budget_s - ENDING_S, time.monotonic() + LEAST_SHARE * budget_s)
+    return lambda: end_s - time.monotonic()

@@ -1,0 +1,77 @@
+"""The benchmark for scripts has the numbers of the analysis."""
+
+import pytest
+
+from made_reports import made_link
+from worldsize.analysis.bandwidth import analyse_link, curve
+from worldsize.analysis.comm_report import comm_report
+from worldsize.results.comm_records import CommRecord, CommReport
+from worldsize.results.records import WarningRecord
+
+NAMES = ("all-reduce", "gather", "scatter", "broadcast")
+
+
+@pytest.fixture(scope="module")
+def record() -> CommRecord:
+    return made_link(4)
+
+
+def test_the_table_is_that_of_the_analysis(record: CommRecord) -> None:
+    points = [point for name in NAMES for point in curve(record, name)]
+    table = comm_report(record).table
+    assert len(table) == len(points)
+    for row, point in zip(table, points, strict=True):
+        assert (row.collective, row.size_bytes, row.time_s) == (point.collective, point.size_bytes, point.time_s)
+        assert row.wrong_elements == point.wrong_elements
+        for found, wanted in (
+            (row.algbw_gb_per_s, point.algbw_bytes_per_s),
+            (row.busbw_gb_per_s, point.busbw_bytes_per_s),
+        ):
+            assert found.value == pytest.approx(wanted / 1e9)
+            assert found.samples == point.time_s.samples == 3
+            # The slowest time is the smallest rate.
+            assert point.time_s.high is not None
+            assert found.low == pytest.approx(found.value * point.time_s.value / point.time_s.high)
+            assert found.high is not None
+            assert found.high >= found.value
+
+
+def test_the_fits_are_those_of_the_analysis(record: CommRecord) -> None:
+    link = analyse_link(record)
+    fits = comm_report(record).fits
+    assert [found.collective for found in fits] == list(NAMES)
+    for found in fits:
+        model = link.models[found.collective]
+        assert found.alpha_s == model.alpha_s
+        assert found.beta_gb_per_s == pytest.approx(model.beta_bytes_per_s / 1e9)
+        assert found.r_squared == model.r_squared
+        assert (found.smallest_bytes, found.largest_bytes) == (1024, 2**24)
+        assert found.peak_busbw_gb_per_s == pytest.approx(link.peaks_bytes_per_s[found.collective] / 1e9)
+
+
+def test_what_cannot_be_known_is_absent(record: CommRecord) -> None:
+    """One sample has no interval, two sizes have no model; a model that describes nothing is not told."""
+    single = record.model_copy(update={"ranks": [samples[:2] for samples in record.ranks]})
+    report = comm_report(single)
+    assert report.table[0].busbw_gb_per_s.low is None
+    [fit] = report.fits
+    assert (fit.alpha_s, fit.beta_gb_per_s, fit.r_squared, fit.largest_bytes) == (None, None, None, None)
+
+    def scattered(number: int) -> int:
+        return [9, 1, 9, 1, 9, 1, 9, 10][number % 8] * 10**6
+
+    first = [s for s in record.ranks[0] if s.collective == "gather"]
+    odd = [s.model_copy(update={"begin_ns": 0, "end_ns": scattered(number)}) for number, s in enumerate(first)]
+    [fit] = comm_report(record.model_copy(update={"ranks": [odd] * 4})).fits
+    assert fit.r_squared is not None
+    assert fit.r_squared < 0.5
+    assert fit.alpha_s is None
+
+
+def test_the_report_is_read_again_and_holds_record_and_warnings(record: CommRecord) -> None:
+    warning = WarningRecord(code="sizes-left-out", message="no time")
+    report = comm_report(record.model_copy(update={"warnings": [warning]}))
+    again = CommReport.model_validate_json(report.model_dump_json())
+    assert again == report
+    assert again.warnings == [warning]
+    assert again.record.ranks == record.ranks
