@@ -14,6 +14,7 @@ from worldsize.launch.environment import worker_environment
 from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed
 from worldsize.launch.placement import default_threads, place
+from worldsize.launch.warm import WARM
 from worldsize.measure.abilities import network_namespaces
 from worldsize.measure.facts import system_facts
 from worldsize.measure.machine import provenance, snapshot_host
