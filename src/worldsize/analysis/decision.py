@@ -13,8 +13,10 @@ from worldsize.analysis.statistics import Ratio, includes
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.results.records import Estimate
 
-ALIKE = 0.05
-"""Cells whose ratio lies within this of 1, with 95 % confidence, are as fast as each other: nobody acts on less."""
+EVEN = 0.05
+"""Several workers whose speed-up lies within this of 1, with 95 % confidence, gain nothing: nobody acts on less."""
+ALIKE = 0.10
+"""Strategies whose ratio does are as fast as each other; how far apart they may be is said."""
 
 Workers = Literal["several", "one", "even", "open"]
 
@@ -25,8 +27,8 @@ class Decision:
 
     workers: Workers
     """`several` are faster, or `one` is, or they are `even`; `open` where the interval allows more than that."""
-    alike: tuple[CellAnalysis, ...]
-    """Cells that are as fast as the fastest."""
+    alike: tuple[tuple[CellAnalysis, float], ...]
+    """Cells that are as fast as the fastest, and the share that they may be apart from it."""
     doubtful: tuple[tuple[CellAnalysis, Ratio], ...]
     """Cells that may be faster or slower, and samples/s of the fastest ÷ theirs."""
 
@@ -42,8 +44,8 @@ def decide(found: Headline) -> Decision | None:
         return None
     return Decision(
         workers=_workers(found.scaling.speedup.estimate),
-        alike=tuple(cell for cell, ratio in found.rivals if _is_one(ratio.estimate)),
-        doubtful=tuple((cell, ratio) for cell, ratio in found.rivals if not _is_one(ratio.estimate)),
+        alike=tuple((cell, apart) for cell, ratio in found.rivals if (apart := _apart(ratio.estimate)) <= ALIKE),
+        doubtful=tuple((cell, ratio) for cell, ratio in found.rivals if _apart(ratio.estimate) > ALIKE),
     )
 
 
@@ -69,16 +71,18 @@ def noise_text(analysis: StudyAnalysis, found: Headline) -> str:
 
 
 def _workers(speedup: Estimate) -> Workers:
-    if _is_one(speedup):
+    if _apart(speedup) <= EVEN:
         return "even"
     if includes(speedup, 1):
         return "open"
     return "several" if speedup.value > 1 else "one"
 
 
-def _is_one(ratio: Estimate) -> bool:
-    """Whether a ratio is 1, as nearly as anybody needs it."""
-    return ratio.low is not None and ratio.high is not None and ratio.low >= 1 - ALIKE and ratio.high <= 1 + ALIKE
+def _apart(ratio: Estimate) -> float:
+    """How far from 1 a ratio may be, as a share; infinite without an interval."""
+    if ratio.low is None or ratio.high is None:
+        return float("inf")
+    return max(ratio.high, 1 / ratio.low) - 1
 
 
 def _time_text(seconds: float) -> str:

@@ -15,9 +15,9 @@ from worldsize.analysis.statistics import TRIM, Blocks, Floats
 
 ERROR_RATE = 0.05
 """Chance that the fastest cell is ever dropped, at most."""
-FIRST_LOOK = 6
+FIRST_LOOK = 5
 LOOK_GROWTH = 1.35
-"""Looks are taken after 6, 8, 11, 15, 20 … blocks: each shares the allowed chance, so that few are better than many."""
+"""Looks are taken after 5, 6, 9, 12, 16 … blocks: each shares the allowed chance, so that few are better than many."""
 
 
 def looks(most: int) -> list[int]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from worldsize.analysis.advice import Advice, advise
 from worldsize.analysis.advice.noise import HIDES_THE_LIMIT
 from worldsize.analysis.breakdown import LossCause
-from worldsize.analysis.decision import ALIKE, decide, noise_text
+from worldsize.analysis.decision import decide, noise_text
 from worldsize.analysis.headline import Headline as Headline
 from worldsize.analysis.headline import cell_name as cell_name
 from worldsize.analysis.headline import fastest_worker as fastest_worker
@@ -120,7 +120,7 @@ def _rival(found: Headline) -> str:
         return ""
     text = ""
     if decision.alike:
-        text += f"; as fast within {percent_text(ALIKE)}: {', '.join(cell.id for cell in decision.alike)}"
+        text += f"; as fast: {', '.join(f'{cell.id} (within {percent_text(apart)})' for cell, apart in decision.alike)}"
     if decision.doubtful:
         told = ", ".join(f"{cell.id} (ratio {estimate_text(ratio.estimate)})" for cell, ratio in decision.doubtful)
         text += f"; not distinguishable from it: {told}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 
-def matmul_flops_per_s(device: torch.device, seconds: float = 0.2) -> float:
+def matmul_flops_per_s(device: torch.device, seconds: float = 0.1) -> float:
     """Floating-point operations per second of square fp32 matrix products on this worker's own cores.
 
     The best of several products, because everything that disturbs one only makes it slower.

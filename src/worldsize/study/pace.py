@@ -20,6 +20,9 @@ MIN_BLOCKS = 5
 """Blocks before an interval is believed: a bootstrap over fewer knows too little of the spread."""
 LEAST_STEPS = 2
 """Steps in a block, at least: the median of one is that one."""
+GOOD_STEPS = 4
+"""Steps in a block where a budget has room for FEW_ROUNDS of them: one more in each block is not timed."""
+FEW_ROUNDS = 8
 MOST_STEPS = 2_000
 BLOCK_S = 0.5
 """How long a block is at most, where its steps are short: what a machine does to cells that are timed within a few
@@ -38,13 +41,19 @@ LAUNCH_BLOCKS = 2
 """Blocks of the launches before the last one."""
 LAUNCH_SHARE = 0.3
 """Share of a budget that launching again may take."""
-PAIRS = 5
+PAIRS = 4
 """Blocks that are paired with steps without synchronisation, at least, before their interval is looked at."""
 PAIR_AIM = 0.02
 """Half width of the paired difference, as a share of the step, from which on no more pairs are needed."""
 PAIR_EVERY = 3
 """At most one block in so many is paired after that: pairs are not to be the larger part of a study."""
-TABLE_INTERVAL = 0.05
+OBSERVED_EVERY = 2
+"""Every how manyth block, in a budget, is followed by steps without instruments, of one cell after the other."""
+STILL_WARMING = 0.9
+"""A step that takes less than this share of the quickest before it is still one of warming up: threads of one process
+were seen to take twenty steps until their memory had settled."""
+MOST_WARMUP = 12
+TABLE_INTERVAL = 0.10
 """Half width that is enough for a ratio of a cell that is not a contender: to tell it from others in a table."""
 
 
@@ -74,8 +83,7 @@ class Pace:
         several = [cell for cell in cells if cell.settings.world_size > 1] or self.cells
         self.race = Race({cell.id: cell.settings.global_batch for cell in several})
         self._may_launch = launches and until_s is not None and settings.evaluate != "end"
-        self._began_s = self._round_s = self._launching_s = 0.0
-        self._at_s = self._prepared_s = 0.0
+        self._at_s = self._round_s = self._launching_s = 0.0
         self._step_s: dict[str, float] = {}
         self._steps: dict[str, int] = {}
         self._pairs: dict[str, dict[int, float]] = {}
@@ -98,9 +106,13 @@ class Pace:
         count = self.settings.block_steps or max(LEAST_STEPS, ceil(self.settings.steps / FIXED_BLOCKS))
         return ceil(left / count) * (drained + count)
 
-    def begin(self) -> None:
-        """The first cell is about to be launched."""
-        self._began_s = self.now_s()
+    def launching(self) -> None:
+        """The workers of a cell are about to be launched, or, having been, to be warmed up."""
+        self._at_s = self.now_s()
+
+    def launched(self) -> None:
+        """They are launched, or warm: what that took, another launch takes again."""
+        self._launching_s += self.now_s() - self._at_s
 
     def saw_step(self, cell: PlannedCell, step_s: float) -> None:
         """A step of a cell took so long while it was warmed up."""
@@ -111,7 +123,6 @@ class Pace:
         if self.settings.epochs is not None:
             return
         now_s = self._at_s = self.now_s()
-        self._launching_s = now_s - self._began_s
         steps = [self._step_s.get(cell.id, BLOCK_S) for cell in self.cells]
         if self.until_s is None:
             length_s = BLOCK_S
@@ -129,7 +140,8 @@ class Pace:
         if self.settings.block_steps is not None:
             return self.settings.block_steps
         if self.until_s is not None:
-            return min(MOST_STEPS, max(LEAST_STEPS, round(length_s / max(step_s, 1e-6))))
+            few = ROUNDS * length_s < FEW_ROUNDS * GOOD_STEPS * longest_s
+            return min(MOST_STEPS, max(LEAST_STEPS if few else GOOD_STEPS, round(length_s / max(step_s, 1e-6))))
         # A fixed number of steps is the same for all cells, and so is the number of their blocks.
         assert self.settings.steps is not None, "a study has one of the two protocols"
         fitting = round(length_s / max(longest_s, 1e-6))
@@ -151,6 +163,21 @@ class Pace:
     def block_steps(self, cell: PlannedCell) -> int:
         """Timed steps in a block of a cell."""
         return self._steps.get(cell.id, self.settings.block_steps or LEAST_STEPS)
+
+    def aside_steps(self, cell: PlannedCell) -> int:
+        """Steps that are measured beside a block: fewer in a budget, for they take the time of timed ones."""
+        count = self.block_steps(cell)
+        return max(LEAST_STEPS, count // 2) if self.budgeted else count
+
+    def still_warming(self, times: Sequence[float]) -> bool:
+        """Whether a cell needs another step to warm up, by the times of those so far; only in a budget."""
+        several = self.budgeted and 1 < len(times) < MOST_WARMUP
+        return several and times[-1] < STILL_WARMING * min(times[:-1])
+
+    def observes_aside(self, cell: PlannedCell, block: int) -> bool:
+        """Whether a block of a cell is followed by steps without instruments."""
+        every = OBSERVED_EVERY if self.budgeted else 1
+        return block % every == 0 and self.cells[block // every % len(self.cells)] is cell
 
     def launches_again(self, block: int) -> bool:
         """Whether a cell begins this block with new processes."""

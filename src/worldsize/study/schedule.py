@@ -79,7 +79,6 @@ class Schedule:
 
     def run(self) -> None:
         """Take turns until every cell has ended."""
-        self.pace.begin()
         for cell in self.cells:
             self._guard(cell, self._prepare)
         self.pace.prepared()
@@ -120,13 +119,19 @@ class Schedule:
             return
         if not self.executor.alive(cell):
             self.listener.starting(cell)
+        self.pace.launching()
         facts = self.executor.facts(cell)
+        self.pace.launched()
         self.ledger.started(cell, facts)
         self.trained[cell.id], self.epoch_steps[cell.id] = facts[0]["steps"], facts[0]["steps_per_epoch"]
         if not self.pace.plain:
             self._verify(cell)
         if self.steps_protocol and self.settings.warmup_steps:
-            times = self._take(cell, {"op": "steps", "count": self.settings.warmup_steps, "timed": False})
+            self.pace.launching()
+            times = [*self._take(cell, {"op": "steps", "count": self.settings.warmup_steps, "timed": False})]
+            while self.pace.still_warming(times):
+                times += [*self._take(cell, {"op": "steps", "count": 1, "timed": False})]
+            self.pace.launched()
             self.pace.saw_step(cell, float(min(times)))
         self.warm.add(cell.id)
 
@@ -215,10 +220,11 @@ class Schedule:
         their interval needs; the cells take turns in running steps without instruments, which tell the overhead of
         these (§2).
         """
+        turn = {**turn, "count": self.pace.aside_steps(cell)}
         if cell.placement.processes > 1 and self.pace.wants_pair(cell, block):
             alone = self._aside(cell, {**turn, "synchronise": False})
             self.pace.paired(cell, block, float(np.median(times)), float(np.median(alone)))
-        if self.cells[block % len(self.cells)] is cell:
+        if self.pace.observes_aside(cell, block):
             self.ledger.unobserved(cell, block, self._aside(cell, {**turn, "observe": False}))
 
     def _take(self, cell: PlannedCell, turn: Turn) -> Any:
