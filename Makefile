@@ -8,10 +8,10 @@ STAMP := $(VENV)/.installed
 .PHONY: help study test lint bench gpu-check clean
 
 help:
-	@echo 'make study      the default scaling study: ResNet-18 on real images, every strategy this machine can run'
+	@echo 'make study      the default scaling study, within two minutes: ResNet-18 on real images, every strategy'
 	@echo 'make test       the tests (ARGS="-k parity" passes arguments on to pytest)'
 	@echo 'make lint       ruff, mypy --strict and the import rules'
-	@echo 'make bench      speed of the input pipeline, of training, of the network and of the instruments'
+	@echo 'make bench      speed from Enter to the answer, of the input pipeline, of training, of the network, of the instruments'
 	@echo 'make gpu-check  the same results on the GPUs of this machine'
 	@echo 'make clean      remove .venv, caches and build output; runs/ stays'
 

@@ -24,6 +24,7 @@ SEED = 6
 MOST_LINES, MOST_PAUSE_S = 16, 9.0
 """Three kills in four come when a random number of steps, up to so many, has been written since the one before; the
 others within so long, whatever is being done: starting, evaluating, saving, reporting."""
+SHARES = {"worker": 6, "agent": 2, "server": 1, "parent": 1}
 PATIENCE_S = 60.0
 """How long processes may take to follow one that was killed."""
 MODEL = """
@@ -55,7 +56,7 @@ class Soak:
         self.folder = folder
         (folder / "mine.py").write_text(MODEL)
         self.random = random.Random(SEED)
-        self.killed = {"worker": 0, "agent": 0, "parent": 0}
+        self.killed = {"worker": 0, "agent": 0, "server": 0, "parent": 0}
         self.starts = self.studies = 0
         self.problems: list[str] = []
         self.networks = networks()
@@ -113,11 +114,11 @@ class Soak:
         return False
 
     def _kill(self, process: "subprocess.Popen[bytes]") -> None:
-        """Kill one of the processes that are there: mostly a worker, sometimes an agent or the parent."""
+        """Kill one of the processes that are there: mostly a worker, sometimes an agent, the server or the parent."""
         here = family(process.pid)
         if process.poll() is not None:
             return
-        kind = self.random.choices(list(here), [{"worker": 6, "agent": 2, "parent": 1}[kind] for kind in here])[0]
+        kind = self.random.choices(list(here), [SHARES[kind] for kind in here])[0]
         victim = self.random.choice(here[kind])
         try:
             victim.kill()

@@ -58,16 +58,19 @@ def steps_of(run: Path) -> dict[tuple[str, str], dict[int, float]]:
 
 
 def family(parent: int) -> dict[str, list[psutil.Process]]:
-    """The parent, and the agents and workers that it has at this moment."""
+    """The parent, its warm server, and the agents and workers that it has at this moment."""
     found: dict[str, list[psutil.Process]] = {"parent": [psutil.Process(parent)]}
     for process in found["parent"][0].children(recursive=True):
         try:
             command = process.cmdline()
         except psutil.Error:
             continue
+        named = " ".join(command)
         for kind in ("agent", "worker"):
-            if " ".join(command).startswith(f"worldsize {kind} "):
+            if named.startswith(f"worldsize {kind} "):
                 found.setdefault(kind, []).append(process)
+        if "worldsize.launch.server" in named:
+            found.setdefault("server", []).append(process)
     return found
 
 
