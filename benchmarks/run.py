@@ -10,6 +10,7 @@ from worldsize.errors import UsageError
 
 NAMES = (
     "start",
+    "control_variate",
     "pipeline",
     "layout",
     "polling",

@@ -14,9 +14,9 @@ from fake_study import BLOCK_STEPS, STUDY, Study, grid, noisy
 from worldsize.config import StudySettings
 from worldsize.results.folder import Cell, cell_folder, read_record
 from worldsize.results.records import CellRecord, Evaluation
-from worldsize.study.pace import MIN_BLOCKS, PAIRS
+from worldsize.study.alike import baseline_of
+from worldsize.study.pace import LEAD_STEPS, MIN_BLOCKS, PAIRS
 from worldsize.study.plan import PlannedCell
-from worldsize.study.schedule import LEAD_STEPS, baseline_of
 
 
 def test_cells_take_turns_block_by_block(tmp_path: Path) -> None:

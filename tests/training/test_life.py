@@ -14,7 +14,7 @@ from worldsize.measure.clocks import HostClock
 from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
-from worldsize.study.schedule import drain_steps
+from worldsize.study.pace import drain_steps
 from worldsize.training.life import Life, aside
 from worldsize.training.recorder import Recorder
 from worldsize.training.trainer import Trainer

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from math import ceil
+from typing import Any
 
-from worldsize.config import StudySettings
+from worldsize.config import DEFAULT_BUDGET, SWEEP_STEPS, StudySettings
 from worldsize.errors import UsageError
 from worldsize.results.records import Findings
 from worldsize.study.plan import PlannedCell
@@ -12,6 +13,14 @@ REPORT_S = 3.0
 """What the report takes: 1.7 s for seven cells on the machine on which it was measured."""
 LAUNCH_S = 0.3
 """What the launch of a cell takes at least, measured for a model of a few thousand weights."""
+
+
+def with_default_protocol(settings: StudySettings) -> StudySettings:
+    """The same settings, with a budget where nothing says how much is measured; a sweep has a cap on steps instead."""
+    if settings.epochs is not None or settings.steps is not None or settings.budget is not None:
+        return settings
+    default: dict[str, Any] = {"steps": SWEEP_STEPS} if settings.sweep else {"budget": DEFAULT_BUDGET}
+    return settings.model_copy(update=default)
 
 
 def until_s(settings: StudySettings, began_s: float) -> float | None:

@@ -26,7 +26,7 @@ from worldsize.ranks.exchange import agree, gather, send_bytes
 from worldsize.ranks.setup import Rank, choose_device, process_group
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder, write_whole
 from worldsize.results.records import Findings, Placement, WarningRecord
-from worldsize.study.budget import check_budget, until_s
+from worldsize.study.budget import check_budget, until_s, with_default_protocol
 from worldsize.study.experiment import further_parts
 from worldsize.study.inside_links import measure_inside
 from worldsize.study.ledger import Ledger
@@ -35,7 +35,7 @@ from worldsize.study.mirrors import mirrored
 from worldsize.study.pace import Pace
 from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, make_plan
-from worldsize.study.run import announce, check_checkpoints, check_folder, note, open_study, with_default_protocol
+from worldsize.study.run import announce, check_checkpoints, check_folder, note, open_study
 from worldsize.study.schedule import Schedule
 from worldsize.study.thread_executor import ThreadExecutor
 from worldsize.training.probe import look

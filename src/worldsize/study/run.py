@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
-from worldsize.config import DEFAULT_BUDGET, SWEEP_STEPS, StudySettings
+from worldsize.config import StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.history import check_clients
 from worldsize.launch.cluster import Cluster, ThisMachine
@@ -25,7 +24,7 @@ from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_stu
 from worldsize.results.launch_records import SUBMISSIONS
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.study.alone import alone
-from worldsize.study.budget import check_budget, until_s
+from worldsize.study.budget import check_budget, until_s, with_default_protocol
 from worldsize.study.comm import check_hosts, with_hosts
 from worldsize.study.executor import JobExecutor
 from worldsize.study.fewer import Fewer, is_of_fewer
@@ -33,12 +32,12 @@ from worldsize.study.ledger import Ledger, finished
 from worldsize.study.links import link_costs, measure_links, needed
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.mirrors import mirrored
-from worldsize.study.pace import Pace
+from worldsize.study.pace import Pace, drain_steps
 from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
 from worldsize.study.probe import probe
 from worldsize.study.restarts import Restarts
-from worldsize.study.schedule import Schedule, drain_steps
+from worldsize.study.schedule import Schedule
 from worldsize.study.sweep import Sweep
 
 CHANGES_NOTHING = ("log", "budget", "hang_timeout", "max_restarts", "min_workers")
@@ -155,14 +154,6 @@ def _take_turns(schedule: Schedule, findings: Findings) -> None:
         raise
     finally:
         schedule.executor.close()
-
-
-def with_default_protocol(settings: StudySettings) -> StudySettings:
-    """The same settings, with a budget where nothing says how much is measured; a sweep has a cap on steps instead."""
-    if settings.epochs is not None or settings.steps is not None or settings.budget is not None:
-        return settings
-    default: dict[str, Any] = {"steps": SWEEP_STEPS} if settings.sweep else {"budget": DEFAULT_BUDGET}
-    return settings.model_copy(update=default)
 
 
 def check_folder(out: Path, *, resume: bool) -> None:

@@ -13,33 +13,22 @@ from typing import Any, Literal
 
 import numpy as np
 
-from worldsize.analysis.statistics import Blocks, half_width, median_estimate, ratio_estimate
+from worldsize.analysis.statistics import half_width
 from worldsize.config import TrainingSettings
-from worldsize.results.records import Estimate, Evaluation
-from worldsize.study.alike import MOST_READ as MOST_READ
-from worldsize.study.alike import baseline_of as baseline_of
-from worldsize.study.alike import batches_to_read as batches_to_read
+from worldsize.results.records import Evaluation
+from worldsize.study.alike import baseline_of, batches_to_read
 from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
-from worldsize.study.pace import MIN_BLOCKS, Pace
+from worldsize.study.pace import LEAD_STEPS, MIN_BLOCKS, Pace, drain_steps
 from worldsize.study.plan import PlannedCell
 from worldsize.study.restarts import Restarts
 
-READY_BATCHES = 2
-"""Batches that each worker process of torch's DataLoader prepares ahead (its `prefetch_factor`)."""
-LEAD_STEPS = 1
-"""Steps at the begin of each block that are not timed: the first one after a pause was seen to be 6 % slower."""
 PROFILED_STEPS = 3
 """Enough to see one like the next; a trace of more is slow to open."""
 
 Ending = Literal["precision", "settled", "cap", "budget", "epochs"]
 Turn = dict[str, Any]
-
-
-def drain_steps(settings: TrainingSettings) -> int:
-    """Steps of a block that are not timed, because their batches were got ready while the cell waited for its turn."""
-    return READY_BATCHES * settings.loader_workers if settings.loader == "per-sample" else 0
 
 
 class Schedule:
@@ -294,7 +283,7 @@ class Schedule:
         return sum(len(times) for times in self.samples[cell.id].values())
 
     def _precise(self, cell: PlannedCell) -> bool:
-        estimate = self._known(cell)
+        estimate = self.pace.estimate(cell, self.samples)
         if estimate is None:
             return False  # its baseline failed: only the cap ends it
         width = half_width(estimate)
@@ -303,15 +292,6 @@ class Schedule:
         # In a single block the samples of an estimate are its steps.
         enough = min(blocks, estimate.samples) >= MIN_BLOCKS
         return enough and width is not None and width <= self.settings.target_interval
-
-    def _known(self, cell: PlannedCell) -> Estimate | None:
-        """What a cell is timed for: its ratio to its baseline, or its own step where it has none."""
-        baseline = baseline_of(cell, self.cells)
-        blocks: Blocks = self.samples[cell.id]
-        if baseline is None:
-            return median_estimate(blocks)
-        before = self.samples[baseline.id]
-        return ratio_estimate(before, blocks).estimate if before else None
 
     def _steps_left(self, cell: PlannedCell) -> int:
         return max(0, self.ledger.planned_steps(cell) - self.ledger.done_steps(cell))
