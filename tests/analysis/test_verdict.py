@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from made_runs import SHARES, MadeCell, make_run, synchronised, usual_cells
+from worldsize.analysis.decision import is_decided
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import headline, verdict
 from worldsize.results.folder import load_run
@@ -60,11 +61,22 @@ def test_says_that_the_two_fastest_are_not_told_apart(tmp_path: Path) -> None:
     found = headline(analysis)
     assert found is not None
     assert found.runner_up is not None
-    assert f"{found.runner_up.id} is not told apart from it" in verdict(analysis)
+    assert f"; as fast: {found.runner_up.id} (within " in verdict(analysis)
+    assert is_decided(analysis)
+
+
+def test_says_of_which_it_is_not_known_whether_they_are_as_fast(tmp_path: Path) -> None:
+    cells = [SINGLE, several(0.55, SHARES, noise=0.2), several(0.551, SHARES, strategy="all-reduce", noise=0.2)]
+    analysis = study(tmp_path, cells, seed=4)
+    assert "; not distinguishable from it: " in verdict(analysis)
+    assert is_decided(analysis) is False
 
 
 def test_tells_the_two_fastest_apart_where_it_can(tmp_path: Path) -> None:
-    assert "told apart" not in verdict(study(tmp_path, usual_cells(noise=0.01)))
+    analysis = study(tmp_path, usual_cells(noise=0.01))
+    assert "as fast" not in verdict(analysis)
+    assert "distinguishable" not in verdict(analysis)
+    assert is_decided(analysis)
 
 
 def test_says_that_workers_do_not_help(tmp_path: Path) -> None:
@@ -75,7 +87,19 @@ def test_says_that_workers_do_not_help(tmp_path: Path) -> None:
     assert "has 53.3: a scaled speed-up of 0.833 [0.833, 0.833]." in slower
     noisy = [replace(SINGLE, noise=0.02), several(0.998, synchronised(SHARES, 0.5), noise=0.02)]
     equal = verdict(study(tmp_path / "equal", noisy))
-    assert equal.startswith("No sure gain over one worker. The fastest of several is ddp with 2 workers at b = 32: ")
+    assert equal.startswith("Several workers gain nothing. The fastest of them is ddp with 2 workers at b = 32: ")
+
+
+def test_says_how_noisy_it_was_and_what_would_tell_where_nothing_is_decided(tmp_path: Path) -> None:
+    cells = [replace(SINGLE, noise=0.4), several(0.95, synchronised(SHARES, 0.5), noise=0.4)]
+    analysis = study(tmp_path, cells)
+    text = verdict(analysis)
+    assert text.startswith(
+        "No sure gain over one worker, and no sure loss: the fastest of several is ddp with 2 workers"
+    )
+    assert "Blocks of " in text
+    assert "would tell, if the noise stays: --budget " in text
+    assert is_decided(analysis) is False
 
 
 def test_names_no_cause_where_it_is_too_noisy(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def test_a_budget_that_cannot_be_is_refused(place: Path, budget: str, told: str)
     done = worldsize("study", *TINY, "--budget", budget, "--out", "run", cwd=place)
     assert done.returncode == 2
     assert told in done.stderr
+    assert "budget: " in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 2
 
 

@@ -141,7 +141,7 @@ def test_lines_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
             display.rested(record())
         display.ended(record(state="failed", error=ErrorRecord(kind="ValueError", message="no\nand why")))
     assert capsys.readouterr().err.splitlines() == [
-        "1 cell(s), at most 80 steps",
+        "1 cell, at most 6 timed steps each",
         "  starting ddp-w2-b4",
         "  0 of 1 cells, 30 of 80 steps, at most 50 s left; ddp-w2-b4 2.00 steps/s",
         "  0 of 1 cells, 60 of 80 steps, at most 20 s left; ddp-w2-b4 2.00 steps/s",

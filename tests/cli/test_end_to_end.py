@@ -93,7 +93,7 @@ def test_a_study_of_five_strategies(finished: tuple[Path, Any]) -> None:
         assert any(
             row[1:] == [world_size[1:], batch[1:]] and name.startswith(row[0].rstrip("…")) for row in rows if row
         )
-    assert "5 cell(s), at most 25 steps" in done.stderr.splitlines()
+    assert "5 cells, at most 4 timed steps each" in done.stderr.splitlines()
     for cell in CELLS:
         assert f"✓ done  {cell}" in done.stderr
     assert "Traceback" not in done.stderr
@@ -143,7 +143,19 @@ def test_json_is_one_object_with_everything(finished: tuple[Path, Any]) -> None:
     assert done.returncode == 0
     assert done.stderr == ""
     content = json.loads(done.stdout)
-    named = {"run", "report", "verdict", "advice", "results", "sweeps", "warnings", "study", "cells", "parts"}
+    named = {
+        "run",
+        "report",
+        "verdict",
+        "decided",
+        "advice",
+        "results",
+        "sweeps",
+        "warnings",
+        "study",
+        "cells",
+        "parts",
+    }
     assert content.keys() == named
     assert [row["cell"] for row in content["results"]] == list(CELLS)
     assert content["cells"].keys() == CELLS.keys()

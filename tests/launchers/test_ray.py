@@ -143,7 +143,7 @@ def test_ctrl_c_ends_it_in_order(place: Path, ray: RayNodes) -> None:
 
 def test_a_node_that_is_lost_is_a_row_and_a_killed_worker_is_another(place: Path, ray: RayNodes) -> None:
     training = started(place, ray, "--arrangement", "spread")
-    seat_of_rank_1 = worker(place, rank=1).parent().parent()
+    seat_of_rank_1 = worker(place, rank=1).parent().parent().parent()  # of its agent, and of the server
     seat_of_rank_1.kill()
     done = finish(training, place)
     assert done.returncode == 1

@@ -94,3 +94,24 @@ def test_a_fixed_number_of_steps_makes_few_long_blocks(tmp_path: Path) -> None:
     study = Study(tmp_path, grid("single", "ddp", settings=settings), executor, settings).run()
     assert Counter(name for name, _ in study.turns("steps")) == {"single-w1-b4": 10, "ddp-w2-b4": 10}
     assert study.heard.endings == {"single-w1-b4": "cap", "ddp-w2-b4": "cap"}
+
+
+def test_a_cap_on_steps_within_a_budget_keeps_the_pairs(tmp_path: Path) -> None:
+    """The baseline is ten times as quick: it must not use up its steps in one long block."""
+    settings = StudySettings(budget="60s", steps=100, warmup_steps=2, target_interval=0)
+    executor = FakeExecutor(tmp_path, 0, taking(0.1, true_s={"single": 0.002, "ddp": 0.02}))
+    study = Study(tmp_path, grid("single", "ddp", settings=settings), executor, settings, budget_s=60.0).run()
+    single, ddp = (study.schedule.samples[name] for name in ("single-w1-b4", "ddp-w2-b4"))
+    assert len(single.keys() & ddp.keys()) >= 10
+    assert sum(map(len, ddp.values())) == 100
+
+
+@pytest.mark.parametrize(("budget_s", "step_s", "launch_s"), [(180.0, 1.2, 2.0), (120.0, 0.8, 0.4), (45.0, 0.2, 0.5)])
+def test_launches_in_a_round_do_not_make_the_next_one_late(
+    tmp_path: Path, budget_s: float, step_s: float, launch_s: float
+) -> None:
+    names = ("single", "ddp", "all-reduce", "gather-scatter")
+    executor = FakeExecutor(tmp_path, 0, taking(0.3, true_s=dict.fromkeys(names, step_s)), launch_s=launch_s)
+    cells = grid(*names, settings=BUDGETED)
+    study = Study(tmp_path, cells, executor, BUDGETED, budget_s=budget_s).run()
+    assert study.executor.clock_s <= 1.1 * budget_s

@@ -1,10 +1,9 @@
 """Whether a study has answered what it was asked: how many workers, and which strategy (method.md §8)."""
 
 from dataclasses import dataclass
-from math import ceil
 from typing import Literal
 
-from worldsize.analysis.advice.noise import seconds_needed
+from worldsize.analysis.advice.noise import budget_text, seconds_needed
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.drift import blocks_of, cause, spread
 from worldsize.analysis.headline import Headline, headline
@@ -67,7 +66,7 @@ def noise_text(analysis: StudyAnalysis, found: Headline) -> str:
         why = cause([block for cell in analysis.cells for block in blocks_of(cell)])
         noisy = f"Blocks of {name} are {percent_text(width)} apart. {why}"
     seconds = seconds_needed(analysis, speedup)
-    return f"{noisy} About {_time_text(seconds)} would tell: --budget {_flag(seconds)}.".strip()
+    return f"{noisy} More time would tell, if the noise stays: --budget {budget_text(seconds)}.".strip()
 
 
 def _workers(speedup: Estimate) -> Workers:
@@ -83,11 +82,3 @@ def _apart(ratio: Estimate) -> float:
     if ratio.low is None or ratio.high is None:
         return float("inf")
     return max(ratio.high, 1 / ratio.low) - 1
-
-
-def _time_text(seconds: float) -> str:
-    return f"{ceil(seconds)} s" if seconds < 100 else f"{ceil(seconds / 60)} min"
-
-
-def _flag(seconds: float) -> str:
-    return _time_text(seconds).replace(" ", "")

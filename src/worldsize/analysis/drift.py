@@ -19,6 +19,8 @@ CHANCE = 0.99
 """Quantile of those variances between blocks that the true one must exceed."""
 NOTABLE_CORES = 0.1
 """More cores for others in the slow blocks than in the quick ones: enough to name them as the cause."""
+BUSY_CORES = 0.3
+"""Cores that others use in quick and slow blocks alike, from which on they are named."""
 SURE = 2.5
 """Standard errors by which a difference must exceed 0 before it is named as a cause."""
 NOTABLE_FREQUENCY = 0.03
@@ -108,6 +110,9 @@ def cause(blocks: Sequence[Block]) -> str:
                 f"Likely heat or a power limit: at the end of the slow blocks the cores ran at "
                 f"{_mean(slow, 'frequency_hz') / 1e9:.2f} GHz, of the quick ones at {usual / 1e9:.2f} GHz."
             )
+    busy = _mean(known, "others_cores")
+    if busy >= BUSY_CORES:
+        return f"Other processes used {busy:.2f} cores all the while. End them, or measure when the machine is quiet."
     return (
         "Nothing that this machine can see goes with it (no other process, no stolen time, no slower clock): likely "
         "caches, memory or cores that are shared with others outside of it."

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from worldsize.analysis.advice import Advice, advise
 from worldsize.analysis.advice.noise import HIDES_THE_LIMIT
 from worldsize.analysis.breakdown import LossCause
-from worldsize.analysis.decision import decide, noise_text
+from worldsize.analysis.decision import Decision, decide, noise_text
 from worldsize.analysis.headline import Headline as Headline
 from worldsize.analysis.headline import cell_name as cell_name
 from worldsize.analysis.headline import fastest_worker as fastest_worker
@@ -59,14 +59,14 @@ def verdict(analysis: StudyAnalysis) -> str:
         return f"{cell_name(only)}: {number_text(rate(only))} samples/s. It was run alone, so nothing is compared."
     if found is None:
         return _without_headline(analysis)
-    return f"{_finding(analysis, found)} {_cause(found, _about(analysis, found))}".strip()
-
-
-def _finding(analysis: StudyAnalysis, found: Headline) -> str:
-    cell, row = found.fastest, found.scaling
     decision = decide(found)
     if decision is not None and decision.workers == "open":
         return _undecided(analysis, found)
+    return f"{_finding(found, decision)} {_cause(found, _about(analysis, found))}".strip()
+
+
+def _finding(found: Headline, decision: Decision | None) -> str:
+    cell, row = found.fastest, found.scaling
     if row.speedup is not None and row.baseline is not None and _slower(row.speedup.estimate):
         return _one_worker_wins(found)
     even = decision is not None and decision.workers == "even"

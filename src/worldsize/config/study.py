@@ -35,7 +35,7 @@ class StudySettings(TrainingSettings):
     """A grid of cells: strategies × world sizes × local batches."""
 
     strategies: tuple[str, ...] = Field(default=("single", *MULTI_WORKER_STRATEGIES), min_length=1)
-    world_sizes: tuple[int, ...] | None = absent("1, 2, 4 … and all", allowed=EACH, min_length=1)
+    world_sizes: tuple[int, ...] | None = absent("1, 2, 4, 8 and so on, and all", allowed=EACH, min_length=1)
     """None is 1, 2, 4 … and all: workers of the nodes, GPUs, or physical cores up to 4 (config/room.py)."""
     batch_sizes: tuple[int, ...] | None = absent(f"{DEFAULT_BATCH_SIZE}", allowed=EACH, min_length=1)
     """Local batches b: samples per worker per step; none is DEFAULT_BATCH_SIZE."""

@@ -140,7 +140,10 @@ class TrainingSettings(NetworkSettings):
     @property
     def budget_s(self) -> float | None:
         """`budget` in seconds."""
-        return None if self.budget is None else quantity(self.budget, TIMES, "a time such as 90s or 5min")
+        try:
+            return None if self.budget is None else quantity(self.budget, TIMES, "a time such as 90s or 5min")
+        except ValueError as error:
+            raise ValueError(f"budget: {error}") from None
 
     @model_validator(mode="after")
     def _readable_budget(self) -> Self:

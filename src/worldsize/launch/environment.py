@@ -4,6 +4,7 @@ Nothing heavy is imported here: a command begins its warm server with the first 
 """
 
 import os
+import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,10 @@ READ_AT_START = (
 )
 """Beginnings of the names of variables that a process reads while it starts: a process that is forked cannot get them
 any more, so they are those of the server that forks it (server.py)."""
+
+
+NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_NOFILE, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE)
 
 
 def quick_environment() -> dict[str, str]:
@@ -69,6 +74,8 @@ def surroundings(environment: dict[str, str]) -> dict[str, Any]:
         "cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
         "priority": os.getpriority(os.PRIO_PROCESS, 0),
         "owner": [os.getuid(), os.getgid()],
-        "namespaces": [str((here / "ns" / name).readlink()) for name in ("mnt", "net", "pid") if here.exists()],
+        "limits": [resource.getrlimit(number) for number in LIMITS],
+        "namespaces": [str((here / "ns" / name).readlink()) for name in NAMESPACES if (here / "ns" / name).exists()],
+        "groups": (here / "cgroup").read_text() if (here / "cgroup").exists() else "",
         "root": str((here / "root").readlink()) if here.exists() else "/",
     }

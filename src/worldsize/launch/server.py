@@ -49,6 +49,8 @@ class _Child:
     pid: int
     stdin: int
     stdout: int
+    handle: int
+    """Of the process: readable once it has ended."""
     rest: bytes = b""
 
 
@@ -101,8 +103,7 @@ class Server:
                 elif isinstance(key.data, _Client):
                     self._hear(key.data)
                 else:
-                    client, number = key.data
-                    self._pass_on(client, number)
+                    self._hear_child(*key.data)
             if timeout_s is None:
                 return
 
@@ -111,7 +112,8 @@ class Server:
         assert self._listener is not None
         connection, _ = self._listener.accept()
         message, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 1)
-        fits = json.loads(message) == surroundings(dict(os.environ))
+        ours = json.loads(json.dumps(surroundings(dict(os.environ))))
+        fits = json.loads(message) == ours
         connection.sendall(b"yes\n" if fits else b"no\n")
         if not fits:
             connection.close()
@@ -191,8 +193,10 @@ class Server:
         finally:
             for descriptor in (child_in, child_out, *opened):
                 os.close(descriptor)
-        client.children[number] = _Child(pid, ours_in, ours_out)
-        self._selector.register(ours_out, selectors.EVENT_READ, (client, number))
+        os.set_blocking(ours_out, False)
+        child = client.children[number] = _Child(pid, ours_in, ours_out, os.pidfd_open(pid))
+        for descriptor in (child.stdout, child.handle):
+            self._selector.register(descriptor, selectors.EVENT_READ, (client, number, descriptor))
         _say(client, {"id": number, "pid": pid})
 
     def _descriptors(self) -> set[int]:
@@ -203,23 +207,40 @@ class Server:
         for client in self._clients:
             found |= {client.reads, client.writes, client.stderr}
             for child in client.children.values():
-                found |= {child.stdin, child.stdout}
+                found |= {child.stdin, child.stdout, child.handle}
         return {descriptor for descriptor in found if descriptor > 2}
 
-    def _pass_on(self, client: _Client, number: int) -> None:
-        child = client.children[number]
-        chunk = os.read(child.stdout, 1 << 16)
+    def _hear_child(self, client: _Client, number: int, descriptor: int) -> None:
+        """A child has said something, or has ended; what it had started may hold its stdout open for ever."""
+        child = client.children.get(number)
+        if child is None:
+            return  # it was buried a moment ago
+        said = self._pass_on(client, number, child)
+        if descriptor == child.handle:
+            while said:
+                said = self._pass_on(client, number, child)
+            _say(client, {"id": number, "ended": self._bury(client, number)})
+
+    def _pass_on(self, client: _Client, number: int, child: _Child) -> bool:
+        """Pass on what a child has said; whether there may be more."""
+        try:
+            chunk = os.read(child.stdout, 1 << 16)
+        except BlockingIOError:
+            return False
+        if not chunk and child.stdout in self._selector.get_map():
+            self._selector.unregister(child.stdout)
         *lines, child.rest = (child.rest + chunk).split(b"\n")
         for line in lines:
             _say(client, {"id": number, "line": line.decode(errors="replace")})
-        if not chunk:
-            _say(client, {"id": number, "ended": self._bury(client, number)})
+        return bool(chunk)
 
     def _bury(self, client: _Client, number: int) -> int:
-        """The exit status of a child that has closed its stdout, or minus the signal that ended it."""
+        """The exit status of a child that has ended, or minus the signal that ended it."""
         child = client.children.pop(number)
-        self._selector.unregister(child.stdout)
-        os.close(child.stdout)
+        for descriptor in (child.stdout, child.handle):
+            if descriptor in self._selector.get_map():
+                self._selector.unregister(descriptor)
+            os.close(descriptor)
         self._close_stdin(child)
         return os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
 

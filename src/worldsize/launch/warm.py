@@ -190,10 +190,11 @@ class WarmServer:
         """Hand on what the server says, until it ends."""
         with contextlib.suppress(OSError), self._socket.makefile("rb") as lines:
             for line in lines:
-                message = json.loads(line)
-                self._children[message["id"]].put(message)
-                if "ended" in message or "refused" in message:
-                    del self._children[message["id"]]
+                with contextlib.suppress(ValueError, KeyError, TypeError):  # a banner of a command, or half a line
+                    message = json.loads(line)
+                    self._children[message["id"]].put(message)
+                    if "ended" in message or "refused" in message:
+                        del self._children[message["id"]]
         why = self.lost or self._why()
         with self._lock:
             self.lost = why

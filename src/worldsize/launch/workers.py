@@ -152,20 +152,29 @@ class Workers:
             os.close(stdin)
         self._stdin.clear()
         for process in self._running.values():
-            os.kill(process, signal.SIGTERM)
+            _end_group(process, signal.SIGTERM)
         deadline = time.monotonic() + grace_s
         while self._running and time.monotonic() < deadline:
             self._bury_ended()
             time.sleep(0.005)
-        for process in self._running.values():
-            os.kill(process, signal.SIGKILL)
-        for rank in list(self._running):
+        for rank, process in list(self._running.items()):
+            _end_group(process, signal.SIGKILL)
             self._bury(rank)
 
     def _bury(self, rank: int) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(self._running.pop(rank), 0)[1])
+        process = self._running.pop(rank)
+        status = os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)  # its group has its name until it is buried
+        assert status is not None
+        _end_group(process, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
     def _bury_ended(self) -> None:
         for rank, process in list(self._running.items()):
-            if os.waitpid(process, os.WNOHANG)[0]:
-                del self._running[rank]
+            if os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT | os.WNOHANG):
+                self._bury(rank)
+
+
+def _end_group(process: int, number: int) -> None:
+    """Send a signal to a worker and to what it has started, such as the processes of a DataLoader."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process, number)

@@ -93,6 +93,22 @@ def process_group(rank: Rank, placement: Placement, device: torch.device) -> Ite
         dist.destroy_process_group()
 
 
+class _Alone:
+    """The group of rank 0 alone, where one process of a larger group also runs what is for one worker."""
+
+    group: dist.ProcessGroup | None = None
+
+
+def make_group_of_one() -> None:
+    """Make the group of rank 0 alone; all processes of the default group call it together."""
+    _Alone.group = dist.new_group([0])
+
+
+def group_of(processes: int) -> dist.ProcessGroup | None:
+    """The group of so many processes, one or all; None is the default group."""
+    return _Alone.group if processes == 1 and dist.get_world_size() > 1 else None
+
+
 def give_way(thread: str, patience_s: float = 0.2) -> int:
     """Give the threads of this process that have this name a lower priority; returns how many there are.
 

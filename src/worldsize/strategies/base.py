@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 
 from worldsize.results.records import WireBytes
 from worldsize.strategies.channel import Channel
@@ -27,6 +28,8 @@ class World:
     threads_per_worker: int = 1
     bucket_bytes: int | None = None
     """Gradients that travel together, for strategies with buckets; None is the strategy's own default."""
+    group: ProcessGroup | None = None
+    """The processes that share the work, where they are not all of the default group."""
     share_buffers: bool = True
     """False keeps each rank's buffers (BatchNorm statistics) to itself, where a strategy would share them."""
     bucket_groups: tuple[tuple[int, ...], ...] | None = None

@@ -51,7 +51,9 @@ class DDP(Strategy):
         cap_mb = None if self.world.bucket_bytes is None else self.world.bucket_bytes / 2**20
         shared = self.world.share_buffers
         unshared: dict[str, Any] = {} if shared else {_SHARE_BUFFERS: False}
-        self.wrapped = DistributedDataParallel(model, device_ids=ids, bucket_cap_mb=cap_mb, **unshared)
+        self.wrapped = DistributedDataParallel(
+            model, device_ids=ids, bucket_cap_mb=cap_mb, process_group=self.world.group, **unshared
+        )
         self.wrapped.register_comm_hook(self.channel, _reduce_bucket)
         if shared:
             before = _BufferCommHookLocation.PRE_FORWARD

@@ -1,8 +1,11 @@
 """A budget of time for a whole command: what of it is for steps, and whether it is enough to begin."""
 
+import time
 from collections.abc import Sequence
 from math import ceil
 from typing import Any
+
+import psutil
 
 from worldsize.config import DEFAULT_BUDGET, SWEEP_STEPS, StudySettings
 from worldsize.errors import UsageError
@@ -11,7 +14,7 @@ from worldsize.study.plan import PlannedCell
 
 REPORT_S = 3.0
 """What the report takes: 1.7 s for seven cells on the machine on which it was measured."""
-LAUNCH_S = 0.3
+LAUNCH_S = 0.4
 """What the launch of a cell takes at least, measured for a model of a few thousand weights."""
 
 
@@ -21,6 +24,11 @@ def with_default_protocol(settings: StudySettings) -> StudySettings:
         return settings
     default: dict[str, Any] = {"steps": SWEEP_STEPS} if settings.sweep else {"budget": DEFAULT_BUDGET}
     return settings.model_copy(update=default)
+
+
+def began_s() -> float:
+    """When this process began, on time.monotonic()."""
+    return time.monotonic() - (time.time() - float(psutil.Process().create_time()))
 
 
 def until_s(settings: StudySettings, began_s: float) -> float | None:

@@ -197,6 +197,7 @@ class JobExecutor:
             "placement": cell.placement.model_dump(mode="json"),
             "session": self.session,
             "launch": self._launches.get(cell.id, 0),
+            "rate_is_known": cell.id in self._facts,
             "first_step": self._steps.get(cell.id, 0) if cell.settings.epochs is None else 0,
         }
         hosts = None  # one process needs no network

@@ -23,10 +23,10 @@ from worldsize.launch.placement import default_threads, place
 from worldsize.measure.limits import begin_to_count_memory
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.exchange import agree, gather, send_bytes
-from worldsize.ranks.setup import Rank, choose_device, process_group
+from worldsize.ranks.setup import Rank, choose_device, make_group_of_one, process_group
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder, write_whole
 from worldsize.results.records import Findings, Placement, WarningRecord
-from worldsize.study.budget import check_budget, until_s, with_default_protocol
+from worldsize.study.budget import began_s, check_budget, until_s, with_default_protocol
 from worldsize.study.experiment import further_parts
 from worldsize.study.inside_links import measure_inside
 from worldsize.study.ledger import Ledger
@@ -68,6 +68,7 @@ def run_inside(
     # What is wrong with the further parts is said before the first one is measured.
     further = further_parts(settings, rank.processes, ready.findings.data.train_samples)
     with process_group(rank, ready.cells[-1].placement, device):
+        make_group_of_one()
         folder = Path(_agreed(str(out or new_run_folder(name))))
         _in_turns(ready, folder, rank, device, command, heard, resume=resume)
         for part, its_settings in further.items():
@@ -107,7 +108,7 @@ def _in_turns(
 ) -> None:
     """Run what is missing of one study in `folder`; afterwards rank 0 has the samples of all ranks there."""
     settings, cells = ready.settings, ready.cells
-    end_s = _agreed(until_s(settings, time.monotonic()))
+    end_s = _agreed(until_s(settings, began_s()))
     before, session = _opened(folder, settings, cells, ready.findings, command, resume=resume)
     ledger = Ledger(folder, session, before, writing=rank.rank == 0)
     links, slow = measure_inside(folder, settings, cells, rank, device, command)
@@ -206,7 +207,7 @@ def _opened(
         try:
             check_folder(folder, resume=resume)
             check_checkpoints(folder, cells, everywhere=False)
-            check_budget(settings, cells, findings, passed_s=0.0)
+            check_budget(settings, cells, findings, passed_s=time.monotonic() - began_s())
             before, answer = open_study(folder, settings, cells, findings, command)
         except UsageError as error:
             answer = str(error)

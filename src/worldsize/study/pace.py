@@ -67,6 +67,14 @@ def drain_steps(settings: TrainingSettings) -> int:
     return READY_BATCHES * settings.loader_workers if settings.loader == "per-sample" else 0
 
 
+def timed_steps(blocks: Blocks) -> int:
+    """Timed steps of a cell; a block that was broken off, at the end of a session, counts as a whole one."""
+    lengths: dict[int, list[int]] = {}
+    for (session, _), times in blocks.items():
+        lengths.setdefault(session, []).append(len(times))
+    return sum(max(each) * len(each) for each in lengths.values())
+
+
 class Pace:
     """The plan of one session of the protocol *steps*: with a budget of time, or for a fixed number of steps."""
 
@@ -94,10 +102,13 @@ class Pace:
         self.race = Race({cell.id: cell.settings.global_batch for cell in several})
         self._may_launch = launches and until_s is not None and settings.evaluate != "end"
         self._at_s = self._round_s = self._launching_s = 0.0
+        self._launch_at_s = self._launched_in_round_s = 0.0
         self._step_s: dict[str, float] = {}
         self._steps: dict[str, int] = {}
         self._pairs: dict[str, dict[int, float]] = {}
         self._relaunch_at: frozenset[int] = frozenset()
+        self._rounds = 0
+        self._all_launches_s = 0.0
 
     @property
     def budgeted(self) -> bool:
@@ -113,16 +124,18 @@ class Pace:
         """Steps that are ahead of a cell at most, for a fixed number; `drained` are not timed in each of its blocks."""
         assert self.settings.steps is not None, "a study has one of the two protocols"
         left = max(0, self.settings.steps - sum(len(times) for times in samples.values()))
-        count = self.settings.block_steps or max(LEAST_STEPS, ceil(self.settings.steps / FIXED_BLOCKS))
+        count = self.settings.block_steps or self._share_of_cap()
         return ceil(left / count) * (drained + count)
 
     def launching(self) -> None:
         """The workers of a cell are about to be launched, or, having been, to be warmed up."""
-        self._at_s = self.now_s()
+        self._launch_at_s = self.now_s()
 
     def launched(self) -> None:
         """They are launched, or warm: what that took, another launch takes again."""
-        self._launching_s += self.now_s() - self._at_s
+        took_s = self.now_s() - self._launch_at_s
+        self._launching_s += took_s
+        self._launched_in_round_s += took_s
 
     def saw_step(self, cell: PlannedCell, step_s: float) -> None:
         """A step of a cell took so long while it was warmed up."""
@@ -133,6 +146,7 @@ class Pace:
         if self.settings.epochs is not None:
             return
         now_s = self._at_s = self.now_s()
+        self._all_launches_s, self._launched_in_round_s = self._launching_s, 0.0
         steps = [self._step_s.get(cell.id, BLOCK_S) for cell in self.cells]
         if self.until_s is None:
             length_s = BLOCK_S
@@ -151,11 +165,16 @@ class Pace:
             return self.settings.block_steps
         if self.until_s is not None:
             few = ROUNDS * length_s < FEW_ROUNDS * GOOD_STEPS * longest_s
-            return min(MOST_STEPS, max(LEAST_STEPS if few else GOOD_STEPS, round(length_s / max(step_s, 1e-6))))
+            fitting = max(LEAST_STEPS if few else GOOD_STEPS, round(length_s / max(step_s, 1e-6)))
+            return min(MOST_STEPS, fitting, self._share_of_cap())
         # A fixed number of steps is the same for all cells, and so is the number of their blocks.
-        assert self.settings.steps is not None, "a study has one of the two protocols"
-        fitting = round(length_s / max(longest_s, 1e-6))
-        return max(LEAST_STEPS, min(fitting, ceil(self.settings.steps / FIXED_BLOCKS)))
+        return max(LEAST_STEPS, min(round(length_s / max(longest_s, 1e-6)), self._share_of_cap()))
+
+    def _share_of_cap(self) -> int:
+        """Steps in a block, at most, so that a cap on steps makes some blocks."""
+        if self.settings.steps is None:
+            return MOST_STEPS
+        return max(LEAST_STEPS, ceil(self.settings.steps / FIXED_BLOCKS))
 
     def _when_to_launch(self, now_s: float) -> frozenset[int]:
         """Before which blocks cells are launched again: early, so that those that drop out have had their launches."""
@@ -213,12 +232,16 @@ class Pace:
     def round_ended(self, before: int, left: int) -> None:
         """All open cells have had a block: `before` cells, of which `left` are still open."""
         now_s = self.now_s()
-        self._round_s = (now_s - self._at_s) * (left / before if before else 1)
-        self._at_s = now_s
+        share = left / before if before else 1
+        self._round_s = (now_s - self._at_s - self._launched_in_round_s) * share
+        self._at_s, self._launched_in_round_s = now_s, 0.0
+        self._rounds += 1
+        if self._rounds in self._relaunch_at:
+            self._round_s += self._all_launches_s * left / max(1, len(self.cells))
 
     @property
     def time_is_up(self) -> bool:
-        """Whether a further round would end after the budget."""
+        """Whether a further round, with the launches in it, would end after the budget."""
         return self.until_s is not None and self._at_s + self._round_s > self.until_s
 
     def enough(self, cell: PlannedCell, samples: Mapping[str, Any]) -> Literal["precision", "settled"] | None:
@@ -231,6 +254,10 @@ class Pace:
             known = width <= self.settings.target_interval
             return "precision" if known and self.race.tied(samples, self.settings.target_interval) else None
         return "settled" if width <= max(TABLE_INTERVAL, self.settings.target_interval) else None
+
+    def may_go_on(self, ending: str) -> bool:
+        """Whether a baseline that has come to this end goes on while another cell is compared with it."""
+        return ending in ("precision", "settled") or (ending == "cap" and self.budgeted)
 
     def width(self, cell: PlannedCell, samples: Mapping[str, Any]) -> float:
         """Half of the interval of what a cell is timed for, as a share: its ratio to its baseline, or its own step."""

@@ -20,7 +20,7 @@ from worldsize.study.alike import baseline_of, batches_to_read
 from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
-from worldsize.study.pace import LEAD_STEPS, MIN_BLOCKS, Pace, drain_steps
+from worldsize.study.pace import LEAD_STEPS, MIN_BLOCKS, Pace, drain_steps, timed_steps
 from worldsize.study.plan import PlannedCell
 from worldsize.study.restarts import Restarts
 
@@ -244,7 +244,7 @@ class Schedule:
         for cell in self.cells:
             ending = endings.get(cell.id)
             # A baseline goes on, beyond its own precision, while another cell is compared with it.
-            if ending and (ending not in ("precision", "settled") or cell.id not in needed):
+            if ending and not (cell.id in needed and self.pace.may_go_on(ending)):
                 self._guard(cell, self._close, ending)
 
     def _close(self, cell: PlannedCell, ending: Ending) -> None:
@@ -269,7 +269,7 @@ class Schedule:
     def _ending(self, cell: PlannedCell) -> Ending | None:
         if self.settings.epochs is not None:
             return "epochs" if self.trained[cell.id] >= self.settings.epochs * self.epoch_steps[cell.id] else None
-        if self.settings.steps is not None and self._timed_steps(cell) >= self.settings.steps:
+        if self.settings.steps is not None and timed_steps(self.samples[cell.id]) >= self.settings.steps:
             return "cap"
         if not self.pace.budgeted:
             return "precision" if self._precise(cell) else None
@@ -278,9 +278,6 @@ class Schedule:
         self.listener.narrowed(cell, width if isfinite(width) else None, blocks)
         found: Ending | None = self.pace.enough(cell, self.samples)
         return found or ("budget" if self.pace.time_is_up else None)
-
-    def _timed_steps(self, cell: PlannedCell) -> int:
-        return sum(len(times) for times in self.samples[cell.id].values())
 
     def _precise(self, cell: PlannedCell) -> bool:
         estimate = self.pace.estimate(cell, self.samples)

@@ -36,6 +36,8 @@ class Assignment(Record):
     session: int
     launch: int = 0
     """How often the workers of this cell were started before in this session."""
+    rate_is_known: bool = False
+    """Whether an earlier launch has told the matrix-multiply rate."""
     first_step: int = 0
     """The number of its first step in the records: those of earlier launches are not used again."""
     link: AllReduceCost | None = None
@@ -71,7 +73,7 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
         steps=saved.step if saved else 0,
         wire=trainer.strategy.wire_bytes(settings.world_size, trainer.traffic()),
         # The same workers on the same cores: once is enough, and it takes a good part of a launch.
-        matmul_flops_per_s=None if assignment.launch else matmul_flops_per_s(device),
+        matmul_flops_per_s=None if assignment.rate_is_known else matmul_flops_per_s(device),
         messages=counter.counts(),
         place=where(assignment.placement),
     )

@@ -3,7 +3,7 @@
 import torch
 
 from worldsize.config import CellSettings
-from worldsize.ranks.setup import Rank
+from worldsize.ranks.setup import Rank, group_of
 from worldsize.results.records import Placement
 from worldsize.strategies import Channel, Observer, World
 
@@ -13,6 +13,7 @@ def world_of(rank: Rank, settings: CellSettings, placement: Placement, device: t
     return World(
         channel=Channel(rank.rank, rank.processes, seen),
         world_size=settings.world_size,
+        group=group_of(rank.processes),
         device=device,
         cores=placement.cores,
         threads_per_worker=placement.threads_per_worker,

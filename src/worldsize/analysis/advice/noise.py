@@ -52,7 +52,7 @@ def _longer(seen: Seen, ratio: Estimate, steps: int) -> str | None:
     """The same study with more time, or more steps where these were what was asked for."""
     if seen.settings.budget is None:
         return study_command(by_steps(seen.settings), steps=steps)
-    return study_command(seen.settings, budget=f"{ceil(seconds_needed(seen.analysis, ratio))}s")
+    return study_command(seen.settings, budget=budget_text(seconds_needed(seen.analysis, ratio)), steps=None)
 
 
 def _noisy_sweeps(seen: Seen) -> Iterator[Candidate]:
@@ -134,6 +134,11 @@ def seconds_needed(analysis: StudyAnalysis, ratio: Estimate) -> float:
     budget_s = analysis.run.study.settings.budget_s
     timed_s = sum(c.summary.timed_steps * c.summary.step_s.value for c in analysis.cells if c.summary)
     return max(1.0, more) * (budget_s if budget_s is not None else UNTIMED * timed_s)
+
+
+def budget_text(seconds: float) -> str:
+    """A time as --budget takes it."""
+    return f"{ceil(seconds)}s" if seconds < 100 else f"{ceil(seconds / 60)}min"
 
 
 def _block_steps(cell: CellAnalysis) -> int:
