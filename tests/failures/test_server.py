@@ -1,8 +1,6 @@
 """The warm server is killed, or the system has no room for its children: the command says so and goes on, or ends."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,23 +90,11 @@ def group() -> Iterator[Path]:
 
 
 def test_a_system_without_room_for_processes(place: Place, group: Path) -> None:
-    """No process may be added while the pair of workers is to be launched; the worker that is there goes on."""
-    warm_up = ("--warmup-steps", 1500)
-    script = f'echo $$ > {group}/cgroup.procs; exec "$@"'
-    command = [sys.executable, "-m", "worldsize", *map(str, (*TIMED, *warm_up))]
-    process = subprocess.Popen(
-        ["sh", "-c", script, "sh", *command],
-        cwd=place.folder,
-        env={**os.environ, **ITS_OWN},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for(lambda: bool(place.lines(ALONE)), "the worker that is alone warms up")
-    (group / "pids.max").write_text((group / "pids.current").read_text())
-    wait_for(lambda: (place.run / "cells" / PAIR / "cell.json").exists(), "the pair has failed")
-    (group / "pids.max").write_text("max")
+    """The server may start no further process when the pair of workers is to be launched; the one worker goes on."""
+    process = place.start(*TIMED, "--warmup-steps", 1500, **ITS_OWN)
+    wait_for(lambda: bool(place.lines(ALONE)) or process.poll() is not None, "the worker that is alone warms up")
+    (group / "cgroup.procs").write_text(str(server_of(process).pid))
+    (group / "pids.max").write_text("1")
     done = finish(process, place.folder)
     assert done.returncode == 1, done.stderr
     assert place.record(ALONE)["state"] == "complete"
