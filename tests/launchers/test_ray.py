@@ -16,6 +16,7 @@ from jobs import wait_until as comes_true
 from ray_nodes import QUIET, RayNodes
 from same_study import DATA, MODEL
 from worldsize.launch.job import Job
+from worldsize.launch.warm import SERVER
 from worldsize.results.folder import Cell, Run, cell_folder, load_run
 
 needs_private_mounts = pytest.mark.skipif(
@@ -141,7 +142,10 @@ def test_ctrl_c_ends_it_in_order(place: Path, ray: RayNodes) -> None:
     assert cell(place).record.state == "interrupted"
 
 
-def test_a_node_that_is_lost_is_a_row_and_a_killed_worker_is_another(place: Path, ray: RayNodes) -> None:
+def test_a_node_that_is_lost_is_a_row_and_a_killed_worker_is_another(
+    place: Path, ray: RayNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SERVER, "")  # a server of its own on each node, as a user's: the seat is its parent
     training = started(place, ray, "--arrangement", "spread")
     seat_of_rank_1 = worker(place, rank=1).parent().parent().parent()  # of its agent, and of the server
     seat_of_rank_1.kill()
