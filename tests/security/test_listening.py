@@ -7,6 +7,7 @@ import pytest
 
 from commands import start
 from security.conftest import Watched
+from served import ITS_OWN
 from sockets import watched
 from tiny import MODEL
 from worldsize.errors import UsageError
@@ -34,7 +35,7 @@ def test_a_study_listens_on_loopback_alone(study: Watched) -> None:
 )
 def test_a_command_listens_on_loopback_alone(tmp_path: Path, line: str) -> None:
     (tmp_path / "mine.py").write_text(MODEL)
-    command = start(*line.split(), cwd=tmp_path)
+    command = start(*line.split(), cwd=tmp_path, **ITS_OWN)
     bound = watched(command)
     said = command.communicate()
     assert command.returncode == 0, said
