@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from made_runs import SHARES, MadeCell, make_run, synchronised, usual_cells
-from worldsize.analysis.decision import is_decided
+from worldsize.analysis.decision import decide, is_decided
+from worldsize.analysis.statistics import Ratio
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import headline, verdict
 from worldsize.results.folder import load_run
-from worldsize.results.records import ErrorRecord
+from worldsize.results.records import ErrorRecord, Estimate
 
 
 def study(folder: Path, cells: Sequence[MadeCell], **options: object) -> StudyAnalysis:
@@ -61,21 +62,45 @@ def test_says_that_the_two_fastest_are_not_told_apart(tmp_path: Path) -> None:
     found = headline(analysis)
     assert found is not None
     assert found.runner_up is not None
-    assert f"; as fast: {found.runner_up.id} (within " in verdict(analysis)
+    assert f"; not surely slower: {found.runner_up.id} (at most " in verdict(analysis)
     assert is_decided(analysis)
 
 
 def test_says_of_which_it_is_not_known_whether_they_are_as_fast(tmp_path: Path) -> None:
     cells = [SINGLE, several(0.55, SHARES, noise=0.2), several(0.551, SHARES, strategy="all-reduce", noise=0.2)]
     analysis = study(tmp_path, cells, seed=4)
-    assert "; not distinguishable from it: " in verdict(analysis)
+    assert "; not told apart from it: " in verdict(analysis)
     assert is_decided(analysis) is False
+
+
+@pytest.mark.parametrize(("low", "decided"), [(0.98, True), (0.92, True), (0.90, False), (None, False)])
+def test_what_may_not_be_much_faster_changes_no_choice(tmp_path: Path, low: float | None, decided: bool) -> None:
+    """However much slower it may be: only what the choice of the named one can cost is asked."""
+    found = headline(study(tmp_path, [SINGLE, several(0.5, SHARES), several(0.55, SHARES, strategy="all-reduce")]))
+    assert found is not None
+    assert found.runner_up is not None
+    ratio = Ratio(Estimate(value=1.1, low=low, high=None if low is None else 1.6, samples=5), paired=True)
+    decision = decide(replace(found, rivals=((found.runner_up, ratio),)))
+    assert decision is not None
+    assert decision.decided is decided
+
+
+def test_which_of_several_is_fastest_matters_to_nobody_who_takes_one(tmp_path: Path) -> None:
+    found = headline(study(tmp_path, [SINGLE, several(2.0, SHARES), several(2.2, SHARES, strategy="all-reduce")]))
+    assert found is not None
+    assert found.runner_up is not None
+    for low, decided in ((0.55, True), (0.45, False)):  # the fastest has half the samples/s of one worker
+        ratio = Ratio(Estimate(value=1.1, low=low, high=1.6, samples=5), paired=True)
+        decision = decide(replace(found, rivals=((found.runner_up, ratio),)))
+        assert decision is not None
+        assert decision.workers == "one"
+        assert decision.decided is decided
 
 
 def test_tells_the_two_fastest_apart_where_it_can(tmp_path: Path) -> None:
     analysis = study(tmp_path, usual_cells(noise=0.01))
-    assert "as fast" not in verdict(analysis)
-    assert "distinguishable" not in verdict(analysis)
+    assert "surely slower" not in verdict(analysis)
+    assert "told apart" not in verdict(analysis)
     assert is_decided(analysis)
 
 

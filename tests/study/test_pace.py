@@ -9,7 +9,7 @@ import pytest
 from fake_cells import FakeExecutor, StepTime, name_of
 from fake_study import Study, grid
 from worldsize.config import StudySettings
-from worldsize.study.pace import LAUNCHES, LEAST_STEPS, PAIRS
+from worldsize.study.pace import FIRST_PAIRS_EVERY, LAUNCHES, LEAST_STEPS, PAIRS, Pace
 
 BUDGETED = StudySettings(budget="60s", warmup_steps=2)
 TRUE_S = {"single": 0.1, "ddp": 0.11, "all-reduce": 0.111, "gather-scatter": 0.2}
@@ -33,14 +33,13 @@ def test_a_budget_that_a_noisy_machine_uses_up_is_kept(tmp_path: Path) -> None:
     assert set(study.heard.endings.values()) <= {"budget", "settled"}
 
 
-@pytest.mark.parametrize("budget_s", [20.0, 200.0])
-def test_blocks_are_sized_by_the_time_there_is(tmp_path: Path, budget_s: float) -> None:
-    study = run(tmp_path, 0.5, budget_s=budget_s)
-    blocks = Counter(name for name, _ in study.turns("steps"))
-    assert blocks["ddp-w2-b4"] >= (10 if budget_s > 100 else 5)
+@pytest.mark.parametrize(("budget_s", "blocks", "steps"), [(10.0, 1, 2), (30.0, 5, 4), (200.0, 10, 4)])
+def test_blocks_are_sized_by_the_time_there_is(tmp_path: Path, budget_s: float, blocks: int, steps: int) -> None:
+    study = run(tmp_path, 0.3, budget_s=budget_s)
+    assert Counter(name for name, _ in study.turns("steps"))["ddp-w2-b4"] >= blocks
     counts = {turn["count"] for _, turn in study.executor.turns if name_of(turn) == "steps"}
     assert min(counts) >= LEAST_STEPS
-    assert (max(counts) > LEAST_STEPS) == (budget_s > 100)
+    assert min(counts) == steps if budget_s < 100 else min(counts) >= steps
 
 
 def test_the_larger_part_of_the_time_is_timed(tmp_path: Path) -> None:
@@ -82,8 +81,13 @@ def test_pairs_are_a_minority_of_the_blocks(tmp_path: Path) -> None:
 
 
 def test_pairs_end_when_their_interval_is_narrow(tmp_path: Path) -> None:
-    study = run(tmp_path, 0.001, "single", "ddp", "all-reduce")
-    assert Counter(name for name, _ in study.turns("alone"))["ddp-w2-b4"] == PAIRS
+    pace = Pace(BUDGETED, cells := grid(*TRUE_S, settings=BUDGETED), now_s=lambda: 0.0, until_s=60.0)
+    wanted = []
+    for block in range(40):
+        if pace.wants_pair(cells[1], block):
+            wanted.append(block)
+            pace.paired(cells[1], block, 0.1 + 1e-5 * block, 0.08)
+    assert wanted == [FIRST_PAIRS_EVERY * number for number in range(PAIRS)]
 
 
 def test_a_fixed_number_of_steps_makes_few_long_blocks(tmp_path: Path) -> None:

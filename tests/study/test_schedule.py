@@ -49,24 +49,25 @@ def test_measuring_aside_follows_the_block_it_is_paired_with(tmp_path: Path) -> 
     cell = Cell(cell_folder(tmp_path, "ddp-w2-b4"), records["ddp-w2-b4"])
     assert cell.unsynchronised.height == 2 * PAIRS * BLOCK_STEPS
     assert not cell.unsynchronised["timed"].any()
-    assert study.heard.steps("ddp-w2-b4") == STUDY.warmup_steps + 30, "what is measured aside is no progress"
+    assert study.heard.steps("ddp-w2-b4") == STUDY.warmup_steps + 10 * LEAD_STEPS + 30, (
+        "what is measured aside is no progress"
+    )
 
 
-def test_only_blocks_that_are_timed_begin_with_a_step_to_warm_up(tmp_path: Path) -> None:
-    """The blocks aside come right after one, so their workers are warm."""
+def test_all_that_is_timed_begins_with_a_step_that_is_not(tmp_path: Path) -> None:
+    """So do both halves of a pair: DDP's broadcast of buffers, for one, goes on in the first step without exchange."""
     study = Study(tmp_path, grid("single", "ddp"), FakeExecutor(tmp_path, 0, noisy(2.0))).run()
     leads: dict[str, set[int]] = {}
     for _, turn in study.executor.turns:
         leads.setdefault(name_of(turn), set()).add(turn.get("lead", 0))
-    assert leads["steps"] == {LEAD_STEPS}
-    assert leads["alone"] == leads["unobserved"] == leads["warmup"] == {0}
+    assert leads == {"warmup": {0}, "steps": {LEAD_STEPS}, "alone": {LEAD_STEPS}, "unobserved": {LEAD_STEPS}}
 
 
 def test_precision_ends_a_cell_only_after_enough_blocks(tmp_path: Path) -> None:
     study = Study(tmp_path, grid("single"), FakeExecutor(tmp_path, 0)).run()  # every step takes exactly the same
     assert study.heard.endings == {"single-w1-b4": "precision"}
     assert len(study.turns("steps")) == MIN_BLOCKS
-    assert study.heard.skips == [(10 - MIN_BLOCKS) * BLOCK_STEPS]
+    assert study.heard.skips == [(10 - MIN_BLOCKS) * (LEAD_STEPS + BLOCK_STEPS)]
 
 
 def test_the_steps_of_one_long_block_are_not_taken_for_blocks(tmp_path: Path) -> None:
@@ -251,7 +252,7 @@ def test_a_cell_whose_blocks_were_all_taken_before_still_comes_to_its_end(tmp_pa
 def epochs_of(study: Study) -> list[tuple[str, int, int, bool]]:
     """Op, block, steps (those that are not timed first) and whether they are timed, of each turn."""
     return [
-        (turn["op"], turn.get("block", -1), turn.get("drain", 0) + turn.get("count", 0), turn.get("timed", False))
+        (turn["op"], turn.get("block", -1), turn.get("lead", 0) + turn.get("count", 0), turn.get("timed", False))
         for _, turn in study.executor.turns
     ]
 
@@ -362,7 +363,7 @@ def test_every_planned_step_is_told_as_run_or_as_skipped(
     cells = grid(*names, settings=settings)
     fails = {} if failing is None else {(cells[-1].id, failing[0]): failing[1]}
     study = Study(run, cells, FakeExecutor(run, 0, noisy(spread, seed), fails=fails), settings).run()
-    most = warmup_steps + math.ceil(steps / block_steps) * block_steps
+    most = warmup_steps + math.ceil(steps / block_steps) * (LEAD_STEPS + block_steps)
     assert sum(study.heard.skips) + sum(n for _, n in study.heard.advances) == most * len(cells)
     assert sorted(record.id for record in study.heard.records) == sorted(cell.id for cell in cells)
     for cell in cells:

@@ -195,11 +195,11 @@ class FakeExecutor:
     def _run(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[float]:
         times: list[float] = []
         op, block, first = name_of(turn), turn.get("block", 0), self._steps[cell.id]
-        drain = turn.get("drain", 0) if op == "epoch" else 0
-        for number in range(drain + turn.get("count", STEPS_PER_EPOCH)):
+        lead = turn.get("lead", 0)
+        for number in range(lead + turn.get("count", STEPS_PER_EPOCH)):
             times.append(self.step_time(cell, self.clock_s))
             self.clock_s += times[-1]
-            if op != "unobserved":
+            if op != "unobserved" and not (op == "alone" and number < lead):
                 write_steps(
                     self.run,
                     cell,
@@ -207,13 +207,13 @@ class FakeExecutor:
                     session=self.session,
                     block=block,
                     first=first + number,
-                    timed=op != "alone" and turn.get("timed", True) and number >= drain,
+                    timed=op != "alone" and turn.get("timed", True) and number >= lead,
                     synchronised=op != "alone",
                 )
             idle()
         if op not in ("alone", "unobserved"):
             self._steps[cell.id] += len(times)
-        return times[drain:]
+        return times[lead:]
 
     def facts(self, cell: PlannedCell) -> list[Any]:
         if cell.id not in self._steps:

@@ -23,8 +23,8 @@ from worldsize.results.records import Placement
 from worldsize.strategies.all_reduce import AllReduce
 from worldsize.strategies.base import gradients
 from worldsize.strategies.data_parallel import DataParallel
+from worldsize.training.aside import Aside
 from worldsize.training.check import check
-from worldsize.training.life import aside
 from worldsize.training.trainer import Trainer
 from worldsize.training.verify import Task, prove
 from worldsize.training.world import world_of
@@ -166,7 +166,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
         timeline = Timeline(HostClock())
         world = world_of(rank, settings, placement, device, timeline)
         trainer = Trainer(settings, load_data(settings), world, timeline)
-        with aside(trainer):
+        with Aside(trainer)():
             return Reply(check=check(trainer, turn.count))
 
     with process_group(rank, placement_of(cases[0], rank.processes), device):

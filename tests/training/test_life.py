@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -14,8 +15,9 @@ from worldsize.measure.clocks import HostClock
 from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
-from worldsize.study.pace import drain_steps
-from worldsize.training.life import Life, aside
+from worldsize.study.pace import lead_steps
+from worldsize.training.aside import Aside
+from worldsize.training.life import Life
 from worldsize.training.recorder import Recorder
 from worldsize.training.trainer import Trainer
 
@@ -34,6 +36,13 @@ class Slow(Dataset):
 
 def data():
     return Slow()
+"""
+
+LARGE_MODEL = """
+from torch import nn
+
+def net(classes):
+    return nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3 * 16, 200_000), nn.Linear(200_000, classes))
 """
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
@@ -70,7 +79,7 @@ def test_steps_aside_leave_everything_as_it_was(tmp_path: Path, strategy: str, t
         trainer.step()
         untouched.step()
     before = state(trainer)
-    with aside(trainer):
+    with Aside(trainer)():
         trainer.step(synchronise=False)
         assert not same(state(trainer), before)
     assert same(state(trainer), before)
@@ -103,12 +112,28 @@ def test_the_short_proof_leaves_everything_as_it_was(tmp_path: Path, strategy: s
     assert not (tmp_path / "cell" / "rank0.jsonl").read_bytes(), "none of it is a step"
 
 
+def test_the_copy_that_steps_aside_need_is_made_once_and_is_no_memory_of_training(tmp_path: Path) -> None:
+    (tmp_path / "large.py").write_text(LARGE_MODEL)
+    trainer, data = alone(tiny_settings(tmp_path, model=f"{tmp_path / 'large.py'}:net", batch_size=4))
+    weights_bytes = sum(parameter.nbytes for parameter in trainer.strategy.unwrap().parameters())
+    with Recorder(tmp_path / "cell", 0, HostClock()) as recorder:
+        life = Life(trainer, data, recorder, session=0)
+        trained = life.take(Turn(op="steps", count=2)).peak_memory_bytes
+        aside = [life.take(Turn(op="steps", count=1, synchronise=False)).peak_memory_bytes for _ in range(2)]
+        once = psutil.Process().memory_info().rss
+        again = life.take(Turn(op="steps", count=1, observe=False)).peak_memory_bytes
+        grown = psutil.Process().memory_info().rss - once
+        later = life.take(Turn(op="steps", count=2)).peak_memory_bytes
+    assert [*aside, again, later] == [trained] * 4
+    assert grown < 0.5 * weights_bytes
+
+
 def test_an_error_aside_leaves_everything_as_it_was(tmp_path: Path) -> None:
     trainer, _ = alone(tiny_settings(tmp_path))
     before = state(trainer)
 
     def fail() -> None:
-        with aside(trainer):
+        with Aside(trainer)():
             trainer.step()
             raise ValueError("no")
 
@@ -117,18 +142,17 @@ def test_an_error_aside_leaves_everything_as_it_was(tmp_path: Path) -> None:
     assert same(state(trainer), before)
 
 
-def test_the_step_that_leads_into_a_block_leaves_no_trace(tmp_path: Path) -> None:
+def test_the_step_that_leads_into_a_block_trains_and_is_not_timed(tmp_path: Path) -> None:
     reached = []
     for lead in (0, 2):
         settings = tiny_settings(tmp_path)
         trainer, data = alone(settings)
         folder = tmp_path / f"lead{lead}"
         with Recorder(folder, 0, HostClock()) as recorder:
-            reply = Life(trainer, data, recorder, session=0).take(Turn(op="steps", count=3, lead=lead))
-        assert len(reply.step_s) == 3
+            reply = Life(trainer, data, recorder, session=0).take(Turn(op="steps", count=5 - lead, lead=lead))
+        assert len(reply.step_s) == 5 - lead
         steps = Cell(folder, CellRecord(id="cell", settings=settings)).steps
-        assert steps.select("step", "timed").rows() == [(0, True), (1, True), (2, True)]
-        assert (steps["forward_s"] > 0).all(), "the instruments are on again"
+        assert steps.select("step", "timed").rows() == [(step, step >= lead) for step in range(5)]
         reached.append((state(trainer), steps["loss"].to_list()))
     assert same(*reached)
 
@@ -147,7 +171,7 @@ def test_what_a_loader_has_ready_is_used_up_before_the_clock_starts(tmp_path: Pa
         replies = []
         for block in range(2):
             time.sleep(0.6)
-            replies.append(life.take(Turn(op="steps", count=2, drain=drain_steps(settings), lead=1, block=block)))
+            replies.append(life.take(Turn(op="steps", count=2, lead=lead_steps(settings), block=block)))
     for stream in (trainer.stream, trainer.spare_stream):
         stream.close()  # type: ignore[attr-defined]
     del life, trainer

@@ -8,14 +8,16 @@ from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.drift import blocks_of, cause, spread
 from worldsize.analysis.headline import Headline, headline
 from worldsize.analysis.numbers import percent_text
-from worldsize.analysis.statistics import Ratio, includes
+from worldsize.analysis.statistics import includes
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.results.records import Estimate
 
 EVEN = 0.05
 """Several workers whose speed-up lies within this of 1, with 95 % confidence, gain nothing: nobody acts on less."""
-ALIKE = 0.10
-"""Strategies whose ratio does are as fast as each other; how far apart they may be is said."""
+INDIFFERENT = 0.10
+"""Another strategy that is at most this much faster than the named one, with 97.5 % confidence, changes no choice; how
+much it may be is said. (An indifference zone: Bechhofer, A Single-Sample Multiple Decision Procedure for Ranking Means,
+1954.)"""
 
 Workers = Literal["several", "one", "even", "open"]
 
@@ -26,10 +28,10 @@ class Decision:
 
     workers: Workers
     """`several` are faster, or `one` is, or they are `even`; `open` where the interval allows more than that."""
-    alike: tuple[tuple[CellAnalysis, float], ...]
-    """Cells that are as fast as the fastest, and the share that they may be apart from it."""
-    doubtful: tuple[tuple[CellAnalysis, Ratio], ...]
-    """Cells that may be faster or slower, and samples/s of the fastest ÷ theirs."""
+    close: tuple[tuple[CellAnalysis, float], ...]
+    """Cells that are not surely slower than the fastest, and the share by which they may be faster: a small one."""
+    doubtful: tuple[tuple[CellAnalysis, float], ...]
+    """The same, by a share that would matter; infinite without an interval."""
 
     @property
     def decided(self) -> bool:
@@ -41,10 +43,15 @@ def decide(found: Headline) -> Decision | None:
     """What the intervals say; None where the fastest configuration has no speed-up."""
     if found.scaling.speedup is None:
         return None
+    speedup = found.scaling.speedup.estimate
+    enough = INDIFFERENT
+    if speedup.high is not None and speedup.high < 1:  # which of several is fastest matters to nobody who takes one
+        enough = max(enough, 1 / speedup.high - 1)
+    rivals = [(cell, _faster(ratio.estimate)) for cell, ratio in found.rivals]
     return Decision(
-        workers=_workers(found.scaling.speedup.estimate),
-        alike=tuple((cell, apart) for cell, ratio in found.rivals if (apart := _apart(ratio.estimate)) <= ALIKE),
-        doubtful=tuple((cell, ratio) for cell, ratio in found.rivals if _apart(ratio.estimate) > ALIKE),
+        workers=_workers(speedup),
+        close=tuple((cell, share) for cell, share in rivals if share <= enough),
+        doubtful=tuple((cell, share) for cell, share in rivals if share > enough),
     )
 
 
@@ -82,3 +89,8 @@ def _apart(ratio: Estimate) -> float:
     if ratio.low is None or ratio.high is None:
         return float("inf")
     return max(ratio.high, 1 / ratio.low) - 1
+
+
+def _faster(ratio: Estimate) -> float:
+    """How much faster another cell may be, by samples/s of the fastest ÷ its own; infinite without an interval."""
+    return float("inf") if ratio.low is None else 1 / ratio.low - 1

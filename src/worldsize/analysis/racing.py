@@ -95,13 +95,13 @@ class Race:
         return max(names, key=lambda name: float(np.mean(self._rates(samples, name, first))))
 
     def tied(self, samples: Mapping[str, Blocks], within: float) -> bool:
-        """Whether all that are left are known to be as fast as the best, to this share of its rate."""
+        """Whether none that is left can be faster than the best by more than this share."""
         left = [name for name in self.left if samples.get(name)]
         if len(left) < 2:
             return True
         best = self.best(samples, left)
         ratios = [mean_and_half(self._rates(samples, best, name), 0.025) for name in left if name != best]
-        return all(abs(mean) + half <= within for mean, half in ratios)
+        return all(half - mean <= np.log1p(within) for mean, half in ratios)
 
     def _rates(self, samples: Mapping[str, Blocks], name: str, other: str) -> Floats:
         """Logarithms of the ratios of samples/s of two cells, block by block; 0 where they have no block in common."""

@@ -1,6 +1,7 @@
 """The verdict of a study in one or two sentences, made from its numbers and honest about what they do not say."""
 
 from collections.abc import Sequence
+from math import isfinite
 
 from worldsize.analysis.advice import Advice, advise
 from worldsize.analysis.advice.noise import HIDES_THE_LIMIT
@@ -114,17 +115,19 @@ def _one_worker_wins(found: Headline) -> str:
 
 
 def _rival(found: Headline) -> str:
-    """The configurations that are as fast, and those of which that is not known."""
+    """The configurations that may be faster, by how much at most, and whether that matters."""
     decision = decide(found)
     if decision is None:
         return ""
     text = ""
-    if decision.alike:
-        text += f"; as fast: {', '.join(f'{cell.id} (within {percent_text(apart)})' for cell, apart in decision.alike)}"
-    if decision.doubtful:
-        told = ", ".join(f"{cell.id} (ratio {estimate_text(ratio.estimate)})" for cell, ratio in decision.doubtful)
-        text += f"; not distinguishable from it: {told}"
+    for told, cells in (("not surely slower", decision.close), ("not told apart from it", decision.doubtful)):
+        if cells:
+            text += f"; {told}: {', '.join(f'{cell.id} ({_at_most(share)})' for cell, share in cells)}"
     return text
+
+
+def _at_most(share: float) -> str:
+    return f"at most {percent_text(share)} faster" if isfinite(share) else "measured in one block"
 
 
 def _against_one(speedup: Estimate) -> str:

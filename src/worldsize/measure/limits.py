@@ -3,6 +3,7 @@
 import resource
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -36,6 +37,15 @@ class _AtStart:
 def begin_to_count_memory() -> None:
     """Leave what is resident now out of `peak_memory_bytes` from here on (method.md §9)."""
     _AtStart.resident_bytes = _status_bytes("VmRSS") or 0
+
+
+def forget_peak(device: torch.device) -> None:
+    """Let `peak_memory_bytes` count from what is in use now; nothing happens where the system cannot do that."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif sys.platform == "linux":
+        with suppress(OSError):  # a container may not let a process write there
+            Path("/proc/self/clear_refs").write_text("5")  # the peak resident size, proc(5)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

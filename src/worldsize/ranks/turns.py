@@ -33,9 +33,7 @@ class Turn(Record):
     observe: bool = True
     """False runs without instruments: only the step time is taken, and nothing is recorded."""
     lead: int = 0
-    """Steps before the counted ones that leave no trace: after a pause the caches are cold (method.md §8)."""
-    drain: int = 0
-    """Steps before the counted ones that train but are not timed: they use up what a loader has got ready meanwhile."""
+    """Steps before the counted ones that are like these, and not timed: a pause leaves cold caches (method.md §8)."""
     first_step: int | None = None
     """How many steps of training the cell must have done before, where it matters (protocol *epochs*)."""
     synchronise: bool = True

@@ -164,7 +164,7 @@ class JobExecutor:
     def _turn(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
         job = self._job(cell)
         if turn["op"] == "steps":
-            self._steps[cell.id] = self._steps.get(cell.id, 0) + turn["count"] + turn.get("drain", 0)
+            self._steps[cell.id] = self._steps.get(cell.id, 0) + turn["count"] + turn.get("lead", 0)
         try:
             job.send(turn)
             replies = job.receive(idle)

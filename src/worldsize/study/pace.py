@@ -23,7 +23,7 @@ LEAST_STEPS = 2
 """Steps in a block, at least: the median of one is that one."""
 GOOD_STEPS = 4
 """Steps in a block where a budget has room for FEW_ROUNDS of them: one more in each block is not timed."""
-FEW_ROUNDS = 8
+FEW_ROUNDS = 5
 MOST_STEPS = 2_000
 BLOCK_S = 0.5
 """How long a block is at most, where its steps are short: what a machine does to cells that are timed within a few
@@ -48,6 +48,8 @@ PAIR_AIM = 0.02
 """Half width of the paired difference, as a share of the step, from which on no more pairs are needed."""
 PAIR_EVERY = 3
 """At most one block in so many is paired after that: pairs are not to be the larger part of a study."""
+FIRST_PAIRS_EVERY = 3
+"""One block in so many is paired until then, in a budget."""
 OBSERVED_EVERY = 2
 """Every how manyth block, in a budget, is followed by steps without instruments, of one cell after the other."""
 STILL_WARMING = 0.9
@@ -62,9 +64,13 @@ LEAD_STEPS = 1
 """Steps at the begin of each block that are not timed: the first one after a pause was seen to be 6 % slower."""
 
 
-def drain_steps(settings: TrainingSettings) -> int:
-    """Steps of a block that are not timed, because their batches were got ready while the cell waited for its turn."""
-    return READY_BATCHES * settings.loader_workers if settings.loader == "per-sample" else 0
+def lead_steps(settings: TrainingSettings) -> int:
+    """Steps at the begin of each block that train and are not timed.
+
+    With a per-sample loader as many as it has batches ready: they were made while the cell waited for its turn.
+    """
+    ready = READY_BATCHES * settings.loader_workers if settings.loader == "per-sample" else 0
+    return max(LEAD_STEPS, ready)
 
 
 def timed_steps(blocks: Blocks) -> int:
@@ -102,6 +108,7 @@ class Pace:
         self.race = Race({cell.id: cell.settings.global_batch for cell in several})
         self._may_launch = launches and until_s is not None and settings.evaluate != "end"
         self._at_s = self._round_s = self._launching_s = 0.0
+        self._turns_s: list[float] = []
         self._launch_at_s = self._launched_in_round_s = 0.0
         self._step_s: dict[str, float] = {}
         self._steps: dict[str, int] = {}
@@ -120,12 +127,12 @@ class Pace:
         """Time for launches and steps, in a budget."""
         return None if self.until_s is None else max(0.0, self.until_s - self.now_s())
 
-    def most_steps(self, samples: Blocks, drained: int) -> int:
-        """Steps that are ahead of a cell at most, for a fixed number; `drained` are not timed in each of its blocks."""
+    def most_steps(self, samples: Blocks, lead: int) -> int:
+        """Steps that are ahead of a cell at most, for a fixed number; `lead` are not timed in each of its blocks."""
         assert self.settings.steps is not None, "a study has one of the two protocols"
         left = max(0, self.settings.steps - sum(len(times) for times in samples.values()))
         count = self.settings.block_steps or self._share_of_cap()
-        return ceil(left / count) * (drained + count)
+        return ceil(left / count) * (lead + count)
 
     def launching(self) -> None:
         """The workers of a cell are about to be launched, or, having been, to be warmed up."""
@@ -147,26 +154,26 @@ class Pace:
             return
         now_s = self._at_s = self.now_s()
         self._all_launches_s, self._launched_in_round_s = self._launching_s, 0.0
+        self._relaunch_at = self._when_to_launch(now_s)
         steps = [self._step_s.get(cell.id, BLOCK_S) for cell in self.cells]
-        if self.until_s is None:
-            length_s = BLOCK_S
-        else:
-            length_s = max(0.0, self.until_s - now_s) / (ROUNDS * max(1, len(steps)) * UNTIMED)
+        length_s, fitting = BLOCK_S, 0
+        if self.until_s is not None:
+            left_s = max(0.0, self.until_s - now_s - len(self._relaunch_at) * self._all_launches_s)
+            length_s = left_s / (ROUNDS * max(1, len(steps)) * UNTIMED)
+            fitting = int((left_s / (FEW_ROUNDS * max(sum(steps), 1e-6)) - LEAD_STEPS) / UNTIMED)
         length_s = min(BLOCK_S, max(LEAST_BLOCK_S, length_s))
         for cell in self.cells:
-            self._steps[cell.id] = self._sized(
-                self._step_s.get(cell.id, BLOCK_S), length_s, max(steps, default=BLOCK_S)
-            )
+            step_s = self._step_s.get(cell.id, BLOCK_S)
+            self._steps[cell.id] = self._sized(step_s, length_s, max(steps, default=BLOCK_S), fitting)
         self._round_s = UNTIMED * sum(self._step_s.get(cell.id, 0.0) * self._steps[cell.id] for cell in self.cells)
-        self._relaunch_at = self._when_to_launch(now_s)
 
-    def _sized(self, step_s: float, length_s: float, longest_s: float) -> int:
+    def _sized(self, step_s: float, length_s: float, longest_s: float, fitting: int) -> int:
+        """Steps in a block of about this length, of which so many fit into a budget for all cells alike."""
         if self.settings.block_steps is not None:
             return self.settings.block_steps
         if self.until_s is not None:
-            few = ROUNDS * length_s < FEW_ROUNDS * GOOD_STEPS * longest_s
-            fitting = max(LEAST_STEPS if few else GOOD_STEPS, round(length_s / max(step_s, 1e-6)))
-            return min(MOST_STEPS, fitting, self._share_of_cap())
+            least = min(GOOD_STEPS, max(LEAST_STEPS, fitting))
+            return min(MOST_STEPS, max(least, round(length_s / max(step_s, 1e-6))), self._share_of_cap())
         # A fixed number of steps is the same for all cells, and so is the number of their blocks.
         return max(LEAST_STEPS, min(round(length_s / max(longest_s, 1e-6)), self._share_of_cap()))
 
@@ -220,7 +227,7 @@ class Pace:
         """Whether a block of a cell is followed by steps without synchronisation."""
         pairs = self._pairs.get(cell.id, {})
         if len(pairs) < PAIRS:
-            return True
+            return not self.budgeted or block % FIRST_PAIRS_EVERY == 0
         if len(pairs) * PAIR_EVERY > block:
             return False
         return mean_and_half(np.array(list(pairs.values())), 0.025)[1] > PAIR_AIM
@@ -232,8 +239,10 @@ class Pace:
     def round_ended(self, before: int, left: int) -> None:
         """All open cells have had a block: `before` cells, of which `left` are still open."""
         now_s = self.now_s()
-        share = left / before if before else 1
-        self._round_s = (now_s - self._at_s - self._launched_in_round_s) * share
+        took_s = now_s - self._at_s - self._launched_in_round_s
+        # The longest of the last ones: in some more is measured aside than in others.
+        self._turns_s = [*self._turns_s, took_s / max(1, before)][-PAIR_EVERY:]
+        self._round_s = max(self._turns_s) * left
         self._at_s, self._launched_in_round_s = now_s, 0.0
         self._rounds += 1
         if self._rounds in self._relaunch_at:

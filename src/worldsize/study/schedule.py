@@ -20,7 +20,7 @@ from worldsize.study.alike import baseline_of, batches_to_read
 from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
-from worldsize.study.pace import LEAD_STEPS, MIN_BLOCKS, Pace, drain_steps, timed_steps
+from worldsize.study.pace import LEAD_STEPS, MIN_BLOCKS, Pace, lead_steps, timed_steps
 from worldsize.study.plan import PlannedCell
 from worldsize.study.restarts import Restarts
 
@@ -102,10 +102,10 @@ class Schedule:
             self.samples[cell.id] = {}
             self.open.add(cell.id)
 
-    def _prepare(self, cell: PlannedCell) -> None:
-        """Start a cell and warm it up, unless it is alive and warm."""
+    def _prepare(self, cell: PlannedCell) -> bool:
+        """Start a cell and warm it up, unless it is alive and warm; whether it has been warmed up just now."""
         if self.executor.alive(cell) and cell.id in self.warm:
-            return
+            return False
         if not self.executor.alive(cell):
             self.listener.starting(cell)
         self.pace.launching()
@@ -115,14 +115,16 @@ class Schedule:
         self.trained[cell.id], self.epoch_steps[cell.id] = facts[0]["steps"], facts[0]["steps_per_epoch"]
         if not self.pace.plain:
             self._verify(cell)
+        times: list[float] = []
         if self.steps_protocol and self.settings.warmup_steps:
             self.pace.launching()
-            times = [*self._take(cell, {"op": "steps", "count": self.settings.warmup_steps, "timed": False})]
+            times += [*self._take(cell, {"op": "steps", "count": self.settings.warmup_steps, "timed": False})]
             while self.pace.still_warming(times):
                 times += [*self._take(cell, {"op": "steps", "count": 1, "timed": False})]
             self.pace.launched()
             self.pace.saw_step(cell, float(min(times)))
         self.warm.add(cell.id)
+        return bool(times)
 
     def _verify(self, cell: PlannedCell) -> None:
         """The short proof that a cell trains as the reference does; once, and before anything is timed."""
@@ -139,23 +141,17 @@ class Schedule:
         if self.steps_protocol:
             if self.pace.launches_again(block) and self.executor.alive(cell):
                 self.executor.finish(cell)
-            self._prepare(cell)
-            self._steps(cell, block)
+            # Who has just been warmed up has not paused.
+            self._steps(cell, block, lead=0 if self._prepare(cell) else lead_steps(self.settings))
             return
         self._prepare(cell)
         # Workers that go on from a checkpoint may have done this epoch; some that lost one do it again.
         while (epoch := self.trained[cell.id] // self.epoch_steps[cell.id]) <= block:
             self._epoch(cell, epoch)
 
-    def _steps(self, cell: PlannedCell, block: int) -> None:
+    def _steps(self, cell: PlannedCell, block: int, lead: int) -> None:
         """A block of timed steps, and what is measured beside it."""
-        turn: Turn = {
-            "op": "steps",
-            "count": self.pace.block_steps(cell),
-            "drain": drain_steps(self.settings),
-            "block": block,
-        }
-        lead = 0 if self.pace.plain else LEAD_STEPS
+        turn: Turn = {"op": "steps", "count": self.pace.block_steps(cell), "lead": LEAD_STEPS, "block": block}
         with self.ledger.watched(cell, block):
             times = self._take(cell, {**turn, "lead": lead})
         self.samples[cell.id][self.ledger.session, block] = times
@@ -168,11 +164,10 @@ class Schedule:
         timed = epoch > 0 or self.settings.epochs == 1
         with self.ledger.watched(cell, epoch):
             for number, count in enumerate(self._pieces(cell, epoch)):
-                pause = max(LEAD_STEPS, drain_steps(self.settings)) if number else 0
                 if number:
                     self._save(cell)
-                drain = min(pause, count - 1)
-                turn: Turn = {"op": "epoch", "count": count - drain, "drain": drain, "block": epoch, "timed": timed}
+                lead = min(lead_steps(self.settings), count - 1) if number else 0
+                turn: Turn = {"op": "epoch", "count": count - lead, "lead": lead, "block": epoch, "timed": timed}
                 self._take(cell, turn | self._place(cell))
                 self.trained[cell.id] += count
         if self.settings.evaluate == "auto":
@@ -220,7 +215,7 @@ class Schedule:
         """One turn of training, followed by the listener; the time of each step."""
         follow = self.ledger.follow(cell, self.listener)
         replies = self.executor.take(cell, turn, follow.look)
-        follow.finish(len(replies[0]["step_s"]) + turn.get("drain", 0))
+        follow.finish(len(replies[0]["step_s"]) + turn.get("lead", 0))
         return self._slowest(cell, replies)
 
     def _aside(self, cell: PlannedCell, turn: Turn) -> Any:

@@ -1,19 +1,17 @@
 """What one rank does in each of its turns: steps, an evaluation, a profile, or steps aside that leave no trace."""
 
-import copy
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
-import torch
 import torch.distributed as dist
 
 from worldsize.data import DataSet
 from worldsize.errors import RunError
 from worldsize.measure.alignment import Offset, align
-from worldsize.measure.limits import peak_memory_bytes
+from worldsize.measure.limits import forget_peak, peak_memory_bytes
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.traces import rank_trace
+from worldsize.training.aside import Aside
 from worldsize.training.check import check
 from worldsize.training.checkpoint import save
 from worldsize.training.evaluate import evaluate
@@ -41,6 +39,9 @@ class Life:
         self.recorder = recorder
         self.session, self.launch, self.first_step = session, launch, first_step
         self.epoch = max(0, trainer.steps - 1) // trainer.batches.steps_per_epoch
+        self.aside = Aside(trainer)
+        self._peak_bytes = 0
+        self._measured_aside = False
         self._between_cpus: dist.ProcessGroup | None = None
 
     def take(self, turn: Turn) -> Reply:
@@ -56,16 +57,24 @@ class Life:
         elif turn.op == "fit":
             reply.fit = fit(self.trainer)
         elif turn.op == "verify":
-            with aside(self.trainer):
+            with self.aside():
                 reply.check = check(self.trainer, turn.count)
+            forget_peak(self.trainer.device)
         elif turn.op == "checkpoint" and self.trainer.steps:
             save(self.trainer, checkpoint_folder(self.recorder.folder))
         elif turn.op == "profile":
-            with aside(self.trainer):
+            with self.aside():
                 path = rank_trace(self.recorder.folder, self.trainer.world.channel.rank)
                 reply.profile, reply.profile_problem = profile_steps(self.trainer, turn, self._align, path)
-        reply.peak_memory_bytes = peak_memory_bytes(self.trainer.device)
+        reply.peak_memory_bytes = self._peak_of_training(turn)
         return reply
+
+    def _peak_of_training(self, turn: Turn) -> int:
+        """The largest memory of training itself: a copy of the weights that steps aside need is no part of it."""
+        self._measured_aside |= turn.op == "profile" or not turn.trains
+        if not self._measured_aside:
+            self._peak_bytes = max(self._peak_bytes, peak_memory_bytes(self.trainer.device))
+        return self._peak_bytes
 
     def _check_place(self, turn: Turn) -> None:
         # Workers that had to be started again in the middle of a training would begin it anew, and nobody would know.
@@ -82,22 +91,14 @@ class Life:
         timeline = self.trainer.timeline
         timeline.clock.rebase()
         offset = self._align()
-        if turn.lead:
-            self._lead(turn.lead)
         timeline.watching = turn.observe
-        with nullcontext() if turn.trains else aside(self.trainer):
-            drain = turn.model_copy(update={"timed": False})
-            times = [time for _ in range(turn.drain) for time in self._step(drain, offset)]
+        with nullcontext() if turn.trains else self.aside():
+            # Those that train are on the record of the training; what leads into steps aside is on none.
+            lead = turn.model_copy(update={"timed": False, "observe": turn.trains})
+            times = [time for _ in range(turn.lead) for time in self._step(lead, offset)]
             times += [time for _ in range(count) for time in self._step(turn, offset)]
             times += self.recorder.flush() if turn.observe else []
-            return times[turn.drain :]
-
-    def _lead(self, count: int) -> None:
-        self.trainer.timeline.watching = False
-        with aside(self.trainer):
-            for _ in range(count):
-                self.trainer.step()
-                self.trainer.timeline.take()
+            return times[turn.lead :]
 
     def _align(self) -> Offset:
         if self.trainer.world.channel.world_size == 1:
@@ -130,25 +131,3 @@ class Life:
             offset=offset,
         )
         return self.recorder.add(pending)
-
-
-@contextmanager
-def aside(trainer: Trainer) -> Iterator[None]:
-    """Steps in this context leave weights, optimizer, step count and the order of the data as they were.
-
-    Without synchronisation the ranks would drift apart for good; and steps that only serve to measure must not
-    make one strategy train further than another.
-    """
-    model = trainer.strategy.unwrap()
-    weights = copy.deepcopy(model.state_dict())
-    optimizer = copy.deepcopy(trainer.optimizer.state_dict())
-    steps, stream = trainer.steps, trainer.stream
-    devices = [trainer.device] if trainer.device.type == "cuda" else []
-    trainer.stream = trainer.spare_stream
-    try:
-        with torch.random.fork_rng(devices):  # a model with dropout draws the masks it would have drawn
-            yield
-    finally:
-        trainer.steps, trainer.stream = steps, stream
-        model.load_state_dict(weights)
-        trainer.optimizer.load_state_dict(optimizer)
