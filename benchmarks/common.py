@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.analysis.statistics import Ratio, ratio_estimate
+from worldsize.analysis.levels import ratio_estimate
+from worldsize.analysis.statistics import Ratio
 from worldsize.measure.machine import provenance
 
 RESULTS = Path(__file__).parent / "results"

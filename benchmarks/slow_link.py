@@ -14,7 +14,8 @@ from typing import Any
 
 from common import Samples, cifar10_or_synthetic, in_turn, keep, say, shown
 from worldsize.analysis.bandwidth import analyse_link
-from worldsize.analysis.statistics import Blocks, Ratio, ratio_estimate
+from worldsize.analysis.levels import ratio_estimate
+from worldsize.analysis.statistics import Blocks, Ratio
 from worldsize.config import CellSettings, CommSettings, Hosts
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from made_runs import SHARES, MadeCell, make_run, synchronised
-from worldsize.analysis.summary import slowest_steps, step_blocks, summarise
+from worldsize.analysis.summary import step_blocks, summarise, world_steps
 from worldsize.results.folder import Cell, load_run
 from worldsize.results.records import PARTS
 
@@ -56,7 +56,7 @@ def test_replicas_on_threads_of_one_process_count_as_workers(tmp_path: Path) -> 
 
 def test_warm_up_steps_do_not_count(tmp_path: Path) -> None:
     cell = made(tmp_path, MadeCell("single", 1, warmup_steps=5, blocks=2, block_steps=2))
-    assert slowest_steps(cell)["step"].to_list() == [5, 6, 7, 8]
+    assert world_steps(cell)["step"].to_list() == [5, 6, 7, 8]
 
 
 def test_a_step_that_a_rank_did_not_finish_is_left_out(tmp_path: Path) -> None:
@@ -64,11 +64,11 @@ def test_a_step_that_a_rank_did_not_finish_is_left_out(tmp_path: Path) -> None:
     lines = (cell.folder / "rank1.jsonl").read_text().splitlines(keepends=True)
     # A kill in the middle of a line: the last step has no slowest rank, and the line is not read.
     (cell.folder / "rank1.jsonl").write_text("".join(lines[:-1]) + lines[-1][:20])
-    assert slowest_steps(cell)["step"].to_list() == list(range(2, 19))
+    assert world_steps(cell)["step"].to_list() == list(range(2, 19))
 
 
 def test_blocks_keep_session_and_turn(tmp_path: Path) -> None:
-    blocks = step_blocks(slowest_steps(made(tmp_path, MadeCell("single", 1, session=1, blocks=3))))
+    blocks = step_blocks(world_steps(made(tmp_path, MadeCell("single", 1, session=1, blocks=3))))
     assert list(blocks) == [(1, 0), (1, 1), (1, 2)]
     assert all(times.size == 3 for times in blocks.values())
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from commands import finish, processes_of, start, wait_until, worldsize
 from worldsize.analysis.cells import analyse_cell
-from worldsize.analysis.summary import slowest_steps
+from worldsize.analysis.summary import world_steps
 from worldsize.results.checkpoints import checkpoint_folder, find_checkpoint
 from worldsize.results.folder import cell_folder, load_run
 
@@ -137,7 +137,7 @@ def test_what_was_run_twice_is_on_disk_and_counts_once(place: Path) -> None:
     assert max(first) >= begin
     assert min(later) == begin, "it goes on at its checkpoint, in the middle of the epoch"
     cell = load_run(place / "stopped").cells["ddp-w2-b8"]
-    timed = slowest_steps(cell)
+    timed = world_steps(cell)
     assert timed["step"].n_unique() == timed.height
     assert all(step < begin for step in timed.filter(timed["session"] == 0)["step"])
     assert analyse_cell(cell).losses["step"].to_list() == list(range(EPOCHS * EPOCH))

@@ -12,7 +12,7 @@ import pytest
 from made_messages import add_messages
 from made_runs import make_run, usual_cells
 from worldsize.analysis.study import analyse
-from worldsize.analysis.summary import slowest_steps
+from worldsize.analysis.summary import world_steps
 from worldsize.errors import OutputError
 from worldsize.report.write import write_report
 from worldsize.results import columns, folder
@@ -105,7 +105,7 @@ def timed_steps(run: Path) -> int:
 def test_a_damaged_step_is_left_out_on_all_ranks(run: Path, values: dict[str, Any]) -> None:
     in_lines("rank1.jsonl", [4], **values)(run)
     cell = load_run(run).cells[CELL]
-    assert slowest_steps(cell).height == TIMED - 1
+    assert world_steps(cell).height == TIMED - 1
     [warning] = cell.warnings
     assert warning.message.startswith(f"1 of the steps in {cell.folder} are damaged and were left out")
 

@@ -7,7 +7,8 @@ import pytest
 
 from fake_cells import FakeExecutor, StepTime
 from fake_study import Study, grid
-from worldsize.analysis.statistics import half_width, includes, ratio_estimate
+from worldsize.analysis.levels import ratio_estimate
+from worldsize.analysis.statistics import half_width, includes
 from worldsize.config import StudySettings
 from worldsize.study.plan import PlannedCell
 

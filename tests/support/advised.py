@@ -81,8 +81,13 @@ def steps(cell: MadeCell, change: Change) -> Callable[[Path], None]:
     def apply(folder: Path) -> None:
         for path in cell_folder(folder, cell.id).glob("rank?.jsonl"):
             records = [json.loads(line) for line in path.read_text().splitlines()]
+            late_s: dict[int, float] = {}
             for record in records:
+                before_s, block = record["step_s"], record["block"]
                 change(int(path.stem.removeprefix("rank")), record)
+                # A step that takes longer makes those that follow it in its turn begin later.
+                record["start_ns"] += round(1e9 * late_s.get(block, 0.0))
+                late_s[block] = late_s.get(block, 0.0) + record["step_s"] - before_s
             path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
 
     return apply

@@ -65,6 +65,7 @@ def write_steps(
     first: int,
     timed: bool = True,
     synchronised: bool = True,
+    begin_s: float | None = None,
 ) -> None:
     """Append a line per step to the files of all ranks of a cell; the last rank is the slowest."""
     place = cell_folder(run, cell.id)
@@ -72,15 +73,31 @@ def write_steps(
     for rank in range(cell.placement.processes):
         behind = cell.placement.processes - 1 - rank
         with (place / f"rank{rank}.jsonl").open("a", encoding="utf-8") as file:
+            now_s = 1e4 * block if begin_s is None else begin_s
             for number, step_s in enumerate(times):
                 own = step_s * (1 - 0.1 * behind)
-                file.write(
-                    step_line(first + number, own, session=session, block=block, timed=timed, synchronised=synchronised)
+                line = step_line(
+                    first + number,
+                    own,
+                    session=session,
+                    block=block,
+                    timed=timed,
+                    synchronised=synchronised,
+                    begin_s=now_s,
                 )
+                file.write(line)
+                now_s += step_s
 
 
 def step_line(
-    step: int, step_s: float, *, session: int = 0, block: int = 0, timed: bool = True, synchronised: bool = True
+    step: int,
+    step_s: float,
+    *,
+    session: int = 0,
+    block: int = 0,
+    timed: bool = True,
+    synchronised: bool = True,
+    begin_s: float = 0.0,
 ) -> str:
     """One line of a rank's file: a step that is all forward."""
     record = StepRecord(
@@ -91,7 +108,7 @@ def step_line(
         timed=timed,
         samples=4,
         loss=1.0,
-        start_ns=0,
+        start_ns=round(1e9 * begin_s),
         step_s=step_s,
         data_wait_s=0.0,
         copy_s=0.0,
@@ -209,6 +226,7 @@ class FakeExecutor:
                     first=first + number,
                     timed=op != "alone" and turn.get("timed", True) and number >= lead,
                     synchronised=op != "alone",
+                    begin_s=self.clock_s - times[-1],
                 )
             idle()
         if op not in ("alone", "unobserved"):

@@ -36,6 +36,8 @@ Drift = Callable[[float], float]
 SHARES = {"data_wait_s": 0.02, "forward_s": 0.3, "backward_s": 0.6, "optimizer_s": 0.05, "other_s": 0.03}
 """How a step of one worker is made up."""
 PAYLOAD_BYTES = 44_695_848
+TURN_S = 1_000
+"""From the begin of one turn to that of the next."""
 
 
 @dataclass(frozen=True)
@@ -235,14 +237,18 @@ def _write_steps(folder: Path, cell: MadeCell, offset: float, drift: Drift, gene
     for rank in range(cell.processes):
         behind = cell.processes - 1 - rank
         early = 1 - cell.rank_spread * behind / max(1, cell.processes - 1)
-        lines = []
+        lines: list[str] = []
+        begins_s: dict[int, float] = {}
         for step in range(steps):
             timed = step - cell.warmup_steps
             block = max(0, timed // cell.block_steps)
             within = max(0, timed % cell.block_steps) / cell.block_steps
             # The cells of a turn run one after the other, and a machine drifts on between them.
-            step_s = cell.step_s * early * noise[step] * drift(block + offset + within / 100)
-            lines.append(_line(cell, step, block, step_s, start_ns=int(1e9 * (block + offset))))
+            world_s = cell.step_s * noise[step] * drift(block + offset + within / 100)
+            # All ranks begin a step when the last one has ended the one before it.
+            begin_s = begins_s.setdefault(block, TURN_S * (block + offset))
+            lines.append(_line(cell, step, block, early * world_s, start_ns=round(1e9 * begin_s)))
+            begins_s[block] += world_s
         (place / f"rank{rank}.jsonl").write_text("".join(lines), encoding="utf-8")
 
 

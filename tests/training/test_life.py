@@ -173,7 +173,7 @@ def test_what_a_loader_has_ready_is_used_up_before_the_clock_starts(tmp_path: Pa
             time.sleep(0.6)
             replies.append(life.take(Turn(op="steps", count=2, lead=lead_steps(settings), block=block)))
     for stream in (trainer.stream, trainer.spare_stream):
-        stream.close()  # type: ignore[attr-defined]
+        stream.close()
     del life, trainer
     gc.collect()  # the loader ends its worker processes
     assert [len(reply.step_s) for reply in replies] == [2, 2]

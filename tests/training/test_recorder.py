@@ -47,15 +47,27 @@ def pending(number: int, *, loss: float = 2.5, messages: bool = True, synchronis
     )
 
 
+def span(number: int) -> tuple[int, int]:
+    """Begin and end of that step."""
+    return number * 1000 * US, number * 1000 * US + 700 * US
+
+
 def cell(folder: Path) -> Cell:
     """The folder as analysis reads it."""
     return Cell(folder, CellRecord(id=folder.name, settings=CellSettings()))
 
 
+def test_short_steps_are_written_together_after_the_last_of_a_turn(tmp_path: Path) -> None:
+    with Recorder(tmp_path, 3, HostClock(), every_s=60) as recorder:
+        assert [recorder.add(pending(number)) for number in range(3)] == [[], [], []]
+        assert recorder.flush() == [span(0), span(1), span(2)]
+        assert cell(tmp_path).steps["step"].to_list() == [0, 1, 2]
+
+
 def test_each_step_is_a_line_that_is_there_at_once(tmp_path: Path) -> None:
-    with Recorder(tmp_path, 3, HostClock()) as recorder:
+    with Recorder(tmp_path, 3, HostClock(), every_s=0) as recorder:
         for number in range(3):
-            assert recorder.add(pending(number, loss=number)) == [700e-6]
+            assert recorder.add(pending(number, loss=number)) == [span(number)]
             assert cell(tmp_path).steps["step"].to_list() == list(range(number + 1))
     steps = cell(tmp_path).steps
     expected = {
@@ -114,9 +126,9 @@ def test_steps_that_the_device_has_not_reached_wait_in_order(tmp_path: Path) -> 
         assert recorder.add(pending(1)) == []
         assert cell(tmp_path).steps.height == 0
         clock.reached = 1000 * US
-        assert recorder.add(pending(2)) == [700e-6]
+        assert recorder.add(pending(2)) == [span(0)]
         assert cell(tmp_path).steps["step"].to_list() == [0]
-        assert recorder.flush() == [700e-6] * 2
+        assert recorder.flush() == [span(1), span(2)]
         assert recorder.flush() == []
     assert cell(tmp_path).steps["step"].to_list() == [0, 1, 2]
 

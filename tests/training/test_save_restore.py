@@ -99,7 +99,7 @@ def test_a_loader_with_worker_processes_begins_in_the_middle_of_an_epoch(tmp_pat
     third = gone_on(settings, tmp_path / "checkpoint")
     assert losses(third, 2) == expected
     for trainer in (first, second, third):
-        trainer.stream.close()  # type: ignore[attr-defined]
+        trainer.stream.close()
     del first, second, third, trainer
     gc.collect()  # the loaders end their worker processes
 

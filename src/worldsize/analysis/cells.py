@@ -1,7 +1,8 @@
 """One cell of a study as the analysis sees it: what it is, how it ended, and its numbers if it has any."""
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -9,12 +10,14 @@ import polars as pl
 from worldsize.analysis.breakdown import Breakdown, breakdown
 from worldsize.analysis.by_block import block_means
 from worldsize.analysis.communication import Communication, Exposed, communication, exposed
+from worldsize.analysis.levels import Level, levels, ratio
 from worldsize.analysis.profile import CellProfile, profile_of
-from worldsize.analysis.statistics import Blocks, outliers
-from worldsize.analysis.summary import slowest_steps, step_blocks, summarise
+from worldsize.analysis.recurring import recurring_warning
+from worldsize.analysis.statistics import Blocks, Ratio, outliers, reciprocal
+from worldsize.analysis.summary import step_blocks, summarise, world_steps
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
-from worldsize.results.records import CellRecord, CellState, CellSummary
+from worldsize.results.records import CellRecord, CellState, CellSummary, WarningRecord
 
 BASELINE_STRATEGY = "single"
 """The strategy without any wrapper: the baseline of every speed-up where it was run (method.md §6)."""
@@ -39,7 +42,9 @@ class CellAnalysis:
     summary: CellSummary | None = None
     breakdown: Breakdown | None = None
     blocks: Blocks = field(default_factory=dict)
-    """Step times of the slowest rank in seconds, by (session, block)."""
+    """Step times of the world in seconds, by (session, block)."""
+    level: Level | None = None
+    """Its mean step beside the other cells of its study, from which its summary and all ratios are; None without."""
     block_means: pl.DataFrame = field(default_factory=pl.DataFrame)
     """Parts of a step by session and block, in seconds (by_block.py); empty without a timed step."""
     communication: Communication | None = None
@@ -48,6 +53,8 @@ class CellAnalysis:
     """Exposed communication both ways; None without pairs of steps."""
     profile: CellProfile | None = None
     """What the traces of a profile say; None where none was made."""
+    uneven: tuple[WarningRecord, ...] = ()
+    """What makes some of its steps much longer than the typical one."""
     outlier_steps: int = 0
     """Timed steps that are flagged as outliers; they are in all numbers (method.md §8)."""
     losses: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"step": pl.Int64, "loss": pl.Float64}))
@@ -57,6 +64,12 @@ class CellAnalysis:
     def global_batch(self) -> int:
         """B = N·b, samples per step of all workers (method.md §1)."""
         return self.world_size * self.batch_size
+
+    def step_ratio(self, other: "CellAnalysis") -> Ratio:
+        """Its step ÷ that of another cell of the study; both have numbers."""
+        if self.level is None or other.level is None:
+            raise ValueError("a ratio needs samples on both sides")
+        return ratio(self.level, other.level)
 
     @property
     def exposed_share(self) -> float | None:
@@ -79,7 +92,7 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
     """A cell that was started. A failed one keeps its loss curve but gets no numbers: its steps may be unlike."""
     record, settings = cell.record, cell.record.settings
     summary = None if record.state == "failed" else summarise(cell, settings.global_batch)
-    blocks = {} if summary is None else step_blocks(slowest_steps(cell))
+    blocks = {} if summary is None else step_blocks(world_steps(cell))
     return CellAnalysis(
         id=record.id,
         strategy=settings.strategy,
@@ -96,9 +109,24 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         exposed=None if summary is None else exposed(cell),
         profile=None if summary is None else profile_of(cell),
         blocks=blocks,
+        uneven=() if summary is None else tuple(recurring_warning(cell, summary)),
         outlier_steps=int(outliers(np.concatenate(list(blocks.values()))).sum()) if blocks else 0,
         losses=_losses(cell),
     )
+
+
+def side_by_side(cells: Sequence[CellAnalysis]) -> list[CellAnalysis]:
+    """The cells of a study with their levels, and with the step times and rates that belong to these."""
+    found = levels({cell.id: cell.blocks for cell in cells})
+    return [_at_level(cell, found[cell.id]) if cell.id in found else cell for cell in cells]
+
+
+def _at_level(cell: CellAnalysis, level: Level) -> CellAnalysis:
+    if cell.summary is None:
+        return cell
+    rate = reciprocal(level.step_s, cell.global_batch)
+    summary = cell.summary.model_copy(update={"step_s": level.step_s, "samples_per_s": rate})
+    return replace(cell, level=level, summary=summary)
 
 
 def absent_cell(cell_id: str) -> CellAnalysis:

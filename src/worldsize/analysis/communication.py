@@ -8,13 +8,14 @@ import numpy as np
 import polars as pl
 
 from worldsize.analysis.collective_cost import bus_factor
+from worldsize.analysis.levels import ratio_estimate
 from worldsize.analysis.messages import BLOCK as BLOCK
 from worldsize.analysis.messages import KINDS as KINDS
 from worldsize.analysis.messages import aligned as aligned
 from worldsize.analysis.messages import exchanges
 from worldsize.analysis.messages import messages as messages
-from worldsize.analysis.statistics import Ratio, mean_estimate, ratio_estimate
-from worldsize.analysis.summary import slowest_steps, step_blocks
+from worldsize.analysis.statistics import Ratio, mean_estimate
+from worldsize.analysis.summary import step_blocks, world_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import Estimate
 
@@ -140,7 +141,7 @@ def observing(cells: Iterable[Cell]) -> Ratio | None:
     having: dict[tuple[int, int], Any] = {}
     without: dict[tuple[int, int], Any] = {}
     for number, cell in enumerate(cells):
-        blocks = step_blocks(slowest_steps(cell)) if cell.record.unobserved else {}
+        blocks = step_blocks(world_steps(cell)) if cell.record.unobserved else {}
         for pair in cell.record.unobserved:
             if (pair.session, pair.block) in blocks:
                 key = number, len(having)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from worldsize.analysis.breakdown import LossCause, losses
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.scaling import ScalingRow
-from worldsize.analysis.statistics import Ratio, includes, ratio_estimate
+from worldsize.analysis.statistics import Ratio, includes
 from worldsize.analysis.study import StudyAnalysis
 
 
@@ -33,11 +33,7 @@ def headline(analysis: StudyAnalysis) -> Headline | None:
     ranked = sorted(shown, key=lambda row: rate(row.cell), reverse=True)
     if not ranked:
         return None
-    # Cells that ended early have fewer blocks: which is faster is told by those that both have, not by the medians.
     first = ranked[0]
-    for row in ranked[1:]:
-        if _margin(first.cell, row.cell).estimate.value < 1:
-            first = row
     margins = [(row.cell, _margin(first.cell, row.cell)) for row in ranked if row is not first]
     second, margin = margins[0] if margins else (None, None)
     rivals = tuple(
@@ -48,7 +44,7 @@ def headline(analysis: StudyAnalysis) -> Headline | None:
 
 def _margin(first: CellAnalysis, other: CellAnalysis) -> Ratio:
     """Samples/s of a cell ÷ those of another."""
-    return ratio_estimate(other.blocks, first.blocks).scaled(first.global_batch / other.global_batch)
+    return other.step_ratio(first).scaled(first.global_batch / other.global_batch)
 
 
 def scaling_row(analysis: StudyAnalysis, cell: CellAnalysis) -> ScalingRow | None:

@@ -1,7 +1,7 @@
 """Which cells of a study still matter: those that are surely not the fastest drop out early (method.md §8).
 
 Successive elimination (Even-Dar, Mannor and Mansour, Action Elimination and Stopping Conditions for the Multi-Armed
-Bandit and Reinforcement Learning Problems, JMLR 2006), with ratios of block medians in place of their means, because
+Bandit and Reinforcement Learning Problems, JMLR 2006), with ratios of block means in place of means, because
 what a machine does to all cells of a block cancels in a ratio. Looking again and again would find a difference by
 chance sooner or later; so the chance that is allowed is shared out over the looks and over the rivals.
 """
@@ -30,9 +30,9 @@ def looks(most: int) -> list[int]:
 
 
 def log_ratios(top: Blocks, bottom: Blocks) -> Floats:
-    """Logarithms of the ratios of block medians, over the blocks that both have."""
+    """Logarithms of the ratios of block means, over the blocks that both have."""
     common = sorted(top.keys() & bottom.keys())
-    return np.array([np.log(np.median(top[key]) / np.median(bottom[key])) for key in common])
+    return np.array([np.log(np.mean(top[key]) / np.mean(bottom[key])) for key in common])
 
 
 def mean_and_half(values: Floats, error_rate: float) -> tuple[float, float]:

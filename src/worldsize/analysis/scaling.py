@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from worldsize.analysis.cells import BASELINE_STRATEGY, CellAnalysis
-from worldsize.analysis.statistics import Ratio, ratio_estimate
+from worldsize.analysis.statistics import Ratio
 
 Kind = Literal["weak", "strong"]
 MIN_WORLD_SIZES = 3
@@ -135,7 +135,7 @@ def _row(kind: Kind, cell: CellAnalysis, cells: Sequence[CellAnalysis], allow_ov
     withheld = _why_withheld(cell, baseline, allow_oversubscribed)
     if baseline is None or withheld is not None:
         return ScalingRow(kind, cell, baseline, withheld=withheld)
-    steps = ratio_estimate(baseline.blocks, cell.blocks)
+    steps = baseline.step_ratio(cell)
     speedup = steps.scaled(cell.global_batch / baseline.global_batch)
     n = cell.world_size
     return ScalingRow(

@@ -1,12 +1,13 @@
-"""Medians, ratios and outliers of step times, with intervals that respect blocks and drift (method.md §8).
+"""Medians, means and outliers of times, with intervals that respect blocks and drift (method.md §8).
 
 Step times of one block are not independent of each other, and machines drift. So the unit that is resampled
 is the block, and two cells are compared block by block, where both were measured next to each other in time.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -72,7 +73,7 @@ def median_estimate(blocks: Blocks) -> Estimate:
     (Strong autocorrelation, 0.8 from step to step, still makes it cover 80 to 90 % instead of 95 %: several
     blocks are better.) One sample: no interval. Raises ValueError without samples or with a sample that is not above 0.
     """
-    arrays = [values for values in _checked(blocks).values() if values.size]
+    arrays = [values for values in checked(blocks).values() if values.size]
     if not arrays:
         raise ValueError("a median needs at least one sample")
     pooled = np.concatenate(arrays)
@@ -81,41 +82,24 @@ def median_estimate(blocks: Blocks) -> Estimate:
         return Estimate(value=value, samples=1)
     if len(arrays) == 1:
         window = _window(pooled.size)
-        medians, independent = _moving_block_medians(pooled, window), pooled.size // window
+        medians, independent = _moving_blocks(pooled, window, np.median), pooled.size // window
         samples = pooled.size
     else:
         medians, independent = _pooled_medians(arrays, _resamples(pooled.size)), len(arrays)
         samples = len(arrays)
-    low, high = _interval(np.log(medians), np.log(value), independent)
+    low, high = interval(np.log(medians), np.log(value), independent)
     return Estimate(value=value, low=low, high=high, samples=samples)
 
 
-def ratio_estimate(numerator: Blocks, denominator: Blocks) -> Ratio:
-    """Ratio of two cells with a 95 % interval from a bootstrap over blocks (method.md §8).
-
-    Of each (session, block) that both have, the ratio of the two block medians is taken: what the machine did
-    to both cancels. The value is the trimmed mean of these ratios (in logarithms, so that a ÷ b is exactly
-    1 ÷ (b ÷ a)): one disturbed block of three or more does not move it, and where a machine has two speeds, as one
-    does whose cores are shared with a neighbour, its interval is half as wide as a median's. Cells without a common
-    block are resampled independently and the result says `paired=False`. One block (on either side, if unpaired)
-    has no interval.
-    Raises ValueError without samples or with a sample that is not above 0.
-    """
-    top, bottom = _log_medians(numerator), _log_medians(denominator)
-    if not top or not bottom:
-        raise ValueError("a ratio needs samples on both sides")
-    common = sorted(top.keys() & bottom.keys())
-    if common:
-        logs = np.array([top[key] - bottom[key] for key in common])
-        value, count = float(_trimmed_mean(logs)), len(common)
-        draws = _trimmed_means(logs, _resamples(count), np.random.default_rng(SEED))
-    else:
-        above, below = np.array(list(top.values())), np.array(list(bottom.values()))
-        value, count = float(_trimmed_mean(above) - _trimmed_mean(below)), min(above.size, below.size)
-        resamples, generator = _resamples(max(above.size, below.size)), np.random.default_rng(SEED)
-        draws = _trimmed_means(above, resamples, generator) - _trimmed_means(below, resamples, generator)
-    low, high = _interval(draws, value, count)
-    return Ratio(Estimate(value=float(np.exp(value)), low=low, high=high, samples=count), paired=bool(common))
+def mean_of_block(steps: Floats) -> Estimate:
+    """Mean of the steps of one block, with the interval of a moving-block bootstrap as `median_estimate` has it."""
+    value = float(steps.mean())
+    if steps.size == 1:
+        return Estimate(value=value, samples=1)
+    window = _window(steps.size)
+    draws = _moving_blocks(steps, window, np.mean)
+    low, high = interval(np.log(draws), np.log(value), steps.size // window)
+    return Estimate(value=value, low=low, high=high, samples=steps.size)
 
 
 def mean_estimate(blocks: ArrayLike) -> Estimate:
@@ -158,34 +142,12 @@ def includes(estimate: Estimate, value: float) -> bool:
     return estimate.low <= value <= estimate.high
 
 
-def _checked(blocks: Blocks) -> dict[BlockKey, Floats]:
+def checked(blocks: Blocks) -> dict[BlockKey, Floats]:
     """The blocks as arrays of positive floats; times and rates are compared by their ratios."""
     arrays = {key: np.asarray(values, dtype=np.float64) for key, values in blocks.items()}
     if any(values.size and not values.min() > 0 for values in arrays.values()):
         raise ValueError("samples must be above 0")
     return arrays
-
-
-def _log_medians(blocks: Blocks) -> dict[BlockKey, float]:
-    return {key: float(np.log(np.median(values))) for key, values in _checked(blocks).items() if values.size}
-
-
-def _trimmed_mean(values: Floats) -> Floats:
-    """Mean along the last axis without the tenth at either end, at least one value; of two values their mean."""
-    count = values.shape[-1]
-    cut = max(1, int(TRIM * count)) if count > 2 else 0
-    kept = np.sort(values, axis=-1)[..., cut : count - cut]
-    mean: Floats = kept.mean(axis=-1)
-    return mean
-
-
-def _trimmed_means(values: Floats, resamples: int, generator: np.random.Generator) -> Floats:
-    """Trimmed means of resamples of the values."""
-    draws = [
-        _trimmed_mean(values[generator.integers(values.size, size=(rows, values.size))])
-        for rows in _chunks(resamples, values.size)
-    ]
-    return np.concatenate(draws)
 
 
 def _window(samples: int) -> int:
@@ -204,16 +166,16 @@ def _chunks(resamples: int, values: int) -> list[int]:
     return [min(size, resamples - done) for done in range(0, resamples, size)]
 
 
-def _moving_block_medians(values: Floats, window: int) -> Floats:
-    """Medians of resamples that are made of windows of consecutive values."""
+def _moving_blocks(values: Floats, window: int, statistic: Callable[..., Any]) -> Floats:
+    """A statistic of resamples that are made of windows of consecutive values."""
     generator = np.random.default_rng(SEED)
     windows, offsets = -(-values.size // window), np.arange(window)
-    medians = []
+    found = []
     for rows in _chunks(_resamples(values.size), values.size):
         starts = generator.integers(values.size - window + 1, size=(rows, windows, 1))
         index = (starts + offsets).reshape(rows, -1)[:, : values.size]
-        medians.append(np.median(values[index], axis=1))
-    return np.concatenate(medians)
+        found.append(statistic(values[index], axis=1))
+    return np.concatenate(found)
 
 
 def _pooled_medians(arrays: list[Floats], resamples: int) -> Floats:
@@ -239,7 +201,7 @@ def _pooled_medians(arrays: list[Floats], resamples: int) -> Floats:
     return np.concatenate(medians)
 
 
-def _interval(log_draws: Floats, log_value: float, independent: int) -> tuple[float | None, float | None]:
+def interval(log_draws: Floats, log_value: float, independent: int) -> tuple[float | None, float | None]:
     """Percentile interval of a bootstrap distribution, widened for few independent samples.
 
     The plain percentile interval is too narrow for few samples: it uses the spread with n instead of n − 1 in

@@ -22,26 +22,44 @@ _SEEN: WeakKeyDictionary[Cell, pl.DataFrame] = WeakKeyDictionary()
 
 
 def timed_steps(cell: Cell) -> pl.DataFrame:
-    """One row per timed step, in the order of time: session, block, step, means of COLUMNS over ranks, and MOST.
+    """One row per timed step, in the order of time: session, block, step, world_s, means of COLUMNS, and MOST.
 
-    A step that not every process has written, because the run was cut short or its line is damaged, is left out: its
-    slowest rank is unknown.
+    `world_s` is the time (s) from the end of the step before on its last rank to the end of this one on its own last
+    rank, on aligned clocks. So a rank that is late once counts once, and nothing between two steps is left out; the
+    first step of a turn, which has none before it, begins when the last rank has begun (method.md §8). Means are over
+    ranks. A step that not every process has written, because the run was cut short or its line is damaged, is
+    left out: its slowest rank is unknown.
     """
     if cell not in _SEEN:
-        timed = cell.scan_steps().filter("timed")
+        trained = cell.scan_steps().filter("synchronised")
         most = (value.max().alias(name) for name, value in MOST.items())
-        steps = timed.group_by("session", "block", "step").agg(pl.col(*COLUMNS).mean(), *most, pl.len().alias("ranks"))
+        begin_ns = pl.col("start_ns") + pl.col("clock_offset_ns")
+        steps = trained.group_by("session", "block", "step").agg(
+            pl.col(*COLUMNS).mean(),
+            *most,
+            pl.len().alias("ranks"),
+            pl.col("timed").all(),
+            begin_ns.max().alias("begin_ns"),
+            (begin_ns + (1e9 * pl.col("step_s")).round().cast(pl.Int64)).max().alias("end_ns"),
+        )
         placement = cell.record.placement
-        ranks = cell.collect(timed.select(pl.col("rank").n_unique())).item() if placement is None else 0
+        ranks = cell.collect(trained.select(pl.col("rank").n_unique())).item() if placement is None else 0
         processes = placement.processes if placement else ranks
         found = cell.collect(steps.filter(pl.col("ranks") == processes).sort("session", "step"))
+        follows = pl.col("step") == pl.col("step").shift(1).over("session", "block") + 1
+        since_ns = pl.when(follows).then(pl.col("end_ns").shift(1).over("session", "block")).otherwise("begin_ns")
+        world_s = (pl.col("end_ns") - since_ns) / 1e9
+        # Where a clock was set back, what the slowest rank itself measured has to do.
+        found = found.with_columns(pl.when(world_s > 0).then(world_s).otherwise("step_most_s").alias("world_s"))
+        found = found.filter("timed")
+        found = found.drop("timed", "begin_ns", "end_ns")
         _SEEN[cell] = found.drop("ranks")
     return _SEEN[cell]
 
 
-def slowest_steps(cell: Cell) -> pl.DataFrame:
+def world_steps(cell: Cell) -> pl.DataFrame:
     """The timed steps of a cell, each ended by its slowest rank: session, block, step and step_s (seconds)."""
-    return timed_steps(cell).select("session", "block", "step", pl.col("step_most_s").alias("step_s"))
+    return timed_steps(cell).select("session", "block", "step", pl.col("world_s").alias("step_s"))
 
 
 def steps_of_ranks(cell: Cell, *columns: str) -> pl.LazyFrame:

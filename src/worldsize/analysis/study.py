@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from worldsize.analysis.bandwidth import LinkAnalysis, analyse_link
 from worldsize.analysis.breakdown import EpochSplit, epoch_split
-from worldsize.analysis.cells import CellAnalysis, absent_cell, analyse_cell
+from worldsize.analysis.cells import CellAnalysis, absent_cell, analyse_cell, side_by_side
 from worldsize.analysis.communication import Exposed, observing
 from worldsize.analysis.drift import drift_warning
 from worldsize.analysis.sameness import data_warning
@@ -73,6 +73,7 @@ class StudyAnalysis:
 def analyse(run: Run) -> StudyAnalysis:
     """Analyse a run folder, complete or not; cells without numbers keep their place and their reason."""
     cells = [analyse_cell(run.cells[name]) if name in run.cells else absent_cell(name) for name in run.study.plan]
+    cells = side_by_side(cells)
     rows = scaling_rows(cells, allow_oversubscribed=run.study.settings.allow_oversubscribed)
     parts = {name: analyse(part) for name, part in run.parts.items()}
     of_parts = ((f"{name}: {place}", each) for name, part in parts.items() for place, each in part.warnings)
@@ -106,7 +107,7 @@ def _warnings(
     yield from (("study", warning) for warning in _provenance_changes(study))
     for cell in cells:
         if cell.record is not None:
-            yield from ((cell.id, warning) for warning in cell.record.warnings)
+            yield from ((cell.id, warning) for warning in (*cell.record.warnings, *cell.uneven))
         for problem in cell.profile.problems if cell.profile else ():
             yield cell.id, WarningRecord(code="no-profile", message=f"{problem}.")
         flagged = cell.outlier_steps

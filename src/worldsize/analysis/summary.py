@@ -1,17 +1,19 @@
 """From the raw steps of a cell to its summary; only timed steps count (method.md §2, §8)."""
 
+import numpy as np
 import polars as pl
 
-from worldsize.analysis.statistics import Blocks, median_estimate, reciprocal
-from worldsize.analysis.steps import slowest_steps as slowest_steps
+from worldsize.analysis.levels import levels
+from worldsize.analysis.statistics import Blocks, reciprocal
 from worldsize.analysis.steps import timed_steps
+from worldsize.analysis.steps import world_steps as world_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellSummary
 
 
-def step_blocks(slowest: pl.DataFrame) -> Blocks:
-    """The step times of `slowest_steps` in seconds, by (session, block)."""
-    blocks = slowest.group_by("session", "block", maintain_order=True).agg("step_s")
+def step_blocks(steps: pl.DataFrame) -> Blocks:
+    """The step times of `world_steps` in seconds, by (session, block)."""
+    blocks = steps.group_by("session", "block", maintain_order=True).agg("step_s")
     keys = zip(blocks["session"], blocks["block"], strict=True)
     return {key: times.to_numpy() for key, times in zip(keys, blocks["step_s"], strict=True)}
 
@@ -19,14 +21,14 @@ def step_blocks(slowest: pl.DataFrame) -> Blocks:
 def summarise(cell: Cell, global_batch: int) -> CellSummary | None:
     """Step time, throughput and parts of a cell from its raw steps; None without a timed step.
 
-    `global_batch` is B, the samples of all workers per step. Throughput is B over the time at which the slowest
-    rank ends (method.md §8); the parts are means over timed steps and ranks in seconds (§2).
+    `global_batch` is B, the samples of all workers per step. Throughput is B over elapsed time ÷ steps, from world end
+    to world end (method.md §8); the parts are means over timed steps and ranks in seconds (§2).
     """
-    slowest = slowest_steps(cell)
-    if slowest.is_empty():
+    steps = world_steps(cell)
+    if steps.is_empty():
         return None
-    blocks = step_blocks(slowest)
-    step_s = median_estimate(blocks)
+    blocks = step_blocks(steps)
+    step_s = levels({"cell": blocks})["cell"].step_s
     # Every rank has written each of these steps, so the mean of their means over ranks is the mean over all.
     means = timed_steps(cell).select(pl.col(*PARTS, "comm_s", "overlapped_s").mean()).row(0, named=True)
     # One worker sends nothing; nn.DataParallel's copies on GPUs are seen by nobody. Both are absent, not 0.
@@ -34,10 +36,11 @@ def summarise(cell: Cell, global_batch: int) -> CellSummary | None:
     return CellSummary(
         step_s=step_s,
         samples_per_s=reciprocal(step_s, global_batch),
+        typical_step_s=float(np.median(steps["step_s"].to_numpy())),
         parts_s={part: means[part] for part in PARTS},
         comm_s=None if unseen else means["comm_s"],
         overlapped_s=None if unseen else means["overlapped_s"],
-        timed_steps=slowest.height,
+        timed_steps=steps.height,
         blocks=len(blocks),
     )
 

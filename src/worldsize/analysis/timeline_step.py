@@ -14,7 +14,7 @@ import polars as pl
 
 from worldsize.analysis.communication import aligned
 from worldsize.analysis.intervals import Interval, Intervals, difference, length, union
-from worldsize.analysis.summary import slowest_steps
+from worldsize.analysis.summary import world_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS
 
@@ -80,7 +80,7 @@ class StepPicture:
 
 def picture(cell: Cell) -> StepPicture | None:
     """The timed step of a cell whose time is nearest the median; None without a timed step."""
-    slowest = slowest_steps(cell)
+    slowest = world_steps(cell)
     if slowest.is_empty():
         return None
     median_s = float(slowest.select(pl.col("step_s").median()).item())

@@ -12,7 +12,17 @@ Batch = tuple[Tensor, Tensor]
 """Inputs (float32, b×C×H×W) and labels (int64, b)."""
 
 
-class BatchedImages:
+class InProcess:
+    """Batches that are made when they are asked for, so that nothing goes on while a cell waits for its turn."""
+
+    def stand_still(self) -> None:
+        """Do nothing."""
+
+    def go_on(self) -> None:
+        """Do nothing."""
+
+
+class BatchedImages(InProcess):
     """Training batches of images; about forty times the images/s of the per-sample loader on one core.
 
     The price per image is 5·H·W·C bytes: read as uint8, written as float32 (method.md §12).
@@ -36,7 +46,7 @@ class BatchedImages:
             yield inputs if self.channels_last else inputs.contiguous(), split.labels[samples]
 
 
-class BatchedTensors:
+class BatchedTensors(InProcess):
     """Training batches of a user's pair of tensors: picked, in order, and otherwise as they are."""
 
     def __init__(self, split: TensorPair, plan: Plan, channels_last: bool) -> None:

@@ -27,6 +27,12 @@ class Batches(Protocol):
         """
         ...
 
+    def stand_still(self) -> None:
+        """Make no batch ahead from here on: the cell waits for its turn."""
+
+    def go_on(self) -> None:
+        """Go on from there."""
+
 
 def training_batches(
     data: DataSet,
@@ -78,7 +84,7 @@ def test_batches(
     batches = mine.split(batch_size) if len(mine) else ()
     if isinstance(data.test, MapStyle):
         unaugmented = one_by_one(data.test, seed=0, epoch=0)
-        yield from collated(unaugmented, (batch.tolist() for batch in batches), 0, channels_last)
+        yield from collated(unaugmented, (batch.tolist() for batch in batches), channels_last)
         return
     for batch in batches:
         if isinstance(data.test, ImageArrays):

@@ -22,6 +22,7 @@ from worldsize.data.augment import Normalise
 from worldsize.data.batched import Batch
 from worldsize.data.order import Plan, draws, sample_bits
 from worldsize.data.sets import ImageArrays, MapStyle, Split, TensorPair, as_input
+from worldsize.data.standing import LoaderProcesses
 from worldsize.errors import DataError, FactoryError
 from worldsize.factories import raised
 
@@ -47,12 +48,21 @@ class PerSampleLoader:
         self.workers = workers
         self.channels_last = channels_last
         self.steps_per_epoch = plan.steps_per_epoch
+        self.processes = LoaderProcesses()
+
+    def stand_still(self) -> None:
+        """Stop the worker processes where they are."""
+        self.processes.stand_still()
+
+    def go_on(self) -> None:
+        """Let them go on from there."""
+        self.processes.go_on()
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """Batches of this process in the order of the epoch, from a step on; the same for the same (seed, epoch)."""
         samples = one_by_one(self.split, self.plan.seed, epoch)
         indices = (batch.tolist() for batch in self.plan.batches(epoch, first_step))
-        return collated(samples, indices, self.workers, self.channels_last)
+        return collated(samples, indices, self.channels_last, self.workers, self.processes)
 
 
 def one_by_one(split: Split, seed: int, epoch: int) -> Dataset[Any]:
@@ -64,8 +74,20 @@ def one_by_one(split: Split, seed: int, epoch: int) -> Dataset[Any]:
     return UserSamples(split, seed, epoch)
 
 
-def collated(samples: Dataset[Any], indices: Iterable[list[int]], workers: int, channels_last: bool) -> Iterator[Batch]:
-    """Load and collate the batches of `indices`; raises FactoryError for what a user's Dataset raises."""
+def collated(
+    samples: Dataset[Any],
+    indices: Iterable[list[int]],
+    channels_last: bool,
+    workers: int = 0,
+    processes: LoaderProcesses | None = None,
+) -> Iterator[Batch]:
+    """Load and collate the batches of `indices`; raises FactoryError for what a user's Dataset raises.
+
+    The worker processes, if there are any, are among `processes`.
+    """
+    # Samples from a file that the user named cannot be sent to a process that knows nothing of it.
+    method = "fork" if sys.platform == "linux" else None
+    options = processes.options(method) if workers and processes is not None else {}
     with warnings.catch_warnings():
         # The rank and its loader share the rank's cores on purpose (method.md §8).
         warnings.filterwarnings("ignore", message=".*worker processes in total")
@@ -79,8 +101,7 @@ def collated(samples: Dataset[Any], indices: Iterable[list[int]], workers: int, 
                 collate_fn=_collate,
                 # The global generator belongs to the model: the loader must not draw from it.
                 generator=torch.Generator().manual_seed(0),
-                # Samples from a file that the user named cannot be sent to a process that knows nothing of it.
-                multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
+                **options,
             )
         )
     try:
@@ -93,6 +114,9 @@ def collated(samples: Dataset[Any], indices: Iterable[list[int]], workers: int, 
         traceback.clear_frames(error.__traceback__)
         del batches
         raise FactoryError(message) from None
+    finally:
+        if processes is not None:  # who stands still cannot be asked to end
+            processes.go_on()
 
 
 class ImageSamples(Dataset[tuple[Tensor, int]]):

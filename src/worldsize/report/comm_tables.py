@@ -103,7 +103,7 @@ def communication_table(analysis: StudyAnalysis) -> Table:
     found = [cell for cell in analysis.cells if cell.communication is not None]
     rows = tuple(_communication_row(analysis, cell) for cell in found)
     note = (
-        "Step: median of the slowest rank; the others: means per step over ranks. Exposed: communication during which "
+        "Step: elapsed time ÷ steps; the others: means per step over ranks. Exposed: communication during which "
         "a rank computes nothing, by the timeline and by pairing (step − the same worker's step without exchange, in "
         "turn); the rest of it is overlapped. Wait: "
         "until the last rank has issued a message; transfer: from then on. busbw = bus bytes ÷ the time from the last "

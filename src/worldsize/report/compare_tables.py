@@ -42,7 +42,7 @@ IN_THE_FIRST_TABLE = {"step_s", "samples_per_s", *OVER_A_BASELINE}
 
 SAME = "Provenance and settings are the same."
 RATIOS_NOTE = (
-    "Ratios are B ÷ A with 95 % intervals; above 1, a step takes longer. They are taken from the medians of blocks, so "
+    "Ratios are B ÷ A with 95 % intervals; above 1, a step takes longer. They are taken from the means of blocks, so "
     "they are not quite the ratios of the step times (method §11)."
 )
 

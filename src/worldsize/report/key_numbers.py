@@ -101,7 +101,7 @@ def _of_one_worker(analysis: StudyAnalysis) -> Three:
     step_ms = number_text(step_s.value * 1e3)
     return (
         _throughput(fastest, samples_per_s),
-        KeyNumber(ONE_WORKER_LABELS[1], step_ms, "ms", "median of its timed steps", interval_text(step_s, 1e3)),
+        KeyNumber(ONE_WORKER_LABELS[1], step_ms, "ms", "elapsed time ÷ timed steps", interval_text(step_s, 1e3)),
         KeyNumber(ONE_WORKER_LABELS[2], waiting, "% of a step", "the worker waits for its next batch"),
     )
 

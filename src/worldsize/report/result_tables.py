@@ -68,9 +68,10 @@ def results_table(analysis: StudyAnalysis) -> Table:
         Column("State", ("state",), align="prose"),
     )
     note = (
-        "N workers with b samples each per step, B = N·b. Step time: median of the time at which the slowest rank ends "
-        f"a step; throughput: B over it. {analysis.speedup_name}: {ours} against the named baseline, taken block by "
-        "block; efficiency: this over N. In brackets: 95 % intervals (method §2, §6, §8)."
+        "N workers with b samples each per step, B = N·b. Step time: elapsed time ÷ timed steps, from the end of a "
+        f"step on its last rank to that of the next; throughput: B over it. {analysis.speedup_name}: {ours} against "
+        "the named baseline, the ratio of their columns; efficiency: this over N. A cell that ended early is shown as "
+        "if it had been timed in all blocks. In brackets: 95 % intervals (method §2, §6, §8)."
     )
     rows = tuple(_results_row(analysis, cell) for cell in analysis.cells)
     return Table("results", "Results", columns, rows, note)
@@ -100,8 +101,6 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
     room = max(MIN_NAME_WIDTH, width - others - 2 * (len(columns) - 1))
     cut = tuple((_shortened(row[0], room), *row[1:]) for row in rows)
     notes = []
-    if any(row[5].raw[0] is not None for row in rows):
-        notes.append("Speed-ups are taken block by block, so they are not quite the ratio of the columns.")
     if any(row[5].interval for row in rows):
         notes.append("In brackets: 95 % intervals.")
     if any(c.world_size > 1 for c in analysis.cells):

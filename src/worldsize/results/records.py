@@ -187,7 +187,9 @@ class CellSummary(Record):
     """What the steps of a cell add up to; it can be computed again from the raw samples."""
 
     step_s: Estimate
-    """Median over timed steps of the time at which the slowest rank ends (method.md §8)."""
+    """Elapsed time ÷ timed steps, from the end of a step on its last rank to that of the next (method.md §8)."""
+    typical_step_s: float | None = None
+    """The median of these steps: what the mean is where nothing recurs that makes some longer."""
     samples_per_s: Estimate
     """Global samples over that time."""
     parts_s: dict[str, float]

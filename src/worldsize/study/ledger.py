@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from worldsize.analysis.summary import slowest_steps, step_blocks, summarise
+from worldsize.analysis.summary import step_blocks, summarise, world_steps
 from worldsize.errors import OutputError
 from worldsize.measure.conditions import Watch
 from worldsize.results.check_records import RankCheck
@@ -78,7 +78,7 @@ class Ledger:
         # A cell that is evaluated at its end trains from its first step again: all its steps must be of one training.
         if cell.id not in self._before or cell.settings.epochs is not None or cell.settings.evaluate == "end":
             return {}
-        return dict(step_blocks(slowest_steps(self._before[cell.id])))
+        return dict(step_blocks(world_steps(self._before[cell.id])))
 
     def checkpointed_steps(self, cell: PlannedCell) -> int:
         """Steps of training that a checkpoint spares the cell."""

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from worldsize.analysis.levels import levels, ratio_estimate
 from worldsize.analysis.racing import Race, mean_and_half, relative_half
-from worldsize.analysis.statistics import Blocks, median_estimate, ratio_estimate
+from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
 from worldsize.results.records import Estimate
 from worldsize.study.alike import baseline_of
@@ -58,19 +59,35 @@ were seen to take twenty steps until their memory had settled."""
 MOST_WARMUP = 12
 TABLE_INTERVAL = 0.10
 """Half width that is enough for a ratio of a cell that is not a contender: to tell it from others in a table."""
-READY_BATCHES = 2
-"""Batches that each worker process of torch's DataLoader prepares ahead (its `prefetch_factor`)."""
 LEAD_STEPS = 1
 """Steps at the begin of each block that are not timed: the first one after a pause was seen to be 6 % slower."""
 
 
-def lead_steps(settings: TrainingSettings) -> int:
-    """Steps at the begin of each block that train and are not timed.
+def burst(settings: TrainingSettings) -> int:
+    """How many batches the W processes of a loader make side by side: they come W at a time, then none for a while."""
+    by_processes = settings.loader == "per-sample" or (
+        ":" in settings.data and not settings.data.startswith("synthetic")
+    )
+    return max(1, settings.loader_workers) if by_processes else 1
 
-    With a per-sample loader as many as it has batches ready: they were made while the cell waited for its turn.
+
+def lead_steps(settings: TrainingSettings) -> int:
+    """Steps at the begin of each block that train and are not timed: one, or a burst of the loader.
+
+    Its processes stand still while the cell does, but what they have asked the system for, they get meanwhile: a sample
+    each, of the batch that each was about to make.
     """
-    ready = READY_BATCHES * settings.loader_workers if settings.loader == "per-sample" else 0
-    return max(LEAD_STEPS, ready)
+    return max(LEAD_STEPS, burst(settings))
+
+
+def warmup_steps(settings: TrainingSettings) -> int:
+    """Steps before the first block: those that were asked for, and the burst that a loader begins with."""
+    return max(settings.warmup_steps, burst(settings)) if settings.warmup_steps else 0
+
+
+def whole_bursts(settings: TrainingSettings, steps: int) -> int:
+    """So many steps, or as many more as make whole bursts of the loader: else a block may miss the wait between two."""
+    return ceil(steps / burst(settings)) * burst(settings)
 
 
 def timed_steps(blocks: Blocks) -> int:
@@ -131,7 +148,7 @@ class Pace:
         """Steps that are ahead of a cell at most, for a fixed number; `lead` are not timed in each of its blocks."""
         assert self.settings.steps is not None, "a study has one of the two protocols"
         left = max(0, self.settings.steps - sum(len(times) for times in samples.values()))
-        count = self.settings.block_steps or self._share_of_cap()
+        count = whole_bursts(self.settings, self.settings.block_steps or self._share_of_cap())
         return ceil(left / count) * (lead + count)
 
     def launching(self) -> None:
@@ -170,12 +187,13 @@ class Pace:
     def _sized(self, step_s: float, length_s: float, longest_s: float, fitting: int) -> int:
         """Steps in a block of about this length, of which so many fit into a budget for all cells alike."""
         if self.settings.block_steps is not None:
-            return self.settings.block_steps
+            return whole_bursts(self.settings, self.settings.block_steps)
         if self.until_s is not None:
             least = min(GOOD_STEPS, max(LEAST_STEPS, fitting))
-            return min(MOST_STEPS, max(least, round(length_s / max(step_s, 1e-6))), self._share_of_cap())
-        # A fixed number of steps is the same for all cells, and so is the number of their blocks.
-        return max(LEAST_STEPS, min(round(length_s / max(longest_s, 1e-6)), self._share_of_cap()))
+            count = min(MOST_STEPS, max(least, round(length_s / max(step_s, 1e-6))), self._share_of_cap())
+        else:  # a fixed number of steps is the same for all cells, and so is the number of their blocks
+            count = max(LEAST_STEPS, min(round(length_s / max(longest_s, 1e-6)), self._share_of_cap()))
+        return whole_bursts(self.settings, count)
 
     def _share_of_cap(self) -> int:
         """Steps in a block, at most, so that a cap on steps makes some blocks."""
@@ -198,12 +216,12 @@ class Pace:
 
     def block_steps(self, cell: PlannedCell) -> int:
         """Timed steps in a block of a cell."""
-        return self._steps.get(cell.id, self.settings.block_steps or LEAST_STEPS)
+        return self._steps.get(cell.id, whole_bursts(self.settings, self.settings.block_steps or LEAST_STEPS))
 
     def aside_steps(self, cell: PlannedCell) -> int:
         """Steps that are measured beside a block: fewer in a budget, for they take the time of timed ones."""
         count = self.block_steps(cell)
-        return max(LEAST_STEPS, count // 2) if self.budgeted else count
+        return whole_bursts(self.settings, max(LEAST_STEPS, count // 2)) if self.budgeted else count
 
     def still_warming(self, times: Sequence[float]) -> bool:
         """Whether a cell needs another step to warm up, by the times of those so far; only in a budget."""
@@ -233,7 +251,7 @@ class Pace:
         return mean_and_half(np.array(list(pairs.values())), 0.025)[1] > PAIR_AIM
 
     def paired(self, cell: PlannedCell, block: int, having_s: float, without_s: float) -> None:
-        """A block was paired: medians of its steps with synchronisation and without, in seconds."""
+        """A block was paired: means of its steps with synchronisation and without, in seconds."""
         self._pairs.setdefault(cell.id, {})[block] = (having_s - without_s) / having_s
 
     def round_ended(self, before: int, left: int) -> None:
@@ -272,8 +290,8 @@ class Pace:
         """Half of the interval of what a cell is timed for, as a share: its ratio to its baseline, or its own step."""
         baseline = baseline_of(cell, self.cells)
         if baseline is None:
-            medians = [np.median(values) for values in samples[cell.id].values()]
-            return mean_and_half(np.log(medians), 0.025)[1]
+            means = [np.mean(values) for values in samples[cell.id].values()]
+            return mean_and_half(np.log(means), 0.025)[1]
         return relative_half(samples[baseline.id], samples[cell.id])
 
     def estimate(self, cell: PlannedCell, samples: Mapping[str, Any]) -> Estimate | None:
@@ -281,5 +299,5 @@ class Pace:
         baseline = baseline_of(cell, self.cells)
         blocks: Blocks = samples[cell.id]
         if baseline is None:
-            return median_estimate(blocks)
+            return levels({cell.id: blocks})[cell.id].step_s
         return ratio_estimate(samples[baseline.id], blocks).estimate if samples[baseline.id] else None

@@ -32,7 +32,7 @@ from worldsize.study.ledger import Ledger, finished
 from worldsize.study.links import link_costs, measure_links, needed
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.mirrors import mirrored
-from worldsize.study.pace import Pace, lead_steps
+from worldsize.study.pace import Pace, lead_steps, warmup_steps
 from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
 from worldsize.study.probe import probe
@@ -262,7 +262,7 @@ def announce(schedule: Schedule, findings: Findings, listener: Listener) -> None
             steps = settings.epochs * (findings.data.train_samples // cell.settings.global_batch)
             steps -= schedule.ledger.checkpointed_steps(cell)
         elif settings.steps is not None and not pace.budgeted:
-            steps = settings.warmup_steps + pace.most_steps(schedule.samples[cell.id], lead_steps(settings))
+            steps = warmup_steps(settings) + pace.most_steps(schedule.samples[cell.id], lead_steps(settings))
         else:
             steps = 0
         schedule.ledger.expect(cell, steps)

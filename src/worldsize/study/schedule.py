@@ -20,7 +20,7 @@ from worldsize.study.alike import baseline_of, batches_to_read
 from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
-from worldsize.study.pace import LEAD_STEPS, MIN_BLOCKS, Pace, lead_steps, timed_steps
+from worldsize.study.pace import LEAD_STEPS, MIN_BLOCKS, Pace, burst, lead_steps, timed_steps, warmup_steps
 from worldsize.study.plan import PlannedCell
 from worldsize.study.restarts import Restarts
 
@@ -118,11 +118,11 @@ class Schedule:
         times: list[float] = []
         if self.steps_protocol and self.settings.warmup_steps:
             self.pace.launching()
-            times += [*self._take(cell, {"op": "steps", "count": self.settings.warmup_steps, "timed": False})]
+            times += [*self._take(cell, {"op": "steps", "count": warmup_steps(self.settings), "timed": False})]
             while self.pace.still_warming(times):
                 times += [*self._take(cell, {"op": "steps", "count": 1, "timed": False})]
             self.pace.launched()
-            self.pace.saw_step(cell, float(min(times)))
+            self.pace.saw_step(cell, float(min(times) if burst(self.settings) == 1 else np.mean(times)))
         self.warm.add(cell.id)
         return bool(times)
 
@@ -141,8 +141,8 @@ class Schedule:
         if self.steps_protocol:
             if self.pace.launches_again(block) and self.executor.alive(cell):
                 self.executor.finish(cell)
-            # Who has just been warmed up has not paused.
-            self._steps(cell, block, lead=0 if self._prepare(cell) else lead_steps(self.settings))
+            warm = self._prepare(cell)  # who has just been warmed up has not paused
+            self._steps(cell, block, lead=0 if warm and burst(self.settings) == 1 else lead_steps(self.settings))
             return
         self._prepare(cell)
         # Workers that go on from a checkpoint may have done this epoch; some that lost one do it again.
@@ -151,7 +151,12 @@ class Schedule:
 
     def _steps(self, cell: PlannedCell, block: int, lead: int) -> None:
         """A block of timed steps, and what is measured beside it."""
-        turn: Turn = {"op": "steps", "count": self.pace.block_steps(cell), "lead": LEAD_STEPS, "block": block}
+        turn: Turn = {
+            "op": "steps",
+            "count": self.pace.block_steps(cell),
+            "lead": lead_steps(self.settings),
+            "block": block,
+        }
         with self.ledger.watched(cell, block):
             times = self._take(cell, {**turn, "lead": lead})
         self.samples[cell.id][self.ledger.session, block] = times
@@ -204,10 +209,10 @@ class Schedule:
         their interval needs; the cells take turns in running steps without instruments, which tell the overhead of
         these (§2).
         """
-        turn = {**turn, "count": self.pace.aside_steps(cell)}
+        turn = {**turn, "count": self.pace.aside_steps(cell), "lead": lead_steps(self.settings)}
         if cell.placement.processes > 1 and self.pace.wants_pair(cell, block):
             alone = self._aside(cell, {**turn, "synchronise": False})
-            self.pace.paired(cell, block, float(np.median(times)), float(np.median(alone)))
+            self.pace.paired(cell, block, float(np.mean(times)), float(np.mean(alone)))
         if self.pace.observes_aside(cell, block):
             self.ledger.unobserved(cell, block, self._aside(cell, {**turn, "observe": False}))
 
@@ -223,9 +228,9 @@ class Schedule:
         return self._slowest(cell, self.executor.take(cell, turn, lambda: None))
 
     def _slowest(self, cell: PlannedCell, replies: list[Any]) -> Any:
-        """The time of each step is that of its slowest rank (method.md §8)."""
+        """The step times of the rank that took longest for all of them; the report knows each world end (§8)."""
         self.ledger.used_memory(cell, max(reply["peak_memory_bytes"] for reply in replies))
-        return np.max([reply["step_s"] for reply in replies], axis=0)
+        return np.array(max((reply["step_s"] for reply in replies), key=sum))
 
     def _close_the_finished(self) -> None:
         if self.pace.budgeted:

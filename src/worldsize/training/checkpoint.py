@@ -172,7 +172,7 @@ def _lead(trainer: Trainer) -> None:
     """
     size = trainer.settings.global_batch // trainer.world.channel.world_size
     nothing = torch.zeros(size, *trainer.shape), torch.zeros(size, dtype=torch.int64)
-    trainer.stream = itertools.repeat((0, *nothing))
+    trainer.stream = (each for each in itertools.repeat((0, *nothing)))
     trainer.step()
     trainer.timeline.take()
 

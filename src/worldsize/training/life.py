@@ -1,5 +1,6 @@
 """What one rank does in each of its turns: steps, an evaluation, a profile, or steps aside that leave no trace."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 import torch.distributed as dist
@@ -17,7 +18,7 @@ from worldsize.training.checkpoint import save
 from worldsize.training.evaluate import evaluate
 from worldsize.training.fit import fit
 from worldsize.training.profile import profile_steps
-from worldsize.training.recorder import Pending, Recorder
+from worldsize.training.recorder import Pending, Recorder, Span
 from worldsize.training.trainer import Trainer
 
 
@@ -41,12 +42,26 @@ class Life:
         self.epoch = max(0, trainer.steps - 1) // trainer.batches.steps_per_epoch
         self.aside = Aside(trainer)
         self._peak_bytes = 0
-        self._measured_aside = False
+        self._measured_aside = self._begun_aside = False
         self._between_cpus: dist.ProcessGroup | None = None
 
     def take(self, turn: Turn) -> Reply:
         """Do one turn and reply; raise RunError for one that belongs to a later point of the training."""
         self._check_place(turn)
+        aside = not turn.trains or turn.op in ("fit", "profile")
+        batches = self.trainer.spare_batches if aside else self.trainer.batches
+        batches.go_on()
+        try:
+            return self._taken(turn)
+        finally:
+            batches.stand_still()
+
+    def close(self) -> None:
+        """End the processes of the loaders."""
+        for stream in (self.trainer.stream, self.trainer.spare_stream):
+            stream.close()
+
+    def _taken(self, turn: Turn) -> Reply:
         reply = Reply()
         if turn.op == "steps":
             reply.step_s = self._steps(turn, turn.count)
@@ -87,7 +102,7 @@ class Life:
             )
 
     def _steps(self, turn: Turn, count: int) -> list[float]:
-        """Step times (s); the clocks are aligned anew before each turn, outside of its steps."""
+        """Step times (s), from end to end; the clocks are aligned anew before each turn, outside of its steps."""
         timeline = self.trainer.timeline
         timeline.clock.rebase()
         offset = self._align()
@@ -95,10 +110,16 @@ class Life:
         with nullcontext() if turn.trains else self.aside():
             # Those that train are on the record of the training; what leads into steps aside is on none.
             lead = turn.model_copy(update={"timed": False, "observe": turn.trains})
-            times = [time for _ in range(turn.lead) for time in self._step(lead, offset)]
-            times += [time for _ in range(count) for time in self._step(turn, offset)]
-            times += self.recorder.flush() if turn.observe else []
-            return times[turn.lead :]
+            spans = [span for _ in range(self._lead_steps(turn)) for span in self._step(lead, offset)]
+            spans += [span for _ in range(count) for span in self._step(turn, offset)]
+            spans += self.recorder.flush() if turn.observe else []
+        return lengths(spans)[-count:] if count else []
+
+    def _lead_steps(self, turn: Turn) -> int:
+        """Steps before those that count; aside, a loader that makes bursts begins with one that nobody waited for."""
+        first = not turn.trains and not self._begun_aside
+        self._begun_aside |= first
+        return turn.lead * (2 if first and turn.lead > 1 else 1)
 
     def _align(self) -> Offset:
         if self.trainer.world.channel.world_size == 1:
@@ -107,13 +128,13 @@ class Life:
             self._between_cpus = dist.new_group(backend="gloo")
         return align(self.trainer.timeline.clock.now, self._between_cpus)
 
-    def _step(self, turn: Turn, offset: Offset) -> list[float]:
+    def _step(self, turn: Turn, offset: Offset) -> list[Span]:
         number = self.first_step + self.trainer.steps
         result = self.trainer.step(synchronise=turn.synchronise)
         step = self.trainer.timeline.take()
         if not turn.observe:
             clock = self.trainer.timeline.clock
-            return [(clock.read(step.ends[-1]) - clock.read(step.begin)) / 1e9]
+            return [(clock.read(step.begin), clock.read(step.ends[-1]))]
         if turn.trains:
             self.epoch = result.epoch
         pending = Pending(
@@ -131,3 +152,12 @@ class Life:
             offset=offset,
         )
         return self.recorder.add(pending)
+
+
+def lengths(spans: Sequence[Span]) -> list[float]:
+    """How long each step took (s): from the end of the one before it to its own, which leaves nothing out between them.
+
+    The first of a turn, which has none before it, from its own begin.
+    """
+    begins = [begin for begin, _ in spans[:1]] + [end for _, end in spans[:-1]]
+    return [(end - begin) / 1e9 for begin, (_, end) in zip(begins, spans, strict=True)]

@@ -1,6 +1,7 @@
 """The whole life of one rank: settle, build, take turns, record."""
 
 import dataclasses
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,8 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
             launch=assignment.launch,
             first_step=assignment.first_step,
         )
-        run_turns(turns, Reply(facts=facts), life.take)
+        with closing(life):
+            run_turns(turns, Reply(facts=facts), life.take)
 
 
 def enter(payload: dict[str, Any], turns: Turns) -> None:

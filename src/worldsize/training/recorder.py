@@ -1,8 +1,9 @@
-"""Writes the samples of one rank, a line per step, so that a kill −9 loses at most the step it fell into."""
+"""Writes the samples of one rank, a line per step, so that a kill −9 loses at most a second of them, or a step."""
 
 import dataclasses
 import math
 import os
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,6 +16,11 @@ from worldsize.measure.clocks import Clock
 from worldsize.measure.timeline import Message, Step, read, take_apart
 from worldsize.results.files import append_line
 from worldsize.results.records import Record, SpanRecord, StepRecord
+
+Span = tuple[int, int]
+"""Begin and end of a step, in nanoseconds of the rank's clock."""
+EVERY_S = 1.0
+"""How long steps wait to be written at most: writing one takes 0.2 ms, which is best done after the last of a turn."""
 
 
 @dataclasses.dataclass
@@ -39,12 +45,13 @@ class Pending:
 class Recorder:
     """Appends step and span records of one rank to its files in the cell's folder."""
 
-    def __init__(self, folder: Path, rank: int, clock: Clock) -> None:
+    def __init__(self, folder: Path, rank: int, clock: Clock, *, every_s: float = EVERY_S) -> None:
         self.folder = folder
         self.clock = clock
-        self.folder = folder
         self.rank = rank
+        self.every_s = every_s
         self._pending: list[Pending] = []
+        self._wrote_s = time.monotonic()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -62,25 +69,26 @@ class Recorder:
         os.close(self._steps)
         os.close(self._spans)
 
-    def add(self, pending: Pending) -> list[float]:
-        """Take a step that has just been run; write those that can be read without waiting.
+    def add(self, pending: Pending) -> list[Span]:
+        """Take a step that has just been run; now and then write those that can be read without waiting.
 
-        Returns the times (s) of the steps that were written.
+        Returns begin and end (ns) of the steps that were written.
         """
         self._pending.append(pending)
-        return self._write(wait=False)
+        return self._write(wait=False) if time.monotonic() - self._wrote_s >= self.every_s else []
 
-    def flush(self) -> list[float]:
+    def flush(self) -> list[Span]:
         """Write all that is pending; waits for the device."""
         return self._write(wait=True)
 
-    def _write(self, *, wait: bool) -> list[float]:
+    def _write(self, *, wait: bool) -> list[Span]:
         written = []
         while self._pending and (wait or self.clock.passed(self._pending[0].step.ends[-1])):
             written.append(self._record(self._pending.pop(0)))
+        self._wrote_s = time.monotonic()
         return written
 
-    def _record(self, p: Pending) -> float:
+    def _record(self, p: Pending) -> Span:
         begin, ends, messages, last_gradient = read(p.step, self.clock)
         parts = take_apart(begin, ends, messages, last_gradient)
         loss = float(p.loss)
@@ -111,7 +119,7 @@ class Recorder:
                 f"the loss became {loss} at step {p.number} on rank {self.rank}\n"
                 "Lower --learning-rate, or look for a division by zero in the model or the data."
             )
-        return parts.step_s
+        return begin, ends[-1]
 
     def _append(self, file: int, record: Record) -> None:
         try:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -62,7 +62,7 @@ def my_share(settings: CellSettings, rank: int, processes: int) -> slice:
     return slice(rank * size, (rank + 1) * size)
 
 
-def endless(batches: Batches, seen: SeenOrder | None = None, steps: int = 0) -> Iterator[tuple[int, Tensor, Tensor]]:
+def endless(batches: Batches, seen: SeenOrder | None = None, steps: int = 0) -> Generator[tuple[int, Tensor, Tensor]]:
     """Epoch, inputs and labels of one step after the other, from where `steps` have been; `seen` notes their order."""
     epoch, first = divmod(steps, batches.steps_per_epoch)
     while True:
@@ -101,20 +101,24 @@ class Trainer:
             self._forget_agreement(model)
         timeline.watch_gradients(model)
         self.optimizer = make_optimizer(model, settings, fused=True)
-        self.batches: Batches = training_batches(
+        self.batches, self.spare_batches = self._batches(data), self._batches(data)
+        self.seen = SeenOrder()
+        self.stream = endless(self.batches, self.seen)
+        self.spare_stream = endless(self.spare_batches)
+        """Data of steps that only measure (aside.py)."""
+        self.steps = 0
+
+    def _batches(self, data: DataSet) -> Batches:
+        settings, channel = self.settings, self.world.channel
+        return training_batches(
             data,
             loader=settings.loader,
             loader_workers=settings.loader_workers,
             seed=settings.seed,
             global_batch=settings.global_batch,
-            share=my_share(settings, world.channel.rank, world.channel.world_size),
+            share=my_share(settings, channel.rank, channel.world_size),
             redrawn="sampler-epoch" not in settings.leave_out,
         )
-        self.seen = SeenOrder()
-        self.stream = endless(self.batches, self.seen)
-        self.spare_stream = endless(self.batches)
-        """Data of steps that only measure (life.aside)."""
-        self.steps = 0
 
     def _forget_agreement(self, model: nn.Module) -> None:
         """Give this rank first weights of its own, drawn with seed + rank: what the strategy agreed on is undone."""

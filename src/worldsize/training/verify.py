@@ -6,7 +6,7 @@ the noise is 1e-14, and where a model refuses that only the first step is compar
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import torch
@@ -152,7 +152,7 @@ class Witness:
             buffers=sum(1 for _ in self.model.buffers()),
         )
 
-    def _tapped(self, stream: Iterator[Batch]) -> Iterator[Batch]:
+    def _tapped(self, stream: Iterator[Batch]) -> Generator[Batch]:
         for batch in stream:
             self.found.samples.append(_samples([batch]))
             yield batch

@@ -9,8 +9,8 @@ from worldsize.analysis.advice.gains import notable
 from worldsize.analysis.advice.seen import Seen
 from worldsize.analysis.advice.words import gibibytes
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.levels import ratio_estimate
 from worldsize.analysis.numbers import estimate_text
-from worldsize.analysis.statistics import ratio_estimate
 from worldsize.analysis.sweep import KNEE
 from worldsize.results.records import Estimate
 

@@ -27,7 +27,7 @@ from worldsize.analysis.cells import BASELINE_STRATEGY, CellAnalysis
 from worldsize.analysis.headline import rate, scaling_row
 from worldsize.analysis.numbers import ABSENT, estimate_text
 from worldsize.analysis.scaling import find_baseline
-from worldsize.analysis.statistics import ratio_estimate, reciprocal
+from worldsize.analysis.statistics import reciprocal
 from worldsize.results.records import Estimate
 
 WORTH_A_CHANGE = 1.02
@@ -231,7 +231,7 @@ def _same_threads(cell: CellAnalysis, other: CellAnalysis) -> bool:
 
 def _paired(cell: CellAnalysis, other: CellAnalysis) -> Estimate | None:
     """Step ÷ step of two cells that were timed in turn; None if they were not."""
-    ratio = ratio_estimate(cell.blocks, other.blocks)
+    ratio = cell.step_ratio(other)
     return ratio.estimate if ratio.paired else None
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from worldsize.analysis.cells import BASELINE_STRATEGY
-from worldsize.analysis.statistics import Blocks, Ratio, ratio_estimate
+from worldsize.analysis.levels import ratio_estimate
+from worldsize.analysis.statistics import Blocks, Ratio
 from worldsize.results.baseline_records import StoredBlock, StoredCell, StoredRun
 from worldsize.results.records import Estimate
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from worldsize.analysis.breakdown import COMPUTE_PARTS
 from worldsize.analysis.cells import absent_cell, reason_of
-from worldsize.analysis.summary import slowest_steps, summarise
+from worldsize.analysis.summary import summarise, world_steps
 from worldsize.errors import OutputError
 from worldsize.results.baseline_records import HOW, StoredBlock, StoredCell, StoredRun, read_baseline
 from worldsize.results.folder import Cell, Run, load_run
@@ -75,8 +75,8 @@ def _cell(cell: Cell) -> StoredCell:
 
 
 def _blocks(cell: Cell, summary: CellSummary) -> list[StoredBlock]:
-    """One per turn, in the order of time: medians of the slowest rank's steps, means of the parts (method.md §8)."""
-    slowest = slowest_steps(cell)
+    """One per turn, in the order of time: means of the world's steps and of the parts (method.md §8)."""
+    slowest = world_steps(cell)
     seen = pl.col("exposed_sync_s").mean() if summary.comm_s is not None else pl.lit(None, dtype=pl.Float64)
     parts = cell.collect(
         cell.scan_steps()
@@ -88,6 +88,6 @@ def _blocks(cell: Cell, summary: CellSummary) -> list[StoredBlock]:
             seen.alias("exposed_sync_s"),
         )
     )
-    times = slowest.group_by(TURN).agg(pl.len().alias("steps"), pl.col("step_s").median())
+    times = slowest.group_by(TURN).agg(pl.len().alias("steps"), pl.col("step_s").mean())
     rows = times.join(parts, on=TURN).sort(TURN).iter_rows(named=True)
     return [StoredBlock(**row) for row in rows]

@@ -46,8 +46,8 @@ def samples_per_s(cell: CellAnalysis) -> float:
 def parts_chart(group: Group) -> Drawing | None:
     """The step of each cell of a group by part in ms, the fastest cell first; None without a cell.
 
-    A bar is as long as the median step, by which the throughput goes, and divided as the mean step is: the two differ
-    where a few steps stood still, and a bar of the mean would contradict the rate at its end.
+    A bar is as long as elapsed time ÷ steps, by which the throughput goes, and divided as the mean step of a rank is:
+    between two of its steps a rank does some work of its own, which belongs to none of the parts.
     """
     cells = sorted(group.measured, key=samples_per_s, reverse=True)
     if not cells:
@@ -55,7 +55,7 @@ def parts_chart(group: Group) -> Drawing | None:
     bars = [_of_a_step(cell) for cell in cells]
     slowest = max(bars, key=lambda bar: bar.total)
     description = (
-        f"Stacked bars: the median step of {len(bars)} configurations at {group.name}, divided by part as their mean "
+        f"Stacked bars: the mean step of {len(bars)} configurations at {group.name}, divided by part as their mean "
         f"step is, the one with the most samples per second first: {bars[0].label} with {bars[0].end}. The longest "
         f"step has {slowest.label} with {number_text(slowest.total)} ms. The table of parts has all numbers."
     )
@@ -63,9 +63,9 @@ def parts_chart(group: Group) -> Drawing | None:
         f"step-parts-{group.id}",
         f"Where a step goes, {group.name}",
         description,
-        lambda size: _drawn(bars, "Median step (ms)", size),
+        lambda size: _drawn(bars, "Mean step (ms)", size),
         table="parts",
-        note="The most samples/s come first. A bar is as long as the median step, and divided as the mean step is.",
+        note="The most samples/s come first. A bar is as long as elapsed time ÷ steps, divided as a rank's step is.",
     )
 
 

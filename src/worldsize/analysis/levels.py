@@ -1,0 +1,136 @@
+"""Step times of the cells of a study, estimated together, so that each printed ratio is that of two printed times.
+
+Elapsed time ÷ steps of a cell in a block is taken for (level of the cell) × (speed of the machine in that block), and
+both are fitted by the estimating equations of a Poisson regression with a logarithmic link (McCullagh and Nelder,
+Generalized Linear Models, 1989, §9.2; Santos Silva and Tenreyro, The Log of Gravity, 2006): the time a cell is then
+said to take for its blocks adds up to what it took. Of cells that were timed in the same blocks the level is elapsed
+time ÷ steps, and their ratio that of the two; a cell that ended early is shown as if it had been timed in all blocks
+(method.md §8).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from worldsize.analysis.statistics import (
+    SEED,
+    BlockKey,
+    Blocks,
+    Floats,
+    Ratio,
+    checked,
+    interval,
+    mean_of_block,
+)
+from worldsize.results.records import Estimate
+
+RESAMPLES = 4_000
+MIN_RESAMPLES = 1_000
+WORK = 5_000_000
+"""Most weights drawn for one study: very long ones take fewer resamples, not minutes."""
+ROUNDS = 40
+"""Rounds of the fit at most; cells that share all their blocks need two."""
+CLOSE = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """What a cell takes for a step (s), beside the other cells of its study."""
+
+    value_s: float
+    log_draws: Floats
+    """Logarithms of its level in resamples of the blocks, which are the same for all cells of a study."""
+    blocks: frozenset[BlockKey]
+    alone: Estimate | None = None
+    """Of a single block: its mean step with the interval that its steps give."""
+
+    @property
+    def step_s(self) -> Estimate:
+        """Mean step with its 95 % interval."""
+        if self.alone is not None:
+            return self.alone
+        low, high = _bounds(self.log_draws, self.value_s, len(self.blocks))
+        return Estimate(value=self.value_s, low=low, high=high, samples=len(self.blocks))
+
+
+def levels(cells: Mapping[str, Blocks]) -> dict[str, Level]:
+    """The level of each cell that has samples; cells that no chain of common blocks joins are fitted apart.
+
+    Raises ValueError with a sample that is not above 0.
+    """
+    known = {name: {k: v for k, v in checked(blocks).items() if v.size} for name, blocks in cells.items()}
+    known = {name: blocks for name, blocks in known.items() if blocks}
+    keys = sorted({key for blocks in known.values() for key in blocks})
+    place = {key: column for column, key in enumerate(keys)}
+    generator = np.random.default_rng(SEED)
+    # Weights of the blocks (Rubin, The Bayesian Bootstrap, 1981): none is ever 0, so every cell has a level in each.
+    resamples = int(np.clip(WORK // max(1, len(keys)), MIN_RESAMPLES, RESAMPLES))
+    weights = np.vstack([np.ones(len(keys)), generator.standard_exponential((resamples, len(keys)))])
+    found: dict[str, Level] = {}
+    for group in _joined(known):
+        own = sorted({key for name in group for key in known[name]})
+        found |= _fitted({name: known[name] for name in group}, own, weights[:, [place[key] for key in own]])
+    return {name: found[name] for name in known}
+
+
+def ratio(top: Level, bottom: Level) -> Ratio:
+    """Step of one cell ÷ that of another of the same study, with a 95 % interval; none with one common block."""
+    common = len(top.blocks & bottom.blocks)
+    count = common or min(len(top.blocks), len(bottom.blocks))
+    value = top.value_s / bottom.value_s
+    low, high = _bounds(top.log_draws - bottom.log_draws, value, count)
+    return Ratio(Estimate(value=value, low=low, high=high, samples=count), paired=bool(common))
+
+
+def ratio_estimate(numerator: Blocks, denominator: Blocks) -> Ratio:
+    """The same for two cells by themselves; raises ValueError without samples or with one that is not above 0."""
+    found = levels({"numerator": numerator, "denominator": denominator})
+    if len(found) < 2:
+        raise ValueError("a ratio needs samples on both sides")
+    return ratio(found["numerator"], found["denominator"])
+
+
+def _bounds(log_draws: Floats, value: float, blocks: int) -> tuple[float | None, float | None]:
+    """The interval of so many blocks; random weights spread a mean by 1/(n + 1) of what n blocks are apart, not 1/n."""
+    apart = (log_draws - np.log(value)) * np.sqrt((blocks + 1) / blocks)
+    return interval(np.log(value) + apart, np.log(value), blocks)
+
+
+def _joined(cells: Mapping[str, Blocks]) -> list[list[str]]:
+    """The cells in groups that chains of common blocks hold together."""
+    groups: list[tuple[set[BlockKey], list[str]]] = []
+    for name, blocks in cells.items():
+        keys, names = set(blocks), [name]
+        for other in [group for group in groups if group[0] & keys]:
+            groups.remove(other)
+            keys, names = keys | other[0], other[1] + names
+        groups.append((keys, names))
+    return [names for _, names in groups]
+
+
+def _fitted(cells: Mapping[str, Blocks], keys: list[BlockKey], weights: Floats) -> dict[str, Level]:
+    """The levels of cells that are joined; `weights` (resamples × blocks) has the data themselves in its first row."""
+    times = np.array([[blocks[key].sum() if key in blocks else 0.0 for key in keys] for blocks in cells.values()])
+    steps = np.array([[blocks[key].size if key in blocks else 0 for key in keys] for blocks in cells.values()], float)
+    elapsed = weights @ times.T
+    level = elapsed / (weights @ steps.T)
+    for _ in range(ROUNDS):
+        speed = times.sum(axis=0) / (level @ steps)
+        before, level = level, elapsed / ((weights * speed) @ steps.T)
+        if np.abs(np.log(level / before)).max() < CLOSE:
+            break
+    # Blocks count by their length, as a share of what each cell has on average.
+    present = steps > 0
+    length = (steps / (steps.sum(axis=1) / present.sum(axis=1))[:, np.newaxis]).sum(axis=0) / present.sum(axis=0)
+    mean_speed = ((weights * length) * speed).sum(axis=1) / (weights @ length)
+    logs = np.log(level * mean_speed[:, np.newaxis])
+    return {
+        name: Level(
+            value_s=float(np.exp(logs[0, column])),
+            log_draws=logs[1:, column],
+            blocks=frozenset(blocks),
+            alone=mean_of_block(next(iter(blocks.values()))) if len(blocks) == 1 else None,
+        )
+        for column, (name, blocks) in enumerate(cells.items())
+    }

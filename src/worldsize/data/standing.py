@@ -1,0 +1,65 @@
+"""Loader processes that stand still while their cell does (method.md §8).
+
+Left to themselves they fill their queue while a cell waits for its turn: the next block then begins with batches that
+cost it nothing, and a loop that waits for its loader looks like one that computes. They would also take the cores of
+the cell whose turn it is.
+"""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from worldsize.lifeline import end_with_parent
+
+
+class LoaderProcesses:
+    """The processes of one rank's loader, over all its epochs."""
+
+    def __init__(self) -> None:
+        self._started: list[BaseProcess] = []
+
+    def options(self, method: str | None) -> dict[str, Any]:
+        """What a DataLoader must be given for its processes to be among these; `method` is how they are started."""
+        return {
+            "multiprocessing_context": _noting(method, self._started.append),
+            # A process that stands still does not see that its parent has gone.
+            "worker_init_fn": partial(_end_with, os.getpid()),
+        }
+
+    def stand_still(self) -> None:
+        """Stop them where they are; what the system reads for them meanwhile is at most a sample each."""
+        self._send(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let them go on from there. They must, before they are asked to end."""
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
+        self._started[:] = [process for process in self._started if process.pid is None or process.is_alive()]
+        for process in self._started:
+            with suppress(ProcessLookupError):
+                if process.pid is not None:
+                    os.kill(process.pid, number)
+
+
+def _noting(method: str | None, note: Callable[[BaseProcess], None]) -> BaseContext:
+    """A context of multiprocessing that tells of each process that it makes."""
+    base: Any = type(multiprocessing.get_context(method))
+
+    def make(self: BaseContext, *args: Any, **more: Any) -> BaseProcess:
+        process: BaseProcess = base.Process(*args, **more)
+        note(process)
+        return process
+
+    context: BaseContext = type(base.__name__, (base,), {"Process": make})()
+    return context
+
+
+def _end_with(parent: int, worker: int) -> None:
+    end_with_parent(parent)

@@ -1,0 +1,146 @@
+"""A loop that waits for its loader is seen to, whatever other cells do in between (method.md §8).
+
+Planted: a model that computes for a known time, and W loader processes that make a batch each in a known time. A step
+is the longer of the two, and waits for the difference.
+"""
+
+import gc
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import worldsize
+from repeated import Repeated
+from tiny import alone, tiny_settings
+from worldsize.analysis.advice import advise
+from worldsize.analysis.study import analyse
+from worldsize.measure.clocks import HostClock
+from worldsize.ranks.turns import Turn
+from worldsize.results.folder import Cell
+from worldsize.results.records import CellRecord
+from worldsize.study.pace import lead_steps, whole_bursts
+from worldsize.training.life import Life
+from worldsize.training.recorder import Recorder
+
+pytestmark = [pytest.mark.quiet, pytest.mark.usefixtures("clean_imports")]
+
+BATCH, COMPUTE_S, BLOCKS, PAUSE_S = 8, 0.04, 3, 0.5
+PLANTED = """
+import time
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 4096
+
+    def __getitem__(self, index):
+        {make}
+        return torch.full((3, 32, 32), index % 10 / 10), index % 10
+
+def data():
+    return Slow()
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.layer = nn.Linear(3, classes)
+
+    def forward(self, x):
+        time.sleep({compute_s})
+        return self.layer(x.mean(dim=(2, 3)))
+
+def net(classes):
+    return Net(classes)
+"""
+SLEEPS = "time.sleep({sample_s})"
+COMPUTES = "end = time.process_time() + {sample_s}\n        while time.process_time() < end: pass"
+
+
+def planted(folder: Path, make: str, sample_s: float) -> dict[str, Any]:
+    folder.mkdir(parents=True)
+    file = folder / "planted.py"
+    file.write_text(PLANTED.format(make=make.format(sample_s=sample_s), compute_s=COMPUTE_S))
+    return {"model": f"{file}:net", "data": f"{file}:data", "batch_size": BATCH}
+
+
+def in_turns(folder: Path, make: str, workers: int, interval_s: float) -> tuple[float, float]:
+    """Mean step and data wait (s) of a rank that takes turns with others; W processes make a batch per `interval_s`."""
+    settings = tiny_settings(
+        folder.parent, **planted(folder, make, interval_s * workers / BATCH), loader_workers=workers
+    )
+    trainer, data = alone(settings)
+    place = folder / "cell"
+    with Recorder(place, 0, HostClock()) as recorder:
+        life = Life(trainer, data, recorder, session=0)
+        life.take(Turn(op="steps", count=max(2, workers), timed=False))
+        times: list[float] = []
+        for block in range(BLOCKS):
+            time.sleep(PAUSE_S)
+            count = whole_bursts(settings, 8)
+            times += life.take(Turn(op="steps", count=count, lead=lead_steps(settings), block=block)).step_s
+        life.close()
+    del life, trainer
+    gc.collect()
+    steps = Cell(place, CellRecord(id="cell", settings=settings)).steps.filter("timed")
+    return float(np.mean(times)), float(steps["data_wait_s"].to_numpy().mean())
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("share", [0.25, 0.8, 1.25, 2.0])
+def test_a_loader_that_waits_for_its_source(
+    tmp_path_factory: pytest.TempPathFactory, workers: int, share: float
+) -> None:
+    """Its rate is this share of the rate at which the model computes."""
+    interval_s = COMPUTE_S / share
+
+    def holds(found: tuple[float, float]) -> None:
+        step_s, wait_s = found
+        true_s = max(COMPUTE_S, interval_s)
+        assert step_s == pytest.approx(true_s, rel=0.05)
+        assert wait_s == pytest.approx(true_s - COMPUTE_S, abs=0.05 * true_s)
+
+    Repeated(lambda: in_turns(tmp_path_factory.mktemp("sleeps") / "planted", SLEEPS, workers, interval_s)).check(holds)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("share", [0.5, 2.0])
+def test_a_loader_that_computes(tmp_path_factory: pytest.TempPathFactory, workers: int, share: float) -> None:
+    """On cores of its own: the model sleeps."""
+    interval_s = COMPUTE_S / share
+
+    def holds(found: tuple[float, float]) -> None:
+        assert found[0] == pytest.approx(max(COMPUTE_S, interval_s), rel=0.05)
+
+    Repeated(lambda: in_turns(tmp_path_factory.mktemp("computes") / "planted", COMPUTES, workers, interval_s)).check(
+        holds
+    )
+
+
+@pytest.mark.parametrize(("share", "bound"), [(0.6, True), (1.6, False)])
+def test_the_advice_says_which_it_is(tmp_path: Path, share: float, bound: bool) -> None:
+    """Two cells in turns: while one is timed, the other's loader has nothing to do."""
+    folder = tmp_path / "planted"
+    settings = planted(folder, SLEEPS, 2 * COMPUTE_S / share / BATCH)
+    del settings["batch_size"]
+    run = worldsize.study(
+        out=tmp_path / "run",
+        **settings,
+        strategies=("single", "ddp"),
+        world_sizes=(1,),
+        batch_sizes=(BATCH,),
+        loader_workers=2,
+        baseline="single",
+        steps=40,
+        block_steps=4,
+        target_interval=0,
+    )
+    analysis = analyse(run)
+    for cell in analysis.cells:
+        assert cell.summary is not None
+        assert cell.summary.step_s.value == pytest.approx(max(COMPUTE_S, COMPUTE_S / share), rel=0.1)
+    assert ("input-bound" in {each.code for each in advise(analysis)}) is bound
