@@ -82,7 +82,7 @@ def test_warnings_of_study_and_cells_come_with_their_place(tmp_path: Path) -> No
 def test_outliers_are_warned_about_and_kept(tmp_path: Path) -> None:
     cell = MadeCell("single", 1, noise=0.01, blocks=10)
     spikes = analyse(load_run(make_run(tmp_path / "spikes", [cell], drift=lambda turn: 3 if 4 <= turn < 5 else 1)))
-    assert codes(spikes) == [("single-w1-b32", "outliers")]
+    assert codes(spikes) == [("single-w1-b32", "uneven-steps"), ("single-w1-b32", "outliers")]
     assert spikes.cells[0].outlier_steps == 3
     assert spikes.cells[0].summary is not None
     assert spikes.cells[0].summary.timed_steps == 30

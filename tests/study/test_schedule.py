@@ -14,7 +14,7 @@ from fake_study import BLOCK_STEPS, STUDY, Study, grid, noisy
 from worldsize.config import StudySettings
 from worldsize.results.folder import Cell, cell_folder, read_record
 from worldsize.results.records import CellRecord, Evaluation
-from worldsize.study.alike import baseline_of
+from worldsize.study.alike import baseline_of, in_turn
 from worldsize.study.pace import LEAD_STEPS, MIN_BLOCKS, PAIRS
 from worldsize.study.plan import PlannedCell
 
@@ -24,7 +24,9 @@ def test_cells_take_turns_block_by_block(tmp_path: Path) -> None:
     study = Study(tmp_path, cells, FakeExecutor(tmp_path, 0, noisy(2.0))).run()
     names = [cell.id for cell in cells]
     assert study.turns("warmup") == [(name, 0) for name in names]
-    assert study.turns("steps") == [(name, block) for block in range(10) for name in names]
+    rounds = [[cell.id for cell in in_turn(cells, STUDY.seed, 0, block)] for block in range(10)]
+    assert study.turns("steps") == [(name, block) for block, order in enumerate(rounds) for name in order]
+    assert len({tuple(order) for order in rounds}) > 1, "in an order that is drawn anew"
     counts = {name_of(turn): turn["count"] for _, turn in study.executor.turns}
     assert counts.pop("warmup") == STUDY.warmup_steps
     assert counts == dict.fromkeys(("steps", "alone", "unobserved"), BLOCK_STEPS)
@@ -35,14 +37,16 @@ def test_measuring_aside_follows_the_block_it_is_paired_with(tmp_path: Path) -> 
     """Without exchange each cell of several processes, in the blocks that its pace pairs; without instruments one cell
     per turn, in turn.
     """
-    study = Study(tmp_path, grid("single", "ddp"), FakeExecutor(tmp_path, 0, noisy(2.0))).run()
+    cells = grid("single", "ddp")
+    study = Study(tmp_path, cells, FakeExecutor(tmp_path, 0, noisy(2.0))).run()
     for block in range(10):
         taken = [(name, op) for name, op, number in study.executor.log if number == block and op != "warmup"]
         ddp = [("ddp-w2-b4", "steps"), *([("ddp-w2-b4", "alone")] if block < PAIRS else [])]
-        if block % 2:
-            assert taken == [("single-w1-b4", "steps"), *ddp, ("ddp-w2-b4", "unobserved")]
-        else:
-            assert taken == [("single-w1-b4", "steps"), ("single-w1-b4", "unobserved"), *ddp]
+        own = {"single-w1-b4": [("single-w1-b4", "steps")], "ddp-w2-b4": ddp}
+        observed = list(own)[block % 2]
+        own[observed].append((observed, "unobserved"))
+        order = [cell.id for cell in in_turn(cells, STUDY.seed, 0, block)]
+        assert taken == [turn for name in order for turn in own[name]]
     records = {record.id: record for record in study.heard.records}
     assert [block.block for block in records["ddp-w2-b4"].unobserved] == [1, 3, 5, 7, 9]
     assert [block.block for block in records["single-w1-b4"].unobserved] == [0, 2, 4, 6, 8]
@@ -188,7 +192,7 @@ def test_epochs_first_warms_up_and_each_is_evaluated(tmp_path: Path) -> None:
     assert study.executor.log == [
         (cell.id, op, block if op == "epoch" else 0)
         for block in range(3)
-        for cell in cells
+        for cell in in_turn(cells, settings.seed, 0, block)
         for op in ("epoch", "evaluate")
     ]
     timed = [turn["timed"] for name, turn in study.executor.turns if turn["op"] == "epoch" and name == cells[0].id]
@@ -229,7 +233,7 @@ def test_blocks_of_an_earlier_session_count(tmp_path: Path) -> None:
 
     before = {name: Cell(cell_folder(tmp_path, name), record) for name, record in stopped.items()}
     second = Study(tmp_path, cells, FakeExecutor(tmp_path, 1, noisy(2.0, seed=1)), before=before).run()
-    assert second.turns("steps") == [(cell.id, block) for block in range(10 - 4) for cell in cells]
+    assert sorted(second.turns("steps")) == sorted((cell.id, block) for block in range(10 - 4) for cell in cells)
     assert second.heard.endings == {"single-w1-b4": "cap", "ddp-w2-b4": "cap"}
     record = second.heard.records[0]
     assert record.summary is not None
@@ -309,7 +313,8 @@ def test_a_cell_with_a_checkpoint_does_what_is_left(
 def test_workers_that_lost_their_training_begin_it_again(tmp_path: Path) -> None:
     """They were ended to make room, and their checkpoint could not be written."""
     settings = StudySettings(epochs=2)
-    first, second = grid("single", "ddp", settings=settings)
+    cells = grid("single", "ddp", settings=settings)
+    first, second = in_turn(cells, settings.seed, 0, 0)
     executor = FakeExecutor(tmp_path, 0)
 
     def step_time(cell: PlannedCell, now: float) -> float:
@@ -320,7 +325,7 @@ def test_workers_that_lost_their_training_begin_it_again(tmp_path: Path) -> None
 
     lost: list[str] = []
     executor.step_time = step_time
-    study = Study(tmp_path, [first, second], executor, settings).run()
+    study = Study(tmp_path, cells, executor, settings).run()
     assert [block for name, block in study.turns("epoch") if name == first.id] == [0, 0, 1]
     record = next(each for each in study.heard.records if each.id == first.id)
     assert [each.step for each in record.evaluations] == [4, 8]

@@ -131,8 +131,10 @@ def test_the_samples_of_both_ranks_are_in_the_run_folder(two: Two) -> None:
     assert two.cell.spans.select("rank", "step").rows() == numbers
     for rank, (exchanged, silent) in enumerate(zip(two.steps, two.aside, strict=True)):
         mine, paired = two.cell.steps.filter(rank=rank), two.cell.unsynchronised.filter(rank=rank)
-        assert mine["step_s"].to_list() == exchanged["step_s"]
-        assert paired["step_s"].to_list() == silent["step_s"]
+        # What is replied is from end to end, with what a rank does between its steps; the first begins by itself.
+        assert exchanged["step_s"][0] == mine["step_s"][0]
+        assert all(told >= own for told, own in zip(exchanged["step_s"], mine["step_s"], strict=True))
+        assert all(told >= own for told, own in zip(silent["step_s"], paired["step_s"], strict=True))
         assert min(mine["exposed_sync_s"]) > 0
         assert paired["comm_s"].to_list() == [0, 0]
 

@@ -89,7 +89,7 @@ def test_each_step_is_a_line_that_is_there_at_once(tmp_path: Path) -> None:
 
 
 def test_messages_go_to_a_file_of_their_own(tmp_path: Path) -> None:
-    with Recorder(tmp_path, 0, HostClock()) as recorder:
+    with Recorder(tmp_path, 0, HostClock(), every_s=0) as recorder:
         recorder.add(pending(0))
         recorder.add(pending(1, messages=False))
         recorder.add(pending(2, synchronised=False))
@@ -110,7 +110,7 @@ def test_messages_go_to_a_file_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), float("-inf")])
 def test_a_loss_that_is_no_number_ends_the_run_after_its_line(tmp_path: Path, loss: float) -> None:
-    with Recorder(tmp_path, 1, HostClock()) as recorder:
+    with Recorder(tmp_path, 1, HostClock(), every_s=0) as recorder:
         recorder.add(pending(0))
         with pytest.raises(LossNotFiniteError, match=r"became -?(nan|inf) at step 1 on rank 1"):
             recorder.add(pending(1, loss=loss))
@@ -121,7 +121,7 @@ def test_a_loss_that_is_no_number_ends_the_run_after_its_line(tmp_path: Path, lo
 
 def test_steps_that_the_device_has_not_reached_wait_in_order(tmp_path: Path) -> None:
     clock = SlowDevice()
-    with Recorder(tmp_path, 0, clock) as recorder:
+    with Recorder(tmp_path, 0, clock, every_s=0) as recorder:
         assert recorder.add(pending(0)) == []
         assert recorder.add(pending(1)) == []
         assert cell(tmp_path).steps.height == 0
@@ -135,14 +135,14 @@ def test_steps_that_the_device_has_not_reached_wait_in_order(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("whole", [0, 2])
 def test_a_line_that_a_crash_cut_short_makes_way_for_the_next(tmp_path: Path, whole: int) -> None:
-    with Recorder(tmp_path, 0, HostClock()) as recorder:
+    with Recorder(tmp_path, 0, HostClock(), every_s=0) as recorder:
         for number in range(whole):
             recorder.add(pending(number))
     for name in ("rank0.jsonl", "rank0.spans.jsonl"):
         with (tmp_path / name).open("a") as file:
             file.write('{"session":1,"step":9')
     assert cell(tmp_path).steps.height == whole
-    with Recorder(tmp_path, 0, HostClock()) as recorder:
+    with Recorder(tmp_path, 0, HostClock(), every_s=0) as recorder:
         recorder.add(pending(5))
     assert cell(tmp_path).steps["step"].to_list() == [*range(whole), 5]
     assert cell(tmp_path).spans["step"].to_list() == [*range(whole), 5]

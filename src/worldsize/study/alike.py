@@ -1,5 +1,6 @@
 """Which cells of a study are held against each other."""
 
+import random
 from collections.abc import Sequence
 from math import ceil
 
@@ -25,3 +26,11 @@ def batches_to_read(cell: PlannedCell, cells: Sequence[PlannedCell]) -> int:
     """Global batches that a cell reads in its short proof: as many samples as the largest world with the same b."""
     largest = max(c.settings.world_size for c in cells if c.settings.batch_size == cell.settings.batch_size)
     return min(ceil(largest / cell.settings.world_size), MOST_READ)
+
+
+def in_turn(cells: Sequence[PlannedCell], seed: int, session: int, block: int) -> list[PlannedCell]:
+    """The cells in the order of one round, drawn anew for each: none always follows the same other one (§8).
+
+    The same for the same study, session and round, on every rank that others have started.
+    """
+    return random.Random(f"{seed} {session} {block}").sample(list(cells), len(cells))

@@ -16,7 +16,7 @@ import numpy as np
 from worldsize.analysis.statistics import half_width
 from worldsize.config import TrainingSettings
 from worldsize.results.records import Evaluation
-from worldsize.study.alike import baseline_of, batches_to_read
+from worldsize.study.alike import baseline_of, batches_to_read, in_turn
 from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
@@ -74,7 +74,7 @@ class Schedule:
         block = 0
         while self.open:
             before = len(self.open)
-            for cell in self.cells:
+            for cell in in_turn(self.cells, self.settings.seed, self.ledger.session, block):
                 if cell.id in self.open:
                     self._guard(cell, self._turn, block)
             self.pace.round_ended(before, len(self.open))

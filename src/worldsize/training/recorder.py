@@ -4,6 +4,7 @@ import dataclasses
 import math
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -66,6 +67,8 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        with suppress(OutputError, LossNotFiniteError):  # of a run that failed, too, what can be read is kept
+            self._write(wait=False)
         os.close(self._steps)
         os.close(self._spans)
 
