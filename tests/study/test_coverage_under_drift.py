@@ -27,7 +27,7 @@ def drifting(true_s: dict[str, float], drift: StepTime, seed: int) -> StepTime:
     "drift",
     [
         pytest.param(lambda cell, now: 1 + now / 300, id="ever slower"),
-        pytest.param(lambda cell, now: 1 + 0.2 * np.sin(2 * np.pi * now / 50), id="wave"),
+        pytest.param(lambda cell, now: 1 + 0.2 * np.sin(2 * np.pi * now / 60), id="wave"),
         pytest.param(lambda cell, now: 1.0 if now < 40 else 1.6, id="step"),
     ],
 )
