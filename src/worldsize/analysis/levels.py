@@ -94,7 +94,8 @@ def ratio_estimate(numerator: Blocks, denominator: Blocks) -> Ratio:
 def _bounds(log_draws: Floats, value: float, blocks: int) -> tuple[float | None, float | None]:
     """The interval of so many blocks; random weights spread a mean by 1/(n + 1) of what n blocks are apart, not 1/n."""
     apart = (log_draws - np.log(value)) * np.sqrt((blocks + 1) / blocks)
-    return interval(np.log(value) + apart, np.log(value), blocks)
+    low, high = interval(np.log(value) + apart, np.log(value), blocks)
+    return None if low is None else min(low, value), None if high is None else max(high, value)
 
 
 def _joined(cells: Mapping[str, Blocks]) -> list[list[str]]:
