@@ -1,5 +1,6 @@
 """Writes the samples of one rank, a line per step, so that a kill −9 loses at most the step it fell into."""
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -34,6 +35,8 @@ class Pending:
     """How many of them were classified right."""
     synchronised: bool = True
     offset: Offset = dataclasses.field(default_factory=Offset)
+    held: bool = False
+    """Whether it waits for the offset at the end of its turn (method.md §3)."""
 
 
 class Recorder:
@@ -59,8 +62,14 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
-        os.close(self._steps)
-        os.close(self._spans)
+        try:
+            if any(pending.held for pending in self._pending):
+                with contextlib.suppress(Exception):  # a peer was lost while clocks were aligned; the step was over
+                    self._release(None)
+                    self._write(wait=False)
+        finally:
+            os.close(self._steps)
+            os.close(self._spans)
 
     def add(self, pending: Pending) -> list[float]:
         """Take a step that has just been run; write those that can be read without waiting.
@@ -70,13 +79,21 @@ class Recorder:
         self._pending.append(pending)
         return self._write(wait=False)
 
-    def flush(self) -> list[float]:
-        """Write all that is pending; waits for the device."""
+    def flush(self, end: Offset | None = None) -> list[float]:
+        """Write all that is pending; waits for the device. `end` is the offset at the end of the turn."""
+        self._release(end)
         return self._write(wait=True)
+
+    def _release(self, end: Offset | None) -> None:
+        for pending in self._pending:
+            if pending.held:
+                pending.held, pending.offset = False, end or pending.offset
 
     def _write(self, *, wait: bool) -> list[float]:
         written = []
-        while self._pending and (wait or self.clock.passed(self._pending[0].step.ends[-1])):
+        while self._pending and not self._pending[0].held:
+            if not wait and not self.clock.passed(self._pending[0].step.ends[-1]):
+                break
             written.append(self._record(self._pending.pop(0)))
         return written
 
