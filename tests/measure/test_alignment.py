@@ -48,6 +48,11 @@ def test_a_clock_that_is_surely_another_is_not_shared() -> None:
     assert settled([Measured(1, Offset()), own]) == [Offset(), own.offset]
 
 
+def test_an_offset_that_ages_is_less_certain() -> None:
+    assert Offset(5, 100).aged(10 * SECOND) == Offset(5, 1_000_100), "100 ppm of 10 s are a millisecond"
+    assert Offset(one_clock=True).aged(10 * SECOND).exact
+
+
 def test_where_no_boot_is_told_each_rank_has_its_own_offset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     unknown = [Measured(0, Offset()), Measured(0, Offset(-3, 5))]
     assert settled(unknown) == [Offset(), Offset(-3, 5)]

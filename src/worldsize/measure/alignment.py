@@ -1,5 +1,6 @@
 """Align the clocks of ranks on different hosts by round trips over the process group (method.md §3)."""
 
+import math
 import struct
 import uuid
 from collections.abc import Callable, Sequence
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+
+from worldsize.analysis.clocks import MOST_DRIFT
 
 ROUNDS = 12
 """Round trips per rank; the quickest of them counts, for in the others something waited on the way."""
@@ -28,6 +31,11 @@ class Offset:
     def exact(self) -> bool:
         """Whether nothing is left to find out."""
         return self.one_clock and not self.error_ns
+
+    def aged(self, by_ns: int) -> "Offset":
+        """The same so much later, if nobody has aligned the clocks since."""
+        drift_ns = 0 if self.one_clock else math.ceil(by_ns * MOST_DRIFT)
+        return Offset(self.offset_ns, self.error_ns + drift_ns, self.one_clock)
 
 
 @dataclass(frozen=True)
