@@ -1,6 +1,7 @@
 """What exposed communication is due to: each cause with a link and messages made for it, and its neighbours."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -165,6 +166,20 @@ class TestStragglers:
         advice = only(exchange(tmp_path, self.LATE, in_turn), "straggler-bound")
         assert "waiting, for ranks that come late in turn" in advice.finding
         assert "No rank is late more than the others" in advice.cause
+
+    @pytest.mark.parametrize(("error_s", "named"), [(0.0, True), (0.059, True), (0.061, False)])
+    def test_no_wait_is_shorter_than_the_error_of_the_clocks(self, tmp_path: Path, error_s: float, named: bool) -> None:
+        """Rank 1 is 60 ms late, or its clock is."""
+
+        def vague(rank: int, record: dict[str, Any]) -> None:
+            record["clock_error_ns"] = rank * round(1e9 * error_s)
+
+        analysis = exchange(tmp_path, self.LATE, steps(EXPOSED, vague), link(1e-5, 1e8))
+        sent = next(cell.communication for cell in analysis.cells if cell.id == EXPOSED.id)
+        assert sent is not None
+        assert sent.wait_s == pytest.approx(0.03 if named else 0.0)
+        assert (found(analysis, "straggler-bound") is not None) is named
+        assert (1 in set(sent.messages["last_rank"])) is named
 
     def test_little_waiting_is_not_it(self, tmp_path: Path) -> None:
         only(exchange(tmp_path, Messages(transfer_s=0.06, late_s=0.02), link(1e-5, 1e8)), "communication-bound")

@@ -11,7 +11,7 @@ from made_runs import MadeCell, make_run
 from worldsize.analysis.advice.noise import steps_needed
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
-from worldsize.results.folder import load_run
+from worldsize.results.folder import load_run, write_cell
 from worldsize.results.records import ErrorRecord, Estimate, WarningRecord
 
 SEVERAL = exchanging(exposed=0.02)
@@ -43,6 +43,30 @@ class TestOversubscribed:
         advice = found(study(tmp_path, cells, global_batch=whole), "oversubscribed")
         assert advice is not None
         assert advice.command is None if sizes is None else sizes in str(advice.command)
+
+    @pytest.mark.parametrize(
+        ("room", "cores", "next_step"),
+        [
+            (1.5, "1.5 cores", "Use a machine with more cores"),
+            (0.5, "0.5 cores", "Raise the CPU quota"),
+            (1, "1 core.", ""),
+        ],
+    )
+    def test_room_is_what_the_placement_found(self, tmp_path: Path, room: float, cores: str, next_step: str) -> None:
+        crowded = replace(SEVERAL, oversubscribed=True, threads=1)
+
+        def within(folder: Path) -> None:
+            record = load_run(folder).cells[crowded.id].record
+            assert record.placement is not None
+            update = {"room_cores": float(room), "on_siblings": (1,)}
+            record.placement = record.placement.model_copy(update=update)
+            write_cell(folder, record)
+
+        advice = found(study(tmp_path, [SINGLE, crowded], changes=[within]), "oversubscribed")
+        assert advice is not None
+        assert f"runs 2 threads on {cores}" in advice.finding
+        assert advice.next_step.startswith(next_step)
+        assert evidence(advice)["Workers on second threads of cores that others have"] == "1"
 
     def test_another_cell_that_can_be_judged_goes_first(self, tmp_path: Path) -> None:
         fine = exchanging(exposed=0.3)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from worldsize.analysis.communication import communication, exposed, messages, observing
@@ -95,6 +96,36 @@ def test_a_shifted_clock_gives_the_same_aligned_timeline(tmp_path: Path) -> None
     points = ["issued_ns", "started_ns", "done_ns"]
     assert messages(shifted).select(points).equals(messages(plain).select(points))
     assert communication(shifted) == communication(plain)
+
+
+def test_a_wait_within_the_error_of_the_clocks_is_none(tmp_path: Path) -> None:
+    """Rank 1 issues its first message 50 ms later, by clocks that agree to 49 ms or to 51 ms together."""
+    for each_ns, wait_s in ((24_500_000, 0.025), (25_500_000, 0.0)):
+        cell = a_cell(tmp_path / f"{each_ns}", 0.05)
+        for path in cell.folder.glob("rank?.jsonl"):
+            path.write_text(path.read_text().replace('"clock_error_ns":50', f'"clock_error_ns":{each_ns}'))
+        found = communication(cell)
+        assert found is not None
+        assert found.wait_s == pytest.approx(wait_s, abs=1e-9)
+        assert found.wait_s + found.transfer_s == pytest.approx(0.065), "what is no wait is transfer"
+        waiting = messages(cell).filter(rank=0, number=0)
+        assert ((waiting["started_ns"] - waiting["issued_ns"]) / 1e9).to_list() == pytest.approx([2 * wait_s] * 3)
+
+
+def test_of_ranks_that_come_last_together_none_is_named(tmp_path: Path) -> None:
+    """Rank 0 waits 50 ms for two others, whose clocks do not tell which of them was the last one."""
+    for error_ns, named in ((0, 2), (2_000_000, -1), (400_000, 2)):
+        cell = a_cell(tmp_path / f"{error_ns}", 0.05)
+        three = {kind: (cell.folder / f"rank1{kind}").read_text() for kind in (".jsonl", ".spans.jsonl")}
+        for kind, text in three.items():
+            (cell.folder / f"rank2{kind}").write_text(text.replace('"issued_s":[0.05,', '"issued_s":[0.051,'))
+        for path in cell.folder.glob("rank?.jsonl"):
+            path.write_text(path.read_text().replace('"clock_error_ns":50', f'"clock_error_ns":{error_ns}'))
+        found = communication(Cell(cell.folder, cell.record))
+        assert found is not None
+        first = found.messages.filter(pl.col("number") == 0)
+        assert set(first["last_rank"]) == {named}
+        assert first["waited_ns"].min() > 10_000_000, "somebody is waited for, whoever it is"  # type: ignore[operator]
 
 
 def test_overlapping_messages_count_once(tmp_path: Path) -> None:

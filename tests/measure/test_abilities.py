@@ -244,6 +244,26 @@ def test_a_narrow_affinity_mask_is_said() -> None:
     assert narrow == "2 of 4 logical; numbers 1,3; the rest is closed to this process (affinity)"
 
 
+@pytest.mark.parametrize(
+    ("changes", "quota", "room", "workers"),
+    [
+        ({"allowed_physical_cores": 2}, "none", "2: one on each physical core", "up to 2 workers"),
+        ({"allowed_physical_cores": 4}, "none", "4: one on each physical core", "up to 4 workers"),
+        ({"quota_cores": 2.5}, "2.5 cores (control groups)", "2.5: the CPU quota", "up to 2 workers"),
+        ({"quota_cores": 1.5, "allowed_physical_cores": 2}, "1.5 cores", "1.5: the CPU quota", "the only core"),
+        ({"quota_cores": 0.5}, "0.5 cores", "0.5: the CPU quota", "the only core"),
+        ({"quota_cores": 64.0}, "64 cores", "4: one on each physical core", "up to 4 workers"),
+    ],
+)
+def test_room_is_for_physical_cores_and_within_the_quota(
+    changes: dict[str, Any], quota: str, room: str, workers: str
+) -> None:
+    host = make_host(**changes)
+    assert judge("CPU quota", host=host).detail.startswith(quota)
+    assert judge("room for threads", host=host).detail.startswith(room)
+    assert workers in judge("processes", host=host).detail
+
+
 def test_each_optional_package_says_what_it_is_for_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(abilities, "package_version", lambda name: None)
     assert judge("torchvision").available is False

@@ -79,39 +79,6 @@ def test_allowed_cores_follow_the_affinity_mask() -> None:
     assert machine.allowed_cores() == tuple(sorted(before))
 
 
-def topology(folder: Path, places: list[tuple[int, int]]) -> Path:
-    """What Linux says of logical cores that are at these (package, core)."""
-    for number, place in enumerate(places):
-        of_one = folder / f"cpu{number}" / "topology"
-        of_one.mkdir(parents=True)
-        for name, value in zip(machine.PLACE_OF_A_CORE, place, strict=True):
-            (of_one / name).write_text(f"{value}\n")
-    return folder
-
-
-def test_physical_cores_are_those_of_the_logical_ones_that_may_be_used(tmp_path: Path) -> None:
-    """Two packages of two cores with two threads each; psutil would say four for any of these."""
-    packages = [(0, 0), (0, 1), (1, 0), (1, 1)]
-    folder = topology(tmp_path, packages * 2)
-    assert machine.physical_cores(range(8), folder) == 4
-    assert machine.physical_cores((0, 4), folder) == 1
-    assert machine.physical_cores((0, 2, 4), folder) == 2
-    assert machine.physical_cores((0, 1), folder) == 2
-
-
-def test_cores_of_which_nothing_is_told_count_as_one_each(tmp_path: Path) -> None:
-    folder = topology(tmp_path, [(0, 0), (0, 0)])
-    assert machine.physical_cores((0, 1, 2), folder) == 3
-    (folder / "cpu1" / "topology" / "core_id").write_text("none\n")
-    assert machine.physical_cores((0, 1), folder) == 2
-
-
-def test_physical_cores_of_this_machine() -> None:
-    allowed = machine.allowed_cores()
-    assert 1 <= machine.physical_cores(allowed) <= len(allowed)
-    assert machine.physical_cores(allowed[:1]) == 1
-
-
 def test_loopback_interface_reaches_this_machine_alone() -> None:
     assert "127.0.0.1" in machine.snapshot_host(with_gpus=False).interfaces[machine.loopback_interface()]
 

@@ -192,6 +192,9 @@ class FakeClock:
     def rebase(self) -> None:
         raise AssertionError("a timeline does not rebase its clock")
 
+    def astray(self) -> tuple[int, int]:
+        raise AssertionError("a timeline does not align its clock")
+
 
 def run_a_step(timeline: Timeline) -> None:
     """A step in which every phase is two marks long, and a message fills all of SYNCHRONISE but its ends."""

@@ -12,11 +12,13 @@ import torch.distributed as dist
 
 from worldsize.errors import UsageError
 from worldsize.launch.placement import place
+from worldsize.measure.cores import Cores
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.setup import (
     LOWER_BY,
     POLLING_THREAD,
     Rank,
+    _cores_here,
     choose_device,
     give_way,
     process_group,
@@ -74,6 +76,32 @@ def test_a_rank_settles_on_its_own_cores_with_its_threads(rank: int) -> None:
     thread.start()
     thread.join()
     assert inherited == [set(placement.cores[rank])]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "here"),
+    [
+        ((4, 5, 6, 7), [{4}, {6}, {5}]),  # as planned
+        ((5, 6, 7, 8), [{5}, {7}, {6}]),  # another scheduler's gift: whole cores first here, too
+        ((10, 11), [{10}, {11}, {10}]),
+    ],
+)
+def test_a_node_with_other_cores_gives_each_worker_its_own(
+    monkeypatch: pytest.MonkeyPatch, allowed: tuple[int, ...], here: list[set[int]]
+) -> None:
+    """Two of its cores have two threads each; what is planned for one worker may be another's here."""
+    plan = place(
+        world_size=3,
+        processes=3,
+        threads_per_worker=1,
+        cores=Cores((4, 6, 5, 7), whole=2),
+        gpus=0,
+        backend="gloo",
+    )
+    siblings_last = Cores((*allowed[::2], *allowed[1::2]), whole=len(allowed) // 2)
+    monkeypatch.setattr("worldsize.ranks.setup.allowed_cores", lambda: allowed)
+    monkeypatch.setattr("worldsize.ranks.setup.usable_cores", lambda its: siblings_last)
+    assert [_cores_here(Rank(rank=k, processes=3, local_rank=k), plan) for k in range(3)] == here
 
 
 def test_without_gpus_the_device_is_the_cpu() -> None:

@@ -7,6 +7,7 @@ import pytest
 from fake_cells import findings
 from nodes_here import NodesHere
 from worldsize.config import StudySettings
+from worldsize.measure.cores import Cores
 from worldsize.study.fewer import Fewer
 from worldsize.study.ledger import Ledger
 from worldsize.study.plan import make_plan
@@ -18,7 +19,7 @@ def test_on_several_nodes_each_has_cores_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evenly: bool, threads: int
 ) -> None:
     """Cores of the same number on two nodes are two cores."""
-    monkeypatch.setattr("worldsize.launch.cluster.allowed_cores", lambda: (0, 1))
+    monkeypatch.setattr("worldsize.launch.cluster.usable_cores", lambda allowed: Cores((0, 1), whole=2))
     settings = StudySettings(strategies=("ddp",), world_sizes=(4, 3), batch_sizes=(12,), threads_per_worker=threads)
     cluster, found = NodesHere((2, 2), evenly=evenly), findings(samples=1000)
     three, four = make_plan(settings, found, cluster.cores, cluster)

@@ -162,6 +162,16 @@ def test_an_oversubscribed_cell_says_so(tmp_path: Path) -> None:
     assert "--allow-oversubscribed" in warning.message
 
 
+def test_an_oversubscribed_cell_names_its_quota_and_its_siblings(tmp_path: Path) -> None:
+    cell = planned("ddp", 3, STUDY)
+    crowded = {"room_cores": 1.5, "on_siblings": (1, 2)}
+    cell = PlannedCell(cell.settings, cell.placement.model_copy(update=crowded))
+    ledger = Ledger(tmp_path, 0, {})
+    ledger.started(cell, FACTS)
+    [warning] = read_record(CellRecord, cell_folder(tmp_path, cell.id) / "cell.json").warnings
+    assert "3 threads on 1.5 core(s); 2 worker(s) sit on second threads" in warning.message
+
+
 def test_a_ledger_of_a_rank_that_does_not_write_leaves_no_file(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, 0, {}, writing=False)
     ledger.started(CELL, FACTS)

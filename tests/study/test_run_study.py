@@ -21,9 +21,9 @@ from histories import tensorboard_numbers
 from worldsize.config import DEFAULT_BUDGET, Room, StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.launch import cluster
+from worldsize.measure.cores import as_cores
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_cell
 from worldsize.results.records import Findings
-from worldsize.study import probe as study_probe
 from worldsize.study import run as study_run
 from worldsize.study.plan import PlannedCell
 from worldsize.study.probe import room_of
@@ -288,7 +288,7 @@ def test_resume_on_a_machine_that_plans_other_cells_is_refused(
 ) -> None:
     """Default world sizes come from the cores: on another machine they are others."""
     settings = SETTINGS.model_copy(update={"world_sizes": None, "strategies": ("ddp",)})
-    monkeypatch.setattr(study_probe, "physical_cores", len)
+    monkeypatch.setattr(cluster, "usable_cores", as_cores)
     monkeypatch.setattr(cluster, "allowed_cores", lambda: (0, 1))
     run_study(settings, tmp_path / "run")
     monkeypatch.setattr(cluster, "allowed_cores", lambda: (0, 1, 2))

@@ -10,9 +10,9 @@ from nodes_here import NodesHere
 from tiny import tiny_settings
 from worldsize.config import LaunchSettings, Room, StudySettings, chosen_world_sizes
 from worldsize.errors import UsageError
+from worldsize.measure.cores import Cores
 from worldsize.ranks.setup import Rank
 from worldsize.results.records import Findings
-from worldsize.study import probe as study_probe
 from worldsize.study.inside import _fitting
 from worldsize.study.plan import left_out, make_plan
 from worldsize.study.probe import probe, room_of
@@ -84,14 +84,23 @@ def test_what_was_asked_for_is_what_is_planned() -> None:
 
 
 def test_threads_of_one_core_are_not_two_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads per worker follow from the largest world: here two workers with both threads of a core each."""
-    monkeypatch.setattr(study_probe, "physical_cores", lambda cores: len(cores) // 2)
-    monkeypatch.setattr("worldsize.launch.cluster.allowed_cores", lambda: (0, 1, 2, 3))
+    """Two cores of two threads each: two workers, each with a thread on a core of its own."""
+    cores = Cores((0, 2, 1, 3), whole=2)
+    monkeypatch.setattr("worldsize.launch.cluster.usable_cores", lambda allowed: cores)
     settings = StudySettings(strategies=("ddp",))
     sizes = chosen_world_sizes(settings, room_of(NodesHere(())), 0)
     assert sizes == (1, 2)
-    cells = make_plan(settings, findings(samples=1000, world_sizes=sizes), (0, 1, 2, 3))
-    assert {cell.placement.threads_per_worker for cell in cells} == {2}
+    cells = make_plan(settings, findings(samples=1000, world_sizes=sizes), cores)
+    assert {cell.placement.cores[-1:] for cell in cells} == {((0,),), ((2,),)}
+    assert not any(cell.placement.oversubscribed for cell in cells)
+
+
+def test_a_quota_leaves_room_for_fewer_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of eight cores a container may use three; of two and a half, two workers have a whole one each."""
+    for quota, sizes in ((3.0, (1, 2, 3)), (2.5, (1, 2)), (0.5, (1,))):
+        cores = Cores((*range(8),), whole=8, quota=quota)
+        monkeypatch.setattr("worldsize.launch.cluster.usable_cores", lambda allowed, cores=cores: cores)
+        assert chosen_world_sizes(StudySettings(), room_of(NodesHere(())), 0) == sizes
 
 
 def looked(folder: Path, *strategies: str, **settings: Any) -> tuple[StudySettings, Findings]:

@@ -11,6 +11,8 @@ from worldsize.training.rank import enter
 
 LATE_S = 0.05
 AHEAD_NS = 2_000_000_000
+TOO_FAST = 2000
+"""A second per so many."""
 
 WIDE_MODEL = """
 from torch import nn
@@ -46,6 +48,25 @@ def enter_with_a_wrong_clock(payload: dict[str, Any], turns: Turns) -> None:
     if os.environ["RANK"] == "1":
         HostClock.mark = HostClock.now = _ahead  # type: ignore[method-assign]
     enter(payload, turns)
+
+
+def enter_with_a_drifting_clock(payload: dict[str, Any], turns: Turns) -> None:
+    """The same, but the clock of rank 1 also runs too fast, ten times as much as a bad quartz does."""
+    import os
+
+    if os.environ["RANK"] == "1":
+        HostClock.mark = HostClock.now = _drifting  # type: ignore[method-assign]
+    enter(payload, turns)
+
+
+def true_offset_ns(reading_ns: int) -> int:
+    """What to add to a reading of the clock that drifts to get the right one."""
+    return (reading_ns - AHEAD_NS) * TOO_FAST // (TOO_FAST + 1) - reading_ns
+
+
+def _drifting(self: HostClock) -> int:
+    now = time.perf_counter_ns()
+    return now + now // TOO_FAST + AHEAD_NS
 
 
 def _ahead(self: HostClock) -> int:

@@ -40,11 +40,12 @@ def answer(payload: dict[str, Any], turns: Turns) -> None:
 
 
 def aligned(payload: dict[str, Any], turns: Turns) -> None:
-    """Find the offset of a clock that is `ahead_ns` ahead per rank."""
+    """Find the offset of a clock that is `ahead_ns` ahead per rank, on the `boots` that the ranks are told."""
     dist.init_process_group("gloo")
-    ahead_ns = payload["ahead_ns"] * dist.get_rank()
-    offset = align(lambda: time.perf_counter_ns() + ahead_ns)
-    turns.reply(Answer(said=[offset.offset_ns, offset.error_ns]))
+    rank, boots = dist.get_rank(), payload.get("boots")
+    ahead_ns = payload["ahead_ns"] * rank
+    offset = align(lambda: time.perf_counter_ns() + ahead_ns, boot=boots[rank] if boots else None)
+    turns.reply(Answer(said=[offset.offset_ns, offset.error_ns, offset.one_clock]))
     turns.next()
 
 

@@ -143,8 +143,8 @@ def test_a_profile_knows_the_clocks_of_both_ranks(two: Two) -> None:
     records = [reply["profile"] for reply in two.profile]
     assert [reply["profile_problem"] for reply in two.profile] == [None, None]
     assert [(record["rank"], record["steps"]) for record in records] == [(0, 2), (1, 2)]
-    assert records[0]["clock_offset_ns"] == 0
-    assert records[1]["clock_error_ns"] > 0
+    # Processes of one boot share its clock.
+    assert [(record["clock_offset_ns"], record["clock_error_ns"]) for record in records] == [(0, 0)] * 2
     assert all(record["zero_error_ns"] > 0 for record in records)
     # Both ranks are on one machine, whose monotonic clock and profiler's clock are the same for both.
     apart = abs(records[0]["zero_ns"] - records[1]["zero_ns"])

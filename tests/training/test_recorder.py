@@ -1,5 +1,6 @@
 """Samples of a rank reach its file step by step, and can be read back."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -131,6 +132,25 @@ def test_steps_that_the_device_has_not_reached_wait_in_order(tmp_path: Path) -> 
         assert recorder.flush() == [span(1), span(2)]
         assert recorder.flush() == []
     assert cell(tmp_path).steps["step"].to_list() == [0, 1, 2]
+
+
+def test_the_last_step_of_a_turn_has_the_offset_at_its_end(tmp_path: Path) -> None:
+    with Recorder(tmp_path, 0, HostClock(), every_s=0) as recorder:
+        assert recorder.add(pending(0)) == [span(0)]
+        assert recorder.add(dataclasses.replace(pending(1), held=True)) == []
+        assert recorder.flush(Offset(offset_ns=-7, error_ns=4)) == [span(1)]
+    assert cell(tmp_path).steps.select("clock_offset_ns", "clock_error_ns").rows() == [(-5, 3), (-7, 4)]
+
+
+def test_a_step_that_was_over_is_kept_when_the_clocks_cannot_be_aligned_again(tmp_path: Path) -> None:
+    def align() -> Offset:
+        raise RuntimeError("a peer is lost")
+
+    recorder = Recorder(tmp_path, 0, HostClock())
+    recorder.add(dataclasses.replace(pending(0), held=True))
+    with pytest.raises(RuntimeError, match="lost"), recorder:
+        recorder.flush(align())
+    assert cell(tmp_path).steps.select("clock_offset_ns", "clock_error_ns").rows() == [(-5, 3)]
 
 
 @pytest.mark.parametrize("whole", [0, 2])

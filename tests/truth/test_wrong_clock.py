@@ -7,8 +7,9 @@ import polars as pl
 import pytest
 
 from jobs import start
-from known import AHEAD_NS
+from known import AHEAD_NS, LATE, true_offset_ns
 from tiny import tiny_settings
+from worldsize.analysis.clocks import interpolated
 from worldsize.analysis.communication import communication, messages
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
@@ -17,8 +18,8 @@ from worldsize.results.records import CellRecord
 
 STEPS = 6
 
-
 RIGHT, WRONG = "worldsize.training.rank:enter", "known:enter_with_a_wrong_clock"
+DRIFTING = "known:enter_with_a_drifting_clock"
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +27,8 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
     return {entry: trained(entry, tmp_path_factory.mktemp("run")) for entry in (RIGHT, WRONG)}
 
 
-def trained(entry: str, run: Path) -> Cell:
-    settings = tiny_settings(run, strategy="all-reduce", world_size=2, batch_size=8)
+def trained(entry: str, run: Path, strategy: str = "all-reduce", steps: int = STEPS) -> Cell:
+    settings = tiny_settings(run, strategy=strategy, world_size=2, batch_size=8)
     placement = place(world_size=2, processes=2, threads_per_worker=1, cores=allowed_cores(), gpus=0, backend="gloo")
     folder = cell_folder(run, settings.id)
     job = start(
@@ -41,10 +42,29 @@ def trained(entry: str, run: Path) -> Cell:
     )
     with contextlib.closing(job):
         job.receive()
-        for turn in ({"op": "steps", "count": STEPS}, {"op": "finish"}):
+        for turn in ({"op": "steps", "count": steps}, {"op": "finish"}):
             job.send(turn)
             job.receive()
     return Cell(folder, CellRecord(id=settings.id, settings=settings, placement=placement))
+
+
+def test_a_clock_that_drifts_is_right_in_the_middle_of_a_turn(tmp_path: Path) -> None:
+    """Rank 1 is late in each step, for its turn to last; its clock gains 500 ppm, here about a millisecond."""
+    cell = trained(DRIFTING, tmp_path, LATE, steps=40)
+    raw, steps = cell.steps.filter(rank=1), interpolated(cell.steps).filter(rank=1)
+    middle = (steps["start_ns"] + (steps["step_s"] * 5e8).round().cast(pl.Int64)).to_list()
+    wrong, wrong_before = (
+        [abs(got - true_offset_ns(at)) for got, at in zip(found["clock_offset_ns"], middle, strict=True)]
+        for found in (steps, raw)
+    )
+    errors = steps["clock_error_ns"].to_list()
+    assert all(off <= error for off, error in zip(wrong, errors, strict=True))
+    assert max(wrong_before) > max(errors), "the offset of the begin alone is stale"
+    none_is_done_before_the_other_begins(cell, 40)
+
+
+def test_processes_of_one_boot_need_no_correction(cells: dict[str, Cell]) -> None:
+    assert set(cells[RIGHT].steps.select("clock_offset_ns", "clock_error_ns").rows()) == {(0, 0)}
 
 
 def test_the_clock_was_wrong(cells: dict[str, Cell]) -> None:
@@ -67,12 +87,16 @@ def test_the_offset_is_known_within_its_own_error(cells: dict[str, Cell], entry:
 
 @pytest.mark.parametrize("entry", [RIGHT, WRONG])
 def test_the_messages_of_both_ranks_lie_beside_each_other(cells: dict[str, Cell], entry: str) -> None:
+    none_is_done_before_the_other_begins(cells[entry], STEPS)
+
+
+def none_is_done_before_the_other_begins(cell: Cell, steps: int) -> None:
     """No rank has all of a sum before the other has given its part."""
-    spans = messages(cells[entry])
+    spans = messages(cell)
     both = spans.group_by("step", "number").agg(
         pl.col("issued_ns").max(), pl.col("done_ns").min(), pl.col("clock_error_ns").max()
     )
-    assert both.height == STEPS * spans["number"].n_unique()
+    assert both.height == steps * spans["number"].n_unique()
     assert (both["done_ns"] + both["clock_error_ns"] >= both["issued_ns"]).all()
 
 

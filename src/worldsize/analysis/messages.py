@@ -12,13 +12,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from worldsize.analysis.clocks import CLOCK, interpolated, pair_error_ns
 from worldsize.analysis.intervals import union_lengths
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
 
 STEP = ("rank", "session", "step")
 BLOCK = ("session", "block")
-CLOCK = ("start_ns", "clock_offset_ns", "clock_error_ns")
 KINDS = {
     "all_reduce": "all-reduce",
     "broadcast": "broadcast",
@@ -37,19 +37,20 @@ Nanoseconds = NDArray[np.int64]
 
 def messages(cell: Cell) -> pl.DataFrame:
     """The messages of all timed steps: see `aligned`. Of many ranks they fill gigabytes."""
-    return aligned(cell.spans, cell.steps.filter("timed"))
+    return aligned(cell.spans, interpolated(cell.steps).filter("timed"))
 
 
 def aligned(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """One row per message, rank and step, with issued, started and done on rank 0's clock (ns, int64).
 
-    `steps` are whole steps: all ranks of each. A message is the same on all ranks if it is the k-th of its step.
-    *Started* is when the last rank has issued it; a rank that was done before that (a sender to a root) never
-    waited, so started is at most done.
+    `steps` are whole steps, all ranks of each, with `interpolated` clocks. A message is the same on all ranks if it is
+    the k-th of its step. *Started* is when the last rank has issued it; a rank that was done before that (a sender to a
+    root) never waited, so started is at most done. What is within the clocks' own error is no wait either.
     """
+    steps = steps.with_columns(pair_error_ns().over("session", "step").alias("bound_ns"))
     begin = pl.col("start_ns") + pl.col("clock_offset_ns")
     return (
-        spans.join(steps.select(*STEP, "block", *CLOCK), on=STEP, maintain_order="left")
+        spans.join(steps.select(*STEP, "block", "bound_ns", *CLOCK), on=STEP, maintain_order="left")
         .with_columns(pl.int_ranges(pl.col("kind").list.len()).alias("number"))
         .explode("kind", "payload_bytes", "issued_s", "done_s", "number")
         .with_columns(
@@ -58,9 +59,13 @@ def aligned(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns(pl.col("issued_ns").max().over("session", "step", "number").alias("last_issued_ns"))
         .with_columns(
-            pl.min_horizontal("done_ns", pl.max_horizontal("issued_ns", "last_issued_ns")).alias("started_ns")
+            pl.when(pl.col("last_issued_ns") - pl.col("issued_ns") > pl.col("bound_ns"))
+            .then("last_issued_ns")
+            .otherwise("issued_ns")
+            .alias("began_ns")
         )
-        .drop("issued_s", "done_s", "last_issued_ns")
+        .with_columns(pl.min_horizontal("done_ns", "began_ns").alias("started_ns"))
+        .drop("issued_s", "done_s", "last_issued_ns", "began_ns", "bound_ns")
     )
 
 
@@ -70,8 +75,8 @@ class Exchanges:
 
     together: pl.DataFrame
     """One row per message of all ranks: session, block, step and number; kind and payload_bytes, as the first rank has
-    them; issued_ns and done_ns of the last rank; last_rank (the one that issued it last, and is waited for) and
-    waited_ns (how long for it, mean over ranks)."""
+    them; issued_ns and done_ns of the last rank; last_rank (the one that issued it last, and is waited for; -1 where
+    the clocks do not tell it from another) and waited_ns (how long for it, mean over ranks)."""
     unions: pl.DataFrame
     """By session and block, summed over ranks and steps: length of the union of messages from issue to end (comm_ns),
     and from start to end (transfer_ns); summed over steps: what the first is longer on the rank that waits longest
@@ -89,7 +94,8 @@ def exchanges(cell: Cell) -> Exchanges | None:
     each = cell.collect(_of_rank(cell, steps["rank"].min()).select(pl.col("issued_s").list.len().sum())).item()
     width = max(1, MOST_MESSAGES // max(1, each))
     kept: list[_Batch] | None = [] if each * steps["rank"].n_unique() <= MOST_KEPT else None
-    last = _Last(places.height)
+    bounds = places.join(steps.group_by("place").agg(pair_error_ns().alias("bound_ns")), on="place", how="left")
+    last = _Last(bounds["bound_ns"].to_numpy())
     for batch in _batches(cell, steps, width):
         last.see(batch)
         if kept is not None:
@@ -99,7 +105,7 @@ def exchanges(cell: Cell) -> Exchanges | None:
     comm, transfer, wait_most = (np.zeros(places.height, np.int64) for _ in range(3))
     for batch in _batches(cell, steps, width) if kept is None else kept:
         last.blame(batch)
-        started = np.minimum(batch.done, np.maximum(batch.issued, last.issued[batch.place, : batch.count]))
+        started = np.minimum(batch.done, last.began(batch))
         of_all, of_transfer = union_lengths(batch.issued, batch.done), union_lengths(started, batch.done)
         np.add.at(comm, batch.place, of_all)
         np.add.at(transfer, batch.place, of_transfer)
@@ -132,16 +138,27 @@ class _Batch:
 class _Last:
     """The last rank of each message; arrays of one row per step and one column per message."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, bound_ns: Nanoseconds) -> None:
+        """`bound_ns`: of each step, below what the clocks do not tell whether a rank was before another."""
+        steps, self.bound = len(bound_ns), bound_ns
         self.seen = False
         self.clock_error_ns = 0
         # The same kinds as in a batch: with another integer of 64 bits, maximum.at takes ten times as long.
         self.issued, self.done, self.rank = (np.empty((steps, 0), np.int64) for _ in range(3))
         self.waited, self.ranks = np.empty((steps, 0)), np.empty((steps, 0))
+        self.near = np.empty((steps, 0), np.int64)
+        """How many ranks issued it last, as far as the clocks tell."""
 
     def _widen(self, messages: int) -> None:
         more, (least, most) = messages - self.issued.shape[1], (np.iinfo(np.int64).min, np.iinfo(np.int64).max)
-        for name, first in (("issued", least), ("done", least), ("rank", most), ("waited", 0), ("ranks", 0)):
+        for name, first in (
+            ("issued", least),
+            ("done", least),
+            ("rank", most),
+            ("waited", 0),
+            ("ranks", 0),
+            ("near", 0),
+        ):
             setattr(self, name, np.pad(getattr(self, name), ((0, 0), (0, more)), constant_values=first))
 
     def see(self, batch: _Batch) -> None:
@@ -159,19 +176,30 @@ class _Last:
         for k in range(batch.count):
             wait = self.issued[batch.place, k] - batch.issued[:, k]
             np.minimum.at(self.rank[:, k], batch.place[wait == 0], batch.rank[wait == 0])
+            unsure = wait <= self.bound[batch.place]
+            np.add.at(self.near[:, k], batch.place[unsure], 1)
+            wait[unsure] = 0
             self.waited[:, k] += np.bincount(batch.place, weights=wait, minlength=len(self.waited))
             self.ranks[:, k] += np.bincount(batch.place, minlength=len(self.ranks))
+
+    def began(self, batch: _Batch) -> Nanoseconds:
+        """When each rank's part of a message began: at the last rank's issue, where that was surely later."""
+        last = self.issued[batch.place, : batch.count]
+        return np.where(last - batch.issued > self.bound[batch.place, None], last, batch.issued)
 
     def columns(self) -> list[pl.Series]:
         """As columns of lists, one row per step."""
         waited = self.waited / np.maximum(self.ranks, 1)
-        found = {"issued_ns": self.issued, "done_ns": self.done, "last_rank": self.rank, "waited_ns": waited}
+        # Of ranks that share a clock the first is named, and nobody waits for one that is not alone by its error.
+        rank = np.where((self.near > 1) & (self.bound[:, None] > 0), -1, self.rank)
+        found = {"issued_ns": self.issued, "done_ns": self.done, "last_rank": rank, "waited_ns": waited}
         return [pl.Series(name, values) for name, values in found.items()]
 
 
 def _clocks(cell: Cell) -> pl.DataFrame:
     known = pl.col("start_ns").is_not_null()
-    return cell.collect(cell.scan_steps().filter(known).select(*STEP, "block", "timed", *CLOCK))
+    columns = (*STEP, "launch", "block", "timed", "step_s", *CLOCK)
+    return interpolated(cell.collect(cell.scan_steps().filter(known).select(*columns))).drop("launch", "step_s")
 
 
 def _of_rank(cell: Cell, rank: Any) -> pl.LazyFrame:

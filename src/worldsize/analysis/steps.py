@@ -33,14 +33,20 @@ def timed_steps(cell: Cell) -> pl.DataFrame:
     if cell not in _SEEN:
         trained = cell.scan_steps().filter("synchronised")
         most = (value.max().alias(name) for name, value in MOST.items())
-        begin_ns = pl.col("start_ns") + pl.col("clock_offset_ns")
-        steps = trained.group_by("session", "block", "step").agg(
-            pl.col(*COLUMNS).mean(),
-            *most,
-            pl.len().alias("ranks"),
-            pl.col("timed").all(),
-            begin_ns.max().alias("begin_ns"),
-            (begin_ns + (1e9 * pl.col("step_s")).round().cast(pl.Int64)).max().alias("end_ns"),
+        # One offset for a turn: another one at its end would be taken for time that its last step took.
+        offset_ns = pl.col("clock_offset_ns").first().over("rank", "session", "block")
+        begin_ns = pl.col("start_ns") + pl.col("offset_ns")
+        steps = (
+            trained.with_columns(offset_ns.alias("offset_ns"))
+            .group_by("session", "block", "step")
+            .agg(
+                pl.col(*COLUMNS).mean(),
+                *most,
+                pl.len().alias("ranks"),
+                pl.col("timed").all(),
+                begin_ns.max().alias("begin_ns"),
+                (begin_ns + (1e9 * pl.col("step_s")).round().cast(pl.Int64)).max().alias("end_ns"),
+            )
         )
         placement = cell.record.placement
         ranks = cell.collect(trained.select(pl.col("rank").n_unique())).item() if placement is None else 0

@@ -171,6 +171,7 @@ def _identity(provenance: Provenance) -> dict[str, str]:
         "host": host.hostname,
         "CPU": host.cpu_model,
         "cores": str(len(host.allowed_cores)),
+        "CPU quota": "none" if host.quota_cores is None else f"{host.quota_cores:g} cores",
         "GPUs": ", ".join(host.gpus) or "none",
         "worldsize": provenance.worldsize_version,
         "commit": provenance.commit or "unknown",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from worldsize.analysis.clocks import CLOCK, NEEDED, interpolated
 from worldsize.analysis.communication import aligned
 from worldsize.analysis.intervals import Interval, Intervals, difference, length, union
 from worldsize.analysis.summary import world_steps
@@ -86,7 +87,7 @@ def picture(cell: Cell) -> StepPicture | None:
     median_s = float(slowest.select(pl.col("step_s").median()).item())
     chosen = slowest.sort((pl.col("step_s") - median_s).abs(), "session", "step").row(0, named=True)
     where = (pl.col("session") == chosen["session"]) & (pl.col("step") == chosen["step"])
-    steps = cell.collect(cell.scan_steps().filter("timed", where))
+    steps = _on_one_clock(cell, cell.collect(cell.scan_steps().filter("timed", where)))
     settings = cell.record.settings
     return StepPicture(
         cell_id=cell.record.id,
@@ -101,6 +102,14 @@ def picture(cell: Cell) -> StepPicture | None:
         processes=steps.height,
         clock_error_s=int(steps.select(pl.col("clock_error_ns").max()).item()) / 1e9,
     )
+
+
+def _on_one_clock(cell: Cell, steps: pl.DataFrame) -> pl.DataFrame:
+    """The ranks of one step, with the clocks of all steps of its turn."""
+    of_turn = (pl.col("session") == steps["session"][0]) & (pl.col("block") == steps["block"][0])
+    turn = interpolated(cell.collect(cell.scan_steps().filter(of_turn).select("step", *NEEDED)))
+    here = turn.filter(pl.col("step") == steps["step"][0]).select("rank", *CLOCK)
+    return steps.drop(CLOCK).join(here, on="rank", how="left", maintain_order="left")
 
 
 def _ranks(steps: pl.DataFrame, spans: pl.DataFrame) -> tuple[RankPicture, ...]:

@@ -43,7 +43,7 @@ class Bench:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._between_cpus = None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
-        self._clock = Offset()
+        self._clock, self._aligned_ns = Offset(), 0
         self._block: int | None = None
         self._wrong: dict[tuple[str, int], int] = {}
 
@@ -54,6 +54,7 @@ class Bench:
         assert turn.collective is not None
         if turn.block != self._block:  # clocks of different hosts drift apart
             self._clock, self._block = align(time.perf_counter_ns, self._between_cpus), turn.block
+            self._aligned_ns = time.perf_counter_ns()
         operation = OPERATIONS[turn.collective](turn.size_bytes, self.device)
         if (turn.collective, turn.size_bytes) not in self._wrong and self.device.type == "cuda":
             operation.fill()
@@ -65,7 +66,7 @@ class Bench:
             size_bytes=operation.size_bytes,
             begin_ns=begin_ns + self._clock.offset_ns,
             end_ns=end_ns + self._clock.offset_ns,
-            clock_error_ns=self._clock.error_ns,
+            clock_error_ns=self._clock.aged(end_ns - self._aligned_ns).error_ns,
             calls=turn.count,
             wrong_elements=self._wrong_elements(operation, turn),
         )

@@ -13,7 +13,7 @@ class Room(Settings):
     """How many workers fit where a study runs, as far as it is known before anybody has looked for GPUs."""
 
     cores: int = Field(default=1, ge=1)
-    """Physical cores of this machine that the study may use."""
+    """min(physical cores, CPU quota) of this machine, as far as the study may use them, in whole threads."""
     on_nodes: int | None = Field(default=None, ge=1)
     """Workers that all nodes of a cluster take together; None is this machine alone."""
 
@@ -29,7 +29,8 @@ def chosen_world_sizes(settings: StudySettings, room: Room, gpus: int) -> tuple[
     """The world sizes that were asked for, or 1, 2, 4 … up to all workers for which there is room.
 
     There is room for as many as the nodes of the cluster take; on one machine for one on each of its emulated hosts
-    and each of its `gpus`, and where no GPU is used for one on each physical core, up to 4.
+    and each of its `gpus`, and where no GPU is used for one on each physical core, as far
+    as a quota permits (method.md §8), up to 4.
     """
     if settings.world_sizes:
         return settings.world_sizes

@@ -45,7 +45,7 @@ class TrainingSettings(NetworkSettings):
     """Seed of the weights, of the sample order and of the augmentation."""
     backend: Backend = "auto"
     """Library that carries the collectives; `auto` is nccl on GPUs and gloo on CPUs."""
-    threads_per_worker: int | None = absent("cores / largest world size", ge=1)
+    threads_per_worker: int | None = absent("min(physical cores, CPU quota) / largest world size", ge=1)
     """Compute threads of each worker, the baseline included; none divides the cores by the largest world size."""
     bucket_mb: Annotated[float, Field(gt=0)] | Literal["auto"] | None = absent("that of the strategy")
     """MB of gradients that `ddp` and `bucketed` send together; `auto` plans with the link and the backward that it

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from worldsize.launch.job import Job, Node
 from worldsize.launch.local import LocalJob
 from worldsize.launch.warm import WARM, ServerLostError, ask
+from worldsize.measure.cores import Cores, usable_cores
 from worldsize.measure.machine import allowed_cores
 
 
@@ -32,7 +33,7 @@ class Cluster(Protocol):
         """The nodes and how many workers each takes, in the order in which they are filled; empty for this machine."""
 
     @property
-    def cores(self) -> tuple[int, ...]:
+    def cores(self) -> Cores:
         """The cores of one node that its workers may use."""
 
     def share_out(self, processes: int) -> tuple[Node, ...]:
@@ -51,9 +52,9 @@ class ThisMachine:
     nodes: tuple[Node, ...] = ()
 
     @property
-    def cores(self) -> tuple[int, ...]:
+    def cores(self) -> Cores:
         """The cores that this process may use."""
-        return allowed_cores()
+        return usable_cores(allowed_cores())
 
     def share_out(self, processes: int) -> tuple[Node, ...]:
         """All of them run here."""

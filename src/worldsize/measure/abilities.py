@@ -95,7 +95,7 @@ def strategy_ability(name: str, strategy: StrategyClass, host: Host, torch: Torc
         reason = "its processes need gloo or NCCL, and this torch has neither"
         return Ability(group="strategies", name=name, available=False, detail=reason)
     on_gpus = bool(host.gpus) and (torch.nccl or not needs_backend)
-    own, where = (len(host.gpus), "GPU") if on_gpus else (len(host.allowed_cores), "core")
+    own, where = (len(host.gpus), "GPU") if on_gpus else (max(1, int(host.room_cores)), "core")
     detail = f"up to {own} workers, each with a {where} of its own" if own > 1 else f"one worker on the only {where}"
     if own == 1 and not on_gpus:
         detail += "; more would share it (oversubscribed)"
@@ -122,6 +122,8 @@ def _machine(host: Host, system: SystemFacts) -> Iterator[Ability]:
     yield fact(
         "cores", f"{len(cores)} of {host.logical_cores} logical{physical}; numbers {core_ranges(cores)}{limited}"
     )
+    yield fact("CPU quota", "none" if host.quota_cores is None else f"{host.quota_cores:g} cores (control groups)")
+    yield fact("room for threads", _room(host))
     yield fact("memory", f"{_gib(host.memory_bytes)}, {_gib(system.available_memory_bytes)} of it available")
     yield fact(
         "swap", f"{_gib(system.swap_bytes)}; a run that swaps is not worth timing" if system.swap_bytes else "none"
@@ -135,6 +137,13 @@ def _machine(host: Host, system: SystemFacts) -> Iterator[Ability]:
         detail=f"load {host.load_1min:.2f} in the last minute; {'more' if busy else 'not more'} than {bound}",
         remedy="end what else runs before measuring: ps -e --sort=-pcpu" if busy else None,
     )
+
+
+def _room(host: Host) -> str:
+    """How many threads can compute at the same time; more are oversubscribed (method.md §8)."""
+    own, room = host.allowed_physical_cores or len(host.allowed_cores), host.room_cores
+    why = "the CPU quota" if room < own else "one on each physical core"
+    return f"{room:g}: {why}; more are oversubscribed, and their speed-up is withheld"
 
 
 def _torch(host: Host, torch: TorchFacts, system: SystemFacts) -> Iterator[Ability]:

@@ -31,6 +31,12 @@ class Clock(Protocol):
     def rebase(self) -> None:
         """Tie device time to host time anew (at the begin of a turn, outside the timed steps)."""
 
+    def astray(self) -> tuple[int, int]:
+        """What to add to marks that are read now to get the host's clock, and how wrong that can be (ns).
+
+        Waits until the device has nothing left to do: a call for the ends of a turn.
+        """
+
 
 class HostClock:
     """The process's monotonic clock (CLOCK_MONOTONIC on Linux: the same for all processes of one machine)."""
@@ -53,6 +59,10 @@ class HostClock:
 
     def rebase(self) -> None:
         """Nothing to tie."""
+
+    def astray(self) -> tuple[int, int]:
+        """Nothing: marks are of the host's clock."""
+        return 0, 0
 
 
 class DeviceClock:
@@ -87,12 +97,23 @@ class DeviceClock:
         return time.perf_counter_ns()
 
     def rebase(self) -> None:
-        """Let the device run dry, then record an event beside a reading of the host's clock."""
+        """Let the device run dry, then record an event between two readings of the host's clock."""
+        self.base, self.base_ns, _ = self._tie()
+
+    def astray(self) -> tuple[int, int]:
+        """How far the device's clock has drifted from the host's since `rebase`; half of what the tie took is error."""
+        event, host_ns, error_ns = self._tie()
+        return host_ns - self.read(event), error_ns
+
+    def _tie(self) -> tuple[torch.cuda.Event, int, int]:
+        """An event, the host's time of it, and how wrong that can be."""
         torch.cuda.synchronize(self.device)
-        self.base = torch.cuda.Event(enable_timing=True)
-        self.base.record(torch.cuda.current_stream(self.device))
-        self.base.synchronize()
-        self.base_ns = time.perf_counter_ns()
+        event = torch.cuda.Event(enable_timing=True)
+        before = time.perf_counter_ns()
+        event.record(torch.cuda.current_stream(self.device))
+        event.synchronize()
+        after = time.perf_counter_ns()
+        return event, (before + after) // 2, (after - before) // 2 + 1
 
 
 def clock_for(device: torch.device) -> Clock:

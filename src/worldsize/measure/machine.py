@@ -16,14 +16,11 @@ import psutil
 
 from worldsize.config.redact import names_a_secret, safe_command, without_credentials
 from worldsize.errors import RunError
+from worldsize.measure.cores import usable_cores
 from worldsize.results.records import Host, Provenance, WarningRecord
 
 BUSY_LOAD_PER_CORE = 0.5
 """Load average per allowed core above which others are said to disturb the measurement."""
-
-CPUS = Path("/sys/devices/system/cpu")
-PLACE_OF_A_CORE = ("physical_package_id", "core_id")
-"""What the logical cores of one physical core have in common, as Linux names it."""
 
 _ENVIRONMENT_NAMES = ("LD_PRELOAD", "THP_MEM_ALLOC_ENABLE", "CUDA_VISIBLE_DEVICES")
 _ENVIRONMENT_PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "GLOO_", "NCCL_", "TORCH_")
@@ -34,21 +31,6 @@ def allowed_cores() -> tuple[int, ...]:
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
-
-
-def physical_cores(cores: Sequence[int], folder: Path = CPUS) -> int:
-    """How many physical cores these logical ones are; each counts as one where the kernel does not tell.
-
-    psutil counts those of the whole machine, whichever of them this process may use.
-    """
-    try:
-        places = {
-            tuple(int((folder / f"cpu{core}" / "topology" / name).read_text()) for name in PLACE_OF_A_CORE)
-            for core in cores
-        }
-    except (OSError, ValueError):
-        return len(cores)
-    return len(places)
 
 
 def loopback_interface() -> str:
@@ -63,6 +45,7 @@ def loopback_interface() -> str:
 def snapshot_host(with_gpus: bool) -> Host:
     """The machine as it is now; GPUs are listed only `with_gpus`, which imports torch."""
     cores = allowed_cores()
+    usable = usable_cores(cores)
     return Host(
         hostname=socket.gethostname(),
         system=platform.platform(),
@@ -70,6 +53,8 @@ def snapshot_host(with_gpus: bool) -> Host:
         logical_cores=psutil.cpu_count() or len(cores),
         physical_cores=psutil.cpu_count(logical=False),
         allowed_cores=cores,
+        allowed_physical_cores=usable.whole,
+        quota_cores=usable.quota,
         memory_bytes=psutil.virtual_memory().total,
         load_1min=psutil.getloadavg()[0],
         gpus=_gpus() if with_gpus else (),

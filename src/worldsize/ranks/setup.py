@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from worldsize.errors import UsageError
+from worldsize.measure.cores import usable_cores
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.store import store_by_hand
 from worldsize.results.records import Placement, RankPlace
@@ -44,16 +45,21 @@ class Rank:
 def settle(rank: Rank, placement: Placement) -> None:
     """Pin the calling thread, and those it starts, to the cores of its (first) worker, and set its threads."""
     if placement.cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, _cores_here(placement.cores[rank.rank]))
+        os.sched_setaffinity(0, _cores_here(rank, placement))
     torch.set_num_threads(placement.threads_per_worker)
 
 
-def _cores_here(planned: Sequence[int]) -> set[int]:
-    """The planned cores; on a node whose scheduler has given others, those in the same places of its list."""
-    allowed = allowed_cores()
-    if set(planned) <= set(allowed):
+def _cores_here(rank: Rank, placement: Placement) -> set[int]:
+    """The planned cores; on a node whose scheduler has given others, as many of these in the same order.
+
+    All workers of a node decide alike, from what is planned for all of them, or two could share a core.
+    """
+    planned, allowed = placement.cores[rank.rank], allowed_cores()
+    if {core for own in placement.cores for core in own} <= set(allowed):
         return set(planned)
-    return {allowed[core % len(allowed)] for core in planned}
+    ring = usable_cores(allowed).numbers
+    first = rank.local_rank * len(planned)
+    return {ring[(first + k) % len(ring)] for k in range(len(planned))}
 
 
 def where(placement: Placement) -> RankPlace:

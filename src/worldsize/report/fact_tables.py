@@ -137,6 +137,7 @@ def _session(provenance: Provenance) -> Iterator[tuple[str, str | None]]:
     yield "Host", f"{host.hostname}, {host.system}"
     yield "CPU", f"{host.cpu_model}: {host.physical_cores or 'unknown'} physical and {host.logical_cores} logical cores"
     yield "Allowed cores", _ranges(host.allowed_cores)
+    yield "CPU quota", None if host.quota_cores is None else f"{host.quota_cores:g} cores (control groups)"
     yield "Memory", f"{host.memory_bytes / GIB:.1f} GiB"
     yield "GPUs", ", ".join(host.gpus) or None
     yield "Load at the start", f"{host.load_1min:.2f}"

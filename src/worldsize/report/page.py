@@ -57,7 +57,7 @@ def machine_text(analysis: StudyAnalysis) -> str:
     study = analysis.record
     host, hosts = study.provenance.host, study.settings.emulated
     devices = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in Counter(host.gpus).items())
-    machine = devices or f"{host.cpu_model}, {len(host.allowed_cores)} cores"
+    machine = devices or f"{host.cpu_model}, {host.room_cores:g} cores"
     if hosts is None:
         of_cells = [{place.host for place in cell.record.ranks} for cell in analysis.cells if cell.record]
         nodes = max(map(len, of_cells), default=1)

@@ -76,13 +76,23 @@ class Host(Record):
     logical_cores: int
     physical_cores: int | None
     allowed_cores: tuple[int, ...]
-    """Cores that this process may run on (its affinity mask)."""
+    """Logical CPUs that this process may run on (its affinity mask)."""
+    allowed_physical_cores: int | None = None
+    """Physical cores that these are; None in older runs."""
+    quota_cores: float | None = None
+    """CPU seconds per second that the control groups of this process permit; None where they set no limit."""
     memory_bytes: int
     load_1min: float
     """Load average at the start of the study; what others were doing."""
     gpus: tuple[str, ...] = ()
     interfaces: dict[str, list[str]] = Field(default_factory=dict)
     """Network interface → its addresses."""
+
+    @property
+    def room_cores(self) -> float:
+        """Threads that can compute at the same time: min(physical cores, quota) (method.md §8)."""
+        own = self.allowed_physical_cores or len(self.allowed_cores)
+        return own if self.quota_cores is None else min(own, self.quota_cores)
 
 
 class Provenance(Record):
@@ -154,7 +164,11 @@ class Placement(Record):
     cores: tuple[tuple[int, ...], ...]
     """The cores of each worker, by rank."""
     oversubscribed: bool
-    """More threads than cores: the speed-up is withheld (method.md §8)."""
+    """More threads on a node than `room_cores`: the speed-up is withheld (method.md §8)."""
+    on_siblings: tuple[int, ...] = ()
+    """The workers with a thread on a sibling: another logical CPU of a physical core that is given already."""
+    room_cores: float | None = None
+    """min(physical cores, CPU quota) of a node, as far as workers may use them; None in older runs."""
     device: str
     """`cpu` or `cuda`."""
     backend: str

@@ -2,6 +2,9 @@
 
 from worldsize.results.base import Record
 
+MOST_DRIFT = 1e-4
+"""How much two clocks can drift apart per second that nobody has aligned them: two quartzes of 50 ppm each."""
+
 
 class StepRecord(Record):
     """One line of cells/<cell>/rank<k>.jsonl: one step of one rank, on its own clock."""
@@ -39,7 +42,7 @@ class StepRecord(Record):
     synchronised: bool = True
     """False for the steps without exchange that are paired with the others; they are never `timed`."""
     clock_offset_ns: int = 0
-    """What to add to this rank's clock to get rank 0's."""
+    """What to add to this rank's clock to get rank 0's: as measured before the turn, in its last step after it."""
     clock_error_ns: int = 0
     """How wrong the offset can be."""
 

@@ -118,7 +118,7 @@ def run_comm(
     placement = place(
         world_size=settings.world_size,
         processes=settings.world_size,
-        threads_per_worker=settings.threads_per_worker or default_threads(len(cluster.cores), busiest),
+        threads_per_worker=settings.threads_per_worker or default_threads(cluster.cores.threads, busiest),
         cores=cluster.cores,
         gpus=gpus,
         backend=settings.backend,

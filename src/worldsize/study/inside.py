@@ -20,12 +20,13 @@ from worldsize.config import Room, StudySettings
 from worldsize.errors import RunError, UsageError
 from worldsize.history import check_clients
 from worldsize.launch.placement import default_threads, place
+from worldsize.measure.cores import usable_cores
 from worldsize.measure.limits import begin_to_count_memory
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.exchange import agree, gather, send_bytes
 from worldsize.ranks.setup import Rank, choose_device, make_group_of_one, process_group
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder, write_whole
-from worldsize.results.records import Findings, Placement, WarningRecord
+from worldsize.results.records import Findings, WarningRecord
 from worldsize.study.budget import began_s, check_budget, until_s, with_default_protocol
 from worldsize.study.experiment import further_parts
 from worldsize.study.inside_links import measure_inside
@@ -155,25 +156,28 @@ def _cells(settings: StudySettings, findings: Findings, rank: Rank) -> tuple[lis
     A strategy with several workers in one process cannot have them on several nodes: it is left out, with a warning.
     """
     on_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    cores = allowed_cores()
-    threads = settings.threads_per_worker or default_threads(len(cores), on_node)
+    cores = usable_cores(allowed_cores())
+    threads = settings.threads_per_worker or default_threads(cores.threads, on_node)
     settings = settings.model_copy(update={"threads_per_worker": threads})
     every_gpu = findings.model_copy(update={"gpus": findings.gpus * rank.processes})
     planned = make_plan(settings, every_gpu, cores)
-    local = place(
-        world_size=on_node,
-        processes=on_node,
-        threads_per_worker=threads,
-        cores=cores,
-        gpus=len(findings.gpus),
-        backend=settings.backend,
+    local, alone = (
+        place(
+            world_size=workers,
+            processes=workers,
+            threads_per_worker=threads,
+            cores=cores,
+            gpus=len(findings.gpus),
+            backend=settings.backend,
+        )
+        for workers in (on_node, 1)
     )
     first = rank.rank - rank.local_rank
     own = tuple(
         local.cores[worker - first] if 0 <= worker - first < on_node else () for worker in range(rank.processes)
     )
-    together: Placement = local.model_copy(update={"processes": rank.processes, "cores": own})
-    alone: Placement = local.model_copy(update={"processes": 1, "cores": local.cores[:1], "oversubscribed": False})
+    shared = tuple(first + worker for worker in local.on_siblings)
+    together = local.model_copy(update={"processes": rank.processes, "cores": own, "on_siblings": shared})
     cells = [
         PlannedCell(cell.settings, alone if cell.settings.world_size == 1 else together)
         for cell in planned

@@ -271,11 +271,13 @@ def _first_warnings(cell: PlannedCell, earlier: Cell | None) -> list[WarningReco
 def _oversubscribed(cell: PlannedCell) -> WarningRecord:
     placement = cell.placement
     wanted = cell.settings.world_size * placement.threads_per_worker
-    have = len({core for cores in placement.cores for core in cores})
+    have = placement.room_cores or len({core for cores in placement.cores for core in cores})
+    siblings = len(placement.on_siblings)
+    shared = f"; {siblings} worker(s) sit on second threads of cores that are taken" if siblings else ""
     return WarningRecord(
         code="oversubscribed",
         message=(
-            f"{cell.id}: {wanted} threads on {have} core(s); its speed-up says nothing about {wanted} cores "
+            f"{cell.id}: {wanted} threads on {have:g} core(s){shared}; its speed-up says nothing about {wanted} cores "
             "and is withheld (--allow-oversubscribed prints it)"
         ),
     )

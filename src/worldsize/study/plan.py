@@ -9,6 +9,7 @@ from worldsize.errors import DataError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.launch.job import Node
 from worldsize.launch.placement import default_threads, place
+from worldsize.measure.cores import Cores, as_cores
 from worldsize.results.records import Findings, Placement, WarningRecord
 
 ONE_PROCESS = "it runs in one process, so its workers cannot be on different hosts."
@@ -34,13 +35,14 @@ def world_sizes(settings: StudySettings, findings: Findings) -> tuple[int, ...]:
 
 
 def make_plan(
-    settings: StudySettings, findings: Findings, cores: Sequence[int], cluster: Cluster | None = None
+    settings: StudySettings, findings: Findings, cores: Cores | Sequence[int], cluster: Cluster | None = None
 ) -> list[PlannedCell]:
     """All cells that can be: those named one by one, or the grid in the order local batch, world size, strategy.
 
-    `cores` and the GPUs of the findings are those of this machine, or of each node of the cluster; they are alike.
-    Raises UsageError where what was asked for cannot be run: a batch larger than its data, more workers than
-    GPUs or places on the nodes, a strategy that fits none of the world sizes, two cells of the same name.
+    `cores` (plain numbers are whole cores) and the GPUs of the findings are those of this machine, or of each node of
+    the cluster; they are alike. Raises UsageError where what was asked for cannot be run: a batch larger than its
+    data, more workers than GPUs or places on the nodes, a strategy that fits none of the world sizes, two cells of the
+    same name.
     """
     cluster = cluster or ThisMachine()
     nodes = cluster.nodes
@@ -50,7 +52,7 @@ def make_plan(
         _check_room(settings, sizes, nodes)
     busiest = max((node.processes for node in cluster.share_out(max(sizes))), default=max(sizes))
     _check_devices(settings, sizes, len(findings.gpus), busiest)
-    threads = settings.threads_per_worker or default_threads(len(cores), busiest)
+    threads = settings.threads_per_worker or default_threads(as_cores(cores).threads, busiest)
     choices = settings.cells or list(_grid(settings, findings, sizes, nodes))
     _check_batches(choices, findings.data.train_samples)
     shared = settings.model_dump(include=set(TrainingSettings.model_fields)) | {"threads_per_worker": threads}

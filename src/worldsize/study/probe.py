@@ -6,7 +6,6 @@ from typing import Any
 from worldsize.config import Question, Room, StudySettings
 from worldsize.errors import RunError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
-from worldsize.measure.machine import physical_cores
 from worldsize.results.records import Findings
 
 
@@ -34,7 +33,7 @@ def room_of(cluster: Cluster) -> Room:
     """How many workers the nodes of a cluster take, or the cores of this machine."""
     if cluster.nodes:
         return Room(on_nodes=sum(node.processes for node in cluster.nodes))
-    return Room(cores=physical_cores(cluster.cores))
+    return Room(cores=cluster.cores.threads)
 
 
 def _last_object(text: str) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from worldsize.launch.environment import worker_environment
 from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed, LocalJob
 from worldsize.launch.warm import WARM
+from worldsize.measure.cores import usable_cores
 from worldsize.measure.machine import allowed_cores, provenance, snapshot_host
 from worldsize.report.tables import to_csv, to_markdown
 from worldsize.report.verify_table import verify_table
@@ -49,7 +50,7 @@ def _prove_all(
     idle: Callable[[], None] | None,
 ) -> ProofRecord:
     findings = probe(settings.study)
-    plan = make_plan(settings.study, findings, allowed_cores())
+    plan = make_plan(settings.study, findings, usable_cores(allowed_cores()))
     _make(folder)
     rows, read = [], {}
     for cell in plan:

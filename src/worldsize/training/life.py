@@ -102,17 +102,19 @@ class Life:
             )
 
     def _steps(self, turn: Turn, count: int) -> list[float]:
-        """Step times (s), from end to end; the clocks are aligned anew before each turn, outside of its steps."""
+        """Step times (s), from end to end; the clocks are aligned at both ends of each turn, outside of its steps."""
         timeline = self.trainer.timeline
         timeline.clock.rebase()
-        offset = self._align()
+        begin = self._align()
         timeline.watching = turn.observe
         with nullcontext() if turn.trains else self.aside():
             # Those that train are on the record of the training; what leads into steps aside is on none.
             lead = turn.model_copy(update={"timed": False, "observe": turn.trains})
-            spans = [span for _ in range(self._lead_steps(turn)) for span in self._step(lead, offset)]
-            spans += [span for _ in range(count) for span in self._step(turn, offset)]
-            spans += self.recorder.flush() if turn.observe else []
+            spans = [span for _ in range(self._lead_steps(turn)) for span in self._step(lead, begin)]
+            # The last step waits for the offset at the end: analysis/clocks.py interpolates between both.
+            hold = [False] * (count - 1) + [not begin.exact]
+            spans += [span for held in hold[:count] for span in self._step(turn, begin, held=held)]
+            spans += self.recorder.flush(self._align(begin)) if turn.observe else []
         return lengths(spans)[-count:] if count else []
 
     def _lead_steps(self, turn: Turn) -> int:
@@ -121,14 +123,24 @@ class Life:
         self._begun_aside |= first
         return turn.lead * (2 if first and turn.lead > 1 else 1)
 
-    def _align(self) -> Offset:
-        if self.trainer.world.channel.world_size == 1:
-            return Offset()
-        if dist.get_backend() != "gloo" and self._between_cpus is None:
-            self._between_cpus = dist.new_group(backend="gloo")
-        return align(self.trainer.timeline.clock.now, self._between_cpus)
+    def _align(self, earlier: Offset | None = None) -> Offset:
+        """What to add to marks to get rank 0's clock: from device to host, and to rank 0's host.
 
-    def _step(self, turn: Turn, offset: Offset) -> list[Span]:
+        Ranks that shared one clock `earlier` do so now.
+        """
+        if self.trainer.world.channel.world_size == 1:
+            return Offset(one_clock=True)
+        clock = self.trainer.timeline.clock
+        if earlier is not None and earlier.one_clock:
+            between = Offset(one_clock=True)
+        else:
+            if dist.get_backend() != "gloo" and self._between_cpus is None:
+                self._between_cpus = dist.new_group(backend="gloo")
+            between = align(clock.now, self._between_cpus)
+        astray_ns, error_ns = clock.astray()
+        return Offset(between.offset_ns + astray_ns, between.error_ns + error_ns, between.one_clock)
+
+    def _step(self, turn: Turn, offset: Offset, *, held: bool = False) -> list[Span]:
         number = self.first_step + self.trainer.steps
         result = self.trainer.step(synchronise=turn.synchronise)
         step = self.trainer.timeline.take()
@@ -150,6 +162,7 @@ class Life:
             right=result.right,
             synchronised=turn.synchronise,
             offset=offset,
+            held=held,
         )
         return self.recorder.add(pending)
 

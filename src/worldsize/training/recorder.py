@@ -1,10 +1,10 @@
 """Writes the samples of one rank, a line per step, so that a kill −9 loses at most a second of them, or a step."""
 
+import contextlib
 import dataclasses
 import math
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -41,6 +41,8 @@ class Pending:
     """How many of them were classified right."""
     synchronised: bool = True
     offset: Offset = dataclasses.field(default_factory=Offset)
+    held: bool = False
+    """Whether it waits for the offset at the end of its turn (method.md §3)."""
 
 
 class Recorder:
@@ -67,10 +69,13 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
-        with suppress(OutputError, LossNotFiniteError):  # of a run that failed, too, what can be read is kept
-            self._write(wait=False)
-        os.close(self._steps)
-        os.close(self._spans)
+        try:
+            with contextlib.suppress(Exception):  # of a run that failed, too, what can be read is kept
+                self._release(None)
+                self._write(wait=False)
+        finally:
+            os.close(self._steps)
+            os.close(self._spans)
 
     def add(self, pending: Pending) -> list[Span]:
         """Take a step that has just been run; now and then write those that can be read without waiting.
@@ -80,13 +85,21 @@ class Recorder:
         self._pending.append(pending)
         return self._write(wait=False) if time.monotonic() - self._wrote_s >= self.every_s else []
 
-    def flush(self) -> list[Span]:
-        """Write all that is pending; waits for the device."""
+    def flush(self, end: Offset | None = None) -> list[Span]:
+        """Write all that is pending; waits for the device. `end` is the offset at the end of the turn."""
+        self._release(end)
         return self._write(wait=True)
+
+    def _release(self, end: Offset | None) -> None:
+        for pending in self._pending:
+            if pending.held:
+                pending.held, pending.offset = False, end or pending.offset
 
     def _write(self, *, wait: bool) -> list[Span]:
         written = []
-        while self._pending and (wait or self.clock.passed(self._pending[0].step.ends[-1])):
+        while self._pending and not self._pending[0].held:
+            if not wait and not self.clock.passed(self._pending[0].step.ends[-1]):
+                break
             written.append(self._record(self._pending.pop(0)))
         self._wrote_s = time.monotonic()
         return written

@@ -1,4 +1,4 @@
-"""Where the workers run: more threads than cores."""
+"""Where the workers run: more threads than physical cores, or than a quota permits."""
 
 from collections.abc import Iterator
 
@@ -8,6 +8,7 @@ from worldsize.analysis.advice.finding import Advice, Evidence
 from worldsize.analysis.advice.seen import Seen, on_one_host, ranks_of
 from worldsize.analysis.advice.words import cell_name, several
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.results.records import Placement
 
 
 def oversubscribed(seen: Seen) -> Iterator[Candidate]:
@@ -16,16 +17,17 @@ def oversubscribed(seen: Seen) -> Iterator[Candidate]:
         placement = cell.record.placement if cell.record else None
         if placement is None or not placement.oversubscribed or cell.summary is None:
             continue
-        cores, threads, workers = _cores(seen, cell), placement.threads_per_worker, _together(cell)
+        room, threads, workers = _room(seen, cell), placement.threads_per_worker, _together(cell)
         where = "" if workers == cell.world_size else " of one node"
-        next_step, command = _remedy(seen, cell, cores)
+        next_step, command = _remedy(seen, cell, room)
         advice = Advice(
             code="oversubscribed",
             cell_id=cell.id,
-            finding=f"{cell_name(cell)} runs {workers * threads} threads on {several(cores, 'core')}{where}.",
+            finding=f"{cell_name(cell)} runs {workers * threads} threads on {several(room, 'core')}{where}.",
             evidence=(
                 Evidence("Threads per worker", f"{threads}"),
-                Evidence("Cores of one node" if where else "Cores of this machine", f"{cores}"),
+                Evidence("Cores of one node" if where else "Cores of this machine", f"{room:g}"),
+                *_shared(placement),
             ),
             cause="Its workers take turns on the cores: its step is that of a machine which is too small for it.",
             next_step=next_step,
@@ -46,14 +48,27 @@ def _together(cell: CellAnalysis) -> int:
     return on_one_host(cell) if ranks_of(cell) == cell.world_size else cell.world_size
 
 
-def _cores(seen: Seen, cell: CellAnalysis) -> int:
-    """Cores of the node on which the workers of a cell take turns: they go round all of them."""
+def _shared(placement: Placement) -> Iterator[Evidence]:
+    if placement.on_siblings:
+        yield Evidence("Workers on second threads of cores that others have", f"{len(placement.on_siblings)}")
+
+
+def _room(seen: Seen, cell: CellAnalysis) -> float:
+    """Cores of the node on which the workers of a cell take turns, as far as a quota permits (method.md §8)."""
+    if cell.record and cell.record.placement and (room := cell.record.placement.room_cores):
+        return int(room) if room.is_integer() else room
     if _together(cell) == cell.world_size or not (cell.record and cell.record.placement):
-        return len(seen.analysis.record.provenance.host.allowed_cores)
+        return seen.analysis.record.provenance.host.room_cores
     return len({core for own in cell.record.placement.cores for core in own})
 
 
-def _remedy(seen: Seen, cell: CellAnalysis, cores: int) -> tuple[str, str | None]:
+def _remedy(seen: Seen, cell: CellAnalysis, room: float) -> tuple[str, str | None]:
+    cores = int(room)
+    if not cores:
+        return (
+            "Raise the CPU quota of this container to whole cores: here not even one thread can go on all the time.",
+            None,
+        )
     sizes = sorted({each.world_size for each in seen.analysis.cells})
     together = max(_together(each) for each in seen.analysis.cells)
     threads = cores // together

@@ -22,6 +22,8 @@ from worldsize.results.records import Estimate
 WAITED = pl.min_horizontal(pl.col("exposed_most_s"), pl.col("wait_most_s"))
 """What of the exposed communication can be waiting at most, on the rank that waits longest."""
 
+_CLOCKS = "Several ranks come last together, as far as their clocks tell: they do not agree well enough to say which."
+
 
 @dataclass(frozen=True)
 class Late:
@@ -41,13 +43,14 @@ def straggler_bound(seen: Seen) -> Iterator[Candidate]:
     for exchange in limited_by(seen, "stragglers"):
         assert exchange.waiting is not None
         late = late_rank(exchange.cell, seen.raw(exchange.cell))
-        who = f"rank {late.rank}" if late else "ranks that come late in turn"
+        told = _told_apart(exchange.cell)
+        who = f"rank {late.rank}" if late else "ranks that come late in turn" if told else "a rank that is not known"
         yield candidate(
             exchange,
             Diagnosis(
                 code="straggler-bound",
                 how=f"and {share(exchange.waiting)} of its communication is waiting, for {who}",
-                cause=_cause(late),
+                cause=_cause(late) if told else _CLOCKS,
                 next_step="Look at a trace of all ranks: what does the late one do while the others wait?",
                 command=focused(seen.settings, exchange.cell, profile=True),
                 evidence=tuple(_evidence(exchange, late)),
@@ -62,11 +65,20 @@ def straggler_bound(seen: Seen) -> Iterator[Candidate]:
 def late_rank(cell: CellAnalysis, raw: Cell) -> Late | None:
     """The rank that issues last where it matters; None where no rank is waited for more than any other (§3).
 
-    A message is waited for by each rank from its own issue to that of the last one, and the last one is to blame.
+    A message is waited for by each rank from its own issue to that of the last one, and the last one is to blame, where
+    the clocks tell it from all others.
     """
+    if not _told_apart(cell):
+        return None
     assert cell.communication is not None
     blamed, waited = cell.communication.messages, pl.col("waited_ns")
-    rank = blamed.group_by("last_rank").agg(waited.sum()).sort("waited_ns", "last_rank")["last_rank"].last()
+    rank = (
+        blamed.filter(pl.col("last_rank") >= 0)
+        .group_by("last_rank")
+        .agg(waited.sum())
+        .sort("waited_ns", "last_rank")["last_rank"]
+        .last()
+    )
     assert isinstance(rank, int)
     own = waited.filter(pl.col("last_rank") == rank).sum()
     blocks = blamed.group_by(*BLOCK).agg(own.alias("own_ns"), waited.sum().alias("all_ns"))
@@ -74,6 +86,12 @@ def late_rank(cell: CellAnalysis, raw: Cell) -> Late | None:
     if not notable(share, 1 / ranks_of(cell)):
         return None
     return Late(rank, share, *_against_others(rank_means(raw), rank))
+
+
+def _told_apart(cell: CellAnalysis) -> bool:
+    """Whether the clocks tell of any message which rank was the last one."""
+    assert cell.communication is not None
+    return bool((cell.communication.messages["last_rank"] >= 0).any())
 
 
 def _against_others(means: pl.DataFrame, rank: int) -> tuple[Estimate | None, Estimate | None]:

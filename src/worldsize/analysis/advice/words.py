@@ -46,6 +46,6 @@ def at_most(gain: Estimate) -> str:
     return f"at most {estimate_text(gain)} times the samples/s"
 
 
-def several(count: int, word: str) -> str:
+def several(count: float, word: str) -> str:
     """`1 worker`, `2 workers`."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

@@ -5,7 +5,7 @@ from typing import Any
 
 from worldsize.results.baseline_records import StoredCell, StoredRun
 from worldsize.results.comparison_records import Area, Change
-from worldsize.results.records import Placement, Provenance
+from worldsize.results.records import Host, Placement, Provenance
 
 GIB = 2**30
 ABSENT = "none"
@@ -22,7 +22,7 @@ def other_work(a: StoredRun, b: StoredRun) -> list[str]:
 def same_machine(a: Provenance, b: Provenance) -> bool:
     """Whether both ran on the same kind of machine; its name, address and load may differ."""
     kinds = [
-        (host.cpu_model, host.logical_cores, len(host.allowed_cores), host.gpus)
+        (host.cpu_model, host.logical_cores, len(host.allowed_cores), host.quota_cores, host.gpus)
         for host in (each.host for each in (a, b))
     ]
     return kinds[0] == kinds[1]
@@ -86,6 +86,7 @@ def _machine(provenance: Provenance) -> dict[str, str]:
         "logical cores": str(host.logical_cores),
         "physical cores": str(host.physical_cores or "unknown"),
         "allowed cores": ", ".join(str(core) for core in host.allowed_cores),
+        "CPU quota": _quota(host),
         "GPUs": ", ".join(host.gpus) or ABSENT,
         "memory": f"{host.memory_bytes / GIB:.1f} GiB",
         "system": host.system,
@@ -93,6 +94,10 @@ def _machine(provenance: Provenance) -> dict[str, str]:
         "network interfaces": interfaces or ABSENT,
         "load at the start": f"{host.load_1min:.2f}",
     }
+
+
+def _quota(host: Host) -> str:
+    return ABSENT if host.quota_cores is None else f"{host.quota_cores:g} cores"
 
 
 def _settings(run: StoredRun) -> dict[str, str]:

@@ -23,6 +23,7 @@ from worldsize.launch.ray.places import Place, gpus_of, has_gpus, places_for, ro
 from worldsize.launch.ray.seat import Seat
 from worldsize.launch.ray.wanted import Wanted
 from worldsize.launch.spread import SpreadJob
+from worldsize.measure.cores import Cores
 
 HANDED_ON = ("GLOO_", "GOMP_", "KMP_", "MKL_", "NCCL_", "OMP_", "PYTORCH_", "THP_", "TORCH_", "WORLDSIZE_")
 """Beginnings of the variables that the workers get from the command: on other launchers they inherit its own."""
@@ -60,7 +61,7 @@ class Taken:
 
     node: Node
     actor: Any
-    cores: tuple[int, ...]
+    cores: Cores
     sees_the_run: bool = field(default=False)
     """Whether the folder of a job was seen from there."""
 
@@ -78,7 +79,7 @@ class RayCluster:
         return tuple(seat.node for seat in self._seats.values())
 
     @property
-    def cores(self) -> tuple[int, ...]:
+    def cores(self) -> Cores:
         """Those of the first node: the command itself may be on one that has no workers."""
         return self._first.cores
 
@@ -114,10 +115,10 @@ def _take_seat(place: Place, wanted: Wanted) -> Taken:
         name: value for name, value in os.environ.items() if name.startswith(HANDED_ON) or name in HANDED_ON_TOO
     }
     entered = actor.enter.remote(str(Path.cwd()), variables | gpus_of(place, wanted))
-    cores = _answer(place.node, entered, SEATED_WITHIN_S)
+    cores: dict[str, Any] | None = _answer(place.node, entered, SEATED_WITHIN_S)
     if cores is None:
         raise _not_shared(place.node, Path.cwd())
-    taken = Taken(place.node, actor, tuple(cores))
+    taken = Taken(place.node, actor, Cores(**cores))
     if os.access(Path.cwd(), os.W_OK):  # files that the user names are looked for here
         _check_shared(Path.cwd(), taken)
     return taken

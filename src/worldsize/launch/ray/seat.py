@@ -5,6 +5,7 @@ Ray ends it with the command that made it, however that one ended; the agents en
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import tempfile
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 from worldsize.launch.job import Job
 from worldsize.launch.local import GRACE_S, LAST_GASP_S, JobFailed, LocalJob
 from worldsize.launch.warm import WARM, ask
+from worldsize.measure.cores import usable_cores
 from worldsize.measure.machine import allowed_cores
 from worldsize.results.records import ErrorRecord
 
@@ -34,14 +36,14 @@ class Seat:
         self._jobs: dict[int, _Followed] = {}
         _be_no_helper_of_ray()
 
-    async def enter(self, folder: str, variables: dict[str, str]) -> tuple[int, ...] | None:
-        """Go to the folder of the command, with its variables; returns the cores, or None where there is no such."""
+    async def enter(self, folder: str, variables: dict[str, str]) -> dict[str, Any] | None:
+        """Go to the folder of the command, with its variables; returns the `Cores`, or None where there is no such."""
         os.environ.update(variables)
         try:
             os.chdir(folder)
         except OSError:
             return None
-        return allowed_cores()
+        return dataclasses.asdict(usable_cores(allowed_cores()))
 
     async def read(self, file: str) -> str | None:
         """What is in a file that the command has written; None where it is not to be seen."""
