@@ -67,7 +67,7 @@ def comm_summary(record: CommRecord) -> Table:
 def model_summary(record: CommRecord) -> Table:
     """Peak, and the α–β model of each collective."""
     full = model_table(record)
-    headings = ("Collective", "Peak GB/s", "Of link %", "α µs", "β GB/s", "R²", "Fitted to")
+    headings = ("Collective", "Peak GB/s", "Of link %", "α µs", "β GB/s", "γ µs", "R²", "Fitted to")
     columns = tuple(
         Column(name, each.keys, align=each.align) for name, each in zip(headings, full.columns, strict=True)
     )
