@@ -18,7 +18,7 @@ LEAST_PREDICTED_BYTES = 256 * 2**10
 @pytest.fixture(scope="module", params=["100mbit", "1gbit"])
 def links(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Repeated[CommRecord]:
     settings = CommSettings(
-        collectives=("all-reduce", "broadcast", "gather"),
+        collectives=("all-reduce", "broadcast", "gather", "reduce-scatter"),
         world_size=2,
         hosts=2,
         link=request.param,
@@ -48,5 +48,17 @@ def test_the_model_predicts_sizes_that_it_was_not_fitted_to(links: Repeated[Comm
         assert held_out
         for point in held_out:
             assert model.time_s(point.size_bytes) == pytest.approx(point.time_s.value, rel=0.1)
+
+    links.check(holds)
+
+
+def test_gloos_reduce_scatter_shows_half_of_the_link_and_its_model_all_of_it(links: Repeated[CommRecord]) -> None:
+    def holds(link: CommRecord) -> None:
+        found = analyse_link(link)
+        rated, model = found.payload_bytes_per_s, found.models["reduce-scatter"]
+        assert rated is not None
+        assert found.peaks_bytes_per_s["reduce-scatter"] == pytest.approx(rated / 2, rel=0.05)
+        assert model.as_run == "all-reduce"
+        assert model.beta_bytes_per_s == pytest.approx(rated, rel=0.1)
 
     links.check(holds)

@@ -234,7 +234,7 @@ class Sampling:
         return chosen
 
     def _affordable(self, samples: int, room_s: float) -> list[Known]:
-        """The cases that there is time for: of each collective the largest, the smallest, then those between."""
+        """The cases that there is time for."""
         chosen = set()
         for case in self._by_use():
             cost_s = self._cost_s(self.known[case], samples)
@@ -244,12 +244,15 @@ class Sampling:
         return [known for case, known in self.known.items() if case in chosen]
 
     def _by_use(self) -> list[Case]:
-        """The known cases, those first without which a curve would say least."""
+        """The known cases: of each collective the largest, the smallest, then those between.
+
+        Those of which one call is a sample come last: they have one already, and it is a long one.
+        """
         ranks: dict[Case, int] = {}
         for name in dict.fromkeys(case.collective for case in self._given):
             sizes = [case for case in self.known if case.collective == name]
             ranks |= {sizes[index]: rank for rank, index in enumerate(coarse_to_fine(len(sizes)))}
-        return sorted(ranks, key=lambda case: ranks[case])
+        return sorted(ranks, key=lambda case: (self.known[case].wanted_calls(self._sample_s) == 1, ranks[case]))
 
     def _thin_out(self, chosen: Sequence[Known]) -> None:
         """Give up what there is no time for, where enough sizes are left: one short first call says nothing."""
