@@ -31,8 +31,6 @@ ENOUGH = 2 / 3
 """Share of the calls that a sample should have from which on it is one; with fewer, begin and end weigh too much."""
 DISTURBED = 1.5
 """So many times as long as a first call can take by the next smaller size, it was disturbed."""
-BELIEVED = LEAST_SAMPLES
-"""Samples from which on an interval is believed: three that happen to agree would never get another one."""
 TRIES = 3
 """Samples in one turn of a size until one has enough calls."""
 STALE = 1.1
@@ -282,7 +280,7 @@ class Sampling:
 
     def _need(self, known: Known) -> tuple[bool, bool, float]:
         """The larger, the sooner it gets another sample: never twice in a row; first where few may only seem sure."""
-        return known is not self._last, len(known.samples) < BELIEVED, known.half_width
+        return known is not self._last, len(known.samples) < LEAST_SAMPLES, known.half_width
 
     def _fits(self, known: Known) -> bool:
         return known.expected_s(self._sample_s) <= self.left_s()
