@@ -65,13 +65,18 @@ def comm_summary(record: CommRecord) -> Table:
 
 
 def model_summary(record: CommRecord) -> Table:
-    """Peak, and the α–β model of each collective."""
+    """Peak, and the cost model of each collective; without the columns that say nothing, for names need the room."""
     full = model_table(record)
     headings = ("Collective", "Peak GB/s", "Of link %", "α µs", "β GB/s", "γ µs", "R²", "Fitted to")
+    empty = {at for at in (2, 5) if not any(row[at].raw[0] for row in full.rows)}
     columns = tuple(
-        Column(name, each.keys, align=each.align) for name, each in zip(headings, full.columns, strict=True)
+        Column(name, each.keys, align=each.align)
+        for at, (name, each) in enumerate(zip(headings, full.columns, strict=True))
+        if at not in empty
     )
-    rows = tuple((*row[:-1], _size(row[-1].raw)) for row in full.rows)
+    rows = tuple(
+        (*(entry for at, entry in enumerate(row[:-1]) if at not in empty), _size(row[-1].raw)) for row in full.rows
+    )
     return Table("cost-models-summary", full.title, columns, rows, full.note)
 
 

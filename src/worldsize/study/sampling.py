@@ -262,8 +262,7 @@ class Sampling:
 
     def _cost_s(self, known: Known, samples: int) -> float:
         """What the samples of a case that are still to be taken cost."""
-        left = samples - (known.wanted_calls(self._sample_s) == 1)
-        return left * known.expected_s(self._sample_s)
+        return (samples - (known.wanted_calls(self._sample_s) == 1)) * known.expected_s(self._sample_s)
 
     def _widest_first(self) -> None:
         """One more sample of those that are known least well, until there is no time for any."""
