@@ -5,6 +5,9 @@ import pytest
 from made_reports import made_link
 from worldsize.analysis.bandwidth import analyse_link, curve
 from worldsize.analysis.comm_report import comm_report
+from worldsize.config import Hosts
+from worldsize.report.comm_tables import model_table
+from worldsize.report.narrow_tables import model_summary
 from worldsize.results.comm_records import CommRecord, CommReport
 from worldsize.results.records import WarningRecord
 
@@ -75,3 +78,25 @@ def test_the_report_is_read_again_and_holds_record_and_warnings(record: CommReco
     assert again == report
     assert again.warnings == [warning]
     assert again.record.ranks == record.ranks
+
+
+@pytest.mark.parametrize("hosts", [None, Hosts(count=4, rate_bits_per_s=10**9)], ids=["loopback", "links"])
+def test_the_reduce_scatter_of_gloo_is_named_and_its_share_is_of_what_it_sends(hosts: Hosts | None) -> None:
+    """Its times are those of an all-reduce: by busbw half of the link, by the bytes that are sent all of it."""
+    made = made_link(4).model_copy(update={"hosts": hosts})
+    renamed = [[s.model_copy(update={"collective": "reduce-scatter"}) for s in samples[:24]] for samples in made.ranks]
+    record = made.model_copy(update={"ranks": [[*a[:24], *b] for a, b in zip(made.ranks, renamed, strict=True)]})
+    whole, half = comm_report(record).fits
+    assert (whole.as_run, half.as_run) == (None, "all-reduce")
+    assert half.peak_busbw_gb_per_s == pytest.approx(whole.peak_busbw_gb_per_s / 2)
+    assert (half.alpha_s, half.beta_gb_per_s) == pytest.approx((whole.alpha_s, whole.beta_gb_per_s))
+    for table in (model_table(record), model_summary(record)):
+        first, second = table.rows
+        assert (first[0].text, second[0].text) == ("all-reduce", "reduce-scatter*")
+        assert second[0].raw == ("reduce-scatter",)
+        assert "* gloo sends an all-reduce instead" in table.note
+        if hosts is not None:
+            assert first[2].raw == pytest.approx(second[2].raw)
+    heads = [column.label for column in model_summary(record).columns]
+    assert ("Of link %" in heads) == (hosts is not None)
+    assert "γ µs" not in heads

@@ -3,7 +3,8 @@
 import polars as pl
 import pytest
 
-from worldsize.results.step_records import MOST_DRIFT, interpolated
+from worldsize.analysis.clocks import interpolated
+from worldsize.results.step_records import MOST_DRIFT
 
 PPM = 50e-6
 """How much faster the clock of rank 1 runs."""

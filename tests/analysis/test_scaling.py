@@ -14,12 +14,13 @@ from worldsize.analysis.scaling import (
     epoch_time_ratio,
     gustafson_fraction,
     karp_flatt,
+    karp_flatt_estimate,
     serial_fractions,
 )
 from worldsize.analysis.statistics import half_width, includes
 from worldsize.analysis.study import analyse
 from worldsize.results.folder import load_run
-from worldsize.results.records import ErrorRecord
+from worldsize.results.records import ErrorRecord, Estimate
 
 
 def rows(folder: Path, cells: Sequence[MadeCell], **options: object) -> dict[tuple[str, str], ScalingRow]:
@@ -39,7 +40,7 @@ def test_known_speed_up_is_found_exactly_without_noise(tmp_path: Path) -> None:
     assert speedup(row) == pytest.approx(1.8)
     assert row.efficiency is not None
     assert row.efficiency.estimate.value == pytest.approx(0.9)
-    assert row.karp_flatt == pytest.approx((1 / 1.8 - 1 / 2) / (1 - 1 / 2))
+    assert row.karp_flatt is None, "the work grows with the workers: Karp and Flatt's fraction is of the same work"
 
 
 def test_known_speed_up_is_found_through_noise_and_drift(tmp_path: Path) -> None:
@@ -77,6 +78,30 @@ def test_strong_scaling_compares_the_same_global_batch(tmp_path: Path) -> None:
     assert strong.epoch_time_ratio == pytest.approx(0.9 / 0.6)
     assert speedup(found["weak", "ddp-w2-b32"]) == pytest.approx(2 * 0.5 / 0.6)
     assert ("strong", "single-w1-b64") not in found
+
+
+def test_the_serial_fraction_of_a_point_has_the_interval_of_its_speed_up(tmp_path: Path) -> None:
+    """A speed-up of 1.5 at two workers is a serial fraction of 1/3; the fastest end is the least serial."""
+    cells = [MadeCell("single", 1, 64, step_s=0.9, noise=0.02), MadeCell("ddp", 2, 32, step_s=0.6, noise=0.02)]
+    row = rows(tmp_path, cells)["strong", "ddp-w2-b32"]
+    assert row.speedup is not None
+    assert row.karp_flatt is not None
+    found, of = row.karp_flatt, row.speedup.estimate
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < found.value < found.high
+    assert includes(found, 1 / 3)
+    assert of.low is not None
+    assert of.high is not None
+    assert (found.low, found.high) == pytest.approx((karp_flatt(of.high, 2), karp_flatt(of.low, 2)))
+    assert found.samples == of.samples
+
+
+@pytest.mark.parametrize(("speedup_s", "world_size"), [(3.0, 4), (7.9, 8), (2.2, 2)])
+def test_a_speed_up_from_one_block_gives_a_serial_fraction_without_interval(speedup_s: float, world_size: int) -> None:
+    found = karp_flatt_estimate(Estimate(value=speedup_s, samples=1), world_size)
+    assert found.value == pytest.approx(karp_flatt(speedup_s, world_size))
+    assert (found.low, found.high) == (None, None)
 
 
 def test_strong_rows_exist_only_for_pairs_in_the_grid(tmp_path: Path) -> None:

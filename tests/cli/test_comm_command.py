@@ -60,7 +60,7 @@ def test_in_a_pipe_each_round_is_a_line(capsys: pytest.CaptureFixture[str]) -> N
     assert out == ""
     lines = err.splitlines()
     assert lines[0] == "  starting 2 workers"
-    for phase in ("one call of each size: 6 of 6 sizes", "round 1 of 3: 6", "round 2 of 3: 6", "round 3 of 3: 6"):
+    for phase in ("one call of each size: 6 of 6 sizes", "round 1 of 7: 6", "round 2 of 7: 6", "round 7 of 7: 6"):
         assert phase in err
     assert "of 4 s" in err
     assert max(map(len, lines)) <= 80

@@ -10,7 +10,16 @@ import pytest
 
 from worldsize.analysis.bandwidth import call_s
 from worldsize.results.comm_records import CommSample
-from worldsize.study.sampling import ENOUGH, SAMPLE_S, SHORT_SAMPLE_S, Case, Sampling, Together
+from worldsize.study.sampling import (
+    ENOUGH,
+    LEAST_SAMPLES,
+    SAMPLE_S,
+    SHORT_SAMPLES_S,
+    Case,
+    Sampling,
+    Together,
+    coarse_to_fine,
+)
 
 SIZES = [1024 * 4**k for k in range(6)]
 TURN_S = 0.001
@@ -57,12 +66,12 @@ def counts(sampling: Sampling) -> dict[Case, int]:
 def test_the_noisier_size_gets_more_samples_and_the_budget_is_kept() -> None:
     noisy = Case("gather", SIZES[2])
     link = Link(noise=lambda case: 0.3 if case == noisy else 0.005)
-    sampling = link.sampling(budget_s=6.0, names="broadcast gather")
+    sampling = link.sampling(budget_s=12.0, names="broadcast gather")
     sampling.run()
     found = counts(sampling)
-    assert min(found.values()) >= 3
+    assert min(found.values()) >= LEAST_SAMPLES
     assert found[noisy] > 2 * max(number for case, number in found.items() if case != noisy)
-    assert 5.8 <= link.now_s <= 6.1
+    assert 11.8 <= link.now_s <= 12.1
 
 
 def test_equal_noise_shares_the_time_evenly_and_no_size_is_taken_twice_in_a_row() -> None:
@@ -108,6 +117,37 @@ def test_a_slow_link_gets_single_calls_and_sizes_that_do_not_fit_are_left_out(bu
     assert {each[0].size_bytes for each in taken} == set(SIZES) - left
 
 
+@pytest.mark.parametrize("budget_s", [2.0, 4.0, 8.0, 20.0])
+@pytest.mark.parametrize("rate", [1e7, 1e8, 1e9])
+def test_each_size_that_is_timed_has_seven_samples_or_is_one_long_call(budget_s: float, rate: float) -> None:
+    """Samples get shorter, then sizes fewer; the smallest and the largest that there is time for stay."""
+    link = Link(rate=rate)
+    sampling = link.sampling(budget_s, names="broadcast gather all-reduce")
+    taken = sampling.run()
+    assert link.now_s <= budget_s + 0.05
+    found = Counter(Case(each[0].collective, each[0].size_bytes) for each in taken)
+    few = [case for case, number in found.items() if number < LEAST_SAMPLES]
+    calls = {Case(each[0].collective, each[0].size_bytes): each[0].calls for each in taken}
+    assert {calls[case] for case in few} <= {1}
+    assert all(call_s(sampling.known[case].kept[0]) > ENOUGH * SHORT_SAMPLES_S[-1] for case in few)
+    assert len(few) <= len(found) / 3
+    for name in ("broadcast", "gather", "all-reduce"):
+        sizes = sorted(case.size_bytes for case in found if case.collective == name)
+        assert len(sizes) >= 3
+        assert (sizes[0], sizes[-1]) == (SIZES[0], SIZES[-1])
+    assert set(sampling.left_out) == set(sampling.cases) - set(found)
+    if budget_s >= 8 and rate > 1e7:
+        assert not few
+        assert not sampling.left_out
+
+
+@pytest.mark.parametrize(
+    ("count", "order"), [(0, []), (1, [0]), (2, [1, 0]), (3, [2, 0, 1]), (6, [5, 0, 2, 1, 3, 4]), (4, [3, 0, 1, 2])]
+)
+def test_ends_come_first_and_then_the_middle(count: int, order: list[int]) -> None:
+    assert coarse_to_fine(count) == order
+
+
 def test_what_is_above_a_size_that_was_left_out_is_not_tried() -> None:
     link = Link(rate=2e4)
     sampling = link.sampling(budget_s=1.0)
@@ -124,7 +164,7 @@ def test_samples_are_as_long_as_the_budget_permits() -> None:
         taken = link.sampling(budget_s, samples=3).run()
         small = [each for each in taken if each[0].size_bytes == SIZES[4]]
         lengths[budget_s] = {round(each[0].calls * call_s(each), 2) for each in small}
-    assert max(lengths[0.6]) <= SHORT_SAMPLE_S * 1.1
+    assert max(lengths[0.6]) <= SHORT_SAMPLES_S[0] * 1.1
     assert min(lengths[8.0]) >= SAMPLE_S * 0.9
 
 

@@ -3,15 +3,19 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fake_cells import FakeExecutor, findings, planned
 from heard import Heard
 from made_runs import provenance
+from worldsize.analysis.levels import IN_TURN_BLOCK
+from worldsize.analysis.study import analyse
 from worldsize.config import StudySettings
 from worldsize.results.folder import Run, load_run, write_study
 from worldsize.results.records import StudyRecord
 from worldsize.study.ledger import Ledger
+from worldsize.study.plan import PlannedCell
 from worldsize.study.sweep import Sweep, TrialError
 
 SWEEP: dict[str, Any] = {"sweep": True, "steps": 6, "block_steps": 2, "warmup_steps": 1, "evaluate": "never"}
@@ -22,7 +26,11 @@ def swept(
 ) -> tuple[Run, FakeExecutor]:
     """Run a sweep (or go on with the one in the folder) on a machine that fits `memory_samples`."""
     executor = FakeExecutor(
-        folder, session, memory_samples=given.pop("memory_samples", None), fails=given.pop("fails", {})
+        folder,
+        session,
+        given.pop("step_time", lambda cell, now: 0.5),
+        memory_samples=given.pop("memory_samples", None),
+        fails=given.pop("fails", {}),
     )
     settings = StudySettings(**{**SWEEP, **given})
     found = findings(samples=samples)
@@ -131,3 +139,42 @@ def test_a_resumed_sweep_runs_only_what_is_missing(tmp_path: Path) -> None:
     assert "single-w1-b4" not in tried
     assert "single-w1-b64" in tried
     assert max(c.record.settings.batch_size for c in run.cells.values() if c.record.state == "complete") >= 96
+
+
+def saturating(cell: PlannedCell, now_s: float) -> float:
+    """A device that is busy from b = 256 on, the true knee, on a machine that gets slower by 1 % every 4 s."""
+    b = cell.settings.batch_size
+    rate = {4: 20.0, 16: 50.0, 64: 92.0}.get(b, 100.0)
+    return b / rate * (1 + now_s / 400)
+
+
+def test_the_sizes_near_the_best_are_timed_again_in_turn_and_find_the_true_knee(tmp_path: Path) -> None:
+    """By the trials 64 is within 5 % of the best: it was timed while the machine was faster."""
+    run, executor = swept(tmp_path, samples=4096, step_time=saturating)
+    [found] = analyse(run).sweeps
+    trials = {}
+    for row in found.rows:
+        times = [np.median(each) for key, each in row.cell.blocks.items() if key[1] < IN_TURN_BLOCK]
+        trials[row.cell.batch_size] = row.cell.batch_size / float(np.median(times))
+    assert min(b for b, rate in trials.items() if rate >= 0.95 * max(trials.values())) == 64
+    assert (found.knee, found.in_turn) == (256, True)
+    assert (found.knee_low, found.knee_high) == (256, 256)
+    again = [(name, block) for name, op, block in executor.log if op == "steps" and block >= IN_TURN_BLOCK]
+    tops = ["single-w1-b16", "single-w1-b64", "single-w1-b256"]
+    assert [name for name, _ in again] == tops * (len(again) // 3), "one block of each after the other"
+    assert len(again) // 3 >= 5
+
+
+def test_a_size_that_fails_in_turn_keeps_its_trial(tmp_path: Path) -> None:
+    fails = {("single-w1-b256", "steps"): 5}  # its trial has three blocks
+    run, _ = swept(tmp_path, samples=1000, fails=fails)
+    record = run.cells["single-w1-b256"].record
+    assert (record.state, record.error) == ("complete", None)
+    assert record.summary is not None
+    assert "not-in-turn" in {warning.code for warning in record.warnings}
+
+
+def test_a_resumed_sweep_does_not_time_in_turn_twice(tmp_path: Path) -> None:
+    swept(tmp_path, samples=1000)
+    _, executor = swept(tmp_path, samples=1000, session=1)
+    assert executor.log == []

@@ -18,7 +18,7 @@ LEAST_PREDICTED_BYTES = 256 * 2**10
 @pytest.fixture(scope="module", params=["100mbit", "1gbit"])
 def links(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Repeated[CommRecord]:
     settings = CommSettings(
-        collectives=("all-reduce", "broadcast", "gather"),
+        collectives=("all-reduce", "broadcast", "gather", "reduce-scatter"),
         world_size=2,
         hosts=2,
         link=request.param,
@@ -48,5 +48,21 @@ def test_the_model_predicts_sizes_that_it_was_not_fitted_to(links: Repeated[Comm
         assert held_out
         for point in held_out:
             assert model.time_s(point.size_bytes) == pytest.approx(point.time_s.value, rel=0.1)
+
+    links.check(holds)
+
+
+def test_gloos_reduce_scatter_takes_the_time_of_an_all_reduce(links: Repeated[CommRecord]) -> None:
+    """It sends the same bytes in the same way, so its busbw is half of that of the all-reduce beside it."""
+
+    def holds(link: CommRecord) -> None:
+        found = analyse_link(link)
+        assert 2 * found.peaks_bytes_per_s["reduce-scatter"] == pytest.approx(
+            found.peaks_bytes_per_s["all-reduce"], rel=0.1
+        )
+        assert found.models["reduce-scatter"].as_run == "all-reduce"
+        assert found.models["reduce-scatter"].beta_bytes_per_s == pytest.approx(
+            found.models["all-reduce"].beta_bytes_per_s, rel=0.1
+        )
 
     links.check(holds)

@@ -1,18 +1,21 @@
 """Bandwidths of collectives and the α–β cost model (method.md §5)."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import nnls
 
-from worldsize.analysis.collective_cost import ROOTED, bus_factor, cost_s, steps
-from worldsize.analysis.statistics import median_estimate
+from worldsize.analysis.collective_cost import ROOTED, as_run, bus_factor, cost_s, further_segments, steps
+from worldsize.analysis.statistics import Floats, half_width, median_estimate
 from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.records import Estimate
 
 LEAST_DOUBT = 0.03
-"""Relative: a size whose samples happen to agree must not outweigh all others."""
+"""Relative: what separates two runs anyway, however many samples each has."""
+EXACT = 1e-6
+"""A mean square of residuals, in units of the doubt, below which a fit is as good as it can be."""
 LEAST_R_SQUARED = 0.5
 """Below it α and β describe nothing, and are not shown."""
 
@@ -33,14 +36,18 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class CostModel:
-    """t(S) = steps·α + factor·S/β, and how well it fits."""
+    """t(S) = steps·α + further segments·γ + factor·S/β, and how well it fits (method.md §5)."""
 
     collective: str
+    as_run: str
+    """The collective whose messages are really sent: its steps and its factor are those of the model."""
     world_size: int
     alpha_s: float
     """Latency of one step."""
     beta_bytes_per_s: float
     """Rate of the link."""
+    segment_s: float
+    """γ, the latency of a further segment of gloo's ring; 0 where the times do not show any."""
     r_squared: float
     """Of log t over the sizes: 1 is perfect; in logarithms, or the largest size alone would decide it."""
     smallest_bytes: int
@@ -48,7 +55,13 @@ class CostModel:
 
     def time_s(self, size_bytes: float) -> float:
         """The time that the model predicts for a size."""
-        return cost_s(self.collective, self.world_size, self.alpha_s, self.beta_bytes_per_s, size_bytes)
+        return cost_s(
+            self.as_run, self.world_size, self.alpha_s, self.beta_bytes_per_s, size_bytes, segment_s=self.segment_s
+        )
+
+    def transfer_s(self, size_bytes: float) -> float:
+        """The part of that time that grows with the bytes on the wire."""
+        return bus_factor(self.as_run, self.world_size) * size_bytes / self.beta_bytes_per_s
 
 
 def curve(record: CommRecord, collective: str) -> list[CurvePoint]:
@@ -95,36 +108,55 @@ def peak(points: Iterable[CurvePoint]) -> float | None:
     return max((point.busbw_bytes_per_s for point in points), default=None)
 
 
-def fit(points: Sequence[CurvePoint], world_size: int) -> CostModel | None:
-    """Fit α and β (neither below 0) to a curve by weighted least squares; None with fewer than three sizes.
+def fit(points: Sequence[CurvePoint], world_size: int, backend: str = "gloo") -> CostModel | None:
+    """Fit α, β and, where the times show it, γ (none below 0) by weighted least squares; None with fewer than 3 sizes.
 
-    Each size counts as its own measurement is sure: small messages vary by half, large ones by a percent. None
-    also if the times do not grow with the size, so that there is no bandwidth to speak of.
+    The weights are relative, and their spread is pooled over all sizes (`_doubts_s`). The latency γ of further segments
+    is in the model only where it describes the times better by Akaike's criterion, corrected for few sizes (Hurvich
+    and Tsai 1989). None also if the times do not grow with the size, so that there is no bandwidth to speak of.
     """
     if len(points) < 3:
         return None
-    collective = points[0].collective
+    collective = as_run(points[0].collective, backend)
     times = np.array([point.time_s.value for point in points])
     sizes = np.array([point.size_bytes for point in points], dtype=np.float64)
+    further = np.array([further_segments(collective, world_size, size) for size in sizes], dtype=np.float64)
     design = np.column_stack(
-        [np.full(len(points), steps(collective, world_size)), bus_factor(collective, world_size) * sizes]
+        [np.full(len(points), steps(collective, world_size)), bus_factor(collective, world_size) * sizes, further]
     )
-    doubt = np.array([_doubt_s(point.time_s) for point in points])
-    (alpha, inverse_beta), _ = nnls(design / doubt[:, None], times / doubt)
+    doubts = _doubts_s(points)
+    with_segments = backend == "gloo" and further.any()
+    found = [_solved(design[:, :columns], times, doubts) for columns in ((2, 3) if with_segments else (2,))]
+    alpha, inverse_beta, *segment = min(found, key=lambda each: each[0])[1]
     if inverse_beta <= 0:
         return None
-    predicted = design @ np.array([alpha, inverse_beta])
+    predicted = design[:, : 2 + len(segment)] @ np.array([alpha, inverse_beta, *segment])
     residual = np.sum((np.log(times) - np.log(predicted)) ** 2)
     spread = np.sum((np.log(times) - np.log(times).mean()) ** 2)
     return CostModel(
-        collective=collective,
+        collective=points[0].collective,
+        as_run=collective,
         world_size=world_size,
         alpha_s=float(alpha),
         beta_bytes_per_s=float(1 / inverse_beta),
+        segment_s=float(segment[0]) if segment else 0.0,
         r_squared=float(1 - residual / spread) if spread else 1.0,
         smallest_bytes=int(sizes[0]),
         largest_bytes=int(sizes[-1]),
     )
+
+
+def _solved(design: Floats, times: Floats, doubts: Floats) -> tuple[float, Floats]:
+    """Akaike's corrected criterion of a fit, the smaller the better, and its coefficients."""
+    coefficients, norm = nnls(design / doubts[:, None], times / doubts)
+    count, parameters = len(times), design.shape[1] + 1
+    if count <= parameters + 1:
+        # Too few sizes to choose by: only the model of two parameters is there.
+        return math.inf if design.shape[1] > 2 else 0.0, coefficients
+    # Made times fit to the last digit: then the model of fewer parameters is as good.
+    mean_square = max(norm**2 / count, EXACT)
+    penalty = 2 * parameters + 2 * parameters * (parameters + 1) / (count - parameters - 1)
+    return count * math.log(mean_square) + penalty, coefficients
 
 
 @dataclass(frozen=True)
@@ -147,7 +179,7 @@ def analyse_link(record: CommRecord) -> LinkAnalysis:
     """Peaks and cost models of a collective benchmark."""
     names = dict.fromkeys(sample.collective for sample in record.ranks[0])
     curves = {name: curve(record, name) for name in names}
-    models = {name: fit(points, record.world_size) for name, points in curves.items()}
+    models = {name: fit(points, record.world_size, record.placement.backend) for name, points in curves.items()}
     peaks = {name: peak(points) for name, points in curves.items()}
     return LinkAnalysis(
         peaks_bytes_per_s={name: value for name, value in peaks.items() if value is not None},
@@ -156,7 +188,15 @@ def analyse_link(record: CommRecord) -> LinkAnalysis:
     )
 
 
-def _doubt_s(time_s: Estimate) -> float:
-    """How far off a median may be: half its interval, but no less than what separates two runs anyway."""
-    half = 0.0 if time_s.low is None or time_s.high is None else (time_s.high - time_s.low) / 2
-    return max(half, LEAST_DOUBT * time_s.value)
+def _doubts_s(points: Sequence[CurvePoint]) -> Floats:
+    """How far off each median may be (s): its relative spread is that of all sizes together, by its number of samples.
+
+    A few samples that happen to agree say little of their own spread; weighted by it, one size would decide the fit.
+    """
+    widths = [(half_width(point.time_s), point.time_s.samples) for point in points]
+    known = [width**2 * samples for width, samples in widths if width is not None]
+    pooled = float(np.mean(known)) if known else 0.0
+    doubts: Floats = np.array(
+        [point.time_s.value * math.sqrt(pooled / point.time_s.samples + LEAST_DOUBT**2) for point in points]
+    )
+    return doubts

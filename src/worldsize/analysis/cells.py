@@ -10,7 +10,7 @@ import polars as pl
 from worldsize.analysis.breakdown import Breakdown, breakdown
 from worldsize.analysis.by_block import block_means
 from worldsize.analysis.communication import Communication, Exposed, communication, exposed
-from worldsize.analysis.levels import Level, levels, ratio
+from worldsize.analysis.levels import IN_TURN_BLOCK, Level, levels, ratio
 from worldsize.analysis.profile import CellProfile, profile_of
 from worldsize.analysis.recurring import recurring_warning
 from worldsize.analysis.statistics import Blocks, Ratio, outliers, reciprocal
@@ -115,10 +115,21 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
     )
 
 
-def side_by_side(cells: Sequence[CellAnalysis]) -> list[CellAnalysis]:
-    """The cells of a study with their levels, and with the step times and rates that belong to these."""
-    found = levels({cell.id: cell.blocks for cell in cells})
+def side_by_side(cells: Sequence[CellAnalysis], *, trials: bool = False) -> list[CellAnalysis]:
+    """The cells of a study with their levels, and with the step times and rates that belong to these.
+
+    `trials` are those of a sweep: only their late blocks were timed in turn, the others have their numbers by chance.
+    """
+    found = levels(
+        {cell.id: _in_turn(cell.blocks, number) if trials else cell.blocks for number, cell in enumerate(cells)}
+    )
     return [_at_level(cell, found[cell.id]) if cell.id in found else cell for cell in cells]
+
+
+def _in_turn(blocks: Blocks, trial: int) -> Blocks:
+    return {
+        (session if block >= IN_TURN_BLOCK else -1 - trial, block): times for (session, block), times in blocks.items()
+    }
 
 
 def _at_level(cell: CellAnalysis, level: Level) -> CellAnalysis:

@@ -2,6 +2,8 @@
 
 from math import ceil, log2
 
+SEGMENT_BYTES = 2**20
+"""The largest segment of gloo's ring."""
 ROOTED = ("gather", "scatter")
 """Collectives for which the rate is the utilisation of the root's link, not busbw."""
 
@@ -28,6 +30,39 @@ def steps(collective: str, world_size: int) -> int:
     return n - 1
 
 
-def cost_s(collective: str, world_size: int, alpha_s: float, beta_bytes_per_s: float, size_bytes: float) -> float:
-    """t(S) = steps·α + factor·S/β in seconds (method.md §5)."""
-    return steps(collective, world_size) * alpha_s + bus_factor(collective, world_size) * size_bytes / beta_bytes_per_s
+def as_run(collective: str, backend: str) -> str:
+    """The collective whose messages a backend really sends: gloo's reduce-scatter is an all-reduce of all S bytes.
+
+    Counted on the wire: twice the bytes that busbw counts for a reduce-scatter (method.md §5).
+    """
+    return "all-reduce" if (collective, backend) == ("reduce-scatter", "gloo") else collective
+
+
+def wire_factor(collective: str, world_size: int, backend: str) -> float:
+    """Bytes on the wire ÷ those that busbw counts: 2 for gloo's reduce-scatter, else 1."""
+    return bus_factor(as_run(collective, backend), world_size) / bus_factor(collective, world_size)
+
+
+def further_segments(collective: str, world_size: int, size_bytes: float) -> int:
+    """Segments that a rank of gloo's ring sends beyond the two of each step that are always there; else 0.
+
+    S is cut into segments of at most 1 MiB, as many for each rank and at least two (gloo/allreduce.cc, `ring`).
+    """
+    if collective != "all-reduce":
+        return 0
+    for_each = max(2, ceil(ceil(size_bytes / SEGMENT_BYTES) / world_size))
+    return steps(collective, world_size) * (for_each - 2)
+
+
+def cost_s(
+    collective: str,
+    world_size: int,
+    alpha_s: float,
+    beta_bytes_per_s: float,
+    size_bytes: float,
+    segment_s: float = 0.0,
+) -> float:
+    """t(S) = steps·α + further segments·γ + factor·S/β in seconds (method.md §5); γ is `segment_s`."""
+    latency_s = steps(collective, world_size) * alpha_s
+    latency_s += further_segments(collective, world_size, size_bytes) * segment_s
+    return latency_s + bus_factor(collective, world_size) * size_bytes / beta_bytes_per_s

@@ -1,6 +1,7 @@
 """The collective benchmark for scripts: the same numbers as its tables (method.md §5)."""
 
 from worldsize.analysis.bandwidth import LEAST_R_SQUARED, CurvePoint, curve, fit, peak
+from worldsize.analysis.collective_cost import as_run
 from worldsize.analysis.interfaces import slow_peers
 from worldsize.analysis.statistics import reciprocal, scaled
 from worldsize.results.comm_records import CommFit, CommPoint, CommRecord, CommReport
@@ -15,7 +16,7 @@ def comm_report(record: CommRecord) -> CommReport:
     curves = {name: curve(record, name) for name in names}
     return CommReport(
         table=[_point(point) for points in curves.values() for point in points],
-        fits=[_fit(name, points, record.world_size) for name, points in curves.items() if points],
+        fits=[_fit(name, points, record) for name, points in curves.items() if points],
         warnings=comm_warnings(record),
         record=record,
     )
@@ -39,14 +40,17 @@ def _point(point: CurvePoint) -> CommPoint:
     )
 
 
-def _fit(name: str, points: list[CurvePoint], world_size: int) -> CommFit:
-    best, model = peak(points), fit(points, world_size)
+def _fit(name: str, points: list[CurvePoint], record: CommRecord) -> CommFit:
+    backend = record.placement.backend
+    best, model = peak(points), fit(points, record.world_size, backend)
     assert best is not None, "there are points"
-    found = CommFit(collective=name, peak_busbw_gb_per_s=best / GB)
+    sent_as = as_run(name, backend)
+    found = CommFit(collective=name, peak_busbw_gb_per_s=best / GB, as_run=sent_as if sent_as != name else None)
     if model is None:
         return found
     found.r_squared = model.r_squared
     found.smallest_bytes, found.largest_bytes = model.smallest_bytes, model.largest_bytes
     if model.r_squared >= LEAST_R_SQUARED:
         found.alpha_s, found.beta_gb_per_s = model.alpha_s, model.beta_bytes_per_s / GB
+        found.segment_s = model.segment_s
     return found

@@ -25,6 +25,8 @@ from worldsize.analysis.statistics import (
 )
 from worldsize.results.records import Estimate
 
+IN_TURN_BLOCK = 1_000_000
+"""Blocks of a sweep from this number on were timed in turn with other sizes; those of its trials are not."""
 RESAMPLES = 4_000
 MIN_RESAMPLES = 1_000
 WORK = 5_000_000

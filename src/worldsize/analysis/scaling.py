@@ -6,6 +6,7 @@ from typing import Literal
 
 from worldsize.analysis.cells import BASELINE_STRATEGY, CellAnalysis
 from worldsize.analysis.statistics import Ratio
+from worldsize.results.records import Estimate
 
 Kind = Literal["weak", "strong"]
 MIN_WORLD_SIZES = 3
@@ -26,8 +27,8 @@ class ScalingRow:
     """Speed-up ÷ N; weak scaling's t_1(b)/t_N(b)."""
     epoch_time_ratio: float | None = None
     """T_1/T_N over the same D samples: by the identity of §6 already the speed-up."""
-    karp_flatt: float | None = None
-    """Karp and Flatt's experimentally determined serial fraction; None at world size 1."""
+    karp_flatt: Estimate | None = None
+    """Karp and Flatt's experimentally determined serial fraction; strong scaling only, None at world size 1."""
     withheld: str | None = None
 
 
@@ -93,6 +94,13 @@ def karp_flatt(speedup: float, world_size: int) -> float:
     return (1 / speedup - 1 / world_size) / (1 - 1 / world_size)
 
 
+def karp_flatt_estimate(speedup: Estimate, world_size: int) -> Estimate:
+    """Serial fraction of one point with its interval, that of the speed-up with its ends changed (method.md §6)."""
+    low, high = (None if end is None else karp_flatt(end, world_size) for end in (speedup.high, speedup.low))
+    value = karp_flatt(speedup.value, world_size)
+    return Estimate(value=value, low=low, high=high, samples=speedup.samples)
+
+
 def epoch_time_ratio(step_ratio: float, baseline_batch: int, global_batch: int) -> float:
     """T_1/T_N over the same D samples (method.md §6), with T = D / batch · t and `step_ratio` = t_1/t_N.
 
@@ -145,7 +153,7 @@ def _row(kind: Kind, cell: CellAnalysis, cells: Sequence[CellAnalysis], allow_ov
         speedup=speedup,
         efficiency=speedup.scaled(1 / n),
         epoch_time_ratio=epoch_time_ratio(steps.estimate.value, baseline.global_batch, cell.global_batch),
-        karp_flatt=karp_flatt(speedup.estimate.value, n) if n > 1 else None,
+        karp_flatt=karp_flatt_estimate(speedup.estimate, n) if kind == "strong" and n > 1 else None,
     )
 
 

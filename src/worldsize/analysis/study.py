@@ -73,7 +73,7 @@ class StudyAnalysis:
 def analyse(run: Run) -> StudyAnalysis:
     """Analyse a run folder, complete or not; cells without numbers keep their place and their reason."""
     cells = [analyse_cell(run.cells[name]) if name in run.cells else absent_cell(name) for name in run.study.plan]
-    cells = side_by_side(cells)
+    cells = side_by_side(cells, trials=bool(run.study.settings.sweep))
     rows = scaling_rows(cells, allow_oversubscribed=run.study.settings.allow_oversubscribed)
     parts = {name: analyse(part) for name, part in run.parts.items()}
     of_parts = ((f"{name}: {place}", each) for name, part in parts.items() for place, each in part.warnings)

@@ -1,14 +1,21 @@
 """The batch sweep: the largest batch that fits, and the smallest that is worth it (method.md §9)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.levels import IN_TURN_BLOCK, levels, ratio_estimate
 from worldsize.analysis.numbers import number_text
+from worldsize.analysis.statistics import Blocks
+from worldsize.results.records import Estimate
 
 KNEE = 0.95
 """The knee is the smallest b with at least this share of the best samples/s (method.md §9)."""
+
+TOP = 0.85
+"""Share of the best samples/s from which on a size may be the knee, or what it is compared with."""
+MOST_IN_TURN = 4
 
 EndedBy = Literal["memory", "data", "asked", "failure"]
 
@@ -38,6 +45,20 @@ class BatchSweep:
     too_large: int | None
     """The smallest b that did not; None where memory did not end the sweep."""
     knee: int | None
+    knee_low: int | None = None
+    """The smallest b of which it is not excluded that it is within 5 % of the best; None without an interval."""
+    knee_high: int | None = None
+    """The smallest b of which it is certain."""
+    in_turn: bool = False
+    """Whether the sizes among which the knee is were timed in turn."""
+
+
+class Knee(NamedTuple):
+    """The smallest b within 5 % of the best samples/s, and between which b it is (95 % intervals of the ratios)."""
+
+    batch_size: int
+    low: int | None
+    high: int | None
 
 
 def batch_sweeps(cells: Sequence[CellAnalysis], train_samples: int, asked: int | None) -> list[BatchSweep]:
@@ -56,6 +77,9 @@ def _sweep(cells: Sequence[CellAnalysis], train_samples: int, asked: int | None)
     rows = tuple(_row(cell, train_samples) for cell in sorted(cells, key=lambda cell: cell.batch_size))
     fitting = [row.cell.batch_size for row in rows if row.fits]
     too_large = [row.cell.batch_size for row in rows if row.fits is False]
+    timed = [row.cell for row in rows if row.cell.summary]
+    again = [cell for cell in timed if in_turn(cell.blocks)]
+    found = knee(timed)
     return BatchSweep(
         strategy=rows[0].cell.strategy,
         world_size=rows[0].cell.world_size,
@@ -63,14 +87,64 @@ def _sweep(cells: Sequence[CellAnalysis], train_samples: int, asked: int | None)
         ended_by=_ended_by(rows, train_samples, asked),
         largest=max(fitting, default=None),
         too_large=min(too_large, default=None),
-        knee=knee(rows),
+        knee=found.batch_size if found else None,
+        knee_low=found.low if found else None,
+        knee_high=found.high if found else None,
+        in_turn=len(again) > 1,
     )
 
 
-def knee(rows: Sequence[SweepRow]) -> int | None:
-    """The smallest b within 5 % of the best samples/s; None without a timed batch (method.md §9)."""
-    rates = {row.cell.batch_size: row.cell.summary.samples_per_s.value for row in rows if row.cell.summary}
-    return min((b for b, rate in rates.items() if rate >= KNEE * max(rates.values())), default=None)
+def in_turn(blocks: Blocks) -> Blocks:
+    """The blocks that were timed in turn with other sizes."""
+    return {key: times for key, times in blocks.items() if key[1] >= IN_TURN_BLOCK}
+
+
+def rate_of(cell: CellAnalysis) -> float:
+    """Samples/s of a timed cell, by the blocks that were timed in turn where it has any."""
+    assert cell.summary is not None
+    again = in_turn(cell.blocks)
+    return cell.global_batch / levels({cell.id: again})[cell.id].value_s if again else cell.summary.samples_per_s.value
+
+
+def swept_ratio(cell: CellAnalysis, other: CellAnalysis) -> Estimate:
+    """Samples/s of a size of a sweep ÷ those of another one, block by block where they were timed in turn."""
+    top, bottom = in_turn(other.blocks), in_turn(cell.blocks)
+    if not (top and bottom):
+        # Trials have the same numbers of blocks, but not the same time: nothing of the machine cancels. What was timed
+        # long after both trials would only add what the machine did since.
+        top = {key: times for key, times in other.blocks.items() if key not in top} or top
+        trial = {key: times for key, times in cell.blocks.items() if key not in bottom} or bottom
+        bottom = {(-1 - session, block): times for (session, block), times in trial.items()}
+    return ratio_estimate(top, bottom).scaled(cell.global_batch / other.global_batch).estimate
+
+
+def top_sizes(rates: Mapping[int, float]) -> list[int]:
+    """The sizes to time again in turn: the best, the smallest of those near it, and the next below these; ascending."""
+    best = max(rates, key=lambda b: rates[b], default=None)
+    if best is None:
+        return []
+    near = sorted(b for b, rate in rates.items() if rate >= TOP * rates[best])
+    below = [b for b in sorted(rates) if b < near[0]][-1:]
+    return sorted({best, *[*below, *near][: MOST_IN_TURN - 1]})
+
+
+def knee(cells: Sequence[CellAnalysis]) -> Knee | None:
+    """The smallest b within 5 % of the best samples/s, with its interval; None without a timed batch (method.md §9).
+
+    Where sizes were timed in turn the best is the best of these.
+    """
+    timed = sorted((cell for cell in cells if cell.summary), key=lambda cell: cell.batch_size)
+    if not timed:
+        return None
+    best = max([cell for cell in timed if in_turn(cell.blocks)] or timed, key=rate_of)
+    ratios = {cell.batch_size: swept_ratio(cell, best) for cell in timed if cell is not best}
+    ratios[best.batch_size] = Estimate(value=1.0, low=1.0, high=1.0, samples=1)
+    found = min(b for b, ratio in ratios.items() if ratio.value >= KNEE)
+    if any(ratio.low is None for ratio in ratios.values()):
+        return Knee(found, None, None)
+    low = min(b for b, ratio in ratios.items() if ratio.high is not None and ratio.high >= KNEE)
+    high = min(b for b, ratio in ratios.items() if ratio.low is not None and ratio.low >= KNEE)
+    return Knee(found, low, high)
 
 
 def _row(cell: CellAnalysis, train_samples: int) -> SweepRow:
@@ -91,6 +165,16 @@ def _ended_by(rows: Sequence[SweepRow], train_samples: int, asked: int | None) -
     return "asked" if asked is not None and asked < share else "data"
 
 
+def interval_of(sweep: BatchSweep) -> str:
+    """Between which sizes the knee is, in words."""
+    how = "timed in turn" if sweep.in_turn else "timed one after the other"
+    if sweep.knee_low is None or sweep.knee_high is None:
+        return f"{how}; too few blocks for an interval"
+    if sweep.knee_low == sweep.knee_high:
+        return f"{how}; the 95 % interval holds no other size"
+    return f"{how}; 95 % interval from {sweep.knee_low:,} to {sweep.knee_high:,}"
+
+
 def sweep_text(sweep: BatchSweep) -> str:
     """What the sweep found, in words."""
     name = f"{sweep.strategy} with {sweep.world_size} worker{'s' if sweep.world_size > 1 else ''}"
@@ -108,6 +192,6 @@ def sweep_text(sweep: BatchSweep) -> str:
         return said
     best = max(rates, key=lambda b: rates[b])
     return (
-        f"{said} The knee is b = {sweep.knee:,} with {number_text(rates[sweep.knee])} samples/s; the most, "
-        f"{number_text(rates[best])}, has b = {best:,}. A batch above the knee only costs memory."
+        f"{said} The knee is b = {sweep.knee:,} ({interval_of(sweep)}) with {number_text(rates[sweep.knee])} "
+        f"samples/s; the most, {number_text(rates[best])}, has b = {best:,}. A batch above the knee only costs memory."
     )

@@ -72,7 +72,7 @@ def content(analysis: StudyAnalysis) -> dict[str, Any]:
 
 def _sweeps(analysis: StudyAnalysis) -> list[dict[str, Any]]:
     """What each batch sweep found, and its batches in `rows`."""
-    names = ("strategy", "world_size", "largest", "too_large", "knee", "ended_by")
+    names = ("strategy", "world_size", "largest", "too_large", "knee", "knee_low", "knee_high", "in_turn", "ended_by")
     found: list[dict[str, Any]] = [{name: getattr(sweep, name) for name in names} for sweep in analysis.sweeps]
     rows = to_records(sweep_table(analysis)) if found else []
     for sweep in found:

@@ -29,14 +29,28 @@ def matmul_flops_per_s(device: torch.device, seconds: float = 0.1) -> float:
 
 
 class _AtStart:
-    """Resident memory of this process when its work began: code, and what it shares with the process it came from."""
+    """Memory of this process when its work began: code, and what it shares with the process it came from."""
 
     resident_bytes = 0
+    file_bytes: int | None = None
+    private_bytes = 0
 
 
 def begin_to_count_memory() -> None:
-    """Leave what is resident now out of `peak_memory_bytes` from here on (method.md §9)."""
+    """Leave what is there now out of `peak_memory_bytes`, and of a memory limit, from here on (method.md §9)."""
     _AtStart.resident_bytes = _status_bytes("VmRSS") or 0
+    _AtStart.file_bytes = _status_bytes("RssFile")
+    _AtStart.private_bytes = private_bytes()
+
+
+def private_bytes() -> int:
+    """Private writable memory of this process, as RLIMIT_DATA counts it (VmData in proc(5)); 0 where it is not told."""
+    return _status_bytes("VmData") or 0
+
+
+def private_bytes_at_start() -> int:
+    """The same when its work began."""
+    return _AtStart.private_bytes
 
 
 def forget_peak(device: torch.device) -> None:
@@ -51,7 +65,8 @@ def forget_peak(device: torch.device) -> None:
 def peak_memory_bytes(device: torch.device) -> int:
     """Largest memory so far: of this process on a CPU, without its code; allocated on the device on a GPU.
 
-    On a CPU what was resident when its work began is left out (method.md §9).
+    On a CPU what was resident when its work began is left out, and so are pages of files, code among them, that were
+    read since: a memory limit does not count them either (method.md §9).
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
@@ -60,7 +75,14 @@ def peak_memory_bytes(device: torch.device) -> int:
     if peak is None:
         unit = 1 if sys.platform == "darwin" else 1024
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return peak - _AtStart.resident_bytes
+    return peak - _AtStart.resident_bytes - _file_bytes_since()
+
+
+def _file_bytes_since() -> int:
+    """Pages of files that this process has come to hold since its work began."""
+    if _AtStart.file_bytes is None:
+        return 0
+    return max(0, (_status_bytes("RssFile") or 0) - _AtStart.file_bytes)
 
 
 def _status_bytes(name: str) -> int | None:

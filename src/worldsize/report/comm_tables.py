@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from worldsize.analysis.bandwidth import LEAST_R_SQUARED, CostModel, CurvePoint, curve, fit, peak
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.collective_cost import as_run, wire_factor
 from worldsize.analysis.numbers import number_text
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.tables import Column, Entry, Table, estimate, integer, interval_keys, number, text
@@ -14,6 +15,17 @@ COMM_NOTE = (
     "algbw = S ÷ t; busbw = algbw × 2(N−1)/N for all-reduce, (N−1)/N for all-gather and reduce-scatter, 1 for "
     "broadcast; for gather and scatter it is the rate through the root's link. 1 GB = 1e9 bytes (method.md §5)."
 )
+SENT_AS_ANOTHER = "*"
+ALL_REDUCE_NOTE = (
+    f" {SENT_AS_ANOTHER} gloo sends an all-reduce instead: twice the bytes that busbw counts for a reduce-scatter. "
+    "α, β and the share of the link are those of the bytes that are sent."
+)
+
+
+def _named(collective: str, backend: str) -> Entry:
+    """The name of a collective, with a mark where a backend sends another one instead (method.md §5)."""
+    mark = "" if as_run(collective, backend) == collective else SENT_AS_ANOTHER
+    return Entry(f"{collective}{mark}", (collective,))
 
 
 def collectives_of(record: CommRecord) -> list[str]:
@@ -56,31 +68,39 @@ def model_table(record: CommRecord) -> Table:
         Column("of the link", ("share_of_payload_rate",), "%"),
         Column("α", ("alpha_s",), "µs"),
         Column("β", ("beta_bytes_per_s",), "GB/s"),
+        Column("γ", ("segment_s",), "µs"),
         Column("R²", ("r_squared",)),
         Column("Fitted to", ("smallest_bytes", "largest_bytes"), "bytes"),
     )
     rows = tuple(_model_rows(record, rated))
-    note = f"t(S) = steps·α + factor·S/β (method.md §5); R² of log t, no model below {LEAST_R_SQUARED}."
+    note = (
+        "t(S) = steps·α + further segments·γ + factor·S/β; γ is 0 where the times show no latency of segments. "
+        f"R² of log t, no model below {LEAST_R_SQUARED} (method.md §5)."
+    )
+    if any(as_run(name, record.placement.backend) != name for name in collectives_of(record)):
+        note += ALL_REDUCE_NOTE
     if rated is not None:
         note += f" The emulated links can carry {rated / 1e9:.4g} GB/s of TCP payload (method.md §12)."
     return Table("cost-models", "What the link can do", columns, rows, note)
 
 
 def _model_rows(record: CommRecord, rated: float | None) -> Iterator[tuple[Entry, ...]]:
+    backend = record.placement.backend
     for name in collectives_of(record):
         points = curve(record, name)
-        best, model = peak(points), fit(points, record.world_size)
-        share = None if rated is None or best is None else best / rated
-        yield (text(name), number(best, 1e-9), number(share, 100), *_model_entries(model))
+        best, model = peak(points), fit(points, record.world_size, backend)
+        share = None if rated is None or best is None else best * wire_factor(name, record.world_size, backend) / rated
+        yield (_named(name, backend), number(best, 1e-9), number(share, 100), *_model_entries(model))
 
 
 def _model_entries(model: CostModel | None) -> tuple[Entry, ...]:
     if model is None or model.r_squared < LEAST_R_SQUARED:
-        return number(None), number(None), number(None), Entry("–", (None, None))
+        return *(number(None) for _ in range(4)), Entry("–", (None, None))
     fitted = f"{model.smallest_bytes:,} … {model.largest_bytes:,}"
     return (
         number(model.alpha_s, 1e6),
         number(model.beta_bytes_per_s, 1e-9),
+        number(model.segment_s, 1e6),
         number(model.r_squared),
         Entry(fitted, (model.smallest_bytes, model.largest_bytes)),
     )

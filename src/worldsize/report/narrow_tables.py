@@ -1,7 +1,7 @@
 """Tables for 80 columns: short headings, and only what one looks for first. The full ones are in the report."""
 
 from worldsize.analysis.numbers import ABSENT
-from worldsize.analysis.sweep import BatchSweep, SweepRow
+from worldsize.analysis.sweep import BatchSweep, SweepRow, interval_of
 from worldsize.report.comm_tables import comm_table, model_table
 from worldsize.report.result_tables import MS, PERCENT
 from worldsize.report.tables import Column, Entry, Raw, Table, integer, number, text
@@ -24,7 +24,7 @@ def sweep_summary(sweep: BatchSweep) -> Table:
         Column("", ("mark",), align="left"),
     )
     best = max((row.cell.summary.samples_per_s.value for row in sweep.rows if row.cell.summary), default=None)
-    notes = ["Knee: the smallest b within 5 % of the best samples/s."] if sweep.knee else []
+    notes = [f"Knee: the smallest b within 5 % of the best samples/s ({interval_of(sweep)})."] if sweep.knee else []
     if any(row.fits and row.cell.summary is None for row in sweep.rows):
         notes.append("Without a time: only tried, to find the largest.")
     workers = "1 worker" if sweep.world_size == 1 else f"{sweep.world_size} workers"
@@ -65,13 +65,18 @@ def comm_summary(record: CommRecord) -> Table:
 
 
 def model_summary(record: CommRecord) -> Table:
-    """Peak, and the α–β model of each collective."""
+    """Peak, and the cost model of each collective; without the columns that say nothing, for names need the room."""
     full = model_table(record)
-    headings = ("Collective", "Peak GB/s", "Of link %", "α µs", "β GB/s", "R²", "Fitted to")
+    headings = ("Collective", "Peak GB/s", "Of link %", "α µs", "β GB/s", "γ µs", "R²", "Fitted to")
+    empty = {at for at in (2, 5) if not any(row[at].raw[0] for row in full.rows)}
     columns = tuple(
-        Column(name, each.keys, align=each.align) for name, each in zip(headings, full.columns, strict=True)
+        Column(name, each.keys, align=each.align)
+        for at, (name, each) in enumerate(zip(headings, full.columns, strict=True))
+        if at not in empty
     )
-    rows = tuple((*row[:-1], _size(row[-1].raw)) for row in full.rows)
+    rows = tuple(
+        (*(entry for at, entry in enumerate(row[:-1]) if at not in empty), _size(row[-1].raw)) for row in full.rows
+    )
     return Table("cost-models-summary", full.title, columns, rows, full.note)
 
 

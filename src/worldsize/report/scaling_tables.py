@@ -3,7 +3,13 @@
 from worldsize.analysis.scaling import Kind, ScalingRow
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.result_tables import CELL, PERCENT
-from worldsize.report.tables import Column, Entry, Table, integer, interval_keys, number, ratio, text
+from worldsize.report.tables import Column, Entry, Table, estimate, integer, interval_keys, number, ratio, text
+from worldsize.results.records import Estimate
+
+SERIAL_NOTE = (
+    "Serial fraction: the one fraction that would explain this point alone, its interval that of the speed-up; none "
+    "does where one worker is faster. "
+)
 
 
 def scaling_table(analysis: StudyAnalysis, kind: Kind) -> Table:
@@ -18,7 +24,7 @@ def scaling_table(analysis: StudyAnalysis, kind: Kind) -> Table:
         Column("Scaled speed-up" if weak else "Strong-scaling speed-up", interval_keys("speedup")),
         Column("Efficiency", interval_keys("efficiency"), "%"),
         Column("Epoch-time ratio", ("epoch_time_ratio",)),
-        Column("Serial fraction (Karp–Flatt)", ("karp_flatt",)),
+        *(() if weak else (Column("Serial fraction (Karp–Flatt)", interval_keys("karp_flatt")),)),
         Column("Blocks", ("blocks",)),
         Column("Remark", ("remark",), align="prose"),
     )
@@ -27,8 +33,7 @@ def scaling_table(analysis: StudyAnalysis, kind: Kind) -> Table:
     note = (
         f"Speed-up: {ours}; efficiency: this over N. Epoch-time ratio: T₁/T_N over the same samples, which by "
         "the identity of method §6 already is the speed-up: multiplying it by N would count the workers twice. "
-        "Serial fraction: the one fraction that would explain this point alone; none does where one worker is faster. "
-        "Blocks: the turns behind the interval."
+        f"{'' if weak else SERIAL_NOTE}Blocks: the turns behind the interval."
     )
     return Table(f"{kind}-scaling", f"{kind.capitalize()} scaling", columns, rows, note)
 
@@ -103,7 +108,12 @@ def _scaling_row(row: ScalingRow) -> tuple[Entry, ...]:
         ratio(row.speedup),
         ratio(row.efficiency, PERCENT),
         number(row.epoch_time_ratio),
-        number(row.karp_flatt if row.karp_flatt is None or row.karp_flatt <= 1 else None),
+        *(() if row.kind == "weak" else (_serial_entry(row.karp_flatt),)),
         integer(speedup.estimate.samples if speedup else None),
         text(row.withheld or ("not timed in turn with its baseline" if speedup and not speedup.paired else None)),
     )
+
+
+def _serial_entry(fraction: Estimate | None) -> Entry:
+    """A serial fraction; absent above 1, where one worker is faster and no fraction explains it."""
+    return estimate(fraction if fraction is None or fraction.value <= 1 else None)

@@ -88,6 +88,11 @@ class CommFit(Record):
     alpha_s: float | None = None
     """None where the model describes nothing: R² is too low, or absent because nothing could be fitted."""
     beta_gb_per_s: float | None = None
+    segment_s: float | None = None
+    """γ, the latency of a further segment of gloo's ring; 0 where the times show none."""
+    as_run: str | None = None
+    """The collective whose messages are really sent, where that is another one: gloo's reduce-scatter is an
+    all-reduce."""
     r_squared: float | None = None
     smallest_bytes: int | None = None
     largest_bytes: int | None = None
@@ -104,7 +109,8 @@ class CommReport(Record):
 
 
 class AllReduceCost(Record):
-    """α and β of all-reduce on a link, for what plans with them."""
+    """α, β and γ of all-reduce on a link, for what plans with them (method.md §5)."""
 
     alpha_s: float
     beta_bytes_per_s: float
+    segment_s: float = 0.0

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -215,30 +215,40 @@ def comm_record(settings: CommSettings, found: Found, placement: Placement, orig
 
 
 def _warnings(settings: CommSettings, found: Found) -> Iterator[WarningRecord]:
-    if found.left_out:
-        yield _left_out(settings, found.left_out)
+    timed = {Case(each[0].collective, each[0].size_bytes) for each in found.samples}
+    # A study asks for a short form, and gets fewer sizes: only that a curve ends early is worth a word.
+    absent = found.left_out if settings.samples is None else [case for case in found.left_out if _is_above(case, timed)]
+    if absent:
+        yield _left_out(settings, absent, timed)
     counts = Counter((each[0].collective, each[0].size_bytes) for each in found.samples)
     few = [count for count in counts.values() if count < LEAST_SAMPLES]
     if few and settings.samples is None:
         yield WarningRecord(
             code="few-samples",
             message=(
-                f"{len(few)} of {len(counts)} sizes have fewer than {LEAST_SAMPLES} samples: a single time is a guess\n"
+                f"{len(few)} of {len(counts)} sizes have fewer than {LEAST_SAMPLES} samples: their intervals are wide\n"
                 f"The budget was {settings.budget_s:g} s. Give more, a smaller --top or fewer --collectives."
             ),
         )
 
 
-def _left_out(settings: CommSettings, absent: Sequence[Case]) -> WarningRecord:
-    """Which sizes there was no time for."""
-    least: dict[str, int] = {}
-    for case in absent:
-        least[case.collective] = min(least.get(case.collective, case.size_bytes), case.size_bytes)
-    named = ", ".join(f"{name} from {size_text(size)} on" for name, size in least.items())
+def _is_above(case: Case, timed: Collection[Case]) -> bool:
+    """Whether nothing as large was timed of its collective."""
+    return not any(other.collective == case.collective and other.size_bytes > case.size_bytes for other in timed)
+
+
+def _left_out(settings: CommSettings, absent: Sequence[Case], timed: Collection[Case]) -> WarningRecord:
+    """Which sizes there was no time for: some between those that were timed, and all from a size on."""
+    named = []
+    for name in dict.fromkeys(case.collective for case in sorted(absent)):
+        sizes = sorted(case for case in absent if case.collective == name)
+        between = [size_text(case.size_bytes) for case in sizes if not _is_above(case, timed)]
+        above = [f"from {size_text(case.size_bytes)} on" for case in sizes if _is_above(case, timed)][:1]
+        named.append(f"{name} {' and '.join([*between, *above])}")
     return WarningRecord(
         code="sizes-left-out",
         message=(
-            f"not timed with {settings.world_size} workers, for want of time: {named}\n"
+            f"not timed with {settings.world_size} workers, for want of time: {', '.join(named)}\n"
             f"The budget was {settings.budget_s:g} s. `worldsize comm` takes a longer one with --budget."
         ),
     )

@@ -13,9 +13,10 @@ from worldsize.results.folder import Run, write_comm
 from worldsize.results.records import WarningRecord
 from worldsize.study.comm import run_comm
 from worldsize.study.plan import PlannedCell
+from worldsize.study.sampling import LEAST_SAMPLES
 
 SHORT_TOP_BYTES = 4 * 2**20
-SHORT_SAMPLES = 3
+SHORT_SAMPLES = LEAST_SAMPLES
 SHORT_BUDGET = "3s"
 SLOW_BUDGET = "5s"
 """The same for hosts of their own, whose links are slower."""
@@ -87,5 +88,7 @@ def link_costs(run: Run) -> dict[int, AllReduceCost]:
     for world_size, record in run.comm.items():
         model = analyse_link(record).models.get("all-reduce")
         if model is not None:
-            costs[world_size] = AllReduceCost(alpha_s=model.alpha_s, beta_bytes_per_s=model.beta_bytes_per_s)
+            costs[world_size] = AllReduceCost(
+                alpha_s=model.alpha_s, beta_bytes_per_s=model.beta_bytes_per_s, segment_s=model.segment_s
+            )
     return costs

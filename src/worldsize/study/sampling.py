@@ -5,6 +5,7 @@ a job and rank 0 of a group that others have started decide alike.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -17,17 +18,19 @@ from worldsize.results.records import Estimate
 SAMPLE_S = 0.05
 """One sample lasts about this long: the calls within it are back to back, so that its begin and end weigh little, and
 so does what a link may send at once after a pause."""
-SHORT_SAMPLE_S = 0.025
+SHORT_SAMPLES_S = (0.025, 0.01)
 """The same where the budget permits no longer ones."""
 MOST_CALLS = 200
-LEAST_SAMPLES = 3
-"""Of each size, before any gets more because it varies."""
+LEAST_SAMPLES = 7
+"""Of each size, before any gets more because it varies: the interval of the median of three is luck."""
+LEAST_SIZES = 3
+"""Sizes of a collective that a cost model needs."""
+PLANNED = 0.85
+"""Share of the time left that the samples of all sizes may take by their quickest calls: the others take longer."""
 ENOUGH = 2 / 3
 """Share of the calls that a sample should have from which on it is one; with fewer, begin and end weigh too much."""
 DISTURBED = 1.5
 """So many times as long as a first call can take by the next smaller size, it was disturbed."""
-BELIEVED = 5
-"""Samples from which on an interval is believed: three that happen to agree would never get another one."""
 TRIES = 3
 """Samples in one turn of a size until one has enough calls."""
 STALE = 1.1
@@ -114,12 +117,24 @@ class Known:
         return math.inf if width is None else width
 
 
+def coarse_to_fine(count: int) -> list[int]:
+    """The numbers below `count`: the last, the first, then the middle of each gap, the wide ones first."""
+    order, gaps = [count - 1, 0], [(0, count - 1)]
+    for low, high in gaps:
+        middle = (low + high) // 2
+        if low < middle < high:
+            order.append(middle)
+            gaps += [(low, middle), (middle, high)]
+    return list(dict.fromkeys(order)) if count else []
+
+
 class Sampling:
     """Takes samples until the budget is used up, or each size has as many as were asked for.
 
     First one call of each size, the small ones first, which tell how long the larger ones will take; one that would not
-    end in time is left out, with all above it. Then rounds over all sizes. Then, in a budget without a number of
-    samples, those whose interval is relatively widest, again and again.
+    end in time is left out, with all above it. Then rounds over all sizes, with shorter samples and, if that is not
+    enough, fewer sizes where there is little time. Then, in a budget without a number of samples, those whose interval
+    is relatively widest, again and again.
     """
 
     def __init__(
@@ -138,6 +153,8 @@ class Sampling:
         self.samples = samples
         self.left_s = left_s
         self.phase = "one call of each size"
+        self.thinned: set[Case] = set()
+        """Cases that were called once and given up, so that the others have enough samples."""
         self.rounds = 0
         """Rounds that are over."""
         self.widening = False
@@ -149,12 +166,17 @@ class Sampling:
     @property
     def left_out(self) -> list[Case]:
         """The cases that there was no time for."""
-        return [case for case in self.cases if case not in self.known]
+        return [case for case in self.cases if case not in self.known or case in self.thinned]
+
+    @property
+    def timed(self) -> list[Known]:
+        """What is known of the cases that are timed."""
+        return [known for case, known in self.known.items() if case not in self.thinned]
 
     @property
     def widest(self) -> Known | None:
         """The case that is known least well; None while nothing is known."""
-        return max(self.known.values(), key=lambda known: known.half_width, default=None)
+        return max(self.timed, key=lambda known: known.half_width, default=None)
 
     def run(self) -> list[Together]:
         """Take all samples; returns those of one case after those of the other, as the cases were given."""
@@ -164,7 +186,8 @@ class Sampling:
         self._in_rounds(self.samples or LEAST_SAMPLES)
         if self.samples is None:
             self._widest_first()
-        return [together for case in self._given if case in self.known for together in self.known[case].kept]
+        absent = set(self.left_out)
+        return [together for case in self._given if case not in absent for together in self.known[case].kept]
 
     def _first_call(self, case: Case) -> None:
         """Call a size once, if there is time; once more if that was disturbed, for a sample would have few calls."""
@@ -187,35 +210,65 @@ class Sampling:
 
     def _in_rounds(self, samples: int) -> None:
         """So many samples of each case, as far as there is time."""
-        self._settle(samples)
+        chosen = self._settle(samples)
         for number in range(1, samples + 1):
             self.phase = f"round {number} of {samples}"
-            for known in self.known.values():
+            for known in chosen:
                 for _ in range(TRIES):
                     if len(known.samples) < number and self._fits(known):
                         self._sample(known)
             self._over()
 
-    def _settle(self, samples: int) -> None:
-        """Choose how long a sample is; a first call that is as long is one already."""
-        for self._sample_s in (SAMPLE_S, SHORT_SAMPLE_S):
-            if self._cost_s(samples) <= self.left_s():
+    def _settle(self, samples: int) -> list[Known]:
+        """Choose how long a sample is, and which cases get so many; a first call that is as long is one already."""
+        room_s = PLANNED * self.left_s()
+        for self._sample_s in (SAMPLE_S, *SHORT_SAMPLES_S):
+            if sum(self._cost_s(known, samples) for known in self.known.values()) <= room_s:
                 break
         for known in self.known.values():
             known.settle(self._sample_s)
+        chosen = self._affordable(samples, room_s)
+        self._thin_out(chosen)
+        return chosen
 
-    def _cost_s(self, samples: int) -> float:
-        """What the samples that are still to be taken cost."""
-        return sum(
-            (samples - (known.wanted_calls(self._sample_s) == 1)) * known.expected_s(self._sample_s)
-            for known in self.known.values()
-        )
+    def _affordable(self, samples: int, room_s: float) -> list[Known]:
+        """The cases that there is time for."""
+        chosen = set()
+        for case in self._by_use():
+            cost_s = self._cost_s(self.known[case], samples)
+            if cost_s <= room_s:
+                chosen.add(case)
+                room_s -= cost_s
+        return [known for case, known in self.known.items() if case in chosen]
+
+    def _by_use(self) -> list[Case]:
+        """The known cases: of each collective the largest, the smallest, then those between.
+
+        Those of which one call is a sample come last: they have one already, and it is a long one.
+        """
+        ranks: dict[Case, int] = {}
+        for name in dict.fromkeys(case.collective for case in self._given):
+            sizes = [case for case in self.known if case.collective == name]
+            ranks |= {sizes[index]: rank for rank, index in enumerate(coarse_to_fine(len(sizes)))}
+        return sorted(ranks, key=lambda case: (self.known[case].wanted_calls(self._sample_s) == 1, ranks[case]))
+
+    def _thin_out(self, chosen: Sequence[Known]) -> None:
+        """Give up what there is no time for, where enough sizes are left: one short first call says nothing."""
+        sure = [known for known in self.known.values() if known in chosen or known.samples]
+        counts = Counter(known.case.collective for known in sure)
+        self.thinned = {
+            case for case, known in self.known.items() if known not in sure and counts[case.collective] >= LEAST_SIZES
+        }
+
+    def _cost_s(self, known: Known, samples: int) -> float:
+        """What the samples of a case that are still to be taken cost."""
+        return (samples - (known.wanted_calls(self._sample_s) == 1)) * known.expected_s(self._sample_s)
 
     def _widest_first(self) -> None:
         """One more sample of those that are known least well, until there is no time for any."""
         self.phase, self.widening = "the widest intervals", True
         while self.known:
-            open_ones = [known for known in self.known.values() if self._fits(known)]
+            open_ones = [known for known in self.timed if self._fits(known)]
             if not open_ones:
                 return
             open_ones.sort(key=self._need, reverse=True)
@@ -226,7 +279,7 @@ class Sampling:
 
     def _need(self, known: Known) -> tuple[bool, bool, float]:
         """The larger, the sooner it gets another sample: never twice in a row; first where few may only seem sure."""
-        return known is not self._last, len(known.samples) < BELIEVED, known.half_width
+        return known is not self._last, len(known.samples) < LEAST_SAMPLES, known.half_width
 
     def _fits(self, known: Known) -> bool:
         return known.expected_s(self._sample_s) <= self.left_s()

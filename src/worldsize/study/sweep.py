@@ -1,18 +1,22 @@
 """The batch sweep: how large a local batch fits, and what it is good for (method.md §9).
 
 b grows until memory ends, or until it would exceed the samples that a worker has; then bisection finds the largest
-that fits. Each trial is a cell of the study in fresh processes, and one that does not fit is a row with its reason.
+that fits. Each trial is a cell of the study in fresh processes, and one that does not fit is a row with its reason. At
+last the sizes among which the knee is are timed again, in turn.
 """
 
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from worldsize.analysis.cells import analyse_cell
+from worldsize.analysis.sweep import in_turn, rate_of, top_sizes
 from worldsize.config import StudySettings
 from worldsize.errors import RunError
 from worldsize.results.folder import load_run, write_study
 from worldsize.results.records import ErrorRecord, Findings
 from worldsize.study.executor import CellFailed, Executor
+from worldsize.study.in_turn import InTurn
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
 from worldsize.study.memory_end import OUT_OF_MEMORY
@@ -48,6 +52,7 @@ class Sweep:
         """Grow the batch from each of these cells."""
         for first in firsts:
             self._largest(first)
+            self._again(first)
 
     def _largest(self, first: PlannedCell) -> None:
         fits, fails = 0, 0
@@ -68,6 +73,19 @@ class Sweep:
                 fails = middle
         if found > fits:
             self._fits(_at(first, found), timed=True)
+
+    def _again(self, first: PlannedCell) -> None:
+        """Time the sizes among which the knee is again, in turn: their trials were minutes apart (method.md §9)."""
+        run = load_run(self.run)
+        same = (first.settings.strategy, first.settings.world_size)
+        found = [analyse_cell(run.cells[name]) for name in run.study.plan if name in run.cells]
+        cells = [cell for cell in found if (cell.strategy, cell.world_size) == same and cell.summary]
+        tops = top_sizes({cell.batch_size: rate_of(cell) for cell in cells})
+        done = [cell for cell in cells if cell.batch_size in tops and in_turn(cell.blocks)]
+        if self.settings.epochs is not None or len(tops) < 2 or len(done) == len(tops):
+            return
+        again = [_at(first, batch_size) for batch_size in tops]
+        InTurn(again, self.settings, self.executor, self.ledger, self.listener).run()
 
     def _growing(self, first: PlannedCell) -> Iterator[int]:
         """The batches to try, none larger than the samples that a worker has: a loader would silently cut it."""

@@ -32,7 +32,9 @@ def arranged(world: World, model: nn.Module, inputs: Tensor, labels: Tensor, lin
     trained = [p for p in model.parameters() if p.requires_grad]
 
     def cost(size_bytes: int) -> float:
-        return cost_s("all-reduce", world.world_size, link.alpha_s, link.beta_bytes_per_s, size_bytes)
+        return cost_s(
+            "all-reduce", world.world_size, link.alpha_s, link.beta_bytes_per_s, size_bytes, segment_s=link.segment_s
+        )
 
     groups, cap = agree(_decide(trained, ready, cost), world.channel.world_size)
     return dataclasses.replace(world, bucket_groups=tuple(map(tuple, groups)), bucket_bytes=cap)

@@ -10,7 +10,6 @@ from worldsize.analysis.advice.gains import DATA_WAIT_MOST, EXPOSED, STEP, STEP_
 from worldsize.analysis.bandwidth import LinkAnalysis
 from worldsize.analysis.by_block import mean_over, ratio_over
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.collective_cost import bus_factor, steps
 from worldsize.analysis.communication import KINDS
 from worldsize.analysis.statistics import scaled
 from worldsize.results.records import Estimate
@@ -169,8 +168,8 @@ class Exchange:
             model = models.get(KINDS.get(kind, ""))
             if model is None or model.r_squared < TRUSTED_FIT:
                 return None
-            latency += messages * steps(model.collective, self.cell.world_size) * model.alpha_s
-            transfer += bus_factor(model.collective, self.cell.world_size) * size / model.beta_bytes_per_s
+            transfer += model.transfer_s(size)
+            latency += messages * model.time_s(size / messages) - model.transfer_s(size)
         return latency, transfer
 
     @property

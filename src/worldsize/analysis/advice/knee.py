@@ -11,7 +11,7 @@ from worldsize.analysis.advice.words import gibibytes
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.levels import ratio_estimate
 from worldsize.analysis.numbers import estimate_text
-from worldsize.analysis.sweep import KNEE
+from worldsize.analysis.sweep import KNEE, BatchSweep, interval_of, swept_ratio
 from worldsize.results.records import Estimate
 
 
@@ -31,20 +31,21 @@ def batch_knee(seen: Seen) -> Iterator[Candidate]:
             code="batch-knee",
             cell_id=knee.id,
             finding=f"{sweep.strategy} gains nothing worth its memory above b = {knee.batch_size:,}, the knee.",
-            evidence=tuple(_knee_evidence(knee, (first, gain), (last, beyond))),
+            evidence=tuple(_knee_evidence(sweep, knee, (first, gain), (last, beyond))),
             cause="From there on the device is busy all the time; a larger batch only takes longer and more memory.",
             next_step=f"Train with b = {knee.batch_size:,}.",
             command=train_command(seen.settings, knee),
             gain=f"{ratio_text(gain)} times the samples/s of b = {first.batch_size:,}" if gain else None,
-            gain_basis="Measured in this sweep; its batches were timed one after the other." if gain else None,
+            gain_basis="Measured in this sweep; only the batches near the best were timed in turn." if gain else None,
         )
         yield Candidate(advice, None, gain)
 
 
 def rate_ratio(cell: CellAnalysis, other: CellAnalysis, *, in_turn: bool) -> Estimate:
-    """Samples/s of a cell ÷ those of another one. Trials of a sweep are not `in_turn`."""
-    mine = cell.blocks if in_turn else {(-1 - session, block): times for (session, block), times in cell.blocks.items()}
-    return ratio_estimate(other.blocks, mine).scaled(cell.global_batch / other.global_batch).estimate
+    """Samples/s of a cell ÷ those of another one. Of a sweep only its last blocks are `in_turn`, and that of some."""
+    if not in_turn:
+        return swept_ratio(cell, other)
+    return ratio_estimate(other.blocks, cell.blocks).scaled(cell.global_batch / other.global_batch).estimate
 
 
 def rate_of(cell: CellAnalysis) -> Evidence:
@@ -65,9 +66,13 @@ def _settled(gain: Estimate | None, beyond: Estimate | None) -> bool:
 
 
 def _knee_evidence(
-    knee: CellAnalysis, first: tuple[CellAnalysis, Estimate | None], last: tuple[CellAnalysis, Estimate | None]
+    sweep: BatchSweep,
+    knee: CellAnalysis,
+    first: tuple[CellAnalysis, Estimate | None],
+    last: tuple[CellAnalysis, Estimate | None],
 ) -> Iterator[Evidence]:
     yield rate_of(knee)
+    yield Evidence("The knee", interval_of(sweep))
     for cell, ratio in (first, last):
         if ratio is not None:
             one, other = (knee, cell) if cell is first[0] else (cell, knee)

@@ -40,7 +40,8 @@ def sweep_table(analysis: StudyAnalysis) -> Table:
         f"Each batch ran in fresh processes. An epoch is D/B steps over D = {analysis.record.data.train_samples:,} "
         "samples, each step − its wait for data: copy to the device, gradients and update are in it. Peak memory: of "
         "the largest process (on a GPU, allocated on the device). The knee is the smallest b within 5 % of the best "
-        "throughput (method §9)."
+        "throughput, by the blocks that were timed in turn where there are any: the best size and those near it; its "
+        "interval stands in the text (method §9)."
     )
     return Table("a-batch-sweep", "A. Time against b", columns, rows, note)
 
@@ -50,6 +51,8 @@ def _table_row(row: SweepRow, sweep: BatchSweep) -> tuple[Entry, ...]:
     best = max((r.cell.summary.samples_per_s.value for r in sweep.rows if r.cell.summary), default=None)
     share = summary.samples_per_s.value / best if summary and best else None
     marks = [name for name, b in (("knee", sweep.knee), ("largest", sweep.largest)) if b == cell.batch_size]
+    if sweep.knee_low is not None and sweep.knee_high is not None and cell.batch_size != sweep.knee:
+        marks += ["may be the knee"] if sweep.knee_low <= cell.batch_size <= sweep.knee_high else []
     word = {True: "yes", False: "no", None: "unknown"}[row.fits]
     said = "; ".join(part for part in (word, *marks, None if row.fits else cell.reason) if part)
     return (
