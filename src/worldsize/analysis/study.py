@@ -165,14 +165,15 @@ def _provenance_changes(study: StudyRecord) -> Iterator[WarningRecord]:
 
 
 def _identity(provenance: Provenance) -> dict[str, str]:
-    host = provenance.host
+    host, code = provenance.host, provenance.user_code
     return {
         "host": host.hostname,
         "CPU": host.cpu_model,
         "cores": str(len(host.allowed_cores)),
         "GPUs": ", ".join(host.gpus) or "none",
         "worldsize": provenance.worldsize_version,
-        "commit": provenance.commit or "unknown",
+        "commit of worldsize": provenance.commit or "unknown",
+        "commit of your code": (code and code.commit) or "unknown",
         "Python": provenance.python_version,
         "torch": provenance.torch_version,
     }

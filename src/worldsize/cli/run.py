@@ -10,6 +10,7 @@ from worldsize.cli import BEGAN_S
 if TYPE_CHECKING:
     from worldsize.config import LaunchSettings, StudySettings
     from worldsize.results.folder import Run
+    from worldsize.study.resuming import Resume
 
 
 def run_and_show(
@@ -18,7 +19,7 @@ def run_and_show(
     launch: "LaunchSettings",
     *,
     name: str,
-    resume: bool,
+    resume: "Resume",
     as_json: bool,
 ) -> None:
     """Run a study with a display, write its report, print the results; exit with 1 if a cell failed."""
@@ -60,7 +61,9 @@ def exit_for_failures(run: "Run") -> None:
         raise typer.Exit(1)
 
 
-def run_inside_and_show(settings: "StudySettings", out: Path | None, *, name: str, resume: bool, as_json: bool) -> None:
+def run_inside_and_show(
+    settings: "StudySettings", out: Path | None, *, name: str, resume: "Resume", as_json: bool
+) -> None:
     """Be one rank of a run whose workers others have started; rank 0 writes the report and prints."""
     import os
     import sys

@@ -17,6 +17,7 @@ from worldsize.results.folder import load_run
 if TYPE_CHECKING:
     from worldsize.config import LaunchSettings
     from worldsize.results.launch_records import JobEnd
+    from worldsize.study.resuming import Resume
 
 MODULE = ("-m", "worldsize")
 IN_THE_JOB = 1 + len(MODULE)
@@ -26,7 +27,7 @@ NOT_IN_THE_JOB = ("--json", "--print-script", "--resume")
 
 
 def submit_and_follow(
-    launch: "LaunchSettings", out: Path, largest_world: int | None, *, resume: bool, as_json: bool
+    launch: "LaunchSettings", out: Path, largest_world: int | None, *, resume: "Resume", as_json: bool
 ) -> None:
     """Submit this very command, or print its script; follow it to its end. Raises UsageError for what is refused."""
     from worldsize.launch.slurm.submit import Request, check_free, script, submit

@@ -16,7 +16,7 @@ Verdict = Literal["faster", "slower", "not told apart", "no interval", "not judg
 Direction = Literal["larger", "smaller", "same", "not told apart", "no interval"]
 """Of any other quantity, likewise."""
 
-Area = Literal["work", "software", "machine", "environment", "settings", "placement", "run"]
+Area = Literal["work", "code", "software", "machine", "environment", "settings", "placement", "run"]
 
 
 class Side(Record):
