@@ -22,17 +22,7 @@ for reference in sys.argv[1:]:
 found = user_code(sys.argv[1:])
 print(json.dumps(found and found.model_dump()))
 """
-GIT = (
-    "git",
-    "-c",
-    "user.name=a",
-    "-c",
-    "user.email=a@b",
-    "-c",
-    "commit.gpgsign=false",
-    "-c",
-    "init.defaultBranch=main",
-)
+GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
 
 
 def seen(folder: Path, *references: str, **variables: str) -> Any:

@@ -12,9 +12,15 @@ from worldsize.results.code_records import Repository, UserCode, UserFile
 
 
 def user_code(references: Sequence[str]) -> UserCode | None:
-    """The files behind those references that are a user's own (method.md §11); None where none is.
+    """The files behind those references that are a user's own, with their commits (method.md §11); None without any."""
+    files = user_files(references)
+    return UserCode(files=files, repositories=list(_repositories(files))) if files else None
 
-    They are what was imported for them, and what those files import somewhere else from beside them, run or not.
+
+def user_files(references: Sequence[str]) -> list[UserFile]:
+    """What was imported for those references in this process, and what these files import from beside them.
+
+    The latter also where it is in a function that nobody has called yet.
     """
     roots = dict(imported_modules(references))
     waiting = [file for file, root in roots.items() if file.suffix == ".py" and not is_installed(file)]
@@ -29,8 +35,7 @@ def user_code(references: Sequence[str]) -> UserCode | None:
         for file, root in roots.items()
         if (digest := _digest(file)) is not None
     ]
-    files.sort(key=lambda file: (file.name, file.path))
-    return UserCode(files=files, repositories=list(_repositories(files))) if files else None
+    return sorted(files, key=lambda file: (file.name, file.path))
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""In what two runs differ: work, the user's code, software, machine, environment, settings, placement (method.md §11)."""
+"""In what two runs differ: work, own code, software, machine, environment, settings, placement (method.md §11)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
