@@ -22,7 +22,7 @@ def run_and_show(
     resume: "Resume",
     as_json: bool,
 ) -> None:
-    """Run a study with a display, write its report, print the results; exit with 1 if a cell failed."""
+    """Run a study with a display, write its report, print the results; exit with 1 if a cell failed, 4 for damage."""
     from worldsize.cli.display import Display
     from worldsize.cli.results import report_and_print
     from worldsize.errors import RunError
@@ -46,10 +46,11 @@ def run_and_show(
             if not (out / "study.json").exists():
                 raise  # nothing to report on yet
             stopped, run = error, load_run(out)
-    report_and_print(out, as_json=as_json)
+    shown = report_and_print(out, as_json=as_json)
     if stopped:
         raise stopped
     exit_for_failures(run)
+    exit_for_damage(damaged=shown.damaged)
 
 
 def exit_for_failures(run: "Run") -> None:
@@ -59,6 +60,14 @@ def exit_for_failures(run: "Run") -> None:
     failed = [record.error for record in cells if record.state == "failed"]
     if any(not (sweep and error and error.kind == "OutOfMemory") for error in failed):
         raise typer.Exit(1)
+
+
+def exit_for_damage(*, damaged: bool) -> None:
+    """Exit with 4 if something in the run folder could not be read."""
+    if damaged:
+        from worldsize.errors import DAMAGED
+
+        raise typer.Exit(DAMAGED)
 
 
 def run_inside_and_show(
@@ -80,4 +89,4 @@ def run_inside_and_show(
     with redirect_stdout(sys.stderr), Display(beating=first) as display:
         run = run_inside(settings, out, sys.argv, display, name=name, resume=resume)
     if run is not None:
-        report_and_print(run.folder, as_json=as_json)
+        exit_for_damage(damaged=report_and_print(run.folder, as_json=as_json).damaged)

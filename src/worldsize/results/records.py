@@ -22,6 +22,8 @@ from worldsize.results.step_records import StepRecord as StepRecord
 SCHEMA_VERSION = 1
 
 CellState = Literal["planned", "running", "complete", "failed", "interrupted"]
+SeenState = CellState | Literal["unreadable"]
+"""The state of a cell for who reads it: its record or its samples may be damaged."""
 
 PARTS = ("data_wait_s", "copy_s", "forward_s", "backward_s", "exposed_sync_s", "optimizer_s", "other_s")
 """The parts of a step, in order; they add up to `step_s` (method.md §2)."""
