@@ -30,6 +30,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def whole(made: Path) -> Any:
+    """What a report says before there is any damage."""
+    status, content = report(made)
+    assert status == 0
+    return content
+
+
 @pytest.fixture
 def place(made: Path, tmp_path: Path) -> Path:
     """A copy of it, with its times."""
@@ -150,9 +158,9 @@ def rows(content: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("damage", UNREADABLE, ids=lambda damage: damage.__name__)
 def test_one_cell_is_a_row_with_its_reason_and_all_others_are_reported(
-    made: Path, place: Path, damage: Callable[[Path], None]
+    whole: Any, place: Path, damage: Callable[[Path], None]
 ) -> None:
-    (_, whole), _ = report(made), damage(place)
+    damage(place)
     status, content = report(place)
     assert status == DAMAGED
     assert rows(content)[CELL]["step_s"] is None
@@ -162,9 +170,6 @@ def test_one_cell_is_a_row_with_its_reason_and_all_others_are_reported(
     assert [(each["where"], each["code"]) for each in content["warnings"] if each["code"] == "unreadable"] == [
         (CELL, "unreadable"),
     ]
-    shown = worldsize("report", "run", cwd=place)
-    assert shown.returncode == DAMAGED
-    assert "unreadable" in shown.stdout
     assert (place / "run" / "report" / "index.html").exists()
 
 
@@ -184,7 +189,7 @@ def rank_truncated_beside_columns(place: Path) -> None:
     cut(cell(place) / "rank1.jsonl", 0.6)
 
 
-HARMLESS = {
+HARMLESS: dict[Callable[[Path], None], str] = {
     packed_lost_beside_lines: "unread-columns",
     packed_truncated_beside_lines: "unread-columns",
     rank_lost_beside_columns: "lost-lines",
@@ -193,12 +198,20 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("damage", HARMLESS, ids=lambda damage: damage.__name__)
-def test_what_is_there_twice_is_not_lost(made: Path, place: Path, damage: Callable[[Path], None]) -> None:
-    (_, whole), _ = report(made), damage(place)
+def test_what_is_there_twice_is_not_lost(whole: Any, place: Path, damage: Callable[[Path], None]) -> None:
+    damage(place)
     status, content = report(place)
     assert status == 0
     assert rows(content) == rows(whole)
     assert HARMLESS[damage] in [each["code"] for each in content["warnings"]]
+
+
+def test_the_terminal_says_so_as_well(place: Path) -> None:
+    record_truncated(place)
+    done = worldsize("report", "run", cwd=place)
+    assert done.returncode == DAMAGED
+    assert f"warning ({CELL}): left out of the report: " in done.stdout
+    assert [line for line in done.stdout.splitlines() if line.startswith("all-reduce") and "unreadable" in line]
 
 
 def test_a_record_of_the_link_that_is_damaged(place: Path) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import polars as pl
 
-from worldsize.errors import OutputError
+from worldsize.errors import OutputError, UsageError
 from worldsize.results.columns import BROKEN, INDEX, columns_bytes, lost_lines, told, usable, write_parts
 from worldsize.results.comm_records import CommRecord
 from worldsize.results.files import append_line as append_line
@@ -167,7 +167,7 @@ class Cell:
         try:
             return write_parts(kind, self.folder, self._scratch)
         except BROKEN as error:
-            raise OutputError(
+            raise UsageError(  # no damage: all that is wrong is here
                 f"cannot gather the samples in {self.folder} in a temporary folder: {told(error)}\n"
                 "Let TMPDIR name a folder with room for them."
             ) from None
