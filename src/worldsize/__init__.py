@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-def study(*, out: Path | str | None = None, resume: Any = False, report: bool = True, **settings: Any) -> Any:
+def study(*, out: Path | str | None = None, resume: bool | str = False, report: bool = True, **settings: Any) -> Any:
     """Run a study and return its `results.folder.Run`; the settings are the fields of `config.StudySettings`.
 
     `out` is the run folder, a new one under runs/ if not given; with `resume`, what is not given is as it was there,
@@ -66,7 +66,7 @@ def train(
     world_size: int | None = None,
     batch_size: int | None = None,
     out: Path | str | None = None,
-    resume: Any = False,
+    resume: bool | str = False,
     report: bool = True,
     **settings: Any,
 ) -> Any:

@@ -17,15 +17,15 @@ def check_samples(cell: Cell) -> None:
     counts = dict(cell.collect(cell.scan_steps().group_by("rank").agg(pl.col("timed").sum())).iter_rows())
     cell.collect(cell.scan_spans().select(pl.len()))
     record = cell.record
-    if record.placement is None or record.state == "failed" or any(w.code == "damaged-samples" for w in cell.warnings):
+    left_out = any(warning.code == "damaged-samples" for warning in cell.warnings)
+    if record.placement is None or record.summary is None or record.state == "failed" or left_out:
         return
     ranks = range(record.placement.processes)
     missing = [rank for rank in ranks if rank not in counts]
-    if missing and (record.state == "complete" or record.summary is not None):
+    if missing:
         more = f" and {len(missing) - 1} more ranks" if len(missing) > 1 else ""
         raise OutputError(f"no sample of rank {missing[0]}{more} is left in {cell.folder}\n{AGAIN}")
-    wanted = record.summary.timed_steps if record.summary else 0
-    found = timed_steps(cell).height
+    wanted, found = record.summary.timed_steps, timed_steps(cell).height
     if found < wanted:
         shortest = min(ranks, key=lambda rank: counts[rank])
         raise OutputError(
