@@ -31,7 +31,8 @@ PUBLIC = {
     "verify",
 }
 SIGNATURES = {
-    "study": "(*, out: Path | str | None = None, resume: bool | str = False, report: bool = True, **settings: Any) -> Any",
+    "study": "(*, out: Path | str | None = None, resume: bool | str = False, report: bool = True, "
+    "**settings: Any) -> Any",
     "train": "(*, strategy: str | None = None, world_size: int | None = None, batch_size: int | None = None, "
     "out: Path | str | None = None, resume: bool | str = False, report: bool = True, **settings: Any) -> Any",
     "verify": "(*, out: Path | str | None = None, **settings: Any) -> Any",
