@@ -31,9 +31,10 @@ PUBLIC = {
     "verify",
 }
 SIGNATURES = {
-    "study": "(*, out: Path | str | None = None, resume: bool = False, report: bool = True, **settings: Any) -> Any",
+    "study": "(*, out: Path | str | None = None, resume: bool | str = False, report: bool = True, "
+    "**settings: Any) -> Any",
     "train": "(*, strategy: str | None = None, world_size: int | None = None, batch_size: int | None = None, "
-    "out: Path | str | None = None, resume: bool = False, report: bool = True, **settings: Any) -> Any",
+    "out: Path | str | None = None, resume: bool | str = False, report: bool = True, **settings: Any) -> Any",
     "verify": "(*, out: Path | str | None = None, **settings: Any) -> Any",
     "load_run": "(path: Path | str) -> Any",
     "compare": "(a: Path | str, b: Path | str, *, fail_above: float | None = None, strict: bool = False, "

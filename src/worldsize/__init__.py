@@ -46,11 +46,12 @@ __all__ = [
 ]
 
 
-def study(*, out: Path | str | None = None, resume: bool = False, report: bool = True, **settings: Any) -> Any:
+def study(*, out: Path | str | None = None, resume: bool | str = False, report: bool = True, **settings: Any) -> Any:
     """Run a study and return its `results.folder.Run`; the settings are the fields of `config.StudySettings`.
 
-    `out` is the run folder, a new one under runs/ if not given; with `resume`, what is not given is as it was there.
-    Raises the errors of `worldsize.errors`; a cell that fails is in the result with its reason.
+    `out` is the run folder, a new one under runs/ if not given; with `resume`, what is not given is as it was there,
+    and `resume="anew"` measures all again where the user's own code has changed since. Raises the errors of
+    `worldsize.errors`; a cell that fails is in the result with its reason.
     """
     from worldsize.config import StudySettings, validated
     from worldsize.study.again import settings_to_resume
@@ -65,15 +66,16 @@ def train(
     world_size: int | None = None,
     batch_size: int | None = None,
     out: Path | str | None = None,
-    resume: bool = False,
+    resume: bool | str = False,
     report: bool = True,
     **settings: Any,
 ) -> Any:
     """Train one configuration and return its `Run`.
 
     The settings are the fields of `config.TrainSettings`, and what is not given is as it says there: one epoch of one
-    worker, DDP where there are several. `resume` goes on from the last checkpoint in `out`. Raises the errors of
-    `worldsize.errors`, RunError if the training failed.
+    worker, DDP where there are several. `resume` goes on from the last checkpoint in `out`; `resume="anew"` trains from
+    the begin where the user's own code has changed since. Raises the errors of `worldsize.errors`, RunError if the
+    training failed.
     """
     from worldsize.config import TrainSettings, validated
     from worldsize.study.again import settings_to_resume
@@ -88,7 +90,7 @@ def train(
     return run
 
 
-def _run(name: str, settings: Any, out: Path | str | None, *, resume: bool, report: bool) -> Any:
+def _run(name: str, settings: Any, out: Path | str | None, *, resume: Any, report: bool) -> Any:
     """Run `settings` in `out`, or in a new folder of this name, and write its report."""
     from worldsize.report.write import write_report
     from worldsize.results.folder import new_run_folder

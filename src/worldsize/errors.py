@@ -7,6 +7,9 @@ that failed.
 
 from collections.abc import Iterable
 
+DAMAGED = 4
+"""Exit status where something in a run folder cannot be read, and all the rest was reported."""
+
 
 class WorldsizeError(Exception):
     """Base of all errors that are raised on purpose."""

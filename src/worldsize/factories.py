@@ -10,8 +10,9 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -21,6 +22,15 @@ from typing import Any
 from worldsize.errors import FactoryError
 
 GRAMMAR = "package.module:name or file.py:name"
+PREFIX = "worldsize_user_"
+"""Before the name of a module that was loaded from a file."""
+_NOT_THE_USERS = [Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib")] + [
+    Path(__file__).resolve().parent
+]
+_FOUND: dict[str, ModuleType] = {}
+"""The module behind each reference that was resolved in this process."""
+_BEFORE: list[frozenset[str]] = []
+"""One entry: the modules that were imported before any reference was resolved."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,10 @@ def resolve(reference: str, what: str) -> Any:
     file, module or name, and for whatever the user's code raises while it is imported.
     """
     place, name = split_reference(reference, what)
+    if not _BEFORE:
+        _BEFORE.append(frozenset(sys.modules))
     module = _load_file(Path(place), what) if place.endswith(".py") else _load_module(place, what)
+    _FOUND[reference] = module
     try:
         return getattr(module, name)
     except AttributeError:
@@ -96,6 +109,31 @@ def check_reference(reference: str, what: str) -> None:
     defined = list(_defined_names(tree.body))
     if name not in defined and "*" not in defined:
         raise _no_such_name(place, name, [key for key in defined if not key.startswith("_")])
+
+
+def imported_modules(references: Iterable[str]) -> Iterator[tuple[Path, Path]]:
+    """The files that resolving references has imported in this process, each with the folder that it is found from.
+
+    Python's own files, worldsize's and those of installed packages are not among them, but for the package that a
+    reference itself names. Nothing where no reference was resolved.
+    """
+    found = [_FOUND[reference] for reference in references if reference in _FOUND]
+    packages = {module.__name__.partition(".")[0] for module in found} - {__name__.partition(".")[0]}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        mine = name.partition(".")[0] in packages
+        if found and file and (mine or (name not in _BEFORE[0] and not is_installed(Path(file)))):
+            path = Path(file).resolve()
+            up = 0 if name.startswith(PREFIX) else name.count(".") + (path.stem == "__init__")
+            if path.is_file() and up < len(path.parents):
+                yield path, path.parents[up]
+
+
+def is_installed(file: Path) -> bool:
+    """Whether a file is Python's, worldsize's, or of an installed package: none that its user edits."""
+    if not {"site-packages", "dist-packages"}.isdisjoint(file.parts):
+        return True
+    return any(file.resolve().is_relative_to(folder) for folder in _NOT_THE_USERS)
 
 
 def split_reference(reference: str, what: str) -> tuple[str, str]:
@@ -137,7 +175,7 @@ def _no_such_name(place: str, name: str, known: list[str]) -> FactoryError:
 def _load_file(path: Path, what: str) -> ModuleType:
     file = _existing(path, what).resolve()
     # A name of its own: two files may have the same stem, and neither may hide an installed module.
-    name = f"worldsize_user_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}_{file.stem}"
+    name = f"{PREFIX}{hashlib.sha256(str(file).encode()).hexdigest()[:12]}_{file.stem}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)

@@ -200,7 +200,7 @@ def test_each_difference_of_provenance_and_settings_is_named(tmp_path: Path) -> 
     everything = "single, data-parallel, gather-scatter, all-reduce, ddp, bucketed"
     assert changes_of(record.changes) == {
         ("torch", "2.13.0+cpu", "2.14.0"),
-        ("commit", "0123456789abcdef", "unknown"),
+        ("commit of worldsize", "0123456789abcdef", "unknown"),
         ("host", "node", "other"),
         ("GPUs", "none", "A GPU"),
         ("OMP_NUM_THREADS", "1", "2"),

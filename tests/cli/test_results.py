@@ -233,7 +233,7 @@ def test_nothing_is_printed_where_nothing_could_be_read(tmp_path: Path) -> None:
 def test_the_report_that_is_written_is_the_one_that_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = report_and_print(make_run(tmp_path, [MadeCell("single", 1)]), as_json=False)
+    page = report_and_print(make_run(tmp_path, [MadeCell("single", 1)]), as_json=False).page
     assert page == tmp_path / "report" / "index.html"
     assert page.is_file()
     assert f"report: {page}" in capsys.readouterr().out

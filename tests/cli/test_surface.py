@@ -16,7 +16,7 @@ TRAINING = """
 --epochs --precision --seed --backend --threads-per-worker --loader --optimizer --learning-rate
 --lr-scaling --base-batch --lr-warmup-epochs --lr-schedule --label-smoothing
 --master-ip --master-port --num-nodes --rank --bucket-mb --hosts --link --link-latency --log --out --resume --json
---launcher --nodes --workers-per-node --partition --time --print-script --address --arrangement
+--anew --launcher --nodes --workers-per-node --partition --time --print-script --address --arrangement
 """
 SURFACE = {
     "train": f"--strategy --world-size --batch-size {TRAINING}",
@@ -25,7 +25,7 @@ SURFACE = {
         --budget --warmup-steps --block-steps --target-interval --baseline --allow-oversubscribed""",
     "sweep": """--model --data --data-dir --train-samples --strategy --world-size --batch-size --growth --largest-batch
         --resolution --memory-limit --steps --epochs --precision --seed --backend --threads-per-worker --loader
-        --hosts --link --link-latency --out --resume --json""",
+        --hosts --link --link-latency --out --resume --anew --json""",
     "comm": """--collectives --world-size --top --budget --samples --backend --threads-per-worker
         --hosts --link --link-latency --csv --out --json""",
     "verify": """--model --data --data-dir --train-samples --strategies --world-sizes --batch-size --steps --precision

@@ -61,11 +61,6 @@ def torn(place: Path) -> None:
         file.write('{"session":0,"blo')
 
 
-def cut_short(place: Path) -> None:
-    path = place / "rank3.spans.jsonl"
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-
-
 def of_another_rank(place: Path) -> None:
     shutil.copy(place / "rank3.jsonl", place / f"rank{WORLD}.jsonl")
 
@@ -76,7 +71,7 @@ def changed_in_place(place: Path) -> None:
     os.utime(path, ns=(index.st_atime_ns, index.st_mtime_ns + 1))
 
 
-@pytest.mark.parametrize("change", [grown, torn, cut_short, of_another_rank, changed_in_place])
+@pytest.mark.parametrize("change", [grown, torn, of_another_rank, changed_in_place])
 def test_columns_that_are_not_the_lines_any_more_are_not_used(place: Path, change: Callable[[Path], None]) -> None:
     before = frames(read(place))
     change(place)
@@ -88,14 +83,23 @@ def test_columns_that_are_not_the_lines_any_more_are_not_used(place: Path, chang
     assert same(read(without_lines(place)), wanted), "they are made again"
 
 
-def test_a_rank_whose_lines_are_lost_is_still_in_the_columns(place: Path) -> None:
+def lost(path: Path) -> None:
+    path.unlink()
+
+
+def cut_short(path: Path) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
+@pytest.mark.parametrize("damage", [lost, cut_short])
+def test_a_rank_whose_lines_are_lost_is_still_in_the_columns(place: Path, damage: Callable[[Path], None]) -> None:
     before = frames(read(place))
-    (place / "rank3.jsonl").unlink()
+    damage(place / "rank3.jsonl")
     cell = read(place)
     assert same(cell, before)
     [warning] = cell.warnings
     assert warning.code == "lost-lines"
-    assert warning.message.startswith(f"{place / 'rank3.jsonl'} is gone; ")
+    assert warning.message.startswith(f"{place / 'rank3.jsonl'} is gone or cut short; ")
 
 
 def test_they_are_made_once(place: Path) -> None:

@@ -13,6 +13,7 @@ from fuzz_kinds import CELL, made_run
 from fuzzing import outcome_of
 from made_hostile import ATTEMPTS, OWNED
 from worldsize.analysis.study import analyse
+from worldsize.errors import OutputError
 from worldsize.report.write import write_report
 from worldsize.results.folder import cell_folder, load_run
 
@@ -58,6 +59,13 @@ def put(file: Path, where: Where) -> None:
     file.write_text(json.dumps(content), encoding="utf-8")
 
 
+def whole(run: Path) -> None:
+    """Analyse a run; raise OutputError if a part of it is refused."""
+    unread = analyse(load_run(run)).run.unread
+    if unread:
+        raise OutputError(next(iter(unread.values())))
+
+
 def poisoned(run: Path) -> list[tuple[str, Where]]:
     """Put an attempt into each text that is not refused; returns where."""
     done: list[tuple[str, Where]] = []
@@ -68,7 +76,7 @@ def poisoned(run: Path) -> list[tuple[str, Where]]:
                 continue
             before = file.read_bytes()
             put(file, where)
-            outcome, told = outcome_of(lambda: analyse(load_run(run)))
+            outcome, told = outcome_of(lambda: whole(run))
             assert told is None, told
             if outcome == "accepted":
                 done.append((file.name, where))

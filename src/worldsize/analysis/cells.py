@@ -10,6 +10,7 @@ import polars as pl
 from worldsize.analysis.breakdown import Breakdown, breakdown
 from worldsize.analysis.by_block import block_means
 from worldsize.analysis.communication import Communication, Exposed, communication, exposed
+from worldsize.analysis.damage import check_samples
 from worldsize.analysis.levels import IN_TURN_BLOCK, Level, levels, ratio
 from worldsize.analysis.profile import CellProfile, profile_of
 from worldsize.analysis.recurring import recurring_warning
@@ -17,7 +18,7 @@ from worldsize.analysis.statistics import Blocks, Ratio, outliers, reciprocal
 from worldsize.analysis.summary import step_blocks, summarise, world_steps
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
-from worldsize.results.records import CellRecord, CellState, CellSummary, WarningRecord
+from worldsize.results.records import CellRecord, CellState, CellSummary, SeenState, WarningRecord
 
 BASELINE_STRATEGY = "single"
 """The strategy without any wrapper: the baseline of every speed-up where it was run (method.md §6)."""
@@ -32,13 +33,13 @@ class CellAnalysis:
     world_size: int
     batch_size: int
     """b: samples per worker per step."""
-    state: CellState
+    state: SeenState
     reason: str | None = None
     """Why it has no numbers, or why they are not all there; None for a complete cell."""
     label: str = ""
     """Tells it apart from a cell with the same strategy, N and b."""
     record: CellRecord | None = None
-    """None for a cell that was never started."""
+    """None for a cell that was never started, or cannot be read."""
     summary: CellSummary | None = None
     breakdown: Breakdown | None = None
     blocks: Blocks = field(default_factory=dict)
@@ -89,7 +90,11 @@ class CellAnalysis:
 
 
 def analyse_cell(cell: Cell) -> CellAnalysis:
-    """A cell that was started. A failed one keeps its loss curve but gets no numbers: its steps may be unlike."""
+    """A cell that was started. A failed one keeps its loss curve but gets no numbers: its steps may be unlike.
+
+    Raises OutputError where its samples cannot be read, or are not all there.
+    """
+    check_samples(cell)
     record, settings = cell.record, cell.record.settings
     summary = None if record.state == "failed" else summarise(cell, settings.global_batch)
     blocks = {} if summary is None else step_blocks(world_steps(cell))
@@ -152,6 +157,11 @@ def absent_cell(cell_id: str) -> CellAnalysis:
     return CellAnalysis(
         cell_id, strategy, int(world_size), int(batch_size), "planned", "not started", label=label or ""
     )
+
+
+def unreadable_cell(cell_id: str, why: str) -> CellAnalysis:
+    """A cell whose record or samples are damaged or gone; `why` says what is wrong and what to do."""
+    return replace(absent_cell(cell_id), state="unreadable", reason=" ".join(why.split("\n")))
 
 
 def reason_of(record: CellRecord, *, has_numbers: bool) -> str | None:

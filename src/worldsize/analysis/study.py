@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from worldsize.analysis.bandwidth import LinkAnalysis, analyse_link
 from worldsize.analysis.breakdown import EpochSplit, epoch_split
-from worldsize.analysis.cells import CellAnalysis, absent_cell, analyse_cell, side_by_side
+from worldsize.analysis.cells import CellAnalysis, absent_cell, analyse_cell, side_by_side, unreadable_cell
 from worldsize.analysis.communication import Exposed, observing
 from worldsize.analysis.drift import drift_warning
 from worldsize.analysis.sameness import data_warning
 from worldsize.analysis.scaling import Kind, ScalingRow, SerialFraction, scaling_rows, serial_fractions
 from worldsize.analysis.statistics import Ratio
 from worldsize.analysis.sweep import BatchSweep, batch_sweeps
+from worldsize.errors import OutputError
 from worldsize.results.folder import Run
 from worldsize.results.records import Provenance, StudyRecord, WarningRecord
 
@@ -44,6 +45,11 @@ class StudyAnalysis:
     """Further parts of an experiment."""
 
     @property
+    def damaged(self) -> bool:
+        """Whether anything in the folder cannot be read."""
+        return bool(self.run.unread) or any(part.damaged for part in self.parts.values())
+
+    @property
     def record(self) -> StudyRecord:
         """Plan, settings and provenance."""
         return self.run.study
@@ -71,11 +77,16 @@ class StudyAnalysis:
 
 
 def analyse(run: Run) -> StudyAnalysis:
-    """Analyse a run folder, complete or not; cells without numbers keep their place and their reason."""
-    cells = [analyse_cell(run.cells[name]) if name in run.cells else absent_cell(name) for name in run.study.plan]
+    """Analyse a run folder, complete or not; cells without numbers keep their place and their reason.
+
+    So do those that cannot be read, which are not in the `run` of the result.
+    """
+    cells = [_analysed(run, name) for name in run.study.plan]
+    run = run.without({cell.id: str(cell.reason) for cell in cells if cell.state == "unreadable"})
     cells = side_by_side(cells, trials=bool(run.study.settings.sweep))
     rows = scaling_rows(cells, allow_oversubscribed=run.study.settings.allow_oversubscribed)
     parts = {name: analyse(part) for name, part in run.parts.items()}
+    run.parts = {name: part.run for name, part in parts.items()}
     of_parts = ((f"{name}: {place}", each) for name, part in parts.items() for place, each in part.warnings)
     return StudyAnalysis(
         run=run,
@@ -88,6 +99,17 @@ def analyse(run: Run) -> StudyAnalysis:
         warnings=(*_warnings(run.study, cells, rows), *_unread(run), *of_parts),
         parts=parts,
     )
+
+
+def _analysed(run: Run, name: str) -> CellAnalysis:
+    if name in run.unread:
+        return unreadable_cell(name, run.unread[name])
+    if name not in run.cells:
+        return absent_cell(name)
+    try:
+        return analyse_cell(run.cells[name])
+    except OutputError as error:
+        return unreadable_cell(name, str(error))
 
 
 def _epoch_splits(rows: Sequence[ScalingRow], train_samples: int) -> Iterator[EpochSplit]:
@@ -130,7 +152,9 @@ def _warnings(
 
 
 def _unread(run: Run) -> Iterator[tuple[str, WarningRecord]]:
-    """Samples that are damaged or gone, and columns in whose place the lines were read."""
+    """What cannot be read, samples that are damaged, and columns in whose place the lines were read."""
+    for name, why in run.unread.items():
+        yield name, WarningRecord(code="unreadable", message=f"left out of the report: {why}")
     for name, cell in run.cells.items():
         yield from ((name, warning) for warning in cell.warnings)
         if cell.problem is not None:
@@ -166,7 +190,7 @@ def _provenance_changes(study: StudyRecord) -> Iterator[WarningRecord]:
 
 
 def _identity(provenance: Provenance) -> dict[str, str]:
-    host = provenance.host
+    host, code = provenance.host, provenance.user_code
     return {
         "host": host.hostname,
         "CPU": host.cpu_model,
@@ -174,7 +198,8 @@ def _identity(provenance: Provenance) -> dict[str, str]:
         "CPU quota": "none" if host.quota_cores is None else f"{host.quota_cores:g} cores",
         "GPUs": ", ".join(host.gpus) or "none",
         "worldsize": provenance.worldsize_version,
-        "commit": provenance.commit or "unknown",
+        "commit of worldsize": provenance.commit or "unknown",
+        "commit of your code": (code and code.commit) or "unknown",
         "Python": provenance.python_version,
         "torch": provenance.torch_version,
     }

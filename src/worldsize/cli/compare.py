@@ -43,7 +43,7 @@ def compare(
     from worldsize.analysis.compare.snapshot import read_snapshot
     from worldsize.cli.compare_display import print_comparison, store, written_by
     from worldsize.config import CompareSettings, validated
-    from worldsize.errors import UsageError
+    from worldsize.errors import DAMAGED, UsageError
     from worldsize.report.compare_tables import compare_markdown
     from worldsize.results.folder import write_whole
 
@@ -51,7 +51,8 @@ def compare(
     if save is not None:
         if b is not None or settings != CompareSettings() or markdown is not None:
             raise UsageError("--save stores one run and compares nothing: worldsize compare RUN --save FILE")
-        store(a, save, as_json=as_json)
+        if store(a, save, as_json=as_json):
+            raise typer.Exit(DAMAGED)
         return
     if b is None:
         raise UsageError(

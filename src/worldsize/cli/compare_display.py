@@ -58,8 +58,11 @@ def _print_cells(record: ComparisonRecord, console: Console) -> None:
     console.print()
 
 
-def store(run: Path, file: Path, *, as_json: bool) -> None:
-    """Store a run as a baseline and say so; raise UsageError for one without any numbers."""
+def store(run: Path, file: Path, *, as_json: bool) -> list[str]:
+    """Store a run as a baseline and say so; returns the cells that cannot be read.
+
+    Raises UsageError for one without any numbers.
+    """
     kept = read_snapshot(run)
     measured = [cell.id for cell in kept.cells if cell.blocks]
     if not measured:
@@ -70,6 +73,7 @@ def store(run: Path, file: Path, *, as_json: bool) -> None:
         print(json.dumps({"saved": str(file), "cells": measured}))
     else:
         print(f"saved: {file} ({len(measured)} of {len(kept.cells)} cells have numbers)")
+    return [cell.id for cell in kept.cells if cell.state == "unreadable"]
 
 
 @contextmanager

@@ -5,12 +5,15 @@ What is allowed, and what holds where a flag is not given, is said by the settin
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from worldsize.cli import complete
 from worldsize.cli.help import MEASURE, ONE_CELL, OUTPUT, STOPS, TRAIN, VARY, WHERE, flag
+
+if TYPE_CHECKING:
+    from worldsize.study.resuming import Resume as Resumed
 
 Model = Annotated[str | None, flag("Model to train.", TRAIN, complete=complete.model)]
 Data = Annotated[
@@ -94,6 +97,15 @@ LinkLatency = Annotated[
 Resume = Annotated[
     bool, flag("Go on with what is in --out: run only what is missing.", STOPS, "--resume", default="off")
 ]
+Anew = Annotated[
+    bool,
+    flag(
+        "With --resume: where your own code has changed, set aside what is in --out and measure it again.",
+        STOPS,
+        "--anew",
+        default="off",
+    ),
+]
 Checkpoint = Annotated[
     bool | None, flag("Write a checkpoint after every epoch.", STOPS, "--checkpoint/--no-checkpoint")
 ]
@@ -130,6 +142,15 @@ def settings(ctx: typer.Context, *others: str) -> dict[str, Any]:
         name: READERS[name](value, f"--{name.replace('_', '-')}") if name in READERS else value
         for name, value in given.items()
     }
+
+
+def resuming(*, resume: bool, anew: bool) -> "Resumed":
+    """How the study is gone on with; raise UsageError for --anew alone."""
+    if anew and not resume:
+        from worldsize.errors import UsageError
+
+        raise UsageError("--anew was given without --resume: it is for a folder that holds a study of other code")
+    return "anew" if anew else resume
 
 
 def in_tuples(flags: dict[str, Any]) -> dict[str, Any]:

@@ -15,13 +15,15 @@ def report(
 ) -> None:
     """Write the report of a run folder and print its results.
 
-    The report is a page, tables, charts and samples, in RUN/report.
+    The report is a page, tables, charts and samples, in RUN/report. It ends with 4 where something cannot be read.
     """
     from worldsize.cli.results import report_and_print
+    from worldsize.cli.run import exit_for_damage
 
-    page = report_and_print(run, as_json=as_json)
+    shown = report_and_print(run, as_json=as_json)
     if open_page:
-        show_in_browser(page)
+        show_in_browser(shown.page)
+    exit_for_damage(damaged=shown.damaged)
 
 
 def show_in_browser(page: Path) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -36,14 +36,22 @@ from worldsize.results.records import WarningRecord
 MOST_WARNINGS = 3
 """Kinds of warnings that are shown; the report has all."""
 WARNING_LINES = 2
-GRAVE = ("not-the-reference", "data-differ", "oversubscribed")
+GRAVE = ("unreadable", "not-the-reference", "data-differ", "oversubscribed")
 """Codes of the warnings that are shown before others: with them the numbers themselves mean less."""
 
 Warned = tuple[str, WarningRecord]
 
 
-def report_and_print(run: Path, *, as_json: bool) -> Path:
-    """Write the report of a run folder and print its results; the path of its page."""
+class Shown(NamedTuple):
+    """What was written and printed."""
+
+    page: Path
+    damaged: bool
+    """Whether anything in the run folder could not be read."""
+
+
+def report_and_print(run: Path, *, as_json: bool) -> Shown:
+    """Write the report of a run folder and print its results."""
     with working("writing the report"):
         analysis = analyse(load_run(run))
         page = write_report(run, analysis)
@@ -51,7 +59,7 @@ def report_and_print(run: Path, *, as_json: bool) -> Path:
         print(json.dumps(_finite({"run": str(run), "report": str(page), **content(analysis)}), allow_nan=False))
     else:
         print_results(analysis, page)
-    return page
+    return Shown(page, analysis.damaged)
 
 
 def content(analysis: StudyAnalysis) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from worldsize.cli import BEGAN_S
 if TYPE_CHECKING:
     from worldsize.config import LaunchSettings, StudySettings
     from worldsize.results.folder import Run
+    from worldsize.study.resuming import Resume
 
 
 def run_and_show(
@@ -18,10 +19,10 @@ def run_and_show(
     launch: "LaunchSettings",
     *,
     name: str,
-    resume: bool,
+    resume: "Resume",
     as_json: bool,
 ) -> None:
-    """Run a study with a display, write its report, print the results; exit with 1 if a cell failed."""
+    """Run a study with a display, write its report, print the results; exit with 1 if a cell failed, 4 for damage."""
     from worldsize.cli.display import Display
     from worldsize.cli.results import report_and_print
     from worldsize.errors import RunError
@@ -45,10 +46,11 @@ def run_and_show(
             if not (out / "study.json").exists():
                 raise  # nothing to report on yet
             stopped, run = error, load_run(out)
-    report_and_print(out, as_json=as_json)
+    shown = report_and_print(out, as_json=as_json)
     if stopped:
         raise stopped
     exit_for_failures(run)
+    exit_for_damage(damaged=shown.damaged)
 
 
 def exit_for_failures(run: "Run") -> None:
@@ -60,7 +62,17 @@ def exit_for_failures(run: "Run") -> None:
         raise typer.Exit(1)
 
 
-def run_inside_and_show(settings: "StudySettings", out: Path | None, *, name: str, resume: bool, as_json: bool) -> None:
+def exit_for_damage(*, damaged: bool) -> None:
+    """Exit with 4 if something in the run folder could not be read."""
+    if damaged:
+        from worldsize.errors import DAMAGED
+
+        raise typer.Exit(DAMAGED)
+
+
+def run_inside_and_show(
+    settings: "StudySettings", out: Path | None, *, name: str, resume: "Resume", as_json: bool
+) -> None:
     """Be one rank of a run whose workers others have started; rank 0 writes the report and prints."""
     import os
     import sys
@@ -77,4 +89,4 @@ def run_inside_and_show(settings: "StudySettings", out: Path | None, *, name: st
     with redirect_stdout(sys.stderr), Display(beating=first) as display:
         run = run_inside(settings, out, sys.argv, display, name=name, resume=resume)
     if run is not None:
-        report_and_print(run.folder, as_json=as_json)
+        exit_for_damage(damaged=report_and_print(run.folder, as_json=as_json).damaged)

@@ -78,6 +78,7 @@ def study(
     num_nodes: lo.NumNodes = None,
     rank: lo.NodeRank = None,
     resume: o.Resume = False,
+    anew: o.Anew = False,
     checkpoint: o.Checkpoint = None,
     checkpoint_steps: o.CheckpointSteps = None,
     hang_timeout: o.HangTimeout = None,
@@ -95,7 +96,8 @@ def study(
     from worldsize.config import StudySettings, laid_over, read_study, validated
     from worldsize.study.again import settings_to_resume
 
-    flags = o.settings(ctx, "preset", "out", "resume", "as_json", *lo.BY_HAND, *lo.NAMES)
+    again = o.resuming(resume=resume, anew=anew)
+    flags = o.settings(ctx, "preset", "out", "resume", "anew", "as_json", *lo.BY_HAND, *lo.NAMES)
     if resume:
         settings = settings_to_resume(out, flags)
     else:
@@ -103,6 +105,6 @@ def study(
     name = preset.rsplit("/", 1)[-1].removesuffix(".toml") if preset else "study"
     launch = lo.launch_settings(ctx)
     if lo.started(ctx) is None:
-        run_and_show(settings, out, launch, name=name, resume=resume, as_json=as_json)
+        run_and_show(settings, out, launch, name=name, resume=again, as_json=as_json)
     else:
-        run_inside_and_show(settings, out, name=name, resume=resume, as_json=as_json)
+        run_inside_and_show(settings, out, name=name, resume=again, as_json=as_json)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from worldsize.cli.console import messages, printable
 from worldsize.cli.follow import Follower
 from worldsize.cli.results import report_and_print
-from worldsize.cli.run import exit_for_failures
+from worldsize.cli.run import exit_for_damage, exit_for_failures
 from worldsize.errors import Interrupted, RunError, UsageError, WorldsizeError
 from worldsize.launch.slurm.files import ending, folder, log_file, submitted
 from worldsize.launch.slurm.state import JobState
@@ -17,6 +17,7 @@ from worldsize.results.folder import load_run
 if TYPE_CHECKING:
     from worldsize.config import LaunchSettings
     from worldsize.results.launch_records import JobEnd
+    from worldsize.study.resuming import Resume
 
 MODULE = ("-m", "worldsize")
 IN_THE_JOB = 1 + len(MODULE)
@@ -26,7 +27,7 @@ NOT_IN_THE_JOB = ("--json", "--print-script", "--resume")
 
 
 def submit_and_follow(
-    launch: "LaunchSettings", out: Path, largest_world: int | None, *, resume: bool, as_json: bool
+    launch: "LaunchSettings", out: Path, largest_world: int | None, *, resume: "Resume", as_json: bool
 ) -> None:
     """Submit this very command, or print its script; follow it to its end. Raises UsageError for what is refused."""
     from worldsize.launch.slurm.submit import Request, check_free, script, submit
@@ -65,8 +66,9 @@ def follow_and_show(out: Path, job_id: str, *, as_json: bool) -> None:
             f"Follow it again with: worldsize attach {out}    Cancel it with: scancel {job_id}"
         ) from None
     end = readable(ending(out, job_id))
+    damaged = False
     if (out / "study.json").exists():
-        report_and_print(out, as_json=as_json)
+        damaged = report_and_print(out, as_json=as_json).damaged
         told = _told_by_itself(state, end) or _broken_off(out, job_id, state, end)
     else:
         told = _told_by_itself(state, end) or RunError(
@@ -75,6 +77,7 @@ def follow_and_show(out: Path, job_id: str, *, as_json: bool) -> None:
     if told:
         raise told
     exit_for_failures(load_run(out))
+    exit_for_damage(damaged=damaged)
     if end is not None and end.exit_status:
         raise RunError(f"the study in job {job_id} ended with status {end.exit_status}; see {log_file(out, job_id)}")
 

@@ -29,6 +29,7 @@ def sweep(
     link: o.Link = None,
     link_latency: o.LinkLatency = None,
     resume: o.Resume = False,
+    anew: o.Anew = False,
     out: o.Out = None,
     as_json: o.Json = False,
 ) -> None:
@@ -41,6 +42,7 @@ def sweep(
     from worldsize.config import LaunchSettings, SweepSettings, validated
     from worldsize.study.again import settings_to_resume
 
-    flags = o.in_tuples(o.settings(ctx, "out", "resume", "as_json"))
+    again = o.resuming(resume=resume, anew=anew)
+    flags = o.in_tuples(o.settings(ctx, "out", "resume", "anew", "as_json"))
     settings = settings_to_resume(out, flags) if resume else validated(SweepSettings, flags).study
-    run_and_show(settings, out, LaunchSettings(), name="sweep", resume=resume, as_json=as_json)
+    run_and_show(settings, out, LaunchSettings(), name="sweep", resume=again, as_json=as_json)

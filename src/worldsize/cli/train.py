@@ -57,6 +57,7 @@ def train(
     num_nodes: lo.NumNodes = None,
     rank: lo.NodeRank = None,
     resume: o.Resume = False,
+    anew: o.Anew = False,
     checkpoint: o.Checkpoint = None,
     checkpoint_steps: o.CheckpointSteps = None,
     hang_timeout: o.HangTimeout = None,
@@ -75,12 +76,13 @@ def train(
     from worldsize.study.again import settings_to_resume
 
     started = lo.started(ctx)
-    flags = o.in_tuples(o.settings(ctx, "out", "resume", "as_json", *lo.BY_HAND, *lo.NAMES))
+    again = o.resuming(resume=resume, anew=anew)
+    flags = o.in_tuples(o.settings(ctx, "out", "resume", "anew", "as_json", *lo.BY_HAND, *lo.NAMES))
     launch = lo.launch_settings(ctx)
     if not resume and "world_sizes" not in flags and (started is not None or launch.nodes or launch.workers_per_node):
         flags["world_sizes"] = (started or launch.workers,)
     settings = settings_to_resume(out, flags) if resume else validated(TrainSettings, flags).study
     if started is None:
-        run_and_show(settings, out, launch, name="train", resume=resume, as_json=as_json)
+        run_and_show(settings, out, launch, name="train", resume=again, as_json=as_json)
     else:
-        run_inside_and_show(settings, out, name="train", resume=resume, as_json=as_json)
+        run_inside_and_show(settings, out, name="train", resume=again, as_json=as_json)

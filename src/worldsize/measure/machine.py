@@ -17,6 +17,7 @@ import psutil
 from worldsize.config.redact import names_a_secret, safe_command, without_credentials
 from worldsize.errors import RunError
 from worldsize.measure.cores import usable_cores
+from worldsize.results.code_records import UserCode
 from worldsize.results.records import Host, Provenance, WarningRecord
 
 BUSY_LOAD_PER_CORE = 0.5
@@ -63,18 +64,23 @@ def snapshot_host(with_gpus: bool) -> Host:
 
 
 def provenance(
-    command: Sequence[str], *, host: Host | None = None, worker_environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    host: Host | None = None,
+    worker_environment: Mapping[str, str] | None = None,
+    code: UserCode | None = None,
 ) -> Provenance:
     """Where a result comes from (method.md §11).
 
     `host` is a snapshot that was taken already; without it, one without GPUs is taken. `worker_environment` holds the
-    variables that workers get on top of this process's own.
+    variables that workers get on top of this process's own. `code` is the user's (user_code.py).
     """
     return Provenance(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         command=safe_command(tuple(command)),
         worldsize_version=package_version("worldsize") or "not installed",
         commit=_commit(Path(__file__).parents[1]),
+        user_code=code,
         python_version=platform.python_version(),
         torch_version=package_version("torch") or "not installed",
         host=host or snapshot_host(with_gpus=False),
@@ -182,15 +188,16 @@ def _commit(folder: Path) -> str | None:
 
     A package that was installed into some other project's folder lies in a work tree too, but is not tracked by it.
     """
-    if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
+    if git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
-    commit, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain")
+    commit, changes = git(folder, "rev-parse", "HEAD"), git(folder, "status", "--porcelain")
     if commit is None or changes is None:
         return None
     return f"{commit}+dirty" if changes else commit
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def git(folder: Path, *arguments: str) -> str | None:
+    """What git says of a folder; None where it fails, or is not there."""
     # Inside a git hook GIT_DIR names another repository; and status must not take the lock of somebody's commit.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"

@@ -16,6 +16,7 @@ from worldsize.report.tables import (
     text,
     to_markdown,
 )
+from worldsize.results.code_records import short_commit
 from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Finding, Gate, Quantity, Side
 
 NOTABLE = 0.02
@@ -133,9 +134,12 @@ def lone_lines(record: ComparisonRecord) -> list[str]:
 
 
 def side_line(letter: str, side: Side) -> str:
-    """Which run is A or B."""
-    commit = f", commit {side.provenance.commit[:12]}" if side.provenance.commit else ""
-    return f"{letter}: {side.path} ({side.name}, {side.provenance.created}{commit})"
+    """Which run is A or B, of which commit of the user's code, and of which worldsize."""
+    origin = side.provenance
+    own, ours = origin.user_code and origin.user_code.commit, origin.commit
+    commit = f", your code at commit {short_commit(own)}" if own else ""
+    version = f"worldsize {origin.worldsize_version}" + (f" at {short_commit(ours)}" if ours else "")
+    return f"{letter}: {side.path} ({side.name}, {origin.created}{commit}, {version})"
 
 
 def compare_markdown(record: ComparisonRecord) -> str:

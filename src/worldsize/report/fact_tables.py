@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.result_tables import CELL, PERCENT
 from worldsize.report.tables import Column, Table, integer, number, text
+from worldsize.results.code_records import SHOWN
 from worldsize.results.records import Provenance
 
 MB = 1e-6
@@ -133,6 +134,10 @@ def _session(provenance: Provenance) -> Iterator[tuple[str, str | None]]:
     yield "Created", provenance.created
     yield "Command", shlex.join(provenance.command)
     yield "worldsize", f"{provenance.worldsize_version}, commit {provenance.commit or 'unknown'}"
+    code = provenance.user_code
+    if code is not None:
+        yield "Your code", ", ".join(f"{file.name} ({file.sha256[:SHOWN]})" for file in code.files)
+        yield "Commit of your code", code.commit
     yield "Python and torch", f"Python {provenance.python_version}, torch {provenance.torch_version}"
     yield "Host", f"{host.hostname}, {host.system}"
     yield "CPU", f"{host.cpu_model}: {host.physical_cores or 'unknown'} physical and {host.logical_cores} logical cores"

@@ -16,12 +16,12 @@ from worldsize.results.gate import LEAST_S, MOST_S
 from worldsize.results.records import (
     PARTS,
     SCHEMA_VERSION,
-    CellState,
     CellSummary,
     DataRecord,
     ModelRecord,
     Placement,
     Provenance,
+    SeenState,
 )
 
 HOW = "A baseline is made by: worldsize compare RUN --save FILE"
@@ -54,7 +54,7 @@ class StoredCell(Record):
     batch_size: int
     """b: samples per worker per step."""
     label: str = ""
-    state: CellState
+    state: SeenState
     reason: str | None = None
     """Why it has no numbers, or why they are not all there."""
     placement: Placement | None = None

@@ -8,7 +8,8 @@ cells/<cell>/
 The lines are the truth. Parquet counts only while they are as they were when it was made, which is to say that each
 file of lines has the size that the index says and is not younger than the index: a cell that goes on, lines that were
 changed, a crash before the index was written, all lead back to them. What is in them is not compared. Files of lines
-that are not there any more, as in a folder that was copied without them, are no reason to distrust it.
+that are not there any more, as in a folder that was copied without them, or that were cut short, are no reason to
+distrust it.
 """
 
 import hashlib
@@ -134,6 +135,8 @@ def _scanned(paths: list[Path]) -> pl.LazyFrame:
 def usable(folder: Path) -> dict[str, pl.LazyFrame]:
     """The columns of a cell by kind; empty where there are none, or lines have changed since, by size or time.
 
+    Lines are only ever added: of a file that is shorter than it was, some are lost, and the columns have them.
+
     Raises OutputError where they are damaged.
     """
     index = own(folder, INDEX)
@@ -143,16 +146,17 @@ def usable(folder: Path) -> dict[str, pl.LazyFrame]:
     for kind in KINDS:
         for path in kind.files(folder).values():
             lines = state(path)
-            if lines.st_size != record.lines.get(path.name) or lines.st_mtime_ns > made_ns:
+            wanted = record.lines.get(path.name, -1)
+            if lines.st_size >= wanted and (lines.st_size > wanted or lines.st_mtime_ns > made_ns):
                 return {}
     return {kind.name: _opened(folder, kind, record) for kind in KINDS}
 
 
 def lost_lines(folder: Path) -> list[str]:
-    """Files of lines that columns were made of and that are gone, where others are still there."""
+    """Files of lines that columns were made of and that are gone or shorter, where others are still there."""
     wanted = read_record(ColumnsRecord, own(folder, INDEX)).lines
-    there = {path.name for kind in KINDS for path in kind.files(folder).values()}
-    return sorted(wanted.keys() - there) if there else []
+    there = {path.name: state(path).st_size for kind in KINDS for path in kind.files(folder).values()}
+    return sorted(name for name, size in wanted.items() if there.get(name, -1) < size) if there else []
 
 
 def columns_bytes(folder: Path) -> int:

@@ -4,8 +4,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from worldsize.errors import DAMAGED
 from worldsize.results.base import Record
-from worldsize.results.records import SCHEMA_VERSION, CellState, Estimate, Provenance
+from worldsize.results.records import SCHEMA_VERSION, Estimate, Provenance, SeenState
 
 FAILED_GATE = 3
 """Exit status of a gate that fails; 1 and 2 are those of errors.py."""
@@ -16,7 +17,7 @@ Verdict = Literal["faster", "slower", "not told apart", "no interval", "not judg
 Direction = Literal["larger", "smaller", "same", "not told apart", "no interval"]
 """Of any other quantity, likewise."""
 
-Area = Literal["work", "software", "machine", "environment", "settings", "placement", "run"]
+Area = Literal["work", "code", "software", "machine", "environment", "settings", "placement", "run"]
 
 
 class Side(Record):
@@ -85,7 +86,7 @@ class LoneCell(Record):
 
     id: str
     run: Literal["A", "B"]
-    state: CellState
+    state: SeenState
     measured: bool
     sweep: bool
     """Whether a sweep chose it by what it found: then its absence from the other run is no fault."""
@@ -136,9 +137,13 @@ class ComparisonRecord(Record):
     changes: list[Change]
     cells: list[CellComparison]
     lone_cells: list[LoneCell]
+    unread: list[str] = Field(default_factory=list)
+    """Cells, and the run that each is of, whose record or samples cannot be read."""
     gate: Gate | None = None
 
     @property
     def exit_status(self) -> int:
-        """0, or 3 where the gate fails."""
-        return FAILED_GATE if self.gate is not None and self.gate.failed else 0
+        """0, or 3 where the gate fails, or 4 where a cell could not be read."""
+        if self.gate is not None and self.gate.failed:
+            return FAILED_GATE
+        return DAMAGED if self.unread else 0

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import polars as pl
 
-from worldsize.errors import OutputError
-from worldsize.results.columns import BROKEN, columns_bytes, lost_lines, told, usable, write_parts
+from worldsize.errors import OutputError, UsageError
+from worldsize.results.columns import BROKEN, INDEX, columns_bytes, lost_lines, told, usable, write_parts
 from worldsize.results.comm_records import CommRecord
 from worldsize.results.files import append_line as append_line
 from worldsize.results.files import cell_folder as cell_folder
@@ -42,6 +42,9 @@ IN_MEMORY_BYTES = 2**26
 """Lines of a cell up to which their columns are kept in memory; those of larger ones are read from a disk."""
 IN_MEMORY_COLUMNS = 2**24
 """The same for Parquet, which is a quarter as large."""
+
+AGAIN = "The study measures this cell again with --resume."
+"""Of a cell whose record is lost."""
 
 
 class Cell:
@@ -151,7 +154,8 @@ class Cell:
 
     def _tell_lost(self, names: Sequence[str]) -> None:
         if names:
-            gone = "is gone" if len(names) == 1 else f"and {len(names) - 1} more of its files are gone"
+            lost = "gone or cut short"
+            gone = f"is {lost}" if len(names) == 1 else f"and {len(names) - 1} more of its files are {lost}"
             text = f"{self.folder / names[0]} {gone}; what was in it is read from the columns, which have all."
             self.warnings.append(WarningRecord(code="lost-lines", message=text))
 
@@ -163,7 +167,7 @@ class Cell:
         try:
             return write_parts(kind, self.folder, self._scratch)
         except BROKEN as error:
-            raise OutputError(
+            raise UsageError(  # no damage: all that is wrong is here
                 f"cannot gather the samples in {self.folder} in a temporary folder: {told(error)}\n"
                 "Let TMPDIR name a folder with room for them."
             ) from None
@@ -180,15 +184,29 @@ class Run:
     """A run folder that was read: the study's record and its cells in the order of the plan."""
 
     def __init__(
-        self, folder: Path, study: StudyRecord, cells: dict[str, Cell], comm: Mapping[int, CommRecord] | None = None
+        self,
+        folder: Path,
+        study: StudyRecord,
+        cells: dict[str, Cell],
+        comm: Mapping[int, CommRecord] | None = None,
+        unread: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self.study = study
         self.cells = cells
         self.comm = dict(comm or {})
         """The collective benchmark that the study ran first, by world size."""
+        self.unread = dict(unread or {})
+        """What is there and cannot be read, and why: the id of a cell, or the name of a file of comm/."""
         self.parts: dict[str, Run] = {}
         """Further parts of an experiment, each a run folder in parts/."""
+
+    def without(self, unread: Mapping[str, str]) -> "Run":
+        """The same without some cells, which cannot be read for these reasons."""
+        cells = {name: cell for name, cell in self.cells.items() if name not in unread}
+        run = Run(self.folder, self.study, cells, self.comm, {**self.unread, **unread})
+        run.parts = dict(self.parts)
+        return run
 
 
 def new_run_folder(name: str) -> Path:
@@ -214,22 +232,44 @@ def write_comm(run: Path, record: CommRecord) -> None:
 def load_run(path: Path | str) -> Run:
     """Read a run folder; a cell of the plan that was never started is not among its cells.
 
-    Raises OutputError for a folder that is not a run folder or whose records are not valid.
+    Nor is one whose record is damaged or gone: `unread` says why. Raises OutputError for a folder that is not a run
+    folder, or whose study.json is not valid.
     """
     folder = Path(path)
     study = read_record(StudyRecord, own(folder, "study.json"))
-    cells = {}
+    cells: dict[str, Cell] = {}
+    comm: dict[int, CommRecord] = {}
+    unread: dict[str, str] = {}
     for cell_id in study.plan:
         place = cell_folder(folder, cell_id)
-        path = own(folder, "cells", cell_id, "cell.json")
-        if path.exists():
-            record = read_record(CellRecord, path)
-            if record.id != cell_id:
-                raise OutputError(f"{path} is the record of {record.id!r}: it was moved or changed")
-            cells[cell_id] = Cell(place, record)
-    found = sorted(own(folder, "comm").glob("w*.json"))
-    comm = [read_record(CommRecord, own(folder, "comm", path.name)) for path in found]
-    run = Run(folder, study, cells, {record.world_size: record for record in comm})
+        try:
+            cell = _read_cell(folder, place, cell_id)
+        except OutputError as error:
+            unread[cell_id] = str(error) if "\n" in str(error) else f"{error}\n{AGAIN}"
+        else:
+            cells.update({} if cell is None else {cell_id: cell})
+    for file in sorted(own(folder, "comm").glob("w*.json")):
+        try:
+            record = read_record(CommRecord, own(folder, "comm", file.name))
+            comm[record.world_size] = record
+        except OutputError as error:
+            unread[f"comm/{file.name}"] = str(error)
+    run = Run(folder, study, cells, comm, unread)
     parts = sorted(path.parent.name for path in own(folder, "parts").glob("*/study.json"))
     run.parts = {name: load_run(own(folder, "parts", name)) for name in parts}
     return run
+
+
+def _read_cell(folder: Path, place: Path, cell_id: str) -> Cell | None:
+    """The cell in a folder of its own, None where it was never started; raises OutputError for a damaged one."""
+    path = own(folder, "cells", cell_id, "cell.json")
+    if path.exists():
+        record = read_record(CellRecord, path)
+        if record.id != cell_id:
+            raise OutputError(f"{path} is the record of {record.id!r}: it was moved or changed")
+        return Cell(place, record)
+    # It is written before the first sample is.
+    samples = (place / INDEX).exists() or any(state(file).st_size for file in STEPS.files(place).values())
+    if samples:
+        raise OutputError(f"{path} is gone, and samples of the cell are there")
+    return None

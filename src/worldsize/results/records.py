@@ -12,6 +12,7 @@ from worldsize.config import MOST_WORKERS, CellSettings, StudySettings
 from worldsize.config.redact import without_credentials
 from worldsize.results.base import Record as Record
 from worldsize.results.check_records import VerifyRecord
+from worldsize.results.code_records import UserCode as UserCode
 from worldsize.results.evaluation_records import Divergence as Divergence
 from worldsize.results.evaluation_records import Evaluation as Evaluation
 from worldsize.results.evaluation_records import MessageCount as MessageCount
@@ -21,6 +22,8 @@ from worldsize.results.step_records import StepRecord as StepRecord
 SCHEMA_VERSION = 1
 
 CellState = Literal["planned", "running", "complete", "failed", "interrupted"]
+SeenState = CellState | Literal["unreadable"]
+"""The state of a cell for who reads it: its record or its samples may be damaged."""
 
 PARTS = ("data_wait_s", "copy_s", "forward_s", "backward_s", "exposed_sync_s", "optimizer_s", "other_s")
 """The parts of a step, in order; they add up to `step_s` (method.md §2)."""
@@ -103,7 +106,9 @@ class Provenance(Record):
     command: tuple[str, ...]
     worldsize_version: str
     commit: str | None = None
-    """Commit of the working tree that ran, with `+dirty` if it had changes."""
+    """Commit of worldsize's own working tree, with `+dirty` if it had changes; None for an installed one."""
+    user_code: UserCode | None = None
+    """The user's own model, data and strategies; None where there are none, or nobody looked."""
     python_version: str
     torch_version: str
     host: Host
@@ -152,6 +157,7 @@ class Findings(Record):
     """`strategy@world size` → processes; what a strategy refuses is not in it."""
     refused: dict[str, str] = Field(default_factory=dict)
     """`strategy@world size` → why it cannot be."""
+    user_code: UserCode | None = None
     warnings: list[WarningRecord] = Field(default_factory=list)
 
 

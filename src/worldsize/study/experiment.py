@@ -9,6 +9,7 @@ from worldsize.launch.cluster import Cluster
 from worldsize.results.folder import Run, load_run
 from worldsize.study.large_batch import parts
 from worldsize.study.listener import Listener
+from worldsize.study.resuming import Resume
 from worldsize.study.run import run_study
 
 PARTS = {"ddp-large-batch": parts}
@@ -19,7 +20,7 @@ def run_experiment(
     settings: StudySettings,
     out: Path,
     *,
-    resume: bool = False,
+    resume: Resume = False,
     command: Sequence[str] | None = None,
     listener: Listener | None = None,
     cluster: Cluster | None = None,
@@ -38,7 +39,7 @@ def run_experiment(
         place = out / "parts" / name
         begun = (place / "study.json").exists()
         try:
-            run_study(part, place, resume=begun, command=command, listener=listener, cluster=cluster)
+            run_study(part, place, resume=begun and resume, command=command, listener=listener, cluster=cluster)
         except Interrupted:
             told = f"stopped in part {name}; what was measured is in {out}\nGo on with --resume --out {out}."
             raise Interrupted(told) from None

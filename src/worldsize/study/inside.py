@@ -36,7 +36,8 @@ from worldsize.study.mirrors import mirrored
 from worldsize.study.pace import Pace
 from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, make_plan
-from worldsize.study.run import announce, check_checkpoints, check_folder, note, open_study
+from worldsize.study.resuming import Resume, check_checkpoints, other_code, set_aside
+from worldsize.study.run import announce, check_folder, note, open_study
 from worldsize.study.schedule import Schedule
 from worldsize.study.thread_executor import ThreadExecutor
 from worldsize.training.probe import look
@@ -51,7 +52,7 @@ def run_inside(
     listener: Listener | None = None,
     *,
     name: str = "train",
-    resume: bool = False,
+    resume: Resume = False,
 ) -> Run | None:
     """Run the cells of `settings` as this rank of the group, then the further parts of its experiment.
 
@@ -76,7 +77,7 @@ def run_inside(
             place = folder / "parts" / part
             begun = _agreed((place / "study.json").exists())
             next_one = _prepared(_fitting(its_settings, rank), rank)
-            _in_turns(next_one, place, rank, device, command, heard, resume=begun)
+            _in_turns(next_one, place, rank, device, command, heard, resume=begun and resume)
     return load_run(folder) if rank.rank == 0 else None
 
 
@@ -105,12 +106,13 @@ def _in_turns(
     command: Sequence[str],
     listener: Listener,
     *,
-    resume: bool,
+    resume: Resume,
 ) -> None:
     """Run what is missing of one study in `folder`; afterwards rank 0 has the samples of all ranks there."""
     settings, cells = ready.settings, ready.cells
     end_s = _agreed(until_s(settings, began_s()))
-    before, session = _opened(folder, settings, cells, ready.findings, command, resume=resume)
+    anew = _anew(folder, ready.findings, resume=resume)
+    before, session = _opened(folder, settings, cells, ready.findings, command, anew=anew)
     ledger = Ledger(folder, session, before, writing=rank.rank == 0)
     links, slow = measure_inside(folder, settings, cells, rank, device, command)
     executor = ThreadExecutor(folder, rank, device, session, links)
@@ -199,7 +201,7 @@ def _opened(
     findings: Findings,
     command: Sequence[str],
     *,
-    resume: bool,
+    anew: bool,
 ) -> tuple[Mapping[str, Cell], int]:
     """Open the study on rank 0; returns the cells of earlier sessions (there alone) and the number of this session.
 
@@ -209,17 +211,48 @@ def _opened(
     answer: int | str = 0
     if not dist.get_rank():
         try:
-            check_folder(folder, resume=resume)
-            check_checkpoints(folder, cells, everywhere=False)
+            if not anew:
+                check_checkpoints(folder, cells, everywhere=False)
             check_budget(settings, cells, findings, passed_s=time.monotonic() - began_s())
-            before, answer = open_study(folder, settings, cells, findings, command)
+            before, answer = open_study(folder, settings, cells, findings, command, anew=anew)
         except UsageError as error:
             answer = str(error)
     answer = _agreed(answer)
     if isinstance(answer, str):
         raise UsageError(answer)
+    if anew:
+        _set_aside_elsewhere(folder)
     _leave_plan(folder)
     return before, answer
+
+
+def _anew(folder: Path, findings: Findings, *, resume: Resume) -> bool:
+    """Whether all is measured again, since rank 0 sees other code; raises UsageError, on every rank, for what may not.
+
+    Rank 0's view is enough: all ranks run the code that it runs.
+    """
+    answer: bool | str = False
+    if not dist.get_rank():
+        try:
+            check_folder(folder, resume=resume)
+            answer = other_code(folder, findings.user_code, resume=resume)
+        except UsageError as error:
+            answer = str(error)
+    answer = _agreed(answer)
+    if isinstance(answer, str):
+        raise UsageError(answer)
+    return answer
+
+
+def _set_aside_elsewhere(folder: Path) -> None:
+    """On hosts with file systems of their own, too, samples of other code must not stay where new ones are written.
+
+    Where a host sees what rank 0 has set aside there is nothing left; no rank goes on before all have looked.
+    """
+    if os.environ.get("LOCAL_RANK", "0") == "0" and dist.get_rank() and (folder / "cells").exists():
+        set_aside(folder)
+        (folder / "study.json").unlink(missing_ok=True)
+    gather([], dist.get_world_size())
 
 
 def _leave_plan(folder: Path) -> None:

@@ -19,8 +19,7 @@ from worldsize.launch.environment import worker_environment
 from worldsize.launch.warm import WARM
 from worldsize.measure.conditions import Watch
 from worldsize.measure.machine import busy_warning, provenance, snapshot_host
-from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
-from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_study
+from worldsize.results.folder import Cell, Run, load_run, write_study
 from worldsize.results.launch_records import SUBMISSIONS
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.study.alone import alone
@@ -37,18 +36,16 @@ from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
 from worldsize.study.probe import probe
 from worldsize.study.restarts import Restarts
+from worldsize.study.resuming import Resume, check_checkpoints, check_settings, other_code, set_aside
 from worldsize.study.schedule import Schedule
 from worldsize.study.sweep import Sweep
-
-CHANGES_NOTHING = ("log", "budget", "hang_timeout", "max_restarts", "min_workers")
-"""Settings that may be other ones when a study is resumed: no number depends on them."""
 
 
 def run_study(
     settings: StudySettings,
     out: Path,
     *,
-    resume: bool = False,
+    resume: Resume = False,
     command: Sequence[str] | None = None,
     listener: Listener | None = None,
     cluster: Cluster | None = None,
@@ -68,12 +65,14 @@ def run_study(
     check_folder(out, resume=resume)
     with _stoppable(out), alone(out), WARM.held():
         findings = probe(settings, cluster)
+        anew = other_code(out, findings.user_code, resume=resume)
         settings, no_hosts = _hosts_decided(settings, findings, cluster)
         plan = make_plan(settings, findings, cluster.cores, cluster)
         check_hosts(settings, max(cell.placement.processes for cell in plan))
-        check_checkpoints(out, plan)
+        if not anew:
+            check_checkpoints(out, plan)
         check_budget(settings, plan, findings, time.monotonic() - began_s)
-        before, session = open_study(out, settings, plan, findings, command or sys.argv, cluster)
+        before, session = open_study(out, settings, plan, findings, command or sys.argv, cluster, anew=anew)
         note(out, no_hosts)
         mirrors = mirrored(settings.log, out, session, listener, keep=partial(note, out))
         run = load_run(out)
@@ -156,7 +155,7 @@ def _take_turns(schedule: Schedule, findings: Findings) -> None:
         schedule.executor.close()
 
 
-def check_folder(out: Path, *, resume: bool) -> None:
+def check_folder(out: Path, *, resume: Resume) -> None:
     """A folder is either new or asked to be resumed: results of two studies never mix."""
     exists = (out / "study.json").exists()
     if resume and not exists:
@@ -182,21 +181,6 @@ def _hosts_decided(
     return settings, [warning] if warning else []
 
 
-def check_checkpoints(out: Path, plan: Sequence[PlannedCell], *, everywhere: bool = True) -> None:
-    """Raise OutputError or UsageError for a checkpoint that a cell cannot go on from, before anything is started.
-
-    `everywhere` reads the parts of all ranks, which may be on other hosts where torchrun started them.
-    """
-    done = finished(load_run(out)) if (out / "study.json").exists() else ()
-    for cell in plan:
-        folder = checkpoint_folder(cell_folder(out, cell.id))
-        found = None if cell.id in done else find_checkpoint(folder)
-        if found:
-            where = cell.placement
-            check_checkpoint(folder, found, cell.settings, processes=where.processes, device=where.device)
-            check_parts(folder, found.parts if everywhere else found.parts[:1])
-
-
 def note(out: Path, warnings: Sequence[WarningRecord]) -> None:
     """Add warnings to study.json."""
     if warnings:
@@ -212,17 +196,28 @@ def open_study(
     findings: Findings,
     command: Sequence[str],
     cluster: Cluster | None = None,
+    *,
+    anew: bool = False,
 ) -> tuple[Mapping[str, Cell], int]:
-    """Write study.json; returns the cells of earlier sessions and the number of this one."""
+    """Write study.json; returns the cells of earlier sessions and the number of this one.
+
+    `anew` sets aside what is there (resuming.py). Raises UsageError for a study of other settings or another machine.
+    """
     host = snapshot_host(with_gpus=False).model_copy(update={"gpus": findings.gpus})
-    origin = provenance(command, host=host, worker_environment=worker_environment(settings.emulated))
+    origin = provenance(
+        command, host=host, worker_environment=worker_environment(settings.emulated), code=findings.user_code
+    )
     warnings = list(findings.warnings)
     cluster = cluster or ThisMachine()
     warnings += left_out(settings, findings, cluster.nodes)
     busy = busy_warning(origin.host)
     if busy:
         warnings.append(busy)
-    if not (out / "study.json").exists():
+    if (out / "study.json").exists():
+        check_settings(out, settings)
+        if anew:
+            set_aside(out)
+    if anew or not (out / "study.json").exists():
         record = StudyRecord(
             name=out.name,
             settings=settings,
@@ -235,11 +230,6 @@ def open_study(
         write_study(out, record)
         return {}, 0
     run = load_run(out)
-    then = run.study.settings
-    if then != settings.model_copy(update={name: getattr(then, name) for name in CHANGES_NOTHING}):
-        raise UsageError(
-            f"{out} holds a study with other settings; resume it with the same ones, or give another --out"
-        )
     study = run.study
     planned, then_planned = {cell.id for cell in plan}, {name for name in study.plan if not is_of_fewer(name)}
     other = planned.difference(then_planned) if settings.sweep else planned.symmetric_difference(then_planned)

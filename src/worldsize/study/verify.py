@@ -65,7 +65,7 @@ def _prove_all(
         if first is not None and row.id in read and row.id != first and row.data is None:
             _compare(row, read[row.id], first, read[first])
     host = snapshot_host(with_gpus=False).model_copy(update={"gpus": findings.gpus})
-    origin = provenance(command, host=host, worker_environment=worker_environment())
+    origin = provenance(command, host=host, worker_environment=worker_environment(), code=findings.user_code)
     return ProofRecord(provenance=origin, settings=settings, rows=rows)
 
 

@@ -14,6 +14,7 @@ from worldsize.config import Question, Room, StudySettings, chosen_world_sizes
 from worldsize.data import load_data
 from worldsize.errors import UsageError, WorldsizeError
 from worldsize.measure.limits import matmul_flops_per_s
+from worldsize.measure.user_code import user_code
 from worldsize.models import build_model, describe_model
 from worldsize.results.records import Findings
 from worldsize.strategies import find_strategy
@@ -35,6 +36,7 @@ def look(settings: StudySettings, room: Room) -> Findings:
         matmul_flops_per_s=matmul_flops_per_s(torch.device("cuda" if gpus else "cpu"), RATE_S),
         world_sizes=chosen_world_sizes(settings, room, len(gpus)),
         warnings=list(data.warnings),
+        user_code=user_code((settings.model, settings.data, *settings.strategies)),
     )
     sizes = {*findings.world_sizes}
     if settings.min_workers is not None:  # workers may be lost

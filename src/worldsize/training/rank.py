@@ -9,17 +9,20 @@ import torch
 
 from worldsize.config import CellSettings
 from worldsize.data import load_data
+from worldsize.errors import FactoryError
 from worldsize.measure.clocks import clock_for
 from worldsize.measure.limits import matmul_flops_per_s
 from worldsize.measure.message_counter import MessageCounter
 from worldsize.measure.timeline import Timeline
+from worldsize.measure.user_code import user_files
 from worldsize.ranks.memory import limit_memory
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle, where
 from worldsize.ranks.turns import Facts, Reply, Turns, run_turns
 from worldsize.results.checkpoints import checkpoint_folder
+from worldsize.results.code_records import named
 from worldsize.results.comm_records import AllReduceCost
-from worldsize.results.files import cell_folder
-from worldsize.results.records import Placement, Record
+from worldsize.results.files import cell_folder, read_record
+from worldsize.results.records import Placement, Record, StudyRecord
 from worldsize.training.checkpoint import agreed_checkpoint, restore
 from worldsize.training.life import Life
 from worldsize.training.recorder import Recorder
@@ -69,6 +72,7 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
         world = dataclasses.replace(world, bucket_bytes=saved.bucket_bytes, bucket_groups=saved.bucket_groups)
     with MessageCounter("start") as counter:
         trainer = Trainer(settings, data, world, timeline, None if saved else assignment.link)
+    _same_code(assignment)
     facts = Facts(
         steps_per_epoch=trainer.batches.steps_per_epoch,
         steps=saved.step if saved else 0,
@@ -91,6 +95,27 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
         )
         with closing(life):
             run_turns(turns, Reply(facts=facts), life.take)
+
+
+def _same_code(assignment: Assignment) -> None:
+    """Raise FactoryError where a file of the user's is not what it was when the study looked at it (method.md §11).
+
+    Cells that are started later, or again, must not be of other code than the first. A host that does not see the run
+    folder cannot tell.
+    """
+    settings, study = assignment.settings, Path(assignment.run) / "study.json"
+    files = user_files((settings.model, settings.data, settings.strategy))
+    if not files or not study.exists():
+        return
+    record = read_record(StudyRecord, study)
+    began = record.sessions[-1] if record.sessions else record.provenance
+    known = began.user_code.digests if began.user_code else {}
+    changed = [file.name for file in files if file.sha256 not in known.get(file.name, (file.sha256,))]
+    if changed:
+        raise FactoryError(
+            f"{named(changed)} has changed since the study began, and its cells would be of two codes\n"
+            "Put it back and go on with --resume, or measure everything again with --resume --anew."
+        )
 
 
 def enter(payload: dict[str, Any], turns: Turns) -> None:

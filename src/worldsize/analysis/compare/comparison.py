@@ -68,6 +68,13 @@ def compare_runs(a: StoredRun, b: StoredRun, settings: CompareSettings, paths: t
         cells=[cell for pair in pairs for cell in _cells(pair)],
         lone_cells=[*_lone("A", parts_a, parts_b), *_lone("B", parts_b, parts_a)],
     )
+    record.unread = [
+        f"{letter}: {f'{part}/' if part else ''}{cell.id}"
+        for letter, parts in (("A", parts_a), ("B", parts_b))
+        for part, study in parts.items()
+        for cell in study.cells
+        if cell.state == "unreadable"
+    ]
     record.verdict, record.caveats = comparison_verdict(record), caveats(record, settings)
     record.gate = judge(record, settings)
     return record

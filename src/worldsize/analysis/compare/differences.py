@@ -1,14 +1,17 @@
-"""In what two runs differ: work, software, machine, environment, settings, placement (method.md §11)."""
+"""In what two runs differ: work, own code, software, machine, environment, settings, placement (method.md §11)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from worldsize.results.baseline_records import StoredCell, StoredRun
+from worldsize.results.code_records import SHOWN, UserCode, different_files, named, short_commit
 from worldsize.results.comparison_records import Area, Change
 from worldsize.results.records import Host, Placement, Provenance
 
 GIB = 2**30
 ABSENT = "none"
+MOST_FILES = 8
+"""Files of the user's that are named, each with its digests."""
 NAMED_AS_WORK = ("model", "data", "precision", "optimizer")
 """Settings that are named with the work that they set."""
 
@@ -30,7 +33,7 @@ def same_machine(a: Provenance, b: Provenance) -> bool:
 
 def changes(a: StoredRun, b: StoredRun, part: str = "") -> list[Change]:
     """Each difference of two runs, or of the same part of both, old and new; what explains most comes first."""
-    found = [*_work(a, b)]
+    found = [*_work(a, b), *_code(a.provenance.user_code, b.provenance.user_code)]
     for area, facts in _provenance(a.provenance, b.provenance):
         found += _named(area, *facts)
     found += _named("settings", _settings(a), _settings(b))
@@ -46,6 +49,32 @@ def _work(a: StoredRun, b: StoredRun) -> list[Change]:
         old, new = (f"{each:,}" for each in flops)
         found.append(Change(area="work", what="model operations per sample", old=old, new=new))
     return found
+
+
+def _code(a: UserCode | None, b: UserCode | None) -> Iterator[Change]:
+    """The user's own files that are not the same, by their digests, and their commits."""
+    if (a is None) != (b is None):
+        yield Change(area="code", what="your own code", old=_files(a), new=_files(b))
+        return
+    if a is None or b is None:
+        return
+    files, old, new = different_files(a, b), a.digests, b.digests
+    for name in files[:MOST_FILES]:
+        yield Change(area="code", what=name, old=_digests(old.get(name)), new=_digests(new.get(name)))
+    left = len(files) - MOST_FILES
+    if left > 0:
+        yield Change(area="code", what=f"{left} more files", old="…", new="…")
+    if a.commit != b.commit:
+        commits = (short_commit(each.commit) if each.commit else "unknown" for each in (a, b))
+        yield Change(area="code", what="commit", **dict(zip(("old", "new"), commits, strict=True)))
+
+
+def _files(code: UserCode | None) -> str:
+    return "none, or not recorded" if code is None else named([file.name for file in code.files])
+
+
+def _digests(found: tuple[str, ...] | None) -> str:
+    return ", ".join(digest[:SHOWN] for digest in found) if found else ABSENT
 
 
 def _work_facts(run: StoredRun) -> dict[str, str]:
@@ -72,7 +101,7 @@ def _provenance(a: Provenance, b: Provenance) -> Iterator[tuple[Area, tuple[dict
 def _software(provenance: Provenance) -> dict[str, str]:
     return {
         "worldsize": provenance.worldsize_version,
-        "commit": provenance.commit or "unknown",
+        "commit of worldsize": provenance.commit or "unknown",
         "Python": provenance.python_version,
         "torch": provenance.torch_version,
     }

@@ -5,7 +5,8 @@ from pathlib import Path
 import polars as pl
 
 from worldsize.analysis.breakdown import COMPUTE_PARTS
-from worldsize.analysis.cells import absent_cell, reason_of
+from worldsize.analysis.cells import CellAnalysis, absent_cell, reason_of, unreadable_cell
+from worldsize.analysis.damage import check_samples
 from worldsize.analysis.summary import summarise, world_steps
 from worldsize.errors import OutputError
 from worldsize.results.baseline_records import HOW, StoredBlock, StoredCell, StoredRun, read_baseline
@@ -34,15 +35,25 @@ def snapshot(run: Run) -> StoredRun:
         sessions=study.sessions,
         data=study.data,
         model=study.model,
-        cells=[_cell(run.cells[name]) if name in run.cells else _absent(name) for name in study.plan],
+        cells=[_seen(run, name) for name in study.plan],
         parts={name: snapshot(part) for name, part in run.parts.items()},
     )
 
 
-def _absent(cell_id: str) -> StoredCell:
-    absent = absent_cell(cell_id)
+def _seen(run: Run, name: str) -> StoredCell:
+    if name in run.unread:
+        return _without_numbers(unreadable_cell(name, run.unread[name]))
+    if name not in run.cells:
+        return _without_numbers(absent_cell(name))
+    try:
+        return _cell(run.cells[name])
+    except OutputError as error:
+        return _without_numbers(unreadable_cell(name, str(error)))
+
+
+def _without_numbers(absent: CellAnalysis) -> StoredCell:
     return StoredCell(
-        id=cell_id,
+        id=absent.id,
         strategy=absent.strategy,
         world_size=absent.world_size,
         batch_size=absent.batch_size,
@@ -54,6 +65,7 @@ def _absent(cell_id: str) -> StoredCell:
 
 def _cell(cell: Cell) -> StoredCell:
     """A cell that was started. A failed one gets no numbers: its steps may be unlike."""
+    check_samples(cell)
     record, settings = cell.record, cell.record.settings
     summary = None if record.state == "failed" else summarise(cell, settings.global_batch)
     last = record.evaluations[-1] if record.evaluations else None

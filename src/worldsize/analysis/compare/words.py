@@ -49,6 +49,9 @@ def caveats(record: ComparisonRecord, settings: CompareSettings) -> list[str]:
     work = sorted({word for cell in record.cells for word in cell.other_work})
     if work:
         found.append(f"Not the same work ({other(work)}): such cells are not judged.")
+    code = [change.what for change in record.changes if change.area == "code" and change.what != "commit"]
+    if code:
+        found.append(f"Your own code differs ({', '.join(dict.fromkeys(code))}): what that changes is in every ratio.")
     return found
 
 

@@ -1,0 +1,97 @@
+"""What must be the same when a study is gone on with: settings, checkpoints, the user's own code.
+
+Samples of two codes never come into one cell.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from worldsize.config import StudySettings
+from worldsize.errors import OutputError, UsageError
+from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
+from worldsize.results.code_records import UserCode, different_files, named
+from worldsize.results.files import own, read_record
+from worldsize.results.folder import cell_folder, load_run
+from worldsize.results.records import StudyRecord
+from worldsize.study.ledger import finished
+from worldsize.study.plan import PlannedCell
+
+Resume = bool | Literal["anew"]
+"""Whether a study is gone on with; `anew` measures all of it again where the user's own code has changed since."""
+CHANGES_NOTHING = ("log", "budget", "hang_timeout", "max_restarts", "min_workers")
+"""Settings that may be other ones when a study is resumed: no number depends on them."""
+
+EARLIER = "earlier"
+"""Folder for what was measured with other code; each of its folders is a run folder."""
+COPIED = ("study.json", "comm")
+"""What the new study needs as well, or writes over when it is opened."""
+MOVED = ("cells", "report", "tensorboard", "wandb", "mlruns")
+
+
+def check_settings(out: Path, settings: StudySettings) -> None:
+    """Raise UsageError if the study in the folder has other settings, as far as any number depends on them."""
+    then = read_record(StudyRecord, own(out, "study.json")).settings
+    if then != settings.model_copy(update={name: getattr(then, name) for name in CHANGES_NOTHING}):
+        raise UsageError(
+            f"{out} holds a study with other settings; resume it with the same ones, or give another --out"
+        )
+
+
+def check_checkpoints(out: Path, plan: Sequence[PlannedCell], *, everywhere: bool = True) -> None:
+    """Raise OutputError or UsageError for a checkpoint that a cell cannot go on from, before anything is started.
+
+    `everywhere` reads the parts of all ranks, which may be on other hosts where torchrun started them.
+    """
+    done = finished(load_run(out)) if (out / "study.json").exists() else ()
+    for cell in plan:
+        folder = checkpoint_folder(cell_folder(out, cell.id))
+        found = None if cell.id in done else find_checkpoint(folder)
+        if found:
+            where = cell.placement
+            check_checkpoint(folder, found, cell.settings, processes=where.processes, device=where.device)
+            check_parts(folder, found.parts if everywhere else found.parts[:1])
+
+
+def other_code(out: Path, now: UserCode | None, *, resume: Resume) -> bool:
+    """Whether what is in the folder was measured with other code of the user's, and is to be measured anew.
+
+    Raises UsageError where it was, and nobody has asked for that.
+    """
+    if not (out / "study.json").exists():
+        return False
+    study = read_record(StudyRecord, own(out, "study.json"))
+    then = [each.user_code for each in (study.provenance, *study.sessions) if each.user_code is not None]
+    changed = different_files(then[-1] if then else None, now)
+    if changed and resume != "anew":
+        raise UsageError(
+            f"{out} was measured with other code of yours: {named(changed)} has changed since\n"
+            "Put it back, measure everything again with --resume --anew, or give another --out."
+        )
+    return bool(changed)
+
+
+def set_aside(out: Path) -> Path:
+    """Move what was measured into a run folder of its own below `out`, and return that; study.json stays.
+
+    A crash leaves every sample in one of the two, and the next --anew goes on. Raises OutputError where it cannot be.
+    """
+    place = own(out, EARLIER)
+    try:
+        number = 1 + max((int(each.name) for each in place.glob("*") if each.name.isdecimal()), default=0)
+        target = place / str(number)
+        target.mkdir(parents=True)
+        for name in (*COPIED, *MOVED):
+            source = own(out, name) if name in COPIED else out / name
+            if name in MOVED and source.exists():
+                source.rename(target / name)
+            elif source.is_dir():
+                shutil.copytree(source, target / name)
+            elif source.exists():
+                shutil.copy2(source, target / name)
+    except OSError as error:
+        raise OutputError(
+            f"cannot set aside what is in {out}: {error.strerror}\nGive a folder you may write to with --out."
+        ) from None
+    return target
