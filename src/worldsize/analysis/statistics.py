@@ -118,6 +118,11 @@ def ratio_estimate(numerator: Blocks, denominator: Blocks) -> Ratio:
     return Ratio(Estimate(value=float(np.exp(value)), low=low, high=high, samples=count), paired=bool(common))
 
 
+def log_mean(blocks: Blocks) -> float:
+    """What `ratio_estimate` takes of a cell, or of block ratios: the trimmed mean of logarithms (method.md §8)."""
+    return float(_trimmed_mean(np.array(list(_log_medians(blocks).values()))))
+
+
 def mean_estimate(blocks: ArrayLike) -> Estimate:
     """Mean of one value per block, of any sign, with Student's 95 % interval; one block has no interval."""
     values = np.asarray(blocks, dtype=np.float64)
