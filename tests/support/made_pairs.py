@@ -50,7 +50,10 @@ def make_sides(
     """So many runs of the usual cells on either side; in B, the cells that are named take so many times as long."""
     kept = usual_cells(blocks=blocks, noise=noise) if cells is None else cells
     a = [make_run(folder / f"a{k}", kept, seed=2 * k) for k in range(runs)]
-    return a, [make_run(folder / f"b{k}", slowed(kept, factors), drift=drift_b, seed=2 * k + 1) for k in range(runs)]
+    b = [make_run(folder / f"b{k}", slowed(kept, factors), drift=drift_b, seed=2 * k + 1) for k in range(runs)]
+    for k, run in enumerate((*a, *b)):  # two runs are never made in the same second
+        change_study(run, lambda study, k=k: setattr(study.provenance, "created", f"2026-01-01T00:00:{k:02}Z"))  # type: ignore[misc]
+    return a, b
 
 
 def compared(a: Path | Sequence[Path], b: Path | Sequence[Path], **settings: Any) -> ComparisonRecord:

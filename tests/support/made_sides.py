@@ -57,7 +57,11 @@ class Maker:
 
     def compared(self, a: Truth, b: Truth, runs: int, **settings: Any) -> ComparisonRecord:
         """A comparison of so many runs a side."""
-        return compare_runs(self.side(a, runs), self.side(b, runs), CompareSettings(**settings), ("a", "b"))
+        return self.judged(self.side(a, runs), self.side(b, runs), **settings)
+
+    def judged(self, a: list[StoredRun], b: list[StoredRun], **settings: Any) -> ComparisonRecord:
+        """A comparison of sides that were made."""
+        return compare_runs(a, b, CompareSettings(**settings), ("a", "b"))
 
     def _run(self, truth: Truth) -> StoredRun:
         shared, own = np.sqrt([truth.shared, 1 - truth.shared]) * truth.between

@@ -118,9 +118,9 @@ def ratio_estimate(numerator: Blocks, denominator: Blocks) -> Ratio:
     return Ratio(Estimate(value=float(np.exp(value)), low=low, high=high, samples=count), paired=bool(common))
 
 
-def log_mean(blocks: Blocks) -> float:
-    """What `ratio_estimate` takes of a cell, or of block ratios: the trimmed mean of logarithms (method.md §8)."""
-    return float(_trimmed_mean(np.array(list(_log_medians(blocks).values()))))
+def log_mean(medians: Blocks) -> float:
+    """The trimmed mean of logarithms that `ratio_estimate` takes, of one value per block (method.md §8)."""
+    return float(_trimmed_mean(np.log(np.concatenate(list(medians.values())))))
 
 
 def mean_estimate(blocks: ArrayLike) -> Estimate:

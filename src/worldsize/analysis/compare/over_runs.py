@@ -65,7 +65,7 @@ def contrasts(samples: Mapping[K, Sample]) -> dict[K, tuple[Estimate, RunError]]
     found = {}
     for (key, sample), each in zip(kept.items(), variance, strict=True):
         error = math.sqrt(each * sum(1 / count for count in sample.runs))
-        log = float(np.nanmean(sample.b) - np.nanmean(sample.a))
+        log = _mean(sample.b) - _mean(sample.a)
         known = RunError(standard_error=error, degrees_of_freedom=dof, runs=sample.runs)
         found[key] = _estimate(log, known), known
     return found
@@ -101,8 +101,12 @@ def spread(error: RunError) -> float:
 
 
 def _centred(values: Floats) -> Floats:
-    centred: Floats = values - np.nanmean(values)
+    centred: Floats = values - _mean(values)
     return centred
+
+
+def _mean(values: Floats) -> float:
+    return float(values[np.isfinite(values)].mean())
 
 
 def _degrees_of_freedom(rest: Floats, free: float) -> float:

@@ -8,7 +8,6 @@ from pathlib import Path
 from scipy.special import ndtri
 
 from worldsize.analysis.compare.over_runs import PROOF, STEP_ALARM, spread
-from worldsize.analysis.numbers import percent_text
 from worldsize.config import CompareSettings
 from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Gate, Side
 
@@ -32,8 +31,8 @@ def settling(record: ComparisonRecord, settings: CompareSettings, gate: Gate) ->
         needed = max(needed, 1 + min(len(side.runs) for side in (record.a, record.b)))
     if needed > MOST_RUNS:
         return [
-            f"More than {MOST_RUNS} runs a side would be needed, for what was seen lies near the limit of "
-            f"{percent_text(gate.fail_above)} for this noise: choose another limit, or longer runs."
+            f"More than {MOST_RUNS} runs a side would be needed: what was seen is small beside what runs of the same "
+            "commit differ by. Choose another limit, or longer runs."
         ]
     paths: list[str] = []
     lines: list[str] = []
@@ -74,7 +73,8 @@ def _more(side: Side, needed: int) -> list[str]:
 def _commands(letter: str, side: Side, paths: list[str]) -> Iterator[str]:
     """The commands that make them: as the first run was made, by its commit."""
     provenance = side.runs[0].provenance
-    commit = f" at commit {provenance.commit[:12]}" if provenance.commit else ""
+    name = provenance.commit[:12] if provenance.commit else ""
+    commit = f" at commit {name}" if name.isalnum() else ""
     command = _again(provenance.command)
     if command is None:
         yield f"# {letter}: {len(paths)} more run(s){commit}, made as the first, in {', '.join(paths)}"
@@ -85,8 +85,8 @@ def _commands(letter: str, side: Side, paths: list[str]) -> Iterator[str]:
 
 
 def _again(command: Sequence[str]) -> list[str] | None:
-    """A recorded command without its place; None where it was no command of worldsize."""
-    if len(command) < 2 or Path(command[0]).name != "worldsize":
+    """A recorded command without its place; None where it was no command of worldsize, or nothing to be pasted."""
+    if len(command) < 2 or Path(command[0]).name != "worldsize" or not all(word.isprintable() for word in command):
         return None
     kept, skip = ["worldsize"], 0
     for word in command[1:]:

@@ -39,15 +39,15 @@ def plain_of_baseline(cell: CellComparison, cells: dict[str, CellComparison]) ->
 
 
 def gain_is_the_baselines(cell: CellComparison, cells: dict[str, CellComparison]) -> bool:
-    """Whether a relative gain is, as far as is known, no more than what the baseline cell lost."""
+    """Whether a relative gain may be no more than what the baseline cell lost, by the ends of both intervals."""
     base, ratio = plain_of_baseline(cell, cells), cell.judged
     if base is None or ratio is None or ratio.high is None:
         return False
-    return ratio.value < 1 < base.value and ratio.high * base.value >= 1
+    return ratio.value < 1 < base.value and (base.high is None or ratio.high * base.high >= 1)
 
 
 def loss_is_the_baselines(cell: CellComparison, cells: dict[str, CellComparison]) -> bool:
-    """Whether a relative loss is, as far as is known, no more than what the baseline cell gained."""
+    """Whether a relative loss is, as far as was seen, no more than what the baseline cell gained."""
     base, ratio = plain_of_baseline(cell, cells), cell.judged
     if base is None or ratio is None or ratio.low is None:
         return False
