@@ -49,23 +49,14 @@ def run(data_dir: str | None) -> None:
                 found.append(compare_runs(sides["a"], sides[name], settings, ("a", name)))
             counts = _counts(records)
             say(f"  pair {pair + 1} of {PAIRS}: {counts}")
-            keep(
-                "compare_aa",
-                {
-                    "pairs": pair + 1,
-                    "runs_a_side": RUNS,
-                    "budget": BUDGET,
-                    "limit": LIMIT,
-                    **counts,
-                    "comparisons": {name: [_kept(each) for each in found] for name, found in records.items()},
-                },
-            )
+            kept = {name: [_kept(each) for each in found] for name, found in records.items()}
+            asked = {"pairs": pair + 1, "runs_a_side": RUNS, "budget": BUDGET, "limit": LIMIT}
+            keep("compare_aa", {**asked, **counts, "comparisons": kept})
+    least = f"asked: at least {PAIRS - 1}"
     print(f"compare: {PAIRS} pairs of sides of {RUNS} runs each, {BUDGET} a run, gate at {LIMIT:.0%}")
     print(f"  the same commit: an alarm of any kind in {counts['alarms']} (asked: at most 1)")
-    print(
-        f"  10 % slower: found in {counts['slow_found']} (asked: at least {PAIRS - 1}); gate failed in {counts['slow_failed']}"
-    )
-    print(f"  20 ms of data wait: data wait and no other part in {counts['wait_found']} (asked: at least {PAIRS - 1})")
+    print(f"  10 % slower: found in {counts['slow_found']} ({least}); the gate failed in {counts['slow_failed']}")
+    print(f"  20 ms of data wait: data wait and no other part in {counts['wait_found']} ({least})")
 
 
 def _sides(folder: Path) -> dict[str, list[StoredRun]]:
