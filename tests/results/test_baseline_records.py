@@ -93,3 +93,22 @@ def test_a_summary_that_lacks_a_part_of_a_step_is_refused(tmp_path: Path) -> Non
         cell["summary"]["parts_s"].pop("backward_s")
     (tmp_path / "a.json").write_text(json.dumps(content))
     assert "lacks parts of a step: backward_s" in refusal(tmp_path / "a.json")
+
+
+def test_numbers_that_nobody_measured_are_no_numbers(tmp_path: Path) -> None:
+    """A damaged baseline may hold them; a comparison must not stumble over them."""
+    a, b = make_sides(tmp_path, {}, runs=2)
+    for odd in ("1e308", "1e-308", "-1.0", "0.0"):
+        runs = read_side(a)
+        write_baseline(file := tmp_path / "odd.json", runs[0].model_copy(update={"further": runs[1:]}))
+        content = json.loads(file.read_text())
+        for run in (content, *content["further"]):
+            for cell in run["cells"]:
+                cell["peak_memory_bytes"] = 10**18
+                for block in cell["blocks"]:
+                    block["data_wait_s"] = float(odd)
+        file.write_text(json.dumps(content))
+        for sides in ((file, b), (b, file), (file, b[0]), (b[0], file)):
+            record = compared(*sides, fail_above=0.05, strict=True)
+            waits = [each for cell in record.cells for each in cell.quantities if each.name == "data_wait_s"]
+            assert {each.direction for each in waits} == {None}, "no ratio can be taken"

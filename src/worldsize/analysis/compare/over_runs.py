@@ -27,6 +27,7 @@ STEP_ALARM = 0.8 * ALARM
 they are looked at for is larger than a few percent."""
 PROOF = 0.05
 """Chance that a cell which is slower by the limit is said to be proved not to be."""
+MOST_LOG = 700.0
 LEAST_SPREAD = 1e-6
 """Of logarithms: no two runs are more alike than this, or nothing would be left to chance where two happen to be."""
 
@@ -81,6 +82,11 @@ def chance_below(ratio: Estimate, error: RunError, limit: float) -> float:
     return float(stdtr(error.degrees_of_freedom, math.log(ratio.value / limit) / error.standard_error))
 
 
+def exponential(log: float) -> float:
+    """The number of a logarithm, within what a float holds: a damaged baseline may say anything."""
+    return math.exp(min(max(log, -MOST_LOG), MOST_LOG))
+
+
 def holm(chances: Mapping[K, float], level: float) -> set[K]:
     """What is told apart if the chance of any false alarm may be `level`.
 
@@ -124,5 +130,5 @@ def _degrees_of_freedom(rest: Floats, free: float) -> float:
 
 def _estimate(log: float, error: RunError) -> Estimate:
     half = float(stdtrit(error.degrees_of_freedom, (1 + LEVEL) / 2)) * error.standard_error
-    low, value, high = (math.exp(each) for each in (log - half, log, log + half))
+    low, value, high = (exponential(each) for each in (log - half, log, log + half))
     return Estimate(value=value, low=low, high=high, samples=min(error.runs))

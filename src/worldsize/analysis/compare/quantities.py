@@ -1,6 +1,5 @@
 """What is known of a cell on both sides, as numbers per run; every ratio is B ÷ A (method.md §11)."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +14,7 @@ from worldsize.analysis.compare.across_runs import (
     step_blocks,
     unpaired_ratio,
 )
-from worldsize.analysis.compare.over_runs import Sample
+from worldsize.analysis.compare.over_runs import Sample, exponential
 from worldsize.analysis.compare.sides import CellRuns, Pair, sample
 from worldsize.analysis.statistics import Blocks, log_mean, reciprocal
 from worldsize.results.baseline_records import StoredBlock, StoredCell
@@ -48,7 +47,7 @@ class Numbers:
             return self.within()
         if min(self.logs.runs) == 0:
             return None
-        value = math.exp(float(np.nanmean(self.logs.b) - np.nanmean(self.logs.a)))
+        value = exponential(float(np.nanmean(self.logs.b) - np.nanmean(self.logs.a)))
         return Estimate(value=value, samples=min(self.logs.runs))
 
 
@@ -116,7 +115,7 @@ def _blocks_numbers(sides: Sequence[CellRuns], takes: Sequence[Callable[[StoredC
     """A quantity that has a value in each block: of a run the trimmed mean of their logarithms (method.md §8)."""
 
     def value(take: Callable[[StoredCell], Blocks]) -> Callable[[StoredCell], float | None]:
-        return lambda cell: math.exp(log_mean(found)) if (found := take(cell)) else None
+        return lambda cell: exponential(log_mean(found)) if (found := take(cell)) else None
 
     def within() -> Estimate | None:
         (a, b), (take_a, take_b) = (side.measured[0] for side in sides), takes

@@ -12,6 +12,8 @@ from worldsize.errors import UsageError
 from worldsize.results.baseline_records import StoredCell, StoredRun
 
 Runs = Sequence[StoredRun]
+LEAST, MOST = 1e-100, 1e100
+"""Beyond them a number of a run is none: nothing is measured there."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class CellRuns:
 
 
 def sample(a: Sequence[float | None], b: Sequence[float | None]) -> Sample:
-    """Logarithms per run, from numbers that must be above 0 and finite to have one."""
+    """Logarithms per run, from numbers that must be above 0, and neither tiny nor endless, to have one."""
     return Sample(_logs(a), _logs(b))
 
 
@@ -104,6 +106,6 @@ def _cell(run: StoredRun, cell_id: str) -> StoredCell | None:
 
 
 def _logs(values: Sequence[float | None]) -> Floats:
-    known = [np.nan if each is None or not each > 0 else each for each in values]
+    known = [np.nan if each is None or not LEAST < each < MOST else each for each in values]
     logs: Floats = np.log(np.array(known, dtype=np.float64))
-    return np.where(np.isfinite(logs), logs, np.nan)
+    return logs

@@ -27,7 +27,7 @@ RELATIVE = (
 
 NO_BASELINE = "no cell of one worker, timed in turn with the same threads, is in all runs"
 USES: dict[JudgeBy, str] = {
-    "auto": "Of both ratios the verdict uses the one that differs less from run to run; each row says which.",
+    "auto": "Of both ratios the verdict uses the one that differs less from run to run (--markdown says which).",
     "relative": "The verdict uses nothing else for all other cells, as asked.",
     "plain": "The verdict uses plain step times, as asked.",
 }
