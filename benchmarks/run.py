@@ -18,6 +18,7 @@ NAMES = (
     "instruments",
     "slow_link",
     "sampling",
+    "compare_aa",
     "large_run",
     "accuracy",
     "soak",

@@ -37,8 +37,8 @@ SIGNATURES = {
     "out: Path | str | None = None, resume: bool | str = False, report: bool = True, **settings: Any) -> Any",
     "verify": "(*, out: Path | str | None = None, **settings: Any) -> Any",
     "load_run": "(path: Path | str) -> Any",
-    "compare": "(a: Path | str, b: Path | str, *, fail_above: float | None = None, strict: bool = False, "
-    "judge_by: str = 'auto') -> Any",
+    "compare": "(a: Path | str | Sequence[Path | str], b: Path | str | Sequence[Path | str], *, "
+    "fail_above: float | None = None, strict: bool = False, judge_by: str = 'auto') -> Any",
 }
 
 
@@ -52,7 +52,7 @@ def test_public_names() -> None:
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_signatures(name: str) -> None:
     function = getattr(worldsize, name)
-    written = re.sub(r"(pathlib|typing)\.", "", str(inspect.signature(function)))
+    written = re.sub(r"(pathlib|typing|collections\.abc)\.", "", str(inspect.signature(function)))
     assert written == SIGNATURES[name]
     assert function.__doc__
 

@@ -6,6 +6,7 @@
 What the commands do is callable here; nothing is printed. Importing this imports no torch.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,21 +133,23 @@ def load_run(path: Path | str) -> Any:
 
 
 def compare(
-    a: Path | str,
-    b: Path | str,
+    a: Path | str | Sequence[Path | str],
+    b: Path | str | Sequence[Path | str],
     *,
     fail_above: float | None = None,
     strict: bool = False,
     judge_by: str = "auto",
 ) -> Any:
-    """Compare run B with run A and return a `results.comparison_records.ComparisonRecord`; all ratios are B ÷ A.
+    """Compare the runs of B with those of A; return a `results.comparison_records.ComparisonRecord` of ratios B ÷ A.
 
-    Each is a run folder or a stored baseline; the settings are the fields of `config.CompareSettings`. A gate that
-    fails is in the result. Raises OutputError for what is neither, UsageError for a `fail_above` that is no share.
+    Each side is a run folder or a stored baseline, or several, as a sequence or by commas; the settings are the fields
+    of `config.CompareSettings`. A gate that fails is in the result. Raises OutputError for what is neither, UsageError
+    for a `fail_above` that is no share, and for a side with a run twice or with runs of other work.
     """
     from worldsize.analysis.compare.comparison import compare_runs
-    from worldsize.analysis.compare.snapshot import read_snapshot
+    from worldsize.analysis.compare.snapshot import paths_of, read_side
     from worldsize.config import CompareSettings, validated
 
     wanted = validated(CompareSettings, {"fail_above": fail_above, "strict": strict, "judge_by": judge_by})
-    return compare_runs(read_snapshot(Path(a)), read_snapshot(Path(b)), wanted, (str(a), str(b)))
+    path_a, path_b = (",".join(str(path) for path in paths_of(side)) for side in (a, b))
+    return compare_runs(read_side(a), read_side(b), wanted, (path_a, path_b))

@@ -67,6 +67,7 @@ def test_the_names_are_those_of_the_registries() -> None:
         ("worldsize report runs/", ["runs/one", "runs/two"]),
         ("worldsize attach m", ["mine"]),
         ("worldsize compare runs/one ", ["mine", "runs/one", "runs/two", "stored.json"]),
+        ("worldsize compare runs/one,runs/", ["runs/one,runs/two"]),
         ("worldsize train --resume --out runs/t", ["runs/two"]),
         ("worldsize train --out runs/t", []),
         ("worldsize report nowhere/", []),

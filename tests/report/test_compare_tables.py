@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from made_pairs import DDP, change_study, compared, make_pair, slowed
+from made_pairs import DDP, change_study, compared, make_pair, make_sides, slowed
 from made_runs import MadeCell, make_run, usual_cells
 from worldsize.cli.tables import terminal_table
 from worldsize.report.compare_tables import (
@@ -48,11 +48,12 @@ def test_long_names_and_wide_numbers_fit_80_columns_without_a_break(tmp_path: Pa
 
 
 def test_what_did_not_move_is_left_out_of_the_short_table_only(tmp_path: Path) -> None:
-    record = compared(*make_pair(tmp_path, {DDP: 1.1}, noise=0.01))
+    record = compared(*make_sides(tmp_path, {DDP: 1.1}), judge_by="relative")
     short, full = to_records(compact_quantities(record)), to_records(quantities_table(record))
     assert [(row["cell"], row["what"]) for row in short] == [(DDP, "exposed"), (DDP, "data wait"), (DDP, "compute")]
     assert len(full) == sum(len(cell.quantities) for cell in record.cells)
-    assert {row["difference"] for row in full} == {"larger", "smaller", "not told apart", "same"}
+    assert {row["difference"] for row in full} == {"larger", "smaller", "not told apart", "same", None}
+    assert compact_quantities(record).title == "What else is told apart"
     named = [row["what"] for row in full if "speed-up" in str(row["what"])]
     assert set(named) == {"scaled speed-up over single-w1-b32"}, "a speed-up names its baseline"
 
@@ -67,6 +68,8 @@ def test_raw_values_of_the_table_are_those_of_the_record(tmp_path: Path) -> None
     assert (row["relative_ratio"], row["relative_ratio_high"]) == (cell.relative.value, cell.relative.high)
     assert row["throughput_ratio_low"] == pytest.approx(1 / (cell.plain.high or 0))
     assert row["judged_by"] == "relative to single-w1-b32"
+    assert row["verdict"] == "not known"
+    assert compact_quantities(record).title == "What else differs, with too few runs to call it a change"
 
 
 def test_without_a_baseline_cell_there_is_no_column_for_it(tmp_path: Path) -> None:
@@ -88,7 +91,8 @@ def test_markdown_has_the_verdict_first_and_users_text_is_text(tmp_path: Path) -
     lines = [line for line in markdown.splitlines() if line]
     assert lines[0] == "## worldsize: FAILED: the gate at 5 %"
     assert lines[1].startswith("- fails: ")
-    assert lines[2].startswith("B against A, step times of 1 cell")
+    assert lines[2].startswith("- not known: less than two runs a side")
+    assert lines[3].startswith("B against A, step times of 1 cell")
     for tag in ("<script", "<img", "<b>"):
         assert tag not in markdown
     assert r"&lt;img src=x>\|" in markdown

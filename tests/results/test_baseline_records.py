@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from made_pairs import DDP, compared, make_pair
-from worldsize.analysis.compare.snapshot import read_snapshot
+from made_pairs import DDP, compared, make_pair, make_sides
+from worldsize.analysis.compare.snapshot import read_side, read_snapshot
 from worldsize.errors import OutputError
 from worldsize.results.baseline_records import read_baseline, write_baseline
 from worldsize.results.records import SCHEMA_VERSION
@@ -21,6 +21,16 @@ def test_a_baseline_compares_as_its_run_does(tmp_path: Path) -> None:
     of_folders, of_files = compared(a, b), compared(tmp_path / "a.json", tmp_path / "b.json")
     assert of_files.cells == of_folders.cells
     assert of_files.verdict == of_folders.verdict
+
+
+def test_a_baseline_of_several_runs_compares_as_they_do(tmp_path: Path) -> None:
+    a, b = make_sides(tmp_path, {DDP: 1.1})
+    runs = read_side(a)
+    file = tmp_path / "baseline.json"
+    write_baseline(file, runs[0].model_copy(update={"further": runs[1:]}))
+    assert read_side(file) == runs
+    assert compared(file, b).cells == compared(a, b).cells
+    assert read_side(f"{file},{b[0]}") == [*runs, read_snapshot(b[0])]
 
 
 def test_blocks_are_kept_by_their_medians(tmp_path: Path) -> None:
@@ -59,7 +69,9 @@ def test_what_is_no_baseline_is_refused(tmp_path: Path) -> None:
     ):
         file.write_text(text)
         assert told in refusal(file)
-        assert refusal(file).endswith("A baseline is made by: worldsize compare RUN --save FILE")
+        assert refusal(file).endswith(
+            "A baseline is made by: worldsize compare RUN --save FILE (several runs by commas)"
+        )
     assert "is a part of a run folder" in refusal(a / "study.json")
     assert "is not a worldsize run folder" in refusal(tmp_path)
 
@@ -81,3 +93,22 @@ def test_a_summary_that_lacks_a_part_of_a_step_is_refused(tmp_path: Path) -> Non
         cell["summary"]["parts_s"].pop("backward_s")
     (tmp_path / "a.json").write_text(json.dumps(content))
     assert "lacks parts of a step: backward_s" in refusal(tmp_path / "a.json")
+
+
+def test_numbers_that_nobody_measured_are_no_numbers(tmp_path: Path) -> None:
+    """A damaged baseline may hold them; a comparison must not stumble over them."""
+    a, b = make_sides(tmp_path, {}, runs=2)
+    for odd in ("1e308", "1e-308", "-1.0", "0.0"):
+        runs = read_side(a)
+        write_baseline(file := tmp_path / "odd.json", runs[0].model_copy(update={"further": runs[1:]}))
+        content = json.loads(file.read_text())
+        for run in (content, *content["further"]):
+            for cell in run["cells"]:
+                cell["peak_memory_bytes"] = 10**18
+                for block in cell["blocks"]:
+                    block["data_wait_s"] = float(odd)
+        file.write_text(json.dumps(content))
+        for sides in ((file, b), (b, file), (file, b[0]), (b[0], file)):
+            record = compared(*sides, fail_above=0.05, strict=True)
+            waits = [each for cell in record.cells for each in cell.quantities if each.name == "data_wait_s"]
+            assert {each.direction for each in waits} == {None}, "no ratio can be taken"

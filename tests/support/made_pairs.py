@@ -1,4 +1,4 @@
-"""Two made runs that differ in a known way, for the tests of comparing."""
+"""Made runs that differ in a known way, two of them or several a side, for the tests of comparing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 
 from made_runs import Drift, MadeCell, make_run, steady, usual_cells
 from worldsize.analysis.compare.comparison import compare_runs
-from worldsize.analysis.compare.snapshot import read_snapshot
+from worldsize.analysis.compare.snapshot import read_side
 from worldsize.config import CompareSettings
 from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Quantity
 from worldsize.results.folder import read_record, write_study
@@ -37,9 +37,29 @@ def make_pair(
     return a, make_run(folder / "b", slowed(cells, factors), drift=drift_b or drift, seed=2)
 
 
-def compared(a: Path, b: Path, **settings: Any) -> ComparisonRecord:
-    """Compare two run folders or baselines."""
-    return compare_runs(read_snapshot(a), read_snapshot(b), CompareSettings(**settings), (str(a), str(b)))
+def make_sides(
+    folder: Path,
+    factors: Mapping[str, float],
+    *,
+    runs: int = 3,
+    noise: float = 0.01,
+    blocks: int = 8,
+    drift_b: Drift = steady,
+    cells: Sequence[MadeCell] | None = None,
+) -> tuple[list[Path], list[Path]]:
+    """So many runs of the usual cells on either side; in B, the cells that are named take so many times as long."""
+    kept = usual_cells(blocks=blocks, noise=noise) if cells is None else cells
+    a = [make_run(folder / f"a{k}", kept, seed=2 * k) for k in range(runs)]
+    b = [make_run(folder / f"b{k}", slowed(kept, factors), drift=drift_b, seed=2 * k + 1) for k in range(runs)]
+    for k, run in enumerate((*a, *b)):  # two runs are never made in the same second
+        change_study(run, lambda study, k=k: setattr(study.provenance, "created", f"2026-01-01T00:00:{k:02}Z"))  # type: ignore[misc]
+    return a, b
+
+
+def compared(a: Path | Sequence[Path], b: Path | Sequence[Path], **settings: Any) -> ComparisonRecord:
+    """Compare run folders or baselines, one a side or several."""
+    names = [",".join(map(str, [side] if isinstance(side, Path) else side)) for side in (a, b)]
+    return compare_runs(read_side(a), read_side(b), CompareSettings(**settings), (names[0], names[1]))
 
 
 def cell_of(record: ComparisonRecord, cell_id: str = DDP) -> CellComparison:

@@ -102,6 +102,11 @@ def mean_of_block(steps: Floats) -> Estimate:
     return Estimate(value=value, low=low, high=high, samples=steps.size)
 
 
+def log_mean(blocks: Blocks) -> float:
+    """The logarithm of the mean of one value per block: of step times, elapsed time ÷ steps (method.md §8)."""
+    return float(np.log(np.mean(np.concatenate(list(blocks.values())))))
+
+
 def mean_estimate(blocks: ArrayLike) -> Estimate:
     """Mean of one value per block, of any sign, with Student's 95 % interval; one block has no interval."""
     values = np.asarray(blocks, dtype=np.float64)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from worldsize.analysis.compare.snapshot import read_snapshot
+from worldsize.analysis.compare.sides import named_runs, refuse_unlike
+from worldsize.analysis.compare.snapshot import read_side
 from worldsize.cli.tables import terminal_table
 from worldsize.errors import OutputError, UsageError
 from worldsize.report.compare_tables import (
@@ -20,7 +21,9 @@ from worldsize.report.compare_tables import (
     side_line,
 )
 from worldsize.results.baseline_records import write_baseline
-from worldsize.results.comparison_records import ComparisonRecord
+from worldsize.results.comparison_records import ComparisonRecord, Outcome
+
+COLOURS: dict[Outcome, str] = {"passed": "green", "failed": "red", "not known": "yellow"}
 
 
 def print_comparison(record: ComparisonRecord) -> None:
@@ -28,9 +31,13 @@ def print_comparison(record: ComparisonRecord) -> None:
     console = Console(highlight=False)
     if record.gate is not None:
         head, *told = gate_lines(record.gate)
-        console.print(head, style="bold red" if record.gate.failed else "bold green", markup=False)
+        console.print(head, style=f"bold {COLOURS[record.gate.outcome]}", markup=False)
         for line in told:
             console.print(f"  {line}", markup=False)
+        if record.gate.settle:
+            console.print("To settle it:", markup=False)
+            for line in record.gate.settle:  # not wrapped: it is there to be pasted
+                console.print(f"  {line}", markup=False, soft_wrap=True)
         console.print()
     console.print(record.verdict, markup=False, style="bold")
     for letter, side in (("A", record.a), ("B", record.b)):
@@ -58,22 +65,28 @@ def _print_cells(record: ComparisonRecord, console: Console) -> None:
     console.print()
 
 
-def store(run: Path, file: Path, *, as_json: bool) -> list[str]:
-    """Store a run as a baseline and say so; returns the cells that cannot be read.
+def store(side: str, file: Path, *, as_json: bool) -> list[str]:
+    """Store one run, or several of the same work, as a baseline; returns the cells that cannot be read.
 
-    Raises UsageError for one without any numbers.
+    Raises UsageError for a run without numbers.
     """
-    kept = read_snapshot(run)
-    measured = [cell.id for cell in kept.cells if cell.blocks]
-    if not measured:
-        raise UsageError(f"{run} has no cell with numbers: nothing could be compared with it")
+    runs = read_side(side)
+    names = named_runs(side, len(runs))
+    refuse_unlike(runs, names)
+    numbers = [{cell.id for cell in run.cells if cell.blocks} for run in runs]
+    for name, found in zip(names, numbers, strict=True):
+        if not found:
+            raise UsageError(f"{name} has no cell with numbers: nothing could be compared with it")
+    measured = [cell.id for cell in runs[0].cells if all(cell.id in found for found in numbers)]
     with written_by("--save"):
-        write_baseline(file, kept)
+        write_baseline(file, runs[0].model_copy(update={"further": runs[1:]}))
     if as_json:
-        print(json.dumps({"saved": str(file), "cells": measured}))
+        print(json.dumps({"saved": str(file), "cells": measured, "runs": len(runs)}))
     else:
-        print(f"saved: {file} ({len(measured)} of {len(kept.cells)} cells have numbers)")
-    return [cell.id for cell in kept.cells if cell.state == "unreadable"]
+        several = "" if len(runs) == 1 else f"{len(runs)} runs; "
+        in_all = "have numbers" if len(runs) == 1 else "have numbers in all"
+        print(f"saved: {file} ({several}{len(measured)} of {len(runs[0].cells)} cells {in_all})")
+    return [cell.id for run in runs for cell in run.cells if cell.state == "unreadable"]
 
 
 @contextmanager

@@ -89,6 +89,13 @@ def run_or_baseline(incomplete: str) -> list[str]:
     return [*run_folder(incomplete), *files]
 
 
+def runs_or_baselines(incomplete: str) -> list[str]:
+    """Some of them, separated by commas: the last one is completed, and none is offered twice."""
+    before, comma, last = incomplete.rpartition(",")
+    taken = before.split(",")
+    return [f"{before}{comma}{name}" for name in run_or_baseline(last) if name not in taken]
+
+
 def out(ctx: typer.Context, incomplete: str) -> list[str]:
     """A run folder where one is to be gone on with; a new one has no name yet."""
     words = os.environ.get("COMP_WORDS", "").split()  # bash gives what stands after the cursor, too

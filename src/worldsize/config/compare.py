@@ -10,15 +10,17 @@ JudgeBy = Literal["auto", "relative", "plain"]
 
 
 class CompareSettings(Settings):
-    """How two runs are judged."""
+    """How two sides of runs are judged."""
 
     fail_above: float | None = absent("no gate", ge=0, allow_inf_nan=False)
-    """The gate: a cell whose step takes longer by more than this share, with certainty, fails; none judges nothing."""
+    """The gate: a cell fails that is surely slower, and by more than this share as far as was seen; none judges
+    nothing."""
     strict: bool = False
-    """The gate also fails on what is not certain, and on cells that cannot be judged."""
+    """The gate also fails unless each cell is proved not to take longer by more."""
     judge_by: JudgeBy = "auto"
-    """`relative`: step times over that of the baseline cell of the same run, and nothing else; `plain`: as they are,
-    also between different machines; `auto`: relative where both runs have the baseline cell, else plain."""
+    """`relative`: step times over that of the baseline cell of the same run, and nothing else but for the baseline cell
+    itself; `plain`: as they are, also between different machines; `auto`: relative where all runs have the baseline
+    cell, unless plain ones differ less from run to run on one kind of machine."""
 
     @model_validator(mode="after")
     def _a_share_and_its_gate(self) -> Self:

@@ -43,13 +43,15 @@ IN_THE_FIRST_TABLE = {"step_s", "samples_per_s", *OVER_A_BASELINE}
 
 SAME = "Provenance and settings are the same."
 RATIOS_NOTE = (
-    "Ratios are B ÷ A with 95 % intervals; above 1, a step takes longer. They are taken from the means of blocks, so "
-    "they are not quite the ratios of the step times (method §11)."
+    "Ratios are B ÷ A with 95 % intervals; above 1, a step takes longer. They are taken from logarithms, so they are "
+    "not quite the ratios of the step times. A verdict holds for all cells at once (Holm), so an interval may exclude "
+    "1 where nothing is told apart. With one run on a side intervals are those of blocks, and no verdict is known "
+    "(method §11)."
 )
 
 
 def cells_table(record: ComparisonRecord) -> Table:
-    """One row per cell that both runs planned."""
+    """One row per cell that both sides planned."""
     columns = (
         CELL,
         Column("Step time A", ("old_step_s",), "ms"),
@@ -78,20 +80,26 @@ def compact_cells(record: ComparisonRecord, width: int = TERMINAL_WIDTH) -> Tabl
 
 
 def quantities_table(record: ComparisonRecord) -> Table:
-    """Everything that is known of a cell in both runs, a row each."""
+    """Everything that is known of a cell on both sides, a row each."""
     rows = tuple(_quantity_row(cell, each) for cell in record.cells for each in cell.quantities)
     note = (
         "Exposed communication, data wait and compute (forward, backward and optimizer): means per step over ranks, "
-        "and ratios of the means of blocks. A number that is one per run has no interval (method §2, §3, §8, §11)."
+        "and ratios of the means of blocks. They, memory and training are told apart together (Holm), with runs as the "
+        "unit; what the verdict on the step is taken from goes with it (method §2, §3, §8, §11)."
     )
     return Table("compare-quantities", "All quantities, B against A", QUANTITY_COLUMNS, rows, note)
 
 
 def compact_quantities(record: ComparisonRecord, width: int = TERMINAL_WIDTH) -> Table:
-    """Of the parts of a step, memory and training, what is told apart; a row each, for `width` columns."""
+    """Of the parts of a step, memory and training, what is told apart; a row each, for `width` columns.
+
+    Without the runs to tell anything apart: what differs, and is called no change.
+    """
     moved = [(cell, each) for cell in record.cells for each in cell.quantities if _moved(each)]
     rows = [_quantity_row(cell, each, short=True)[:5] for cell, each in moved]
-    table = Table("compare-moved", "What else is told apart", QUANTITY_COLUMNS[:5], tuple(rows))
+    unknown = any(each.direction == "not known" for _, each in moved)
+    title = "What else differs, with too few runs to call it a change" if unknown else "What else is told apart"
+    table = Table("compare-moved", title, QUANTITY_COLUMNS[:5], tuple(rows))
     return _fitted(table, width)
 
 
@@ -112,17 +120,17 @@ def changes_table(record: ComparisonRecord) -> Table:
 
 
 def gate_lines(gate: Gate) -> list[str]:
-    """Whether the gate fails, and why; what does not fail but should be known comes last."""
+    """How the gate ended, and why; what does not fail but should be known comes last."""
     strict = ", strict" if gate.strict else ""
-    doubt = any(each.code in ("not-ruled-out", "nothing-certain") for each in gate.findings)
-    ended = "FAILED" if gate.failed else "passed, but nothing is proved" if doubt else "passed"
-    head = f"{ended}: the gate at {100 * gate.fail_above:g} %{strict}"
+    doubt = any(each.code == "not-ruled-out" for each in gate.findings)
+    ended = {"failed": "FAILED", "not known": "NOT KNOWN", "passed": "passed, but not proved" if doubt else "passed"}
+    head = f"{ended[gate.outcome]}: the gate at {100 * gate.fail_above:g} %{strict}"
     told = [f"{_word(each)}: {f'{each.cell}: ' if each.cell else ''}{each.message}" for each in gate.findings]
     return [head, *told]
 
 
 def lone_lines(record: ComparisonRecord) -> list[str]:
-    """The cells that only one run planned, a line for each run that has some."""
+    """The cells that only one side planned, a line for each side that has some."""
     found = []
     for run in ("A", "B"):
         names = [
@@ -134,12 +142,19 @@ def lone_lines(record: ComparisonRecord) -> list[str]:
 
 
 def side_line(letter: str, side: Side) -> str:
-    """Which run is A or B, of which commit of the user's code, and of which worldsize."""
-    origin = side.provenance
-    own, ours = origin.user_code and origin.user_code.commit, origin.commit
-    commit = f", your code at commit {short_commit(own)}" if own else ""
-    version = f"worldsize {origin.worldsize_version}" + (f" at {short_commit(ours)}" if ours else "")
-    return f"{letter}: {side.path} ({side.name}, {origin.created}{commit}, {version})"
+    """Which run, or runs, are A or B, of which commit of the user's code, and of which worldsize."""
+    first = side.runs[0]
+    what = (
+        f"{first.name}, {first.provenance.created}" if len(side.runs) == 1 else f"{len(side.runs)} runs of {first.name}"
+    )
+    origins = [run.provenance for run in side.runs]
+    own = dict.fromkeys(origin.user_code.commit for origin in origins if origin.user_code and origin.user_code.commit)
+    ours = dict.fromkeys(
+        f"worldsize {origin.worldsize_version}" + (f" at {short_commit(origin.commit)}" if origin.commit else "")
+        for origin in origins
+    )
+    code = f"your code at commit {' and '.join(map(short_commit, own))}" if own else None
+    return f"{letter}: {side.path} ({', '.join(filter(None, [what, code, *ours]))})"
 
 
 def compare_markdown(record: ComparisonRecord) -> str:
@@ -148,6 +163,7 @@ def compare_markdown(record: ComparisonRecord) -> str:
     parts = [
         f"## worldsize: {escaped(head)}",
         "\n".join(f"- {escaped(line)}" for line in told),
+        f"To settle it:\n\n{code_block(record.gate.settle)}" if record.gate and record.gate.settle else "",
         escaped(record.verdict),
     ]
     parts += [to_markdown(cells_table(record)).strip()] if record.cells else []
@@ -162,10 +178,13 @@ def compare_markdown(record: ComparisonRecord) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def code_block(lines: list[str]) -> str:
+    """Lines to paste, in Markdown; indented, so that no text of a user can end the block."""
+    return "\n".join(f"    {line}" for text in lines for line in text.splitlines())
+
+
 def _word(finding: Finding) -> str:
-    if finding.fails:
-        return "fails"
-    return "maybe" if finding.code in ("maybe-slower", "other-machine") else "note"
+    return str(finding.weight)
 
 
 QUANTITY_COLUMNS = (
@@ -215,8 +234,11 @@ def _moved(quantity: Quantity) -> bool:
     """Whether the terminal should name it."""
     if quantity.name in IN_THE_FIRST_TABLE:
         return False
-    if quantity.direction == "no interval":
-        return quantity.ratio is not None and abs(quantity.ratio.value - 1) >= NOTABLE
+    if quantity.direction == "not known" and quantity.ratio is not None:
+        ratio = quantity.ratio
+        if ratio.low is None or ratio.high is None:
+            return abs(ratio.value - 1) >= NOTABLE
+        return not ratio.low <= 1 <= ratio.high
     return quantity.direction in ("larger", "smaller")
 
 

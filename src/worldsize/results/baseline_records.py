@@ -1,4 +1,4 @@
-"""A stored baseline: of a run, in one JSON file, what a later run is compared with.
+"""A stored baseline: of one run or several, in one JSON file, what later runs are compared with.
 
 Small enough to be committed beside the code that it judges: of each block its medians and means, no raw samples.
 """
@@ -24,7 +24,7 @@ from worldsize.results.records import (
     SeenState,
 )
 
-HOW = "A baseline is made by: worldsize compare RUN --save FILE"
+HOW = "A baseline is made by: worldsize compare RUN --save FILE (several runs by commas)"
 
 
 class StoredBlock(Record):
@@ -93,6 +93,14 @@ class StoredRun(Record):
     """In the order of the plan."""
     parts: dict[str, "StoredRun"] = Field(default_factory=dict)
     """Further parts of an experiment."""
+    further: list["StoredRun"] = Field(default_factory=list)
+    """More runs of the same commit, in a baseline of several."""
+
+    @property
+    def all_runs(self) -> list["StoredRun"]:
+        """This run and the further ones, each by itself."""
+        alone = self.model_copy(update={"further": []})
+        return [alone, *(run for each in self.further for run in each.all_runs)]
 
 
 def write_baseline(path: Path, run: StoredRun) -> None:

@@ -1,4 +1,4 @@
-"""What a comparison of two runs, A and B, finds; all ratios are B ÷ A."""
+"""What a comparison of two sides, A and B, of one or several runs each, finds; all ratios are B ÷ A."""
 
 from typing import Literal
 
@@ -11,25 +11,48 @@ from worldsize.results.records import SCHEMA_VERSION, Estimate, Provenance, Seen
 FAILED_GATE = 3
 """Exit status of a gate that fails; 1 and 2 are those of errors.py."""
 
-Verdict = Literal["faster", "slower", "not told apart", "no interval", "not judged", "no numbers"]
-"""Of a cell: by whether the interval of its step time's ratio includes 1."""
+Verdict = Literal["faster", "slower", "not told apart", "not known", "not judged", "no numbers"]
+"""Of a cell: whether its step time is told apart from A's, over all cells at once (method.md §11); not known with less
+than two runs a side."""
 
-Direction = Literal["larger", "smaller", "same", "not told apart", "no interval"]
+Direction = Literal["larger", "smaller", "same", "not told apart", "not known"]
 """Of any other quantity, likewise."""
+
+JudgedBy = Literal["relative", "plain"]
+Outcome = Literal["passed", "failed", "not known"]
+"""Of the gate."""
+Weight = Literal["fails", "not known", "note"]
+"""What a finding does to the gate."""
 
 Area = Literal["work", "code", "software", "machine", "environment", "settings", "placement", "run"]
 
 
-class Side(Record):
-    """One of the two runs."""
+class ComparedRun(Record):
+    """One run of a side."""
 
-    path: str
     name: str
     provenance: Provenance
 
 
+class Side(Record):
+    """A or B: one run, or several of the same commit."""
+
+    path: str
+    """As it was given; several paths by commas."""
+    runs: list[ComparedRun] = Field(min_length=1)
+
+
+class RunError(Record):
+    """How well the logarithm of a ratio is known, with runs as the unit (method.md §11)."""
+
+    standard_error: float = Field(gt=0)
+    degrees_of_freedom: float = Field(gt=0)
+    runs: tuple[int, int]
+    """Runs of A and of B that it is taken from."""
+
+
 class Change(Record):
-    """One thing in which the runs differ (method.md §11)."""
+    """One thing in which the sides differ: all runs of A from all runs of B (method.md §11)."""
 
     area: Area
     what: str
@@ -40,37 +63,43 @@ class Change(Record):
 
 
 class Quantity(Record):
-    """A number of a cell in A and in B, in the unit of its name, and their ratio."""
+    """A number of a cell in A and in B (the mean over runs), in the unit of its name, and their ratio."""
 
     name: str
     old: float | None
     new: float | None
     ratio: Estimate | None = None
-    """None where one of them is absent or 0; without an interval where either is one number."""
+    """None where one of them is absent or 0. With one run a side the interval, if there is one, is that of blocks."""
     direction: Direction | None = None
+    """None for what the verdict of the cell speaks of in other words, and for other work."""
 
 
 class CellComparison(Record):
-    """A cell that both runs planned."""
+    """A cell that both sides planned."""
 
     id: str
     """With the part of the experiment in front, if it is in one."""
     verdict: Verdict
-    judged_by: Literal["relative", "plain"] | None = None
+    judged_by: JudgedBy | None = None
     """What the verdict is taken from; None for a cell that is not judged."""
     plain: Estimate | None = None
-    """Ratio of the step times; the drift of the machine between the runs is in it, and not in its interval."""
+    """Ratio of the step times. With one run a side the drift of the machine between the runs is not in its interval."""
+    plain_error: RunError | None = None
+    """None with less than two runs a side, as below."""
     relative: Estimate | None = None
     """Ratio of the step times, each over that of the baseline cell of its own run, block by block; what the machine
     does to both cancels. 1 ÷ it is the ratio of the speed-ups."""
+    relative_error: RunError | None = None
     baseline: str | None = None
     """That baseline cell."""
     other_work: list[str] = Field(default_factory=list)
     """Why its steps are not the same work: `model`, `data`, `precision`."""
     measured: tuple[bool, bool]
-    """Whether it has numbers in A and in B."""
+    """Whether it has numbers in a run of A and of B."""
+    lost: bool = False
+    """Whether it has numbers in A, and none in B or, where all runs of A have some, not in all runs of B."""
     cut_short: bool = False
-    """Whether it was complete in A and is not in B."""
+    """Whether it was complete in all runs of A and is not in all of B."""
     remark: str = ""
     """Why it has none, or not all."""
     quantities: list[Quantity] = Field(default_factory=list)
@@ -80,9 +109,14 @@ class CellComparison(Record):
         """The ratio that the verdict is taken from."""
         return {"relative": self.relative, "plain": self.plain, None: None}[self.judged_by]
 
+    @property
+    def judged_error(self) -> RunError | None:
+        """How well that ratio is known."""
+        return {"relative": self.relative_error, "plain": self.plain_error, None: None}[self.judged_by]
+
 
 class LoneCell(Record):
-    """A cell that only one run planned."""
+    """A cell that only one side planned."""
 
     id: str
     run: Literal["A", "B"]
@@ -101,15 +135,15 @@ class Finding(Record):
         "cut-short",
         "missing",
         "nothing-judged",
+        "one-run",
         "maybe-slower",
         "other-machine",
         "not-judged",
-        "nothing-certain",
         "not-ruled-out",
     ]
     cell: str | None = None
     message: str
-    fails: bool
+    weight: Weight
 
 
 class Gate(Record):
@@ -118,8 +152,12 @@ class Gate(Record):
     fail_above: float
     """Share by which a step may take longer."""
     strict: bool
+    outcome: Outcome
     failed: bool
+    """Whether the command ends with 3: where it failed, and with `strict` where it is not known."""
     findings: list[Finding]
+    settle: list[str] = Field(default_factory=list)
+    """Where it is not known: the commands whose numbers would settle it, or why none would."""
 
 
 class ComparisonRecord(Record):

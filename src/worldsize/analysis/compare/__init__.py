@@ -1,1 +1,1 @@
-"""Two runs, or a run and a stored baseline: never paired, so the drift between them is named (docs/compare.md)."""
+"""Two sides of runs, or runs and a stored baseline: never paired, with the run as the unit (docs/compare.md)."""

@@ -1,16 +1,16 @@
-"""Ratios across two runs: of step times as they are, and relative to a cell of one worker (method.md §11).
+"""Of a run: step times as they are, and relative to a cell of one worker; of two runs: ratios (method.md §11).
 
 Two runs were not timed in turn. That both have a session 0 and a block 3 says nothing: their blocks are resampled
 apart from each other, never paired.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from worldsize.analysis.cells import BASELINE_STRATEGY
 from worldsize.analysis.levels import ratio_estimate
-from worldsize.analysis.statistics import Blocks, Ratio
+from worldsize.analysis.statistics import Blocks
 from worldsize.results.baseline_records import StoredBlock, StoredCell, StoredRun
 from worldsize.results.records import Estimate
 
@@ -36,7 +36,7 @@ def blocks_of(cell: StoredCell, value: Callable[[StoredBlock], float | None]) ->
 
 
 def step_blocks(cell: StoredCell) -> Blocks:
-    """The median step time of each block in seconds."""
+    """The mean step time of each block in seconds."""
     return blocks_of(cell, lambda block: block.step_s)
 
 
@@ -46,20 +46,22 @@ def relative_blocks(cell: StoredCell, baseline: StoredCell) -> Blocks:
     return {key: top[key] / bottom[key] for key in top.keys() & bottom.keys()}
 
 
-def speedup(cell: StoredCell, baseline: StoredCell) -> Ratio:
-    """The speed-up of a cell within its run, as its report has it (method.md §6)."""
-    steps = ratio_estimate(step_blocks(baseline), step_blocks(cell))
-    return steps.scaled(cell.global_batch / baseline.global_batch)
+def speedup(cell: StoredCell, baseline: StoredCell) -> float | None:
+    """The speed-up of a cell within its run, as its report has it (method.md §6); None without a common block."""
+    top, bottom = step_blocks(baseline), step_blocks(cell)
+    if not top.keys() & bottom.keys():
+        return None
+    return cell.global_batch / baseline.global_batch * ratio_estimate(top, bottom).estimate.value
 
 
-def common_baseline(cell_id: str, a: StoredRun, b: StoredRun) -> str | None:
-    """The cell of one worker that a cell can be held against in both runs; None if there is none.
+def common_baseline(cell_id: str, runs: Sequence[StoredRun]) -> str | None:
+    """The cell of one worker that a cell can be held against in all these runs; None if there is none.
 
     With the same local batch, else with the same global one; without a wrapper, else in the same strategy. As a
     speed-up, it is withheld where threads differ or there are more of them than cores (method.md §6, §8).
     """
-    found_a, found_b = _baselines(cell_id, a), set(_baselines(cell_id, b))
-    return next((name for name in found_a if name in found_b), None)
+    first, *others = [_baselines(cell_id, run) for run in runs]
+    return next((name for name in first if all(name in each for each in others)), None)
 
 
 def _baselines(cell_id: str, run: StoredRun) -> list[str]:

@@ -1,6 +1,6 @@
 """In what two runs differ: work, own code, software, machine, environment, settings, placement (method.md §11)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from worldsize.results.baseline_records import StoredCell, StoredRun
@@ -29,6 +29,26 @@ def same_machine(a: Provenance, b: Provenance) -> bool:
         for host in (each.host for each in (a, b))
     ]
     return kinds[0] == kinds[1]
+
+
+def changes_between(a: Sequence[StoredRun], b: Sequence[StoredRun], part: str = "") -> list[Change]:
+    """What differs between each run of A and each of B; values that differ within a side are listed, old and new."""
+    found: dict[tuple[str, str, str], list[Change]] = {}
+    for one in a:
+        for other in b:
+            for change in changes(one, other, part):
+                found.setdefault((change.area, change.what, change.where), []).append(change)
+    return [
+        each[0].model_copy(
+            update={"old": _listed([one.old for one in each]), "new": _listed([one.new for one in each])}
+        )
+        for each in found.values()
+        if len(each) == len(a) * len(b)
+    ]
+
+
+def _listed(values: Sequence[str]) -> str:
+    return " / ".join(dict.fromkeys(values))
 
 
 def changes(a: StoredRun, b: StoredRun, part: str = "") -> list[Change]:

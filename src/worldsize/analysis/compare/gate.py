@@ -1,102 +1,146 @@
-"""The gate of continuous integration: which cells are slower by more than is allowed, and with what certainty."""
+"""The gate of continuous integration: whether a cell is slower by more than is allowed, proved or not known."""
 
 from collections.abc import Iterator
 
+from worldsize.analysis.compare.over_runs import PROOF, chance_below
+from worldsize.analysis.compare.settle import settling
+from worldsize.analysis.compare.verdicts import loss_is_the_baselines
 from worldsize.analysis.compare.words import basis, other
 from worldsize.analysis.numbers import percent_text
 from worldsize.config import CompareSettings
-from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Finding, Gate
+from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Finding, Gate, Outcome, Weight
 from worldsize.results.records import Estimate
+
+ORDER: tuple[Weight, ...] = ("fails", "not known", "note")
 
 
 def judge(record: ComparisonRecord, settings: CompareSettings) -> Gate | None:
     """Judge a comparison by `fail_above`; None where no gate was asked for.
 
-    A cell fails if the whole interval of its step time's ratio lies above 1 + `fail_above`, or if it had numbers in
-    A and has none in B. What lies above by its value alone is a maybe, and so is a plain ratio between different
-    machines, unless plain ratios were asked for; `strict` fails on these too. A gate that can judge nothing fails.
+    It fails if a cell is told apart as slower, over all cells at once, and by more than the limit as far as was seen
+    (method.md §11); if one had numbers in A and has none in B; or if nothing can be judged. It is not known with less
+    than two runs a side, and where what was seen lies beyond the limit and may be chance. Otherwise it passes; with
+    `strict` only if each cell is proved not to be slower by more.
     """
     if settings.fail_above is None:
         return None
-    findings = [
-        *_of_cells(record, settings.fail_above, settings),
-        *_of_the_whole(record, settings.fail_above, settings),
-    ]
-    failed = any(finding.fails for finding in findings)
-    findings.sort(key=lambda finding: not finding.fails)
-    return Gate(fail_above=settings.fail_above, strict=settings.strict, failed=failed, findings=findings)
+    findings = [*_of_the_plan(record), *_Limit(record, settings, 1 + settings.fail_above).findings()]
+    findings.sort(key=lambda finding: ORDER.index(finding.weight))
+    weights = {finding.weight for finding in findings}
+    outcome: Outcome = "failed" if "fails" in weights else "not known" if "not known" in weights else "passed"
+    gate = Gate(
+        fail_above=settings.fail_above,
+        strict=settings.strict,
+        outcome=outcome,
+        failed=outcome == "failed" or (settings.strict and outcome == "not known"),
+        findings=findings,
+    )
+    if outcome == "not known":
+        gate.settle = settling(record, settings, gate)
+    return gate
 
 
-def _of_cells(record: ComparisonRecord, limit: float, settings: CompareSettings) -> Iterator[Finding]:
-    baselines = {cell.baseline for cell in record.cells}
+def _of_the_plan(record: ComparisonRecord) -> Iterator[Finding]:
+    """What is no matter of chance: cells that are gone, failed or cut short, and whether anything can be judged."""
     for cell in record.cells:
-        if cell.cut_short and all(cell.measured):
+        if cell.lost:
+            some = "" if not cell.measured[1] else " in some runs"
+            message = f"no numbers any more{some} ({cell.remark})"
+            yield Finding(code="failed", cell=cell.id, message=message, weight="fails")
+        elif cell.cut_short and all(cell.measured):
             message = f"complete in A, and did not end in B ({cell.remark})"
-            yield Finding(code="cut-short", cell=cell.id, message=message, fails=True)
-        if not all(cell.measured):
-            if cell.measured[0]:
-                yield Finding(code="failed", cell=cell.id, message=f"no numbers any more ({cell.remark})", fails=True)
-        elif cell.judged is None and not cell.other_work and cell.id in baselines:
-            continue  # only relative ratios are asked for, and its own is 1
-        elif cell.judged is None:
-            work = f"not the same work ({other(cell.other_work)})" if cell.other_work else "no relative ratio"
-            fails = settings.strict and bool(cell.other_work)
-            yield Finding(code="not-judged", cell=cell.id, message=f"{work}, so not judged", fails=fails)
-        elif cell.judged.value > 1 + limit:
-            foreign = _foreign(cell, record, settings)
-            yield _slower(cell, cell.judged, limit, foreign=foreign, strict=settings.strict)
-
-
-def _foreign(cell: CellComparison, record: ComparisonRecord, settings: CompareSettings) -> bool:
-    """Whether a cell's ratio compares two machines as well, and nobody asked for that."""
-    return cell.judged_by == "plain" and not (record.same_machine or settings.judge_by == "plain")
-
-
-def _slower(cell: CellComparison, step: Estimate, limit: float, *, foreign: bool, strict: bool) -> Finding:
-    """A cell whose ratio lies above the limit, if only by its value."""
-    by = f"slower by {_span(step)} ({basis(cell)})"
-    if foreign:
-        message = f"{by}, but on another machine"
-        return Finding(code="other-machine", cell=cell.id, message=message, fails=strict)
-    if step.low is not None and step.low > 1 + limit:
-        return Finding(code="slower", cell=cell.id, message=by, fails=True)
-    doubt = "there is no interval" if step.low is None else f"not certainly by more than {percent_text(limit)}"
-    return Finding(code="maybe-slower", cell=cell.id, message=f"{by}, but {doubt}", fails=strict)
-
-
-def _span(step: Estimate) -> str:
-    """How much longer a step takes, with the ends of the interval."""
-    value = percent_text(step.value - 1)
-    if step.low is None or step.high is None:
-        return value
-    return f"{value} [{percent_text(step.low - 1)}, {percent_text(step.high - 1)}]"
-
-
-def _of_the_whole(record: ComparisonRecord, limit: float, settings: CompareSettings) -> Iterator[Finding]:
+            yield Finding(code="cut-short", cell=cell.id, message=message, weight="fails")
     for lone in record.lone_cells:
         if lone.run == "A" and lone.measured and not lone.sweep:
-            yield Finding(code="missing", cell=lone.id, message="not in the plan of B", fails=True)
-    judged = [(cell, cell.judged) for cell in record.cells if cell.judged is not None]
-    if not judged:
-        yield Finding(code="nothing-judged", message=record.verdict.rstrip("."), fails=True)
-    elif all(step.low is None or _foreign(cell, record, settings) for cell, step in judged):
-        why = (
-            "no cell has an interval" if record.same_machine else "the machines differ and no baseline cell cancels it"
-        )
-        message = f"no slowdown can be certain here, whatever it is: {why}"
-        yield Finding(code="nothing-certain", message=message, fails=settings.strict)
-    else:
-        yield from _not_ruled_out(
-            [(cell, step) for cell, step in judged if not _foreign(cell, record, settings)], limit
-        )
+            yield Finding(code="missing", cell=lone.id, message="not in the plan of B", weight="fails")
+    if all(cell.judged is None for cell in record.cells):
+        yield Finding(code="nothing-judged", message=record.verdict.rstrip("."), weight="fails")
 
 
-def _not_ruled_out(judged: list[tuple[CellComparison, Estimate]], limit: float) -> Iterator[Finding]:
-    """That nothing was seen is no proof where the intervals reach beyond the limit."""
-    open_ones = [step.high for _, step in judged if step.high is not None and step.value <= 1 + limit < step.high]
-    if open_ones:
+class _Limit:
+    """The step times of all cells against the limit."""
+
+    def __init__(self, record: ComparisonRecord, settings: CompareSettings, limit: float) -> None:
+        self.record, self.settings, self.limit = record, settings, limit
+        self.cells = {cell.id: cell for cell in record.cells}
+
+    def findings(self) -> Iterator[Finding]:
+        """Of each cell that is, or may be, slower by more than the limit; of what is not ruled out, together."""
+        unknown, open_ones = [], []
+        for cell in self.record.cells:
+            if not all(cell.measured):
+                continue
+            if cell.judged is None:
+                yield self._not_judged(cell)
+            elif self._foreign(cell):
+                yield from self._elsewhere(cell, cell.judged)
+            elif cell.judged_error is None:
+                unknown.append(cell)
+            elif cell.judged.value > self.limit:
+                yield self._slower(cell, cell.judged)
+            elif chance_below(cell.judged, cell.judged_error, self.limit) > PROOF:
+                open_ones.append(cell)
+        yield from self._one_run(unknown)
+        yield from self._not_ruled_out(open_ones)
+
+    def _foreign(self, cell: CellComparison) -> bool:
+        """Whether a cell's ratio compares two kinds of machine as well, and nobody asked for that."""
+        return cell.judged_by == "plain" and not (self.record.same_machine or self.settings.judge_by == "plain")
+
+    def _not_judged(self, cell: CellComparison) -> Finding:
+        work = f"not the same work ({other(cell.other_work)})" if cell.other_work else "no relative ratio"
+        return Finding(code="not-judged", cell=cell.id, message=f"{work}, so not judged", weight="not known")
+
+    def _elsewhere(self, cell: CellComparison, step: Estimate) -> Iterator[Finding]:
+        if step.value > self.limit:
+            message = f"{_slower_by(cell, step)}, but on another machine: machine and code are not told apart"
+            yield Finding(code="other-machine", cell=cell.id, message=message, weight="not known")
+        elif self.settings.strict:
+            message = "plain step times of different machines prove nothing"
+            yield Finding(code="other-machine", cell=cell.id, message=message, weight="not known")
+
+    def _slower(self, cell: CellComparison, step: Estimate) -> Finding:
+        by = _slower_by(cell, step)
+        if cell.verdict == "slower":
+            return Finding(code="slower", cell=cell.id, message=by, weight="fails")
+        why = "but no more than runs of the same commit may differ by"
+        if loss_is_the_baselines(cell, self.cells):
+            why = "but its baseline cell became faster: by itself it may be no slower"
+        return Finding(code="maybe-slower", cell=cell.id, message=f"{by}, {why}", weight="not known")
+
+    def _one_run(self, cells: list[CellComparison]) -> Iterator[Finding]:
+        """What one run cannot know, and the largest slowdown that may be none."""
+        steps = [(cell.judged.value, cell) for cell in cells if cell.judged is not None]
+        if not steps:
+            return
+        value, cell = max(steps, key=lambda each: each[0])
+        which = "" if len(cells) == len(self.record.cells) else f" in {len(cells)} of {len(self.record.cells)} cells"
         message = (
-            f"a slowdown by more than {percent_text(limit)} is not ruled out in {len(open_ones)} of {len(judged)} "
-            f"cells, up to {percent_text(max(open_ones) - 1)}: time more steps in both runs"
+            f"less than two runs a side{which}: how far two runs of the same commit lie apart is not known, so no "
+            "slowdown is certain, and none is ruled out"
         )
-        yield Finding(code="not-ruled-out", message=message, fails=False)
+        if value > self.limit and cell.judged is not None:
+            message += f"; the largest: {cell.id}, {_slower_by(cell, cell.judged)}"
+        yield Finding(code="one-run", message=message, weight="not known")
+
+    def _not_ruled_out(self, cells: list[CellComparison]) -> Iterator[Finding]:
+        """That nothing was seen is no proof where the intervals reach beyond the limit."""
+        highs = [cell.judged.high for cell in cells if cell.judged is not None and cell.judged.high is not None]
+        if highs:
+            message = (
+                f"a slowdown by more than {percent_text(self.limit - 1)} is not ruled out in {len(cells)} of "
+                f"{len(self.record.cells)} cells, up to {percent_text(max(highs) - 1)}"
+            )
+            weight: Weight = "not known" if self.settings.strict else "note"
+            yield Finding(code="not-ruled-out", message=message, weight=weight)
+
+
+def _slower_by(cell: CellComparison, step: Estimate) -> str:
+    """How much longer a step takes, with the ends of the interval, and by what."""
+    value = percent_text(step.value - 1)
+    ends = (
+        ""
+        if step.low is None or step.high is None
+        else f" [{percent_text(step.low - 1)}, {percent_text(step.high - 1)}]"
+    )
+    return f"slower by {value}{ends} ({basis(cell)})"

@@ -1,5 +1,6 @@
 """From a run, in a folder or in a stored baseline, to what two runs are compared by."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -8,7 +9,7 @@ from worldsize.analysis.breakdown import COMPUTE_PARTS
 from worldsize.analysis.cells import CellAnalysis, absent_cell, reason_of, unreadable_cell
 from worldsize.analysis.damage import check_samples
 from worldsize.analysis.summary import summarise, world_steps
-from worldsize.errors import OutputError
+from worldsize.errors import OutputError, UsageError
 from worldsize.results.baseline_records import HOW, StoredBlock, StoredCell, StoredRun, read_baseline
 from worldsize.results.folder import Cell, Run, load_run
 from worldsize.results.records import CellSummary
@@ -23,6 +24,28 @@ def read_snapshot(path: Path) -> StoredRun:
     if not path.exists():
         raise OutputError(f"{path} does not exist: give a run folder or a stored baseline\n{HOW}")
     return read_baseline(path)
+
+
+def paths_of(side: Path | str | Sequence[Path | str]) -> list[Path]:
+    """The paths of a side: one, several by commas, or a sequence; a name with a comma in it may be a path, too.
+
+    Raises UsageError for an empty one.
+    """
+    if not isinstance(side, str | Path):
+        return [path for each in side for path in paths_of(each)]
+    text = str(side)
+    words = [text] if "," not in text or Path(text).exists() else [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise UsageError(f"'{text}' names an empty path: give run folders or baselines, several by commas: A1,A2")
+    return [Path(word) for word in words]
+
+
+def read_side(side: Path | str | Sequence[Path | str]) -> list[StoredRun]:
+    """All runs of a side, those of a baseline of several included; raise as `paths_of` and `read_snapshot` do."""
+    runs = [run for path in paths_of(side) for run in read_snapshot(path).all_runs]
+    if not runs:
+        raise UsageError("no run was given: give run folders or stored baselines")
+    return runs
 
 
 def snapshot(run: Run) -> StoredRun:

@@ -1,31 +1,40 @@
 """What a comparison says in words: the verdict, and what its ratios do not know."""
 
+import math
 from collections import Counter
 
+from worldsize.analysis.compare.over_runs import LEAST_RUNS
 from worldsize.analysis.numbers import estimate_text
 from worldsize.config import CompareSettings, JudgeBy
 from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Verdict
 
-JUDGED: tuple[Verdict, ...] = ("slower", "faster", "not told apart", "no interval")
-NOT_IN_TURN = (
-    "The two runs were not timed in turn: the drift of the machine between them is in each plain ratio, and no "
-    "interval knows of it."
+JUDGED: tuple[Verdict, ...] = ("slower", "faster", "not told apart", "not known")
+ONE_RUN = (
+    "One run on a side: how far two runs of the same commit lie apart is not known. Intervals are those of the blocks "
+    "within the runs, no difference is called a change, and the gate can fail on no step time. Give at least two runs "
+    "a side: worldsize compare A1,A2 B1,B2"
+)
+RUNS = (
+    "The unit is the run: intervals know of what differs from run to run, and of no drift of the machine between all "
+    "runs of A and all of B. What is told apart is so over all cells at once: equal sides give an alarm of any kind "
+    "once in twenty comparisons (Holm)."
 )
 RELATIVE = (
     "Relative: step time over that of the baseline cell of the same run, block by block; what a machine does to both "
-    "cells cancels. A baseline cell that changed by itself does not: its own row says so."
+    "cells cancels. A baseline cell that changed by itself does not cancel: it is judged by its own step time, and "
+    "what it lost makes no other cell faster."
 )
 
-NO_BASELINE = "no cell of one worker, timed in turn with the same threads, is in both runs"
+NO_BASELINE = "no cell of one worker, timed in turn with the same threads, is in all runs"
 USES: dict[JudgeBy, str] = {
-    "auto": "The verdict uses it where it stands, else the plain ratio.",
-    "relative": "The verdict uses nothing else, as asked.",
+    "auto": "Of both ratios the verdict uses the one that differs less from run to run (--markdown says which).",
+    "relative": "The verdict uses nothing else for all other cells, as asked.",
     "plain": "The verdict uses plain step times, as asked.",
 }
 
 
 def comparison_verdict(record: ComparisonRecord) -> str:
-    """How many cells became slower or faster, and the largest change that is certain."""
+    """How many cells became slower or faster, and the largest change that is told apart."""
     judged = [cell for cell in record.cells if cell.judged is not None]
     if not judged:
         return f"Nothing can be judged: {_why_nothing(record)}."
@@ -34,14 +43,18 @@ def comparison_verdict(record: ComparisonRecord) -> str:
     text = f"B against A, step times of {_cells(len(judged))}: {told}."
     rest = len(record.cells) - len(judged)
     if rest:
-        text += f" {_cells(rest)} of both runs {'is' if rest == 1 else 'are'} not judged."
+        text += f" {_cells(rest)} of both sides {'is' if rest == 1 else 'are'} not judged."
     extremes = [_extreme(judged, "slower"), _extreme(judged, "faster")]
+    extremes = extremes if any(extremes) else [_largest_unknown(judged)]
     return " ".join([text, *filter(None, extremes)])
 
 
-def caveats(record: ComparisonRecord, settings: CompareSettings) -> list[str]:
-    """What a reader must know before believing the ratios."""
-    found = [NOT_IN_TURN]
+def caveats(record: ComparisonRecord, settings: CompareSettings, within_a: list[str], within_b: list[str]) -> list[str]:
+    """What a reader must know before believing the ratios; `within_a`: in what the runs of A differ, likewise B."""
+    found = [RUNS if min(len(side.runs) for side in (record.a, record.b)) >= LEAST_RUNS else ONE_RUN]
+    for letter, differ in (("A", within_a), ("B", within_b)):
+        if differ:
+            found.append(f"The runs of {letter} differ among themselves: {', '.join(differ)}.")
     if any(cell.relative is not None for cell in record.cells):
         found.append(f"{RELATIVE} {USES[settings.judge_by]}")
     if not record.same_machine:
@@ -77,19 +90,29 @@ def _extreme(cells: list[CellComparison], word: Verdict) -> str:
     return f"{largest}: {cell.id}, step time × {estimate_text(cell.judged)} ({basis(cell)})."
 
 
+def _largest_unknown(cells: list[CellComparison]) -> str:
+    """The cell that differs most where nothing is told apart for want of runs."""
+    found = [(abs(math.log(cell.judged.value)), cell) for cell in cells if cell.verdict == "not known" and cell.judged]
+    if not found:
+        return ""
+    _, cell = max(found, key=lambda each: each[0])
+    assert cell.judged is not None
+    return f"Largest difference: {cell.id}, step time × {estimate_text(cell.judged)} ({basis(cell)})."
+
+
 def _why_nothing(record: ComparisonRecord) -> str:
     if not record.cells:
-        return "the runs have no cell in common"
+        return "the two sides have no cell in common"
     work = sorted({word for cell in record.cells for word in cell.other_work})
     if work and any(all(cell.measured) for cell in record.cells):
         return f"no common cell is the same work ({other(work)})"
     if any(all(cell.measured) for cell in record.cells):
         return f"{NO_BASELINE}, and only relative ratios were asked for"
-    return "no common cell has numbers in both runs"
+    return "no common cell has numbers on both sides"
 
 
 def _in_words(word: Verdict) -> str:
-    return "without an interval" if word == "no interval" else word
+    return "not known, for want of runs" if word == "not known" else word
 
 
 def _cells(count: int) -> str:

@@ -1,0 +1,112 @@
+"""Does `compare` cry wolf, and does it sleep? Sides of real runs of one commit, and of the same with a known change.
+
+Asked: of 20 pairs of equal sides at most one with an alarm of any kind; a slowdown of 10 % found in at least 19 of 20;
+20 ms of data wait attributed to data wait, and to nothing else, in as many. The runs of the four sides take turns, so
+that a machine which drifts over the hour does so in all of them.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import worldsize
+from common import keep, say
+from worldsize.analysis.compare.comparison import compare_runs
+from worldsize.analysis.compare.quantities import OTHERS
+from worldsize.analysis.compare.snapshot import snapshot
+from worldsize.config import CompareSettings
+from worldsize.results.baseline_records import StoredRun
+from worldsize.results.comparison_records import ComparisonRecord
+
+PAIRS, RUNS = 20, 3
+"""Comparisons of each kind, and runs on each side of one."""
+BUDGET = "10s"
+LIMIT = 0.05
+SIDES = {"a": "", "same": "", "slow": "slow", "wait": "wait"}
+"""Sides → what benchmarks/planted.py plants; each is compared with the first."""
+SETTINGS: dict[str, Any] = {
+    "model": f"{Path(__file__).parent / 'planted.py'}:model",
+    "data": "synthetic:3x32x32:10:4096",
+    "strategies": ("single", "ddp"),
+    "world_sizes": (1, 2),
+    "batch_sizes": (64,),
+    "budget": BUDGET,
+    "evaluate": "never",
+}
+
+
+def run(data_dir: str | None) -> None:
+    """Measure, print and keep, pair by pair."""
+    records: dict[str, list[ComparisonRecord]] = {name: [] for name in list(SIDES)[1:]}
+    with tempfile.TemporaryDirectory() as folder:
+        for pair in range(PAIRS):
+            sides = _sides(Path(folder) / str(pair))
+            for name, found in records.items():
+                settings = CompareSettings(fail_above=LIMIT)
+                found.append(compare_runs(sides["a"], sides[name], settings, ("a", name)))
+            counts = _counts(records)
+            say(f"  pair {pair + 1} of {PAIRS}: {counts}")
+            kept = {name: [_kept(each) for each in found] for name, found in records.items()}
+            asked = {"pairs": pair + 1, "runs_a_side": RUNS, "budget": BUDGET, "limit": LIMIT}
+            keep("compare_aa", {**asked, **counts, "comparisons": kept})
+    least = f"asked: at least {PAIRS - 1}"
+    print(f"compare: {PAIRS} pairs of sides of {RUNS} runs each, {BUDGET} a run, gate at {LIMIT:.0%}")
+    print(f"  the same commit: an alarm of any kind in {counts['alarms']} (asked: at most 1)")
+    print(f"  10 % slower: found in {counts['slow_found']} ({least}); the gate failed in {counts['slow_failed']}")
+    print(f"  20 ms of data wait: data wait and no other part in {counts['wait_found']} ({least})")
+
+
+def _sides(folder: Path) -> dict[str, list[StoredRun]]:
+    """One run of each side in turn, then the next of each."""
+    sides: dict[str, list[StoredRun]] = {name: [] for name in SIDES}
+    for place in range(RUNS):
+        for name, planted in SIDES.items():
+            with _planted(planted):
+                done = worldsize.study(out=folder / f"{name}{place}", report=False, **SETTINGS)
+            sides[name].append(snapshot(done))
+    return sides
+
+
+@contextmanager
+def _planted(what: str) -> Iterator[None]:
+    os.environ["WORLDSIZE_PLANTED"] = what
+    try:
+        yield
+    finally:
+        del os.environ["WORLDSIZE_PLANTED"]
+
+
+def _counts(records: dict[str, list[ComparisonRecord]]) -> dict[str, int]:
+    return {
+        "alarms": sum(bool(_steps(each) or _others(each) or _failed(each)) for each in records["same"]),
+        "slow_found": sum("slower" in _steps(each).values() for each in records["slow"]),
+        "slow_failed": sum(map(_failed, records["slow"])),
+        "wait_found": sum(_others(each) == {"data_wait_s"} for each in records["wait"]),
+    }
+
+
+def _steps(record: ComparisonRecord) -> dict[str, str]:
+    return {cell.id: cell.verdict for cell in record.cells if cell.verdict in ("slower", "faster")}
+
+
+def _others(record: ComparisonRecord) -> set[str]:
+    """What else is told apart, by name."""
+    every = (quantity for cell in record.cells for quantity in cell.quantities)
+    return {each.name for each in every if each.name in OTHERS and each.direction in ("larger", "smaller")}
+
+
+def _failed(record: ComparisonRecord) -> bool:
+    return record.gate is not None and record.gate.outcome == "failed"
+
+
+def _kept(record: ComparisonRecord) -> dict[str, Any]:
+    """What is told apart, and the ratio of each cell's step time with its interval."""
+    return {
+        "outcome": record.gate.outcome if record.gate else None,
+        "steps": {cell.id: [cell.verdict, cell.judged_by] for cell in record.cells},
+        "ratios": {cell.id: cell.judged.model_dump() for cell in record.cells if cell.judged is not None},
+        "others": sorted(_others(record)),
+    }

@@ -1,0 +1,194 @@
+"""What is known of a cell on both sides, as numbers per run; every ratio is B ÷ A (method.md §11)."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from worldsize.analysis.breakdown import COMPUTE_PARTS
+from worldsize.analysis.compare.across_runs import (
+    blocks_of,
+    common_baseline,
+    relative_blocks,
+    speedup,
+    step_blocks,
+    unpaired_ratio,
+)
+from worldsize.analysis.compare.over_runs import Sample, exponential
+from worldsize.analysis.compare.sides import CellRuns, Pair, sample
+from worldsize.analysis.statistics import Blocks, log_mean, reciprocal
+from worldsize.results.baseline_records import StoredBlock, StoredCell
+from worldsize.results.comparison_records import CellComparison, Quantity, RunError
+from worldsize.results.records import Estimate
+
+PART_VALUES: dict[str, Callable[[StoredBlock], float | None]] = {
+    "exposed_sync_s": lambda block: block.exposed_sync_s,
+    "data_wait_s": lambda block: block.data_wait_s,
+    "compute_s": lambda block: block.compute_s,
+}
+SINGLE_NUMBERS = ("peak_memory_bytes", "test_accuracy", "test_loss")
+"""One number per run: with one run a side their ratio has no interval."""
+OTHERS = (*PART_VALUES, *SINGLE_NUMBERS)
+"""What is told apart by itself; step time, throughput, speed-up and efficiency are told apart with the cell."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """One quantity of one cell: logarithms per run, what is printed of either side, and what one run a side knows."""
+
+    logs: Sample
+    within: Callable[[], Estimate | None]
+    old: float | None = None
+    new: float | None = None
+
+    def ratio(self) -> Estimate | None:
+        """Without the spread between runs: of one run a side by its blocks, else without an interval."""
+        if self.logs.runs == (1, 1):
+            return self.within()
+        if min(self.logs.runs) == 0:
+            return None
+        value = exponential(float(np.nanmean(self.logs.b) - np.nanmean(self.logs.a)))
+        return Estimate(value=value, samples=min(self.logs.runs))
+
+
+@dataclass
+class Draft:
+    """A cell of both sides while it is compared: its numbers first, ratios when those of all cells are there."""
+
+    cell: CellComparison
+    pair: Pair
+    name: str
+    """The cell's, within its part."""
+    a: CellRuns
+    b: CellRuns
+    baseline: str | None = None
+    """The name of its baseline cell within the part."""
+    numbers: dict[str, Numbers] = field(default_factory=dict)
+    ratios: dict[str, Estimate] = field(default_factory=dict)
+    errors: dict[str, RunError] = field(default_factory=dict)
+
+    def gather(self) -> None:
+        """Take its numbers from the runs."""
+        self.numbers.update(_others(self.a, self.b))
+        if not all(self.cell.measured):
+            return
+        self.numbers["plain"] = _blocks_numbers([self.a, self.b], [step_blocks, step_blocks])
+        self.baseline = common_baseline(self.name, [*self.a.measured_runs, *self.b.measured_runs])
+        if self.baseline is not None:
+            self.cell.baseline = self.pair.named(self.baseline)
+            relative = [_over(CellRuns.of(self.baseline, side.runs), side) for side in (self.a, self.b)]
+            self.numbers["relative"] = _blocks_numbers([self.a, self.b], relative)
+
+    def fill(self) -> None:
+        """Put ratios and quantities into the cell."""
+        cell = self.cell
+        for name, numbers in self.numbers.items():
+            ratio = numbers.ratio() if name not in self.ratios else None
+            if ratio is not None:
+                self.ratios[name] = ratio
+        cell.plain, cell.plain_error = self.ratios.get("plain"), self.errors.get("plain")
+        cell.relative, cell.relative_error = self.ratios.get("relative"), self.errors.get("relative")
+        if cell.plain is not None:
+            cell.quantities += _rates(self.a, self.b, cell.plain)
+        cell.quantities += [
+            Quantity(name=name, old=each.old, new=each.new, ratio=self.ratios.get(name))
+            for name, each in self.numbers.items()
+            if name in OTHERS
+        ]
+        if cell.relative is not None and self.baseline is not None:
+            bases = [CellRuns.of(self.baseline, side.runs) for side in (self.a, self.b)]
+            cell.quantities += _scaling((self.a, bases[0]), (self.b, bases[1]), cell.relative)
+
+
+def _over(base: CellRuns, side: CellRuns) -> Callable[[StoredCell], Blocks]:
+    """Step time over that of the baseline cell of the same run."""
+    bases = {id(cell): other for cell, other in zip(side.cells, base.cells, strict=True)}
+
+    def blocks(cell: StoredCell) -> Blocks:
+        other = bases[id(cell)]
+        return {} if other is None else relative_blocks(cell, other)
+
+    return blocks
+
+
+def _blocks_numbers(sides: Sequence[CellRuns], takes: Sequence[Callable[[StoredCell], Blocks]]) -> Numbers:
+    """A quantity that has a value in each block: of a run the trimmed mean of their logarithms (method.md §8)."""
+
+    def value(take: Callable[[StoredCell], Blocks]) -> Callable[[StoredCell], float | None]:
+        return lambda cell: exponential(log_mean(found)) if (found := take(cell)) else None
+
+    def within() -> Estimate | None:
+        (a, b), (take_a, take_b) = (side.measured[0] for side in sides), takes
+        blocks = take_b(b), take_a(a)
+        return unpaired_ratio(*blocks) if all(blocks) else None
+
+    a, b = (side.values(value(take)) for side, take in zip(sides, takes, strict=True))
+    return Numbers(sample(a, b), within)
+
+
+def _others(a: CellRuns, b: CellRuns) -> Iterator[tuple[str, Numbers]]:
+    """Parts of a step, as means per step, and single numbers, as far as a side has them."""
+    for name, take in PART_VALUES.items():
+        old, new = (_mean([_part(cell, name) for cell in side.measured]) for side in (a, b))
+        if old is not None and new is not None:
+            found = _blocks_numbers([a, b], [_blocks_by(take), _blocks_by(take)])
+            yield name, Numbers(found.logs, found.within, old, new)
+    for name in SINGLE_NUMBERS:
+        values = [[_number(cell, name) for cell in side.cells] for side in (a, b)]
+        old, new = (_mean(each) for each in values)
+        if old is None and new is None:
+            continue
+        ratio = Estimate(value=new / old, samples=1) if old and new else None
+        yield name, Numbers(sample(*values), _constant(ratio), old, new)
+
+
+def _blocks_by(take: Callable[[StoredBlock], float | None]) -> Callable[[StoredCell], Blocks]:
+    return lambda cell: blocks_of(cell, take)
+
+
+def _constant(ratio: Estimate | None) -> Callable[[], Estimate | None]:
+    return lambda: ratio
+
+
+def _number(cell: StoredCell | None, name: str) -> float | None:
+    return None if cell is None else getattr(cell, name)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [each for each in values if each is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _part(cell: StoredCell, name: str) -> float | None:
+    if cell.summary is None or (name == "exposed_sync_s" and cell.summary.comm_s is None):
+        return None
+    parts = cell.summary.parts_s
+    return sum(parts[part] for part in COMPUTE_PARTS) if name == "compute_s" else parts[name]
+
+
+def _rates(a: CellRuns, b: CellRuns, step: Estimate) -> list[Quantity]:
+    """A cell has the same global batch in all runs, so its throughput is as much smaller as its step is longer."""
+    sums = [[cell.summary for cell in side.measured if cell.summary is not None] for side in (a, b)]
+    if not all(sums):
+        return []
+    step_s = [_mean([each.step_s.value for each in side]) for side in sums]
+    rate = [_mean([each.samples_per_s.value for each in side]) for side in sums]
+    return [
+        Quantity(name="step_s", old=step_s[0], new=step_s[1], ratio=step),
+        Quantity(name="samples_per_s", old=rate[0], new=rate[1], ratio=reciprocal(step)),
+    ]
+
+
+def _scaling(a: tuple[CellRuns, CellRuns], b: tuple[CellRuns, CellRuns], relative: Estimate) -> list[Quantity]:
+    """Speed-up and efficiency over the baseline cell; the ratio of either is that of the relative step times."""
+    old, new = (
+        _mean([speedup(cell, base) for cell, base in zip(side.cells, bases.cells, strict=True) if cell and base])
+        for side, bases in (a, b)
+    )
+    cell, base = a[0].measured[0], a[1].measured[0]
+    n, ratio = cell.world_size, reciprocal(relative)
+    weak = cell.batch_size == base.batch_size
+    found = [Quantity(name="scaled_speedup" if weak else "strong_speedup", old=old, new=new, ratio=ratio)]
+    if n > 1 and old is not None and new is not None:
+        found.append(Quantity(name="efficiency", old=old / n, new=new / n, ratio=ratio))
+    return found
