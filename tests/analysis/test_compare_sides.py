@@ -61,6 +61,6 @@ def test_what_differs_within_a_side_is_no_change_between_them_but_said(tmp_path:
     for run, commit in zip(b, ("one", "two"), strict=True):
         change_study(run, lambda study, commit=commit: setattr(study.provenance, "commit", commit))  # type: ignore[misc]
     record = compared(a, b)
-    assert changes_of(record.changes) == {("commit", "0123456789abcdef", "one / two")}
+    assert changes_of(record.changes) == {("commit of worldsize", "0123456789abcdef", "one / two")}
     assert "The runs of A differ among themselves: torch." in record.caveats
-    assert "The runs of B differ among themselves: commit." in record.caveats
+    assert "The runs of B differ among themselves: commit of worldsize." in record.caveats

@@ -16,6 +16,7 @@ from worldsize.config import CellSettings, Hosts, StudySettings, VerifySettings
 from worldsize.results.baseline_records import StoredBlock
 from worldsize.results.checkpoints import Part
 from worldsize.results.comm_records import CommRecord, PeerRate
+from worldsize.results.comparison_records import ComparedRun, RunError, Side
 from worldsize.results.launch_records import Submissions, SubmittedJob
 from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.records import PARTS, CellSummary, Evaluation, Placement, Record, StepRecord, StudyRecord
@@ -68,6 +69,9 @@ BOUNDED: dict[tuple[type[BaseModel], str], st.SearchStrategy[Any]] = {
     (StudyRecord, "plan"): st.lists(TEXT, max_size=2, unique=True),
     (CellSummary, "parts_s"): st.fixed_dictionaries(dict.fromkeys(PARTS, FINITE)),
     (PeerRate, "bytes_per_s"): st.floats(1e-3, 1e15),
+    (RunError, "standard_error"): st.floats(1e-6, 1e6),
+    (RunError, "degrees_of_freedom"): st.floats(1e-3, 1e3),
+    (Side, "runs"): st.deferred(lambda: st.lists(records(ComparedRun), min_size=1, max_size=2)),
     (SubmittedJob, "job_id"): st.from_regex("[0-9]{1,18}", fullmatch=True),
     (Submissions, "jobs"): st.deferred(lambda: st.lists(records(SubmittedJob), min_size=1, max_size=2)),
 }
@@ -86,6 +90,8 @@ def values(kind: Any, within: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
             made = st.sampled_from(args)
         case builtins.dict if args[1] in within:
             made = st.just({})
+        case builtins.list if args[0] in within:
+            made = st.just([])
         case builtins.dict:
             made = st.dictionaries(values(args[0]), values(args[1], within), max_size=2)
         case builtins.tuple if Ellipsis not in args:

@@ -104,7 +104,9 @@ def mean_of_block(steps: Floats) -> Estimate:
 
 def log_mean(blocks: Blocks) -> float:
     """The logarithm of the mean of one value per block: of step times, elapsed time ÷ steps (method.md §8)."""
-    return float(np.log(np.mean(np.concatenate(list(blocks.values())))))
+    logs = np.log(np.concatenate(list(blocks.values())))
+    largest = logs.max()  # a damaged file may hold values whose sum no float holds
+    return float(largest + np.log(np.mean(np.exp(logs - largest))))
 
 
 def mean_estimate(blocks: ArrayLike) -> Estimate:
