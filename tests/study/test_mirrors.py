@@ -14,8 +14,8 @@ from fake_study import Study, grid
 from histories import tensorboard_numbers, wandb_numbers, wandb_records, wandb_summary
 from worldsize.config import StudySettings
 from worldsize.results.records import WarningRecord
+from worldsize.study.bursts import LEAD_STEPS
 from worldsize.study.mirrors import mirrored
-from worldsize.study.pace import LEAD_STEPS
 from worldsize.study.plan import PlannedCell
 
 STUDY = StudySettings(steps=6, block_steps=2, warmup_steps=1)

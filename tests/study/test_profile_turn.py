@@ -10,7 +10,7 @@ from fake_study import STUDY, Study, grid
 from worldsize.results.folder import cell_folder, read_record
 from worldsize.results.records import CellRecord
 from worldsize.results.traces import profile_folder, read_profile
-from worldsize.study.pace import LEAD_STEPS
+from worldsize.study.bursts import LEAD_STEPS
 from worldsize.study.schedule import PROFILED_STEPS
 
 PROFILED = STUDY.model_copy(update={"profile": True})

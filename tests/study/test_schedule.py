@@ -15,7 +15,8 @@ from worldsize.config import StudySettings
 from worldsize.results.folder import Cell, cell_folder, read_record
 from worldsize.results.records import CellRecord, Evaluation
 from worldsize.study.alike import baseline_of, in_turn
-from worldsize.study.pace import LEAD_STEPS, MIN_BLOCKS, PAIRS
+from worldsize.study.bursts import LEAD_STEPS
+from worldsize.study.pace import MIN_BLOCKS, PAIRS
 from worldsize.study.plan import PlannedCell
 
 

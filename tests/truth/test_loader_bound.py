@@ -21,7 +21,7 @@ from worldsize.measure.clocks import HostClock
 from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
-from worldsize.study.pace import lead_steps, whole_bursts
+from worldsize.study.bursts import lead_steps, whole_bursts
 from worldsize.training.life import Life
 from worldsize.training.recorder import Recorder
 

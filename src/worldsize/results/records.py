@@ -18,6 +18,7 @@ from worldsize.results.evaluation_records import Evaluation as Evaluation
 from worldsize.results.evaluation_records import MessageCount as MessageCount
 from worldsize.results.step_records import SpanRecord as SpanRecord
 from worldsize.results.step_records import StepRecord as StepRecord
+from worldsize.results.step_records import UnobservedBlock as UnobservedBlock
 
 SCHEMA_VERSION = 1
 
@@ -220,15 +221,6 @@ class CellSummary(Record):
     """The part of `comm_s` that is hidden behind compute; exposed + overlapped = comm (method.md §3)."""
     timed_steps: int
     blocks: int
-
-
-class UnobservedBlock(Record):
-    """Steps of a cell without instruments, timed right after its block with them."""
-
-    session: int
-    block: int
-    step_s: list[float]
-    """Each step ended by its slowest rank."""
 
 
 class BlockConditions(Record):

@@ -1,4 +1,4 @@
-"""The lines that each rank appends as it trains: a step, and the collectives of a step."""
+"""The lines that each rank appends as it trains, a step and its collectives; and steps that are on no such line."""
 
 from worldsize.results.base import Record
 
@@ -58,3 +58,12 @@ class SpanRecord(Record):
     issued_s: list[float]
     """Seconds after `start_ns` of the step."""
     done_s: list[float]
+
+
+class UnobservedBlock(Record):
+    """Steps of a cell without instruments, timed right after its block with them."""
+
+    session: int
+    block: int
+    step_s: list[float]
+    """Each step ended by its slowest rank."""

@@ -16,6 +16,7 @@ from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
 from worldsize.results.records import Estimate
 from worldsize.study.alike import baseline_of
+from worldsize.study.bursts import LEAD_STEPS, whole_bursts
 from worldsize.study.plan import PlannedCell
 
 MIN_BLOCKS = 5
@@ -59,35 +60,6 @@ were seen to take twenty steps until their memory had settled."""
 MOST_WARMUP = 12
 TABLE_INTERVAL = 0.10
 """Half width that is enough for a ratio of a cell that is not a contender: to tell it from others in a table."""
-LEAD_STEPS = 1
-"""Steps at the begin of each block that are not timed: the first one after a pause was seen to be 6 % slower."""
-
-
-def burst(settings: TrainingSettings) -> int:
-    """How many batches the W processes of a loader make side by side: they come W at a time, then none for a while."""
-    by_processes = settings.loader == "per-sample" or (
-        ":" in settings.data and not settings.data.startswith("synthetic")
-    )
-    return max(1, settings.loader_workers) if by_processes else 1
-
-
-def lead_steps(settings: TrainingSettings) -> int:
-    """Steps at the begin of each block that train and are not timed: one, or a burst of the loader.
-
-    Its processes stand still while the cell does, but what they have asked the system for, they get meanwhile: a sample
-    each, of the batch that each was about to make.
-    """
-    return max(LEAD_STEPS, burst(settings))
-
-
-def warmup_steps(settings: TrainingSettings) -> int:
-    """Steps before the first block: those that were asked for, and the burst that a loader begins with."""
-    return max(settings.warmup_steps, burst(settings)) if settings.warmup_steps else 0
-
-
-def whole_bursts(settings: TrainingSettings, steps: int) -> int:
-    """So many steps, or as many more as make whole bursts of the loader: else a block may miss the wait between two."""
-    return ceil(steps / burst(settings)) * burst(settings)
 
 
 def timed_steps(blocks: Blocks) -> int:

@@ -24,6 +24,7 @@ from worldsize.results.launch_records import SUBMISSIONS
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.study.alone import alone
 from worldsize.study.budget import check_budget, until_s, with_default_protocol
+from worldsize.study.bursts import lead_steps, warmup_steps
 from worldsize.study.comm import check_hosts, with_hosts
 from worldsize.study.executor import JobExecutor
 from worldsize.study.fewer import Fewer, is_of_fewer
@@ -31,7 +32,7 @@ from worldsize.study.ledger import Ledger, finished
 from worldsize.study.links import link_costs, measure_links, needed
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.mirrors import mirrored
-from worldsize.study.pace import Pace, lead_steps, warmup_steps
+from worldsize.study.pace import Pace
 from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
 from worldsize.study.probe import probe

@@ -17,10 +17,11 @@ from worldsize.analysis.statistics import half_width
 from worldsize.config import TrainingSettings
 from worldsize.results.records import Evaluation
 from worldsize.study.alike import baseline_of, batches_to_read, in_turn
+from worldsize.study.bursts import LEAD_STEPS, burst, lead_steps, warmup_steps
 from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
-from worldsize.study.pace import LEAD_STEPS, MIN_BLOCKS, Pace, burst, lead_steps, timed_steps, warmup_steps
+from worldsize.study.pace import MIN_BLOCKS, Pace, timed_steps
 from worldsize.study.plan import PlannedCell
 from worldsize.study.restarts import Restarts
 
