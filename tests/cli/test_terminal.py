@@ -63,7 +63,7 @@ def test_a_terminal_gets_a_live_area_that_is_gone_at_the_end(terminal: str) -> N
     live, _, rest = terminal.rpartition(SHOW)
     shown = "\n".join(seen(live))
     assert "0 of 3 cells, " in shown
-    assert re.search(r"\d+ of 9\d steps, at most \d+ s left", shown)
+    assert re.search(r"\d+ of 12\d steps, at most \d+ s left", shown)
     assert re.search(r"ddp-w2-b4  [\d.]+ steps/s  [\d.]+ samples/s  loss 1\.000", shown)
     assert re.search(r"▸ ddp-w2-b4 +\d+ +± [\d.]+ %", shown)
     assert "→ ± 3.00 %" in shown
@@ -106,8 +106,8 @@ def test_a_pipe_gets_plain_lines(tmp_path: Path) -> None:
     ends = [line for line in told if line.startswith("✓ done")]
     assert len(ends) == 3
     assert all(re.match(r"✓ done  [\w-]+  \d+ ms/step ± [\d.]+ %  [\d.]+ samples/s", line) for line in ends)
-    progress = [line for line in told if re.match(r"  \d of 3 cells, \d+ of 96 steps, at most \d+ s left; ", line)]
-    # 96 steps, and those aside, of half a second each on the made clock: a line each 30 s. (Two at least, when each
+    progress = [line for line in told if re.match(r"  \d of 3 cells, \d+ of 126 steps, at most \d+ s left; ", line)]
+    # 126 steps, and those aside, of half a second each on the made clock: a line each 30 s. (Two at least, when each
     # block was paired with steps aside; pairs are fewer now, and so is the time.)
     assert 1 <= len(progress) <= 5
     assert any("± " in line for line in told if not line.startswith("✓"))

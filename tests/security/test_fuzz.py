@@ -33,8 +33,9 @@ def test_no_input_crashes_or_hangs(found: tuple[str, Found]) -> None:
     assert ended.failures == {}
     assert ended.outcomes.keys() <= {"accepted", "refused"}
     assert ended.total >= EXAMPLES[kind] * 0.9
-    assert ended.outcomes["refused"], "damage is seen"
-    assert ended.outcomes["accepted"] or kind == "report", "and what is whole is still read"
+    # A cell of a run folder that cannot be read is a row of the report; all other damage is refused.
+    assert ended.outcomes["refused"] or kind == "report", "damage is seen"
+    assert ended.outcomes["accepted"], "and what is whole is still read"
 
 
 def test_what_ended_how_is_told_apart() -> None:

@@ -193,7 +193,7 @@ def test_epochs_first_warms_up_and_each_is_evaluated(tmp_path: Path) -> None:
     assert study.executor.log == [
         (cell.id, op, block if op == "epoch" else 0)
         for block in range(3)
-        for cell in in_turn(cells, settings.seed, 0, block)
+        for cell in cells
         for op in ("epoch", "evaluate")
     ]
     timed = [turn["timed"] for name, turn in study.executor.turns if turn["op"] == "epoch" and name == cells[0].id]
@@ -315,7 +315,7 @@ def test_workers_that_lost_their_training_begin_it_again(tmp_path: Path) -> None
     """They were ended to make room, and their checkpoint could not be written."""
     settings = StudySettings(epochs=2)
     cells = grid("single", "ddp", settings=settings)
-    first, second = in_turn(cells, settings.seed, 0, 0)
+    first, second = cells
     executor = FakeExecutor(tmp_path, 0)
 
     def step_time(cell: PlannedCell, now: float) -> float:

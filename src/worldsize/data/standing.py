@@ -5,24 +5,32 @@ cost it nothing, and a loop that waits for its loader looks like one that comput
 the cell whose turn it is.
 """
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from multiprocessing.context import BaseContext
-from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, Protocol
+
+from torch import multiprocessing
 
 from worldsize.lifeline import end_with_parent
+
+
+class Process(Protocol):
+    """What is needed of a process of Python's multiprocessing."""
+
+    pid: int | None
+
+    def is_alive(self) -> bool:
+        """Whether it has been started and has not ended."""
 
 
 class LoaderProcesses:
     """The processes of one rank's loader, over all its epochs."""
 
     def __init__(self) -> None:
-        self._started: list[BaseProcess] = []
+        self._started: list[Process] = []
 
     def options(self, method: str | None) -> dict[str, Any]:
         """What a DataLoader must be given for its processes to be among these; `method` is how they are started."""
@@ -48,17 +56,16 @@ class LoaderProcesses:
                     os.kill(process.pid, number)
 
 
-def _noting(method: str | None, note: Callable[[BaseProcess], None]) -> BaseContext:
+def _noting(method: str | None, note: Callable[[Process], None]) -> Any:
     """A context of multiprocessing that tells of each process that it makes."""
     base: Any = type(multiprocessing.get_context(method))
 
-    def make(self: BaseContext, *args: Any, **more: Any) -> BaseProcess:
-        process: BaseProcess = base.Process(*args, **more)
+    def make(_: Any, *args: Any, **more: Any) -> Process:
+        process: Process = base.Process(*args, **more)
         note(process)
         return process
 
-    context: BaseContext = type(base.__name__, (base,), {"Process": make})()
-    return context
+    return type(base.__name__, (base,), {"Process": make})()
 
 
 def _end_with(parent: int, worker: int) -> None:

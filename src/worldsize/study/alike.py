@@ -1,7 +1,7 @@
 """Which cells of a study are held against each other."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil
 
 from worldsize.study.plan import PlannedCell
@@ -28,9 +28,16 @@ def batches_to_read(cell: PlannedCell, cells: Sequence[PlannedCell]) -> int:
     return min(ceil(largest / cell.settings.world_size), MOST_READ)
 
 
-def in_turn(cells: Sequence[PlannedCell], seed: int, session: int, block: int) -> list[PlannedCell]:
-    """The cells in the order of one round, drawn anew for each: none always follows the same other one (§8).
+def in_turn(
+    cells: Sequence[PlannedCell], seed: int, session: int, block: int, *, drawn: bool = True
+) -> Iterator[PlannedCell]:
+    """The cells in the order of one round, which is `drawn` anew for each, and those that are added meanwhile (§8).
 
-    The same for the same study, session and round, on every rank that others have started.
+    So none always follows the same other one. The order is the same for the same study, session and round, on every
+    rank that others have started.
     """
-    return random.Random(f"{seed} {session} {block}").sample(list(cells), len(cells))
+    known = len(cells)
+    yield from random.Random(f"{seed} {session} {block}").sample(list(cells), known) if drawn else list(cells)
+    while known < len(cells):
+        yield cells[known]
+        known += 1

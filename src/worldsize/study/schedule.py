@@ -75,7 +75,7 @@ class Schedule:
         block = 0
         while self.open:
             before = len(self.open)
-            for cell in in_turn(self.cells, self.settings.seed, self.ledger.session, block):
+            for cell in in_turn(self.cells, self.settings.seed, self.ledger.session, block, drawn=self.steps_protocol):
                 if cell.id in self.open:
                     self._guard(cell, self._turn, block)
             self.pace.round_ended(before, len(self.open))
