@@ -15,6 +15,13 @@ LEAST_PREDICTED_BYTES = 256 * 2**10
 """Below it a message fits into the sockets' buffers and the bucket of the shaper: no straight line describes it."""
 
 
+@pytest.fixture
+def known_to_fail(request: pytest.FixtureRequest) -> None:
+    """At 1 Gbit/s, and there alone, two cases are off in some runs, and nobody knows why yet; all others must hold."""
+    if "1gbit" in request.node.name and ("gather" in request.node.name or "scatter" in request.node.name):
+        request.applymarker(pytest.mark.xfail(reason="not understood: 20 % off at 1 Gbit/s in some runs", strict=False))
+
+
 @pytest.fixture(scope="module", params=["100mbit", "1gbit"])
 def links(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Repeated[CommRecord]:
     settings = CommSettings(
@@ -38,7 +45,7 @@ def test_the_peak_is_what_the_link_can_carry(links: Repeated[CommRecord], collec
     links.check(holds)
 
 
-@pytest.mark.xfail(reason="not understood yet: up to 20 % off at 1 Gbit/s in some runs", strict=False)
+@pytest.mark.usefixtures("known_to_fail")
 @pytest.mark.parametrize("collective", ["all-reduce", "broadcast", "gather"])
 def test_the_model_predicts_sizes_that_it_was_not_fitted_to(links: Repeated[CommRecord], collective: str) -> None:
     def holds(link: CommRecord) -> None:
@@ -53,7 +60,7 @@ def test_the_model_predicts_sizes_that_it_was_not_fitted_to(links: Repeated[Comm
     links.check(holds)
 
 
-@pytest.mark.xfail(reason="not understood yet: up to 20 % off at 1 Gbit/s in some runs", strict=False)
+@pytest.mark.usefixtures("known_to_fail")
 def test_gloos_reduce_scatter_takes_the_time_of_an_all_reduce(links: Repeated[CommRecord]) -> None:
     """It sends the same bytes in the same way, so its busbw is half of that of the all-reduce beside it."""
 
