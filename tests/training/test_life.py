@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tiny import alone, tiny_settings
+from worldsize.analysis.steps import world_steps
 from worldsize.measure.clocks import HostClock
 from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell
@@ -178,9 +179,9 @@ def test_what_a_loader_has_ready_is_used_up_before_the_clock_starts(tmp_path: Pa
     gc.collect()  # the loader ends its worker processes
     assert [len(reply.step_s) for reply in replies] == [2, 2]
     assert all(step_s > 0.04 for reply in replies for step_s in reply.step_s), "a batch takes 80 ms to make"
-    steps = Cell(folder, CellRecord(id="cell", settings=settings)).steps
-    assert steps["timed"].to_list() == [False, *([False, False, True, True] * 2)]
-    assert steps.filter("timed")["step_s"].to_list() == [*replies[0].step_s, *replies[1].step_s]
+    cell = Cell(folder, CellRecord(id="cell", settings=settings))
+    assert cell.steps["timed"].to_list() == [False, *([False, True, True] * 2)], "one step leads into each block"
+    assert world_steps(cell)["step_s"].to_list() == pytest.approx([*replies[0].step_s, *replies[1].step_s], abs=1e-6)
 
 
 def test_turns_are_done_and_recorded(tmp_path: Path) -> None:
@@ -207,5 +208,9 @@ def test_turns_are_done_and_recorded(tmp_path: Path) -> None:
         (4, 1, 1, 0, True, 700),
         (4, 1, 2, 1, True, 700),
     ]
-    assert cell.steps["step_s"].to_list() == [*warmup.step_s, *epoch.step_s]
+    own_s = cell.steps["step_s"].to_list()
+    ends_s = [start_ns / 1e9 + step_s for start_ns, step_s in zip(cell.steps["start_ns"], own_s, strict=True)]
+    assert own_s[:2] == [*warmup.step_s, epoch.step_s[0]]
+    assert epoch.step_s[1] == pytest.approx(ends_s[2] - ends_s[1], abs=1e-6), "from end to end"
+    assert epoch.step_s[1] >= own_s[2]
     assert cell.unsynchronised.select("block", "timed", "step_s").rows() == [(2, False, *unpaired.step_s)]
