@@ -1,5 +1,7 @@
 """`worldsize comm` on links whose rate is known (needs root; CI has it)."""
 
+import math
+
 import pytest
 
 from repeated import Repeated
@@ -13,13 +15,9 @@ pytestmark = needs_rights
 
 LEAST_PREDICTED_BYTES = 256 * 2**10
 """Below it a message fits into the sockets' buffers and the bucket of the shaper: no straight line describes it."""
-
-
-@pytest.fixture
-def known_to_fail(request: pytest.FixtureRequest) -> None:
-    """At 1 Gbit/s, and there alone, two cases are off in some runs, and nobody knows why yet; all others must hold."""
-    if "1gbit" in request.node.name and ("gather" in request.node.name or "scatter" in request.node.name):
-        request.applymarker(pytest.mark.xfail(reason="not understood: 20 % off at 1 Gbit/s in some runs", strict=False))
+MOST_PREDICTED_BYTES = {"gather": 8 * 2**20}
+"""gloo's gather copies all parts out of one buffer. With one of 32 MiB (two parts of 16) a gather that follows other
+collectives took 5 to 30 % longer than the line says, on two cores; alone it did not: memory, and not the link."""
 
 
 @pytest.fixture(scope="module", params=["100mbit", "1gbit"])
@@ -45,14 +43,14 @@ def test_the_peak_is_what_the_link_can_carry(links: Repeated[CommRecord], collec
     links.check(holds)
 
 
-@pytest.mark.usefixtures("known_to_fail")
 @pytest.mark.parametrize("collective", ["all-reduce", "broadcast", "gather"])
 def test_the_model_predicts_sizes_that_it_was_not_fitted_to(links: Repeated[CommRecord], collective: str) -> None:
     def holds(link: CommRecord) -> None:
         points = curve(link, collective)
         model = fit(points[::2], link.world_size)
         assert model is not None
-        held_out = [point for point in points[1::2] if point.size_bytes >= LEAST_PREDICTED_BYTES]
+        most = MOST_PREDICTED_BYTES.get(collective, math.inf)
+        held_out = [point for point in points[1::2] if LEAST_PREDICTED_BYTES <= point.size_bytes <= most]
         assert held_out
         for point in held_out:
             assert model.time_s(point.size_bytes) == pytest.approx(point.time_s.value, rel=0.1)
@@ -60,7 +58,6 @@ def test_the_model_predicts_sizes_that_it_was_not_fitted_to(links: Repeated[Comm
     links.check(holds)
 
 
-@pytest.mark.usefixtures("known_to_fail")
 def test_gloos_reduce_scatter_takes_the_time_of_an_all_reduce(links: Repeated[CommRecord]) -> None:
     """It sends the same bytes in the same way, so its busbw is half of that of the all-reduce beside it."""
 
