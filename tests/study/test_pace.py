@@ -9,7 +9,9 @@ import pytest
 from fake_cells import FakeExecutor, StepTime, name_of
 from fake_study import Study, grid
 from worldsize.config import StudySettings
-from worldsize.study.pace import FIRST_PAIRS_EVERY, LAUNCHES, LEAST_STEPS, PAIRS, Pace
+from worldsize.study.block_sizes import LEAST_STEPS
+from worldsize.study.pace import FIRST_PAIRS_EVERY, LAUNCHES, PAIRS, Pace
+from worldsize.study.plan import PlannedCell
 
 BUDGETED = StudySettings(budget="60s", warmup_steps=2)
 TRUE_S = {"single": 0.1, "ddp": 0.11, "all-reduce": 0.111, "gather-scatter": 0.2}
@@ -40,6 +42,35 @@ def test_blocks_are_sized_by_the_time_there_is(tmp_path: Path, budget_s: float, 
     counts = {turn["count"] for _, turn in study.executor.turns if name_of(turn) == "steps"}
     assert min(counts) >= LEAST_STEPS
     assert min(counts) == steps if budget_s < 100 else min(counts) >= steps
+
+
+@pytest.mark.parametrize(("budget_s", "step_s"), [(60.0, 0.11), (60.0, 0.3), (100.0, 0.35), (110.0, 0.3), (120.0, 0.3)])
+def test_the_last_rounds_use_the_budget_up(tmp_path: Path, budget_s: float, step_s: float) -> None:
+    """Whole rounds of planned blocks would leave up to a round, a tenth of such budgets."""
+    names = ("single", "ddp", "all-reduce", "gather-scatter")
+    executor = FakeExecutor(tmp_path, 0, taking(0.1, true_s=dict.fromkeys(names, step_s)), launch_s=0.4)
+    settings = BUDGETED.model_copy(update={"target_interval": 0.0})
+    cells = grid(*names, settings=settings)
+    study = Study(tmp_path, cells, executor, settings, budget_s=budget_s).run()
+    # A whole step of each cell is 2 % of the shortest, and the last round may be one without pairs.
+    assert 0.93 * budget_s < study.executor.clock_s <= 1.01 * budget_s
+
+
+def test_a_cell_that_is_launched_again_is_warm_when_it_is_as_quick_as_before(tmp_path: Path) -> None:
+    """Its first step takes twice as long after each launch; the second is like the others."""
+    begun: dict[str, int] = {}
+
+    def slow_at_first(cell: PlannedCell, now: float) -> float:
+        first = begun.get(cell.id) != executor.launched.count(cell.id)
+        begun[cell.id] = executor.launched.count(cell.id)
+        return TRUE_S[cell.settings.strategy] * (2 if first else 1)
+
+    even = run(tmp_path / "even", 0.001)
+    executor = FakeExecutor(tmp_path / "slow", 0, slow_at_first, launch_s=0.4)
+    slow = Study(tmp_path / "slow", grid(*TRUE_S, settings=BUDGETED), executor, BUDGETED, budget_s=60.0).run()
+    turns = [Counter(name for name, _ in study.turns("warmup"))["ddp-w2-b4"] for study in (even, slow)]
+    assert turns == [LAUNCHES, 2 * LAUNCHES]
+    assert [turn["count"] for name, turn in even.executor.turns if name_of(turn) == "warmup"][-1] == 1
 
 
 def test_the_larger_part_of_the_time_is_timed(tmp_path: Path) -> None:

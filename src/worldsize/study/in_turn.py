@@ -7,10 +7,11 @@ from typing import Any
 from worldsize.analysis.levels import IN_TURN_BLOCK
 from worldsize.config import StudySettings
 from worldsize.results.records import WarningRecord
+from worldsize.study.block_sizes import LEAST_STEPS
 from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
-from worldsize.study.pace import LEAST_STEPS, MIN_BLOCKS, Pace
+from worldsize.study.pace import MIN_BLOCKS, Pace
 from worldsize.study.plan import PlannedCell
 from worldsize.study.schedule import Schedule
 

@@ -4,7 +4,7 @@ Nothing here measures or starts anything; the clock is handed in, because ranks 
 the same one (study/inside.py).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import ceil
 from typing import Any, Literal
 
@@ -16,27 +16,12 @@ from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
 from worldsize.results.records import Estimate
 from worldsize.study.alike import baseline_of
-from worldsize.study.bursts import LEAD_STEPS, whole_bursts
+from worldsize.study.block_sizes import BLOCK_S, LEAST_STEPS, BlockSizes
+from worldsize.study.bursts import burst, warmup_steps, whole_bursts
 from worldsize.study.plan import PlannedCell
 
 MIN_BLOCKS = 5
 """Blocks before an interval is believed: a bootstrap over fewer knows too little of the spread."""
-LEAST_STEPS = 2
-"""Steps in a block, at least: the median of one is that one."""
-GOOD_STEPS = 4
-"""Steps in a block where a budget has room for FEW_ROUNDS of them: one more in each block is not timed."""
-FEW_ROUNDS = 5
-MOST_STEPS = 2_000
-BLOCK_S = 0.5
-"""How long a block is at most, where its steps are short: what a machine does to cells that are timed within a few
-seconds of each other still cancels, and the time to hand over a turn no longer counts."""
-LEAST_BLOCK_S = 0.05
-ROUNDS = 20
-"""Turns of each cell that a budget should be enough for."""
-FIXED_BLOCKS = 10
-"""Blocks that a fixed number of steps makes, at least, where blocks are sized by time."""
-UNTIMED = 1.5
-"""Length of a turn ÷ that of its timed steps, as a first guess."""
 LAUNCHES = 3
 """How often each cell is launched in a budget that has room for it: where memory lies and on which core a thread
 begins is drawn once a launch, and stays for all its steps."""
@@ -96,11 +81,11 @@ class Pace:
         several = [cell for cell in cells if cell.settings.world_size > 1] or self.cells
         self.race = Race({cell.id: cell.settings.global_batch for cell in several})
         self._may_launch = launches and until_s is not None and settings.evaluate != "end"
-        self._at_s = self._round_s = self._launching_s = 0.0
+        self._at_s = self._round_s = self._launching_s = self._added_s = 0.0
         self._turns_s: list[float] = []
         self._launch_at_s = self._launched_in_round_s = 0.0
         self._step_s: dict[str, float] = {}
-        self._steps: dict[str, int] = {}
+        self.sizes = BlockSizes(settings, budgeted=until_s is not None)
         self._pairs: dict[str, dict[int, float]] = {}
         self._relaunch_at: frozenset[int] = frozenset()
         self._rounds = 0
@@ -120,7 +105,7 @@ class Pace:
         """Steps that are ahead of a cell at most, for a fixed number; `lead` are not timed in each of its blocks."""
         assert self.settings.steps is not None, "a study has one of the two protocols"
         left = max(0, self.settings.steps - sum(len(times) for times in samples.values()))
-        count = whole_bursts(self.settings, self.settings.block_steps or self._share_of_cap())
+        count = whole_bursts(self.settings, self.settings.block_steps or self.sizes.share_of_cap)
         return ceil(left / count) * (lead + count)
 
     def launching(self) -> None:
@@ -137,6 +122,10 @@ class Pace:
         """A step of a cell took so long while it was warmed up."""
         self._step_s.setdefault(cell.id, step_s)
 
+    def saw_block(self, cell: PlannedCell, times: Sequence[float]) -> None:
+        """Its last block had steps of these lengths (s)."""
+        self._step_s[cell.id] = float(np.mean(times))
+
     def prepared(self) -> None:
         """All cells are warm: decide how long blocks are, and when cells are launched again."""
         if self.settings.epochs is not None:
@@ -144,34 +133,11 @@ class Pace:
         now_s = self._at_s = self.now_s()
         self._all_launches_s, self._launched_in_round_s = self._launching_s, 0.0
         self._relaunch_at = self._when_to_launch(now_s)
-        steps = [self._step_s.get(cell.id, BLOCK_S) for cell in self.cells]
-        length_s, fitting = BLOCK_S, 0
+        left_s = 0.0
         if self.until_s is not None:
             left_s = max(0.0, self.until_s - now_s - len(self._relaunch_at) * self._all_launches_s)
-            length_s = left_s / (ROUNDS * max(1, len(steps)) * UNTIMED)
-            fitting = int((left_s / (FEW_ROUNDS * max(sum(steps), 1e-6)) - LEAD_STEPS) / UNTIMED)
-        length_s = min(BLOCK_S, max(LEAST_BLOCK_S, length_s))
-        for cell in self.cells:
-            step_s = self._step_s.get(cell.id, BLOCK_S)
-            self._steps[cell.id] = self._sized(step_s, length_s, max(steps, default=BLOCK_S), fitting)
-        self._round_s = UNTIMED * sum(self._step_s.get(cell.id, 0.0) * self._steps[cell.id] for cell in self.cells)
-
-    def _sized(self, step_s: float, length_s: float, longest_s: float, fitting: int) -> int:
-        """Steps in a block of about this length, of which so many fit into a budget for all cells alike."""
-        if self.settings.block_steps is not None:
-            return whole_bursts(self.settings, self.settings.block_steps)
-        if self.until_s is not None:
-            least = min(GOOD_STEPS, max(LEAST_STEPS, fitting))
-            count = min(MOST_STEPS, max(least, round(length_s / max(step_s, 1e-6))), self._share_of_cap())
-        else:  # a fixed number of steps is the same for all cells, and so is the number of their blocks
-            count = max(LEAST_STEPS, min(round(length_s / max(longest_s, 1e-6)), self._share_of_cap()))
-        return whole_bursts(self.settings, count)
-
-    def _share_of_cap(self) -> int:
-        """Steps in a block, at most, so that a cap on steps makes some blocks."""
-        if self.settings.steps is None:
-            return MOST_STEPS
-        return max(LEAST_STEPS, ceil(self.settings.steps / FIXED_BLOCKS))
+        self._step_s |= {cell.id: BLOCK_S for cell in self.cells if cell.id not in self._step_s}
+        self.sizes.plan({cell.id: self._step_s[cell.id] for cell in self.cells}, left_s)
 
     def _when_to_launch(self, now_s: float) -> frozenset[int]:
         """Before which blocks cells are launched again: early, so that those that drop out have had their launches."""
@@ -188,17 +154,27 @@ class Pace:
 
     def block_steps(self, cell: PlannedCell) -> int:
         """Timed steps in a block of a cell."""
-        return self._steps.get(cell.id, whole_bursts(self.settings, self.settings.block_steps or LEAST_STEPS))
+        return self.sizes.of(cell.id)
 
     def aside_steps(self, cell: PlannedCell) -> int:
         """Steps that are measured beside a block: fewer in a budget, for they take the time of timed ones."""
         count = self.block_steps(cell)
         return whole_bursts(self.settings, max(LEAST_STEPS, count // 2)) if self.budgeted else count
 
-    def still_warming(self, times: Sequence[float]) -> bool:
-        """Whether a cell needs another step to warm up, by the times of those so far; only in a budget."""
-        several = self.budgeted and 1 < len(times) < MOST_WARMUP
-        return several and times[-1] < STILL_WARMING * min(times[:-1])
+    def still_warming(self, cell: PlannedCell, times: Sequence[float]) -> bool:
+        """Whether a cell needs another step to warm up, by the times of those so far; only in a budget.
+
+        A cell that is launched again is warm as soon as a step is about as quick as those of its last block.
+        """
+        known_s = self._step_s.get(cell.id, 0.0)
+        if not self.budgeted or len(times) >= MOST_WARMUP or STILL_WARMING * times[-1] <= known_s:
+            return False
+        return len(times) < 2 or times[-1] < STILL_WARMING * min(times[:-1])
+
+    def warmup_steps(self, cell: PlannedCell) -> int:
+        """Steps with which a cell begins to warm up: those that were asked for, one if it is launched again."""
+        again = self.budgeted and cell.id in self._step_s and burst(self.settings) == 1
+        return min(1, self.settings.warmup_steps) if again else warmup_steps(self.settings)
 
     def observes_aside(self, cell: PlannedCell, block: int) -> bool:
         """Whether a block of a cell is followed by steps without instruments."""
@@ -226,17 +202,23 @@ class Pace:
         """A block was paired: means of its steps with synchronisation and without, in seconds."""
         self._pairs.setdefault(cell.id, {})[block] = (having_s - without_s) / having_s
 
-    def round_ended(self, before: int, left: int) -> None:
-        """All open cells have had a block: `before` cells, of which `left` are still open."""
+    def round_ended(self, before: int, left: Collection[str]) -> None:
+        """All open cells have had a block: `before` cells; those that are `left` are still open."""
         now_s = self.now_s()
-        took_s = now_s - self._at_s - self._launched_in_round_s
+        took_s = now_s - self._at_s - self._launched_in_round_s - self._added_s
         # The longest of the last ones: in some more is measured aside than in others.
         self._turns_s = [*self._turns_s, took_s / max(1, before)][-PAIR_EVERY:]
-        self._round_s = max(self._turns_s) * left
+        if self._rounds in self._relaunch_at:
+            self._all_launches_s = self._launched_in_round_s * len(self.cells) / max(1, before)
         self._at_s, self._launched_in_round_s = now_s, 0.0
         self._rounds += 1
-        if self._rounds in self._relaunch_at:
-            self._round_s += self._all_launches_s * left / max(1, len(self.cells))
+        each_s = self._all_launches_s * len(left) / max(1, len(self.cells))
+        ahead = [each_s for number in self._relaunch_at if number >= self._rounds]
+        self._round_s = max(self._turns_s) * len(left)
+        if self.until_s is not None:
+            self.sizes.fill(self._step_s, left, round_s=self._round_s, left_s=self.until_s - now_s - sum(ahead))
+        self._added_s = self.sizes.added_s(self._step_s, left)
+        self._round_s += self._added_s + (each_s if self._rounds in self._relaunch_at else 0.0)
 
     @property
     def time_is_up(self) -> bool:

@@ -17,7 +17,7 @@ from worldsize.analysis.statistics import half_width
 from worldsize.config import TrainingSettings
 from worldsize.results.records import Evaluation
 from worldsize.study.alike import baseline_of, batches_to_read, in_turn
-from worldsize.study.bursts import LEAD_STEPS, burst, lead_steps, warmup_steps
+from worldsize.study.bursts import LEAD_STEPS, burst, lead_steps
 from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
@@ -78,7 +78,7 @@ class Schedule:
             for cell in in_turn(self.cells, self.settings.seed, self.ledger.session, block, drawn=self.steps_protocol):
                 if cell.id in self.open:
                     self._guard(cell, self._turn, block)
-            self.pace.round_ended(before, len(self.open))
+            self.pace.round_ended(before, self.open)
             self._close_the_finished()
             block += 1
 
@@ -119,8 +119,8 @@ class Schedule:
         times: list[float] = []
         if self.steps_protocol and self.settings.warmup_steps:
             self.pace.launching()
-            times += [*self._take(cell, {"op": "steps", "count": warmup_steps(self.settings), "timed": False})]
-            while self.pace.still_warming(times):
+            times += [*self._take(cell, {"op": "steps", "count": self.pace.warmup_steps(cell), "timed": False})]
+            while self.pace.still_warming(cell, times):
                 times += [*self._take(cell, {"op": "steps", "count": 1, "timed": False})]
             self.pace.launched()
             self.pace.saw_step(cell, float(min(times) if burst(self.settings) == 1 else np.mean(times)))
@@ -161,6 +161,7 @@ class Schedule:
         with self.ledger.watched(cell, block):
             times = self._take(cell, {**turn, "lead": lead})
         self.samples[cell.id][self.ledger.session, block] = times
+        self.pace.saw_block(cell, times)
         if not self.pace.plain:
             self._asides(cell, turn, block, times)
 
