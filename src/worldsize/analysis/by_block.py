@@ -12,13 +12,13 @@ BLOCK = ("session", "block")
 
 
 def block_means(cell: Cell) -> pl.DataFrame:
-    """One row per session and block, in order: means of COLUMNS (s) over ranks and timed steps (method.md §2).
+    """One row per session and block, in order: `steps`, and means of COLUMNS (s) over ranks and these (method.md §2).
 
     And means of MOST (s) over timed steps. The same steps count as in the cell's summary: those that every process
     has written, so the mean of their means over ranks is the mean over all.
     """
     steps = timed_steps(cell).group_by(*BLOCK, maintain_order=True)
-    return steps.agg(pl.col(*COLUMNS, *MOST).mean()).sort(*BLOCK)
+    return steps.agg(pl.col(*COLUMNS, *MOST).mean(), pl.len().alias("steps")).sort(*BLOCK)
 
 
 def rank_means(cell: Cell) -> pl.DataFrame:

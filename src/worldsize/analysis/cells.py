@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from worldsize.analysis.breakdown import Breakdown, breakdown
-from worldsize.analysis.by_block import block_means
+from worldsize.analysis.by_block import block_means, ratio_over
 from worldsize.analysis.communication import Communication, Exposed, communication, exposed
 from worldsize.analysis.damage import check_samples
 from worldsize.analysis.levels import IN_TURN_BLOCK, Level, levels, ratio
@@ -18,7 +18,7 @@ from worldsize.analysis.statistics import Blocks, Ratio, outliers, reciprocal
 from worldsize.analysis.summary import step_blocks, summarise, world_steps
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
-from worldsize.results.records import CellRecord, CellState, CellSummary, SeenState, WarningRecord
+from worldsize.results.records import CellRecord, CellState, CellSummary, Estimate, SeenState, WarningRecord
 
 BASELINE_STRATEGY = "single"
 """The strategy without any wrapper: the baseline of every speed-up where it was run (method.md §6)."""
@@ -77,6 +77,13 @@ class CellAnalysis:
         """Exposed communication as a share of the step; absent, not 0, where no message was seen (method.md §5)."""
         seen = self.summary is not None and self.summary.comm_s is not None
         return self.breakdown.exposed_share if self.breakdown is not None and seen else None
+
+    @property
+    def exposed_s(self) -> Estimate | None:
+        """Exposed communication per step (s) by the timeline, over all timed steps: the one of `exposed_share`."""
+        if self.exposed_share is None:
+            return None
+        return ratio_over(self.block_means, pl.col("exposed_sync_s") * pl.col("steps"), pl.col("steps"))
 
     @property
     def oversubscribed(self) -> bool:

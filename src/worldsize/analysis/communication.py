@@ -114,7 +114,7 @@ class Exposed:
 
 def exposed(cell: Cell) -> Exposed | None:
     """Both ways, over the blocks that have both halves; None without such a block."""
-    step_s = pl.col("step_s").median()
+    step_s = pl.col("step_s").mean()
     timed = cell.scan_steps().filter("timed").group_by("rank", *BLOCK, maintain_order=True)
     having = timed.agg(step_s, pl.col("exposed_sync_s").mean().alias("timeline_s"))
     without = cell.scan_unsynchronised().group_by("rank", *BLOCK).agg(step_s.alias("without_s"))

@@ -14,15 +14,15 @@ class Utilisation:
     cell: CellAnalysis
     formula: str
     step_bytes: int
-    steps_per_epoch: int
-    """floor(D/B): the last, partial batch is dropped."""
+    steps_per_epoch: float
+    """D/B, not rounded: the epoch of the other tables, over the same samples at any world size (method.md §6)."""
     transfer_s: float | None
     """Measured time of an epoch in which messages are transferred; waiting for a late rank is not in it."""
     inferred_s: float | None
     """Communication per epoch by the classic subtraction (method.md §7); None where it comes out as 0 or less."""
 
     @property
-    def epoch_bytes(self) -> int:
+    def epoch_bytes(self) -> float:
         """Steps per epoch × bytes per step."""
         return self.steps_per_epoch * self.step_bytes
 
@@ -45,19 +45,20 @@ def utilisations(cells: Sequence[CellAnalysis], splits: Sequence[EpochSplit], tr
         record = cell.record
         if cell.world_size == 1 or cell.summary is None or record is None or record.wire is None:
             continue
-        steps = record.steps_per_epoch or train_samples // cell.global_batch
+        steps = train_samples / cell.global_batch
         split = by_cell.get(cell.id)
-        # The split is over D/B steps, not rounded (method.md §6): brought to the whole steps of an epoch.
-        whole = steps / (train_samples / cell.global_batch)
-        inferred = None if split is None else split.inferred_comm_s * whole
+        inferred_s = None if split is None else split.inferred_comm_s
+        # As shares of the epoch, like all communication in the split: where cells were timed at different moments the
+        # epoch is not what these steps took, and a part of them must not be longer than the whole.
+        epoch_s = steps * cell.summary.step_s.value / sum(cell.summary.parts_s.values())
         found.append(
             Utilisation(
                 cell=cell,
                 formula=record.wire.formula,
                 step_bytes=record.wire.busiest_rank_bytes,
                 steps_per_epoch=steps,
-                transfer_s=None if cell.communication is None else cell.communication.transfer_s * steps,
-                inferred_s=inferred if inferred and inferred > 0 else None,
+                transfer_s=None if cell.communication is None else cell.communication.transfer_s * epoch_s,
+                inferred_s=inferred_s if inferred_s and inferred_s > 0 else None,
             )
         )
     return found

@@ -106,6 +106,12 @@ def _model_entries(model: CostModel | None) -> tuple[Entry, ...]:
     )
 
 
+PEAK_NOTE = (
+    "Link, measured: the best busbw of the collective benchmark, of gather and scatter for gather-scatter and of the "
+    "other collectives for the rest; none stands beside workers of one process, whose copies no benchmark measures."
+)
+
+
 def communication_table(analysis: StudyAnalysis) -> Table:
     """Communication of each cell: exposed both ways, wait and transfer, bandwidth beside the link's."""
     columns = (
@@ -124,11 +130,11 @@ def communication_table(analysis: StudyAnalysis) -> Table:
     rows = tuple(_communication_row(analysis, cell) for cell in found)
     note = (
         "Step: elapsed time ÷ steps; the others: means per step over ranks. Exposed: communication during which "
-        "a rank computes nothing, by the timeline and by pairing (step − the same worker's step without exchange, in "
-        "turn); the rest of it is overlapped. Wait: "
-        "until the last rank has issued a message; transfer: from then on. busbw = bus bytes ÷ the time from the last "
-        "issue to the last end of each message. Link, measured: the best busbw of the collective benchmark; rated: "
-        "TCP payload of the emulated link (method §3, §5, §12)."
+        "a rank computes nothing, by the timeline (all timed steps) and by pairing (step − the same worker's step "
+        "without exchange, in turn, in the blocks that were paired); the rest of it is overlapped. Wait: until the "
+        "last rank has issued a message; transfer: from then on. busbw = bus bytes ÷ the time from the last "
+        f"issue to the last end of each message. {PEAK_NOTE} Rated: TCP payload of the emulated link "
+        "(method §3, §5, §12)."
     )
     return Table("communication", "Communication", columns, rows, note)
 
@@ -139,7 +145,7 @@ def _communication_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Ent
     return (
         text(cell.id),
         estimate(cell.summary.step_s if cell.summary else None, 1e3),
-        estimate(both.timeline if both else None, 1e3),
+        estimate(cell.exposed_s, 1e3),
         estimate(both.pairing if both else None, 1e3),
         number(cell.summary.overlapped_s if cell.summary else None, 1e3),
         number(found.wait_s, 1e3),
@@ -151,9 +157,14 @@ def _communication_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Ent
 
 
 def link_peak(analysis: StudyAnalysis, cell: CellAnalysis) -> float | None:
-    """The best bus bandwidth (bytes/s) that the benchmark measured of the kind of collective that a cell uses."""
-    link = analysis.links.get(cell.world_size)
-    return link.peak(rooted=cell.strategy == "gather-scatter") if link else None
+    """The best bus bandwidth (bytes/s) that the benchmark measured of the kind of collective that a cell uses.
+
+    None for workers in one process: their copies cross no link, and no benchmark measures them.
+    """
+    link, placement = analysis.links.get(cell.world_size), cell.record.placement if cell.record else None
+    if link is None or (placement is not None and placement.processes == 1):
+        return None
+    return link.peak(rooted=cell.strategy == "gather-scatter")
 
 
 def communication_summary(analysis: StudyAnalysis) -> Table:

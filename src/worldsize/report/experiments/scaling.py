@@ -6,6 +6,7 @@ from worldsize.analysis.numbers import estimate_text, number_text, percent_text
 from worldsize.analysis.scaling import ScalingRow
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.utilisation import utilisations
+from worldsize.report.comm_tables import PEAK_NOTE, link_peak
 from worldsize.report.fact_tables import GB, MB
 from worldsize.report.result_tables import CELL, MS
 from worldsize.report.scaling_tables import epoch_table
@@ -85,33 +86,29 @@ def utilisation_table(analysis: StudyAnalysis, letter: str) -> Table:
     )
     rows = []
     for found in utilisations(analysis.cells, analysis.epoch_splits, analysis.record.data.train_samples):
-        link = analysis.links.get(found.cell.world_size)
-        between = (
-            link
-            if found.cell.record and found.cell.record.placement and (found.cell.record.placement.processes > 1)
-            else None
-        )
+        peak = link_peak(analysis, found.cell)
+        link = analysis.links.get(found.cell.world_size) if peak else None
         rows.append(
             (
                 text(found.cell.id),
                 number(found.step_bytes, MB),
                 text(found.formula),
-                integer(found.steps_per_epoch),
+                number(found.steps_per_epoch),
                 number(found.epoch_bytes, GB),
                 number(found.transfer_s),
                 number(found.measured_bytes_per_s, GB),
                 number(found.inferred_s),
                 number(found.inferred_bytes_per_s, GB),
-                number(max(between.peaks_bytes_per_s.values(), default=None) if between else None, GB),
-                number(between.payload_bytes_per_s if between else None, GB),
+                number(peak, GB),
+                number(link.payload_bytes_per_s if link else None, GB),
             )
         )
     note = (
         "Utilisation: steps per epoch × bytes per step ÷ communication per epoch. Bytes: what the busiest rank sends "
         "(it receives as many). Measured: ÷ the time in which messages are transferred. Inferred: ÷ (T_N − T₁/N), "
-        "absent where that is not above 0. One process drives all workers of data-parallel: its bytes cross no "
-        "network, no link stands beside it, and its time is that of both directions, one after the other, over the "
-        "bytes of one (method §4, §5, §7). 1 GB = 1e9 bytes."
+        f"absent where that is not above 0. Epochs are those of {letter}(2): D/B steps. {PEAK_NOTE} The time of "
+        "data-parallel is that of both directions, one after the other, over the bytes of one (method §4, §5, §7). "
+        "1 GB = 1e9 bytes."
     )
     title = f"{letter}(3) Bandwidth utilisation"
     return Table(f"{letter.lower()}3-bandwidth", title, columns, tuple(rows), note)
