@@ -13,8 +13,7 @@ class CompareSettings(Settings):
     """How two sides of runs are judged."""
 
     fail_above: float | None = absent("no gate", ge=0, allow_inf_nan=False)
-    """The gate: a cell fails that is surely slower, and by more than this share as far as was seen; none judges
-    nothing."""
+    """Fail if a cell is significantly slower and its step takes longer by more than this share, such as 5%."""
     strict: bool = False
     """The gate also fails unless each cell is proved not to take longer by more."""
     judge_by: JudgeBy = "auto"

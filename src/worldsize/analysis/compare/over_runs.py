@@ -88,7 +88,7 @@ def exponential(log: float) -> float:
 
 
 def holm(chances: Mapping[K, float], level: float) -> set[K]:
-    """What is told apart if the chance of any false alarm may be `level`.
+    """The keys with a significant difference, where the chance of any false alarm is at most `level`.
 
     The smallest chance is held against level ÷ m, the next against level ÷ (m − 1) … (Holm, A Simple Sequentially
     Rejective Multiple Test Procedure, Scandinavian Journal of Statistics, 1979); the chances may depend on each other.
