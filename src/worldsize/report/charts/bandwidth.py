@@ -101,7 +101,7 @@ def _drawn(rows: Sequence[_Row], size: Size) -> Chart:
     layers = [
         alt.Chart(values(reached)).mark_bar(height={"band": 0.5}).encode(x=x, y=y, color=colour),
         *([ticks.encode(x=x, y=y, color=colour)] if marks else []),
-        text.encode(x=x, y=y, text="text:N"),
+        text.encode(x=x, y=y, text=alt.Text("text:N")),
     ]
     chart: Chart = alt.layer(*layers)
     return chart.properties(width=size.plot_width(max(map(len, labels))), height=ROW_HEIGHT * len(rows))

@@ -71,7 +71,7 @@ def _curves(rows: Sequence[dict[str, float | str]], cells: Sequence[CellAnalysis
             y=alt.Y("loss:Q", title="Training loss", scale=alt.Scale(zero=False)),
             color=alt.Color("strategy:N", scale=strategy_scale(strategies), legend=legend),
             strokeDash=alt.StrokeDash("n:N", scale=dashes, legend=legend),
-            detail="cell:N",
+            detail=alt.Detail("cell:N"),
         )
     )
     return chart.properties(width=size.plot_width(AXIS_LABEL), height=size.height)

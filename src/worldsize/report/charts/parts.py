@@ -127,11 +127,11 @@ def _drawn(bars: Sequence[_Bar], title: str, size: Size) -> Chart:
             y=y,
             x=alt.X("value:Q", title=title, scale=x, axis=alt.Axis(tickCount=size.ticks)),
             color=alt.Color("part:N", scale=colours, legend=legend),
-            order="order:Q",
+            order=alt.Order("order:Q"),
         )
     )
     totals = [{"cell": bar.label, "value": bar.total, "text": end} for bar, end in zip(bars, ends, strict=True)]
     text = alt.Chart(values(totals)).mark_text(align="left", dx=6, color=INK)
-    chart: Chart = alt.layer(stacked, text.encode(y=y, x="value:Q", text="text:N"))
+    chart: Chart = alt.layer(stacked, text.encode(y=y, x="value:Q", text=alt.Text("text:N")))
     height = max(BAR_HEIGHT, min(MOST_BAR_HEIGHT, PLOT_HEIGHT // len(bars)))
     return chart.properties(width=size.plot_width(max(map(len, labels))), height=height * len(bars))

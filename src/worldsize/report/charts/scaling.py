@@ -169,7 +169,7 @@ def _drawn(plot: _Plot, size: Size) -> Chart:
     )
     layers = [
         base.mark_line(strokeWidth=1.5),
-        base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title=plot.title), y2="high:Q"),
+        base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title=plot.title), y2=alt.Y2("high:Q")),
         base.mark_point(filled=True, size=60, opacity=1).encode(shape=shapes),
     ]
     chart: Chart = alt.layer(*_ideal(plot, x, y), *layers)
@@ -183,7 +183,7 @@ def _ideal(plot: _Plot, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     names = ["", plot.ideal_name]
     ends = [{"x": at, "value": value, "text": name} for (at, value), name in zip(plot.ideal, names, strict=True)]
     line = alt.Chart(values(ends)).encode(x=x, y=y)
-    text = line.mark_text(align="right", dx=-8, dy=-6, color=INK).encode(text="text:N")
+    text = line.mark_text(align="right", dx=-8, dy=-6, color=INK).encode(text=alt.Text("text:N"))
     return [line.mark_line(color=INK, strokeDash=[4, 4], strokeWidth=1.2), text]
 
 
@@ -238,10 +238,10 @@ def _dots(kind: Kind, rows: Sequence[ScalingRow], size: Size) -> Chart:
     rules = alt.Chart(values(marks)).encode(x=x)
     chart: Chart = alt.layer(
         rules.mark_rule(color=INK, strokeDash=[4, 4]),
-        rules.mark_text(baseline="bottom", color=INK).encode(y=alt.value(-5), text="text:N"),
-        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=NAMES[kind]), x2="high:Q", color=colour),
+        rules.mark_text(baseline="bottom", color=INK).encode(y=alt.value(-5), text=alt.Text("text:N")),
+        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=NAMES[kind]), x2=alt.X2("high:Q"), color=colour),
         base.mark_point(filled=True, size=80, opacity=1).encode(x=x, color=colour),
-        base.mark_text(align="left", dx=8, color=INK).encode(x=alt.value("width"), text="text:N"),
+        base.mark_text(align="left", dx=8, color=INK).encode(x=alt.value("width"), text=alt.Text("text:N")),
     )
     beside = max(map(len, labels)) + max(len(str(point["text"])) for point in points)
     return chart.properties(width=size.plot_width(beside), height=ROW_HEIGHT * len(rows))

@@ -107,7 +107,7 @@ def _drawn(points: Points, marks: Points, label: str, size: Size) -> Chart:
         *([lines.mark_rule(color=INK, strokeDash=[3, 4])] if marks else []),
         *_words(marks, x, batches, size),
         base.mark_line(strokeWidth=1.6),
-        base.mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q", title=label), y2="high:Q"),
+        base.mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q", title=label), y2=alt.Y2("high:Q")),
         base.mark_point(filled=True, size=60, opacity=1),
     ]
     chart: Chart = alt.layer(*layers)
@@ -122,7 +122,7 @@ def _words(marks: Points, x: alt.X, batches: Sequence[float], size: Size) -> lis
         text = alt.Chart(values([mark])).mark_text(
             align="right" if left else "left", baseline="top", dx=-6 if left else 6, color=INK
         )
-        made.append(text.encode(x=x, y=alt.value(size.height - 20 - 18 * line), text="text:N"))
+        made.append(text.encode(x=x, y=alt.value(size.height - 20 - 18 * line), text=alt.Text("text:N")))
     return made
 
 

@@ -174,9 +174,9 @@ def _laid(
     y = alt.Y("y:Q", scale=alt.Scale(domain=[height, 0], nice=False), axis=None)
     data = alt.Chart(values(boxes))
     colour = alt.Color("what:N", scale=colours, legend=legend)
-    words = alt.Chart(values(texts)).encode(x=x, y=y, text="text:N")
+    words = alt.Chart(values(texts)).encode(x=x, y=y, text=alt.Text("text:N"))
     chart: Chart = alt.layer(
-        data.mark_rect().encode(x=x, x2="x2:Q", y=y, y2="y2:Q", color=colour),
+        data.mark_rect().encode(x=x, x2=alt.X2("x2:Q"), y=y, y2=alt.Y2("y2:Q"), color=colour),
         words.transform_filter("datum.what === 'step'").mark_text(align="left", fontWeight="bold", color=INK, dy=2),
         words.transform_filter("datum.what === 'rank'").mark_text(align="right", dx=-8, color=INK),
     )
