@@ -22,6 +22,16 @@ TOGETHER = ("launchers", "slurm", "failures", "browser", "security")
 QUIET = ("truth", "collectives", "measure", "training/test_life.py", "launch/test_hosts.py", "failures/test_link.py")
 """Tests that measure, or count the networks of the machine: nothing else may run beside them."""
 
+COMPUTED = tuple(
+    f"{folder}/test_{name}.py"
+    for folder, names in {
+        "truth": ("coverage", "one_number", "world_step"),
+        "measure": ("abilities", "cores", "facts", "memory_kills", "user_code"),
+    }.items()
+    for name in names
+)
+"""Of these, tests that compute from what they made themselves, and ask no clock."""
+
 
 class ByPlace(LoadScopeScheduling):  # type: ignore[misc]
     """Of two processes that share the tests, one runs all of a folder whose tests share something, or all of a file."""
@@ -40,7 +50,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlace:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say which tests need the machine for themselves, and put first what takes longest."""
     for item in items:
-        if any(item.path.relative_to(TESTS).is_relative_to(quiet) for quiet in QUIET):
+        place = item.path.relative_to(TESTS)
+        if any(place.is_relative_to(quiet) for quiet in QUIET) and str(place) not in COMPUTED:
             item.add_marker(pytest.mark.quiet)
     places = {folder: place for place, folder in enumerate(TOGETHER)}
     items.sort(key=lambda item: places.get(item.path.relative_to(TESTS).parts[0], len(places)))
