@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
+from worldsize import __version__
 from worldsize.cli.app import app
 
 TRAINING = """
@@ -109,6 +111,11 @@ except SystemExit as end:
 """
     modules, _ = loaded_by(code)
     assert "torch" not in modules
+
+
+def test_the_command_tells_its_version() -> None:
+    found = CliRunner().invoke(app, ["--version"])
+    assert (found.exit_code, found.output) == (0, f"worldsize {__version__}\n")
 
 
 def test_the_version_and_the_errors_come_without_anything_heavy() -> None:

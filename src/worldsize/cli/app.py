@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from worldsize import __version__
 from worldsize.cli.attach import attach
 from worldsize.cli.comm import comm
 from worldsize.cli.compare import compare
@@ -41,9 +42,18 @@ app.command(cls=settings_of("CompareSettings"))(compare)
 app.command(cls=settings_of())(doctor)
 
 
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(f"worldsize {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def _common(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; allowed anywhere.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_tell_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Flags of all commands; `--debug` is read in `main`, before any command runs."""
 
