@@ -120,6 +120,8 @@ def test_of_an_experiment_with_further_parts_only_the_cells_are_run_again(meant:
         "accuracy_epochs",
         "accuracy_batch",
         "accuracy_base_batch",
+        "seeds",
+        "target_accuracy",
     }
 
 
