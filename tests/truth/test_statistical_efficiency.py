@@ -63,7 +63,7 @@ def test_an_epoch_without_an_evaluation_is_no_point_of_the_line() -> None:
 
 def test_a_target_that_was_not_crossed_between_two_evaluations_has_no_number() -> None:
     assert crossing(history(0.3, 0.6), 0.61) == Crossing(None, "not reached")
-    assert crossing(history(0.3, 0.6), 0.2) == Crossing(None, "before the first evaluation")
+    assert crossing(history(0.3, 0.6), 0.2) == Crossing(None, "reached before the first evaluation")
     assert crossing(history(None), 0.2) == Crossing(None, "not evaluated")
     assert crossing([], 0.2) == Crossing(None, "not evaluated")
 

@@ -94,6 +94,6 @@ def crossing(history: Sequence[EpochAnalysis], target: float) -> Crossing:
     if accuracy == target:
         return Crossing(float(samples))
     if place == 0:
-        return Crossing(None, "before the first evaluation")
+        return Crossing(None, "reached before the first evaluation")
     before, below = seen[place - 1]
     return Crossing(before + (samples - before) * (target - below) / (accuracy - below))
