@@ -152,7 +152,8 @@ def _statistical(base: Sequence[Crossing], here: Sequence[Crossing], *, beforeha
 def student_ratio(top: Sequence[float], bottom: Sequence[float]) -> Estimate:
     """Mean ratio of pairs of positive values: Student's 95 % interval of its logarithm; none with one pair."""
     logs = mean_estimate(np.log(np.array(top, dtype=np.float64) / np.array(bottom, dtype=np.float64)))
-    low, high = (None if end is None else math.exp(end) for end in (logs.low, logs.high))
+    with np.errstate(over="ignore"):
+        low, high = (None if end is None else float(np.exp(end)) for end in (logs.low, logs.high))
     return Estimate(value=math.exp(logs.value), low=low, high=high, samples=logs.samples)
 
 
@@ -203,9 +204,10 @@ def to_accuracy(throughput: Ratio, statistical: Estimate) -> Estimate:
     """
     both = (throughput.estimate, statistical)
     value, samples = math.prod(each.value for each in both), min(each.samples for each in both)
-    down = [math.log(each.value / each.low) for each in both if each.low is not None]
-    up = [math.log(each.high / each.value) for each in both if each.high is not None]
-    if len(down) < len(both) or len(up) < len(both):
+    lows = [each.low / each.value for each in both if each.low is not None]
+    highs = [each.high / each.value for each in both if each.high is not None]
+    if len(lows) < len(both) or len(highs) < len(both):
         return Estimate(value=value, samples=samples)
-    low, high = value * math.exp(-math.hypot(*down)), value * math.exp(math.hypot(*up))
-    return Estimate(value=value, low=low, high=high, samples=samples)
+    with np.errstate(divide="ignore", over="ignore"):  # an end may be 0 or beyond all floats: nothing is known there
+        low, high = np.exp(-np.hypot(*np.log(lows))), np.exp(np.hypot(*np.log(highs)))
+    return Estimate(value=value, low=value * float(low), high=value * float(high), samples=samples)

@@ -84,7 +84,7 @@ def crossing(history: Sequence[EpochAnalysis], target: float) -> Crossing:
 
     No number where the target was never reached, or at a moment before the first evaluation that nobody has seen.
     """
-    seen = [(epoch.samples, epoch.test_accuracy) for epoch in history if epoch.test_accuracy is not None]
+    seen = [(each.samples, each.test_accuracy) for each in history if each.test_accuracy is not None and each.samples]
     if not seen:
         return Crossing(None, "not evaluated")
     place = next((place for place, (_, accuracy) in enumerate(seen) if accuracy >= target), None)
