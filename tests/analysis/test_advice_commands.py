@@ -120,6 +120,8 @@ def test_of_an_experiment_with_further_parts_only_the_cells_are_run_again(meant:
         "accuracy_epochs",
         "accuracy_batch",
         "accuracy_base_batch",
+        "seeds",
+        "target_accuracy",
     }
 
 
@@ -223,7 +225,7 @@ def test_a_cell_with_a_recipe_of_its_own_keeps_it(meant: Any, tmp_path: Path) ->
 def test_no_flag_of_the_command_line_is_forgotten() -> None:
     group: Any = get_command(app)
     flags = {name: {p.name for p in command.params} for name, command in group.commands.items()}
-    accuracy = {"accuracy_epochs", "accuracy_batch", "accuracy_base_batch"}
+    accuracy = {"accuracy_epochs", "accuracy_batch", "accuracy_base_batch", "seeds", "target_accuracy"}
     sweeping = {"growth", "largest_batch", "resolution"}
     assert flags["study"] - NO_TRIAL - BY_HAND - accuracy - sweeping == set(commands.STUDY_FLAGS) - {"profile"}
     which = {"strategy", "world_size", "batch_size"}

@@ -23,7 +23,8 @@ TRAINING = """
 SURFACE = {
     "train": f"--strategy --world-size --batch-size {TRAINING}",
     "study": f"""preset --strategies --world-sizes --batch-sizes --global-batch {TRAINING}
-        --growth --largest-batch --resolution --accuracy-epochs --accuracy-batch --accuracy-base-batch
+        --growth --largest-batch --resolution --accuracy-epochs --accuracy-batch --accuracy-base-batch --seeds
+        --target-accuracy
         --budget --warmup-steps --block-steps --target-interval --baseline --allow-oversubscribed""",
     "sweep": """--model --data --data-dir --train-samples --strategy --world-size --batch-size --growth --largest-batch
         --resolution --memory-limit --steps --epochs --precision --seed --backend --threads-per-worker --loader

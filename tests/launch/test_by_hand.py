@@ -106,11 +106,10 @@ def test_a_whole_study_with_one_command_on_each_of_two_nodes(tmp_path: Path) -> 
 
 def test_an_experiment_runs_its_further_parts_on_the_nodes_as_well(tmp_path: Path) -> None:
     first = "study ddp-large-batch --model mine.py:net --data digits --world-sizes 1,2 --batch-sizes 16 --steps 2"
-    on_two_nodes(
-        tmp_path, f"{first} --train-samples 128 --accuracy-epochs 2 --accuracy-batch 32 --accuracy-base-batch 32"
-    )
+    accuracy = "--accuracy-epochs 2 --accuracy-batch 32 --accuracy-base-batch 32 --seeds 2"
+    on_two_nodes(tmp_path, f"{first} --train-samples 128 {accuracy}")
     run = load_run(tmp_path / "node0")
-    assert list(run.parts) == ["accuracy", "demonstrations"]
+    assert list(run.parts) == ["accuracy", "accuracy-seed1", "demonstrations", "throughput"]
     for part in run.parts.values():
         assert part.study.plan == list(part.cells)
         assert {cell.record.state for cell in part.cells.values()} == {"complete"}

@@ -68,6 +68,7 @@ def ddp_large_batch(folder: Path) -> Path:
     cells = [MadeCell("single", 1, b, step_s=b / 60, noise=0.02) for b in (16, 32)]
     cells += [_several("ddp", 2, b, b / 50, 0.08) for b in (16, 32)]
     changed = {"world_sizes": (1, 2), "batch_sizes": (16, 32), "accuracy_epochs": 2, "accuracy_batch": 64}
+    changed |= {"accuracy_base_batch": 32, "seeds": 1, "target_accuracy": 0.4}
     rules = [MadeCell("single", 1, 32, label="baseline")]
     rules += [_several("ddp", 2, 64, 1.2, 0.08, label=label) for label in ("no-rule", "linear", "linear-warmup")]
     left_out = [f"without-{name}" for name in ("sampler-epoch", "initial-weights", "learning-rate", "buffers")]

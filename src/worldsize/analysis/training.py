@@ -1,11 +1,10 @@
-"""How well a cell has learned, epoch by epoch; statistical efficiency and time to accuracy (method.md §10)."""
+"""How well a cell has learned, epoch by epoch, and where it came to a target accuracy (method.md §10)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
-from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.ranks import training_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import Evaluation
@@ -26,23 +25,12 @@ class EpochAnalysis:
 
 
 @dataclass(frozen=True)
-class Efficiency:
-    """What a cell takes to a target accuracy, against its baseline."""
+class Crossing:
+    """Where a training first came to a target accuracy."""
 
-    cell: CellAnalysis
-    target: float
-    """Test accuracy that both reach."""
-    samples: int
-    """Training samples until the first evaluation at or above it."""
-    statistical: float
-    """Samples to the target at the baseline ÷ samples to it here."""
-    throughput: float | None
-    """Samples/s here ÷ samples/s of the baseline; None where more threads than cores withhold it (method.md §8)."""
-
-    @property
-    def time_to_accuracy(self) -> float | None:
-        """Speed-up of the time to the target: throughput ratio × statistical efficiency."""
-        return None if self.throughput is None else self.throughput * self.statistical
+    samples: float | None
+    """Training samples until then; None where `why` says what is not known."""
+    why: str = ""
 
 
 def epochs(cell: Cell) -> list[EpochAnalysis]:
@@ -91,29 +79,21 @@ def common_target(histories: Sequence[Sequence[EpochAnalysis]]) -> float | None:
     return min(reached, default=None)
 
 
-def samples_to(history: Sequence[EpochAnalysis], target: float) -> int | None:
-    """Training samples until the first evaluation at or above the target; None if it was never reached."""
-    return next((e.samples for e in history if e.test_accuracy is not None and e.test_accuracy >= target), None)
+def crossing(history: Sequence[EpochAnalysis], target: float) -> Crossing:
+    """Where the straight line between two evaluations first comes to the target (method.md §10).
 
-
-def efficiencies(
-    cells: Sequence[CellAnalysis],
-    histories: dict[str, list[EpochAnalysis]],
-    baseline: CellAnalysis,
-    *,
-    allow_oversubscribed: bool = False,
-) -> list[Efficiency]:
-    """Of each cell that has a history, against the baseline, at the largest accuracy that all have reached."""
-    target = common_target(list(histories.values()))
-    if target is None or baseline.summary is None or baseline.id not in histories:
-        return []
-    first = samples_to(histories[baseline.id], target)
-    found = []
-    for cell in cells:
-        samples = samples_to(histories[cell.id], target) if cell.id in histories else None
-        if samples is None or first is None or cell.summary is None:
-            continue
-        crowded = (cell.oversubscribed or baseline.oversubscribed) and not allow_oversubscribed
-        throughput = None if crowded else cell.summary.samples_per_s.value / baseline.summary.samples_per_s.value
-        found.append(Efficiency(cell, target, samples, first / samples, throughput))
-    return found
+    No number where the target was never reached, or at a moment before the first evaluation that nobody has seen.
+    """
+    seen = [(each.samples, each.test_accuracy) for each in history if each.test_accuracy is not None and each.samples]
+    if not seen:
+        return Crossing(None, "not evaluated")
+    place = next((place for place, (_, accuracy) in enumerate(seen) if accuracy >= target), None)
+    if place is None:
+        return Crossing(None, "not reached")
+    samples, accuracy = seen[place]
+    if accuracy == target:
+        return Crossing(float(samples))
+    if place == 0:
+        return Crossing(None, "reached before the first evaluation")
+    before, below = seen[place - 1]
+    return Crossing(before + (samples - before) * (target - below) / (accuracy - below))

@@ -222,6 +222,7 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "batch_sizes": numbers,
     "target_interval": share,
     "resolution": share,
+    "target_accuracy": share,
     "fail_above": share,
     "bucket_mb": number_or_word,
     "top": size,

@@ -29,3 +29,8 @@ LeaveOut = Annotated[
 AccuracyEpochs = Annotated[int | None, flag("ddp-large-batch: epochs of the runs that compare accuracy.", RECIPE)]
 AccuracyBatch = Annotated[int | None, flag("ddp-large-batch: local batch of N workers in these runs.", RECIPE)]
 AccuracyBaseBatch = Annotated[int | None, flag("ddp-large-batch: batch of one worker in these runs.", RECIPE)]
+Seeds = Annotated[int | None, flag("Train whole epochs with K seeds: --seed, and those after it.", RECIPE)]
+TargetAccuracy = Annotated[
+    str | None,
+    flag("Test accuracy, set beforehand, at which trainings are compared: 0.8 or 80%.", RECIPE, metavar="SHARE"),
+]

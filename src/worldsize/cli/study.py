@@ -56,6 +56,8 @@ def study(
     label_smoothing: r.LabelSmoothing = None,
     clip_norm: r.ClipNorm = None,
     leave_out: r.LeaveOut = None,
+    seeds: r.Seeds = None,
+    target_accuracy: r.TargetAccuracy = None,
     accuracy_epochs: r.AccuracyEpochs = None,
     accuracy_batch: r.AccuracyBatch = None,
     accuracy_base_batch: r.AccuracyBaseBatch = None,

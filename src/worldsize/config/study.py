@@ -14,6 +14,10 @@ Client = Literal["wandb", "tensorboard", "mlflow"]
 
 DEFAULT_BUDGET = "90s"
 """Of a study that is told nothing else: of six cells of ResNet-18 on two cores it leaves a minute for steps."""
+MOST_SEEDS = 100
+"""More seeds are a slip of the pen."""
+MOST_SEED = 2**63 - 1
+"""The largest that torch takes."""
 EACH = "at least 1"
 """World sizes and local batches (`_positive_grid`)."""
 MULTI_WORKER_STRATEGIES = ("data-parallel", "gather-scatter", "all-reduce", "ddp", "bucketed")
@@ -58,6 +62,12 @@ class StudySettings(TrainingSettings):
     """Experiment `ddp-large-batch`: local batch b of the N workers in these runs."""
     accuracy_base_batch: int = Field(default=128, ge=1)
     """Experiment `ddp-large-batch`: batch of the one worker in these runs, and B₀ of the rules."""
+    seeds: int = Field(default=1, ge=1, le=MOST_SEEDS)
+    """Train whole epochs with so many seeds, `seed`, `seed` + 1 and so on: what a seed does to accuracies is then
+    known. In `ddp-large-batch` they are those of the runs that compare learning-rate rules."""
+    target_accuracy: float | None = absent("the best that all reach, no interval", gt=0, le=1)
+    """Share of the test samples that the trainings are to classify right: statistical efficiency is told at it
+    (method.md §10). None takes the largest that every training has reached, which is known only afterwards."""
     experiment: str = ""
     """Name of the experiment whose tables the report shows (docs/experiments.md)."""
     baseline: Baseline = "both"
@@ -113,6 +123,22 @@ class StudySettings(TrainingSettings):
         if (self.max_restarts or self.min_workers) and not self.checkpoint:
             name = "max_restarts" if self.max_restarts else "min_workers"
             raise ValueError(f"{name} goes on from checkpoints: give epochs and checkpoint as well")
+        return self
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds that the trainings of whole epochs are run with."""
+        return tuple(range(self.seed, self.seed + self.seeds))
+
+    @model_validator(mode="after")
+    def _seeds_of_trainings(self) -> Self:
+        for name, given in (("seeds", self.seeds > 1), ("target_accuracy", self.target_accuracy is not None)):
+            if given and (self.sweep or (self.epochs is None and self.accuracy_epochs is None)):
+                raise ValueError(f"{name} belongs to the training of whole epochs: give epochs as well, and no sweep")
+        if self.target_accuracy is not None and self.accuracy_epochs is None and self.evaluate != "auto":
+            raise ValueError(f"target_accuracy needs the test set after each epoch: evaluate is {self.evaluate}")
+        if self.all_seeds[-1] > MOST_SEED:
+            raise ValueError(f"seeds: {self.seeds} were given from {self.seed} on; the last must be below 2^63")
         return self
 
     @model_validator(mode="after")

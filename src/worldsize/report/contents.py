@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from worldsize.analysis.deviations import deviations
+from worldsize.analysis.efficiency import ACCURACY, compared
 from worldsize.analysis.groups import Group, groups
 from worldsize.analysis.scaling import Kind
 from worldsize.analysis.study import StudyAnalysis
@@ -13,6 +14,7 @@ from worldsize.report.charts.parts import parts_chart, sample_parts_chart
 from worldsize.report.charts.scaling import scaling_charts, throughput_chart
 from worldsize.report.charts.timeline import how_to_read, scenes, timeline_chart
 from worldsize.report.comm_tables import communication_table
+from worldsize.report.efficiency_table import efficiency_table
 from worldsize.report.experiments import EXPERIMENTS
 from worldsize.report.fact_tables import accuracy_table, provenance_table, warnings_table, wire_table
 from worldsize.report.message_table import messages_table
@@ -22,6 +24,7 @@ from worldsize.report.result_tables import parts_table, results_table
 from worldsize.report.scaling_tables import epoch_table, scaling_table, serial_table
 from worldsize.report.section import Fold, Section, with_paragraphs
 from worldsize.report.svg import Drawing
+from worldsize.report.tables import Table
 from worldsize.report.verify_table import same_training_table
 
 WITH_LOSS = WITH_PROFILE = ("sync-ladder",)
@@ -59,7 +62,7 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
             "training",
             "Training",
             _losses(analysis, found),
-            (same_training_table(analysis), accuracy_table(analysis)),
+            (same_training_table(analysis), accuracy_table(analysis), *_efficiency(analysis)),
         ),
         Section("assumptions", "Other numbers for the same run", tables=(assumption_table(analysis),)),
         Section("warnings", "Warnings", (), (warnings_table(analysis),)),
@@ -121,6 +124,14 @@ def _losses(analysis: StudyAnalysis, found: Sequence[Group]) -> tuple[Drawing, .
     if analysis.sweeps or analysis.record.settings.experiment in WITH_LOSS:
         return ()
     return _drawn(loss_chart(group, len(analysis.cells)) for group in found)
+
+
+def _efficiency(analysis: StudyAnalysis) -> Iterator[Table]:
+    """Of trainings that were given several seeds or a target, and are not the business of an experiment."""
+    settings = analysis.record.settings
+    asked = settings.seeds > 1 or settings.target_accuracy is not None
+    if asked and settings.epochs is not None and ACCURACY not in analysis.parts:
+        yield efficiency_table(compared(analysis), "efficiency", "Statistical efficiency and time to accuracy")
 
 
 def _drawn(charts: Iterable[Drawing | None]) -> tuple[Drawing, ...]:

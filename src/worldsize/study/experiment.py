@@ -1,4 +1,4 @@
-"""Run a study and, where its experiment has further parts, those after it."""
+"""Run a study and, where its experiment or its seeds make further parts, those after it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,13 +7,13 @@ from worldsize.config import StudySettings
 from worldsize.errors import Interrupted
 from worldsize.launch.cluster import Cluster
 from worldsize.results.folder import Run, load_run
-from worldsize.study.large_batch import parts
+from worldsize.study import large_batch, trainings
 from worldsize.study.listener import Listener
 from worldsize.study.resuming import Resume
 from worldsize.study.run import run_study
 
-PARTS = {"ddp-large-batch": parts}
-"""Experiment → its further parts, each a study in RUN/parts/."""
+PARTS = {"ddp-large-batch": large_batch.parts}
+"""Experiment → its further parts, each a study in RUN/parts/; of all others those of trainings with several seeds."""
 
 
 def run_experiment(
@@ -47,6 +47,5 @@ def run_experiment(
 
 
 def further_parts(settings: StudySettings, largest_world: int, samples: int) -> dict[str, StudySettings]:
-    """Name and settings of what the experiment runs after its first part; `samples` is D. Raises UsageError."""
-    parts_of = PARTS.get(settings.experiment)
-    return parts_of(settings, largest_world, samples) if parts_of else {}
+    """Name and settings of what a study runs after its first part; `samples` is D. Raises UsageError."""
+    return PARTS.get(settings.experiment, trainings.parts)(settings, largest_world, samples)

@@ -1,12 +1,15 @@
 """The further parts of experiment C, `ddp-large-batch`: accuracy by learning-rate rule, and what breaks.
 
-Each is a study of its own in RUN/parts/, with the settings of the first part but for what is compared.
+Each is a study of its own in RUN/parts/, with the settings of the first part but for what is compared. The accuracy
+runs are one part for each seed, one after the other: all at once would not fit into memory.
 """
 
 from typing import Any
 
+from worldsize.analysis.efficiency import ACCURACY, THROUGHPUT
 from worldsize.config import Agreement, CellChoice, LrScaling, StudySettings, validated
 from worldsize.errors import UsageError
+from worldsize.study.trainings import steps_in_turn, with_further_seeds
 
 DEMONSTRATION_STEPS = 16
 """Steps per epoch of the demonstrations: what is left out shows at once."""
@@ -27,16 +30,34 @@ def parts(settings: StudySettings, largest_world: int, samples: int) -> dict[str
                 f"accuracy batch {batch} was given; each of {workers} worker(s) has {samples // workers} samples\n"
                 "Give a smaller --accuracy-batch or --accuracy-base-batch."
             )
-    return {
-        "accuracy": _derived(settings, _accuracy(settings, largest_world)),
-        "demonstrations": _derived(settings, _demonstrations(settings, largest_world, samples)),
-    }
+    trained = _derived(settings, {**_accuracy(settings, largest_world), "target_accuracy": settings.target_accuracy})
+    found = {ACCURACY: trained, **with_further_seeds(trained, settings.all_seeds[1:], ACCURACY)}
+    if not _timed_in_turn(settings, largest_world):
+        found[THROUGHPUT] = steps_in_turn(_derived(settings, _both(settings, largest_world)), settings.steps)
+    return {**found, "demonstrations": _derived(settings, _demonstrations(settings, largest_world, samples))}
 
 
 def _derived(settings: StudySettings, changes: dict[str, Any]) -> StudySettings:
     kept = settings.model_dump(exclude={"strategies", "world_sizes", "batch_sizes", "global_batch", "experiment"})
-    values = {**kept, "steps": None, "accuracy_epochs": None, **changes}
+    once = {"seeds": 1, "target_accuracy": None}
+    values = {**kept, "steps": None, "budget": None, "accuracy_epochs": None, **once, **changes}
     return validated(StudySettings, values, "a further part of ddp-large-batch")
+
+
+def _timed_in_turn(settings: StudySettings, n: int) -> bool:
+    """Whether the first part times the steps of both configurations of the accuracy runs in turn."""
+    if settings.epochs is not None or settings.cells or settings.global_batch is not None:
+        return False
+    wanted = {settings.accuracy_base_batch, settings.accuracy_batch}
+    strategies = {"single", "ddp"} <= {*settings.strategies} and settings.baseline != "wrapped"
+    return strategies and wanted <= {*settings.grid(n)} and {1, n} <= {*(settings.world_sizes or (1, n))}
+
+
+def _both(settings: StudySettings, n: int) -> dict[str, Any]:
+    """The two configurations of the accuracy runs; the rule of the learning rate changes no step time."""
+    alone = CellChoice(strategy="single", world_size=1, batch_size=settings.accuracy_base_batch)
+    several = CellChoice(strategy="ddp", world_size=n, batch_size=settings.accuracy_batch)
+    return {"cells": (alone, several), "epochs": 1}
 
 
 def _accuracy(settings: StudySettings, n: int) -> dict[str, Any]:

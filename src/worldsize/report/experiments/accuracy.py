@@ -1,23 +1,19 @@
 """Part 2 of experiment C: loss and accuracy per epoch for each learning-rate rule (method.md §10)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import altair as alt
 
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.efficiency import Comparison
 from worldsize.analysis.numbers import number_text, percent_text
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.analysis.training import Efficiency, EpochAnalysis, efficiencies, epochs
+from worldsize.analysis.training import EpochAnalysis
 from worldsize.report.result_tables import CELL, PERCENT
 from worldsize.report.svg import Chart, Drawing, Size, draw, pointed_lines, values
 from worldsize.report.tables import Column, Table, integer, number, text
 
 BASELINE = "baseline"
-
-
-def histories(analysis: StudyAnalysis) -> dict[str, list[EpochAnalysis]]:
-    """Epochs of each cell that was begun."""
-    return {name: epochs(cell) for name, cell in analysis.run.cells.items()}
 
 
 def rule(cell: CellAnalysis) -> str:
@@ -30,12 +26,13 @@ def rule(cell: CellAnalysis) -> str:
     return f"{scaling}{warm}" if cell.label != BASELINE else "base batch"
 
 
-def epochs_table(analysis: StudyAnalysis) -> Table:
-    """Training and test, loss and accuracy, per epoch."""
+def epochs_table(found: Comparison) -> Table:
+    """Training and test, loss and accuracy, per epoch and seed."""
     columns = (
         CELL,
         Column("Learning-rate rule", ("rule",), align="prose"),
         Column("B", ("global_batch",)),
+        Column("Seed", ("seed",)),
         Column("Epoch", ("epoch",)),
         Column("Samples seen", ("samples",)),
         Column("Training loss", ("train_loss",)),
@@ -44,24 +41,26 @@ def epochs_table(analysis: StudyAnalysis) -> Table:
         Column("Test accuracy", ("test_accuracy",), "%"),
         Column("Remark", ("remark",), align="prose"),
     )
-    found = histories(analysis)
     rows = tuple(
         (
             text(cell.id),
             text(rule(cell)),
             integer(cell.global_batch),
+            integer(seed),
             integer(epoch.epoch),
             integer(epoch.samples),
             number(epoch.train_loss),
             number(epoch.train_accuracy, PERCENT),
             number(epoch.test_loss),
             number(epoch.test_accuracy, PERCENT),
-            text(cell.reason if epoch is found[cell.id][-1] else None),
+            text(cell.reason if epoch is history[cell.id][-1] else None),
         )
+        for seed, analysis, history in zip(found.seeds, found.trainings, found.histories, strict=True)
         for cell in analysis.cells
-        for epoch in found.get(cell.id, [])
+        for epoch in history.get(cell.id, [])
     )
-    settings, data = analysis.record.settings, analysis.record.data
+    record = found.trainings[0].record
+    settings, data = record.settings, record.data
     note = (
         f"D = {data.train_samples:,} training and {data.test_samples:,} test samples. {settings.optimizer_name} at "
         f"learning rate {settings.learning_rate:g} for B₀ = {settings.base_batch}. Training numbers are means over the "
@@ -70,62 +69,32 @@ def epochs_table(analysis: StudyAnalysis) -> Table:
     return Table("c4-epochs", "C(4) Loss and accuracy per epoch", columns, rows, note)
 
 
-def efficiency_table(analysis: StudyAnalysis) -> Table:
-    """Statistical efficiency and the speed-up of the time to an accuracy."""
-    columns = (
-        CELL,
-        Column("Learning-rate rule", ("rule",), align="prose"),
-        Column("Samples to the target", ("samples",)),
-        Column("Statistical efficiency", ("statistical_efficiency",)),
-        Column("Throughput ratio", ("throughput_ratio",)),
-        Column("Time-to-accuracy speed-up", ("time_to_accuracy_speedup",)),
-    )
-    found = found_efficiencies(analysis)
-    rows = tuple(
-        (
-            text(each.cell.id),
-            text(rule(each.cell)),
-            integer(each.samples),
-            number(each.statistical),
-            number(each.throughput),
-            number(each.time_to_accuracy),
-        )
-        for each in found
-    )
-    target = percent_text(found[0].target) if found else "–"
-    note = (
-        f"Target: {target} test accuracy, the largest that every evaluated run reached, known to whole epochs. "
-        "Statistical efficiency: samples to it at the baseline ÷ here; time-to-accuracy speed-up: throughput ratio × "
-        "that (method §10). Throughputs are of whole epochs, without intervals here."
-    )
-    return Table("c5-efficiency", "C(5) Statistical efficiency and time to accuracy", columns, rows, note)
-
-
-def found_efficiencies(analysis: StudyAnalysis) -> list[Efficiency]:
-    """Against the cell of one worker."""
-    baseline = next((cell for cell in analysis.cells if cell.world_size == 1), None)
-    allowed = analysis.record.settings.allow_oversubscribed
-    return efficiencies(analysis.cells, histories(analysis), baseline, allow_oversubscribed=allowed) if baseline else []
-
-
-def accuracy_paragraph(analysis: StudyAnalysis) -> str:
+def accuracy_paragraph(found: Comparison) -> str:
     """How the rules compare after the last epoch."""
-    found = histories(analysis)
-    said = [_ending(cell, found[cell.id][-1]) for cell in analysis.cells if found.get(cell.id)]
+    said = [_ending(cell, lines) for cell, lines in _of_cells(found) if lines]
     if not said:
         return ""
     return (
         f"Test accuracy after the last epoch: {'; '.join(said)}. A larger batch takes fewer "
-        f"steps over the same samples: {_steps(analysis)}."
+        f"steps over the same samples: {_steps(found.trainings[0])}."
     )
 
 
-def _ending(cell: CellAnalysis, last: EpochAnalysis) -> str:
-    """How a run ended: its accuracy and epoch, or why it has none."""
+def _of_cells(found: Comparison) -> Iterator[tuple[CellAnalysis, list[list[EpochAnalysis]]]]:
+    """Each cell of the first seed, and its epochs with each seed with which it was begun."""
+    for cell in found.trainings[0].cells:
+        yield cell, [history[cell.id] for history in found.histories if history.get(cell.id)]
+
+
+def _ending(cell: CellAnalysis, lines: list[list[EpochAnalysis]]) -> str:
+    """How a cell ended: its mean accuracy, with that of its best and worst seed, or why it has none."""
     name = f"{rule(cell)} (B = {cell.global_batch:,})"
-    if last.test_accuracy is None:
+    last = [line[-1].test_accuracy for line in lines]
+    known = [accuracy for accuracy in last if accuracy is not None]
+    if len(known) < len(last):
         return f"{name} none ({cell.reason or 'not evaluated'})"
-    return f"{name} {percent_text(last.test_accuracy)} after {last.epoch}"
+    apart = f" ({percent_text(min(known))} to {percent_text(max(known))}, {len(known)} seeds)" if known[1:] else ""
+    return f"{name} {percent_text(sum(known) / len(known))} after {lines[0][-1].epoch}{apart}"
 
 
 def _steps(analysis: StudyAnalysis) -> str:
@@ -137,15 +106,23 @@ def _steps(analysis: StudyAnalysis) -> str:
     return ", ".join(f"{number_text(steps)} per epoch at B = {batch:,}" for batch, steps in counts.items())
 
 
-def accuracy_charts(analysis: StudyAnalysis) -> tuple[Drawing, ...]:
-    """Test accuracy and training loss against the epoch, a line per rule."""
-    found = histories(analysis)
-    lines = {f"{rule(cell)}, B = {cell.global_batch}": found[cell.id] for cell in analysis.cells if cell.id in found}
+def accuracy_charts(found: Comparison) -> tuple[Drawing, ...]:
+    """Test accuracy and training loss against the epoch, a line per rule: the mean over the seeds."""
+    lines = {
+        f"{rule(cell)}, B = {cell.global_batch}": [epoch for line in histories for epoch in line]
+        for cell, histories in _of_cells(found)
+        if histories
+    }
+    mean = f", mean over {len(found.seeds)} seeds" if found.seeds[1:] else ""
     made = (
-        _chart("c-test-accuracy", "C. Test accuracy against epoch", "Test accuracy (%)", lines, _accuracy),
-        _chart("c-training-loss", "C. Training loss against epoch", "Training loss", lines, lambda e: e.train_loss),
+        _chart("c-test-accuracy", f"C. Test accuracy against epoch{mean}", "Test accuracy (%)", lines, _accuracy),
+        _chart("c-training-loss", f"C. Training loss against epoch{mean}", "Training loss", lines, _loss),
     )
     return tuple(drawing for drawing in made if drawing is not None)
+
+
+def _loss(epoch: EpochAnalysis) -> float | None:
+    return epoch.train_loss
 
 
 def _accuracy(epoch: EpochAnalysis) -> float | None:
@@ -159,15 +136,16 @@ def _chart(
     lines: dict[str, list[EpochAnalysis]],
     value: Callable[[EpochAnalysis], float | None],
 ) -> Drawing | None:
-    rows: list[dict[str, float | str]] = [
-        {"epoch": epoch.epoch, "y": y, "rule": line}
-        for line, history in lines.items()
-        for epoch in history
-        if (y := value(epoch)) is not None
-    ]
+    rows: list[dict[str, float | str]] = []
+    for line, history in lines.items():
+        known: dict[int, list[float]] = {}
+        for epoch in history:
+            if (y := value(epoch)) is not None:
+                known.setdefault(epoch.epoch, []).append(y)
+        rows += [{"epoch": number, "y": sum(ys) / len(ys), "rule": line} for number, ys in sorted(known.items())]
     if not rows:
         return None
-    description = f"{label} against epoch, one line for each of {len(lines)} runs; table C(4) has the numbers."
+    description = f"{label} against epoch, one line for each of {len(lines)} rules; table C(4) has the numbers."
     return draw(name, title, description, lambda size: _drawn(rows, label, size), table="c4-epochs")
 
 
