@@ -1,8 +1,8 @@
-"""What a strategy is: one way to synchronise gradients, behind six methods."""
+"""What a strategy is: one way to synchronise gradients, behind seven methods."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -86,6 +86,13 @@ class Strategy(ABC):
     def no_sync(self) -> AbstractContextManager[None]:
         """Switch the exchange off for the steps (forward to synchronise) inside this context."""
         return self._silent()
+
+    def unseen(self) -> AbstractContextManager[nn.Module | None]:
+        """What to call in steps inside this context, without the hooks through which messages are only seen.
+
+        None: what `wrap` returned, for there are no such hooks.
+        """
+        return nullcontext()
 
     def unwrap(self) -> nn.Module:
         """The model that `wrap` was given."""

@@ -2,8 +2,8 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Generator
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -210,6 +210,18 @@ class Trainer:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
             outputs: Tensor = self.model(inputs)
             return F.cross_entropy(outputs, labels, label_smoothing=self.settings.label_smoothing), outputs
+
+    @contextmanager
+    def unseen(self, *, room: bool) -> Iterator[None]:
+        """Steps inside this context have no hook of ours on a parameter, and with `room` none on a wrapper either."""
+        hooked, watching = self.model, self.timeline.watching
+        self.timeline.watching = False
+        try:
+            with self.strategy.unseen() if room else nullcontext() as bare:
+                self.model = hooked if bare is None else bare
+                yield
+        finally:
+            self.model, self.timeline.watching = hooked, watching
 
     def rate(self) -> float:
         """The learning rate of the next step."""
