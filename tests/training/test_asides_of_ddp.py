@@ -4,7 +4,6 @@ import json
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest

@@ -115,7 +115,6 @@ class Timeline:
 
     def watch_gradients(self, model: nn.Module) -> None:
         """Mark the moment at which backward computed its last gradient: from there on it only waits."""
-
         self._watched = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._hang_hooks()
 

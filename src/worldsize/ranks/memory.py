@@ -39,11 +39,11 @@ def room_for(size_bytes: int, device: torch.device, processes: int) -> bool:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         most, held = torch.cuda.max_memory_allocated(device), torch.cuda.memory_reserved(device)
-        return free + held - most >= wanted
+        return bool(free + held - most >= wanted)
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     if limit != resource.RLIM_INFINITY and limit - private_bytes() < wanted:
         return False
-    return psutil.virtual_memory().available >= wanted * processes
+    return bool(psutil.virtual_memory().available >= wanted * processes)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
