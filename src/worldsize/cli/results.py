@@ -25,6 +25,7 @@ from worldsize.cli.tables import terminal_table
 from worldsize.report.comm_tables import communication_summary
 from worldsize.report.experiments.batch_sweep import sweep_table
 from worldsize.report.fact_tables import accuracy_table
+from worldsize.report.memory_table import memory_table
 from worldsize.report.narrow_tables import sweep_summary
 from worldsize.report.profile_tables import HOW_TO_OPEN, profiled
 from worldsize.report.result_tables import compact_table, parts_table, results_table
@@ -70,6 +71,7 @@ def content(analysis: StudyAnalysis) -> dict[str, Any]:
         "decided": is_decided(analysis),
         "advice": [asdict(each) for each in advise(analysis)],
         "results": to_records(results_table(analysis)),
+        "memory": to_records(memory_table(analysis)),
         "sweeps": _sweeps(analysis),
         "warnings": [{"where": where, **warning.model_dump()} for where, warning in analysis.warnings],
         "study": run.study.model_dump(mode="json"),

@@ -1,4 +1,4 @@
-"""What a strategy is: one way to synchronise gradients, behind seven methods."""
+"""What a strategy is: one way to synchronise gradients, behind eight methods."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -99,6 +99,11 @@ class Strategy(ABC):
         assert self.model is not None, "wrap comes before unwrap"
         return self.model
 
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the copies of weights and gradients that it holds at most beside the model's own."""
+        return 0
+
     @classmethod
     @abstractmethod
     def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:
@@ -129,6 +134,11 @@ def gradients(model: nn.Module) -> Iterator[Tensor]:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             yield parameter.grad
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that have gradients."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def agree(model: nn.Module, channel: Channel) -> None:

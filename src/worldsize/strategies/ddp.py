@@ -15,8 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel.distributed import _BufferCommHookLocation
 
 from worldsize.results.records import WireBytes
-from worldsize.strategies.base import Strategy, Traffic, ring_bytes
-from worldsize.strategies.channel import Channel
+from worldsize.strategies.base import Strategy, Traffic, ring_bytes, trained
+from worldsize.strategies.channel import Channel, payload_bytes
 
 _SHARE_BUFFERS = (
     "forward_sync_buffers"
@@ -95,6 +95,11 @@ class DDP(Strategy):
             yield self.wrapped
         finally:
             self.wrapped = hooked
+
+    @property
+    def copied_bytes(self) -> int:
+        """Its buckets hold each gradient a second time."""
+        return payload_bytes(*trained(self.unwrap()))
 
     @classmethod
     def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:

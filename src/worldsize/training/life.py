@@ -19,6 +19,7 @@ from worldsize.training.check import check
 from worldsize.training.checkpoint import save
 from worldsize.training.evaluate import evaluate
 from worldsize.training.fit import fit
+from worldsize.training.memory import memory_parts
 from worldsize.training.profile import profile_steps
 from worldsize.training.recorder import Pending, Recorder, Span
 from worldsize.training.trainer import Trainer
@@ -84,6 +85,8 @@ class Life:
                 path = rank_trace(self.recorder.folder, self.trainer.world.channel.rank)
                 reply.profile, reply.profile_problem = profile_steps(self.trainer, turn, self._align, path)
         reply.peak_memory_bytes = self._peak_of_training(turn)
+        if turn.op in ("steps", "epoch") and self.trainer.steps and not self._measured_aside:
+            reply.memory = memory_parts(self.trainer)
         return reply
 
     def _peak_of_training(self, turn: Turn) -> int:
@@ -119,9 +122,8 @@ class Life:
 
     def _unseen(self) -> AbstractContextManager[None]:
         """No hook of ours, where all ranks have room for what that takes: about the gradients once more."""
-        trained = [p for p in self.trainer.strategy.unwrap().parameters() if p.requires_grad]
         processes = self.trainer.world.channel.world_size
-        room = room_for(sum(p.nbytes for p in trained), self.trainer.device, processes)
+        room = room_for(self.trainer.gradient_bytes or 0, self.trainer.device, processes)
         return self.trainer.unseen(room=all(gather(room, processes)))
 
     def _lead_steps(self, turn: Turn) -> int:

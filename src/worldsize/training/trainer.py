@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from worldsize.config import CellSettings
 from worldsize.data import Batches, DataSet, training_batches
+from worldsize.measure.limits import memory_in_use_bytes
 from worldsize.measure.timeline import Phase, Timeline
 from worldsize.models import build_model
 from worldsize.ranks.pulse import beat
@@ -73,6 +74,12 @@ def endless(batches: Batches, seen: SeenOrder | None = None, steps: int = 0) -> 
         epoch, first = epoch + 1, 0
 
 
+def tensor_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of the elements of all tensors; of a sparse one, of its values and indices."""
+    dense = (part for each in tensors for part in ((each._values(), each._indices()) if each.is_sparse else (each,)))
+    return sum(part.numel() * part.element_size() for part in dense)
+
+
 class Trainer:
     """Everything that one rank needs to run a step. Raises UsageError for settings that do not fit the data.
 
@@ -95,6 +102,10 @@ class Trainer:
         model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
         model = prepare(lay_out(model, data.shape, self.device))
         self.world = world = self._with_buckets(world, model, link)
+        self.built_bytes = memory_in_use_bytes(self.device)
+        """In use when the model was there, and nothing that trains it."""
+        self.gradient_bytes: int | None = None
+        """Of the gradients after the first backward."""
         self.strategy: Strategy = find_strategy(settings.strategy)(world)
         self.model: nn.Module = self.strategy.wrap(model).train()
         if "initial-weights" in settings.leave_out:
@@ -177,6 +188,9 @@ class Trainer:
             timeline.end(Phase.BACKWARD)
             self.strategy.synchronise()
             timeline.end(Phase.SYNCHRONISE)
+        if self.gradient_bytes is None:
+            model = self.strategy.unwrap()
+            self.gradient_bytes = tensor_bytes(p.grad for p in model.parameters() if p.grad is not None)
         change_weights(self.strategy.unwrap(), self.optimizer, self.settings, self.rate())
         self.optimizer.zero_grad()
         timeline.end(Phase.OPTIMIZER)
