@@ -69,7 +69,7 @@ def test_adam_keeps_two_moments_and_a_count_of_each_tensor(tmp_path: Path) -> No
 
 def test_a_weight_that_is_not_trained_has_no_gradient_and_no_state(tmp_path: Path) -> None:
     trainer, _ = alone(known(tmp_path))
-    frozen = trainer.model[2].weight.requires_grad_(False)  # type: ignore[index,union-attr]
+    frozen = trainer.model[2].weight.requires_grad_(False)  # type: ignore[index]
     trainer.step()
     found = memory_parts(trainer)
     assert found.parameter_bytes == PARAMETER_BYTES
@@ -91,8 +91,9 @@ def test_the_peak_of_a_real_training_is_its_tensors_and_little_more(
 ) -> None:
     """Weights, gradients, momentum and buckets are there together when the last gradient has arrived.
 
-    Beside them there can be one more copy of the gradients (what gloo, or a layer's backward, works on), the values
-    between the layers with their gradients, and what torch's threads and kernels need, far less than 100 MiB.
+    Beside them there can be one more copy of the gradients, which a layer's backward works on, and of what the
+    strategy copies, for gloo gathers into memory of its own; the values between the layers with their gradients; and
+    what torch's threads and kernels need, less than 64 MiB.
     """
     for rank, reply in enumerate(trained(tmp_path, strategy, world_size)):
         found = MemoryParts.model_validate(reply["memory"])
@@ -101,7 +102,7 @@ def test_the_peak_of_a_real_training_is_its_tensors_and_little_more(
         assert found.before_bytes is not None
         tensors = found.known_bytes - found.before_bytes
         assert tensors == 3 * LARGE_BYTES + copies[rank]
-        most = found.known_bytes + LARGE_BYTES + 4 * ACTIVATIONS + 100 * MIB
+        most = found.known_bytes + LARGE_BYTES + copies[rank] + 4 * ACTIVATIONS + 64 * MIB
         assert tensors - MIB < reply["peak_memory_bytes"] < most
 
 

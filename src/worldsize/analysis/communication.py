@@ -14,7 +14,7 @@ from worldsize.analysis.messages import KINDS as KINDS
 from worldsize.analysis.messages import aligned as aligned
 from worldsize.analysis.messages import exchanges
 from worldsize.analysis.messages import messages as messages
-from worldsize.analysis.numbers import number_text
+from worldsize.analysis.numbers import estimate_text, number_text
 from worldsize.analysis.statistics import Ratio, mean_estimate
 from worldsize.analysis.summary import step_blocks, world_steps
 from worldsize.results.folder import Cell
@@ -169,6 +169,20 @@ def exposed(cell: Cell) -> Exposed | None:
         pairing=mean_estimate(pairs["pairing_s"].to_numpy()),
         difference=mean_estimate((pairs["pairing_s"] - pairs["timeline_s"]).to_numpy()),
     )
+
+
+def observing_text(price: Ratio) -> str:
+    """The price of observing as people read it; a step that instruments made shorter is shown with its interval alone.
+
+    What lies below 1 by more than its interval is no price: the machine changed between the two halves of the pairs.
+    """
+    found = price.estimate
+    if found.value < 1 and found.high is None:
+        return "Observing: its price is not known, for the only pair was disturbed by more than that."
+    told = f"Observing: step with instruments ÷ without = {estimate_text(found)}"
+    if found.high is not None and found.high < 1:
+        return f"{told}: no price, for instruments make no step shorter; the machine changed between the two."
+    return f"{told}."
 
 
 def observing(cells: Iterable[Cell]) -> Ratio | None:

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from worldsize.analysis.advice import Advice, advise
+from worldsize.analysis.communication import observing_text
 from worldsize.analysis.decision import is_decided
-from worldsize.analysis.numbers import estimate_text
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.cli.console import lines, output, printable
@@ -111,8 +111,7 @@ def print_results(analysis: StudyAnalysis, page: Path, console: Console | None =
         console.print(terminal_table(table))
         _say(console, table.remarks, style="dim")
     if analysis.observing is not None:
-        price = estimate_text(analysis.observing.estimate)
-        _say(console, f"Observing: step with instruments ÷ without = {price}.", style="dim")
+        _say(console, observing_text(analysis.observing), style="dim")
     _print_warnings(console, analysis.warnings)
     if profiled(analysis):
         _whole(console, f"\ntraces: {page.parent}/trace-*.json")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from worldsize.analysis.communication import observing_text
 from worldsize.analysis.deviations import deviations
 from worldsize.analysis.groups import Group, groups
 from worldsize.analysis.scaling import Kind
@@ -89,7 +90,8 @@ def _step(analysis: StudyAnalysis, found: Sequence[Group]) -> Section:
     ranks = ranks_of(analysis, found)
     by_rank = rank_parts_table(ranks)
     folds = rank_folds(by_rank, ranks)
-    return Section("step", "Where a step goes", _drawn(drawings), (parts_table(analysis), by_rank), folds=folds)
+    price = () if analysis.observing is None else (observing_text(analysis.observing),)
+    return Section("step", "Where a step goes", _drawn(drawings), (parts_table(analysis), by_rank), price, folds)
 
 
 def _timeline(analysis: StudyAnalysis, found: Sequence[Group]) -> Section:
