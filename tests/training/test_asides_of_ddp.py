@@ -4,14 +4,18 @@ import json
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import torch
 
 from jobs import start
-from tiny import tiny_settings
+from tiny import alone, tiny_settings
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
+from worldsize.ranks.memory import room_for
 from worldsize.results.files import cell_folder
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
@@ -83,3 +87,28 @@ def test_steps_without_instruments_run_no_hook_of_ours(counted: Counted) -> None
     assert [row[2] for row in counted.counting("unseen")] == [0, 0, 0]
     for turn in ("block", "block after unseen"):
         assert min(row[2] for row in counted.counting(turn)) > 10, "a hook for each gradient and each message"
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_unseen_steps_have_no_hook_on_a_parameter_and_afterwards_all_are_back(tmp_path: Path, *, room: bool) -> None:
+    trainer, _ = alone(tiny_settings(tmp_path))
+    model, parameters = trainer.model, list(trainer.model.parameters())
+
+    def hooks() -> list[int]:
+        return [len(each._post_accumulate_grad_hooks or ()) for each in parameters]
+
+    assert hooks() == [1] * len(parameters)
+    with trainer.unseen(room=room):
+        assert hooks() == [0] * len(parameters)
+        assert trainer.model is model
+    assert hooks() == [1] * len(parameters)
+    assert trainer.timeline.watching
+
+
+def test_a_second_wrapper_needs_room() -> None:
+    cpu = torch.device("cpu")
+    assert room_for(0, cpu, 1)
+    assert not room_for(psutil.virtual_memory().total, cpu, 1)
+    available = psutil.virtual_memory().available
+    assert room_for(available // 100, cpu, 2)
+    assert not room_for(available // 10, cpu, 20), "each of the processes takes as much"
