@@ -74,7 +74,7 @@ def _measure(strategy: str, model: str, *, batch: int, steps: int, blocks: int) 
 
 
 def _turn(executor: JobExecutor, cell: PlannedCell, steps: int, *, observe: bool) -> Callable[[], float]:
-    turn: dict[str, Any] = {"op": "steps", "count": steps, "observe": observe}
+    turn: dict[str, Any] = {"op": "steps", "count": steps, "observe": observe, "lead": 2}  # a new DDP settles in two
 
     def block() -> float:
         replies = executor.take(cell, turn, lambda: None)

@@ -137,7 +137,7 @@ class TestStragglers:
         advice = only(exchange(tmp_path, self.LATE, link(1e-5, 1e8)), "straggler-bound")
         # Rank 0 waits 60 of its 80 ms, rank 1 none of its 20: on average 30 of 50.
         assert "60.0 [60.0, 60.0] % of its communication is waiting, for rank 1" in advice.finding
-        assert evidence(advice)["Wait per step"].startswith("30.0 ")
+        assert evidence(advice)["Wait per step, mean over ranks"].startswith("30.0 ")
         assert evidence(advice)["Of the waiting, for rank 1"] == "100 [100, 100] %"
         assert "computes no longer than the others" in advice.cause
         assert evidence(advice)["Wait per step of the rank that waits longest"].startswith("60.0 ")

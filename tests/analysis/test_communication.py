@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from worldsize.analysis.communication import communication, exposed, messages, observing
+from worldsize.analysis.communication import communication, exposed, messages, observing, observing_text
 from worldsize.config import CellSettings
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord, Placement, SpanRecord, StepRecord, UnobservedBlock
@@ -173,3 +173,26 @@ def test_the_price_of_observing_pairs_a_block_with_its_own_other_half(tmp_path: 
     assert price is not None
     assert price.estimate.samples == 2
     assert price.estimate.value == pytest.approx(1.01)
+
+
+@pytest.mark.parametrize(
+    ("without_s", "said"),
+    [
+        ((0.34 / 1.01, 0.34 / 1.03), "Observing: step with instruments ÷ without = 1.02 ["),
+        ((0.34 / 0.97, 0.34 / 1.02), "Observing: step with instruments ÷ without = 0.994 ["),
+        ((0.34 / 0.97, 0.34 / 0.97), "= 0.970 [0.970, 0.970]: no price, for instruments make no step shorter"),
+        ((0.34 / 0.97,), "Observing: its price is not known"),
+        ((0.34 / 1.02,), "Observing: step with instruments ÷ without = 1.02."),
+    ],
+)
+def test_a_price_below_nothing_is_shown_with_its_interval_alone(
+    tmp_path: Path, without_s: tuple[float, ...], said: str
+) -> None:
+    cell = a_cell(tmp_path)
+    cell.record.unobserved = [
+        UnobservedBlock(session=0, block=block, step_s=[each]) for block, each in enumerate(without_s)
+    ]
+    price = observing([cell])
+    assert price is not None
+    assert said in observing_text(price)
+    assert ("0.97" in observing_text(price)) <= ("[" in observing_text(price))

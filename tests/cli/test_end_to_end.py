@@ -151,6 +151,7 @@ def test_json_is_one_object_with_everything(finished: tuple[Path, Any]) -> None:
         "decided",
         "advice",
         "results",
+        "memory",
         "sweeps",
         "warnings",
         "study",

@@ -45,7 +45,7 @@ def test_results_of_a_known_run(usual: StudyAnalysis) -> None:
     assert [row[0].text for row in table.rows] == usual.record.plan
     assert shown(table, "ddp-w2-b32") == [
         "ddp-w2-b32", "ddp", "2", "32", "64", "556 [556, 556]", "115 [115, 115]", "1.80 [1.80, 1.80]", "single-w1-b32",
-        "90.0", "6.00", "complete",
+        "90.0", "6.00", "–", "complete",
     ]  # fmt: skip
     assert raw(table, "ddp-w2-b32")["scaled_speedup"] == pytest.approx(1.8)
     assert raw(table, "ddp-w2-b32")["step_s"] == pytest.approx(1 / 1.8)

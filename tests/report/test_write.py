@@ -23,6 +23,7 @@ TABLES = {
     "communication",
     "epoch",
     "wire",
+    "memory",
     "accuracy",
     "assumptions",
     "same-training",

@@ -177,3 +177,14 @@ def test_a_ledger_of_a_rank_that_does_not_write_leaves_no_file(tmp_path: Path) -
     ledger.started(CELL, FACTS)
     assert ledger.completed(CELL, "cap").state == "complete"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_memory_is_that_of_the_rank_with_the_largest_peak(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, 0, {})
+    sizes = {"parameter_bytes": 1, "buffer_bytes": 0, "gradient_bytes": 1, "optimizer_bytes": 1, "copy_bytes": 0}
+    replies = [{"peak_memory_bytes": peak, "memory": {**sizes, "rank": rank}} for rank, peak in enumerate((5, 7, 6))]
+    ledger.used_memory(CELL, replies)
+    ledger.used_memory(CELL, [{"peak_memory_bytes": 9}, {"peak_memory_bytes": 2}])
+    ledger.used_memory(CELL, replies)
+    record = ledger.record(CELL)
+    assert (record.peak_memory_bytes, record.memory and record.memory.rank) == (9, 1)

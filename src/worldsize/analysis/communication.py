@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,10 +14,18 @@ from worldsize.analysis.messages import KINDS as KINDS
 from worldsize.analysis.messages import aligned as aligned
 from worldsize.analysis.messages import exchanges
 from worldsize.analysis.messages import messages as messages
+from worldsize.analysis.numbers import estimate_text, number_text
 from worldsize.analysis.statistics import Ratio, mean_estimate
 from worldsize.analysis.summary import step_blocks, world_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import Estimate
+
+
+class RankWait(NamedTuple):
+    """How long a rank waits per step (s), mean over its steps."""
+
+    rank: int
+    wait_s: float
 
 
 @dataclass(frozen=True)
@@ -36,8 +44,33 @@ class Communication:
     blocks: pl.DataFrame = field(repr=False, compare=False)
     """The same three by session and block, for the intervals of what is made of them; and wait_most_s, the wait of the
     rank that waits longest in each step."""
+    by_rank: pl.DataFrame = field(repr=False, compare=False)
+    """rank, wait_s and transfer_s: means over the timed steps of each rank."""
     messages: pl.DataFrame = field(repr=False, compare=False)
     """One row per message of all ranks, the rank that is waited for among it: see messages.Exchanges."""
+
+    @property
+    def extremes(self) -> tuple[RankWait, RankWait] | None:
+        """The rank that waits longest and the one that waits least; None where all wait alike, by their clocks."""
+        ranks = self.by_rank.select("rank", "wait_s")
+        most, least = (
+            RankWait(*ranks.sort("wait_s", "rank", descending=[down, False]).row(0)) for down in (True, False)
+        )
+        return (most, least) if most.wait_s - least.wait_s > max(self.clock_error_s, 1e-9) else None
+
+
+def waits_text(found: Communication) -> str:
+    """A wait per step as people read it: the mean over ranks, and the ranks that wait most and least."""
+    mean, extremes = f"{number_text(1e3 * found.wait_s)} ms", found.extremes
+    if extremes is None:
+        return f"{mean} (mean over ranks)"
+    names = ("", "") if found.by_rank.height == 2 else ("most on ", "least on ")
+    pair = sorted(zip(extremes, names, strict=True), key=lambda each: each[0].rank if not names[0] else 0)
+    return (
+        f"{mean} (mean; "
+        + ", ".join(f"{name}rank {each.rank}: {number_text(1e3 * each.wait_s)}" for each, name in pair)
+        + ")"
+    )
 
 
 def communication(cell: Cell) -> Communication | None:
@@ -68,6 +101,11 @@ def communication(cell: Cell) -> Communication | None:
         clock_error_s=found.clock_error_ns / 1e9,
         blocks=blocks.group_by(*BLOCK, maintain_order=True).agg(
             *means, (pl.col("wait_most_ns").sum() / 1e9 / pl.col("steps").sum()).alias("wait_most_s")
+        ),
+        by_rank=found.by_rank.select(
+            "rank",
+            ((pl.col("comm_ns") - pl.col("transfer_ns")) / 1e9 / pl.col("steps")).alias("wait_s"),
+            (pl.col("transfer_ns") / 1e9 / pl.col("steps")).alias("transfer_s"),
         ),
         messages=found.together,
     )
@@ -131,6 +169,20 @@ def exposed(cell: Cell) -> Exposed | None:
         pairing=mean_estimate(pairs["pairing_s"].to_numpy()),
         difference=mean_estimate((pairs["pairing_s"] - pairs["timeline_s"]).to_numpy()),
     )
+
+
+def observing_text(price: Ratio) -> str:
+    """The price of observing as people read it; a step that instruments made shorter is shown with its interval alone.
+
+    What lies below 1 by more than its interval is no price: the machine changed between the two halves of the pairs.
+    """
+    found = price.estimate
+    if found.value < 1 and found.high is None:
+        return "Observing: its price is not known, for the only pair was disturbed by more than that."
+    told = f"Observing: step with instruments ÷ without = {estimate_text(found)}"
+    if found.high is not None and found.high < 1:
+        return f"{told}: no price, for instruments make no step shorter; the machine changed between the two."
+    return f"{told}."
 
 
 def observing(cells: Iterable[Cell]) -> Ratio | None:

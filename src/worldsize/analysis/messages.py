@@ -81,6 +81,8 @@ class Exchanges:
     """By session and block, summed over ranks and steps: length of the union of messages from issue to end (comm_ns),
     and from start to end (transfer_ns); summed over steps: what the first is longer on the rank that waits longest
     (wait_most_ns)."""
+    by_rank: pl.DataFrame
+    """The same two by rank, summed over its steps; and its timed steps (steps)."""
     clock_error_ns: int
     """Largest residual error of the aligned clocks."""
 
@@ -103,6 +105,8 @@ def exchanges(cell: Cell) -> Exchanges | None:
     if not last.seen:
         return None
     comm, transfer, wait_most = (np.zeros(places.height, np.int64) for _ in range(3))
+    ranks = steps.filter("timed").group_by("rank").agg(pl.len().alias("steps")).sort("rank")
+    of_rank = np.zeros((2, 1 + int(ranks["rank"].to_numpy().max())), np.int64)
     for batch in _batches(cell, steps, width) if kept is None else kept:
         last.blame(batch)
         started = np.minimum(batch.done, last.began(batch))
@@ -110,11 +114,16 @@ def exchanges(cell: Cell) -> Exchanges | None:
         np.add.at(comm, batch.place, of_all)
         np.add.at(transfer, batch.place, of_transfer)
         np.maximum.at(wait_most, batch.place, of_all - of_transfer)
+        np.add.at(of_rank[0], batch.rank, of_all)
+        np.add.at(of_rank[1], batch.rank, of_transfer)
     found = {"comm_ns": comm, "transfer_ns": transfer, "wait_most_ns": wait_most}
     lengths = places.with_columns(pl.Series(name, values) for name, values in found.items())
     return Exchanges(
         together=_together(cell, steps["rank"].min(), places.with_columns(last.columns())),
         unions=lengths.group_by(*BLOCK).agg(pl.col(*found).sum()),
+        by_rank=ranks.with_columns(
+            pl.Series(name, of_rank[at][ranks["rank"].to_numpy()]) for at, name in enumerate(("comm_ns", "transfer_ns"))
+        ),
         clock_error_ns=last.clock_error_ns,
     )
 

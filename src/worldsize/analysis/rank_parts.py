@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from worldsize.analysis.communication import Communication
 from worldsize.analysis.timeline_step import drawn_ranks
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS
@@ -19,6 +20,9 @@ class RankParts:
     role: str
     """`works longest`, `median`, `works least`, or nothing."""
     parts_s: dict[str, float]
+    wait_s: float | None = None
+    """Of its communication, until the last rank has issued a message; None where no message was seen."""
+    transfer_s: float | None = None
 
     @property
     def step_s(self) -> float:
@@ -41,8 +45,11 @@ class CellRanks:
         return len(self.ranks) < self.of
 
 
-def rank_parts(cell: Cell) -> CellRanks | None:
-    """The ranks of a cell with their parts; None for a cell of one process, or without a timed step."""
+def rank_parts(cell: Cell, sent: Communication | None = None) -> CellRanks | None:
+    """The ranks of a cell with their parts; None for a cell of one process, or without a timed step.
+
+    `sent` is its communication, if there is any: the wait and transfer of each rank.
+    """
     means = cell.collect(
         cell.scan_steps().filter("timed").group_by("rank").agg(pl.col("step_s", *PARTS).mean()).sort("rank")
     )
@@ -53,8 +60,11 @@ def rank_parts(cell: Cell) -> CellRanks | None:
     if means.height > 2:
         roles = {order[round((means.height - 1) / 2)]: "median", **roles}
     chosen = means.filter(pl.col("rank").is_in(drawn_ranks(means, MOST_ROWS)))
+    waits = {} if sent is None else {rank: times for rank, *times in sent.by_rank.iter_rows()}
     rows = tuple(
-        RankParts(row["rank"], roles.get(row["rank"], ""), {part: row[part] for part in PARTS})
+        RankParts(
+            row["rank"], roles.get(row["rank"], ""), {part: row[part] for part in PARTS}, *waits.get(row["rank"], ())
+        )
         for row in chosen.iter_rows(named=True)
     )
     return CellRanks(cell.record.id, rows, means.height)

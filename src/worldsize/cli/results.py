@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from worldsize.analysis.advice import Advice, advise
+from worldsize.analysis.communication import observing_text
 from worldsize.analysis.decision import is_decided
-from worldsize.analysis.numbers import estimate_text
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.cli.console import lines, output, printable
@@ -25,6 +25,7 @@ from worldsize.cli.tables import terminal_table
 from worldsize.report.comm_tables import communication_summary
 from worldsize.report.experiments.batch_sweep import sweep_table
 from worldsize.report.fact_tables import accuracy_table
+from worldsize.report.memory_table import memory_table
 from worldsize.report.narrow_tables import sweep_summary
 from worldsize.report.profile_tables import HOW_TO_OPEN, profiled
 from worldsize.report.result_tables import compact_table, parts_table, results_table
@@ -70,6 +71,7 @@ def content(analysis: StudyAnalysis) -> dict[str, Any]:
         "decided": is_decided(analysis),
         "advice": [asdict(each) for each in advise(analysis)],
         "results": to_records(results_table(analysis)),
+        "memory": to_records(memory_table(analysis)),
         "sweeps": _sweeps(analysis),
         "warnings": [{"where": where, **warning.model_dump()} for where, warning in analysis.warnings],
         "study": run.study.model_dump(mode="json"),
@@ -109,8 +111,7 @@ def print_results(analysis: StudyAnalysis, page: Path, console: Console | None =
         console.print(terminal_table(table))
         _say(console, table.remarks, style="dim")
     if analysis.observing is not None:
-        price = estimate_text(analysis.observing.estimate)
-        _say(console, f"Observing: step with instruments ÷ without = {price}.", style="dim")
+        _say(console, observing_text(analysis.observing), style="dim")
     _print_warnings(console, analysis.warnings)
     if profiled(analysis):
         _whole(console, f"\ntraces: {page.parent}/trace-*.json")

@@ -78,6 +78,14 @@ def peak_memory_bytes(device: torch.device) -> int:
     return peak - _AtStart.resident_bytes - _file_bytes_since()
 
 
+def memory_in_use_bytes(device: torch.device) -> int | None:
+    """Memory that is in use now, counted as `peak_memory_bytes` counts it; None where the system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    resident = _status_bytes("VmRSS")
+    return None if resident is None else resident - _AtStart.resident_bytes - _file_bytes_since()
+
+
 def _file_bytes_since() -> int:
     """Pages of files that this process has come to hold since its work began."""
     if _AtStart.file_bytes is None:

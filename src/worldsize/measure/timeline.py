@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Any
 
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from worldsize.analysis.intervals import Interval, difference, intersection, length, union
 from worldsize.measure.clocks import Clock, Mark
@@ -70,8 +71,20 @@ class Timeline:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.watching = True
+        self._watching = True
+        self._watched: list[nn.Parameter] = []
+        self._hooks: list[RemovableHandle] = []
         self._reset()
+
+    @property
+    def watching(self) -> bool:
+        """Whether more than begin and end of a step is marked; without it no parameter has a hook of ours."""
+        return self._watching
+
+    @watching.setter
+    def watching(self, on: bool) -> None:
+        self._watching = on
+        self._hang_hooks()
 
     def _reset(self) -> None:
         self._begin: Mark = None
@@ -102,14 +115,19 @@ class Timeline:
 
     def watch_gradients(self, model: nn.Module) -> None:
         """Mark the moment at which backward computed its last gradient: from there on it only waits."""
+        self._watched = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._hang_hooks()
 
-        def ready(_: Any) -> None:
-            if self.watching:
-                self._last_gradient = self.clock.mark()
+    def _hang_hooks(self) -> None:
+        wanted = self._watched if self._watching else []
+        if bool(self._hooks) == bool(wanted):
+            return
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = [parameter.register_post_accumulate_grad_hook(self._ready) for parameter in wanted]
 
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(ready)
+    def _ready(self, _: Any) -> None:
+        self._last_gradient = self.clock.mark()
 
     def take(self) -> Step:
         """The marks of the step that has just ended."""

@@ -2,6 +2,7 @@
 
 import resource
 
+import psutil
 import torch
 
 from worldsize.errors import UsageError
@@ -27,6 +28,22 @@ def limit_memory(size_bytes: int) -> None:
             "it trains\nGive a larger --memory-limit."
         )
     resource.setrlimit(resource.RLIMIT_DATA, (begin + size_bytes, begin + size_bytes))
+
+
+def room_for(size_bytes: int, device: torch.device, processes: int) -> bool:
+    """Whether each of the `processes` here can take so much more beside what it has taken at most, and as much again.
+
+    On a GPU its memory counts, else that of the machine and the limit of this process.
+    """
+    wanted = 2 * size_bytes
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        most, held = torch.cuda.max_memory_allocated(device), torch.cuda.memory_reserved(device)
+        return bool(free + held - most >= wanted)
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    if limit != resource.RLIM_INFINITY and limit - private_bytes() < wanted:
+        return False
+    return bool(psutil.virtual_memory().available >= wanted * processes)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

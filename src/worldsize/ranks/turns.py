@@ -11,6 +11,7 @@ from pydantic import Field
 
 from worldsize.results.check_records import RankCheck
 from worldsize.results.comm_records import CommSample
+from worldsize.results.memory_records import MemoryParts
 from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.records import Evaluation, MessageCount, RankPlace, Record, WireBytes
 from worldsize.results.verify_records import RankProof
@@ -74,6 +75,8 @@ class Reply(Record):
 
     step_s: list[float] = Field(default_factory=list)
     peak_memory_bytes: int = 0
+    memory: MemoryParts | None = None
+    """What that memory is made of, while it grows with training."""
     evaluation: Evaluation | None = None
     facts: Facts | None = None
     place: RankPlace | None = None

@@ -1,11 +1,12 @@
 """Tables of communication: of the cells, and of the collective benchmark (method.md §3, §5)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from worldsize.analysis.bandwidth import LEAST_R_SQUARED, CostModel, CurvePoint, curve, fit, peak
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.collective_cost import as_run, wire_factor
-from worldsize.analysis.numbers import number_text
+from worldsize.analysis.communication import RankWait, waits_text
+from worldsize.analysis.numbers import ABSENT, number_text
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.tables import Column, Entry, Table, estimate, integer, interval_keys, number, text
 from worldsize.results.comm_records import CommRecord
@@ -120,7 +121,9 @@ def communication_table(analysis: StudyAnalysis) -> Table:
         Column("Exposed, timeline", interval_keys("exposed_timeline_s"), "ms"),
         Column("Exposed, pairing", interval_keys("exposed_pairing_s"), "ms"),
         Column("Overlapped", ("overlapped_s",), "ms"),
-        Column("Wait", ("wait_s",), "ms"),
+        Column("Wait, mean over ranks", ("wait_s",), "ms"),
+        Column("Longest wait", ("wait_most_s", "wait_most_rank"), "ms"),
+        Column("Shortest wait", ("wait_least_s", "wait_least_rank"), "ms"),
         Column("Transfer", ("transfer_s",), "ms"),
         Column("busbw", ("busbw_bytes_per_s",), "GB/s"),
         Column("Link, measured", ("link_peak_bytes_per_s",), "GB/s"),
@@ -132,7 +135,8 @@ def communication_table(analysis: StudyAnalysis) -> Table:
         "Step: elapsed time ÷ steps; the others: means per step over ranks. Exposed: communication during which "
         "a rank computes nothing, by the timeline (all timed steps) and by pairing (step − the same worker's step "
         "without exchange, in turn, in the blocks that were paired); the rest of it is overlapped. Wait: until the "
-        "last rank has issued a message; transfer: from then on. busbw = bus bytes ÷ the time from the last "
+        "last rank has issued a message; longest and shortest: means of single ranks, where they differ by "
+        "more than their clocks; transfer: from then on. busbw = bus bytes ÷ the time from the last "
         f"issue to the last end of each message. {PEAK_NOTE} Rated: TCP payload of the emulated link "
         "(method §3, §5, §12)."
     )
@@ -149,11 +153,19 @@ def _communication_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Ent
         estimate(both.pairing if both else None, 1e3),
         number(cell.summary.overlapped_s if cell.summary else None, 1e3),
         number(found.wait_s, 1e3),
+        *(_wait_of(each) for each in found.extremes or (None, None)),
         number(found.transfer_s, 1e3),
         number(found.busbw_bytes_per_s, 1e-9),
         number(link_peak(analysis, cell), 1e-9),
         number(link.payload_bytes_per_s if link else None, 1e-9),
     )
+
+
+def _wait_of(each: RankWait | None) -> Entry:
+    """`20.4 (rank 0)`."""
+    if each is None:
+        return Entry(ABSENT, (None, None))
+    return Entry(f"{number_text(1e3 * each.wait_s)} (rank {each.rank})", (each.wait_s, each.rank))
 
 
 def link_peak(analysis: StudyAnalysis, cell: CellAnalysis) -> float | None:
@@ -170,7 +182,7 @@ def link_peak(analysis: StudyAnalysis, cell: CellAnalysis) -> float | None:
 def communication_summary(analysis: StudyAnalysis) -> Table:
     """The same for 80 columns: a line per cell, without intervals and without columns that are empty."""
     full = communication_table(analysis)
-    names = {2: "exposed", 3: "paired", 4: "hidden", 5: "wait", 6: "transfer", 7: "GB/s", 8: "peak"}
+    names = {2: "exposed", 3: "paired", 4: "hidden", 5: "wait", 8: "transfer", 9: "GB/s", 10: "peak"}
     shown = [i for i in names if any(row[i].raw[0] is not None for row in full.rows)]
     columns = (
         Column("Strategy, N, b", ("cell",), align="left"),
@@ -187,4 +199,16 @@ def communication_summary(analysis: StudyAnalysis) -> Table:
     title = "Communication (ms per step; GB/s beside the link's measured peak"
     rated = {rate for link in analysis.links.values() if (rate := link.payload_bytes_per_s) is not None}
     title += f", rated {number_text(max(rated) / 1e9)})" if rated else ")"
-    return Table("communication-summary", title, columns, rows)
+    return Table("communication-summary", title, columns, rows, _most_unlike(found))
+
+
+def _most_unlike(found: Sequence[CellAnalysis]) -> str:
+    """That waits are means over ranks, and of which cell the ranks differ most."""
+    note, most_s, unlike = "Wait: mean over ranks, by rank in the report.", 0.0, ""
+    for cell in found:
+        both = cell.communication.extremes if cell.communication else None
+        if cell.communication and both and both[0].wait_s - both[1].wait_s > most_s:
+            most_s = both[0].wait_s - both[1].wait_s
+            name = f"{cell.strategy} {cell.world_size} {cell.batch_size}"
+            unlike = f" Most unlike in {name}: {waits_text(cell.communication)}."
+    return note + unlike

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from worldsize.analysis.communication import observing_text
 from worldsize.analysis.deviations import deviations
 from worldsize.analysis.efficiency import ACCURACY, compared
 from worldsize.analysis.groups import Group, groups
@@ -17,6 +18,7 @@ from worldsize.report.comm_tables import communication_table
 from worldsize.report.efficiency_table import efficiency_table
 from worldsize.report.experiments import EXPERIMENTS
 from worldsize.report.fact_tables import accuracy_table, provenance_table, warnings_table, wire_table
+from worldsize.report.memory_table import memory_table
 from worldsize.report.message_table import messages_table
 from worldsize.report.profile_tables import profile_table, profiled
 from worldsize.report.rank_tables import TIMELINE, rank_folds, rank_parts_table, ranks_of, timeline_table
@@ -56,6 +58,7 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
             (communication_table(analysis), epoch_table(analysis), wire_table(analysis), *sent),
             folds=tuple(Fold("Messages by kind", table, table.id) for table in sent if table.rows),
         ),
+        Section("memory", "Memory", (), (memory_table(analysis),)),
         *([] if analysis.sweeps else protocol),
         *_profile(analysis),
         Section(
@@ -90,7 +93,8 @@ def _step(analysis: StudyAnalysis, found: Sequence[Group]) -> Section:
     ranks = ranks_of(analysis, found)
     by_rank = rank_parts_table(ranks)
     folds = rank_folds(by_rank, ranks)
-    return Section("step", "Where a step goes", _drawn(drawings), (parts_table(analysis), by_rank), folds=folds)
+    price = () if analysis.observing is None else (observing_text(analysis.observing),)
+    return Section("step", "Where a step goes", _drawn(drawings), (parts_table(analysis), by_rank), price, folds)
 
 
 def _timeline(analysis: StudyAnalysis, found: Sequence[Group]) -> Section:

@@ -13,6 +13,7 @@ from worldsize.report.section import Fold
 from worldsize.report.tables import Column, Entry, Table, integer, number, text
 from worldsize.results.records import PARTS
 
+WAIT_NOTE = "Wait: of its communication, until the last rank has issued a message; transfer: from then on (method §3)."
 MOST_CELLS = 24
 """Cells whose ranks are shown on the page."""
 BY_RANK = "parts-by-rank"
@@ -23,7 +24,7 @@ PART_COLUMNS = tuple(Column(PART_LABELS[part].capitalize(), (part,), "ms") for p
 def ranks_of(analysis: StudyAnalysis, found: Sequence[Group]) -> list[CellRanks]:
     """The ranks of each measured cell of several processes, those of the verdict's group first."""
     cells = [cell for group in found for cell in group.measured if cell.world_size > 1]
-    ranks = (rank_parts(analysis.run.cells[cell.id]) for cell in cells)
+    ranks = (rank_parts(analysis.run.cells[cell.id], cell.communication) for cell in cells)
     return [each for each in ranks if each is not None]
 
 
@@ -35,6 +36,8 @@ def rank_parts_table(found: Sequence[CellRanks]) -> Table:
         Column("Which", ("role",), align="left"),
         *PART_COLUMNS,
         Column("Mean step", ("mean_step_s",), "ms"),
+        Column("Wait", ("wait_s",), "ms", between_workers=True, note=WAIT_NOTE),
+        Column("Transfer", ("transfer_s",), "ms", between_workers=True),
     )
     rows = tuple((text(cell.cell_id), *_rank_row(rank)) for cell in found for rank in cell.ranks)
     note = (
@@ -73,6 +76,8 @@ def _rank_row(rank: RankParts) -> tuple[Entry, ...]:
         text(rank.role or None),
         *(number(rank.parts_s[part], MS) for part in PARTS),
         number(rank.step_s, MS),
+        number(rank.wait_s, MS),
+        number(rank.transfer_s, MS),
     )
 
 

@@ -21,6 +21,7 @@ from worldsize.results.records import PARTS
 
 MS = 1e3
 PERCENT = 100
+GIB = 2**-30
 TERMINAL_WIDTH = 80
 """Columns of the narrowest terminal that the compact table must fit (two spaces between its columns)."""
 MIN_NAME_WIDTH = 8
@@ -65,13 +66,15 @@ def results_table(analysis: StudyAnalysis) -> Table:
         Column("Baseline", ("baseline",), align="left"),
         Column("Efficiency", ("efficiency",), "%"),
         Column("Exposed communication", ("exposed_share",), "%", between_workers=True, note=EXPOSED_NOTE),
+        Column("Peak memory", ("peak_memory_bytes",), "GiB"),
         Column("State", ("state",), align="prose"),
     )
     note = (
         "N workers with b samples each per step, B = N·b. Step time: elapsed time ÷ timed steps, from the end of a "
         f"step on its last rank to that of the next; throughput: B over it. {analysis.speedup_name}: {ours} against "
         "the named baseline, the ratio of their columns; efficiency: this over N. A cell that ended early is shown as "
-        "if it had been timed in all blocks. In brackets: 95 % intervals (method §2, §6, §8)."
+        "if it had been timed in all blocks. Peak memory: of the largest process (on a GPU, allocated on the device). "
+        "In brackets: 95 % intervals (method §2, §6, §8, §9)."
     )
     rows = tuple(_results_row(analysis, cell) for cell in analysis.cells)
     return Table("results", "Results", columns, rows, note)
@@ -172,6 +175,7 @@ def _results_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ..
         text(row.baseline.id if row and row.baseline else None),
         number(_efficiency(row), PERCENT),
         number(cell.exposed_share, PERCENT),
+        number(cell.record.peak_memory_bytes if cell.record else None, GIB),
         text(state_text(cell, row)),
     )
 

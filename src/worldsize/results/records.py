@@ -16,6 +16,7 @@ from worldsize.results.code_records import UserCode as UserCode
 from worldsize.results.evaluation_records import Divergence as Divergence
 from worldsize.results.evaluation_records import Evaluation as Evaluation
 from worldsize.results.evaluation_records import MessageCount as MessageCount
+from worldsize.results.memory_records import MemoryParts as MemoryParts
 from worldsize.results.step_records import SpanRecord as SpanRecord
 from worldsize.results.step_records import StepRecord as StepRecord
 from worldsize.results.step_records import UnobservedBlock as UnobservedBlock
@@ -258,6 +259,7 @@ class CellRecord(Record):
     """Matrix-multiply rate of one worker with its own cores, measured beside the steps (method.md §12)."""
     peak_memory_bytes: int | None = None
     """Largest over the processes: resident memory on a CPU, allocated device memory on a GPU."""
+    memory: MemoryParts | None = None
     verified: VerifyRecord | None = None
     """Whether this cell trains as the reference does; asked before its first step (method.md §10)."""
     unobserved: list[UnobservedBlock] = Field(default_factory=list)

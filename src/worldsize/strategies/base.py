@@ -1,8 +1,8 @@
-"""What a strategy is: one way to synchronise gradients, behind six methods."""
+"""What a strategy is: one way to synchronise gradients, behind eight methods."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -87,10 +87,22 @@ class Strategy(ABC):
         """Switch the exchange off for the steps (forward to synchronise) inside this context."""
         return self._silent()
 
+    def unseen(self) -> AbstractContextManager[nn.Module | None]:
+        """What to call in steps inside this context, without the hooks through which messages are only seen.
+
+        None: what `wrap` returned, for there are no such hooks.
+        """
+        return nullcontext()
+
     def unwrap(self) -> nn.Module:
         """The model that `wrap` was given."""
         assert self.model is not None, "wrap comes before unwrap"
         return self.model
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the copies of weights and gradients that it holds at most beside the model's own."""
+        return 0
 
     @classmethod
     @abstractmethod
@@ -122,6 +134,11 @@ def gradients(model: nn.Module) -> Iterator[Tensor]:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             yield parameter.grad
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that have gradients."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def agree(model: nn.Module, channel: Channel) -> None:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from worldsize.results.records import WireBytes
-from worldsize.strategies.base import Strategy, Traffic, agree, ring_bytes
+from worldsize.strategies.base import Strategy, Traffic, agree, ring_bytes, trained
 from worldsize.strategies.buckets import by_size
-from worldsize.strategies.channel import flat
+from worldsize.strategies.channel import flat, payload_bytes
 
 DEFAULT_BUCKET_BYTES = 5 * 10**6
 """Small enough that the last bucket, which nothing hides, is short; large enough that latency weighs little."""
@@ -48,16 +48,16 @@ class Bucketed(Strategy):
         """Give every rank the weights of rank 0 and watch the gradients; the model is called as it is."""
         agree(model, self.channel)
         self.model = model
-        trained = [p for p in model.parameters() if p.requires_grad]
-        self.arrange(self._groups(trained))
-        for parameter in trained:
+        parameters = trained(model)
+        self.arrange(self._groups(parameters))
+        for parameter in parameters:
             parameter.register_post_accumulate_grad_hook(self._ready)
         return model
 
-    def _groups(self, trained: list[nn.Parameter]) -> list[list[nn.Parameter]]:
+    def _groups(self, parameters: list[nn.Parameter]) -> list[list[nn.Parameter]]:
         if self.world.bucket_groups is not None:
-            return [[trained[index] for index in group] for group in self.world.bucket_groups]
-        return by_size(list(reversed(trained)), self.world.bucket_bytes or DEFAULT_BUCKET_BYTES)
+            return [[parameters[index] for index in group] for group in self.world.bucket_groups]
+        return by_size(list(reversed(parameters)), self.world.bucket_bytes or DEFAULT_BUCKET_BYTES)
 
     def arrange(self, groups: Sequence[Sequence[nn.Parameter]]) -> None:
         """Use these buckets, in this order, from the next step on; the same on all ranks."""
@@ -87,6 +87,11 @@ class Bucketed(Strategy):
             assert bucket.sent is not None, "every bucket was sent"
             bucket.unpack(bucket.sent.wait())
         self._next = 0
+
+    @property
+    def copied_bytes(self) -> int:
+        """Packed buckets hold each gradient a second time, until `synchronise` has unpacked them."""
+        return payload_bytes(*trained(self.unwrap())) if self.world.world_size > 1 else 0
 
     @classmethod
     def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from worldsize.results.records import WireBytes
-from worldsize.strategies.base import Strategy, Traffic, World
+from worldsize.strategies.base import Strategy, Traffic, World, trained
 from worldsize.strategies.channel import payload_bytes
 
 T = TypeVar("T")
@@ -39,6 +39,15 @@ class DataParallel(Strategy):
 
     def synchronise(self) -> None:
         """Nothing is left: backward reduced the gradients to the first replica."""
+
+    @property
+    def copied_bytes(self) -> int:
+        """Replicas, and the gradients of all of them before they are added up; 0 on GPUs, which have one each."""
+        workers, model = self.world.world_size, self.unwrap()
+        if workers == 1 or self.world.device.type == "cuda":
+            return 0
+        replica_bytes = payload_bytes(*model.parameters(), *model.buffers())
+        return (workers - 1) * replica_bytes + workers * payload_bytes(*trained(model))
 
     @classmethod
     def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:

@@ -4,7 +4,8 @@ https://docs.pytorch.org/docs/stable/notes/ddp.html
 """
 
 import inspect
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,8 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel.distributed import _BufferCommHookLocation
 
 from worldsize.results.records import WireBytes
-from worldsize.strategies.base import Strategy, Traffic, ring_bytes
-from worldsize.strategies.channel import Channel
+from worldsize.strategies.base import Strategy, Traffic, ring_bytes, trained
+from worldsize.strategies.channel import Channel, payload_bytes
 
 _SHARE_BUFFERS = (
     "forward_sync_buffers"
@@ -47,25 +48,58 @@ class DDP(Strategy):
     def wrap(self, model: nn.Module) -> nn.Module:
         """Wrap the model; at this moment DDP broadcasts parameters and buffers of rank 0."""
         self.model = model
-        ids = [self.world.device.index] if self.world.device.type == "cuda" else None
-        cap_mb = None if self.world.bucket_bytes is None else self.world.bucket_bytes / 2**20
-        shared = self.world.share_buffers
-        unshared: dict[str, Any] = {} if shared else {_SHARE_BUFFERS: False}
-        self.wrapped = DistributedDataParallel(
-            model, device_ids=ids, bucket_cap_mb=cap_mb, process_group=self.world.group, **unshared
-        )
+        self.wrapped = self._without_hooks(model)
         self.wrapped.register_comm_hook(self.channel, _reduce_bucket)
-        if shared:
+        if self.world.share_buffers:
             before = _BufferCommHookLocation.PRE_FORWARD
             self.wrapped._register_buffer_comm_hook(self.channel, _broadcast_buffers, before)
         return self.wrapped
 
+    def _without_hooks(self, model: nn.Module, **options: Any) -> DistributedDataParallel:
+        ids = [self.world.device.index] if self.world.device.type == "cuda" else None
+        cap_mb = None if self.world.bucket_bytes is None else self.world.bucket_bytes / 2**20
+        if not self.world.share_buffers:
+            options[_SHARE_BUFFERS] = False
+        return DistributedDataParallel(
+            model, device_ids=ids, bucket_cap_mb=cap_mb, process_group=self.world.group, **options
+        )
+
     def synchronise(self) -> None:
         """Nothing is left: backward ended after the last bucket."""
 
-    def no_sync(self) -> AbstractContextManager[None]:
-        """DDP's own context; buffers are not broadcast within it either."""
-        return self.wrapped.no_sync()
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """DDP's own context, without its lag.
+
+        DDP would broadcast buffers in the first forward within it, and not in the first one after it.
+        """
+        shares = self.wrapped.require_forward_param_sync
+        self.wrapped.require_forward_param_sync = False
+        try:
+            with self.wrapped.no_sync():
+                yield
+        finally:
+            self.wrapped.require_forward_param_sync = shares
+
+    @contextmanager
+    def unseen(self) -> Iterator[nn.Module]:
+        """A second DDP around the same model, for no hook of the first one can be taken off again.
+
+        Its buckets are asked for, and given back, with it; it arranges them anew in its second forward.
+        """
+        hooked = self.wrapped
+        assert self.model is not None, "wrap comes before unseen"
+        # All ranks hold the same weights, and where they do not, steps that only measure must not change that.
+        self.wrapped = self._without_hooks(self.model, init_sync=False)
+        try:
+            yield self.wrapped
+        finally:
+            self.wrapped = hooked
+
+    @property
+    def copied_bytes(self) -> int:
+        """Its buckets hold each gradient a second time."""
+        return payload_bytes(*trained(self.unwrap()))
 
     @classmethod
     def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:

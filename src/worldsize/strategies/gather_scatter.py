@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from worldsize.results.records import WireBytes
-from worldsize.strategies.base import Strategy, Traffic, agree, gradients
+from worldsize.strategies.base import Strategy, Traffic, agree, gradients, trained
+from worldsize.strategies.channel import payload_bytes
 
 
 class GatherScatter(Strategy):
@@ -29,6 +30,12 @@ class GatherScatter(Strategy):
             else:
                 self.channel.gather(gradient, None)
                 self.channel.scatter(gradient, None)
+
+    @property
+    def copied_bytes(self) -> int:
+        """On rank 0 that of each rank of one gradient at a time, the largest of them at most."""
+        largest = max(map(payload_bytes, trained(self.unwrap())), default=0)
+        return self.world.world_size * largest if self.channel.rank == 0 and self.world.world_size > 1 else 0
 
     @classmethod
     def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:

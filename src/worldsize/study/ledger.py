@@ -18,6 +18,7 @@ from worldsize.results.records import (
     CellRecord,
     ErrorRecord,
     Evaluation,
+    MemoryParts,
     MessageCount,
     RankPlace,
     StepRecord,
@@ -130,10 +131,14 @@ class Ledger:
             BlockConditions(session=self.session, block=block, **dataclasses.asdict(seen))
         )
 
-    def used_memory(self, cell: PlannedCell, peak_bytes: int) -> None:
-        """The largest memory of a process of the cell so far."""
+    def used_memory(self, cell: PlannedCell, replies: Sequence[Mapping[str, Any]]) -> None:
+        """The largest memory of a process of the cell so far, and what is in it, where that rank tells."""
         record = self._record(cell)
-        record.peak_memory_bytes = max(peak_bytes, record.peak_memory_bytes or 0)
+        most = max(replies, key=lambda reply: int(reply["peak_memory_bytes"]))
+        if most["peak_memory_bytes"] >= (record.peak_memory_bytes or 0):
+            record.peak_memory_bytes = most["peak_memory_bytes"]
+            parts = most.get("memory")
+            record.memory = MemoryParts.model_validate(parts) if parts else record.memory
 
     def profiled(self, cell: PlannedCell, replies: Sequence[Mapping[str, Any]]) -> None:
         """The ranks of a cell have left their traces; a rank that could not is a warning."""

@@ -1,7 +1,7 @@
 """What one rank does in each of its turns: steps, an evaluation, a profile, or steps aside that leave no trace."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch.distributed as dist
 
@@ -9,6 +9,8 @@ from worldsize.data import DataSet
 from worldsize.errors import RunError
 from worldsize.measure.alignment import Offset, align
 from worldsize.measure.limits import forget_peak, peak_memory_bytes
+from worldsize.ranks.exchange import gather
+from worldsize.ranks.memory import room_for
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.traces import rank_trace
@@ -17,6 +19,7 @@ from worldsize.training.check import check
 from worldsize.training.checkpoint import save
 from worldsize.training.evaluate import evaluate
 from worldsize.training.fit import fit
+from worldsize.training.memory import memory_parts
 from worldsize.training.profile import profile_steps
 from worldsize.training.recorder import Pending, Recorder, Span
 from worldsize.training.trainer import Trainer
@@ -82,6 +85,8 @@ class Life:
                 path = rank_trace(self.recorder.folder, self.trainer.world.channel.rank)
                 reply.profile, reply.profile_problem = profile_steps(self.trainer, turn, self._align, path)
         reply.peak_memory_bytes = self._peak_of_training(turn)
+        if turn.op in ("steps", "epoch") and self.trainer.steps and not self._measured_aside:
+            reply.memory = memory_parts(self.trainer)
         return reply
 
     def _peak_of_training(self, turn: Turn) -> int:
@@ -103,11 +108,9 @@ class Life:
 
     def _steps(self, turn: Turn, count: int) -> list[float]:
         """Step times (s), from end to end; the clocks are aligned at both ends of each turn, outside of its steps."""
-        timeline = self.trainer.timeline
-        timeline.clock.rebase()
+        self.trainer.timeline.clock.rebase()
         begin = self._align()
-        timeline.watching = turn.observe
-        with nullcontext() if turn.trains else self.aside():
+        with nullcontext() if turn.observe else self._unseen(), nullcontext() if turn.trains else self.aside():
             # Those that train are on the record of the training; what leads into steps aside is on none.
             lead = turn.model_copy(update={"timed": False, "observe": turn.trains})
             spans = [span for _ in range(self._lead_steps(turn)) for span in self._step(lead, begin)]
@@ -117,11 +120,22 @@ class Life:
             spans += self.recorder.flush(self._align(begin)) if turn.observe else []
         return lengths(spans)[-count:] if count else []
 
+    def _unseen(self) -> AbstractContextManager[None]:
+        """No hook of ours, where all ranks have room for what that takes: about the gradients once more."""
+        processes = self.trainer.world.channel.world_size
+        room = room_for(self.trainer.gradient_bytes or 0, self.trainer.device, processes)
+        return self.trainer.unseen(room=all(gather(room, processes)))
+
     def _lead_steps(self, turn: Turn) -> int:
-        """Steps before those that count; aside, a loader that makes bursts begins with one that nobody waited for."""
+        """Steps before those that count.
+
+        Aside, a loader that makes bursts begins with one that nobody waited for. A wrapper without hooks is a new one,
+        and a new DDP arranges its buckets anew in its second step.
+        """
         first = not turn.trains and not self._begun_aside
         self._begun_aside |= first
-        return turn.lead * (2 if first and turn.lead > 1 else 1)
+        lead = turn.lead * (2 if first and turn.lead > 1 else 1)
+        return lead if turn.observe or not lead else max(2, lead)
 
     def _align(self, earlier: Offset | None = None) -> Offset:
         """What to add to marks to get rank 0's clock: from device to host, and to rank 0's host.

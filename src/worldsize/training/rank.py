@@ -11,7 +11,7 @@ from worldsize.config import CellSettings
 from worldsize.data import load_data
 from worldsize.errors import FactoryError
 from worldsize.measure.clocks import clock_for
-from worldsize.measure.limits import matmul_flops_per_s
+from worldsize.measure.limits import forget_peak, matmul_flops_per_s
 from worldsize.measure.message_counter import MessageCounter
 from worldsize.measure.timeline import Timeline
 from worldsize.measure.user_code import user_files
@@ -82,6 +82,7 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
         messages=counter.counts(),
         place=where(assignment.placement),
     )
+    forget_peak(device)  # of the model's building and of the yardstick, which has large matrices on a GPU
     if saved:  # after everything else that draws from the random generators
         restore(trainer, checkpoint_folder(place), saved)
     with Recorder(place, rank.rank, timeline.clock) as recorder:

@@ -129,7 +129,7 @@ class Recorder:
                 synchronised=p.synchronised,
                 clock_offset_ns=p.offset.offset_ns,
                 clock_error_ns=p.offset.error_ns,
-                **dataclasses.asdict(parts),
+                **vars(parts),
             ),
         )
         if messages and p.synchronised:

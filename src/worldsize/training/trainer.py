@@ -2,8 +2,8 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Generator
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from worldsize.config import CellSettings
 from worldsize.data import Batches, DataSet, training_batches
+from worldsize.measure.limits import memory_in_use_bytes
 from worldsize.measure.timeline import Phase, Timeline
 from worldsize.models import build_model
 from worldsize.ranks.pulse import beat
@@ -73,6 +74,12 @@ def endless(batches: Batches, seen: SeenOrder | None = None, steps: int = 0) -> 
         epoch, first = epoch + 1, 0
 
 
+def tensor_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of the elements of all tensors; of a sparse one, of its values and indices."""
+    dense = (part for each in tensors for part in ((each._values(), each._indices()) if each.is_sparse else (each,)))
+    return sum(part.numel() * part.element_size() for part in dense)
+
+
 class Trainer:
     """Everything that one rank needs to run a step. Raises UsageError for settings that do not fit the data.
 
@@ -95,6 +102,10 @@ class Trainer:
         model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
         model = prepare(lay_out(model, data.shape, self.device))
         self.world = world = self._with_buckets(world, model, link)
+        self.built_bytes = memory_in_use_bytes(self.device)
+        """In use when the model was there, and nothing that trains it."""
+        self.gradient_bytes: int | None = None
+        """Of the gradients after the first backward."""
         self.strategy: Strategy = find_strategy(settings.strategy)(world)
         self.model: nn.Module = self.strategy.wrap(model).train()
         if "initial-weights" in settings.leave_out:
@@ -177,6 +188,9 @@ class Trainer:
             timeline.end(Phase.BACKWARD)
             self.strategy.synchronise()
             timeline.end(Phase.SYNCHRONISE)
+        if self.gradient_bytes is None:
+            model = self.strategy.unwrap()
+            self.gradient_bytes = tensor_bytes(p.grad for p in model.parameters() if p.grad is not None)
         change_weights(self.strategy.unwrap(), self.optimizer, self.settings, self.rate())
         self.optimizer.zero_grad()
         timeline.end(Phase.OPTIMIZER)
@@ -210,6 +224,18 @@ class Trainer:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
             outputs: Tensor = self.model(inputs)
             return F.cross_entropy(outputs, labels, label_smoothing=self.settings.label_smoothing), outputs
+
+    @contextmanager
+    def unseen(self, *, room: bool) -> Iterator[None]:
+        """Steps inside this context have no hook of ours on a parameter, and with `room` none on a wrapper either."""
+        hooked, watching = self.model, self.timeline.watching
+        self.timeline.watching = False
+        try:
+            with self.strategy.unseen() if room else nullcontext() as bare:
+                self.model = hooked if bare is None else bare
+                yield
+        finally:
+            self.model, self.timeline.watching = hooked, watching
 
     def rate(self) -> float:
         """The learning rate of the next step."""

@@ -15,7 +15,7 @@ from worldsize.analysis.advice.seen import Seen, ranks_of
 from worldsize.analysis.advice.words import ms, share
 from worldsize.analysis.by_block import BLOCK, mean_over, rank_means, ratio_over
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.numbers import estimate_text
+from worldsize.analysis.numbers import estimate_text, number_text
 from worldsize.results.folder import Cell
 from worldsize.results.records import Estimate
 
@@ -120,11 +120,19 @@ def _cause(late: Late | None) -> str:
     return f"Rank {late.rank} computes no longer than the others: it is held up between computing and its messages."
 
 
+def _by_rank(cell: CellAnalysis) -> Iterator[Evidence]:
+    """The waits of the ranks that wait most and least, where they differ."""
+    assert cell.communication is not None
+    for each in cell.communication.extremes or ():
+        yield Evidence(f"Wait per step of rank {each.rank}", f"{number_text(1e3 * each.wait_s)} ms")
+
+
 def _evidence(exchange: Exchange, late: Late | None) -> Iterator[Evidence]:
     wait = mean_over(exchange.blocks, pl.col("wait_s"))
     transfer = mean_over(exchange.blocks, pl.col("transfer_s"))
     if wait is not None and transfer is not None:
-        yield Evidence("Wait per step", ms(wait))
+        yield Evidence("Wait per step, mean over ranks", ms(wait))
+        yield from _by_rank(exchange.cell)
         longest = mean_over(exchange.blocks, pl.col("wait_most_s"))
         if longest is not None:
             yield Evidence("Wait per step of the rank that waits longest", ms(longest))

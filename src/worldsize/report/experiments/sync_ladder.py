@@ -142,7 +142,7 @@ def timeline_table(analysis: StudyAnalysis) -> Table:
         Column("Exposed communication", ("exposed_share",), "%"),
         Column("All communication", ("comm_share",), "%"),
         Column("Of it overlapped", ("overlapped_share",), "%"),
-        Column("Wait", ("wait_s",), "ms"),
+        Column("Wait, mean over ranks", ("wait_s",), "ms"),
         Column("Transfer", ("transfer_s",), "ms"),
     )
     rows = []
