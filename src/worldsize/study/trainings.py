@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from worldsize.analysis.efficiency import THROUGHPUT, part_of_seed
 from worldsize.config import SWEEP_STEPS, StudySettings
-from worldsize.study.pace import LEAST_STEPS, MIN_BLOCKS
+from worldsize.study.block_sizes import LEAST_STEPS
+from worldsize.study.pace import MIN_BLOCKS
 
 
 def parts(settings: StudySettings, largest_world: int, samples: int) -> dict[str, StudySettings]:
