@@ -71,6 +71,7 @@ class Timeline:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.watching = True
+        self._gradients = self._gradients_before = 0
         self._reset()
 
     def _reset(self) -> None:
@@ -82,6 +83,7 @@ class Timeline:
     def begin(self) -> None:
         """A step begins; it ends with the last of the phases."""
         self._reset()
+        self._gradients = 0
         self._begin = self.clock.mark()
 
     def end(self, phase: Phase) -> None:
@@ -101,10 +103,15 @@ class Timeline:
             self._messages[token].done = self.clock.mark()
 
     def watch_gradients(self, model: nn.Module) -> None:
-        """Mark the moment at which backward computed its last gradient: from there on it only waits."""
+        """Mark the moment at which backward computed its last gradient: from there on it only waits.
+
+        Where marks are dear, only gradients that can be the last get one: as many as came in the step before have come.
+        A step with fewer of them has no such moment, and the next one looks for it at its new place.
+        """
 
         def ready(_: Any) -> None:
-            if self.watching:
+            self._gradients += 1
+            if self.watching and not (self.clock.marks_are_dear and self._gradients < self._gradients_before):
                 self._last_gradient = self.clock.mark()
 
         for parameter in model.parameters():
@@ -113,6 +120,7 @@ class Timeline:
 
     def take(self) -> Step:
         """The marks of the step that has just ended."""
+        self._gradients_before = self._gradients
         return Step(self._begin, self._ends, self._messages, self._last_gradient)
 
 

@@ -18,8 +18,8 @@ def fit(trainer: Trainer) -> Fit:
     """
     said = _try(trainer)
     gc.collect()  # the failed step's tensors: the agreement needs a little memory itself
-    if trainer.device.type == "cuda":
-        torch.cuda.empty_cache()
+    if trainer.device.type != "cpu":
+        torch.get_device_module(trainer.device).empty_cache()
     everyone = gather(said, trainer.world.channel.world_size)
     failed = [(rank, message) for rank, message in enumerate(everyone) if message is not None]
     if not failed:

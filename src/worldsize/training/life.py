@@ -9,6 +9,7 @@ from worldsize.data import DataSet
 from worldsize.errors import RunError
 from worldsize.measure.alignment import Offset, align
 from worldsize.measure.limits import forget_peak, peak_memory_bytes
+from worldsize.measure.timeline import Step
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.traces import rank_trace
@@ -42,6 +43,7 @@ class Life:
         self.epoch = max(0, trainer.steps - 1) // trainer.batches.steps_per_epoch
         self.aside = Aside(trainer)
         self._peak_bytes = 0
+        self._bare: list[Step] = []
         self._measured_aside = self._begun_aside = False
         self._between_cpus: dist.ProcessGroup | None = None
 
@@ -115,7 +117,14 @@ class Life:
             hold = [False] * (count - 1) + [not begin.exact]
             spans += [span for held in hold[:count] for span in self._step(turn, begin, held=held)]
             spans += self.recorder.flush(self._align(begin)) if turn.observe else []
+            spans = self._read_bare() + spans  # those without instruments come first, or are all
         return lengths(spans)[-count:] if count else []
+
+    def _read_bare(self) -> list[Span]:
+        """Begin and end of the steps without instruments."""
+        clock = self.trainer.timeline.clock
+        steps, self._bare = self._bare, []
+        return [(clock.read(step.begin), clock.read(step.ends[-1])) for step in steps]
 
     def _lead_steps(self, turn: Turn) -> int:
         """Steps before those that count; aside, a loader that makes bursts begins with one that nobody waited for."""
@@ -145,8 +154,8 @@ class Life:
         result = self.trainer.step(synchronise=turn.synchronise)
         step = self.trainer.timeline.take()
         if not turn.observe:
-            clock = self.trainer.timeline.clock
-            return [(clock.read(step.begin), clock.read(step.ends[-1]))]
+            self._bare.append(step)  # to read it now would wait for the device, step by step
+            return []
         if turn.trains:
             self.epoch = result.epoch
         pending = Pending(
