@@ -1,5 +1,7 @@
 """The host's clock, the device's, and the choice of a clock."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -82,8 +84,8 @@ def test_a_mark_is_exact_to_a_microsecond_after_hours(monkeypatch: pytest.Monkey
                 true_ns.append(now_ns + short_ns)
         device.synchronize()
         read_ns = [clock.read(mark) for mark in marks]
-        lengths = [later - earlier for earlier, later in zip(read_ns, read_ns[1:], strict=False)]
-        true = [later - earlier for earlier, later in zip(true_ns, true_ns[1:], strict=False)]
+        lengths = [later - earlier for earlier, later in pairwise(read_ns)]
+        true = [later - earlier for earlier, later in pairwise(true_ns)]
         assert max(abs(found - wanted) for found, wanted in zip(lengths, true, strict=True)) < US
         # What the rounding of thousands of bases adds up to is told at the end of the turn, as drift is.
         device.now_ns = device_begin_ns + now_ns - begin_ns

@@ -10,16 +10,19 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from worldsize.measure.accelerator import Event
+
 WORK_NS = 1_000
 PATIENCE_S = 10
 
 
-class HostWaited(AssertionError):
+class HostWaitedError(AssertionError):
     """The host waited for a device that is held."""
 
 
@@ -36,11 +39,12 @@ class LaterEvent:
 
     def synchronize(self) -> None:
         if not self.reached.is_set() and not self._device.going.is_set():
-            raise HostWaited("an event was waited for that the device has not reached")
+            raise HostWaitedError("an event was waited for that the device has not reached")
         assert self.reached.wait(PATIENCE_S), "the device never came to an event"
 
-    def elapsed_time(self, end: "LaterEvent") -> float:
-        assert self.query() and end.query(), "the device has not reached both events"
+    def elapsed_time(self, end: Any, /) -> float:
+        assert self.query(), "the device has not reached the first event"
+        assert end.query(), "the device has not reached the second event"
         return float(np.float32((end.at_ns - self.at_ns) / 1e6))
 
 
@@ -96,7 +100,7 @@ class LaterDevice:
             stream.work.put(None)
             stream.join(PATIENCE_S)
 
-    def later(self, work: Callable[[], None], takes_ns: int = 0) -> None:
+    def later(self, work: Callable[[], object], takes_ns: int = 0) -> None:
         """Do something in the stream, which takes so long on the clock of the device."""
 
         def done() -> None:
@@ -117,9 +121,12 @@ class LaterDevice:
         self.stream.work.put(reach)
         return event
 
-    def wait(self, event: LaterEvent) -> None:
+    def wait(self, event: Event) -> None:
+        assert isinstance(event, LaterEvent)
+        reached = event.reached
+
         def held() -> None:
-            assert event.reached.wait(PATIENCE_S), "a stream waits for an event that never comes"
+            assert reached.wait(PATIENCE_S), "a stream waits for an event that never comes"
 
         self.stream.work.put(held)
 
@@ -133,7 +140,7 @@ class LaterDevice:
 
     def synchronize(self) -> None:
         if not self.going.is_set() and any(stream.work.unfinished_tasks for stream in self.streams):
-            raise HostWaited("all work of the device was waited for")
+            raise HostWaitedError("all work of the device was waited for")
         self.waited += 1
         for stream in self.streams:
             stream.work.join()

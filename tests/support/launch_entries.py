@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -125,6 +126,20 @@ def exchanging(payload: dict[str, Any], turns: Turns) -> None:
     except TypeError as error:
         said["refused"] = str(error)
     turns.reply(Answer(said=said))
+    turns.next()
+
+
+def waiting(payload: dict[str, Any], turns: Turns) -> None:
+    """Rank 1 waits for rank 0 far longer than the group of both allows."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=1))
+    if payload["between_cpus"]:
+        exchange.open_between_cpus()
+    if dist.get_rank() == 0:
+        time.sleep(4)
+    agreed = exchange.agree("at last", 2)
+    gathered = exchange.gather(dist.get_rank(), 2)
+    turns.reply(Answer(said=[agreed, gathered, exchange.between_cpus() is not None]))
+    exchange.close_between_cpus()
     turns.next()
 
 

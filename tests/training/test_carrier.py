@@ -1,4 +1,4 @@
-"""Batches and losses travel while the host goes on; on a device that works later, each is still that of its own step."""
+"""Batches and losses travel while the host goes on; on a device that works later, each is that of its own step."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from later import HostWaited, LaterDevice, later_device
+from later import HostWaitedError, LaterDevice, later_device
 from tiny import alone, tiny_settings
+from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import DeviceClock
 from worldsize.measure.timeline import Phase, Timeline
 from worldsize.ranks.turns import Turn
@@ -83,7 +84,7 @@ def test_the_host_is_ahead_of_a_held_device_until_a_batch_would_be_overwritten()
         training = Training(device)
         for number in range(DEPTH):
             training.step(number)
-        with pytest.raises(HostWaited):
+        with pytest.raises(HostWaitedError):
             training.step(DEPTH)
 
 
@@ -127,7 +128,7 @@ def test_a_rank_on_a_device_records_without_ever_waiting_for_it(
 
             monkeypatch.setattr(recorder, "flush", flushed)
             monkeypatch.setattr(trainer.timeline.clock, "rebase", device.hold)
-            monkeypatch.setattr(life, "_align", lambda *_: Pending.__dataclass_fields__["offset"].default_factory())
+            monkeypatch.setattr(life, "_align", lambda *_: Offset())
             times = life.take(Turn(op="steps", count=6)).step_s
     rows = [json.loads(line) for line in (tmp_path / "cell" / "rank0.jsonl").read_text().splitlines()]
     assert [row["loss"] for row in rows] == pytest.approx(wanted)

@@ -10,6 +10,7 @@ from worldsize.collectives.operations import OPERATIONS, Operation
 from worldsize.collectives.peers import rate_to_first
 from worldsize.measure.accelerator import settle as wait_for
 from worldsize.measure.alignment import Offset, align
+from worldsize.ranks.exchange import between_cpus
 from worldsize.ranks.pulse import beat
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle, where
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
@@ -43,7 +44,7 @@ class Bench:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._between_cpus = None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+        self._between_cpus = None if dist.get_backend() == "gloo" else between_cpus()
         self._clock, self._aligned_ns = Offset(), 0
         self._block: int | None = None
         self._wrong: dict[tuple[str, int], int] = {}

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from worldsize.results.records import Record
+from worldsize.results.device_records import DeviceMemory
 
 
 class Event(Protocol):
@@ -113,16 +113,6 @@ def kept_random_state(device: torch.device) -> AbstractContextManager[None]:
     """Put the random state of the CPU, and of this device, back at the end of the context."""
     on_device = device.type != "cpu"
     return torch.random.fork_rng([device] if on_device else [], device_type=device.type if on_device else "cuda")
-
-
-class DeviceMemory(Record):
-    """Memory of a device as its worker sees it. A CPU has none of it."""
-
-    free_bytes: int
-    """Of the whole device, beside all that its processes hold."""
-    reserved_bytes: int
-    """What the allocator of this worker holds, tensors in it or not: nobody else can have that."""
-    peak_reserved_bytes: int
 
 
 def device_memory(device: torch.device) -> DeviceMemory | None:

@@ -116,6 +116,8 @@ class DeviceClock:
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
+        self._base: Base
+        self._begun_ns: int
         self.rebase()
 
     def mark(self) -> DeviceMark:

@@ -31,6 +31,9 @@ BLOCK_S = 0.5
 """How long a block is at most, where its steps are short: what a machine does to cells that are timed within a few
 seconds of each other still cancels, and the time to hand over a turn no longer counts."""
 LEAST_BLOCK_S = 0.05
+DEVICE_BLOCK_S = 1.0
+"""The same on a GPU, whose clocks need a good part of a second to rise after a pause."""
+MOST_DEVICE_STEPS = 20_000
 ROUNDS = 20
 """Turns of each cell that a budget should be enough for."""
 FIXED_BLOCKS = 10
@@ -96,6 +99,7 @@ class Pace:
         several = [cell for cell in cells if cell.settings.world_size > 1] or self.cells
         self.race = Race({cell.id: cell.settings.global_batch for cell in several})
         self._may_launch = launches and until_s is not None and settings.evaluate != "end"
+        self._devices = any(cell.placement.device != "cpu" for cell in cells)
         self._at_s = self._round_s = self._launching_s = 0.0
         self._turns_s: list[float] = []
         self._launch_at_s = self._launched_in_round_s = 0.0
@@ -150,11 +154,25 @@ class Pace:
             left_s = max(0.0, self.until_s - now_s - len(self._relaunch_at) * self._all_launches_s)
             length_s = left_s / (ROUNDS * max(1, len(steps)) * UNTIMED)
             fitting = int((left_s / (FEW_ROUNDS * max(sum(steps), 1e-6)) - LEAD_STEPS) / UNTIMED)
-        length_s = min(BLOCK_S, max(LEAST_BLOCK_S, length_s))
+        length_s = self._on_devices(min(BLOCK_S, max(LEAST_BLOCK_S, length_s)))
         for cell in self.cells:
             step_s = self._step_s.get(cell.id, BLOCK_S)
             self._steps[cell.id] = self._sized(step_s, length_s, max(steps, default=BLOCK_S), fitting)
         self._round_s = UNTIMED * sum(self._step_s.get(cell.id, 0.0) * self._steps[cell.id] for cell in self.cells)
+
+    def _on_devices(self, length_s: float) -> float:
+        """The length of a block (s) on GPUs: a second, or what lets FEW_ROUNDS of them fit into a budget."""
+        if not self._devices:
+            return length_s
+        room_s = DEVICE_BLOCK_S
+        if self.until_s is not None:
+            left_s = max(0.0, self.until_s - self.now_s() - len(self._relaunch_at) * self._all_launches_s)
+            room_s = left_s / (FEW_ROUNDS * max(1, len(self.cells)) * UNTIMED)
+        return max(length_s, min(DEVICE_BLOCK_S, room_s))
+
+    @property
+    def _most_steps(self) -> int:
+        return MOST_DEVICE_STEPS if self._devices else MOST_STEPS
 
     def _sized(self, step_s: float, length_s: float, longest_s: float, fitting: int) -> int:
         """Steps in a block of about this length, of which so many fit into a budget for all cells alike."""
@@ -162,7 +180,7 @@ class Pace:
             return whole_bursts(self.settings, self.settings.block_steps)
         if self.until_s is not None:
             least = min(GOOD_STEPS, max(LEAST_STEPS, fitting))
-            count = min(MOST_STEPS, max(least, round(length_s / max(step_s, 1e-6))), self._share_of_cap())
+            count = min(self._most_steps, max(least, round(length_s / max(step_s, 1e-6))), self._share_of_cap())
         else:  # a fixed number of steps is the same for all cells, and so is the number of their blocks
             count = max(LEAST_STEPS, min(round(length_s / max(longest_s, 1e-6)), self._share_of_cap()))
         return whole_bursts(self.settings, count)
@@ -170,7 +188,7 @@ class Pace:
     def _share_of_cap(self) -> int:
         """Steps in a block, at most, so that a cap on steps makes some blocks."""
         if self.settings.steps is None:
-            return MOST_STEPS
+            return self._most_steps
         return max(LEAST_STEPS, ceil(self.settings.steps / FIXED_BLOCKS))
 
     def _when_to_launch(self, now_s: float) -> frozenset[int]:

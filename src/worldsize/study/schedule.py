@@ -230,7 +230,7 @@ class Schedule:
 
     def _slowest(self, cell: PlannedCell, replies: list[Any]) -> Any:
         """The step times of the rank that took longest for all of them; the report knows each world end (§8)."""
-        self.ledger.used_memory(cell, max(reply["peak_memory_bytes"] for reply in replies))
+        self.ledger.used_memory(cell, replies)
         return np.array(max((reply["step_s"] for reply in replies), key=sum))
 
     def _close_the_finished(self) -> None:

@@ -149,7 +149,7 @@ class Sweep:
     def _agree(self, cell: PlannedCell) -> None:
         """Ask the ranks; raises CellFailed with the first that a step does not fit."""
         replies = self.executor.take(cell, {"op": "fit"}, lambda: None)
-        self.ledger.used_memory(cell, max(reply["peak_memory_bytes"] for reply in replies))
+        self.ledger.used_memory(cell, replies)
         found = replies[0]["fit"]
         if not found["fits"]:
             raise CellFailed(ErrorRecord(kind=OUT_OF_MEMORY, message=found["message"], rank=found["rank"]))
@@ -157,7 +157,7 @@ class Sweep:
     def _step(self, cell: PlannedCell) -> None:
         """Whole steps, with exchange and optimizer: the second has the optimizer's own memory from its begin."""
         replies = self.executor.take(cell, {"op": "steps", "count": 2, "timed": False}, lambda: None)
-        self.ledger.used_memory(cell, max(reply["peak_memory_bytes"] for reply in replies))
+        self.ledger.used_memory(cell, replies)
 
 
 def _at(first: PlannedCell, batch_size: int) -> PlannedCell:

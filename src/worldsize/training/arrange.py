@@ -5,7 +5,6 @@ import dataclasses
 import statistics
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 

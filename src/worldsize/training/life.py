@@ -7,11 +7,14 @@ import torch.distributed as dist
 
 from worldsize.data import DataSet
 from worldsize.errors import RunError
+from worldsize.measure.accelerator import device_memory
 from worldsize.measure.alignment import Offset, align
 from worldsize.measure.limits import forget_peak, peak_memory_bytes
 from worldsize.measure.timeline import Step
+from worldsize.ranks.exchange import between_cpus
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.results.checkpoints import checkpoint_folder
+from worldsize.results.device_records import DeviceMemory
 from worldsize.results.traces import rank_trace
 from worldsize.training.aside import Aside
 from worldsize.training.check import check
@@ -43,9 +46,10 @@ class Life:
         self.epoch = max(0, trainer.steps - 1) // trainer.batches.steps_per_epoch
         self.aside = Aside(trainer)
         self._peak_bytes = 0
+        self._peak_reserved_bytes: int | None = None
+        self._on_device: DeviceMemory | None = None
         self._bare: list[Step] = []
         self._measured_aside = self._begun_aside = False
-        self._between_cpus: dist.ProcessGroup | None = None
 
     def take(self, turn: Turn) -> Reply:
         """Do one turn and reply; raise RunError for one that belongs to a later point of the training."""
@@ -84,13 +88,17 @@ class Life:
                 path = rank_trace(self.recorder.folder, self.trainer.world.channel.rank)
                 reply.profile, reply.profile_problem = profile_steps(self.trainer, turn, self._align, path)
         reply.peak_memory_bytes = self._peak_of_training(turn)
+        reply.device_memory, reply.peak_reserved_bytes = self._on_device, self._peak_reserved_bytes
         return reply
 
     def _peak_of_training(self, turn: Turn) -> int:
         """The largest memory of training itself: a copy of the weights that steps aside need is no part of it."""
         self._measured_aside |= turn.op == "profile" or not turn.trains
+        self._on_device = device_memory(self.trainer.device)
         if not self._measured_aside:
             self._peak_bytes = max(self._peak_bytes, peak_memory_bytes(self.trainer.device))
+            if self._on_device is not None:
+                self._peak_reserved_bytes = max(self._peak_reserved_bytes or 0, self._on_device.peak_reserved_bytes)
         return self._peak_bytes
 
     def _check_place(self, turn: Turn) -> None:
@@ -143,9 +151,7 @@ class Life:
         if earlier is not None and earlier.one_clock:
             between = Offset(one_clock=True)
         else:
-            if dist.get_backend() != "gloo" and self._between_cpus is None:
-                self._between_cpus = dist.new_group(backend="gloo")
-            between = align(clock.now, self._between_cpus)
+            between = align(clock.now, None if dist.get_backend() == "gloo" else between_cpus())
         astray_ns, error_ns = clock.astray()
         return Offset(between.offset_ns + astray_ns, between.error_ns + error_ns, between.one_clock)
 

@@ -25,7 +25,7 @@ from worldsize.training.recipe import change_weights, learning_rate, make_optimi
 
 
 class StepResult(NamedTuple):
-    """What a step leaves. The tensors can be read once the end of the step has passed, without waiting for later ones."""
+    """What a step leaves. The tensors can be read once its end has passed, without waiting for later steps."""
 
     epoch: int
     samples: int
