@@ -1,8 +1,8 @@
 """`make gpu-check`: the paths that only a GPU can run, each as a user would start it.
 
 Copies, clock, yardsticks and memory of the device (gpu_parts.py). Every strategy at world size 1 (and at as many as
-there are GPUs), bf16, a profile, a short budget, the batch sweep to out-of-memory, and one epoch of ResNet-18. Says plainly what passed and what did not; exit status 1 if anything failed, 2 without
-a GPU.
+there are GPUs), bf16, a profile, a short budget, the batch sweep to out-of-memory, and one epoch of ResNet-18. Says
+plainly what passed and what did not; exit status 1 if anything failed, 2 without a GPU.
 """
 
 import argparse

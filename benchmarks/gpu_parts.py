@@ -32,7 +32,7 @@ def check_parts(device: torch.device) -> dict[str, str | None]:
 
 
 def _host_goes_on(accelerator: Accelerator) -> str | None:
-    """Give the device long work, a batch and a loss to fetch: the host is back before the device has done half of it."""
+    """Give the device long work, a batch and a loss to fetch: the host is back in half of its time."""
     carrier, work = Prefetcher(accelerator), _work(accelerator)
     loss = torch.zeros((), device=accelerator.device)
     batch = torch.randn(512, 3, 32, 32)

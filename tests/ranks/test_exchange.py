@@ -49,3 +49,13 @@ def test_the_wait_that_is_proved_would_fail_in_the_group_of_the_gradients(tmp_pa
             job.receive()
     finally:
         job.close()
+
+
+def test_a_wrapped_cell_of_one_worker_has_a_group_of_its_own(tmp_path: Path) -> None:
+    """DDP compares its model over its group when it is made: in that of all ranks it would wait for those that wait."""
+    wrappers = ["ddp", "bucketed", "all-reduce", "gather-scatter"]
+    job = start("launch_entries:wrapped_alone", 2, tmp_path, strategies=wrappers)
+    try:
+        assert [reply["said"] for reply in job.receive()] == [[wrappers, []]] * 2
+    finally:
+        job.close()

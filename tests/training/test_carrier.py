@@ -1,6 +1,7 @@
 """Batches and losses travel while the host goes on; on a device that works later, each is that of its own step."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ class Training:
     def step(self, number: int) -> Tensor:
         self.loaded.fill_(number)  # a loader that makes each batch where the one before it was
         inputs, labels = self.carrier.bring(self.loaded, torch.full((4,), number))
+        self.device.later(lambda: time.sleep(0.001))  # what is copied too early is there before it is read
         first: list[float] = []
         self.device.later(lambda: first.append(float(inputs.sum()) / 12))
         self.device.later(lambda: self.loss.fill_(number))

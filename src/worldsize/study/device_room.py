@@ -33,7 +33,6 @@ class DeviceRoom:
             if self._free_bytes is not None:
                 self._free_bytes += held
 
-    @property
     def is_short(self) -> bool:
         """Whether a cell as large as the largest so far may not fit."""
         return self._free_bytes is not None and self._free_bytes < self._largest_bytes

@@ -224,7 +224,7 @@ class JobExecutor:
         """End idle cells where one as large as the largest so far would not fit into the memory of host or GPUs."""
         memory = psutil.virtual_memory()
         needed = max(self._peak_bytes.values(), default=0) + MEMORY_RESERVE * memory.total
-        if memory.available < needed or self._devices.is_short:
+        if memory.available < needed or self._devices.is_short():
             self._evict()
 
     def _evict(self) -> None:
