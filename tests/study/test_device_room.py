@@ -1,8 +1,13 @@
 """Room for another cell on the GPUs: by what the workers of those that wait have said."""
 
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 
 from worldsize.study.device_room import CONTEXT_BYTES, DeviceRoom
+from worldsize.study.executor import JobExecutor
 
 GIB = 2**30
 
@@ -54,3 +59,17 @@ def test_what_has_ended_has_left_its_memory() -> None:
     room.left(["a", "never seen"])
     room.told("c", [reply(free=10, reserved=1)])
     assert room.is_short(), "what a worker says now counts, whatever was said before"
+
+
+@pytest.mark.parametrize(("free", "stays"), [(25, True), (15, False)])
+def test_cells_that_wait_end_where_the_gpu_has_no_room_for_another(tmp_path: Path, free: float, stays: bool) -> None:
+    """The host has memory enough in both cases."""
+    executor = JobExecutor(tmp_path, 0)
+    closed: list[str] = []
+    job = SimpleNamespace(payload={"settings": {"epochs": None}})
+    executor._alive["a"] = cast(Any, SimpleNamespace(job=job, close=lambda: closed.append("a")))
+    executor._devices.told("a", [reply(free=free, reserved=20)])
+    executor._make_room()
+    assert (list(executor._alive), closed) == ((["a"], []) if stays else ([], ["a"]))
+    executor._make_room()
+    assert not executor._devices.is_short(), "what has ended is not counted twice"

@@ -12,6 +12,8 @@ DEPTH = 2
 ROWS = 4096
 """Results that one piece of pinned memory takes: to ask for pinned memory can stop the device."""
 
+Kind = tuple[torch.Size, tuple[int, ...], torch.dtype]
+
 
 class Carrier(Protocol):
     """Between the host and one device."""
@@ -44,6 +46,7 @@ class _Slot:
 
     def __init__(self, accelerator: Accelerator) -> None:
         self._accelerator = accelerator
+        self._kinds: list[Kind] = []
         self._pinned: tuple[Tensor, ...] = ()
         self._there: tuple[Tensor, ...] = ()
         self._copied: Event | None = None
@@ -53,7 +56,9 @@ class _Slot:
         """Copy a batch beside the stream, as soon as nothing reads the one before it; the stream waits for the copy."""
         if self._copied is not None:
             self._copied.synchronize()  # else the copy under way would read the next batch
-        if [_kind(tensor) for tensor in batch] != [_kind(tensor) for tensor in self._pinned]:
+        kinds = [_kind(tensor) for tensor in batch]
+        if kinds != self._kinds:
+            self._kinds = kinds
             self._pinned = tuple(self._accelerator.pinned(tensor) for tensor in batch)
             self._there = tuple(self._accelerator.empty(tensor) for tensor in batch)
             self.used = None
@@ -113,5 +118,5 @@ def carrier_for(device: torch.device) -> Carrier:
     return AtHand() if accelerator is None else Prefetcher(accelerator)
 
 
-def _kind(tensor: Tensor) -> tuple[torch.Size, tuple[int, ...], torch.dtype]:
+def _kind(tensor: Tensor) -> Kind:
     return tensor.shape, tensor.stride(), tensor.dtype
