@@ -82,8 +82,8 @@ class LaterDevice:
             self.going.set()
         self.streams = (Stream(self), Stream(self))
         self.stream = self.streams[0]
-        self.waited = 0
-        """How often the host has waited for all work."""
+        self.asked = 0
+        """How often pinned memory was asked for."""
 
     def hold(self) -> None:
         """Begin no further work."""
@@ -141,11 +141,11 @@ class LaterDevice:
     def synchronize(self) -> None:
         if not self.going.is_set() and any(stream.work.unfinished_tasks for stream in self.streams):
             raise HostWaitedError("all work of the device was waited for")
-        self.waited += 1
         for stream in self.streams:
             stream.work.join()
 
     def pinned(self, like: Tensor) -> Tensor:
+        self.asked += 1
         return torch.full_like(like, -1)
 
     def empty(self, like: Tensor) -> Tensor:

@@ -81,18 +81,16 @@ def test_batches_of_another_shape_get_room_of_their_own() -> None:
             assert there.tolist() == list(range(size))
 
 
-def test_pinned_memory_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pinned_memory_is_asked_for_once() -> None:
     """Also for a batch that is cut out of a larger tensor, whose strides no memory of its own would have."""
     with later_device() as device:
-        carrier, asked = Prefetcher(device), []
-        pinned = device.pinned
-        monkeypatch.setattr(device, "pinned", lambda like: asked.append(like) or pinned(like))
+        carrier = Prefetcher(device)
         large = torch.arange(40).reshape(5, 8)
         for first in range(4):
             [there] = carrier.bring(large[:, first : first + 3])
             device.synchronize()
             assert torch.equal(there, large[:, first : first + 3])
-    assert len(asked) == DEPTH
+    assert device.asked == DEPTH
 
 
 def test_the_host_is_ahead_of_a_held_device_until_a_batch_would_be_overwritten() -> None:

@@ -109,6 +109,12 @@ def settle(device: torch.device) -> None:
         torch.accelerator.synchronize(device)
 
 
+def give_back_memory(device: torch.device) -> None:
+    """Let others have what the device's allocator keeps without use; a CPU's keeps nothing."""
+    if device.type != "cpu":
+        torch.get_device_module(device).empty_cache()
+
+
 def kept_random_state(device: torch.device) -> AbstractContextManager[None]:
     """Put the random state of the CPU, and of this device, back at the end of the context."""
     on_device = device.type != "cpu"
