@@ -1,8 +1,8 @@
 """`make gpu-check`: the paths that only a GPU can run, each as a user would start it.
 
-Every strategy at world size 1 (and at as many as there are GPUs), bf16, a profile, the batch sweep to out-of-memory,
-and one epoch of ResNet-18. Says plainly what passed and what did not; exit status 1 if anything failed, 2 without
-a GPU.
+Copies, clock, yardsticks and memory of the device (gpu_parts.py). Every strategy at world size 1 (and at as many as
+there are GPUs), bf16, a profile, a short budget, the batch sweep to out-of-memory, and one epoch of ResNet-18. Says
+plainly what passed and what did not; exit status 1 if anything failed, 2 without a GPU.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from common import keep
+from gpu_parts import check_parts
 
 STRATEGIES = "single,data-parallel,gather-scatter,all-reduce,ddp"
 WORLDSIZE = [sys.executable, "-m", "worldsize"]
@@ -36,18 +37,25 @@ def main() -> int:
     checks = {
         "strategies-fp32": grid,
         "strategies-bf16": [*grid, "--precision", "bf16"],
+        "budget": ["study", "--strategies", "single,ddp", "--budget", "60s", "--batch-sizes", "128", *data],
         "profile": ["train", "--strategy", "ddp", "--steps", "10", "--batch-size", "128", "--profile", *data],
         "batch-sweep": ["sweep", "--batch-size", "512", "--steps", "10", "--precision", "bf16", *data],
         "one-epoch": ["train", "--epochs", "2", "--batch-size", "512", "--precision", "bf16", *data],
     }
     with tempfile.TemporaryDirectory() as folder:
-        results = {name: _check(command, Path(folder) / name) for name, command in checks.items()}
+        results = {"parts": _parts_checked()}
+        results |= {name: _check(command, Path(folder) / name) for name, command in checks.items()}
     for name, result in results.items():
         print(f"{'ok    ' if result['passed'] else 'FAILED'}  {name}")
         for cell, found in result["cells"].items():
             print(f"        {cell}: {found}")
     keep("gpu", {"device": torch.cuda.get_device_name(), "checks": results})
     return 0 if all(result["passed"] for result in results.values()) else 1
+
+
+def _parts_checked() -> dict[str, Any]:
+    found = check_parts(torch.device("cuda", torch.cuda.current_device()))
+    return {"passed": not any(found.values()), "cells": {name: wrong or "right" for name, wrong in found.items()}}
 
 
 def _check(command: list[str], out: Path) -> dict[str, Any]:
@@ -59,8 +67,18 @@ def _check(command: list[str], out: Path) -> dict[str, Any]:
     except ValueError:
         return {"passed": False, "cells": {"-": done.stderr.strip()[-2000:]}}
     cells = {name: _found(cell) for name, cell in answer["cells"].items()}
-    on_gpu = all(cell["placement"]["device"] == "cuda" for cell in answer["cells"].values())
-    return {"passed": done.returncode == 0 and on_gpu, "cells": cells, "verdict": answer["verdict"]}
+    passed = done.returncode == 0 and all(_is_of_a_gpu(cell) for cell in answer["cells"].values())
+    return {"passed": passed, "cells": cells, "verdict": answer["verdict"]}
+
+
+def _is_of_a_gpu(cell: dict[str, Any]) -> bool:
+    """Whether a cell ran there, its yardstick is of its own arithmetic, and reserved memory stands beside allocated."""
+    if cell["placement"]["device"] != "cuda":
+        return False
+    if cell["error"] or not cell["summary"]:
+        return True
+    own = ("bf16",) if cell["settings"]["precision"] == "bf16" else ("fp32", "tf32")
+    return cell["matmul_precision"] in own and cell["peak_reserved_bytes"] >= cell["peak_memory_bytes"]
 
 
 def _found(cell: dict[str, Any]) -> str:

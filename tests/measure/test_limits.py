@@ -7,7 +7,8 @@ import sys
 import pytest
 import torch
 
-from worldsize.measure.limits import matmul_flops_per_s
+from worldsize.config import Precision
+from worldsize.measure.limits import MatmulPrecision, matmul_flops_per_s, matmul_precision
 
 MIB = 2**20
 GROW = """
@@ -71,3 +72,48 @@ def test_the_limit_and_the_printed_peak_are_one_quantity(limit: int) -> None:
     taken, peak = json.loads(done.stdout)
     assert taken > 0.9 * limit
     assert 0.95 * limit < peak <= 1.01 * limit
+
+
+GPU = torch.device("cuda", 0)
+
+
+@pytest.fixture
+def ampere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.setattr(torch.version, "hip", None, raising=False)
+
+
+@pytest.mark.usefixtures("ampere")
+def test_the_yardstick_is_of_the_arithmetic_that_steps_may_compute_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert matmul_precision(GPU, "bf16") == "bf16"
+    assert matmul_precision(GPU, "fp32") == "tf32", "torch lets convolutions use it unless told otherwise"
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        assert matmul_precision(GPU, "fp32") == "fp32"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
+    assert matmul_precision(GPU, "fp32") == "fp32", "the hardware cannot"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_on_a_cpu_the_yardstick_is_fp32(precision: Precision) -> None:
+    assert matmul_precision(torch.device("cpu"), precision) == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype", "allowed"),
+    [("fp32", torch.float32, False), ("tf32", torch.float32, True), ("bf16", torch.bfloat16, False)],
+)
+def test_the_matmul_rate_is_taken_in_the_arithmetic_it_is_named_after(
+    monkeypatch: pytest.MonkeyPatch, precision: MatmulPrecision, dtype: torch.dtype, allowed: bool
+) -> None:
+    seen = set()
+    product = torch.mm
+
+    def mm(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        seen.add((a.dtype, b.dtype, out.dtype, torch.backends.cuda.matmul.fp32_precision == "tf32"))
+        return product(a[:8, :8], b[:8, :8]) if dtype is torch.bfloat16 else product(a, b, out=out)
+
+    monkeypatch.setattr(torch, "mm", mm)
+    before = torch.backends.cuda.matmul.allow_tf32
+    matmul_flops_per_s(torch.device("cpu"), 0.0, precision)
+    assert seen == {(dtype, dtype, dtype, allowed)}
+    assert torch.backends.cuda.matmul.allow_tf32 == before

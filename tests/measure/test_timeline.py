@@ -175,6 +175,7 @@ class FakeClock:
     """Each mark is the next whole number; it is read in nanoseconds, so a mark alone tells no time."""
 
     marks: int = 0
+    marks_are_dear = False
 
     def mark(self) -> str:
         self.marks += 1
@@ -268,3 +269,28 @@ def test_the_last_gradient_is_the_last_of_the_trained_parameters() -> None:
     assert timeline.take().last_gradient == f"mark {1 + 3}"  # begin, then one mark per gradient
     timeline.begin()
     assert timeline.take().last_gradient is None
+
+
+def test_where_marks_are_dear_only_the_last_gradient_gets_one() -> None:
+    """Events for each of thousands of parameters would be seen in the step; the last of them is all that is needed."""
+    clock = FakeClock()
+    clock.marks_are_dear = True
+    timeline = Timeline(clock)
+    model = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(3)))
+    timeline.watch_gradients(model)
+
+    def step(layers: int) -> tuple[object, int]:
+        begun = clock.marks
+        timeline.begin()
+        model[:layers](torch.ones(1, 2)).sum().backward()
+        return timeline.take().last_gradient, clock.marks - begun
+
+    assert step(3) == ("mark 7", 7), "which is the last is not known yet: begin, and one for each of six"
+    assert step(3) == ("mark 9", 2), "begin, and the last one"
+    timeline.watching = False
+    model(torch.ones(1, 2)).sum().backward()  # of a proof between two steps, which counts for none
+    timeline.watching = True
+    assert step(3) == ("mark 11", 2)
+    assert step(2) == (None, 1), "a layer less was used: the sixth gradient never came"
+    assert step(2) == ("mark 14", 2)
+    assert step(3) == ("mark 18", 4), "all that may be the last: the fourth, the fifth, the sixth"

@@ -140,6 +140,19 @@ def test_each_change_of_state_is_on_the_disk(tmp_path: Path) -> None:
     assert record.summary.timed_steps == 3
 
 
+def test_memory_is_the_largest_of_all_ranks_and_turns_reserved_beside_allocated(tmp_path: Path) -> None:
+    """On a GPU no other process can have what the allocator holds, tensors in it or not; a CPU has no such number."""
+    ledger = Ledger(tmp_path, 0, {})
+    assert ledger.record(CELL).peak_reserved_bytes is None
+    ledger.used_memory(CELL, [{"peak_memory_bytes": 5, "peak_reserved_bytes": None}, {"peak_memory_bytes": 7}])
+    record = ledger.record(CELL)
+    assert (record.peak_memory_bytes, record.peak_reserved_bytes) == (7, None)
+    for peak, reserved in ((6, 20), (9, 30), (8, 10)):
+        other = {"peak_memory_bytes": 1, "peak_reserved_bytes": 2}
+        ledger.used_memory(CELL, [other, {"peak_memory_bytes": peak, "peak_reserved_bytes": reserved}])
+    assert (record.peak_memory_bytes, record.peak_reserved_bytes) == (9, 30)
+
+
 def test_only_cells_that_had_not_ended_are_interrupted(tmp_path: Path) -> None:
     single = planned("single", 1, STUDY)
     ledger = Ledger(tmp_path, 0, {})

@@ -1,6 +1,7 @@
 """A budget of time on a clock that only fake cells advance: how it is kept, and on what it is spent."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -150,3 +151,29 @@ def test_launches_in_a_round_do_not_make_the_next_one_late(
     cells = grid(*names, settings=BUDGETED)
     study = Study(tmp_path, cells, executor, BUDGETED, budget_s=budget_s).run()
     assert study.executor.clock_s <= 1.1 * budget_s
+
+
+def on_gpus(budget_s: float | None, step_s: float, number: int) -> list[int]:
+    """Steps in a block of each of so many cells on GPUs, whose steps take so long, with a clock that stands still."""
+    settings = BUDGETED if budget_s else StudySettings(steps=100_000)
+    cells = [
+        replace(cell, placement=cell.placement.model_copy(update={"device": "cuda"}))
+        for cell in grid(*list(TRUE_S)[:number], settings=settings)
+    ]
+    pace = Pace(settings, cells, now_s=lambda: 0.0, until_s=budget_s)
+    for cell in cells:
+        pace.saw_step(cell, step_s)
+    pace.prepared()
+    return [pace.block_steps(cell) for cell in cells]
+
+
+@pytest.mark.parametrize("budget_s", [60.0, 600.0, None])
+def test_a_block_on_a_gpu_lasts_a_second(budget_s: float | None) -> None:
+    """The clocks of a GPU rise after a pause: what is shorter is timed while they do."""
+    for step_s in (0.0002, 0.01, 0.3):
+        assert all(0.85 <= count * step_s <= 1.3 for count in on_gpus(budget_s, step_s, 2))
+
+
+def test_where_a_budget_has_no_room_for_seconds_blocks_are_shorter() -> None:
+    [*counts] = on_gpus(12.0, 0.01, 4)
+    assert all(0.2 <= count * 0.01 <= 0.5 for count in counts)

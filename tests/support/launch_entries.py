@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -12,7 +13,9 @@ import torch.distributed as dist
 from worldsize.measure.alignment import align
 from worldsize.ranks import exchange
 from worldsize.ranks.pulse import beat
+from worldsize.ranks.setup import group_of, make_further_groups
 from worldsize.ranks.turns import Reply, Turns, run_turns
+from worldsize.strategies import Channel, World, find_strategy
 
 
 class Answer(Reply):
@@ -125,6 +128,37 @@ def exchanging(payload: dict[str, Any], turns: Turns) -> None:
     except TypeError as error:
         said["refused"] = str(error)
     turns.reply(Answer(said=said))
+    turns.next()
+
+
+def waiting(payload: dict[str, Any], turns: Turns) -> None:
+    """Rank 1 waits for rank 0 far longer than the group of both allows."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=1))
+    if payload["between_cpus"]:
+        exchange.open_between_cpus()
+    if dist.get_rank() == 0:
+        time.sleep(4)
+    agreed = exchange.agree("at last", 2)
+    gathered = exchange.gather(dist.get_rank(), 2)
+    turns.reply(Answer(said=[agreed, gathered, exchange.between_cpus() is not None]))
+    exchange.close_between_cpus()
+    turns.next()
+
+
+def wrapped_alone(payload: dict[str, Any], turns: Turns) -> None:
+    """Rank 0 trains one worker in each wrapper, while rank 1 takes no part; a collective of both would end the job."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=3))
+    make_further_groups()
+    done = []
+    if dist.get_rank() == 0:
+        for name in payload["strategies"]:
+            world = World(Channel(0, 1), 1, torch.device("cpu"), group=group_of(1))
+            strategy = find_strategy(name)(world)
+            strategy.wrap(torch.nn.Linear(4, 2))(torch.ones(1, 4)).sum().backward()
+            strategy.synchronise()
+            done.append(name)
+    turns.reply(Answer(said=exchange.gather(done, 2)))
+    exchange.close_between_cpus()
     turns.next()
 
 

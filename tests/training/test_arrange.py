@@ -8,8 +8,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from worldsize.measure.clocks import HostClock
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import Channel, World
+from worldsize.training import arrange
 from worldsize.training.arrange import DDP_CAPS_BYTES, arranged, ready_times
 
 WORLD = World(Channel(0, 1), 2, torch.device("cpu"))
@@ -59,3 +61,28 @@ def test_planning_leaves_the_model_as_it_was(model: nn.Module) -> None:
     arranged(WORLD, model, INPUTS, LABELS, AllReduceCost(alpha_s=1e-5, beta_bytes_per_s=1e9))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+class Ahead(HostClock):
+    """A device that computes long after the host has asked for it, each gradient 3 ms after the one before it."""
+
+    def __init__(self) -> None:
+        self.marks = 0
+
+    def mark(self) -> int:
+        self.marks += 1
+        return self.marks
+
+    def read(self, mark: int) -> int:
+        return 10**9 + 3_000_000 * mark
+
+    def rebase(self) -> None:
+        self.marks = 0
+
+
+def test_buckets_are_planned_by_when_the_device_has_a_gradient(
+    model: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrange, "clock_for", lambda device: Ahead())
+    times = ready_times(model, INPUTS, LABELS)
+    assert sorted(times) == pytest.approx([0.003 * number for number in range(1, 7)])

@@ -8,7 +8,9 @@ import torch.distributed as dist
 
 from worldsize.collectives.operations import OPERATIONS, Operation
 from worldsize.collectives.peers import rate_to_first
+from worldsize.measure.accelerator import settle as wait_for
 from worldsize.measure.alignment import Offset, align
+from worldsize.ranks.exchange import between_cpus
 from worldsize.ranks.pulse import beat
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle, where
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
@@ -42,7 +44,7 @@ class Bench:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._between_cpus = None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+        self._between_cpus = None if dist.get_backend() == "gloo" else between_cpus()
         self._clock, self._aligned_ns = Offset(), 0
         self._block: int | None = None
         self._wrong: dict[tuple[str, int], int] = {}
@@ -56,7 +58,7 @@ class Bench:
             self._clock, self._block = align(time.perf_counter_ns, self._between_cpus), turn.block
             self._aligned_ns = time.perf_counter_ns()
         operation = OPERATIONS[turn.collective](turn.size_bytes, self.device)
-        if (turn.collective, turn.size_bytes) not in self._wrong and self.device.type == "cuda":
+        if (turn.collective, turn.size_bytes) not in self._wrong and self.device.type != "cpu":
             operation.fill()
             operation.call()  # opens the connections that later calls find open
         operation.fill()
@@ -88,8 +90,7 @@ def _time(operation: Operation, calls: int, device: torch.device) -> tuple[int, 
     begin_ns = time.perf_counter_ns()
     for _ in range(calls):
         operation.call()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    wait_for(device)
     return begin_ns, time.perf_counter_ns()
 
 

@@ -5,6 +5,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from worldsize.measure.accelerator import settle
+
 SIZE_BYTES = 512 * 2**10
 TURNS = 3
 FEWEST = 3
@@ -37,6 +39,5 @@ def _there_and_back(box: torch.Tensor, rank: int, other: int) -> float:
     else:
         dist.send(box, 0)
         dist.recv(box, 0)
-    if box.device.type == "cuda":
-        torch.cuda.synchronize(box.device)
+    settle(box.device)
     return time.perf_counter() - began

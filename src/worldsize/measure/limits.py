@@ -3,28 +3,71 @@
 import resource
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Literal
 
 import torch
 
+from worldsize.config import Precision
+from worldsize.measure.accelerator import settle
 
-def matmul_flops_per_s(device: torch.device, seconds: float = 0.1) -> float:
-    """Floating-point operations per second of square fp32 matrix products on this worker's own cores.
+MatmulPrecision = Literal["fp32", "tf32", "bf16"]
+
+
+def matmul_precision(device: torch.device, precision: Precision) -> MatmulPrecision:
+    """The arithmetic of the yardstick for steps of this precision: the quickest that they may compute in.
+
+    On a GPU fp32 is TF32 where convolutions or products may use it, as torch lets convolutions do by itself. On a CPU
+    it is fp32, for bf16 as well.
+    """
+    if device.type == "cpu":
+        return "fp32"
+    if precision == "bf16":
+        return "bf16"
+    can = device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
+    return "tf32" if can and _may_use_tf32() else "fp32"
+
+
+def _may_use_tf32() -> bool:
+    try:
+        return bool(torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32)
+    except RuntimeError:  # somebody has used torch's newer switches, with which these do not mix
+        conv, matmul = getattr(torch.backends.cudnn, "conv", None), torch.backends.cuda.matmul
+        return "tf32" in (getattr(conv, "fp32_precision", None), matmul.fp32_precision)
+
+
+@contextmanager
+def _tf32() -> Iterator[None]:
+    """Let products of matrices compute in TF32 within this context."""
+    matmul = torch.backends.cuda.matmul
+    switch, on = ("fp32_precision", "tf32") if hasattr(matmul, "fp32_precision") else ("allow_tf32", True)
+    before = getattr(matmul, switch)
+    setattr(matmul, switch, on)
+    try:
+        yield
+    finally:
+        setattr(matmul, switch, before)
+
+
+def matmul_flops_per_s(device: torch.device, seconds: float = 0.1, precision: MatmulPrecision = "fp32") -> float:
+    """Floating-point operations per second of square matrix products of this arithmetic on this worker's own cores.
 
     The best of several products, because everything that disturbs one only makes it slower.
     """
-    size = 8192 if device.type == "cuda" else 1024
-    a, b = torch.randn(2, size, size, device=device)
-    out = torch.empty(size, size, device=device)
+    size = 8192 if device.type != "cpu" else 1024
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    a, b = torch.randn(2, size, size, device=device).to(dtype)
+    out = torch.empty(size, size, device=device, dtype=dtype)
     best = float("inf")
     stop = time.perf_counter() + seconds
-    while time.perf_counter() < stop or best == float("inf"):
-        start = time.perf_counter()
-        torch.mm(a, b, out=out)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        best = min(best, time.perf_counter() - start)
+    with _tf32() if precision == "tf32" else nullcontext():
+        while time.perf_counter() < stop or best == float("inf"):
+            start = time.perf_counter()
+            torch.mm(a, b, out=out)
+            settle(device)
+            best = min(best, time.perf_counter() - start)
     return 2 * size**3 / best
 
 
@@ -55,8 +98,8 @@ def private_bytes_at_start() -> int:
 
 def forget_peak(device: torch.device) -> None:
     """Let `peak_memory_bytes` count from what is in use now; nothing happens where the system cannot do that."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+    if device.type != "cpu":
+        torch.get_device_module(device).reset_peak_memory_stats(device)
     elif sys.platform == "linux":
         with suppress(OSError):  # a container may not let a process write there
             Path("/proc/self/clear_refs").write_text("5")  # the peak resident size, proc(5)
@@ -68,8 +111,9 @@ def peak_memory_bytes(device: torch.device) -> int:
     On a CPU what was resident when its work began is left out, and so are pages of files, code among them, that were
     read since: a memory limit does not count them either (method.md §9).
     """
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
+    if device.type != "cpu":
+        allocated: int = torch.get_device_module(device).max_memory_allocated(device)
+        return allocated
     # getrusage would also count the process that started this one: its peak survives fork and exec (proc(5)).
     peak = _status_bytes("VmHWM")
     if peak is None:

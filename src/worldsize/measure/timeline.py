@@ -74,6 +74,7 @@ class Timeline:
         self._watching = True
         self._watched: list[nn.Parameter] = []
         self._hooks: list[RemovableHandle] = []
+        self._gradients = self._gradients_before = 0
         self._reset()
 
     @property
@@ -95,6 +96,7 @@ class Timeline:
     def begin(self) -> None:
         """A step begins; it ends with the last of the phases."""
         self._reset()
+        self._gradients = 0
         self._begin = self.clock.mark()
 
     def end(self, phase: Phase) -> None:
@@ -114,7 +116,11 @@ class Timeline:
             self._messages[token].done = self.clock.mark()
 
     def watch_gradients(self, model: nn.Module) -> None:
-        """Mark the moment at which backward computed its last gradient: from there on it only waits."""
+        """Mark the moment at which backward computed its last gradient: from there on it only waits.
+
+        Where marks are dear, only gradients that can be the last get one: as many as came in the step before have come.
+        A step with fewer of them has no such moment, and the next one looks for it at its new place.
+        """
         self._watched = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._hang_hooks()
 
@@ -127,10 +133,13 @@ class Timeline:
         self._hooks = [parameter.register_post_accumulate_grad_hook(self._ready) for parameter in wanted]
 
     def _ready(self, _: Any) -> None:
-        self._last_gradient = self.clock.mark()
+        self._gradients += 1
+        if not (self.clock.marks_are_dear and self._gradients < self._gradients_before):
+            self._last_gradient = self.clock.mark()
 
     def take(self) -> Step:
         """The marks of the step that has just ended."""
+        self._gradients_before = self._gradients
         return Step(self._begin, self._ends, self._messages, self._last_gradient)
 
 

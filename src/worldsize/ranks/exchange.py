@@ -5,6 +5,7 @@ write to the wire could run code on every node. JSON runs nothing.
 """
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -13,6 +14,34 @@ from torch import Tensor
 
 CHUNK_BYTES = 2**26
 """Bytes that are sent at a time, so that a large file is never twice in memory."""
+WAIT = timedelta(days=365)
+"""How long a rank may wait for another here: as long as a turn takes that the others have no part in."""
+
+
+class _BetweenCpus:
+    """All ranks once more, over gloo: who waits in it takes no GPU, and no core either."""
+
+    group: dist.ProcessGroup | None = None
+
+
+def open_between_cpus() -> None:
+    """Let ranks meet on their CPUs from here on, for as long as it takes; all ranks call it together.
+
+    In the group of the gradients a wait is a kernel that spins on the device, beside whatever is timed there, and it
+    ends the run after ten minutes (NCCL) or thirty (gloo).
+    """
+    if _BetweenCpus.group is None:
+        _BetweenCpus.group = dist.new_group(backend="gloo", timeout=WAIT)
+
+
+def close_between_cpus() -> None:
+    """Forget it, before the groups are destroyed."""
+    _BetweenCpus.group = None
+
+
+def between_cpus() -> dist.ProcessGroup | None:
+    """The ranks where they meet on their CPUs; None is the default group."""
+    return _BetweenCpus.group
 
 
 def gather(value: Any, processes: int) -> list[Any]:
@@ -25,10 +54,10 @@ def gather(value: Any, processes: int) -> list[Any]:
         return [json.loads(content)]
     device = _device()
     sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(processes)]
-    dist.all_gather(sizes, torch.tensor([len(content)], device=device))
+    dist.all_gather(sizes, torch.tensor([len(content)], device=device), group=between_cpus())
     most = max(int(size) for size in sizes)
     parcels = [torch.empty(most, dtype=torch.uint8, device=device) for _ in range(processes)]
-    dist.all_gather(parcels, _tensor(content.ljust(most), device))
+    dist.all_gather(parcels, _tensor(content.ljust(most), device), group=between_cpus())
     return [json.loads(_bytes(parcel)) for parcel in parcels]  # JSON minds no blanks at its end
 
 
@@ -45,7 +74,7 @@ def send_bytes(content: bytes, source: int) -> bytes:
     """The bytes of the rank `source`, on every rank; what the others give is not looked at."""
     device = _device()
     size = torch.tensor([len(content)], device=device)
-    dist.broadcast(size, src=source)
+    dist.broadcast(size, src=source, group=between_cpus())
     received = bytearray()
     for begin in range(0, int(size), CHUNK_BYTES):
         length = min(CHUNK_BYTES, int(size) - begin)
@@ -53,16 +82,16 @@ def send_bytes(content: bytes, source: int) -> bytes:
             parcel = _tensor(content[begin : begin + length], device)
         else:
             parcel = torch.empty(length, dtype=torch.uint8, device=device)
-        dist.broadcast(parcel, src=source)
+        dist.broadcast(parcel, src=source, group=between_cpus())
         received += _bytes(parcel)
     return bytes(received)
 
 
 def _device() -> torch.device:
     """Where the backend wants its tensors."""
-    if dist.get_backend() == "nccl":
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")
+    if dist.get_backend(between_cpus()) == "gloo":
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
 
 
 def _tensor(content: bytes, device: torch.device) -> Tensor:

@@ -8,8 +8,19 @@ import torch
 from worldsize.errors import UsageError
 from worldsize.measure.limits import private_bytes, private_bytes_at_start
 
-SIGNS = ("can't allocate memory", "out of memory", "could not create a memory", "std::bad_alloc")
-"""What torch, CUDA, oneDNN and C++ say in exceptions of no particular type when an allocation fails."""
+SIGNS = (
+    "can't allocate memory",
+    "out of memory",
+    "could not create a memory",
+    "std::bad_alloc",
+    "_alloc_failed",
+    "_allocation_failed",
+    "_out_of_device_memory",
+    "_out_of_host_memory",
+    "cudaerrormemoryallocation",
+)
+"""What torch, CUDA, oneDNN and C++ say, in lower case, in exceptions of no particular type when an allocation fails:
+also CUBLAS_STATUS_ALLOC_FAILED and CUDNN_STATUS_ALLOC_FAILED, where a library could not have its own workspace."""
 
 
 def limit_memory(size_bytes: int) -> None:
@@ -50,4 +61,4 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that an allocation failed, on a GPU or on a CPU."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)
+    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in SIGNS)

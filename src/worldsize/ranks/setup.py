@@ -14,6 +14,7 @@ import torch.distributed as dist
 from worldsize.errors import UsageError
 from worldsize.measure.cores import usable_cores
 from worldsize.measure.machine import allowed_cores
+from worldsize.ranks.exchange import close_between_cpus, open_between_cpus
 from worldsize.ranks.store import store_by_hand
 from worldsize.results.records import Placement, RankPlace
 
@@ -93,9 +94,12 @@ def process_group(rank: Rank, placement: Placement, device: torch.device) -> Ite
         dist.init_process_group(placement.backend, store=meeting, rank=place[0], world_size=place[1], device_id=ours)
     if placement.backend == "gloo":
         give_way(POLLING_THREAD)
+    else:
+        open_between_cpus()
     try:
         yield
     finally:
+        close_between_cpus()
         dist.destroy_process_group()
 
 
@@ -105,9 +109,11 @@ class _Alone:
     group: dist.ProcessGroup | None = None
 
 
-def make_group_of_one() -> None:
-    """Make the group of rank 0 alone; all processes of the default group call it together."""
+def make_further_groups() -> None:
+    """Make the group of rank 0 alone, and the one in which the others wait for it; all processes call it together."""
     _Alone.group = dist.new_group([0])
+    open_between_cpus()
+    give_way(POLLING_THREAD)
 
 
 def group_of(processes: int) -> dist.ProcessGroup | None:

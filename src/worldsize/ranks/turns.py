@@ -11,6 +11,7 @@ from pydantic import Field
 
 from worldsize.results.check_records import RankCheck
 from worldsize.results.comm_records import CommSample
+from worldsize.results.device_records import DeviceMemory
 from worldsize.results.memory_records import MemoryParts
 from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.records import Evaluation, MessageCount, RankPlace, Record, WireBytes
@@ -55,6 +56,8 @@ class Facts(Record):
     wire: WireBytes
     matmul_flops_per_s: float | None
     """None where an earlier launch has told it."""
+    matmul_precision: str | None = None
+    """The arithmetic that it was measured in."""
     messages: list[MessageCount] = Field(default_factory=list)
     """What travelled while it was built."""
     place: RankPlace | None = None
@@ -77,6 +80,10 @@ class Reply(Record):
     peak_memory_bytes: int = 0
     memory: MemoryParts | None = None
     """What that memory is made of, while it grows with training."""
+    peak_reserved_bytes: int | None = None
+    """What the allocator of a device held at most, of training itself; None on a CPU."""
+    device_memory: DeviceMemory | None = None
+    """The memory of the device at the end of the turn; None on a CPU."""
     evaluation: Evaluation | None = None
     facts: Facts | None = None
     place: RankPlace | None = None

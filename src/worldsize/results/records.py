@@ -257,9 +257,13 @@ class CellRecord(Record):
     evaluations: list[Evaluation] = Field(default_factory=list)
     matmul_flops_per_s: float | None = None
     """Matrix-multiply rate of one worker with its own cores, measured beside the steps (method.md §12)."""
+    matmul_precision: str | None = None
+    """The arithmetic of that rate: `fp32`, `tf32` or `bf16`."""
     peak_memory_bytes: int | None = None
     """Largest over the processes: resident memory on a CPU, allocated device memory on a GPU."""
     memory: MemoryParts | None = None
+    peak_reserved_bytes: int | None = None
+    """What the allocator of a GPU held at most, tensors in it or not; None on a CPU."""
     verified: VerifyRecord | None = None
     """Whether this cell trains as the reference does; asked before its first step (method.md §10)."""
     unobserved: list[UnobservedBlock] = Field(default_factory=list)

@@ -21,6 +21,9 @@ BLOCK_S = 0.5
 """How long a block is at most, where its steps are short: what a machine does to cells that are timed within a few
 seconds of each other still cancels, and the time to hand over a turn no longer counts."""
 LEAST_BLOCK_S = 0.05
+DEVICE_BLOCK_S = 1.0
+"""The same on a GPU, whose clocks need a good part of a second to rise after a pause."""
+MOST_DEVICE_STEPS = 20_000
 ROUNDS = 20
 """Turns of each cell that a budget should be enough for."""
 FIXED_BLOCKS = 10
@@ -34,9 +37,11 @@ MOST_STRETCH = 2.0
 class BlockSizes:
     """The timed steps in a block of each cell."""
 
-    def __init__(self, settings: TrainingSettings, *, budgeted: bool) -> None:
+    def __init__(self, settings: TrainingSettings, *, budgeted: bool, devices: bool = False) -> None:
+        """`devices`: whether steps run on GPUs."""
         self.settings = settings
         self.budgeted = budgeted
+        self.devices = devices
         self._planned: dict[str, int] = {}
         self._steps: dict[str, int] = {}
 
@@ -47,6 +52,9 @@ class BlockSizes:
             length_s = left_s / (ROUNDS * max(1, len(step_s)) * UNTIMED)
             fitting = int((left_s / (FEW_ROUNDS * max(sum(step_s.values()), 1e-6)) - LEAD_STEPS) / UNTIMED)
         length_s = min(BLOCK_S, max(LEAST_BLOCK_S, length_s))
+        if self.devices:
+            room_s = left_s / (FEW_ROUNDS * max(1, len(step_s)) * UNTIMED) if self.budgeted else DEVICE_BLOCK_S
+            length_s = max(length_s, min(DEVICE_BLOCK_S, room_s))
         longest_s = max(step_s.values(), default=BLOCK_S)
         self._planned = {name: self._sized(each_s, length_s, longest_s, fitting) for name, each_s in step_s.items()}
         self._steps = dict(self._planned)
@@ -76,8 +84,12 @@ class BlockSizes:
     def share_of_cap(self) -> int:
         """Steps in a block, at most, so that a cap on steps makes some blocks."""
         if self.settings.steps is None:
-            return MOST_STEPS
+            return self._most_steps
         return max(LEAST_STEPS, ceil(self.settings.steps / FIXED_BLOCKS))
+
+    @property
+    def _most_steps(self) -> int:
+        return MOST_DEVICE_STEPS if self.devices else MOST_STEPS
 
     def _sized(self, step_s: float, length_s: float, longest_s: float, fitting: int) -> int:
         """Steps in a block of about this length, of which so many fit into a budget for all cells alike."""
@@ -85,7 +97,7 @@ class BlockSizes:
             return whole_bursts(self.settings, self.settings.block_steps)
         if self.budgeted:
             least = min(GOOD_STEPS, max(LEAST_STEPS, fitting))
-            count = min(MOST_STEPS, max(least, round(length_s / max(step_s, 1e-6))), self.share_of_cap)
+            count = min(self._most_steps, max(least, round(length_s / max(step_s, 1e-6))), self.share_of_cap)
         else:  # a fixed number of steps is the same for all cells, and so is the number of their blocks
             count = max(LEAST_STEPS, min(round(length_s / max(longest_s, 1e-6)), self.share_of_cap))
         return whole_bursts(self.settings, count)

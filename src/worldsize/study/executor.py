@@ -20,6 +20,7 @@ from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.folder import cell_folder
 from worldsize.results.records import ErrorRecord
+from worldsize.study.device_room import DeviceRoom
 from worldsize.study.memory_end import OUT_OF_MEMORY, judged
 from worldsize.study.plan import PlannedCell
 
@@ -91,6 +92,7 @@ class JobExecutor:
         self._alive: dict[str, Running] = {}
         self._facts: dict[str, list[Any]] = {}
         self._peak_bytes: dict[str, int] = {}
+        self._devices = DeviceRoom()
         self._kills: dict[str, int | None] = {}
         self._launches: dict[str, int] = {}
         self._steps: dict[str, int] = {}
@@ -147,6 +149,7 @@ class JobExecutor:
         job = self._alive.pop(cell.id, None)
         if job is None:
             return
+        self._devices.left([cell.id])
         try:
             job.send({"op": "finish"})
             job.receive()
@@ -170,7 +173,9 @@ class JobExecutor:
             replies = job.receive(idle)
         except JobFailed:
             self._alive.pop(cell.id, None)
+            self._devices.left([cell.id])
             raise
+        self._devices.told(cell.id, replies)
         self._peak_bytes[cell.id] = most_on_a_node(job.job, [reply["peak_memory_bytes"] for reply in replies])
         return replies
 
@@ -216,13 +221,14 @@ class JobExecutor:
         )
 
     def _make_room(self) -> None:
-        """End idle cells until a cell as large as the largest so far fits into the free memory."""
+        """End idle cells where one as large as the largest so far would not fit into the memory of host or GPUs."""
         memory = psutil.virtual_memory()
         needed = max(self._peak_bytes.values(), default=0) + MEMORY_RESERVE * memory.total
-        if memory.available < needed:
+        if memory.available < needed or self._devices.is_short():
             self._evict()
 
     def _evict(self) -> None:
+        self._devices.left(list(self._alive))
         for name in list(self._alive):
             job = self._alive.pop(name)
             if job.job.payload["settings"]["epochs"] is not None:

@@ -24,7 +24,7 @@ from worldsize.measure.cores import usable_cores
 from worldsize.measure.limits import begin_to_count_memory
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.exchange import agree, gather, send_bytes
-from worldsize.ranks.setup import Rank, choose_device, make_group_of_one, process_group
+from worldsize.ranks.setup import Rank, choose_device, make_further_groups, process_group
 from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder, write_whole
 from worldsize.results.records import Findings, WarningRecord
 from worldsize.study.budget import began_s, check_budget, until_s, with_default_protocol
@@ -70,7 +70,7 @@ def run_inside(
     # What is wrong with the further parts is said before the first one is measured.
     further = further_parts(settings, rank.processes, ready.findings.data.train_samples)
     with process_group(rank, ready.cells[-1].placement, device):
-        make_group_of_one()
+        make_further_groups()
         folder = Path(_agreed(str(out or new_run_folder(name))))
         _in_turns(ready, folder, rank, device, command, heard, resume=resume)
         for part, its_settings in further.items():

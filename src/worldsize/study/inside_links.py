@@ -11,6 +11,8 @@ import torch
 from worldsize.analysis.comm_report import comm_warnings
 from worldsize.collectives.bench import Bench, ready
 from worldsize.config import CommSettings, StudySettings
+from worldsize.measure.accelerator import give_back_memory
+from worldsize.measure.limits import forget_peak
 from worldsize.measure.machine import provenance, snapshot_host
 from worldsize.ranks.exchange import agree, gather
 from worldsize.ranks.setup import Rank
@@ -46,6 +48,9 @@ def measure_inside(
                 record = comm_record(wanted, found, placement, origin)
                 write_comm(folder, record)
                 warnings += comm_warnings(record)
+        if device.type != "cpu":  # what the largest messages took is no memory of training
+            give_back_memory(device)
+            forget_peak(device)
     costs = link_costs(load_run(folder)) if rank.rank == 0 else {}
     told = agree({str(n): cost.model_dump(mode="json") for n, cost in costs.items()}, rank.processes)
     return {int(n): AllReduceCost.model_validate(cost) for n, cost in told.items()}, warnings

@@ -95,6 +95,7 @@ class Ledger:
         record.wire = WireBytes.model_validate(facts[0]["wire"])
         record.steps_per_epoch = facts[0]["steps_per_epoch"]
         record.matmul_flops_per_s = facts[0]["matmul_flops_per_s"] or record.matmul_flops_per_s
+        record.matmul_precision = facts[0].get("matmul_precision")
         record.launches += 1
         record.ranks = [RankPlace.model_validate(fact["place"]) for fact in facts if fact.get("place")]
         record.messages = [MessageCount.model_validate(count) for count in facts[0].get("messages", ())]
@@ -139,6 +140,8 @@ class Ledger:
             record.peak_memory_bytes = most["peak_memory_bytes"]
             parts = most.get("memory")
             record.memory = MemoryParts.model_validate(parts) if parts else record.memory
+        reserved_bytes = max(reply.get("peak_reserved_bytes") or 0 for reply in replies)
+        record.peak_reserved_bytes = max(reserved_bytes, record.peak_reserved_bytes or 0) or None
 
     def profiled(self, cell: PlannedCell, replies: Sequence[Mapping[str, Any]]) -> None:
         """The ranks of a cell have left their traces; a rank that could not is a warning."""

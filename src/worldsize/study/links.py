@@ -16,6 +16,8 @@ from worldsize.study.plan import PlannedCell
 from worldsize.study.sampling import LEAST_SAMPLES
 
 SHORT_TOP_BYTES = 4 * 2**20
+DEVICE_TOP_BYTES = 256 * 2**20
+"""The same between devices: at 4 MiB a link such as NVLink is still far below what it can do."""
 SHORT_SAMPLES = LEAST_SAMPLES
 SHORT_BUDGET = "3s"
 SLOW_BUDGET = "5s"
@@ -43,7 +45,7 @@ def wanted_links(
         yield CommSettings(
             collectives=tuple(sorted(names)),
             world_size=world_size,
-            top_bytes=SHORT_TOP_BYTES,
+            top_bytes=SHORT_TOP_BYTES if here[0].placement.device == "cpu" else DEVICE_TOP_BYTES,
             budget=SLOW_BUDGET if apart or settings.emulated else SHORT_BUDGET,
             samples=SHORT_SAMPLES,
             backend="nccl" if here[0].placement.backend == "nccl" else "gloo",

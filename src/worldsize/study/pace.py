@@ -85,7 +85,8 @@ class Pace:
         self._turns_s: list[float] = []
         self._launch_at_s = self._launched_in_round_s = 0.0
         self._step_s: dict[str, float] = {}
-        self.sizes = BlockSizes(settings, budgeted=until_s is not None)
+        devices = any(cell.placement.device != "cpu" for cell in cells)
+        self.sizes = BlockSizes(settings, budgeted=until_s is not None, devices=devices)
         self._pairs: dict[str, dict[int, float]] = {}
         self._relaunch_at: frozenset[int] = frozenset()
         self._rounds = 0

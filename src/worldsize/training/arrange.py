@@ -3,14 +3,14 @@
 import copy
 import dataclasses
 import statistics
-import time
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from worldsize.analysis.collective_cost import cost_s
+from worldsize.measure.accelerator import settle
+from worldsize.measure.clocks import Clock, Mark, clock_for
 from worldsize.ranks.exchange import agree
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import World
@@ -41,37 +41,40 @@ def arranged(world: World, model: nn.Module, inputs: Tensor, labels: Tensor, lin
 
 
 def ready_times(model: nn.Module, inputs: Tensor, labels: Tensor) -> list[float]:
-    """When each trained parameter's gradient is ready, in seconds after backward began; median of some runs."""
+    """When each trained parameter's gradient is ready, in seconds after backward began; median of some runs.
+
+    By the device's clock where it has one: the host is ahead of it, and would tell when a gradient was asked for.
+    """
+    clock = clock_for(inputs.device)
     twin = copy.deepcopy(model).train()
     trained = [p for p in twin.parameters() if p.requires_grad]
     times: list[list[float]] = []
     for repeat in range(REPEATS + 1):
-        seen = [0.0] * len(trained)
-        hooks = [p.register_post_accumulate_grad_hook(_note(seen, i)) for i, p in enumerate(trained)]
+        seen: list[Mark | None] = [None] * len(trained)
+        hooks = [p.register_post_accumulate_grad_hook(_note(clock, seen, i)) for i, p in enumerate(trained)]
         loss = F.cross_entropy(twin(inputs), labels)
-        _settle(inputs.device)
-        start = time.perf_counter()
+        settle(inputs.device)
+        clock.rebase()
+        begin = clock.mark()
         loss.backward()
-        _settle(inputs.device)
         for hook in hooks:
             hook.remove()
         twin.zero_grad()
         if repeat:  # the first run warms up
-            times.append([max(0.0, moment - start) for moment in seen])
+            times.append([_since_s(clock, begin, mark) for mark in seen])
     return [statistics.median(column) for column in zip(*times, strict=True)]
 
 
-def _note(seen: list[float], index: int) -> Callable[[Tensor], None]:
+def _note(clock: Clock, seen: list[Mark | None], index: int) -> Callable[[Tensor], None]:
     def ready(_: Tensor) -> None:
-        seen[index] = time.perf_counter()
+        seen[index] = clock.mark()
 
     return ready
 
 
-def _settle(device: torch.device) -> None:
-    # On a GPU the host's clock tells when a gradient was *asked for*: early, but in the right order and proportion.
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def _since_s(clock: Clock, begin: Mark, mark: Mark | None) -> float:
+    """Seconds from the begin of backward; 0 for a parameter that it did not come to."""
+    return 0.0 if mark is None else (clock.read(mark) - clock.read(begin)) / 1e9
 
 
 def _decide(trained: list[nn.Parameter], ready: list[float], cost: Cost) -> tuple[tuple[tuple[int, ...], ...], int]:

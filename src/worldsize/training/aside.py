@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from worldsize.measure.accelerator import kept_random_state
 from worldsize.training.trainer import Trainer
 
 
@@ -35,10 +36,9 @@ class Aside:
         for key, value in (*model.items(), *state.items()):
             self._keep(key, value)
         steps, stream = trainer.steps, trainer.stream
-        devices = [trainer.device] if trainer.device.type == "cuda" else []
         trainer.stream = trainer.spare_stream
         try:
-            with torch.random.fork_rng(devices):  # a model with dropout draws the masks it would have drawn
+            with kept_random_state(trainer.device):  # a model with dropout draws the masks it would have drawn
                 yield
         finally:
             trainer.steps, trainer.stream = steps, stream

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F
 
+from worldsize.measure.accelerator import kept_random_state
 from worldsize.ranks.pulse import beat
 from worldsize.results.check_records import DIGEST_LENGTH, Difference, RankCheck
 from worldsize.training.compare import (
@@ -149,6 +150,5 @@ def _buffers_kept(trainer: Trainer) -> Iterator[None]:
 @contextmanager
 def _same_random_draws(trainer: Trainer) -> Iterator[Tensor]:
     """What is drawn in this context is drawn again after it; gives the state at its begin."""
-    devices = [trainer.device] if trainer.device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
+    with kept_random_state(trainer.device):
         yield torch.get_rng_state()

@@ -76,12 +76,12 @@ def _index(trainer: Trainer, parts: list[list[Part]], apart: list[int]) -> Check
 
 def _own(trainer: Trainer, *, with_weights: bool) -> dict[str, Any]:
     """What only this rank has."""
-    on_gpu = trainer.device.type == "cuda"
+    on_device = None if trainer.device.type == "cpu" else torch.get_device_module(trainer.device)
     own: dict[str, Any] = {
         "buffers": dict(trainer.strategy.unwrap().named_buffers()),
         "seen": (trainer.seen.epoch, trainer.seen.last.hex()),
         "random": torch.random.get_rng_state(),
-        "random_cuda": torch.cuda.get_rng_state(trainer.device) if on_gpu else None,
+        "random_cuda": on_device.get_rng_state(trainer.device) if on_device else None,
     }
     if with_weights:
         own["model"] = trainer.strategy.unwrap().state_dict()
@@ -161,7 +161,7 @@ def restore(trainer: Trainer, folder: Path, record: CheckpointRecord) -> None:
     # Last: everything above may draw from the generators.
     torch.random.set_rng_state(own["random"])
     if own["random_cuda"] is not None:
-        torch.cuda.set_rng_state(own["random_cuda"], trainer.device)
+        torch.get_device_module(trainer.device).set_rng_state(own["random_cuda"], trainer.device)
 
 
 def _lead(trainer: Trainer) -> None:

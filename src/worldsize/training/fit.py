@@ -2,8 +2,7 @@
 
 import gc
 
-import torch
-
+from worldsize.measure.accelerator import give_back_memory
 from worldsize.ranks.exchange import gather
 from worldsize.ranks.memory import is_out_of_memory
 from worldsize.ranks.turns import Fit
@@ -18,8 +17,7 @@ def fit(trainer: Trainer) -> Fit:
     """
     said = _try(trainer)
     gc.collect()  # the failed step's tensors: the agreement needs a little memory itself
-    if trainer.device.type == "cuda":
-        torch.cuda.empty_cache()
+    give_back_memory(trainer.device)
     everyone = gather(said, trainer.world.channel.world_size)
     failed = [(rank, message) for rank, message in enumerate(everyone) if message is not None]
     if not failed:

@@ -7,12 +7,15 @@ import torch.distributed as dist
 
 from worldsize.data import DataSet
 from worldsize.errors import RunError
+from worldsize.measure.accelerator import device_memory
 from worldsize.measure.alignment import Offset, align
 from worldsize.measure.limits import forget_peak, peak_memory_bytes
-from worldsize.ranks.exchange import gather
+from worldsize.measure.timeline import Step
+from worldsize.ranks.exchange import between_cpus, gather
 from worldsize.ranks.memory import room_for
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.results.checkpoints import checkpoint_folder
+from worldsize.results.device_records import DeviceMemory
 from worldsize.results.traces import rank_trace
 from worldsize.training.aside import Aside
 from worldsize.training.check import check
@@ -45,8 +48,10 @@ class Life:
         self.epoch = max(0, trainer.steps - 1) // trainer.batches.steps_per_epoch
         self.aside = Aside(trainer)
         self._peak_bytes = 0
+        self._peak_reserved_bytes: int | None = None
+        self._on_device: DeviceMemory | None = None
+        self._bare: list[Step] = []
         self._measured_aside = self._begun_aside = False
-        self._between_cpus: dist.ProcessGroup | None = None
 
     def take(self, turn: Turn) -> Reply:
         """Do one turn and reply; raise RunError for one that belongs to a later point of the training."""
@@ -85,6 +90,7 @@ class Life:
                 path = rank_trace(self.recorder.folder, self.trainer.world.channel.rank)
                 reply.profile, reply.profile_problem = profile_steps(self.trainer, turn, self._align, path)
         reply.peak_memory_bytes = self._peak_of_training(turn)
+        reply.device_memory, reply.peak_reserved_bytes = self._on_device, self._peak_reserved_bytes
         if turn.op in ("steps", "epoch") and self.trainer.steps and not self._measured_aside:
             reply.memory = memory_parts(self.trainer)
         return reply
@@ -92,8 +98,11 @@ class Life:
     def _peak_of_training(self, turn: Turn) -> int:
         """The largest memory of training itself: a copy of the weights that steps aside need is no part of it."""
         self._measured_aside |= turn.op == "profile" or not turn.trains
+        self._on_device = device_memory(self.trainer.device)
         if not self._measured_aside:
             self._peak_bytes = max(self._peak_bytes, peak_memory_bytes(self.trainer.device))
+            if self._on_device is not None:
+                self._peak_reserved_bytes = max(self._peak_reserved_bytes or 0, self._on_device.peak_reserved_bytes)
         return self._peak_bytes
 
     def _check_place(self, turn: Turn) -> None:
@@ -118,7 +127,14 @@ class Life:
             hold = [False] * (count - 1) + [not begin.exact]
             spans += [span for held in hold[:count] for span in self._step(turn, begin, held=held)]
             spans += self.recorder.flush(self._align(begin)) if turn.observe else []
+            spans = self._read_bare() + spans  # those without instruments come first, or are all
         return lengths(spans)[-count:] if count else []
+
+    def _read_bare(self) -> list[Span]:
+        """Begin and end of the steps without instruments."""
+        clock = self.trainer.timeline.clock
+        steps, self._bare = self._bare, []
+        return [(clock.read(step.begin), clock.read(step.ends[-1])) for step in steps]
 
     def _unseen(self) -> AbstractContextManager[None]:
         """No hook of ours, where all ranks have room for what that takes: about the gradients once more."""
@@ -148,9 +164,7 @@ class Life:
         if earlier is not None and earlier.one_clock:
             between = Offset(one_clock=True)
         else:
-            if dist.get_backend() != "gloo" and self._between_cpus is None:
-                self._between_cpus = dist.new_group(backend="gloo")
-            between = align(clock.now, self._between_cpus)
+            between = align(clock.now, None if dist.get_backend() == "gloo" else between_cpus())
         astray_ns, error_ns = clock.astray()
         return Offset(between.offset_ns + astray_ns, between.error_ns + error_ns, between.one_clock)
 
@@ -159,8 +173,8 @@ class Life:
         result = self.trainer.step(synchronise=turn.synchronise)
         step = self.trainer.timeline.take()
         if not turn.observe:
-            clock = self.trainer.timeline.clock
-            return [(clock.read(step.begin), clock.read(step.ends[-1]))]
+            self._bare.append(step)  # to read it now would wait for the device, step by step
+            return []
         if turn.trains:
             self.epoch = result.epoch
         pending = Pending(

@@ -13,7 +13,7 @@ import torch
 from worldsize.config import Question, Room, StudySettings, chosen_world_sizes
 from worldsize.data import load_data
 from worldsize.errors import UsageError, WorldsizeError
-from worldsize.measure.limits import matmul_flops_per_s
+from worldsize.measure.limits import matmul_flops_per_s, matmul_precision
 from worldsize.measure.user_code import user_code
 from worldsize.models import build_model, describe_model
 from worldsize.results.records import Findings
@@ -29,11 +29,12 @@ def look(settings: StudySettings, room: Room) -> Findings:
     data = load_data(settings)
     model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
     gpus = tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+    device = torch.device("cuda" if gpus else "cpu")
     findings = Findings(
         data=data.record(),
         model=describe_model(settings.model, model, data.shape),
         gpus=gpus,
-        matmul_flops_per_s=matmul_flops_per_s(torch.device("cuda" if gpus else "cpu"), RATE_S),
+        matmul_flops_per_s=matmul_flops_per_s(device, RATE_S, matmul_precision(device, settings.precision)),
         world_sizes=chosen_world_sizes(settings, room, len(gpus)),
         warnings=list(data.warnings),
         user_code=user_code((settings.model, settings.data, *settings.strategies)),

@@ -11,7 +11,7 @@ from worldsize.config import CellSettings
 from worldsize.data import load_data
 from worldsize.errors import FactoryError
 from worldsize.measure.clocks import clock_for
-from worldsize.measure.limits import forget_peak, matmul_flops_per_s
+from worldsize.measure.limits import forget_peak, matmul_flops_per_s, matmul_precision
 from worldsize.measure.message_counter import MessageCounter
 from worldsize.measure.timeline import Timeline
 from worldsize.measure.user_code import user_files
@@ -73,12 +73,14 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
     with MessageCounter("start") as counter:
         trainer = Trainer(settings, data, world, timeline, None if saved else assignment.link)
     _same_code(assignment)
+    arithmetic = matmul_precision(device, settings.precision)
     facts = Facts(
         steps_per_epoch=trainer.batches.steps_per_epoch,
         steps=saved.step if saved else 0,
         wire=trainer.strategy.wire_bytes(settings.world_size, trainer.traffic()),
         # The same workers on the same cores: once is enough, and it takes a good part of a launch.
-        matmul_flops_per_s=None if assignment.rate_is_known else matmul_flops_per_s(device),
+        matmul_flops_per_s=None if assignment.rate_is_known else matmul_flops_per_s(device, precision=arithmetic),
+        matmul_precision=arithmetic,
         messages=counter.counts(),
         place=where(assignment.placement),
     )

@@ -11,6 +11,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from worldsize.measure.accelerator import kept_random_state
+
 TRIAL_SAMPLES = 2
 """Enough for BatchNorm."""
 RATES = {"StochasticDepth": "p", "DropPath": "drop_prob", "MultiheadAttention": "dropout", "RNNBase": "dropout"}
@@ -87,11 +89,11 @@ def unrepeatable(model: nn.Module, shape: tuple[int, ...]) -> bool:
 def _trial(model: nn.Module, shape: tuple[int, ...]) -> Iterator[tuple[nn.Module, Tensor]]:
     """A copy of the model in training mode, and some inputs; torch's random state is kept."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with kept_random_state(device):
         generator = torch.Generator().manual_seed(0)
         yield copy.deepcopy(model).train(), torch.rand(TRIAL_SAMPLES, *shape, generator=generator).to(device)
 
 
 def _random_state(device: torch.device) -> list[Tensor]:
     states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+    return states if device.type == "cpu" else [*states, torch.get_device_module(device).get_rng_state(device)]

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from worldsize.config import CellSettings
 from worldsize.data import Batches, DataSet, training_batches
+from worldsize.measure.accelerator import settle
 from worldsize.measure.limits import memory_in_use_bytes
 from worldsize.measure.timeline import Phase, Timeline
 from worldsize.models import build_model
@@ -19,12 +20,13 @@ from worldsize.ranks.pulse import beat
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import Strategy, Traffic, World, find_strategy
 from worldsize.training.arrange import arranged
+from worldsize.training.carrier import carrier_for
 from worldsize.training.layout import lay_out
 from worldsize.training.recipe import change_weights, learning_rate, make_optimizer
 
 
 class StepResult(NamedTuple):
-    """What a step leaves; the tensors are still on the device."""
+    """What a step leaves. The tensors can be read once its end has passed, without waiting for later steps."""
 
     epoch: int
     samples: int
@@ -117,6 +119,7 @@ class Trainer:
         self.stream = endless(self.batches, self.seen)
         self.spare_stream = endless(self.spare_batches)
         """Data of steps that only measure (aside.py)."""
+        self.carrier = carrier_for(self.device)
         self.steps = 0
 
     def _batches(self, data: DataSet) -> Batches:
@@ -178,8 +181,7 @@ class Trainer:
         timeline.begin()
         epoch, inputs, labels = next(self.stream)
         timeline.end(Phase.DATA_WAIT)
-        inputs = inputs.to(self.device, non_blocking=True)
-        labels = labels.to(self.device, non_blocking=True)
+        inputs, labels = self.carrier.bring(inputs, labels)
         timeline.end(Phase.COPY)
         with nullcontext() if synchronise else self.strategy.no_sync():
             loss, outputs = self.loss(inputs, labels)
@@ -195,8 +197,11 @@ class Trainer:
         self.optimizer.zero_grad()
         timeline.end(Phase.OPTIMIZER)
         self.steps += 1
-        right = (outputs.detach().argmax(dim=1) == labels).sum()
-        result = StepResult(epoch, len(labels), loss.detach(), right)
+        loss, right = loss.detach(), (outputs.detach().argmax(dim=1) == labels).sum()
+        self.carrier.used()
+        if timeline.watching:  # what nobody will read need not travel
+            loss, right = self.carrier.fetch(loss, right)
+        result = StepResult(epoch, len(labels), loss, right)
         timeline.end(Phase.END)
         return result
 
@@ -214,8 +219,7 @@ class Trainer:
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
                     loss = F.cross_entropy(model(inputs.to(self.device)), labels.to(self.device))
                 loss.backward()
-            if self.device.type == "cuda":
-                torch.cuda.synchronize(self.device)
+            settle(self.device)
         finally:
             self.optimizer.zero_grad()
 

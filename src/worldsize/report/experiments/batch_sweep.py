@@ -24,6 +24,7 @@ def section(analysis: StudyAnalysis) -> Section:
 
 def sweep_table(analysis: StudyAnalysis) -> Table:
     """A row for each batch that was tried; one that did not fit is a row with its reason."""
+    on_gpu = _on_gpu(analysis)
     columns = (
         Column("Strategy", ("strategy",), align="left"),
         Column("N", ("world_size",)),
@@ -33,9 +34,10 @@ def sweep_table(analysis: StudyAnalysis) -> Table:
         Column("Throughput", interval_keys("samples_per_s"), "samples/s"),
         Column("Of the best", ("share_of_best",), "%"),
         Column("Peak memory", ("peak_memory_bytes",), "GiB"),
+        *([Column("Reserved", ("peak_reserved_bytes",), "GiB")] if on_gpu else ()),
         Column("Fits", ("fits",), align="prose"),
     )
-    rows = tuple(_table_row(row, sweep) for sweep in analysis.sweeps for row in sweep.rows)
+    rows = tuple(_table_row(row, sweep, on_gpu=on_gpu) for sweep in analysis.sweeps for row in sweep.rows)
     note = (
         f"Each batch ran in fresh processes. An epoch is D/B steps over D = {analysis.record.data.train_samples:,} "
         "samples, each step − its wait for data: copy to the device, gradients and update are in it. Peak memory: of "
@@ -43,10 +45,18 @@ def sweep_table(analysis: StudyAnalysis) -> Table:
         "throughput, by the blocks that were timed in turn where there are any: the best size and those near it; its "
         "interval stands in the text (method §9)."
     )
+    if on_gpu:
+        note += " Reserved: what the allocator of the GPU held at most, tensors in it or not."
     return Table("a-batch-sweep", "A. Time against b", columns, rows, note)
 
 
-def _table_row(row: SweepRow, sweep: BatchSweep) -> tuple[Entry, ...]:
+def _on_gpu(analysis: StudyAnalysis) -> bool:
+    """Whether an allocator of a device has told what it held."""
+    rows = (row for sweep in analysis.sweeps for row in sweep.rows)
+    return any(row.cell.record is not None and row.cell.record.peak_reserved_bytes is not None for row in rows)
+
+
+def _table_row(row: SweepRow, sweep: BatchSweep, *, on_gpu: bool) -> tuple[Entry, ...]:
     cell, summary = row.cell, row.cell.summary
     best = max((r.cell.summary.samples_per_s.value for r in sweep.rows if r.cell.summary), default=None)
     share = summary.samples_per_s.value / best if summary and best else None
@@ -64,5 +74,6 @@ def _table_row(row: SweepRow, sweep: BatchSweep) -> tuple[Entry, ...]:
         estimate(summary.samples_per_s if summary else None),
         number(share, PERCENT),
         number(cell.record.peak_memory_bytes if cell.record else None, GIB),
+        *([number(cell.record.peak_reserved_bytes if cell.record else None, GIB)] if on_gpu else ()),
         text(said),
     )
