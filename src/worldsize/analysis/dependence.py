@@ -8,7 +8,7 @@ are Unequal, 1971), and what is still not known of them is averaged over, not ig
 of Student's distributions, one for each pair of (ρ, φ), weighted by how well it explains all cells.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +19,15 @@ from worldsize.analysis.statistics import LEVEL, BlockKey, Floats
 Launches = Mapping[BlockKey, int]
 """In which launch of a cell, counted within a session, a block was timed; where it is absent, in the session's only one."""
 
-CORRELATIONS = np.linspace(0, 0.95, 20)
+CORRELATIONS = np.linspace(0, 0.9, 19)
 """The values of ρ, between neighbouring blocks."""
-SPREADS = np.array([0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8])
+SPREADS = np.array([0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])
 """The values of φ: variance between launches ÷ variance of blocks within one."""
+INDEPENDENT = 0.3
+"""Weight of ρ = 0 before anything was seen; the other values share the rest alike, and so do those of φ above 0."""
+AGAINST_LAUNCHES = 0.4
+"""Launches are taken to be alike where that explains the blocks better than 1 ÷ this as well as their being unlike: few
+launches could hide their spread, so it needs more than a tie to be left out."""
 LEAST_BLOCKS = 3
 """Two blocks of a cell differ by one number, which is needed for σ."""
 HALVINGS = 50
@@ -64,6 +69,8 @@ class Dependence:
 
     weights: Floats
     """Of CORRELATIONS × SPREADS; they add up to 1."""
+    unlike_launches: bool
+    """Whether launches may differ by more than their blocks do."""
 
     def widening(self, found: Series) -> float:
         """How many times as wide the interval of a series' mean is as that of as many independent blocks."""
@@ -76,27 +83,24 @@ class Dependence:
         return _quantile(self.weights, errors, n - 1) / float(independent)
 
 
-def dependence(cells: Iterable[Series], freedom: float) -> Dependence:
+def dependence(cells: Sequence[Series], freedom: float) -> Dependence:
     """What series of residuals say together; `freedom` is the share of it that taking out the speed has left of each."""
-    prior = _prior()
+    total = np.zeros((CORRELATIONS.size, SPREADS.size))
     patterns: dict[tuple[tuple[BlockKey, ...], bytes], list[Series]] = {}
     for each in cells:
         if len(each.keys) >= LEAST_BLOCKS and np.ptp(each.values) > 0:
             patterns.setdefault(each.pattern, []).append(each)
-    total = prior
     for alike in patterns.values():
         values = np.stack([each.values for each in alike], axis=1)
         logs, _ = _likelihood(alike[0].keys, alike[0].indicators, values)
-        total = total + freedom * logs.sum(axis=-1)
-    return Dependence(np.exp(total - logsumexp(total)))
-
-
-def _prior() -> Floats:
-    """Logarithms of the weights before anything was seen."""
-    rho = np.zeros(CORRELATIONS.size)
-    phi = np.zeros(SPREADS.size)
-    found: Floats = rho[:, np.newaxis] + phi
-    return found
+        total += freedom * logs.sum(axis=-1)
+    shares = np.where(CORRELATIONS == 0, INDEPENDENT, (1 - INDEPENDENT) / (CORRELATIONS.size - 1))
+    total += np.log(shares)[:, np.newaxis]
+    alike_or_not = logsumexp(total[:, 0]), logsumexp(total[:, 1:]) - np.log(SPREADS.size - 1)
+    several = any(each.indicators.size for each in cells)
+    unlike = several and alike_or_not[1] - alike_or_not[0] > np.log(AGAINST_LAUNCHES)
+    total[:, (SPREADS > 0) != unlike] = -np.inf
+    return Dependence(np.exp(total - logsumexp(total)), unlike)
 
 
 def _neighbours(keys: Sequence[BlockKey]) -> Floats:

@@ -8,13 +8,16 @@ time ÷ steps, and their ratio that of the two; a cell that ended early is shown
 (method.md §8).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.special import ndtr, stdtrit
 
 from worldsize.analysis.dependence import Dependence, Launches, dependence, series
 from worldsize.analysis.statistics import (
+    LEVEL,
+    NORMAL_QUANTILE,
     SEED,
     BlockKey,
     Blocks,
@@ -35,6 +38,7 @@ WORK = 5_000_000
 ROUNDS = 40
 """Rounds of the fit at most; cells that share all their blocks need two."""
 CLOSE = 1e-10
+UPPER = (1 + LEVEL) / 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +66,13 @@ class Level:
         return Estimate(value=self.value_s, low=low, high=high, samples=len(self.blocks))
 
 
-def levels(cells: Mapping[str, Blocks], launches: Mapping[str, Launches] | None = None) -> dict[str, Level]:
+def levels(
+    cells: Mapping[str, Blocks], launches: Mapping[str, Launches] | None = None, *, most_resamples: int = RESAMPLES
+) -> dict[str, Level]:
     """The level of each cell that has samples; cells that no chain of common blocks joins are fitted apart.
 
-    `launches` tells of each cell in which launch its blocks were timed, where it had several in a session.
+    `launches` tells of each cell in which launch its blocks were timed, where it had several in a session. Without a
+    resample there are no intervals, but all that widens them.
 
     Raises ValueError with a sample that is not above 0.
     """
@@ -75,7 +82,7 @@ def levels(cells: Mapping[str, Blocks], launches: Mapping[str, Launches] | None 
     place = {key: column for column, key in enumerate(keys)}
     generator = np.random.default_rng(SEED)
     # Weights of the blocks (Rubin, The Bayesian Bootstrap, 1981): none is ever 0, so every cell has a level in each.
-    resamples = int(np.clip(WORK // max(1, len(keys)), MIN_RESAMPLES, RESAMPLES))
+    resamples = min(most_resamples, max(MIN_RESAMPLES, WORK // max(1, len(keys))))
     weights = np.vstack([np.ones(len(keys)), generator.standard_exponential((resamples, len(keys)))])
     found: dict[str, Level] = {}
     for group in _joined(known):
@@ -89,17 +96,39 @@ def ratio(top: Level, bottom: Level) -> Ratio:
     common = len(top.blocks & bottom.blocks)
     count = common or min(len(top.blocks), len(bottom.blocks))
     value = top.value_s / bottom.value_s
-    low, high = _bounds(top.log_draws - bottom.log_draws, value, count, _widening(top, bottom))
+    low, high = _bounds(top.log_draws - bottom.log_draws, value, count, widening(top, bottom))
     return Ratio(Estimate(value=value, low=low, high=high, samples=count), paired=bool(common))
 
 
-def _widening(top: Level, bottom: Level) -> float:
-    """How many times as wide the interval of a ratio is as it would be, were all blocks independent."""
+def widening(top: Level, bottom: Level) -> float:
+    """How many times as wide the interval of a ratio is as it would be, were all blocks independent (method.md §8)."""
     common = top.residuals.keys() & bottom.residuals.keys()
     if top.dependence is None or top.dependence is not bottom.dependence or len(common) < 2:
         return 1.0
     apart = {key: top.residuals[key] - bottom.residuals[key] for key in common}
     return top.dependence.widening(series(apart, top.launches, bottom.launches))
+
+
+def chosen(best: tuple[Level, Level], others: Sequence[tuple[Level, Level]]) -> float:
+    """How much further down an interval of the largest of some ratios reaches, because it is the largest.
+
+    Each ratio is (top, bottom); `others` may be as large. Of the largest of several that are all alike the estimate is
+    too high more often than too low. So its interval goes down as far as is needed for that of whichever is the largest
+    to hold in 97.5 %: the quantile of the largest deviation of all of them in the same resamples, each in units of its
+    own, turned into that of Student's distribution for as many blocks. Its upper end needs nothing.
+    """
+    each = [_deviations(*pair) for pair in (best, *others)]
+    apart = np.max([deviations / max(1e-12, np.quantile(deviations, UPPER)) for deviations in each], axis=0)
+    blocks = len(best[0].blocks & best[1].blocks)
+    if blocks < 2:
+        return 1.0
+    reached = float(ndtr(NORMAL_QUANTILE * max(1.0, float(np.quantile(apart, UPPER)))))
+    return float(stdtrit(blocks - 1, min(reached, 1 - 1e-9)) / stdtrit(blocks - 1, UPPER))
+
+
+def _deviations(top: Level, bottom: Level) -> Floats:
+    """Of the logarithm of a ratio, in the resamples, from its value."""
+    return top.log_draws - bottom.log_draws - np.log(top.value_s / bottom.value_s)
 
 
 def ratio_estimate(numerator: Blocks, denominator: Blocks) -> Ratio:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from worldsize.analysis.levels import levels, ratio_estimate
+from worldsize.analysis.levels import Level, levels, ratio_estimate, widening
 from worldsize.analysis.racing import Race, mean_and_half, relative_half
 from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
@@ -103,6 +103,7 @@ class Pace:
         self._steps: dict[str, int] = {}
         self._pairs: dict[str, dict[int, float]] = {}
         self._relaunch_at: frozenset[int] = frozenset()
+        self._known: tuple[dict[str, int], dict[str, Level]] = {}, {}
         self._rounds = 0
         self._all_launches_s = 0.0
 
@@ -264,7 +265,22 @@ class Pace:
         if baseline is None:
             means = [np.mean(values) for values in samples[cell.id].values()]
             return mean_and_half(np.log(means), 0.025)[1]
-        return relative_half(samples[baseline.id], samples[cell.id])
+        if not samples[baseline.id].keys() & samples[cell.id].keys():
+            return float("inf")
+        found = self._levels(samples)
+        return relative_half(samples[baseline.id], samples[cell.id]) * widening(found[baseline.id], found[cell.id])
+
+    def _levels(self, samples: Mapping[str, Blocks]) -> dict[str, Level]:
+        """What all cells say of how far blocks and launches depend on each other: found anew after each block."""
+        counts = {name: len(blocks) for name, blocks in samples.items()}
+        if counts != self._known[0]:
+            session = max((key[0] for blocks in samples.values() for key in blocks), default=0)
+            launches = {
+                name: {key: sum(at <= key[1] for at in self._relaunch_at) for key in blocks if key[0] == session}
+                for name, blocks in samples.items()
+            }
+            self._known = counts, levels(samples, launches, most_resamples=0)
+        return self._known[1]
 
     def estimate(self, cell: PlannedCell, samples: Mapping[str, Any]) -> Estimate | None:
         """What a cell is timed for, as the report will have it; None where its baseline has no samples."""
