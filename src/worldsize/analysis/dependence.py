@@ -1,8 +1,8 @@
 """How far the blocks of a study depend on each other, and how much wider that makes an interval (method.md §8).
 
-What is left of a cell's blocks once its level and the speed of the machine are taken out is modelled as σ² · (ρ^distance
-within a session + φ within a launch): a disturbance that lasts for some blocks, and what a launch draws once and keeps.
-Few launches of one cell say little of φ, and few blocks little of ρ; so both are estimated from all cells of a study
+What is left of a cell's blocks once its level and the speed of the machine are taken out has the covariance
+σ² · (ρ^distance within a session + φ within a launch): a disturbance that lasts for some blocks, and what a launch draws
+once and keeps. Few launches of one cell say little of φ, and few blocks little of ρ; so both are estimated from all cells of a study
 together, by their restricted likelihood (Patterson and Thompson, Recovery of Inter-Block Information when Block Sizes
 are Unequal, 1971), and what is still not known of them is averaged over, not ignored: an interval is that of a mixture
 of Student's distributions, one for each pair of (ρ, φ), weighted by how well it explains all cells.
@@ -10,6 +10,7 @@ of Student's distributions, one for each pair of (ρ, φ), weighted by how well 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import logsumexp, stdtr, stdtrit
@@ -17,7 +18,7 @@ from scipy.special import logsumexp, stdtr, stdtrit
 from worldsize.analysis.statistics import LEVEL, BlockKey, Floats
 
 Launches = Mapping[BlockKey, int]
-"""In which launch of a cell, counted within a session, a block was timed; where it is absent, in the session's only one."""
+"""In which launch of a cell, counted within a session, a block was timed; if absent, in the only one of the session."""
 
 CORRELATIONS = np.linspace(0, 0.9, 19)
 """The values of ρ, between neighbouring blocks."""
@@ -30,7 +31,9 @@ AGAINST_LAUNCHES = 0.4
 launches could hide their spread, so it needs more than a tie to be left out."""
 LEAST_BLOCKS = 3
 """Two blocks of a cell differ by one number, which is needed for σ."""
-HALVINGS = 50
+HALVINGS = 28
+NEGLIGIBLE = 1e-6
+"""Weight, as a share of the largest, of what cannot move an interval."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,13 @@ class Dependence:
         if n < LEAST_BLOCKS or not independent > 0:
             return 1.0
         _, squares = _likelihood(found.keys, found.indicators, found.values[:, np.newaxis])
-        errors = np.sqrt(squares[..., 0] / (n - 1) * _variance_of_mean(found))
+        launched = float((found.indicators.sum(axis=0) ** 2).sum())
+        errors = np.sqrt(squares[..., 0] / (n - 1) * (_summed(found.keys)[:, np.newaxis] + SPREADS * launched)) / n
         return _quantile(self.weights, errors, n - 1) / float(independent)
 
 
 def dependence(cells: Sequence[Series], freedom: float) -> Dependence:
-    """What series of residuals say together; `freedom` is the share of it that taking out the speed has left of each."""
+    """What series of residuals say together; `freedom` is the share of each that taking out the speed has left."""
     total = np.zeros((CORRELATIONS.size, SPREADS.size))
     patterns: dict[tuple[tuple[BlockKey, ...], bytes], list[Series]] = {}
     for each in cells:
@@ -122,14 +126,13 @@ def _likelihood(keys: Sequence[BlockKey], indicators: Floats, values: Floats) ->
     shifted = np.concatenate([columns[:1], columns[:-1]])
     white = (columns - near * shifted) / np.sqrt(1 - near**2)
     products = white.transpose(0, 2, 1) @ white
-    within, across, rest = (
-        products[:, np.newaxis, :launches, :launches],
-        products[:, np.newaxis, :launches, launches:],
-        products[:, np.newaxis, launches:, launches:],
-    )
+    products = products[:, np.newaxis]
+    within, across = products[..., :launches, :launches], products[..., :launches, launches:]
+    rest = products[..., launches:, launches:]
     phi = SPREADS[:, np.newaxis, np.newaxis]
     inner = np.eye(launches) + phi * within
-    reduced = rest - phi * (across.swapaxes(-1, -2) @ np.linalg.solve(inner, np.broadcast_to(across, inner.shape[:2] + across.shape[2:])))
+    solved = np.linalg.solve(inner, np.broadcast_to(across, inner.shape[:2] + across.shape[2:]))
+    reduced = rest - phi * (across.swapaxes(-1, -2) @ solved)
     ones = reduced[..., 0, 0]
     squares = np.diagonal(reduced, axis1=-2, axis2=-1)[..., 1:] - reduced[..., 0, 1:] ** 2 / ones[..., np.newaxis]
     squares = np.maximum(squares, 1e-300)
@@ -137,21 +140,20 @@ def _likelihood(keys: Sequence[BlockKey], indicators: Floats, values: Floats) ->
     return -0.5 * (logs[..., np.newaxis] + (n - 1) * np.log(squares)), squares
 
 
-def _variance_of_mean(found: Series) -> Floats:
-    """Of the plain mean of a series, in units of σ²: CORRELATIONS × SPREADS."""
-    near, n = _neighbours(found.keys), len(found.keys)
-    total, carried = np.full(CORRELATIONS.size, float(n)), np.zeros(CORRELATIONS.size)
-    for column in near.T:
-        carried = column * carried
+@lru_cache(maxsize=32)
+def _summed(keys: tuple[BlockKey, ...]) -> Floats:
+    """Variance of the sum of correlated blocks, in units of σ², for each of CORRELATIONS."""
+    total, carried = np.full(CORRELATIONS.size, float(len(keys))), np.zeros(CORRELATIONS.size)
+    for near in _neighbours(keys).T:
+        carried = near * carried
         total += 2 * carried
         carried = carried + 1
-    shares: Floats = (total[:, np.newaxis] + SPREADS * (found.indicators.sum(axis=0) ** 2).sum()) / n**2
-    return shares
+    return total
 
 
 def _quantile(weights: Floats, errors: Floats, freedom: int) -> float:
     """Half of the 95 % interval of a mixture of Student's distributions with these standard errors."""
-    kept = weights > 1e-9 * weights.max()
+    kept = weights > NEGLIGIBLE * weights.max()
     weights, errors = weights[kept] / weights[kept].sum(), errors[kept]
     low, high = 0.0, float(errors.max() * stdtrit(freedom, 1 - 1e-3 * (1 - LEVEL)))
     for _ in range(HALVINGS):

@@ -67,7 +67,7 @@ class Level:
 
 
 def levels(
-    cells: Mapping[str, Blocks], launches: Mapping[str, Launches] | None = None, *, most_resamples: int = RESAMPLES
+    cells: Mapping[str, Blocks], launches: Mapping[str, Launches] | None = None, *, most_resamples: int | None = None
 ) -> dict[str, Level]:
     """The level of each cell that has samples; cells that no chain of common blocks joins are fitted apart.
 
@@ -82,12 +82,16 @@ def levels(
     place = {key: column for column, key in enumerate(keys)}
     generator = np.random.default_rng(SEED)
     # Weights of the blocks (Rubin, The Bayesian Bootstrap, 1981): none is ever 0, so every cell has a level in each.
-    resamples = min(most_resamples, max(MIN_RESAMPLES, WORK // max(1, len(keys))))
+    resamples = int(np.clip(WORK // max(1, len(keys)), MIN_RESAMPLES, RESAMPLES))
+    if most_resamples is not None:
+        resamples = min(resamples, most_resamples)
     weights = np.vstack([np.ones(len(keys)), generator.standard_exponential((resamples, len(keys)))])
     found: dict[str, Level] = {}
     for group in _joined(known):
         own = sorted({key for name in group for key in known[name]})
-        found |= _fitted({name: known[name] for name in group}, own, weights[:, [place[key] for key in own]], launches or {})
+        found |= _fitted(
+            {name: known[name] for name in group}, own, weights[:, [place[key] for key in own]], launches or {}
+        )
     return {name: found[name] for name in known}
 
 
