@@ -1,4 +1,4 @@
-"""Simulated studies whose true ratios are known: blocks that depend on each other, launches that differ, both endings."""
+"""Simulated studies whose true ratios are known: correlated blocks, launches that differ, and both ways to end."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -118,7 +118,9 @@ def _ended(world: World, study: Simulated) -> Simulated:
 
 
 def _until(study: Simulated, blocks: int) -> Simulated:
-    samples = {name: {key: times[key] for key in times if key[1] < blocks} for name, times in study.samples.items()}
+    samples: dict[str, Blocks] = {
+        name: {key: times[key] for key in times if key[1] < blocks} for name, times in study.samples.items()
+    }
     return Simulated(samples, {name: {key: own[key] for key in samples[name]} for name, own in study.launches.items()})
 
 

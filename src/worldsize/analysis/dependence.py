@@ -1,11 +1,12 @@
 """How far the blocks of a study depend on each other, and how much wider that makes an interval (method.md §8).
 
 What is left of a cell's blocks once its level and the speed of the machine are taken out has the covariance
-σ² · (ρ^distance within a session + φ within a launch): a disturbance that lasts for some blocks, and what a launch draws
-once and keeps. Few launches of one cell say little of φ, and few blocks little of ρ; so both are estimated from all cells of a study
-together, by their restricted likelihood (Patterson and Thompson, Recovery of Inter-Block Information when Block Sizes
-are Unequal, 1971), and what is still not known of them is averaged over, not ignored: an interval is that of a mixture
-of Student's distributions, one for each pair of (ρ, φ), weighted by how well it explains all cells.
+σ² · (ρ^distance within a session + φ within a launch): a disturbance that lasts for some blocks, and what a launch
+draws once and keeps. Few launches of one cell say little of φ, and few blocks little of ρ. So both are estimated from
+all cells of a study together, by their restricted likelihood (Patterson and Thompson, Recovery of Inter-Block
+Information when Block Sizes are Unequal, 1971). What is still not known of them is averaged over, not ignored: an
+interval is that of a mixture of Student's distributions, one for each pair of (ρ, φ), which counts as far as it
+explains all cells.
 """
 
 from collections.abc import Mapping, Sequence

@@ -132,7 +132,8 @@ def chosen(best: tuple[Level, Level], others: Sequence[tuple[Level, Level]]) -> 
 
 def _deviations(top: Level, bottom: Level) -> Floats:
     """Of the logarithm of a ratio, in the resamples, from its value."""
-    return top.log_draws - bottom.log_draws - np.log(top.value_s / bottom.value_s)
+    deviations: Floats = top.log_draws - bottom.log_draws - np.log(top.value_s / bottom.value_s)
+    return deviations
 
 
 def ratio_estimate(numerator: Blocks, denominator: Blocks) -> Ratio:
