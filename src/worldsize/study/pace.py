@@ -21,6 +21,10 @@ from worldsize.study.plan import PlannedCell
 
 MIN_BLOCKS = 5
 """Blocks before an interval is believed: a bootstrap over fewer knows too little of the spread."""
+TOLD_BLOCKS = 12
+"""Blocks from which on it shows how far they depend on each other. A study that ends with fewer, because they happen to
+look alike, is wrong too often; so it ends then only if its ratios are known this many times as narrowly as asked:"""
+TOO_FEW = 3
 LEAST_STEPS = 2
 """Steps in a block, at least: the median of one is that one."""
 GOOD_STEPS = 4
@@ -251,9 +255,13 @@ class Pace:
             return None
         width = self.width(cell, samples)
         if cell.id in self.race.left:
-            known = width <= self.settings.target_interval
+            known = self.precise(width, len(blocks))
             return "precision" if known and self.race.tied(samples, self.settings.target_interval) else None
         return "settled" if width <= max(TABLE_INTERVAL, self.settings.target_interval) else None
+
+    def precise(self, width: float, blocks: int) -> bool:
+        """Whether a half width, as a share, that so many blocks gave is what was asked for."""
+        return width * (1 if blocks >= TOLD_BLOCKS else TOO_FEW) <= self.settings.target_interval
 
     def may_go_on(self, ending: str) -> bool:
         """Whether a baseline that has come to this end goes on while another cell is compared with it."""
