@@ -18,6 +18,7 @@ NAMES = (
     "instruments",
     "slow_link",
     "sampling",
+    "interval_coverage",
     "compare_aa",
     "large_run",
     "accuracy",

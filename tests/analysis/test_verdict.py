@@ -128,7 +128,7 @@ def test_says_how_noisy_it_was_and_what_would_tell_where_nothing_is_decided(tmp_
 
 
 def test_names_no_cause_where_it_is_too_noisy(tmp_path: Path) -> None:
-    cells = [replace(SINGLE, noise=0.4), several(0.7, synchronised(SHARES, 0.3), noise=0.4)]
+    cells = [replace(SINGLE, noise=0.2), several(0.7, synchronised(SHARES, 0.3), noise=0.2)]
     text = verdict(study(tmp_path, cells))
     assert "too wide to name what it loses to" in text
     assert "largest loss" not in text

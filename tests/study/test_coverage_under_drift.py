@@ -35,14 +35,15 @@ def test_turns_keep_the_drift_of_a_machine_out_of_ratios(tmp_path: Path, drift: 
     """The paired ratio holds the truth; one cell after the other, as people time it, is off by far more."""
     true_s, truth = {"single": 0.5, "ddp": 0.55}, 0.5 / 0.55
     settings = StudySettings(steps=36, block_steps=3, target_interval=0.001)
+    often = StudySettings(steps=36, block_steps=2, target_interval=0.001)
     held = 0
     for seed in range(4):
         run = tmp_path / str(seed)
         executor = FakeExecutor(run, 0, drifting(true_s, drift, seed))
-        samples = Study(run, grid("single", "ddp", settings=settings), executor, settings).run().schedule.samples
+        samples = Study(run, grid("single", "ddp", settings=often), executor, often).run().schedule.samples
         ratio = ratio_estimate(samples["single-w1-b4"], samples["ddp-w2-b4"])
         assert ratio.paired
-        assert ratio.estimate.samples == 12
+        assert ratio.estimate.samples == 18
         width = half_width(ratio.estimate)
         assert width is not None
         assert width < 0.08  # elapsed time keeps the block in which the machine changed its speed

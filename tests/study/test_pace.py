@@ -11,7 +11,7 @@ from fake_cells import FakeExecutor, StepTime, name_of
 from fake_study import Study, grid
 from worldsize.config import StudySettings
 from worldsize.study.block_sizes import LEAST_STEPS
-from worldsize.study.pace import FIRST_PAIRS_EVERY, LAUNCHES, PAIRS, Pace
+from worldsize.study.pace import FIRST_PAIRS_EVERY, LAUNCHES, PAIRS, TOLD_BLOCKS, TOO_FEW, Pace
 from worldsize.study.plan import PlannedCell
 
 BUDGETED = StudySettings(budget="60s", warmup_steps=2)
@@ -177,3 +177,36 @@ def test_a_block_on_a_gpu_lasts_a_second(budget_s: float | None) -> None:
 def test_where_a_budget_has_no_room_for_seconds_blocks_are_shorter() -> None:
     [*counts] = on_gpus(12.0, 0.01, 4)
     assert all(0.2 <= count * 0.01 <= 0.5 for count in counts)
+
+
+def test_a_study_that_ends_with_few_blocks_is_more_precise_than_was_asked() -> None:
+    """Few blocks that look alike may do so because neighbours resemble each other."""
+    pace = Pace(StudySettings(steps=100, target_interval=0.03), grid("single", "ddp"), now_s=lambda: 0.0)
+    assert pace.precise(0.029, TOLD_BLOCKS)
+    assert not pace.precise(0.029, TOLD_BLOCKS - 1)
+    assert pace.precise(0.029 / TOO_FEW, TOLD_BLOCKS - 1)
+
+
+def test_launches_that_differ_keep_a_budget_going() -> None:
+    """The half width that a budget looks at holds what a launch draws once and keeps."""
+    cells = grid("single", "ddp", "all-reduce", "gather-scatter")
+    generator = np.random.default_rng(2)
+    launch = [0, 0, 1, 1, *[2] * 8]
+    drawn = {cell.id: np.exp(0.05 * generator.standard_normal(3)) for cell in cells}
+    noise = {cell.id: np.exp(0.005 * generator.standard_normal(12)) for cell in cells}
+    widths = []
+    for differs in (False, True):
+        pace = Pace(BUDGETED, cells, now_s=lambda: 0.0, until_s=600.0)
+        for cell in cells:
+            pace.saw_step(cell, 0.1)
+        pace.prepared()
+        assert pace.launches == LAUNCHES
+        samples = {
+            name: {
+                (0, b): np.array([0.1 * noise[name][b] * (drawn[name][launch[b]] if differs else 1)]) for b in range(12)
+            }
+            for name in noise
+        }
+        widths.append(pace.width(cells[1], samples))
+    assert widths[0] < 0.02
+    assert widths[1] > 0.05

@@ -11,11 +11,13 @@ from worldsize.analysis.breakdown import Breakdown, breakdown
 from worldsize.analysis.by_block import block_means, ratio_over
 from worldsize.analysis.communication import Communication, Exposed, communication, exposed
 from worldsize.analysis.damage import check_samples
+from worldsize.analysis.dependence import Launches
 from worldsize.analysis.levels import IN_TURN_BLOCK, Level, levels, ratio
 from worldsize.analysis.profile import CellProfile, profile_of
 from worldsize.analysis.recurring import recurring_warning
 from worldsize.analysis.statistics import Blocks, Ratio, outliers, reciprocal
-from worldsize.analysis.summary import step_blocks, summarise, world_steps
+from worldsize.analysis.steps import timed_steps
+from worldsize.analysis.summary import block_launches, step_blocks, summarise, world_steps
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord, CellState, CellSummary, Estimate, SeenState, WarningRecord
@@ -44,6 +46,8 @@ class CellAnalysis:
     breakdown: Breakdown | None = None
     blocks: Blocks = field(default_factory=dict)
     """Step times of the world in seconds, by (session, block)."""
+    launches: Launches = field(default_factory=dict)
+    """In which launch, counted within a session, each of these blocks was timed."""
     level: Level | None = None
     """Its mean step beside the other cells of its study, from which its summary and all ratios are; None without."""
     block_means: pl.DataFrame = field(default_factory=pl.DataFrame)
@@ -121,6 +125,7 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         exposed=None if summary is None else exposed(cell),
         profile=None if summary is None else profile_of(cell),
         blocks=blocks,
+        launches={} if summary is None else block_launches(timed_steps(cell)),
         uneven=() if summary is None else tuple(recurring_warning(cell, summary)),
         outlier_steps=int(outliers(np.concatenate(list(blocks.values()))).sum()) if blocks else 0,
         losses=_losses(cell),
@@ -133,7 +138,8 @@ def side_by_side(cells: Sequence[CellAnalysis], *, trials: bool = False) -> list
     `trials` are those of a sweep: only their late blocks were timed in turn, the others have their numbers by chance.
     """
     found = levels(
-        {cell.id: _in_turn(cell.blocks, number) if trials else cell.blocks for number, cell in enumerate(cells)}
+        {cell.id: _in_turn(cell.blocks, number) if trials else cell.blocks for number, cell in enumerate(cells)},
+        {cell.id: cell.launches for cell in cells},
     )
     return [_at_level(cell, found[cell.id]) if cell.id in found else cell for cell in cells]
 

@@ -8,12 +8,16 @@ time ÷ steps, and their ratio that of the two; a cell that ended early is shown
 (method.md §8).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.special import ndtr, stdtrit
 
+from worldsize.analysis.dependence import Dependence, Launches, dependence, series
 from worldsize.analysis.statistics import (
+    LEVEL,
+    NORMAL_QUANTILE,
     SEED,
     BlockKey,
     Blocks,
@@ -34,6 +38,7 @@ WORK = 5_000_000
 ROUNDS = 40
 """Rounds of the fit at most; cells that share all their blocks need two."""
 CLOSE = 1e-10
+UPPER = (1 + LEVEL) / 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,18 +51,28 @@ class Level:
     blocks: frozenset[BlockKey]
     alone: Estimate | None = None
     """Of a single block: its mean step with the interval that its steps give."""
+    residuals: Mapping[BlockKey, float] = field(default_factory=dict)
+    """Logarithm of its mean step in a block, less its level and the speed of the machine."""
+    launches: Launches = field(default_factory=dict)
+    dependence: Dependence | None = None
+    """Of the blocks of all cells of the study that are fitted together."""
 
     @property
     def step_s(self) -> Estimate:
         """Mean step with its 95 % interval."""
         if self.alone is not None:
             return self.alone
-        low, high = _bounds(self.log_draws, self.value_s, len(self.blocks))
+        low, high = _bounds(self.log_draws, self.value_s, len(self.blocks), 1.0)
         return Estimate(value=self.value_s, low=low, high=high, samples=len(self.blocks))
 
 
-def levels(cells: Mapping[str, Blocks]) -> dict[str, Level]:
+def levels(
+    cells: Mapping[str, Blocks], launches: Mapping[str, Launches] | None = None, *, most_resamples: int | None = None
+) -> dict[str, Level]:
     """The level of each cell that has samples; cells that no chain of common blocks joins are fitted apart.
+
+    `launches` tells of each cell in which launch its blocks were timed, where it had several in a session. Without a
+    resample there are no intervals, but all that widens them.
 
     Raises ValueError with a sample that is not above 0.
     """
@@ -68,11 +83,15 @@ def levels(cells: Mapping[str, Blocks]) -> dict[str, Level]:
     generator = np.random.default_rng(SEED)
     # Weights of the blocks (Rubin, The Bayesian Bootstrap, 1981): none is ever 0, so every cell has a level in each.
     resamples = int(np.clip(WORK // max(1, len(keys)), MIN_RESAMPLES, RESAMPLES))
+    if most_resamples is not None:
+        resamples = min(resamples, most_resamples)
     weights = np.vstack([np.ones(len(keys)), generator.standard_exponential((resamples, len(keys)))])
     found: dict[str, Level] = {}
     for group in _joined(known):
         own = sorted({key for name in group for key in known[name]})
-        found |= _fitted({name: known[name] for name in group}, own, weights[:, [place[key] for key in own]])
+        found |= _fitted(
+            {name: known[name] for name in group}, own, weights[:, [place[key] for key in own]], launches or {}
+        )
     return {name: found[name] for name in known}
 
 
@@ -81,8 +100,40 @@ def ratio(top: Level, bottom: Level) -> Ratio:
     common = len(top.blocks & bottom.blocks)
     count = common or min(len(top.blocks), len(bottom.blocks))
     value = top.value_s / bottom.value_s
-    low, high = _bounds(top.log_draws - bottom.log_draws, value, count)
+    low, high = _bounds(top.log_draws - bottom.log_draws, value, count, widening(top, bottom))
     return Ratio(Estimate(value=value, low=low, high=high, samples=count), paired=bool(common))
+
+
+def widening(top: Level, bottom: Level) -> float:
+    """How many times as wide the interval of a ratio is as it would be, were all blocks independent (method.md §8)."""
+    common = top.residuals.keys() & bottom.residuals.keys()
+    if top.dependence is None or top.dependence is not bottom.dependence or len(common) < 2:
+        return 1.0
+    apart = {key: top.residuals[key] - bottom.residuals[key] for key in common}
+    return top.dependence.widening(series(apart, top.launches, bottom.launches))
+
+
+def chosen(best: tuple[Level, Level], others: Sequence[tuple[Level, Level]]) -> float:
+    """How much further down an interval of the largest of some ratios reaches, because it is the largest.
+
+    Each ratio is (top, bottom); `others` may be as large. Of the largest of several that are all alike the estimate is
+    too high more often than too low. So its interval goes down as far as is needed for that of whichever is the largest
+    to hold in 97.5 %: the quantile of the largest deviation of all of them in the same resamples, each in units of its
+    own, turned into that of Student's distribution for as many blocks. Its upper end needs nothing.
+    """
+    each = [_deviations(*pair) for pair in (best, *others)]
+    apart = np.max([deviations / max(1e-12, np.quantile(deviations, UPPER)) for deviations in each], axis=0)
+    blocks = len(best[0].blocks & best[1].blocks)
+    if blocks < 2:
+        return 1.0
+    reached = float(ndtr(NORMAL_QUANTILE * max(1.0, float(np.quantile(apart, UPPER)))))
+    return float(stdtrit(blocks - 1, min(reached, 1 - 1e-9)) / stdtrit(blocks - 1, UPPER))
+
+
+def _deviations(top: Level, bottom: Level) -> Floats:
+    """Of the logarithm of a ratio, in the resamples, from its value."""
+    deviations: Floats = top.log_draws - bottom.log_draws - np.log(top.value_s / bottom.value_s)
+    return deviations
 
 
 def ratio_estimate(numerator: Blocks, denominator: Blocks) -> Ratio:
@@ -93,9 +144,9 @@ def ratio_estimate(numerator: Blocks, denominator: Blocks) -> Ratio:
     return ratio(found["numerator"], found["denominator"])
 
 
-def _bounds(log_draws: Floats, value: float, blocks: int) -> tuple[float | None, float | None]:
+def _bounds(log_draws: Floats, value: float, blocks: int, widening: float) -> tuple[float | None, float | None]:
     """The interval of so many blocks; random weights spread a mean by 1/(n + 1) of what n blocks are apart, not 1/n."""
-    apart = (log_draws - np.log(value)) * np.sqrt((blocks + 1) / blocks)
+    apart = (log_draws - np.log(value)) * np.sqrt((blocks + 1) / blocks) * widening
     low, high = interval(np.log(value) + apart, np.log(value), blocks)
     return None if low is None else min(low, value), None if high is None else max(high, value)
 
@@ -112,7 +163,9 @@ def _joined(cells: Mapping[str, Blocks]) -> list[list[str]]:
     return [names for _, names in groups]
 
 
-def _fitted(cells: Mapping[str, Blocks], keys: list[BlockKey], weights: Floats) -> dict[str, Level]:
+def _fitted(
+    cells: Mapping[str, Blocks], keys: list[BlockKey], weights: Floats, launches: Mapping[str, Launches]
+) -> dict[str, Level]:
     """The levels of cells that are joined; `weights` (resamples × blocks) has the data themselves in its first row."""
     times = np.array([[blocks[key].sum() if key in blocks else 0.0 for key in keys] for blocks in cells.values()])
     steps = np.array([[blocks[key].size if key in blocks else 0 for key in keys] for blocks in cells.values()], float)
@@ -128,12 +181,34 @@ def _fitted(cells: Mapping[str, Blocks], keys: list[BlockKey], weights: Floats) 
     length = (steps / (steps.sum(axis=1) / present.sum(axis=1))[:, np.newaxis]).sum(axis=0) / present.sum(axis=0)
     mean_speed = ((weights * length) * speed).sum(axis=1) / (weights @ length)
     logs = np.log(level * mean_speed[:, np.newaxis])
+    residuals = _residuals(cells, keys, times, steps * level[0][:, np.newaxis] * speed[0])
+    together = dependence(
+        [series(residuals[name], launches.get(name, {})) for name in cells], 1 - 1 / present.sum(axis=0).mean()
+    )
     return {
         name: Level(
             value_s=float(np.exp(logs[0, column])),
             log_draws=logs[1:, column],
             blocks=frozenset(blocks),
             alone=mean_of_block(next(iter(blocks.values()))) if len(blocks) == 1 else None,
+            residuals=residuals[name],
+            launches=launches.get(name, {}),
+            dependence=together,
         )
         for column, (name, blocks) in enumerate(cells.items())
+    }
+
+
+def _residuals(
+    cells: Mapping[str, Blocks], keys: list[BlockKey], times: Floats, fitted: Floats
+) -> dict[str, dict[BlockKey, float]]:
+    """What the fit leaves of each cell; not in blocks of one cell alone, of which the speed takes everything."""
+    shared = (fitted > 0).sum(axis=0) > 1
+    return {
+        name: {
+            key: float(np.log(times[row, column] / fitted[row, column]))
+            for column, key in enumerate(keys)
+            if key in blocks and shared[column]
+        }
+        for row, (name, blocks) in enumerate(cells.items())
     }

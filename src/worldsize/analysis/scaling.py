@@ -1,10 +1,11 @@
 """Speed-up and efficiency, weak and strong, each against a named baseline (method.md §6)."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from worldsize.analysis.cells import BASELINE_STRATEGY, CellAnalysis
+from worldsize.analysis.levels import Level, chosen
 from worldsize.analysis.statistics import Ratio
 from worldsize.results.records import Estimate
 
@@ -30,6 +31,9 @@ class ScalingRow:
     karp_flatt: Estimate | None = None
     """Karp and Flatt's experimentally determined serial fraction; strong scaling only, None at world size 1."""
     withheld: str | None = None
+    rivals: int = 0
+    """Of the fastest of several workers: from how many others, not surely slower, it was chosen; its interval allows
+    for that (method.md §8)."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ def scaling_rows(cells: Sequence[CellAnalysis], *, allow_oversubscribed: bool) -
     weak = [_row("weak", cell, cells, allow_oversubscribed) for cell in cells if not is_baseline(cell, cells)]
     strong = [_row("strong", cell, cells, allow_oversubscribed) for cell in cells if cell.world_size > 1]
     strong = [row for row in strong if row.baseline is not None]
+    weak, strong = _chosen(weak), _chosen(strong)
     with_strong = {row.cell.id for row in strong}
     # A study of one global batch has nothing to compare with at the same local batch.
     return [row for row in weak if row.baseline is not None or row.cell.id not in with_strong] + strong
@@ -138,23 +143,59 @@ def serial_fractions(rows: Iterable[ScalingRow]) -> list[SerialFraction]:
     return fits
 
 
+def _chosen(rows: list[ScalingRow]) -> list[ScalingRow]:
+    """The rows, of which that of the fastest of several workers has the interval of one that was chosen as such."""
+    racing = [row for row in rows if row.cell.world_size > 1 and row.speedup is not None and row.baseline is not None]
+    if not racing:
+        return rows
+    best = min(racing, key=_seconds_per_sample)
+    # What is surely slower could hardly have been chosen.
+    others = [row for row in racing if row is not best and not _surely_slower(row.cell, best.cell)]
+    speedup, pairs = best.speedup, [_pair(row) for row in (best, *others)]
+    if not others or speedup is None or speedup.estimate.low is None or not speedup.paired:
+        return rows
+    further = chosen(pairs[0], pairs[1:])
+    value, low = speedup.estimate.value, speedup.estimate.low
+    lower = speedup.estimate.model_copy(update={"low": value * (low / value) ** further})
+    corrected = _with_speedup(replace(best, rivals=len(others)), replace(speedup, estimate=lower))
+    return [corrected if row is best else row for row in rows]
+
+
+def _seconds_per_sample(row: ScalingRow) -> float:
+    return _level(row.cell).value_s / row.cell.global_batch
+
+
+def _surely_slower(cell: CellAnalysis, best: CellAnalysis) -> bool:
+    margin = cell.step_ratio(best).scaled(best.global_batch / cell.global_batch).estimate
+    return margin.low is not None and margin.low > 1
+
+
+def _pair(row: ScalingRow) -> tuple[Level, Level]:
+    assert row.baseline is not None, "a speed-up has one"
+    return _level(row.baseline), _level(row.cell)
+
+
+def _level(cell: CellAnalysis) -> Level:
+    assert cell.level is not None, "a cell with a speed-up has one"
+    return cell.level
+
+
 def _row(kind: Kind, cell: CellAnalysis, cells: Sequence[CellAnalysis], allow_oversubscribed: bool) -> ScalingRow:
     baseline = find_baseline(kind, cell, cells)
     withheld = _why_withheld(cell, baseline, allow_oversubscribed)
     if baseline is None or withheld is not None:
         return ScalingRow(kind, cell, baseline, withheld=withheld)
     steps = baseline.step_ratio(cell)
-    speedup = steps.scaled(cell.global_batch / baseline.global_batch)
-    n = cell.world_size
-    return ScalingRow(
-        kind,
-        cell,
-        baseline,
-        speedup=speedup,
-        efficiency=speedup.scaled(1 / n),
-        epoch_time_ratio=epoch_time_ratio(steps.estimate.value, baseline.global_batch, cell.global_batch),
-        karp_flatt=karp_flatt_estimate(speedup.estimate, n) if kind == "strong" and n > 1 else None,
-    )
+    ratio = epoch_time_ratio(steps.estimate.value, baseline.global_batch, cell.global_batch)
+    row = ScalingRow(kind, cell, baseline, epoch_time_ratio=ratio)
+    return _with_speedup(row, steps.scaled(cell.global_batch / baseline.global_batch))
+
+
+def _with_speedup(row: ScalingRow, speedup: Ratio) -> ScalingRow:
+    """A row with its speed-up, and with what is made of that."""
+    n = row.cell.world_size
+    serial = karp_flatt_estimate(speedup.estimate, n) if row.kind == "strong" and n > 1 else None
+    return replace(row, speedup=speedup, efficiency=speedup.scaled(1 / n), karp_flatt=serial)
 
 
 def _why_withheld(cell: CellAnalysis, baseline: CellAnalysis | None, allow_oversubscribed: bool) -> str | None:

@@ -22,7 +22,7 @@ _SEEN: WeakKeyDictionary[Cell, pl.DataFrame] = WeakKeyDictionary()
 
 
 def timed_steps(cell: Cell) -> pl.DataFrame:
-    """One row per timed step, in the order of time: session, block, step, world_s, means of COLUMNS, and MOST.
+    """One row per timed step, in the order of time: session, block, step, launch, world_s, means of COLUMNS, and MOST.
 
     `world_s` is the time (s) from the end of the step before on its last rank to the end of this one on its own last
     rank, on aligned clocks. So a rank that is late once counts once, and nothing between two steps is left out; the
@@ -42,6 +42,7 @@ def timed_steps(cell: Cell) -> pl.DataFrame:
             .agg(
                 pl.col(*COLUMNS).mean(),
                 *most,
+                pl.col("launch").first().fill_null(0),
                 pl.len().alias("ranks"),
                 pl.col("timed").all(),
                 begin_ns.max().alias("begin_ns"),

@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 
+from worldsize.analysis.dependence import Launches
 from worldsize.analysis.levels import levels
 from worldsize.analysis.statistics import Blocks, reciprocal
 from worldsize.analysis.steps import timed_steps
@@ -16,6 +17,12 @@ def step_blocks(steps: pl.DataFrame) -> Blocks:
     blocks = steps.group_by("session", "block", maintain_order=True).agg("step_s")
     keys = zip(blocks["session"], blocks["block"], strict=True)
     return {key: times.to_numpy() for key, times in zip(keys, blocks["step_s"], strict=True)}
+
+
+def block_launches(steps: pl.DataFrame) -> Launches:
+    """In which launch of the cell each block of `timed_steps` was timed, by (session, block)."""
+    blocks = steps.group_by("session", "block", maintain_order=True).agg(pl.col("launch").last())
+    return {(session, block): launch for session, block, launch in blocks.iter_rows()}
 
 
 def summarise(cell: Cell, global_batch: int) -> CellSummary | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.levels import IN_TURN_BLOCK, levels, ratio_estimate
+from worldsize.analysis.levels import IN_TURN_BLOCK, levels, ratio, ratio_estimate
 from worldsize.analysis.numbers import number_text
 from worldsize.analysis.statistics import Blocks
 from worldsize.results.records import Estimate
@@ -106,16 +106,23 @@ def rate_of(cell: CellAnalysis) -> float:
     return cell.global_batch / levels({cell.id: again})[cell.id].value_s if again else cell.summary.samples_per_s.value
 
 
-def swept_ratio(cell: CellAnalysis, other: CellAnalysis) -> Estimate:
-    """Samples/s of a size of a sweep ÷ those of another one, block by block where they were timed in turn."""
+def swept_ratio(cell: CellAnalysis, other: CellAnalysis, among: Sequence[CellAnalysis] = ()) -> Estimate:
+    """Samples/s of a size of a sweep ÷ those of another one, block by block where they were timed in turn.
+
+    All sizes that were, `among`, tell how far their blocks depend on each other.
+    """
     top, bottom = in_turn(other.blocks), in_turn(cell.blocks)
-    if not (top and bottom):
+    if top and bottom:
+        found = levels({each.id: in_turn(each.blocks) for each in (*among, cell, other)})
+        steps = ratio(found[other.id], found[cell.id])
+    else:
         # Trials have the same numbers of blocks, but not the same time: nothing of the machine cancels. What was timed
         # long after both trials would only add what the machine did since.
         top = {key: times for key, times in other.blocks.items() if key not in top} or top
         trial = {key: times for key, times in cell.blocks.items() if key not in bottom} or bottom
         bottom = {(-1 - session, block): times for (session, block), times in trial.items()}
-    return ratio_estimate(top, bottom).scaled(cell.global_batch / other.global_batch).estimate
+        steps = ratio_estimate(top, bottom)
+    return steps.scaled(cell.global_batch / other.global_batch).estimate
 
 
 def top_sizes(rates: Mapping[int, float]) -> list[int]:
@@ -137,7 +144,7 @@ def knee(cells: Sequence[CellAnalysis]) -> Knee | None:
     if not timed:
         return None
     best = max([cell for cell in timed if in_turn(cell.blocks)] or timed, key=rate_of)
-    ratios = {cell.batch_size: swept_ratio(cell, best) for cell in timed if cell is not best}
+    ratios = {cell.batch_size: swept_ratio(cell, best, timed) for cell in timed if cell is not best}
     ratios[best.batch_size] = Estimate(value=1.0, low=1.0, high=1.0, samples=1)
     found = min(b for b, ratio in ratios.items() if ratio.value >= KNEE)
     if any(ratio.low is None for ratio in ratios.values()):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import ABSENT
-from worldsize.analysis.scaling import ScalingRow
+from worldsize.analysis.scaling import Kind, ScalingRow
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.tables import (
     Column,
@@ -75,9 +75,30 @@ def results_table(analysis: StudyAnalysis) -> Table:
         "the named baseline, the ratio of their columns; efficiency: this over N. A cell that ended early is shown as "
         "if it had been timed in all blocks. Peak memory: of the largest process (on a GPU, allocated on the device). "
         "In brackets: 95 % intervals (method §2, §6, §8, §9)."
+        f"{chosen_note(analysis)}{_launch_note(analysis)}"
     )
     rows = tuple(_results_row(analysis, cell) for cell in analysis.cells)
     return Table("results", "Results", columns, rows, note)
+
+
+def chosen_note(analysis: StudyAnalysis, kind: Kind | None = None) -> str:
+    """What must be said where the fastest may have been chosen by luck; nothing where it surely is the fastest."""
+    chosen = next((row for row in analysis.scaling if row.rivals and row.kind == (kind or analysis.kind)), None)
+    if chosen is None:
+        return ""
+    return f" That of the speed-up of {chosen.cell.id} allows for its having been chosen as the fastest."
+
+
+def _launch_note(analysis: StudyAnalysis) -> str:
+    """What no interval can know where each cell was launched once."""
+    launches = [
+        {(session, cell.launches.get((session, block), 0)) for session, block in cell.blocks}
+        for cell in analysis.cells
+        if len(cell.blocks) > 1
+    ]
+    if not launches or any(len(each) > 1 for each in launches):
+        return ""
+    return " Each cell was launched once: what another launch would change is in no interval."
 
 
 def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table:

@@ -2,7 +2,7 @@
 
 from worldsize.analysis.scaling import Kind, ScalingRow
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.report.result_tables import CELL, PERCENT
+from worldsize.report.result_tables import CELL, PERCENT, chosen_note
 from worldsize.report.tables import Column, Entry, Table, estimate, integer, interval_keys, number, ratio, text
 from worldsize.results.records import Estimate
 
@@ -33,7 +33,7 @@ def scaling_table(analysis: StudyAnalysis, kind: Kind) -> Table:
     note = (
         f"Speed-up: {ours}; efficiency: this over N. Epoch-time ratio: T₁/T_N over the same samples, which by "
         "the identity of method §6 already is the speed-up: multiplying it by N would count the workers twice. "
-        f"{'' if weak else SERIAL_NOTE}Blocks: the turns behind the interval."
+        f"{'' if weak else SERIAL_NOTE}Blocks: the turns behind the interval.{chosen_note(analysis, kind)}"
     )
     return Table(f"{kind}-scaling", f"{kind.capitalize()} scaling", columns, rows, note)
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from worldsize.analysis.levels import levels, ratio_estimate
+from worldsize.analysis.levels import Level, levels, ratio_estimate, widening
 from worldsize.analysis.racing import Race, mean_and_half, relative_half
 from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
@@ -22,6 +22,10 @@ from worldsize.study.plan import PlannedCell
 
 MIN_BLOCKS = 5
 """Blocks before an interval is believed: a bootstrap over fewer knows too little of the spread."""
+TOLD_BLOCKS = 12
+"""Blocks from which on it shows how far they depend on each other. A study that ends with fewer, because they happen to
+look alike, is wrong too often; so it ends then only if its ratios are known this many times as narrowly as asked:"""
+TOO_FEW = 3
 LAUNCHES = 3
 """How often each cell is launched in a budget that has room for it: where memory lies and on which core a thread
 begins is drawn once a launch, and stays for all its steps."""
@@ -89,6 +93,7 @@ class Pace:
         self.sizes = BlockSizes(settings, budgeted=until_s is not None, devices=devices)
         self._pairs: dict[str, dict[int, float]] = {}
         self._relaunch_at: frozenset[int] = frozenset()
+        self._known: tuple[dict[str, int], dict[str, Level]] = {}, {}
         self._rounds = 0
         self._all_launches_s = 0.0
 
@@ -233,9 +238,13 @@ class Pace:
             return None
         width = self.width(cell, samples)
         if cell.id in self.race.left:
-            known = width <= self.settings.target_interval
+            known = self.precise(width, len(blocks))
             return "precision" if known and self.race.tied(samples, self.settings.target_interval) else None
         return "settled" if width <= max(TABLE_INTERVAL, self.settings.target_interval) else None
+
+    def precise(self, width: float, blocks: int) -> bool:
+        """Whether a half width, as a share, that so many blocks gave is what was asked for."""
+        return width * (1 if blocks >= TOLD_BLOCKS else TOO_FEW) <= self.settings.target_interval
 
     def may_go_on(self, ending: str) -> bool:
         """Whether a baseline that has come to this end goes on while another cell is compared with it."""
@@ -247,7 +256,22 @@ class Pace:
         if baseline is None:
             means = [np.mean(values) for values in samples[cell.id].values()]
             return mean_and_half(np.log(means), 0.025)[1]
-        return relative_half(samples[baseline.id], samples[cell.id])
+        if not samples[baseline.id].keys() & samples[cell.id].keys():
+            return float("inf")
+        found = self._levels(samples)
+        return relative_half(samples[baseline.id], samples[cell.id]) * widening(found[baseline.id], found[cell.id])
+
+    def _levels(self, samples: Mapping[str, Blocks]) -> dict[str, Level]:
+        """What all cells say of how far blocks and launches depend on each other: found anew after each block."""
+        counts = {name: len(blocks) for name, blocks in samples.items()}
+        if counts != self._known[0]:
+            session = max((key[0] for blocks in samples.values() for key in blocks), default=0)
+            launches = {
+                name: {key: sum(at <= key[1] for at in self._relaunch_at) for key in blocks if key[0] == session}
+                for name, blocks in samples.items()
+            }
+            self._known = counts, levels(samples, launches, most_resamples=0)
+        return self._known[1]
 
     def estimate(self, cell: PlannedCell, samples: Mapping[str, Any]) -> Estimate | None:
         """What a cell is timed for, as the report will have it; None where its baseline has no samples."""

@@ -1,0 +1,137 @@
+"""Simulated studies whose true ratios are known: correlated blocks, launches that differ, and both ways to end."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from worldsize.analysis.cells import CellAnalysis, side_by_side
+from worldsize.analysis.dependence import Launches
+from worldsize.analysis.levels import levels, widening
+from worldsize.analysis.racing import relative_half
+from worldsize.analysis.scaling import scaling_rows
+from worldsize.analysis.statistics import Blocks, half_width, includes
+from worldsize.results.records import CellSummary, Estimate
+from worldsize.study.pace import MIN_BLOCKS, TOLD_BLOCKS, TOO_FEW
+
+BASELINE_S, STEP_S = 0.1, 0.11
+
+
+@dataclass(frozen=True)
+class World:
+    """What is simulated; shares are standard deviations of logarithms."""
+
+    cells: int
+    """One worker, and others of two workers that are all alike, so that which one seems fastest is luck."""
+    blocks: int
+    """Of each cell; at most, where precision ends the study."""
+    correlation: float = 0.0
+    """Between neighbouring blocks of a cell: ρ of an autoregression."""
+    spread: float = 0.0
+    """Of launches."""
+    noise: float = 0.015
+    """Of a block."""
+    drift: float = 0.03
+    """What the speed of the machine, the same for all cells, changes by from block to block."""
+    before: tuple[int, ...] = (2, 2)
+    """Blocks of the launches before the last one, as a budget has them."""
+    aim: float | None = None
+    """The half width of all ratios that ends a study; None is a fixed number of blocks."""
+
+
+@dataclass
+class Held:
+    """How often intervals of simulated studies held the truth."""
+
+    ratios: list[bool] = field(default_factory=list)
+    headlines: list[bool] = field(default_factory=list)
+    widths: list[float] = field(default_factory=list)
+    """Half widths of the ratios."""
+    blocks: list[int] = field(default_factory=list)
+
+
+class Simulated(NamedTuple):
+    """The samples of a study and in which launch they were taken."""
+
+    samples: dict[str, Blocks]
+    launches: dict[str, Launches]
+
+
+def simulate(world: World, generator: np.random.Generator) -> Simulated:
+    """One study; all that is random is drawn from `generator`."""
+    k, n, rho = world.cells, world.blocks, world.correlation
+    noise = generator.standard_normal((k, n))
+    for block in range(1, n):
+        noise[:, block] = rho * noise[:, block - 1] + np.sqrt(1 - rho**2) * noise[:, block]
+    launch = np.repeat(np.arange(len(world.before) + 1), [*world.before, max(0, n - sum(world.before))])[:n]
+    kept = generator.standard_normal((k, len(world.before) + 1))[:, launch]
+    speed = np.cumsum(generator.standard_normal(n))
+    true_s = np.array([BASELINE_S] + [STEP_S] * (k - 1))
+    times = true_s[:, np.newaxis] * np.exp(world.noise * noise + world.spread * kept + world.drift * speed)
+    names = [f"cell{number}" for number in range(k)]
+    return Simulated(
+        {name: {(0, block): times[row, block : block + 1] for block in range(n)} for row, name in enumerate(names)},
+        {name: {(0, block): int(launch[block]) for block in range(n)} for name in names},
+    )
+
+
+def hold(world: World, generator: np.random.Generator, studies: int) -> Held:
+    """What the analysis makes of so many studies, as a report does it."""
+    held = Held()
+    for _ in range(studies):
+        samples, launches = _ended(world, simulate(world, generator))
+        baseline, *others = _analysed(samples, launches)
+        for other in others:
+            ratio = baseline.step_ratio(other).estimate
+            held.ratios.append(includes(ratio, BASELINE_S / STEP_S))
+            held.widths.append(half_width(ratio) or 0.0)
+        rows = scaling_rows([baseline, *others], allow_oversubscribed=True)
+        shown = {row.cell.id: row.speedup.estimate for row in rows if row.speedup is not None}
+        fastest = max(shown.values(), key=lambda each: each.value)
+        held.headlines.append(includes(fastest, 2 * BASELINE_S / STEP_S))
+        held.blocks.append(len(baseline.blocks))
+    return held
+
+
+def share(found: Iterable[bool]) -> float:
+    """How many of them are true."""
+    return float(np.mean(list(found)))
+
+
+def _ended(world: World, study: Simulated) -> Simulated:
+    """The study up to where its ratios are known as narrowly as is asked; what a budget looks at decides."""
+    if world.aim is None:
+        return study
+    for blocks in range(MIN_BLOCKS, world.blocks):
+        aim = world.aim / (1 if blocks >= TOLD_BLOCKS else TOO_FEW)
+        now = _until(study, blocks)
+        fitted = levels(now.samples, now.launches, most_resamples=0)
+        baseline, *others = fitted
+        halves = (
+            relative_half(now.samples[baseline], now.samples[name]) * widening(fitted[baseline], fitted[name])
+            for name in others
+        )
+        if all(half <= aim for half in halves):
+            return now
+    return study
+
+
+def _until(study: Simulated, blocks: int) -> Simulated:
+    samples: dict[str, Blocks] = {
+        name: {key: times[key] for key in times if key[1] < blocks} for name, times in study.samples.items()
+    }
+    return Simulated(samples, {name: {key: own[key] for key in samples[name]} for name, own in study.launches.items()})
+
+
+def _analysed(samples: dict[str, Blocks], launches: dict[str, Launches]) -> list[CellAnalysis]:
+    """The cells as a report has them, the first of one worker."""
+    unknown = Estimate(value=1.0, samples=1)
+    summary = CellSummary(step_s=unknown, samples_per_s=unknown, parts_s={}, timed_steps=1, blocks=1)
+    cells = []
+    for number, (name, blocks) in enumerate(samples.items()):
+        strategy, size = (name, 2) if number else ("single", 1)
+        cells.append(
+            CellAnalysis(name, strategy, size, 32, "complete", summary=summary, blocks=blocks, launches=launches[name])
+        )
+    return side_by_side(cells)
