@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -93,11 +94,24 @@ def test_a_study_that_knows_its_answer_takes_no_more_time(tmp_path: Path) -> Non
     assert set(study.heard.endings.values()) <= {"precision", "settled"}
 
 
-def test_each_cell_is_launched_three_times(tmp_path: Path) -> None:
+def test_each_cell_is_launched_three_times_or_more(tmp_path: Path) -> None:
     study = run(tmp_path, 0.05)
-    assert set(Counter(study.executor.launched).values()) == {LAUNCHES}
-    records = {record.id: record for record in study.heard.records}
-    assert {record.launches for record in records.values()} == {LAUNCHES}
+    launches = Counter(study.executor.launched)
+    assert min(launches.values()) >= LAUNCHES
+    assert {record.id: record.launches for record in study.heard.records} == dict(launches)
+
+
+def test_a_cell_is_launched_again_whenever_its_blocks_have_doubled(tmp_path: Path) -> None:
+    """Else the last of three launches would have most of a long study, and count for nearly all of it."""
+    study = run(tmp_path, 0.5, budget_s=400.0)
+    name = "ddp-w2-b4"
+    order = [(op, block) for each, op, block in study.executor.log if each == name and op in ("warmup", "steps")]
+    launched_at = sorted(
+        {after[1] for before, after in pairwise(order) if (before[0], after[0]) == ("warmup", "steps")}
+    )
+    blocks = max(block for _, block in order)
+    assert blocks > 32, "long enough to tell"
+    assert launched_at == [at for at in (0, 2, 4, 8, 16, 32, 64, 128) if at <= blocks]
 
 
 def test_launches_that_would_use_up_the_budget_are_left_out(tmp_path: Path) -> None:
