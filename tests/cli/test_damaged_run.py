@@ -166,7 +166,8 @@ def test_one_cell_is_a_row_with_its_reason_and_all_others_are_reported(
     assert rows(content)[CELL]["step_s"] is None
     assert rows(content)[CELL]["state"].startswith("unreadable; ")
     assert UNREADABLE[damage] in rows(content)[CELL]["state"]
-    assert rows(content)[OTHER] == rows(whole)[OTHER]
+    # All cells are estimated together: with one less the last bits may be others.
+    assert rows(content)[OTHER] == pytest.approx(rows(whole)[OTHER], rel=1e-9)
     assert [(each["where"], each["code"]) for each in content["warnings"] if each["code"] == "unreadable"] == [
         (CELL, "unreadable"),
     ]
