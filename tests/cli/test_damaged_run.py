@@ -156,6 +156,11 @@ def rows(content: Any) -> dict[str, Any]:
     return {row["cell"]: row for row in content["results"]}
 
 
+def rounded(row: dict[str, Any]) -> dict[str, Any]:
+    """All cells are estimated together: with one less the last bits of a number may be others."""
+    return {key: float(f"{value:.9g}") if isinstance(value, float) else value for key, value in row.items()}
+
+
 @pytest.mark.parametrize("damage", UNREADABLE, ids=lambda damage: damage.__name__)
 def test_one_cell_is_a_row_with_its_reason_and_all_others_are_reported(
     whole: Any, place: Path, damage: Callable[[Path], None]
@@ -166,8 +171,7 @@ def test_one_cell_is_a_row_with_its_reason_and_all_others_are_reported(
     assert rows(content)[CELL]["step_s"] is None
     assert rows(content)[CELL]["state"].startswith("unreadable; ")
     assert UNREADABLE[damage] in rows(content)[CELL]["state"]
-    # All cells are estimated together: with one less the last bits may be others.
-    assert rows(content)[OTHER] == pytest.approx(rows(whole)[OTHER], rel=1e-9)
+    assert rounded(rows(content)[OTHER]) == rounded(rows(whole)[OTHER])
     assert [(each["where"], each["code"]) for each in content["warnings"] if each["code"] == "unreadable"] == [
         (CELL, "unreadable"),
     ]
