@@ -10,7 +10,7 @@ START_S = 2.0
 """No job starts in less: each worker loads torch."""
 TURN_S = 0.001
 """No sample takes less, with the way to the ranks and back."""
-ENDING_S = 1.2
+ENDING_S = 0.5
 """What of a budget goes into ending the workers and making the tables."""
 
 

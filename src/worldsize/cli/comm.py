@@ -48,7 +48,6 @@ def comm(
     from worldsize.report.comm_tables import comm_table
     from worldsize.report.tables import to_csv
     from worldsize.results.folder import write_whole
-    from worldsize.study.budget import began_s
     from worldsize.study.comm import run_comm
     from worldsize.study.comm_budget import check_budget
 
@@ -60,7 +59,7 @@ def comm(
     settings = validated(CommSettings, flags)
     check_budget(settings)
     with tempfile.TemporaryDirectory(prefix="worldsize-") as folder, CommDisplay(settings.budget_s) as display:
-        record = run_comm(settings, Path(folder), sys.argv, listener=display, begun_s=began_s())
+        record = run_comm(settings, Path(folder), sys.argv, listener=display)
     if out is not None:
         write_whole(out, record.model_dump_json(indent=2) + "\n")
     if csv is not None:

@@ -102,14 +102,12 @@ def run_comm(
     listener: CommListener | None = None,
     hang_timeout_s: float | None = None,
     cluster: Cluster | None = None,
-    begun_s: float | None = None,
 ) -> CommRecord:
     """Time the collectives of `settings` on workers of their own; `folder` takes job file and logs.
 
-    A budget began at `begun_s` on the clock of `time.monotonic`, or begins now. Raises UsageError for a world of one,
-    RunError if the workers fail.
+    Raises UsageError for a world of one, RunError if the workers fail.
     """
-    begun_s = time.monotonic() if begun_s is None else begun_s
+    begun_s = time.monotonic()
     if settings.world_size < 2:
         raise UsageError(f"world size {settings.world_size} was given; collectives need at least 2 workers")
     cluster = cluster or ThisMachine()
