@@ -48,8 +48,9 @@ def comm(
     from worldsize.report.comm_tables import comm_table
     from worldsize.report.tables import to_csv
     from worldsize.results.folder import write_whole
+    from worldsize.study.budget import began_s
     from worldsize.study.comm import run_comm
-    from worldsize.study.comm_budget import check_budget
+    from worldsize.study.comm_budget import check_budget, within
 
     flags = o.settings(ctx, "csv", "out", "as_json")
     if "top" in flags:
@@ -59,7 +60,7 @@ def comm(
     settings = validated(CommSettings, flags)
     check_budget(settings)
     with tempfile.TemporaryDirectory(prefix="worldsize-") as folder, CommDisplay(settings.budget_s) as display:
-        record = run_comm(settings, Path(folder), sys.argv, listener=display)
+        record = run_comm(within(settings, began_s()), Path(folder), sys.argv, listener=display)
     if out is not None:
         write_whole(out, record.model_dump_json(indent=2) + "\n")
     if csv is not None:

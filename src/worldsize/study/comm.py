@@ -227,7 +227,7 @@ def _warnings(settings: CommSettings, found: Found) -> Iterator[WarningRecord]:
             code="few-samples",
             message=(
                 f"{len(few)} of {len(counts)} sizes have fewer than {LEAST_SAMPLES} samples: their intervals are wide\n"
-                f"The budget was {settings.budget_s:g} s. Give more, a smaller --top or fewer --collectives."
+                "Give a larger --budget, a smaller --top or fewer --collectives."
             ),
         )
 
@@ -249,6 +249,6 @@ def _left_out(settings: CommSettings, absent: Sequence[Case], timed: Collection[
         code="sizes-left-out",
         message=(
             f"not timed with {settings.world_size} workers, for want of time: {', '.join(named)}\n"
-            f"The budget was {settings.budget_s:g} s. `worldsize comm` takes a longer one with --budget."
+            "Give `worldsize comm` a larger --budget to time them."
         ),
     )

@@ -10,6 +10,7 @@ from worldsize.config import CommSettings
 from worldsize.errors import UsageError
 from worldsize.study.sampling import Case
 
+AFTER_S = 0.5
 LEAST_SHARE = 0.4
 """Of a budget, that is left to time in, however long the workers took to start."""
 
@@ -29,6 +30,17 @@ def check_budget(settings: CommSettings) -> None:
             f"budget: {given!r} was given; the start and one call of each size take {number_text(least)} s or more\n"
             f"Give --budget {roomy_budget(settings)}, a smaller --top or fewer --collectives."
         )
+
+
+def within(settings: CommSettings, begun_s: float) -> CommSettings:
+    """The settings with what is left of a budget that began with the command, at `begun_s` of `time.monotonic`.
+
+    The time of the process that prints the tables, about AFTER_S, is taken off as well.
+    """
+    if settings.budget_s is None:
+        return settings
+    left_s = max(LEAST_SHARE * settings.budget_s, settings.budget_s - AFTER_S - (time.monotonic() - begun_s))
+    return settings.model_copy(update={"budget": f"{left_s:.2f}s"})
 
 
 def countdown(budget_s: float | None, begun_s: float) -> Callable[[], float]:
