@@ -53,11 +53,14 @@ TABLE_INTERVAL = 0.10
 
 
 def timed_steps(blocks: Blocks) -> int:
-    """Timed steps of a cell; a block that was broken off, at the end of a session, counts as a whole one."""
+    """Timed steps of a cell; a block that was broken off, at the end of a session, counts as long as the one before.
+
+    Blocks of one session need not be alike: those that fill a budget are longer (block_sizes.py).
+    """
     lengths: dict[int, list[int]] = {}
-    for (session, _), times in blocks.items():
-        lengths.setdefault(session, []).append(len(times))
-    return sum(max(each) * len(each) for each in lengths.values())
+    for session, block in sorted(blocks):
+        lengths.setdefault(session, []).append(len(blocks[session, block]))
+    return sum(sum(each[:-1]) + max(each[-2:]) for each in lengths.values())
 
 
 class Pace:
