@@ -117,3 +117,10 @@ def test_the_matmul_rate_is_taken_in_the_arithmetic_it_is_named_after(
     matmul_flops_per_s(torch.device("cpu"), 0.0, precision)
     assert seen == {(dtype, dtype, dtype, allowed)}
     assert torch.backends.cuda.matmul.allow_tf32 == before
+
+
+def test_the_rate_draws_nothing_from_the_random_state_of_training() -> None:
+    """A cell that is launched again does not measure it, and must draw the same dropout as before."""
+    before = torch.get_rng_state()
+    assert matmul_flops_per_s(torch.device("cpu"), 0.001) > 0
+    assert torch.equal(torch.get_rng_state(), before)

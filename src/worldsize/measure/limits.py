@@ -54,11 +54,13 @@ def _tf32() -> Iterator[None]:
 def matmul_flops_per_s(device: torch.device, seconds: float = 0.1, precision: MatmulPrecision = "fp32") -> float:
     """Floating-point operations per second of square matrix products of this arithmetic on this worker's own cores.
 
-    The best of several products, because everything that disturbs one only makes it slower.
+    The best of several products, because everything that disturbs one only makes it slower. It draws nothing from the
+    random state of training: a cell that is launched again does without it, and must draw what it drew before.
     """
     size = 8192 if device.type != "cpu" else 1024
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    a, b = torch.randn(2, size, size, device=device).to(dtype)
+    generator = torch.Generator(device)
+    a, b = torch.randn(2, size, size, device=device, generator=generator).to(dtype)
     out = torch.empty(size, size, device=device, dtype=dtype)
     best = float("inf")
     stop = time.perf_counter() + seconds

@@ -1,6 +1,6 @@
 """Records of the collective benchmark (method.md §5)."""
 
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
@@ -65,6 +65,12 @@ class CommRecord(Record):
     peers: list[PeerRate] = Field(default_factory=list)
     """The way of each other rank to rank 0, from three ranks on."""
     warnings: list[WarningRecord] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if len({len(samples) for samples in self.ranks}) > 1:
+            raise ValueError("ranks have unlike numbers of samples")
+        return self
 
 
 class CommPoint(Record):

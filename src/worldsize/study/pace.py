@@ -187,9 +187,13 @@ class Pace:
         return len(times) < 2 or times[-1] < STILL_WARMING * min(times[:-1])
 
     def warmup_steps(self, cell: PlannedCell) -> int:
-        """Steps with which a cell begins to warm up: those that were asked for, one if it is launched again."""
+        """Steps with which a cell begins to warm up: those that were asked for, or the fewest if it is launched again.
+
+        DDP arranges its buckets anew in its second step, so that of several processes must not be a timed one.
+        """
         again = self.budgeted and cell.id in self._step_s and burst(self.settings) == 1
-        return min(1, self.settings.warmup_steps) if again else warmup_steps(self.settings)
+        fewest = 1 if cell.placement.processes == 1 else 2
+        return min(fewest, self.settings.warmup_steps) if again else warmup_steps(self.settings)
 
     def observes_aside(self, cell: PlannedCell, block: int) -> bool:
         """Whether a block of a cell is followed by steps without instruments."""
