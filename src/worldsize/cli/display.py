@@ -79,7 +79,7 @@ class Display:
 
     def planned(self, cells: Sequence[PlannedCell], steps: int, left_s: float | None = None) -> None:
         """Say how much is ahead."""
-        known = steps or left_s is not None  # a sweep plans as it goes
+        known = steps or left_s is not None or not cells  # a sweep plans as it goes
         self._progress = Progress(cells if known else (), steps, self._clock(), left_s)
         self._print(ahead_text(cells, steps, left_s) if known else f"{len(cells)} sweep(s)")
         self._draw(0)
