@@ -123,7 +123,7 @@ def test_says_how_noisy_it_was_and_what_would_tell_where_nothing_is_decided(tmp_
         "No sure gain over one worker, and no sure loss: the fastest of several is ddp with 2 workers"
     )
     assert "Blocks of " in text
-    assert "would tell, if the noise stays: --budget " in text
+    assert "would tell, if the noise stays: --steps " in text  # it was timed by steps, as the advice says
     assert is_decided(analysis) is False
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from worldsize.analysis.advice.noise import budget_text, seconds_needed
+from worldsize.analysis.advice.noise import longer_text
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.drift import blocks_of, cause, spread
 from worldsize.analysis.headline import Headline, headline
@@ -72,8 +72,8 @@ def noise_text(analysis: StudyAnalysis, found: Headline) -> str:
         name, width = max(widths, key=lambda each: each[1])
         why = cause([block for cell in analysis.cells for block in blocks_of(cell)])
         noisy = f"Blocks of {name} are {percent_text(width)} apart. {why}"
-    seconds = seconds_needed(analysis, speedup)
-    return f"{noisy} More time would tell, if the noise stays: --budget {budget_text(seconds)}.".strip()
+    more = longer_text(analysis, found.fastest, speedup)
+    return f"{noisy} More time would tell, if the noise stays: {more}.".strip()
 
 
 def _workers(speedup: Estimate) -> Workers:

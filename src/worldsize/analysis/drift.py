@@ -95,8 +95,8 @@ def cause(blocks: Sequence[Block]) -> str:
     others, stolen = _more(quick, slow, "others_cores"), _more(quick, slow, "stolen_cores")
     if others >= NOTABLE_CORES and others >= stolen:
         return (
-            f"Likely other processes: they used {_mean(slow, 'others_cores'):.2f} cores in the slow blocks and "
-            f"{_mean(quick, 'others_cores'):.2f} in the quick ones. End them, or measure when the machine is quiet."
+            f"Likely other processes: they used {_cores(slow):.2f} cores in the slow blocks and "
+            f"{_cores(quick):.2f} in the quick ones. End them, or measure when the machine is quiet."
         )
     if stolen >= NOTABLE_CORES:
         return (
@@ -121,6 +121,11 @@ def cause(blocks: Sequence[Block]) -> str:
 
 def _mean(blocks: Sequence[Block], name: str) -> float:
     return float(np.mean([getattr(block.conditions, name) for block in blocks]))
+
+
+def _cores(blocks: Sequence[Block]) -> float:
+    """Cores that others used, as it is said: a difference of two clocks may come out a little below 0, no use can."""
+    return max(0.0, _mean(blocks, "others_cores"))
 
 
 def _more(quick: Sequence[Block], slow: Sequence[Block], name: str) -> float:

@@ -171,8 +171,8 @@ def _disagreement(found: Exposed) -> WarningRecord:
         else "compute that is slower without exchange, as when the ranks no longer wait for each other"
     )
     message = (
-        f"exposed communication is {timeline:.3g} ms per step by the timeline and {pairing:.3g} ms by pairing with "
-        f"steps without exchange; likely {cause}."
+        f"in the blocks that were paired exposed communication is {timeline:.3g} ms per step by the timeline and "
+        f"{pairing:.3g} ms by pairing with steps without exchange; likely {cause}."
     )
     return WarningRecord(code="exposed-disagrees", message=message)
 

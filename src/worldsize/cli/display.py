@@ -79,7 +79,7 @@ class Display:
 
     def planned(self, cells: Sequence[PlannedCell], steps: int, left_s: float | None = None) -> None:
         """Say how much is ahead."""
-        known = steps or left_s is not None  # a sweep plans as it goes
+        known = steps or left_s is not None or not cells  # a sweep plans as it goes
         self._progress = Progress(cells if known else (), steps, self._clock(), left_s)
         self._print(ahead_text(cells, steps, left_s) if known else f"{len(cells)} sweep(s)")
         self._draw(0)
@@ -185,10 +185,12 @@ def _rows(cells: Sequence[CellProgress], room: int, running: CellProgress | None
 
 def ahead_text(cells: Sequence[PlannedCell], steps: int, left_s: float | None) -> str:
     """What is ahead of a study: a time, or steps."""
+    if not cells:
+        return "no cell is missing: nothing is run"
     named = f"{len(cells)} cell{'' if len(cells) == 1 else 's'}"
     if left_s is not None:
         return f"{named}; the answer comes within about {duration_text(left_s)}"
-    cap = cells[0].settings.steps if cells else None
+    cap = cells[0].settings.steps
     if cap is None:
         return f"{named}, {steps:,} steps"
     return f"{named}, at most {cap:,} timed steps each"

@@ -119,7 +119,7 @@ def busy_warning(host: Host) -> WarningRecord | None:
         code="busy-machine",
         message=(
             f"the load was {host.load_1min:.1f} at the start, on {len(host.allowed_cores)} cores: "
-            "other work makes steps slower and their times spread\n"
+            "other work makes steps slower and their times spread.\n"
             f"Busiest now: {busiest or 'nothing that can be seen; it may have just ended'}. "
             "End it, or measure again when the machine is quiet."
         ),

@@ -196,7 +196,9 @@ def communication_summary(analysis: StudyAnalysis) -> Table:
         )
         for cell, row in zip(found, full.rows, strict=True)
     )
-    title = "Communication (ms per step; GB/s beside the link's measured peak"
+    title = "Communication (ms per step"
+    if 9 in shown or 10 in shown:
+        title += "; GB/s" + (" beside the link's measured peak" if 10 in shown else "")
     rated = {rate for link in analysis.links.values() if (rate := link.payload_bytes_per_s) is not None}
     title += f", rated {number_text(max(rated) / 1e9)})" if rated else ")"
     return Table("communication-summary", title, columns, rows, _most_unlike(found))

@@ -240,6 +240,8 @@ def open_study(
             "Resume it where it was begun, or give another --out."
         )
     study.sessions.append(origin)
+    if not settings.sweep and planned <= finished(run):  # nothing is timed now, so other work disturbs no number
+        warnings = [warning for warning in warnings if warning != busy]
     study.warnings += [warning for warning in warnings if warning not in study.warnings]
     write_study(out, study)
     return run.cells, len(study.sessions)

@@ -10,7 +10,7 @@ from typing import TypeGuard
 
 import polars as pl
 
-from worldsize.analysis.by_block import BLOCK, mean_over, ratio_over
+from worldsize.analysis.by_block import BLOCK, ratio_over
 from worldsize.analysis.by_block import COMPUTE as COMPUTE
 from worldsize.results.records import Estimate
 
@@ -18,6 +18,8 @@ NOTABLE = 0.05
 """Share of a step below which nothing is spoken of: with less to win, nobody changes a set-up."""
 
 STEP = pl.col("step_s")
+STEPS = pl.col("steps")
+"""Timed steps of a block: blocks by time have more or fewer, and the tables are over steps."""
 EXPOSED = pl.col("exposed_sync_s")
 STEP_MOST = pl.col("step_most_s")
 """Of the rank that ends it last: the step that throughput is made of."""
@@ -36,13 +38,18 @@ class Part:
 
 def part(blocks: pl.DataFrame, value: pl.Expr, step: pl.Expr = STEP) -> Part | None:
     """A part given in seconds per step; None where no block has it."""
-    seconds, share = mean_over(blocks, value), ratio_over(blocks, value, step)
+    seconds, share = per_step(blocks, value), ratio_over(blocks, value * STEPS, step * STEPS)
     return None if seconds is None or share is None else Part(seconds, share)
+
+
+def per_step(blocks: pl.DataFrame, value: pl.Expr) -> Estimate | None:
+    """Mean over steps of what is a mean of each block, as the tables have it; None where no block has it."""
+    return ratio_over(blocks, value * STEPS, STEPS)
 
 
 def without(blocks: pl.DataFrame, saved: pl.Expr, step: pl.Expr = STEP) -> Estimate | None:
     """Step ÷ (step − `saved`), with `saved` in seconds per step; None where no block has it."""
-    return ratio_over(blocks, step, step - saved)
+    return ratio_over(blocks, step * STEPS, (step - saved) * STEPS)
 
 
 def more_than(
@@ -55,7 +62,7 @@ def more_than(
     origin = others.select(*BLOCK, value.alias("origin"))
     both = blocks.with_columns(value.alias("own")).join(origin, on=BLOCK)
     more = pl.col("own") - pl.col("origin")
-    seconds, gain = mean_over(both, more), without(both, more, step)
+    seconds, gain = per_step(both, more), without(both, more, step)
     return None if seconds is None or gain is None else (seconds, gain)
 
 

@@ -136,6 +136,13 @@ def seconds_needed(analysis: StudyAnalysis, ratio: Estimate) -> float:
     return max(1.0, more) * (budget_s if budget_s is not None else UNTIMED * timed_s)
 
 
+def longer_text(analysis: StudyAnalysis, cell: CellAnalysis, ratio: Estimate) -> str:
+    """The flag with which a study would know a ratio of this cell: more time, or more steps where it had no budget."""
+    if analysis.run.study.settings.budget is None:
+        return f"--steps {steps_needed(ratio, _block_steps(cell))}"
+    return f"--budget {budget_text(seconds_needed(analysis, ratio))}"
+
+
 def budget_text(seconds: float) -> str:
     """A time as --budget takes it."""
     return f"{ceil(seconds)}s" if seconds < 100 else f"{ceil(seconds / 60)}min"

@@ -9,10 +9,9 @@ from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.communication import BUCKETS
 from worldsize.analysis.advice.exchange import Exchange
 from worldsize.analysis.advice.finding import Advice, Evidence
-from worldsize.analysis.advice.gains import EXPOSED, NOTABLE, STEP, notable, without
+from worldsize.analysis.advice.gains import EXPOSED, NOTABLE, STEP, notable, per_step, without
 from worldsize.analysis.advice.seen import Seen
 from worldsize.analysis.advice.words import at_most, cell_name, ms, share
-from worldsize.analysis.by_block import mean_over
 
 MOSTLY = 0.5
 
@@ -29,7 +28,7 @@ def overlap_incomplete(seen: Seen) -> Iterator[Candidate]:
         exchange = seen.exchange(cell)
         if exchange.limit not in ("bandwidth", "unknown") or cell.communication is None or _planned(seen, exchange):
             continue  # a root, or latency, is to be left out first, and the transfer is another one then
-        gain, reachable = without(exchange.blocks, STEP - REACHABLE), mean_over(exchange.blocks, REACHABLE)
+        gain, reachable = without(exchange.blocks, STEP - REACHABLE), per_step(exchange.blocks, REACHABLE)
         if gain is None or reachable is None or not notable(gain, 1 + NOTABLE):
             continue
         cause, next_step, command = _remedy(seen, exchange)
@@ -88,7 +87,7 @@ def _parts(exchange: Exchange) -> Iterator[Evidence]:
         yield Evidence("Exposed communication per step", ms(exchange.exposed.seconds))
     if exchange.overlapped is not None:
         yield Evidence("Overlapped with computing per step", ms(exchange.overlapped.seconds))
-    backward = mean_over(exchange.blocks, pl.col("backward_s"))
+    backward = per_step(exchange.blocks, pl.col("backward_s"))
     if backward is not None:
         yield Evidence("Backward per step", ms(backward))
 

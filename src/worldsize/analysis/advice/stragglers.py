@@ -10,10 +10,10 @@ from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.communication import Diagnosis, candidate, limited_by
 from worldsize.analysis.advice.exchange import Exchange
 from worldsize.analysis.advice.finding import Evidence
-from worldsize.analysis.advice.gains import COMPUTE, STEP_MOST, notable
+from worldsize.analysis.advice.gains import COMPUTE, STEP_MOST, notable, per_step
 from worldsize.analysis.advice.seen import Seen, ranks_of
 from worldsize.analysis.advice.words import ms, share
-from worldsize.analysis.by_block import BLOCK, mean_over, rank_means, ratio_over
+from worldsize.analysis.by_block import BLOCK, rank_means, ratio_over
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, number_text
 from worldsize.results.folder import Cell
@@ -128,12 +128,12 @@ def _by_rank(cell: CellAnalysis) -> Iterator[Evidence]:
 
 
 def _evidence(exchange: Exchange, late: Late | None) -> Iterator[Evidence]:
-    wait = mean_over(exchange.blocks, pl.col("wait_s"))
-    transfer = mean_over(exchange.blocks, pl.col("transfer_s"))
+    wait = per_step(exchange.blocks, pl.col("wait_s"))
+    transfer = per_step(exchange.blocks, pl.col("transfer_s"))
     if wait is not None and transfer is not None:
         yield Evidence("Wait per step, mean over ranks", ms(wait))
         yield from _by_rank(exchange.cell)
-        longest = mean_over(exchange.blocks, pl.col("wait_most_s"))
+        longest = per_step(exchange.blocks, pl.col("wait_most_s"))
         if longest is not None:
             yield Evidence("Wait per step of the rank that waits longest", ms(longest))
         yield Evidence("Transfer per step", ms(transfer))
