@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from worldsize.config import CellSettings, Hosts, StudySettings, VerifySettings
+from worldsize.measure.machine import provenance
 from worldsize.results.baseline_records import StoredBlock
 from worldsize.results.checkpoints import Part
-from worldsize.results.comm_records import CommRecord, PeerRate
+from worldsize.results.comm_records import CommRecord, CommSample, PeerRate
 from worldsize.results.comparison_records import ComparedRun, RunError, Side
 from worldsize.results.launch_records import Submissions, SubmittedJob
 from worldsize.results.profile_records import ProfiledRank
@@ -66,6 +67,9 @@ BOUNDED: dict[tuple[type[BaseModel], str], st.SearchStrategy[Any]] = {
     (Part, "name"): st.from_regex(r"[a-z0-9-]{1,12}\.pt", fullmatch=True),
     (Placement, "processes"): st.integers(1, 10**6),
     (CommRecord, "world_size"): st.integers(1, 10**6),
+    (CommRecord, "ranks"): st.deferred(
+        lambda: st.lists(records(CommSample), max_size=2).map(lambda rank: [rank, rank])
+    ),
     (StudyRecord, "plan"): st.lists(TEXT, max_size=2, unique=True),
     (CellSummary, "parts_s"): st.fixed_dictionaries(dict.fromkeys(PARTS, FINITE)),
     (PeerRate, "bytes_per_s"): st.floats(1e-3, 1e15),
@@ -136,3 +140,17 @@ def test_the_parts_are_fields_of_a_step() -> None:
 def test_a_test_loss_that_was_not_finite_is_absent() -> None:
     evaluation = Evaluation(epoch=0, step=1, test_loss=None, test_accuracy=0.1, test_samples=10)
     assert Evaluation.model_validate_json(evaluation.model_dump_json()) == evaluation
+
+
+def test_a_link_whose_ranks_have_unlike_numbers_of_samples_is_refused() -> None:
+    """The k-th samples of all ranks belong together."""
+    sample = dict(
+        collective="all-reduce", size_bytes=4, begin_ns=0, end_ns=1, clock_error_ns=0, calls=1, wrong_elements=0
+    )
+    placement = Placement(
+        processes=2, threads_per_worker=1, cores=(), oversubscribed=False, device="cpu", backend="gloo"
+    )
+    link = {"provenance": provenance(["made"]), "world_size": 2, "placement": placement}
+    assert len(CommRecord.model_validate({**link, "ranks": [[sample], [sample]]}).ranks) == 2
+    with pytest.raises(ValidationError, match="unlike numbers of samples"):
+        CommRecord.model_validate({**link, "ranks": [[sample], []]})

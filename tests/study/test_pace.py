@@ -54,12 +54,12 @@ def test_the_last_rounds_use_the_budget_up(tmp_path: Path, budget_s: float, step
     settings = BUDGETED.model_copy(update={"target_interval": 0.0})
     cells = grid(*names, settings=settings)
     study = Study(tmp_path, cells, executor, settings, budget_s=budget_s).run()
-    # A whole step of each cell is 2 % of the shortest, and the last round may be one without pairs.
-    assert 0.93 * budget_s < study.executor.clock_s <= 1.01 * budget_s
+    # A whole step of each cell is 2 % of the shortest; and a round may have pairs though the last ones had none.
+    assert 0.93 * budget_s < study.executor.clock_s <= 1.03 * budget_s
 
 
 def test_a_cell_that_is_launched_again_is_warm_when_it_is_as_quick_as_before(tmp_path: Path) -> None:
-    """Its first step takes twice as long after each launch; the second is like the others."""
+    """Its first step takes twice as long after each launch; the second, of two ranks the last at least, is as ever."""
     begun: dict[str, int] = {}
 
     def slow_at_first(cell: PlannedCell, now: float) -> float:
@@ -71,8 +71,11 @@ def test_a_cell_that_is_launched_again_is_warm_when_it_is_as_quick_as_before(tmp
     executor = FakeExecutor(tmp_path / "slow", 0, slow_at_first, launch_s=0.4)
     slow = Study(tmp_path / "slow", grid(*TRUE_S, settings=BUDGETED), executor, BUDGETED, budget_s=60.0).run()
     turns = [Counter(name for name, _ in study.turns("warmup"))["ddp-w2-b4"] for study in (even, slow)]
-    assert turns == [LAUNCHES, 2 * LAUNCHES]
-    assert [turn["count"] for name, turn in even.executor.turns if name_of(turn) == "warmup"][-1] == 1
+    assert turns == [LAUNCHES, LAUNCHES + 1], "of the first launch it is not known what is quick"
+    alone = [Counter(name for name, _ in study.turns("warmup"))["single-w1-b4"] for study in (even, slow)]
+    assert alone == [LAUNCHES, 2 * LAUNCHES]
+    counts = {name: turn["count"] for name, turn in even.executor.turns if name_of(turn) == "warmup"}
+    assert (counts["single-w1-b4"], counts["ddp-w2-b4"]) == (1, 2)
 
 
 def test_the_larger_part_of_the_time_is_timed(tmp_path: Path) -> None:
