@@ -1,11 +1,12 @@
-"""Does a short reference computation beside each block make intervals narrower? Two equal cells tell: their ratio is 1.
+"""Does a short reference computation make intervals narrower? Two equal cells tell: their ratio is 1.
 
-What reference and block share, the speed of the machine at that moment, is regressed out of the logarithms of the block
-ratios (a control variate: Lavenberg and Welch 1981). It is worth its time if the interval shrinks by a fifth.
+Two ways to use it, on the same blocks. What reference and block share, the speed of the machine at that moment, is
+regressed out of the logarithms of the block ratios (a control variate: Lavenberg and Welch 1981), with the mean of the
+references in the block. Or steps beside which it was slow are left out (results/undisturbed.py). A way is worth its
+time if the interval shrinks by a fifth, and the ratio stays 1.
 """
 
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,57 +18,69 @@ from worldsize.config import CellSettings
 from worldsize.launch.placement import place
 from worldsize.launch.warm import WARM
 from worldsize.measure.machine import allowed_cores
+from worldsize.results.undisturbed import Times, undisturbed_blocks
 from worldsize.study.executor import JobExecutor
 from worldsize.study.plan import PlannedCell
 
-BLOCKS, STEPS = 40, 4
-REFERENCE_S = 0.03
-SIZE = 512
+BLOCKS, STEPS = 40, 6
 WORTH = 0.8
 """The interval must be at most this share of the one without."""
+WAYS = ("all steps", "regressed out", "disturbed steps left out")
 
 
 def run(data_dir: str | None) -> None:
     """Measure, print and keep."""
     found = {name: _measure(name, workers) for name, workers in (("single", 1), ("ddp", 2))}
     say("")
-    print(f"control variate: a matrix multiplication of {1e3 * REFERENCE_S:.0f} ms beside each block, {BLOCKS} blocks")
-    for name, (plain, regressed, slope) in found.items():
-        share = regressed[1] / plain[1]
-        without, having = (f"{np.exp(mean):.3f} ± {half:.1%}" for mean, half in (plain, regressed))
-        print(f"  two equal cells, {name}: ratio {without}, regressed {having}, slope {slope:.2f}")
-        print(f"    {share:.2f} of the width (worth its time: at most {WORTH})")
-    keep(
-        "control_variate",
-        {
-            name: {"log_ratio": plain, "log_ratio_regressed": regressed, "slope": slope}
-            for name, (plain, regressed, slope) in found.items()
-        },
-    )
+    print(f"control variate: a short computation beside each step, {BLOCKS} blocks of {STEPS} steps")
+    for name, ways in found.items():
+        print(f"  two equal cells, {name}: {ways['disturbed']:.0%} of the steps were disturbed")
+        for way in WAYS:
+            mean, half = ways[way]
+            share = half / ways[WAYS[0]][1]
+            print(
+                f"    {way}: ratio {np.exp(mean):.3f} ± {half:.1%}, {share:.2f} of the width (asked: at most {WORTH})"
+            )
+    keep("control_variate", {"blocks": BLOCKS, "steps": STEPS, "found": found})
 
 
-def _measure(strategy: str, workers: int) -> tuple[tuple[float, float], tuple[float, float], float]:
+def _measure(strategy: str, workers: int) -> dict[str, Any]:
     say(f"  {strategy}, {workers} worker(s) …")
-    logs: dict[str, list[float]] = {"a": [], "b": []}
-    references: dict[str, list[float]] = {"a": [], "b": []}
+    blocks: dict[str, list[tuple[Times, Times]]] = {"a": [], "b": []}
     with tempfile.TemporaryDirectory() as folder, WARM.held():
         executor = JobExecutor(Path(folder), session=0)
-        cells = {label: _cell(strategy, workers, label) for label in logs}
+        cells = {label: _cell(strategy, workers, label) for label in blocks}
         try:
             for cell in cells.values():
                 executor.take(cell, {"op": "steps", "count": 8, "timed": False}, lambda: None)
             for block in range(BLOCKS):
                 for label, cell in cells.items():
-                    references[label].append(_reference(workers))
-                    turn = {"op": "steps", "count": STEPS, "lead": 1, "block": block}
+                    turn = {"op": "steps", "count": STEPS, "lead": 1, "block": block, "reference_every": 1}
                     replies = executor.take(cell, turn, lambda: None)
-                    logs[label].append(float(np.log(np.median(np.max([r["step_s"] for r in replies], axis=0)))))
+                    steps_s = np.max([reply["step_s"] for reply in replies], axis=0)
+                    blocks[label].append((steps_s, np.array([r["reference_s"] for r in replies], dtype=float)))
         finally:
             executor.close()
-    ratios = np.array(logs["a"]) - np.array(logs["b"])
-    shared = np.array(references["a"]) - np.array(references["b"])
+    return _ways(blocks["a"], blocks["b"])
+
+
+def _ways(a: list[tuple[Times, Times]], b: list[tuple[Times, Times]]) -> dict[str, Any]:
+    """Mean logarithm of the ratio of the two, and half of its interval, by WAYS; and the share of disturbed steps."""
+    ratios = np.array([np.log(np.mean(one[0]) / np.mean(other[0])) for one, other in zip(a, b, strict=True)])
+    shared = np.array([np.log(np.mean(one[1]) / np.mean(other[1])) for one, other in zip(a, b, strict=True)])
     slope = float(np.cov(ratios, shared)[0, 1] / np.var(shared, ddof=1))
-    return mean_and_half(ratios, 0.025), mean_and_half(ratios - slope * shared, 0.025), slope
+    counted = undisturbed_blocks(a), undisturbed_blocks(b)
+    left = [
+        np.log(np.mean(one) / np.mean(other)) for one, other in zip(*counted, strict=True) if one.size and other.size
+    ]
+    kept = sum(block.size for blocks in counted for block in blocks)
+    return {
+        WAYS[0]: mean_and_half(ratios, 0.025),
+        WAYS[1]: mean_and_half(ratios - slope * shared, 0.025),
+        WAYS[2]: mean_and_half(np.array(left), 0.025),
+        "slope": slope,
+        "disturbed": 1 - kept / (2 * BLOCKS * STEPS),
+    }
 
 
 def _cell(strategy: str, workers: int, label: str) -> PlannedCell:
@@ -81,17 +94,3 @@ def _cell(strategy: str, workers: int, label: str) -> PlannedCell:
         world_size=workers, processes=workers, threads_per_worker=1, cores=allowed_cores(), gpus=0, backend="gloo"
     )
     return PlannedCell(CellSettings(strategy=strategy, world_size=workers, threads_per_worker=1, **settings), where)
-
-
-def _reference(threads: int) -> float:
-    """Logarithm of the time of one product, the quickest of those within REFERENCE_S."""
-    import torch
-
-    torch.set_num_threads(threads)
-    a, b = torch.randn(2, SIZE, SIZE)
-    times, stop = [], time.perf_counter() + REFERENCE_S
-    while time.perf_counter() < stop:
-        begin = time.perf_counter()
-        torch.mm(a, b)
-        times.append(time.perf_counter() - begin)
-    return float(np.log(np.median(times)))

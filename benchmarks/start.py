@@ -14,9 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from common import in_turn, keep, ratio, say, shown
+from common import keep, ratio, say, shown
 from worldsize.config import CellSettings
 from worldsize.launch.environment import worker_environment
 from worldsize.launch.job import Job
@@ -24,7 +25,8 @@ from worldsize.launch.local import LocalJob
 from worldsize.launch.placement import place
 from worldsize.launch.warm import WARM
 from worldsize.measure.machine import allowed_cores
-from worldsize.results.folder import load_run
+from worldsize.results.folder import STEP_SCHEMA, load_run
+from worldsize.results.undisturbed import Times, undisturbed_blocks
 from worldsize.study.executor import ENTRY
 
 HERE = Path(__file__).parent
@@ -55,8 +57,8 @@ WORLDS = (1, 1, 1, 1, 2, 2, 2)
 """World sizes of the seven cells."""
 DEFAULTS = 10
 """How often the default study is run."""
-TURNS, STEPS = 40, 20
-"""Blocks of the forked and of the spawned worker, and steps in each."""
+TURNS, STEPS, REFERENCE_EVERY = 60, 20, 4
+"""Blocks of the forked and of the spawned worker, steps in each, and after how many a disturbance is looked for."""
 ALIKE = 0.01
 
 
@@ -85,7 +87,8 @@ def _print(walls: dict[str, float], studies: list[dict[str, Any]], forked: Any) 
     print(f"  default study: {decided} of {len(studies)} decided (asked: 9), at most {longest:.1f} s (asked: 120)")
     print(f"  of its time, timed steps: at least {least:.0%} (asked: 50 %)")
     for study in studies:
-        print(f"    {study['wall_s']:.1f} s, {study['timed_share']:.0%} timed, decided: {study['decided']}")
+        timed = f"{study['timed_share']:.0%} timed, {study['disturbed_share']:.0%} of that disturbed"
+        print(f"    {study['wall_s']:.1f} s, {timed}, decided: {study['decided']}")
     print(f"  step of a forked worker ÷ of a spawned one: {shown(forked)} (asked: within {ALIKE:.0%} of 1)")
     keep(
         "start",
@@ -132,12 +135,15 @@ def _default_study(folder: Path, number: int) -> dict[str, Any]:
         told = _command(folder, "study", "default", "--json", out=out)
 
     wall_s = _wall(study)
-    steps = [cell.scan_steps().filter("timed", pl.col("rank") == 0) for cell in load_run(out).cells.values()]
-    timed_s = sum(float(each.select(pl.col("step_s").sum()).collect().item()) for each in steps)
+    cells = list(load_run(out).cells.values())
+    counted_s = sum(float(cell.steps.filter("timed", pl.col("rank") == 0)["step_s"].sum()) for cell in cells)
+    lines = [pl.read_ndjson(cell.folder / "rank0.jsonl", schema=STEP_SCHEMA) for cell in cells]
+    timed_s = sum(float(each.filter("timed")["step_s"].sum()) for each in lines)
     content = json.loads(told)
     return {
         "wall_s": wall_s,
         "timed_share": timed_s / wall_s,
+        "disturbed_share": 1 - counted_s / timed_s,
         "decided": content["decided"],
         "verdict": content["verdict"],
     }
@@ -149,6 +155,7 @@ def _forked_and_spawned(folder: Path) -> Any:
     settings = CellSettings(model="resnet18", data="synthetic:3x32x32:10:2000", batch_size=2, threads_per_worker=1)
     where = place(world_size=1, processes=1, threads_per_worker=1, cores=allowed_cores(), gpus=0, backend="gloo")
     jobs: dict[str, LocalJob] = {}
+    turns: dict[str, list[tuple[Times, Times]]] = {}
     with WARM.held():
         for method in ("fork", "spawn"):
             payload = {
@@ -168,20 +175,27 @@ def _forked_and_spawned(folder: Path) -> Any:
             jobs[method] = LocalJob(job)
             jobs[method].receive()
         try:
-            samples = in_turn({method: _turn(job) for method, job in jobs.items()}, TURNS)
+            for number in range(TURNS + 1):
+                for method, started in jobs.items():
+                    took = _turn(started)
+                    if number:  # the first warms up
+                        turns.setdefault(method, []).append(took)
         finally:
             for started in jobs.values():
                 started.close()
+    counted = {method: undisturbed_blocks(blocks) for method, blocks in turns.items()}
+    samples = {
+        method: {(0, number): steps for number, steps in enumerate(blocks) if steps.size}
+        for method, blocks in counted.items()
+    }
     return ratio(samples, "fork", "spawn")
 
 
-def _turn(job: LocalJob) -> Callable[[], float]:
-    def steps() -> float:
-        job.send({"op": "steps", "count": STEPS, "lead": 1})
-        times = sorted(job.receive()[0]["step_s"])
-        return float(times[len(times) // 2])
-
-    return steps
+def _turn(job: LocalJob) -> tuple[Times, Times]:
+    """One turn: its steps, and the short computation that tells which of them were disturbed."""
+    job.send({"op": "steps", "count": STEPS, "lead": 1, "reference_every": REFERENCE_EVERY})
+    (reply,) = job.receive()
+    return np.array(reply["step_s"]), np.array([reply["reference_s"]], dtype=float)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,8 @@ class CellAnalysis:
     """What the traces of a profile say; None where none was made."""
     uneven: tuple[WarningRecord, ...] = ()
     """What makes some of its steps much longer than the typical one."""
+    disturbed_steps: int = 0
+    """Timed steps that count in no number, for something outside of the study slowed its cores (method.md §8)."""
     outlier_steps: int = 0
     """Timed steps that are flagged as outliers; they are in all numbers (method.md §8)."""
     losses: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"step": pl.Int64, "loss": pl.Float64}))
@@ -127,6 +129,7 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         blocks=blocks,
         launches={} if summary is None else block_launches(timed_steps(cell)),
         uneven=() if summary is None else tuple(recurring_warning(cell, summary)),
+        disturbed_steps=cell.disturbed_steps,
         outlier_steps=int(outliers(np.concatenate(list(blocks.values()))).sum()) if blocks else 0,
         losses=_losses(cell),
     )

@@ -9,6 +9,7 @@ from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import percent_text
 from worldsize.analysis.statistics import SEED, Floats
 from worldsize.results.records import BlockConditions, WarningRecord
+from worldsize.results.undisturbed import SLOW
 
 BOUND = 0.15
 """Spread of a cell's blocks, relative, above which its machine is said to drift."""
@@ -83,6 +84,26 @@ def drift_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
         "In ratios of cells that were timed in turn most of it cancels; their intervals are wider."
     )
     return WarningRecord(code="drift", message=message)
+
+
+def disturbed_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
+    """The warning `disturbed`: how many timed steps count in no number, and what will have disturbed them."""
+    out = sum(cell.disturbed_steps for cell in cells)
+    if not out:
+        return None
+    timed = out + sum(cell.summary.timed_steps for cell in cells if cell.summary)
+    others = [each.others_cores for cell in cells if cell.record for each in cell.record.conditions]
+    busy = float(np.mean(others)) if others else 0.0
+    who = (
+        f"Other processes used {busy:.2f} cores: end them."
+        if busy >= NOTABLE_CORES
+        else "No other process here did: likely another virtual machine of the same host, on the same cores."
+    )
+    message = (
+        f"{out} of {timed} timed steps ({percent_text(out / timed)}) count in no number: a short computation beside "
+        f"them took more than {SLOW:g} times as long as usual, so something else used the cores. {who}"
+    )
+    return WarningRecord(code="disturbed", message=message)
 
 
 def cause(blocks: Sequence[Block]) -> str:

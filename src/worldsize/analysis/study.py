@@ -7,7 +7,7 @@ from worldsize.analysis.bandwidth import LinkAnalysis, analyse_link
 from worldsize.analysis.breakdown import EpochSplit, epoch_split
 from worldsize.analysis.cells import CellAnalysis, absent_cell, analyse_cell, side_by_side, unreadable_cell
 from worldsize.analysis.communication import Exposed, observing
-from worldsize.analysis.drift import drift_warning
+from worldsize.analysis.drift import disturbed_warning, drift_warning
 from worldsize.analysis.sameness import data_warning
 from worldsize.analysis.scaling import Kind, ScalingRow, SerialFraction, scaling_rows, serial_fractions
 from worldsize.analysis.statistics import Ratio
@@ -141,9 +141,7 @@ def _warnings(
     differing = data_warning(cells)
     if differing is not None:
         yield "study", differing
-    drifting = drift_warning(cells)
-    if drifting is not None:
-        yield "study", drifting
+    yield from (("study", warning) for warning in (disturbed_warning(cells), drift_warning(cells)) if warning)
     for row in rows:
         if row.speedup is not None and row.baseline is not None and not row.speedup.paired:
             text = f"{row.kind} speed-up over {row.baseline.id}: the two were not timed in turn, so the drift of the "

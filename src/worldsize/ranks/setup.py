@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from worldsize.errors import UsageError
+from worldsize.measure.allocator import keep_freed_memory
 from worldsize.measure.cores import usable_cores
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.exchange import close_between_cpus, open_between_cpus
@@ -48,6 +49,7 @@ def settle(rank: Rank, placement: Placement) -> None:
     if placement.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, _cores_here(rank, placement))
     torch.set_num_threads(placement.threads_per_worker)
+    keep_freed_memory()
 
 
 def _cores_here(rank: Rank, placement: Placement) -> set[int]:

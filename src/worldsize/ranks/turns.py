@@ -36,6 +36,8 @@ class Turn(Record):
     """False runs without instruments: only the step time is taken, and nothing is recorded."""
     lead: int = 0
     """Steps before the counted ones that are like these, and not timed: a pause leaves cold caches (method.md §8)."""
+    reference_every: int = 0
+    """Every how manyth step is followed by the short computation that tells of disturbances (method.md §8); 0: none."""
     first_step: int | None = None
     """How many steps of training the cell must have done before, where it matters (protocol *epochs*)."""
     synchronise: bool = True
@@ -77,6 +79,8 @@ class Reply(Record):
     """What one rank answers to one turn."""
 
     step_s: list[float] = Field(default_factory=list)
+    reference_s: list[float | None] = Field(default_factory=list)
+    """How long the short computation after each step took, the lead steps included; None where there was none."""
     peak_memory_bytes: int = 0
     memory: MemoryParts | None = None
     """What that memory is made of, while it grows with training."""

@@ -37,6 +37,7 @@ from worldsize.results.samples import SPAN_SCHEMA as SPAN_SCHEMA
 from worldsize.results.samples import SPANS, STEPS, Kind, each_once, read_lines, state
 from worldsize.results.samples import STEP_SCHEMA as STEP_SCHEMA
 from worldsize.results.samples import whole_lines as whole_lines
+from worldsize.results.undisturbed import disturbed_steps, without_disturbed
 
 IN_MEMORY_BYTES = 2**26
 """Lines of a cell up to which their columns are kept in memory; those of larger ones are read from a disk."""
@@ -61,6 +62,7 @@ class Cell:
         """Why the lines were read although there are columns; None where nothing is wrong."""
         self.warnings: list[WarningRecord] = []
         """What is wrong with the samples that were read so far, and is left out of them."""
+        self._disturbed = pl.DataFrame()
         self._opened: dict[str, pl.LazyFrame] = {}
         """Columns that nobody has asked for yet."""
         self._sources: dict[str, pl.LazyFrame] = {}
@@ -70,14 +72,20 @@ class Cell:
     def steps(self) -> pl.DataFrame:
         """Step records of all ranks (STEP_SCHEMA and the column `rank`), in the order of rank, then of time.
 
-        Each step of a training of epochs is there once, though --resume may have run it again. With many ranks all
-        columns are a lot: see `step_columns`.
+        Each step of a training of epochs is there once, though --resume may have run it again. `timed` is false for
+        those that were disturbed (undisturbed.py). With many ranks all columns are a lot: see `step_columns`.
         """
         return self.step_columns("rank", *STEP_SCHEMA)
 
     def step_columns(self, *names: str) -> pl.DataFrame:
         """Some columns of `steps`; no other is read."""
         return self.collect(self.scan_steps().select(names))
+
+    @property
+    def disturbed_steps(self) -> int:
+        """How many steps were timed and do not count, for the machine was disturbed during them (method.md §8)."""
+        self._scan(STEPS)
+        return int(self._disturbed["timed"].sum())
 
     @property
     def unsynchronised(self) -> pl.DataFrame:
@@ -115,7 +123,11 @@ class Cell:
             if found is None:
                 self._opened = self._columns()
                 found = self._opened.pop(kind.name, None)
-            self._sources[kind.name] = readable(kind, self._whole(kind, self._lines(kind) if found is None else found))
+            samples = readable(kind, self._whole(kind, self._lines(kind) if found is None else found))
+            if kind is STEPS:
+                self._disturbed = disturbed_steps(samples, self.collect)
+                samples = without_disturbed(samples, self._disturbed)
+            self._sources[kind.name] = samples
         return self._sources[kind.name]
 
     def _whole(self, kind: Kind, samples: pl.LazyFrame) -> pl.LazyFrame:

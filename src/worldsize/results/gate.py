@@ -79,4 +79,5 @@ def readable(kind: Kind, samples: pl.LazyFrame) -> pl.LazyFrame:
         pl.col("launch", "clock_offset_ns", "clock_error_ns").fill_null(0),
         pl.when(pl.col("loss").abs() < MOST_LOSS).then("loss").alias("loss"),
         pl.when(pl.col("accuracy").is_between(0, 1)).then("accuracy").alias("accuracy"),
+        pl.when(pl.col("reference_s").is_between(LEAST_S, MOST_S)).then("reference_s").alias("reference_s"),
     )

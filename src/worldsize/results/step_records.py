@@ -45,6 +45,9 @@ class StepRecord(Record):
     """What to add to this rank's clock to get rank 0's: as measured before the turn, in its last step after it."""
     clock_error_ns: int = 0
     """How wrong the offset can be."""
+    reference_s: float | None = None
+    """How long the short computation right after this step took, which is no part of any (method.md §8); None where
+    there was none."""
 
 
 class SpanRecord(Record):

@@ -20,8 +20,7 @@ from worldsize.study.block_sizes import BLOCK_S, LEAST_STEPS, BlockSizes
 from worldsize.study.bursts import burst, warmup_steps, whole_bursts
 from worldsize.study.plan import PlannedCell
 
-MIN_BLOCKS = 5
-"""Blocks before an interval is believed: a bootstrap over fewer knows too little of the spread."""
+MIN_BLOCKS = 5  # a bootstrap over fewer knows too little of the spread
 TOLD_BLOCKS = 12
 """Blocks from which on it shows how far they depend on each other. A study that ends with fewer, because they happen to
 look alike, is wrong too often; so it ends then only if its ratios are known this many times as narrowly as asked:"""
@@ -131,6 +130,10 @@ class Pace:
     def saw_step(self, cell: PlannedCell, step_s: float) -> None:
         """A step of a cell took so long while it was warmed up."""
         self._step_s.setdefault(cell.id, step_s)
+
+    def step_s(self, cell: PlannedCell) -> float | None:
+        """How long a step of a cell takes (s), as far as that is known."""
+        return self._step_s.get(cell.id)
 
     def saw_block(self, cell: PlannedCell, times: Sequence[float]) -> None:
         """Its last block had steps of these lengths (s)."""
@@ -243,7 +246,7 @@ class Pace:
 
     @property
     def time_is_up(self) -> bool:
-        """Whether a further round, with the launches in it, would end after the budget."""
+        """Whether a further round, and its launches, would end after the budget."""
         return self.until_s is not None and self._at_s + self._round_s > self.until_s
 
     def enough(self, cell: PlannedCell, samples: Mapping[str, Any]) -> Literal["precision", "settled"] | None:

@@ -8,6 +8,7 @@ mended in the same way. It costs the start of one more process, which is a few s
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from worldsize.results.records import ErrorRecord
 from worldsize.study.ledger import Ledger
@@ -44,3 +45,10 @@ class Restarts:
         self._done[cell.id] = done + 1
         self._ledger.restarted(cell, error, done + 1, self.most)
         return True
+
+
+def pieces(trained: int, epoch: int, steps: int, *, every: int | None) -> list[int]:
+    """Steps from one checkpoint to the next, from those that are trained to the end of an epoch of so many `steps`."""
+    end, each = (epoch + 1) * steps, every or steps
+    edges = [trained, *(edge for edge in range(epoch * steps + each, end, each) if edge > trained), end]
+    return [following - edge for edge, following in pairwise(edges)]

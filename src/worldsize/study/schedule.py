@@ -7,7 +7,6 @@ the time is up (pace.py). Nothing here measures, sleeps or starts a process: the
 
 import time
 from collections.abc import Sequence
-from itertools import pairwise
 from math import isfinite
 from typing import Any, Literal
 
@@ -18,12 +17,13 @@ from worldsize.config import TrainingSettings
 from worldsize.results.records import Evaluation
 from worldsize.study.alike import baseline_of, batches_to_read, in_turn
 from worldsize.study.bursts import LEAD_STEPS, burst, lead_steps
+from worldsize.study.counted import Counted, reference_every
 from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
 from worldsize.study.pace import MIN_BLOCKS, Pace, timed_steps
 from worldsize.study.plan import PlannedCell
-from worldsize.study.restarts import Restarts
+from worldsize.study.restarts import Restarts, pieces
 
 PROFILED_STEPS = 3
 """Enough to see one like the next; a trace of more is slow to open."""
@@ -54,6 +54,7 @@ class Schedule:
         self.ledger = ledger
         self.listener = listener
         self.samples: dict[str, dict[tuple[int, int], Any]] = {cell.id: ledger.samples(cell) for cell in cells}
+        self.counted = Counted()
         self.open = {cell.id for cell in cells}
         self.warm: set[str] = set()
         self.verified: set[str] = set()
@@ -152,25 +153,24 @@ class Schedule:
 
     def _steps(self, cell: PlannedCell, block: int, lead: int) -> None:
         """A block of timed steps, and what is measured beside it."""
-        turn: Turn = {
-            "op": "steps",
-            "count": self.pace.block_steps(cell),
-            "lead": lead_steps(self.settings),
-            "block": block,
-        }
+        count, usual_lead = self.pace.block_steps(cell), lead_steps(self.settings)
+        every = reference_every(cell, self.settings, self.pace.step_s(cell))
+        turn: Turn = {"op": "steps", "count": count, "lead": usual_lead, "block": block, "reference_every": every}
         with self.ledger.watched(cell, block):
-            times = self._take(cell, {**turn, "lead": lead})
-        self.samples[cell.id][self.ledger.session, block] = times
+            replies = self._replies(cell, {**turn, "lead": lead})
+        times, key = self._slowest(cell, replies), (self.ledger.session, block)
+        self.samples[cell.id] = self.counted.add(self.samples[cell.id], cell.id, key, times, replies)
         self.pace.saw_block(cell, times)
         if not self.pace.plain:
-            self._asides(cell, turn, block, times)
+            self._asides(cell, turn, block)
 
     def _epoch(self, cell: PlannedCell, epoch: int) -> None:
         """Train to the end of an epoch, evaluate, save: a checkpoint of a whole epoch has its evaluation behind it."""
         # With more than one epoch the first only warms up (method.md §8, protocol *epochs*).
         timed = epoch > 0 or self.settings.epochs == 1
         with self.ledger.watched(cell, epoch):
-            for number, count in enumerate(self._pieces(cell, epoch)):
+            place = self.trained[cell.id], epoch, self.epoch_steps[cell.id]
+            for number, count in enumerate(pieces(*place, every=self.settings.checkpoint_steps)):
                 if number:
                     self._save(cell)
                 lead = min(lead_steps(self.settings), count - 1) if number else 0
@@ -181,13 +181,6 @@ class Schedule:
             self._evaluate(cell)
         if self.settings.checkpoint:
             self._save(cell)
-
-    def _pieces(self, cell: PlannedCell, epoch: int) -> list[int]:
-        """Steps from one checkpoint to the next, from where the cell is to the end of the epoch."""
-        begin, steps = self.trained[cell.id], self.epoch_steps[cell.id]
-        end, every = (epoch + 1) * steps, self.settings.checkpoint_steps or steps
-        edges = [begin, *(edge for edge in range(epoch * steps + every, end, every) if edge > begin), end]
-        return [following - edge for edge, following in pairwise(edges)]
 
     def _save(self, cell: PlannedCell) -> None:
         """Write a checkpoint, outside of everything that is timed."""
@@ -204,7 +197,7 @@ class Schedule:
         if evaluation:
             self.ledger.evaluated(cell, Evaluation.model_validate(evaluation))
 
-    def _asides(self, cell: PlannedCell, turn: Turn, block: int, times: Any) -> None:
+    def _asides(self, cell: PlannedCell, turn: Turn, block: int) -> None:
         """The other halves of the pairs, right after the block they belong to; they leave no trace in training.
 
         Steps without synchronisation tell exposed communication a second way (method.md §3), in as many blocks as
@@ -213,21 +206,29 @@ class Schedule:
         """
         turn = {**turn, "count": self.pace.aside_steps(cell), "lead": lead_steps(self.settings)}
         if cell.placement.processes > 1 and self.pace.wants_pair(cell, block):
-            alone = self._aside(cell, {**turn, "synchronise": False})
-            self.pace.paired(cell, block, float(np.mean(times)), float(np.mean(alone)))
+            alone, having = self._aside(cell, {**turn, "synchronise": False}), self.samples[cell.id]
+            if alone.size and (self.ledger.session, block) in having:
+                times = having[self.ledger.session, block]
+                self.pace.paired(cell, block, float(np.mean(times)), float(np.mean(alone)))
         if self.pace.observes_aside(cell, block):
-            self.ledger.unobserved(cell, block, self._aside(cell, {**turn, "observe": False}))
+            bare = self._aside(cell, {**turn, "observe": False})
+            if bare.size:
+                self.ledger.unobserved(cell, block, bare)
 
     def _take(self, cell: PlannedCell, turn: Turn) -> Any:
         """One turn of training, followed by the listener; the time of each step."""
+        return self._slowest(cell, self._replies(cell, turn))
+
+    def _replies(self, cell: PlannedCell, turn: Turn) -> list[Any]:
         follow = self.ledger.follow(cell, self.listener)
         replies = self.executor.take(cell, turn, follow.look)
         follow.finish(len(replies[0]["step_s"]) + turn.get("lead", 0))
-        return self._slowest(cell, replies)
+        return replies
 
     def _aside(self, cell: PlannedCell, turn: Turn) -> Any:
-        """One turn that only measures: no step of it was announced, so none is told."""
-        return self._slowest(cell, self.executor.take(cell, turn, lambda: None))
+        """One turn that only measures: no step of it was announced, so none is told. Its undisturbed steps (s)."""
+        replies = self.executor.take(cell, turn, lambda: None)
+        return self.counted.aside(cell.id, self._slowest(cell, replies), replies)
 
     def _slowest(self, cell: PlannedCell, replies: list[Any]) -> Any:
         """The step times of the rank that took longest for all of them; the report knows each world end (§8)."""

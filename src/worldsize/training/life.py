@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 
 import torch.distributed as dist
 
@@ -10,6 +11,7 @@ from worldsize.errors import RunError
 from worldsize.measure.accelerator import device_memory
 from worldsize.measure.alignment import Offset, align
 from worldsize.measure.limits import forget_peak, peak_memory_bytes
+from worldsize.measure.reference import Reference
 from worldsize.measure.timeline import Step
 from worldsize.ranks.exchange import between_cpus, gather
 from worldsize.ranks.memory import room_for
@@ -51,6 +53,7 @@ class Life:
         self._peak_reserved_bytes: int | None = None
         self._on_device: DeviceMemory | None = None
         self._bare: list[Step] = []
+        self._references: list[float | None] = []
         self._measured_aside = self._begun_aside = False
 
     def take(self, turn: Turn) -> Reply:
@@ -68,11 +71,14 @@ class Life:
         """End the processes of the loaders."""
         for stream in (self.trainer.stream, self.trainer.spare_stream):
             stream.close()
+        if "_reference" in vars(self):
+            self._reference.close()
 
     def _taken(self, turn: Turn) -> Reply:
         reply = Reply()
         if turn.op == "steps":
             reply.step_s = self._steps(turn, turn.count)
+            reply.reference_s = self._references
         elif turn.op == "epoch":
             reply.step_s = self._steps(turn, turn.count or self.trainer.batches.steps_per_epoch)
         elif turn.op == "evaluate":
@@ -119,16 +125,20 @@ class Life:
         """Step times (s), from end to end; the clocks are aligned at both ends of each turn, outside of its steps."""
         self.trainer.timeline.clock.rebase()
         begin = self._align()
+        self._references = []
         with nullcontext() if turn.observe else self._unseen(), nullcontext() if turn.trains else self.aside():
             # Those that train are on the record of the training; what leads into steps aside is on none.
             lead = turn.model_copy(update={"timed": False, "observe": turn.trains})
-            spans = [span for _ in range(self._lead_steps(turn)) for span in self._step(lead, begin)]
+            leads = self._lead_steps(turn)
+            spans = [span for left in reversed(range(leads)) for span in self._step(lead, begin, refer=not left)]
             # The last step waits for the offset at the end: analysis/clocks.py interpolates between both.
-            hold = [False] * (count - 1) + [not begin.exact]
-            spans += [span for held in hold[:count] for span in self._step(turn, begin, held=held)]
+            for number in range(1, count + 1):
+                last = number == count
+                refer = last or (turn.reference_every > 0 and number % turn.reference_every == 0)
+                spans += self._step(turn, begin, held=last and not begin.exact, refer=refer)
             spans += self.recorder.flush(self._align(begin)) if turn.observe else []
             spans = self._read_bare() + spans  # those without instruments come first, or are all
-        return lengths(spans)[-count:] if count else []
+        return lengths(spans, [pause_s or 0.0 for pause_s in self._references])[-count:] if count else []
 
     def _read_bare(self) -> list[Span]:
         """Begin and end of the steps without instruments."""
@@ -168,10 +178,16 @@ class Life:
         astray_ns, error_ns = clock.astray()
         return Offset(between.offset_ns + astray_ns, between.error_ns + error_ns, between.one_clock)
 
-    def _step(self, turn: Turn, offset: Offset, *, held: bool = False) -> list[Span]:
+    @cached_property
+    def _reference(self) -> Reference:
+        world = self.trainer.world
+        return Reference(world.world_size // world.channel.world_size, world.cores)
+
+    def _step(self, turn: Turn, offset: Offset, *, held: bool = False, refer: bool) -> list[Span]:
         number = self.first_step + self.trainer.steps
         result = self.trainer.step(synchronise=turn.synchronise)
         step = self.trainer.timeline.take()
+        self._references.append(self._reference.time_s() if refer and turn.reference_every else None)
         if not turn.observe:
             self._bare.append(step)  # to read it now would wait for the device, step by step
             return []
@@ -190,15 +206,18 @@ class Life:
             right=result.right,
             synchronised=turn.synchronise,
             offset=offset,
+            reference_s=self._references[-1],
             held=held,
         )
         return self.recorder.add(pending)
 
 
-def lengths(spans: Sequence[Span]) -> list[float]:
+def lengths(spans: Sequence[Span], pauses_s: Sequence[float]) -> list[float]:
     """How long each step took (s): from the end of the one before it to its own, which leaves nothing out between them.
 
-    The first of a turn, which has none before it, from its own begin.
+    Nothing but the pause after that one, where something was computed that is no part of a step. The first of a turn,
+    which has none before it, from its own begin.
     """
     begins = [begin for begin, _ in spans[:1]] + [end for _, end in spans[:-1]]
-    return [(end - begin) / 1e9 for begin, (_, end) in zip(begins, spans, strict=True)]
+    pauses_s = [0.0, *pauses_s[:-1]]
+    return [(end - begin) / 1e9 - pause for begin, (_, end), pause in zip(begins, spans, pauses_s, strict=True)]

@@ -44,6 +44,8 @@ class Pending:
     """How many of them were classified right."""
     synchronised: bool = True
     offset: Offset = dataclasses.field(default_factory=Offset)
+    reference_s: float | None = None
+    """How long the short computation after it took."""
     held: bool = False
     """Whether it waits for the offset at the end of its turn (method.md §3)."""
 
@@ -129,6 +131,7 @@ class Recorder:
                 synchronised=p.synchronised,
                 clock_offset_ns=p.offset.offset_ns,
                 clock_error_ns=p.offset.error_ns,
+                reference_s=p.reference_s,
                 **vars(parts),
             ),
         )

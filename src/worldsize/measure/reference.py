@@ -1,0 +1,62 @@
+"""A short computation beside the steps: how long it takes tells what the machine gives at that moment (method.md §8).
+
+A virtual machine cannot see that its host puts two of its cores on one physical core for a second or two: no other
+process runs, and no time is stolen. Two workers then compute at 0.6 of their rate. On two cores of such a machine the
+same steps of two ddp workers took 0.26 s, and 0.35 s where this computation took 1.7 times as long as usual (17 % of
+210 steps; correlation of the logarithms 0.68).
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+SIZE = 256
+"""Rows of the matrices: three of them fit into the second cache of a core, so that it is the core that is timed."""
+PRODUCTS = 10
+"""About 4 ms of one core: ranks end a step within a millisecond of each other, and must compute at the same time."""
+
+
+class Reference:
+    """Some products of matrices on the cores of each worker of this process, all at the same time."""
+
+    def __init__(self, workers: int, cores: Sequence[Sequence[int]] = ()) -> None:
+        """`workers`: how many this process drives; several compute on threads of their own, each pinned to its cores.
+
+        Not pinned, two threads that are woken at once were seen to begin on one core and to stay there for 4 ms.
+        """
+        generator = torch.Generator().manual_seed(0)  # training must draw what it would have drawn
+        self._factors = [torch.randn(SIZE, SIZE, generator=generator) for _ in range(workers)]
+        self._products = [torch.empty(SIZE, SIZE) for _ in range(workers)]
+        self._threads = [] if workers == 1 else [_pinned_thread(cores, worker) for worker in range(workers)]
+
+    def time_s(self) -> float:
+        """Compute, and say how long it took: the mean over the workers (s)."""
+        if not self._threads:
+            return self._compute(0)
+        computing = [thread.submit(self._compute, worker) for worker, thread in enumerate(self._threads)]
+        return sum(each.result() for each in computing) / len(computing)
+
+    def close(self) -> None:
+        """End the threads."""
+        for thread in self._threads:
+            thread.shutdown()
+
+    def _compute(self, worker: int) -> float:
+        begin_s = time.perf_counter()
+        for _ in range(PRODUCTS):
+            torch.mm(self._factors[worker], self._factors[worker], out=self._products[worker])
+        return time.perf_counter() - begin_s
+
+
+def _pinned_thread(cores: Sequence[Sequence[int]], worker: int) -> ThreadPoolExecutor:
+    threads = torch.get_num_threads()
+
+    def settle() -> None:
+        if cores and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, cores[worker])  # 0 is the calling thread, and it alone
+        torch.set_num_threads(threads)
+
+    return ThreadPoolExecutor(1, f"reference-{worker}", initializer=settle)
