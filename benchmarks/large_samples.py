@@ -31,6 +31,7 @@ LAG_S = 10e-6
 NOISE = 0.01
 """Standard deviation of the logarithm of a step's time, which all ranks share."""
 BATCH = 32
+REFERENCE_S = 0.004
 DATA_WAIT_S, FORWARD_S, BACKWARD_S, OPTIMIZER_S, OTHER_S = 0.002, 0.03, 0.06, 0.005, 0.003
 """Parts of the step of one worker."""
 KINDS = ("broadcast", "all_reduce", "all_reduce", "all_reduce")
@@ -128,7 +129,8 @@ def samples(run: LargeRun, world: int) -> Iterator[tuple[pl.DataFrame, pl.DataFr
     drift = 1 + 0.03 * np.sin(turns["block"] / 7)
     noise = np.where(turns["warm"], 1.5, drift * np.exp(NOISE * generator.standard_normal(number.size)))
     slowest = np.where(turns["synchronised"], step.step_s.max(axis=0), step.alone_s.max(axis=0)) * noise
-    begins = 10**12 + np.round(1e9 * (np.cumsum(slowest) - slowest)).astype(np.int64)
+    taken = slowest + REFERENCE_S
+    begins = 10**12 + np.round(1e9 * (np.cumsum(taken) - taken)).astype(np.int64)
     offsets = generator.integers(-(10**9), 10**9, world) * (np.arange(world) > 0)
     for rank in range(world):
         yield _steps(rank, step, turns, noise, (begins, int(offsets[rank]))), _spans(rank, step, turns, noise)
@@ -176,6 +178,7 @@ def _steps(rank: int, step: _Step, turns: Turns, noise: Floats, clock: tuple[NDA
         "comm_s": step.comm_s[rank] * exchanged * noise,
         "overlapped_s": (step.comm_s[rank] - step.exposed_s[rank]) * exchanged * noise,
         "synchronised": exchanged,
+        "reference_s": np.full(number.size, REFERENCE_S),
     }
     same: dict[str, int] = {"samples": BATCH, "clock_offset_ns": offset, "clock_error_ns": 20_000 if rank else 0}
     whole = {name: columns.get(name, np.full(number.size, same.get(name, 0))) for name in STEP_SCHEMA}

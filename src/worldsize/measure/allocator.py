@@ -12,8 +12,8 @@ TCMALLOC_SONAMES = ("libtcmalloc_minimal.so.4", "libtcmalloc.so.4")
 """What can be preloaded, the smaller one first: the full one also brings a profiler."""
 
 _MALLOPT = {-3: 2**25, -1: 2**31 - 1, -2: 2**26}
-"""glibc's M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_TOP_PAD (mallopt(3)), in bytes. What is larger than the first of them
-goes back at once: kept, tensors of 38 MB that come and go left holes of 100 MB in a training of 465 MB."""
+"""glibc's M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_TOP_PAD (mallopt(3)), in bytes. What is larger than the first goes
+back at once: kept, tensors of 38 MB that come and go left holes of 100 MB in a training of 465 MB."""
 _LDCONFIG_ABI = {"x86_64": "x86-64", "aarch64": "AArch64"}
 
 
@@ -37,8 +37,8 @@ def keep_freed_memory() -> bool:
     """Let this process keep the memory that it frees, as tcmalloc does; whether its C library can.
 
     As it is, glibc gives the system back what each step frees, and gets it again page by page in the next: a step of
-    ResNet-18 (b = 8) on two threads took 250 ms after twenty steps of warming up, and 200 ms so after six at most; a third of
-    the time in the system was left (8.6 s → 3.0 s). Variables MALLOC_ of the user's win.
+    ResNet-18 (b = 8) on two threads took 250 ms after twenty steps of warming up, and takes 200 ms after six at most;
+    a third of the time in the system was left (8.6 s → 3.0 s). Variables MALLOC_ of the user's win.
     """
     if any(name.startswith("MALLOC_") for name in os.environ):
         return False
