@@ -26,7 +26,7 @@ from worldsize.launch.placement import place
 from worldsize.launch.warm import WARM
 from worldsize.measure.machine import allowed_cores
 from worldsize.results.folder import STEP_SCHEMA, load_run
-from worldsize.results.undisturbed import Times, undisturbed_blocks
+from worldsize.results.undisturbed import Beside, Times, usual_s
 from worldsize.study.executor import ENTRY
 
 HERE = Path(__file__).parent
@@ -183,12 +183,13 @@ def _forked_and_spawned(folder: Path) -> Any:
         finally:
             for started in jobs.values():
                 started.close()
-    counted = {method: undisturbed_blocks(blocks) for method, blocks in turns.items()}
-    samples = {
-        method: {(0, number): steps for number, steps in enumerate(blocks) if steps.size}
-        for method, blocks in counted.items()
-    }
-    return ratio(samples, "fork", "spawn")
+    return ratio({method: _undisturbed(blocks) for method, blocks in turns.items()}, "fork", "spawn")
+
+
+def _undisturbed(blocks: list[tuple[Times, Times]]) -> dict[tuple[int, int], Times]:
+    usual = usual_s(np.concatenate([references for _, references in blocks], axis=1))
+    left = [steps[~Beside(references, steps.size).disturbed(usual)] for steps, references in blocks]
+    return {(0, number): steps for number, steps in enumerate(left) if steps.size}
 
 
 def _turn(job: LocalJob) -> tuple[Times, Times]:

@@ -22,13 +22,10 @@ TOGETHER = ("launchers", "slurm", "failures", "browser", "security")
 QUIET = ("truth", "collectives", "measure", "training/test_life.py", "launch/test_hosts.py", "failures/test_link.py")
 """Tests that measure, or count the networks of the machine: nothing else may run beside them."""
 
-COMPUTED = tuple(
-    f"{folder}/test_{name}.py"
-    for folder, names in {
-        "truth": ("coverage", "one_number", "world_step"),
-        "measure": ("abilities", "cores", "facts", "memory_kills", "user_code"),
-    }.items()
-    for name in names
+COMPUTED = (
+    *("truth/test_coverage.py", "truth/test_one_number.py", "truth/test_statistical_efficiency.py"),
+    *("truth/test_world_step.py", "measure/test_abilities.py", "measure/test_cores.py", "measure/test_facts.py"),
+    *("measure/test_memory_kills.py", "measure/test_user_code.py"),
 )
 """Of these, tests that compute from what they made themselves, and ask no clock."""
 

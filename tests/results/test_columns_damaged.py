@@ -183,3 +183,18 @@ def test_large_columns_are_not_read_as_a_whole(place: Path, monkeypatch: pytest.
     analysis = analyse(load_run(place.parents[1]))
     assert list(analysis.run.unread) == [CELL]
     assert str(place) in analysis.run.unread[CELL]
+
+
+def test_columns_of_an_earlier_version_lack_what_came_later(place: Path) -> None:
+    before, steps = frames(read(place)), parquet_file(place, STEPS)
+    pl.read_parquet(steps).drop("reference_s").write_parquet(steps)
+    agree(place)
+
+    cell = read(without_lines(place))
+
+    wanted = [frame.with_columns(reference_s=None) if "reference_s" in frame.columns else frame for frame in before]
+    assert all(
+        one.equals(other.cast(dict(one.schema)))  # type: ignore[arg-type] # the names of a Mapping
+        for one, other in zip(frames(cell), wanted, strict=True)
+    )
+    assert cell.problem is None

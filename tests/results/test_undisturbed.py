@@ -8,18 +8,24 @@ import polars as pl
 import pytest
 
 from made_runs import SHARES
+from worldsize.analysis.damage import check_samples
+from worldsize.analysis.summary import summarise
 from worldsize.config import CellSettings
+from worldsize.errors import OutputError
+from worldsize.launch.placement import place
 from worldsize.results.folder import Cell
-from worldsize.results.records import PARTS, CellRecord, StepRecord
-from worldsize.results.undisturbed import SLOW, undisturbed_blocks
+from worldsize.results.records import PARTS, CellRecord, Placement, StepRecord
+from worldsize.results.undisturbed import SLOW
+from worldsize.study.counted import Counted, reference_every
+from worldsize.study.plan import PlannedCell
 
 USUAL_S = 0.004
 
 
-def written(folder: Path, references: list[list[list[float | None]]], *, synchronised: bool = True) -> Cell:
+def written(folder: Path, references: list[list[list[float | None]]], alone: int = -1) -> Cell:
     """A cell with blocks of ranks of times of the computation; of each block the first step is a lead one.
 
-    Step k of a block takes k + 1 seconds.
+    Step k of a block takes k + 1 seconds. The block `alone` is of steps without synchronisation.
     """
     folder.mkdir()
     for rank in range(len(references[0])):
@@ -33,7 +39,7 @@ def written(folder: Path, references: list[list[list[float | None]]], *, synchro
                     block=block,
                     step=number,
                     epoch=0,
-                    timed=position > 0 and synchronised,
+                    timed=position > 0 and block != alone,
                     samples=4,
                     loss=1.0,
                     start_ns=round(1e12 * block + 1e9 * step_s * position),
@@ -41,7 +47,7 @@ def written(folder: Path, references: list[list[list[float | None]]], *, synchro
                     **parts,
                     comm_s=0.0,
                     overlapped_s=0.0,
-                    synchronised=synchronised,
+                    synchronised=block != alone,
                     reference_s=reference_s,
                 )
                 lines.append(record.model_dump_json() + "\n")
@@ -59,11 +65,11 @@ def counted(cell: Cell) -> list[list[float]]:
 
 def scheduled(references: list[list[list[float | None]]]) -> list[list[float]]:
     """The same as the schedule finds it from replies."""
-    blocks = []
-    for ranks in references:
-        times = np.array(ranks, dtype=float)
-        blocks.append((np.arange(2.0, times.shape[1] + 1), times))
-    return [each.tolist() for each in undisturbed_blocks(blocks)]
+    counted, found = Counted(), dict[tuple[int, int], Any]()
+    for block, ranks in enumerate(references):
+        steps_s = np.arange(2.0, len(ranks[0]) + 1)
+        found = counted.add(found, "cell", (0, block), steps_s, [{"reference_s": each} for each in ranks])
+    return [found.get((0, block), np.zeros(0)).tolist() for block in range(len(references))]
 
 
 SLOW_S = 1.7 * USUAL_S
@@ -84,8 +90,12 @@ CASES: dict[str, tuple[list[list[list[float | None]]], list[list[float]]]] = {
     "a whole block": ([[[SLOW_S] * 4], [[USUAL_S] * 4], [[USUAL_S] * 4]], [[], [2.0, 3.0, 4.0], [2.0, 3.0, 4.0]]),
     "none was timed": ([[[None] * 4]], [[2.0, 3.0, 4.0]]),
     "a machine of other speed": ([[[SLOW_S] * 5]], [[2.0, 3.0, 4.0, 5.0]]),
-    # If it is like that most of the time, then that is what the machine gives.
-    "most of them": ([[[USUAL_S, USUAL_S, SLOW_S, SLOW_S, SLOW_S, SLOW_S, USUAL_S]]], [[2.0, 3.0, 4.0, 5.0, 6.0, 7.0]]),
+    # For most of the time is no reason to count them; for more than three quarters it is what the machine gives.
+    "most of them": ([[[USUAL_S, USUAL_S, *[SLOW_S] * 4]], [[USUAL_S, USUAL_S, SLOW_S]]], [[2.0], [2.0]]),
+    "nearly all": ([[[USUAL_S, *[SLOW_S] * 7]]], [[2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]]),
+    # Of few times the quartile lies between two, and a rank that is slower by itself is judged by its own.
+    "few and unlike": ([[[0.003, 0.0055, 0.0055], [0.00105, 0.001, 0.002]]], [[2.0]]),
+    "none on one rank": ([[[USUAL_S, SLOW_S, *[USUAL_S] * 3], [None] * 5]], [[4.0, 5.0]]),
 }
 
 
@@ -98,7 +108,7 @@ def test_steps_count_by_the_computation_beside_them(name: str, tmp_path: Path) -
     assert counted(cell) == expected
     assert scheduled(references) == expected
     everything = sum(len(ranks[0]) - 1 for ranks in references)
-    assert cell.disturbed_steps == everything - sum(len(block) for block in expected)
+    assert cell.disturbed.height == everything - sum(len(block) for block in expected)
 
 
 def test_a_slow_step_counts_while_the_computation_is_as_usual(tmp_path: Path) -> None:
@@ -110,6 +120,61 @@ def test_a_slow_step_counts_while_the_computation_is_as_usual(tmp_path: Path) ->
 
 
 def test_the_disturbed_half_of_a_pair_is_left_out(tmp_path: Path) -> None:
-    cell = written(tmp_path / "cell", [[[USUAL_S, USUAL_S, USUAL_S, USUAL_S, SLOW_S]]], synchronised=False)
+    # Aside, the computation was slow most of the time: what is usual is what it takes in training.
+    references: list[list[list[float | None]]] = [[[USUAL_S] * 4], [[*[USUAL_S] * 3, *[SLOW_S] * 6]]]
 
-    assert cell.unsynchronised["step_s"].to_list() == [1.0, 2.0, 3.0, 4.0]
+    cell = written(tmp_path / "cell", references, alone=1)
+
+    assert cell.unsynchronised["step_s"].to_list() == [1.0, 2.0, 3.0]
+
+
+def test_lost_steps_are_missed_although_others_count_without_them(tmp_path: Path) -> None:
+    references: list[list[list[float | None]]] = [[[*[USUAL_S] * 6, *[SLOW_S] * 4]]]
+    whole = written(tmp_path / "whole", references)
+    record = whole.record.model_copy(
+        update={"summary": summarise(whole, 4), "placement": placed(whole.record.settings)}
+    )
+    check_samples(Cell(whole.folder, record))
+    assert record.summary is not None
+    assert (record.summary.timed_steps, record.summary.disturbed_steps) == (5, 4)
+    lines = (whole.folder / "rank0.jsonl").read_text().splitlines(keepends=True)
+
+    (whole.folder / "rank0.jsonl").write_text("".join(lines[:1] + lines[5:]))
+
+    with pytest.raises(OutputError, match="4 of its 9 timed steps are gone"):
+        check_samples(Cell(whole.folder, record))
+
+
+def placed(settings: CellSettings, *, workers: int = 1) -> Placement:
+    cores = tuple(range(workers))
+    return place(
+        world_size=settings.world_size,
+        processes=settings.world_size,
+        threads_per_worker=1,
+        cores=cores,
+        gpus=0,
+        backend="gloo",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "every"),
+    [
+        ({}, 4),
+        ({"loader": "per-sample", "loader_workers": 0}, 4),
+        ({"loader": "per-sample", "loader_workers": 1}, 0),
+        ({"data": "mine.py:data", "loader_workers": 1}, 0),
+        ({"strategy": "mine.py:Mine"}, 0),
+        ({"steps": 20}, 0),
+    ],
+)
+def test_nothing_of_the_training_may_disturb_the_computation(given: dict[str, Any], every: int) -> None:
+    settings = CellSettings(**{"strategy": "single", "world_size": 1, "batch_size": 4, **given})
+    cell = PlannedCell(settings, placed(settings))
+    assert reference_every(cell, settings, step_s=0.05) == every
+
+
+def test_more_workers_than_cores_disturb_each_other() -> None:
+    settings = CellSettings(strategy="ddp", world_size=2, batch_size=4)
+    assert reference_every(PlannedCell(settings, placed(settings, workers=1)), settings, step_s=0.05) == 0
+    assert reference_every(PlannedCell(settings, placed(settings, workers=2)), settings, step_s=0.05) == 4

@@ -9,6 +9,8 @@ from worldsize.results.folder import Cell
 from worldsize.results.records import Estimate
 
 BLOCK = ("session", "block")
+STEPS = pl.col("steps")
+"""Timed steps of a block: blocks by time have more or fewer, and the tables are over steps."""
 
 
 def block_means(cell: Cell) -> pl.DataFrame:
@@ -45,3 +47,8 @@ def ratio_over(blocks: pl.DataFrame, top: pl.Expr, bottom: pl.Expr) -> Estimate 
         return None
     ratio = above.sum() / below.sum()
     return mean_estimate(ratio + (above - ratio * below) / below.mean())
+
+
+def per_step(blocks: pl.DataFrame, value: pl.Expr) -> Estimate | None:
+    """Mean over steps of what is a mean of each block, as the tables have it; None where no block has it."""
+    return ratio_over(blocks, value * STEPS, STEPS)

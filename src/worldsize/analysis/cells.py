@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from worldsize.analysis.breakdown import Breakdown, breakdown
-from worldsize.analysis.by_block import block_means, ratio_over
+from worldsize.analysis.by_block import block_means, per_step
 from worldsize.analysis.communication import Communication, Exposed, communication, exposed
 from worldsize.analysis.damage import check_samples
 from worldsize.analysis.dependence import Launches
@@ -60,8 +60,8 @@ class CellAnalysis:
     """What the traces of a profile say; None where none was made."""
     uneven: tuple[WarningRecord, ...] = ()
     """What makes some of its steps much longer than the typical one."""
-    disturbed_steps: int = 0
-    """Timed steps that count in no number, for something outside of the study slowed its cores (method.md §8)."""
+    disturbed: frozenset[tuple[int, int]] = frozenset()
+    """The blocks, by (session, block), with steps that count in no number because something slowed their cores."""
     outlier_steps: int = 0
     """Timed steps that are flagged as outliers; they are in all numbers (method.md §8)."""
     losses: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"step": pl.Int64, "loss": pl.Float64}))
@@ -89,7 +89,7 @@ class CellAnalysis:
         """Exposed communication per step (s) by the timeline, over all timed steps: the one of `exposed_share`."""
         if self.exposed_share is None:
             return None
-        return ratio_over(self.block_means, pl.col("exposed_sync_s") * pl.col("steps"), pl.col("steps"))
+        return per_step(self.block_means, pl.col("exposed_sync_s"))
 
     @property
     def oversubscribed(self) -> bool:
@@ -129,7 +129,7 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         blocks=blocks,
         launches={} if summary is None else block_launches(timed_steps(cell)),
         uneven=() if summary is None else tuple(recurring_warning(cell, summary)),
-        disturbed_steps=cell.disturbed_steps,
+        disturbed=frozenset(cell.disturbed.select("session", "block").iter_rows()) if summary else frozenset(),
         outlier_steps=int(outliers(np.concatenate(list(blocks.values()))).sum()) if blocks else 0,
         losses=_losses(cell),
     )

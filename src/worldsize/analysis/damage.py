@@ -25,7 +25,9 @@ def check_samples(cell: Cell) -> None:
     if missing:
         more = f" and {len(missing) - 1} more ranks" if len(missing) > 1 else ""
         raise OutputError(f"no sample of rank {missing[0]}{more} is left in {cell.folder}\n{AGAIN}")
-    wanted, found = record.summary.timed_steps, timed_steps(cell).height
+    # Which steps are disturbed is found anew: without those that are lost it may be others.
+    wanted = record.summary.timed_steps + record.summary.disturbed_steps
+    found = timed_steps(cell).height + cell.disturbed.height
     if found < wanted:
         shortest = min(ranks, key=lambda rank: counts[rank])
         raise OutputError(

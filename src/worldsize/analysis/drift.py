@@ -88,16 +88,17 @@ def drift_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
 
 def disturbed_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
     """The warning `disturbed`: how many timed steps count in no number, and what will have disturbed them."""
-    out = sum(cell.disturbed_steps for cell in cells)
+    out = sum(cell.summary.disturbed_steps for cell in cells if cell.summary)
     if not out:
         return None
     timed = out + sum(cell.summary.timed_steps for cell in cells if cell.summary)
-    others = [each.others_cores for cell in cells if cell.record for each in cell.record.conditions]
+    found = [(each, cell) for cell in cells if cell.record for each in cell.record.conditions]
+    others = [each.others_cores for each, cell in found if (each.session, each.block) in cell.disturbed]
     busy = float(np.mean(others)) if others else 0.0
     who = (
-        f"Other processes used {busy:.2f} cores: end them."
+        f"Other processes used {busy:.2f} cores in their blocks: end them."
         if busy >= NOTABLE_CORES
-        else "No other process here did: likely another virtual machine of the same host, on the same cores."
+        else "No other process here did: on a virtual machine, likely others of its host on the same cores."
     )
     message = (
         f"{out} of {timed} timed steps ({percent_text(out / timed)}) count in no number: a short computation beside "

@@ -35,7 +35,7 @@ class Efficiency:
     crossings: tuple[Crossing, ...]
     """Of each seed."""
     samples: float | None
-    """Training samples to the target: geometric mean over the seeds, all of which came there."""
+    """Training samples to the target: geometric mean over the seeds; every seed reached it."""
     statistical: Estimate | None
     """Samples to the target at the baseline ÷ samples to it here."""
     told: str

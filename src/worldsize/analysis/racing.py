@@ -111,5 +111,5 @@ class Race:
 
 
 def _number_of_look(blocks: int) -> int | None:
-    found = looks(blocks)
-    return len(found) if found and found[-1] == blocks else None
+    """Which look it is time for: blocks can be more by several at once, where some that were left out come back."""
+    return len(looks(blocks)) or None

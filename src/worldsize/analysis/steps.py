@@ -25,10 +25,10 @@ def timed_steps(cell: Cell) -> pl.DataFrame:
     """One row per timed step, in the order of time: session, block, step, launch, world_s, means of COLUMNS, and MOST.
 
     `world_s` is the time (s) from the end of the step before on its last rank to the end of this one on its own last
-    rank, on aligned clocks. So a rank that is late once counts once, and nothing between two steps is left out but the
-    short computation that tells of disturbances, by its mean over ranks; the first step of a turn, which has none
-    before it, begins when the last rank has begun (method.md §8). Means are over ranks. A step that not every process
-    has written, because the run was cut short or its line is damaged, is left out: its slowest rank is unknown.
+    rank, on aligned clocks. So a rank that is late once counts once, and nothing between two steps is left out; the
+    first step of a turn, which has none before it, and one after the computation that tells of disturbances begin when
+    the last rank has begun (method.md §8). Means are over ranks. A step that not every process has written, because the
+    run was cut short or its line is damaged, is left out: its slowest rank is unknown.
     """
     if cell not in _SEEN:
         trained = cell.scan_steps().filter("synchronised")
@@ -45,7 +45,7 @@ def timed_steps(cell: Cell) -> pl.DataFrame:
                 pl.col("launch").first().fill_null(0),
                 pl.len().alias("ranks"),
                 pl.col("timed").all(),
-                (1e9 * pl.col("reference_s").mean()).fill_null(0).cast(pl.Int64).alias("pause_ns"),
+                pl.col("reference_s").is_not_null().any().alias("paused"),
                 begin_ns.max().alias("begin_ns"),
                 (begin_ns + (1e9 * pl.col("step_s")).round().cast(pl.Int64)).max().alias("end_ns"),
             )
@@ -55,13 +55,14 @@ def timed_steps(cell: Cell) -> pl.DataFrame:
         processes = placement.processes if placement else ranks
         found = cell.collect(steps.filter(pl.col("ranks") == processes).sort("session", "step"))
         follows = pl.col("step") == pl.col("step").shift(1).over("session", "block") + 1
-        free_ns = (pl.col("end_ns") + pl.col("pause_ns")).shift(1).over("session", "block")
-        since_ns = pl.when(follows).then(free_ns).otherwise("begin_ns")
+        earlier = pl.col("end_ns", "paused").shift(1).over("session", "block").name.prefix("before_")
+        found = found.with_columns(earlier)
+        since_ns = pl.when(follows & ~pl.col("before_paused")).then("before_end_ns").otherwise("begin_ns")
         world_s = (pl.col("end_ns") - since_ns) / 1e9
         # Where a clock was set back, what the slowest rank itself measured has to do.
         found = found.with_columns(pl.when(world_s > 0).then(world_s).otherwise("step_most_s").alias("world_s"))
         found = found.filter("timed")
-        found = found.drop("timed", "begin_ns", "end_ns", "pause_ns")
+        found = found.drop("timed", "begin_ns", "end_ns", "paused", "before_end_ns", "before_paused")
         _SEEN[cell] = found.drop("ranks")
     return _SEEN[cell]
 

@@ -37,7 +37,7 @@ class Turn(Record):
     lead: int = 0
     """Steps before the counted ones that are like these, and not timed: a pause leaves cold caches (method.md §8)."""
     reference_every: int = 0
-    """Every how manyth step is followed by the short computation that tells of disturbances (method.md §8); 0: none."""
+    """After how many steps comes the short computation that tells of disturbances (method.md §8); 0: never."""
     first_step: int | None = None
     """How many steps of training the cell must have done before, where it matters (protocol *epochs*)."""
     synchronise: bool = True

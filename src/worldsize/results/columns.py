@@ -33,6 +33,8 @@ SCRATCH = ".columns."
 OLD_S = 86_400.0
 """Nobody gathers lines for longer; the number of a process may be somebody else's by then."""
 ROW_GROUP = 2**15
+LATER = ("reference_s",)
+"""Columns that earlier versions did not write."""
 BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What polars raises for a file that is not what it seems; it panics at some."""
 
@@ -169,12 +171,20 @@ def _opened(folder: Path, kind: Kind, record: ColumnsRecord) -> pl.LazyFrame:
     try:
         if _digest(path) != record.files.get(kind.name):
             raise OutputError(f"{path} is not what {INDEX} says")
-        columns = _scanned([path])
+        columns = _with_later(_scanned([path]), kind)
         if columns.collect_schema() != pl.Schema(kind.schema):
             raise OutputError(f"{path} has other columns than the {kind.name} of a cell")
     except BROKEN as error:
         raise OutputError(f"cannot read {path}: {told(error)}") from None
     return columns
+
+
+def _with_later(columns: pl.LazyFrame, kind: Kind) -> pl.LazyFrame:
+    """The columns with nulls for those that a version did not write yet; lines of that time lack them as well."""
+    there = columns.collect_schema().names()
+    lacking = [name for name in LATER if name in kind.schema and name not in there]
+    added = columns.with_columns(pl.lit(None, dtype=kind.schema[name]).alias(name) for name in lacking)
+    return added.select(*kind.schema) if lacking and {*there, *lacking} == {*kind.schema} else columns
 
 
 def _digest(path: Path) -> Digest:

@@ -82,10 +82,10 @@ class Cell:
         return self.collect(self.scan_steps().select(names))
 
     @property
-    def disturbed_steps(self) -> int:
-        """How many steps were timed and do not count, for the machine was disturbed during them (method.md §8)."""
+    def disturbed(self) -> pl.DataFrame:
+        """The steps that were timed and do not count, for the machine was disturbed (undisturbed.py): a row each."""
         self._scan(STEPS)
-        return int(self._disturbed["timed"].sum())
+        return self._disturbed.filter("timed")
 
     @property
     def unsynchronised(self) -> pl.DataFrame:

@@ -221,6 +221,9 @@ class CellSummary(Record):
     overlapped_s: float | None = None
     """The part of `comm_s` that is hidden behind compute; exposed + overlapped = comm (method.md §3)."""
     timed_steps: int
+    """Those that count; disturbed ones were timed as well."""
+    disturbed_steps: int = 0
+    """Timed steps that count in no number, for something outside of the study slowed the cores (method.md §8)."""
     blocks: int
 
 

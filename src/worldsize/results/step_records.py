@@ -46,8 +46,8 @@ class StepRecord(Record):
     clock_error_ns: int = 0
     """How wrong the offset can be."""
     reference_s: float | None = None
-    """How long the short computation right after this step took, which is no part of any (method.md §8); None where
-    there was none."""
+    """How long the short computation took that came right after this step, and is no part of any (method.md §8); None
+    where there was none."""
 
 
 class SpanRecord(Record):

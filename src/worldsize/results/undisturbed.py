@@ -3,9 +3,10 @@
 Ranks time a short computation after some of their steps (measure/reference.py). Where it took much longer than usual
 before or after a step, something outside of the training used the cores. That is decided by this computation alone,
 never by how long the step itself took, so what is left is not the quick half of the steps: it is the undisturbed part.
+The schedule decides with arrays while it goes on, and who reads a run folder with columns: by the same rule.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import polars as pl
@@ -15,64 +16,58 @@ SLOW = 1.3
 """The computation takes this many times as long as usual where cores are disturbed; a core that two threads share
 gives each 0.6 of its rate (1.7 times), and undisturbed ones were seen to differ by 10 %."""
 USUAL = 0.25
-"""The quantile of a rank's times that is usual: a machine may be disturbed for most of a study, and still be judged by
-what it gives."""
-MOST = 0.5
-"""Share of the timed steps that may be disturbed; if more are, that is how this machine is, and all of them count."""
+"""The quantile of a rank's times in a session that is usual: a machine may be disturbed for much of a study, and is
+still judged by what it gives. If it is for more than three quarters, then that is what it gives."""
 TURN = ("session", "launch", "block", "synchronised")
 
 Times = NDArray[np.float64]
 
 
-def undisturbed_blocks(
-    blocks: Sequence[tuple[Times, Times]],
-) -> list[Times]:
-    """The steps of each block that count, from blocks of (steps, times of the computation after each).
+class Beside:
+    """Times of the computation beside the steps of a turn, by rank: the longest before or after each step."""
 
-    Steps are in seconds, of shape (steps,); the computation's are of shape (ranks, lead + steps), in the same order,
-    and NaN where there was none.
-    """
-    every = np.concatenate([references for _, references in blocks], axis=1)
-    known = ~np.all(np.isnan(every), axis=1)
-    if not len(known) or not known.all():
-        return [steps for steps, _ in blocks]
-    usual = np.nanquantile(every, USUAL, axis=1, keepdims=True)
-    slow = [_slow_beside(references / usual)[-len(steps) :] for steps, references in blocks]
-    if np.mean(np.concatenate(slow)) > MOST:
-        return [steps for steps, _ in blocks]
-    return [steps[~disturbed] for (steps, _), disturbed in zip(blocks, slow, strict=True)]
+    def __init__(self, references: Times, steps: int) -> None:
+        """`references` are those after each lead step and each of `steps`: (ranks, lead + steps), NaN for none."""
+        self.references = references
+        after = _filled(references[:, ::-1])[:, ::-1]
+        before = np.full_like(references, np.nan)
+        before[:, 1:] = _filled(references)[:, :-1]
+        self.longest = np.fmax(before, after)[:, references.shape[1] - steps :]
+
+    def disturbed(self, usual: Times) -> NDArray[np.bool_]:
+        """Which of the steps were disturbed on a rank whose computation usually takes so long (NaN: not known)."""
+        with np.errstate(invalid="ignore"):
+            slow = self.longest > SLOW * usual[:, np.newaxis]
+        return np.asarray(slow.any(axis=0))
 
 
-def _slow_beside(relative: Times) -> NDArray[np.bool_]:
-    """Whether the computation before or after each step was slow on a rank."""
-    frame = pl.DataFrame({str(rank): values for rank, values in enumerate(relative)}).fill_nan(None)
-    after = frame.select(pl.all().fill_null(strategy="backward"))
-    before = frame.select(pl.all().fill_null(strategy="forward").shift(1))
-    worst = pl.concat([after, before.rename(lambda name: f"before {name}")], how="horizontal")
-    slow: NDArray[np.bool_] = worst.select(pl.max_horizontal(pl.all()).fill_null(0.0) > SLOW).to_series().to_numpy()
-    return slow
+def usual_s(references: Times) -> Times:
+    """How long the computation usually takes on each rank, from all of its times (ranks, any number); NaN for none."""
+    return np.array([np.quantile(own, USUAL) if (own := each[~np.isnan(each)]).size else np.nan for each in references])
+
+
+def _filled(values: Times) -> Times:
+    """Each row with the last value that was known in place of those that are not."""
+    known = np.where(np.isnan(values), 0, np.arange(values.shape[1]))
+    return np.take_along_axis(values, np.maximum.accumulate(known, axis=1), axis=1)
 
 
 def disturbed_steps(samples: pl.LazyFrame, collect: Callable[[pl.LazyFrame], pl.DataFrame]) -> pl.DataFrame:
-    """The disturbed steps of a cell, a row each: TURN, `step` and `timed`; no rows where more than MOST are.
+    """The disturbed steps of a cell, a row each: TURN, `step` and `timed`.
 
     `samples` are its step records in the order of rank, then of time.
     """
-    columns = ("rank", *TURN, "step", "timed")
+    columns = (*TURN, "step", "timed")
     if collect(samples.select(pl.col("reference_s").count())).item() == 0:
-        return pl.DataFrame(schema={name: samples.collect_schema()[name] for name in columns[1:]})
-    relative = pl.col("reference_s") / pl.col("reference_s").quantile(USUAL).over("rank", "session")
-    turn = ("rank", *TURN)
-    after = pl.col("relative").backward_fill().over(turn)
-    before = pl.col("relative").forward_fill().shift(1).over(turn)
-    rows = collect(samples.select(*columns, relative.alias("relative")))
-    slow = pl.max_horizontal(after, before).fill_null(0.0) > SLOW
-    steps = rows.with_columns(slow.alias("slow")).group_by(*TURN, "step", maintain_order=True)
-    found = steps.agg(pl.col("timed").first(), pl.col("slow").any())
-    timed = found.filter("timed")
-    if timed["slow"].sum() > MOST * timed.height:
-        return found.clear().drop("slow")
-    return found.filter("slow").drop("slow")
+        return pl.DataFrame(schema={name: samples.collect_schema()[name] for name in columns})
+    reference, turn = pl.col("reference_s"), ("rank", *TURN)
+    # Steps aside are judged by what is usual in training.
+    usual = reference.filter("synchronised").quantile(USUAL, interpolation="linear").over("rank", "session")
+    longest = pl.max_horizontal(reference.backward_fill(), reference.forward_fill().shift(1))
+    slow = (longest.over(turn) > SLOW * usual).fill_null(False)
+    rows = collect(samples.select("rank", *columns, slow.alias("slow")))
+    steps = rows.group_by(*TURN, "step", maintain_order=True).agg(pl.col("timed").first(), pl.col("slow").any())
+    return steps.filter("slow").drop("slow")
 
 
 def without_disturbed(samples: pl.LazyFrame, disturbed: pl.DataFrame) -> pl.LazyFrame:

@@ -141,8 +141,7 @@ class _Replicated(torch.autograd.Function):
         """Walk each replica's graph on its thread, then sum the gradients on the first."""
 
         def walk(replica: nn.Module, outputs: Tensor, gradient: Tensor) -> tuple[Tensor | None, ...]:
-            parameters = [p for p in replica.parameters() if p.requires_grad]
-            return torch.autograd.grad(outputs, parameters, gradient, allow_unused=True)
+            return torch.autograd.grad(outputs, trained(replica), gradient, allow_unused=True)
 
         owner: ThreadReplicas = ctx.owner
         pieces = upstream[0].split([len(outputs) for outputs in ctx.outputs])

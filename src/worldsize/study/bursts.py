@@ -8,11 +8,15 @@ LEAD_STEPS = 1
 """Steps at the begin of each block that are not timed: the first one after a pause was seen to be 6 % slower."""
 
 
+def loader_processes(settings: TrainingSettings) -> int:
+    """The processes W of a rank's loader; 0 where the batches are made in the rank's own process."""
+    of_user = ":" in settings.data and settings.data.partition(":")[0] != "synthetic"
+    return settings.loader_workers if of_user or settings.loader == "per-sample" else 0
+
+
 def burst(settings: TrainingSettings) -> int:
     """How many batches the W processes of a loader make side by side: they come W at a time, then none for a while."""
-    of_user = ":" in settings.data and settings.data.partition(":")[0] != "synthetic"
-    by_processes = of_user or settings.loader == "per-sample"
-    return max(1, settings.loader_workers) if by_processes else 1
+    return max(1, loader_processes(settings))
 
 
 def lead_steps(settings: TrainingSettings) -> int:

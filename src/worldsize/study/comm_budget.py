@@ -11,6 +11,7 @@ from worldsize.errors import UsageError
 from worldsize.study.sampling import Case
 
 AFTER_S = 0.5
+"""What the tables take after the last sample, by which the benchmark must have ended."""
 LEAST_SHARE = 0.4
 """Of a budget, that is left to time in, however long the workers took to start."""
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
-from worldsize.results.undisturbed import Times, undisturbed_blocks
-from worldsize.study.bursts import burst
+from worldsize.results.undisturbed import Beside, Times, usual_s
+from worldsize.study.bursts import loader_processes
 from worldsize.study.plan import PlannedCell
 
 REFERENCE_EVERY_S = 0.2
@@ -19,12 +19,12 @@ Replies = Sequence[Mapping[str, Any]]
 
 
 def reference_every(cell: PlannedCell, settings: TrainingSettings, step_s: float | None) -> int:
-    """Every how manyth step of a cell is followed by the computation that tells of disturbances; 0 is none.
+    """After how many steps of a cell comes the computation that tells of disturbances; 0 for never.
 
     A number of steps that was asked for is timed as it is. Loader processes, a strategy of the user's, and more workers
     than cores may disturb the computation by what the training itself does. `step_s`: None where it is not known.
     """
-    own = burst(settings) > 1 or ":" in cell.settings.strategy or cell.placement.oversubscribed
+    own = loader_processes(settings) > 0 or ":" in cell.settings.strategy or cell.placement.oversubscribed
     if settings.steps is not None or cell.placement.device != "cpu" or own:
         return 0
     return max(1, round(REFERENCE_EVERY_S / (step_s or REFERENCE_EVERY_S)))
@@ -34,24 +34,32 @@ class Counted:
     """All timed steps of this session, and what of them counts by all that is known so far."""
 
     def __init__(self) -> None:
-        self._timed: dict[str, dict[tuple[int, int], tuple[Times, Times]]] = {}
+        self._timed: dict[str, dict[tuple[int, int], tuple[Times, Beside]]] = {}
 
     def add(
         self, samples: Blocks, name: str, key: tuple[int, int], steps_s: Times, replies: Replies
     ) -> dict[tuple[int, int], Times]:
         """The samples of a cell with a further block, which can show that steps before it were disturbed."""
         timed = self._timed.setdefault(name, {})
-        timed[key] = steps_s, _references(replies, steps_s)
+        timed[key] = steps_s, _beside(replies, steps_s)
+        usual = self._usual_s(name)
+        counting = {key: steps[~beside.disturbed(usual)] for key, (steps, beside) in timed.items()}
         earlier = {key: each for key, each in samples.items() if key not in timed}
-        found = zip(timed, undisturbed_blocks(list(timed.values())), strict=True)
-        return earlier | {key: each for key, each in found if each.size}
+        return earlier | {key: each for key, each in counting.items() if each.size}
 
     def aside(self, name: str, steps_s: Times, replies: Replies) -> Times:
-        """What counts of steps that a cell ran aside, right after a block."""
-        known = list(self._timed.get(name, {}).values())
-        return undisturbed_blocks([*known, (steps_s, _references(replies, steps_s))])[-1]
+        """The steps that count of those that a cell ran aside, right after a block."""
+        if not self._timed.get(name):
+            return steps_s
+        return steps_s[~_beside(replies, steps_s).disturbed(self._usual_s(name))]
+
+    def _usual_s(self, name: str) -> Times:
+        return usual_s(np.concatenate([beside.references for _, beside in self._timed[name].values()], axis=1))
 
 
-def _references(replies: Replies, steps_s: Times) -> Times:
-    """Times of the short computation after each step, by rank; NaN where there was none."""
-    return np.array([reply.get("reference_s") or [None] * len(steps_s) for reply in replies], dtype=np.float64)
+def _beside(replies: Replies, steps_s: Times) -> Beside:
+    """What the ranks tell of the computation; nothing where they do not tell of the same steps."""
+    told = [reply.get("reference_s") or [] for reply in replies]
+    if len({len(each) for each in told}) > 1 or len(told[0]) < len(steps_s):
+        told = [[None] * len(steps_s)] * len(replies)
+    return Beside(np.array(told, dtype=np.float64), len(steps_s))

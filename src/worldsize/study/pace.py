@@ -96,7 +96,7 @@ class Pace:
         self.sizes = BlockSizes(settings, budgeted=until_s is not None, devices=devices)
         self._pairs: dict[str, dict[int, float]] = {}
         self._relaunch_at: frozenset[int] = frozenset()
-        self._known: tuple[dict[str, int], dict[str, Level]] = {}, {}
+        self._known: tuple[dict[str, Any], dict[str, Level]] = {}, {}
         self._rounds = 0
         self._all_launches_s = 0.0
 
@@ -281,14 +281,14 @@ class Pace:
 
     def _levels(self, samples: Mapping[str, Blocks]) -> dict[str, Level]:
         """What all cells say of how far blocks and launches depend on each other: found anew after each block."""
-        counts = {name: len(blocks) for name, blocks in samples.items()}
-        if counts != self._known[0]:
+        seen = {name: tuple((key, len(steps)) for key, steps in blocks.items()) for name, blocks in samples.items()}
+        if seen != self._known[0]:
             session = max((key[0] for blocks in samples.values() for key in blocks), default=0)
             launches = {
                 name: {key: sum(at <= key[1] for at in self._relaunch_at) for key in blocks if key[0] == session}
                 for name, blocks in samples.items()
             }
-            self._known = counts, levels(samples, launches, most_resamples=0)
+            self._known = seen, levels(samples, launches, most_resamples=0)
         return self._known[1]
 
     def estimate(self, cell: PlannedCell, samples: Mapping[str, Any]) -> Estimate | None:

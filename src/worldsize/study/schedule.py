@@ -160,7 +160,7 @@ class Schedule:
             replies = self._replies(cell, {**turn, "lead": lead})
         times, key = self._slowest(cell, replies), (self.ledger.session, block)
         self.samples[cell.id] = self.counted.add(self.samples[cell.id], cell.id, key, times, replies)
-        self.pace.saw_block(cell, times)
+        self.pace.saw_block(cell, self.samples[cell.id].get(key, times))
         if not self.pace.plain:
             self._asides(cell, turn, block)
 

@@ -14,6 +14,7 @@ from worldsize.measure.clocks import Clock, Mark, clock_for
 from worldsize.ranks.exchange import agree
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import World
+from worldsize.strategies.base import trained
 from worldsize.strategies.buckets import Cost, by_cost, by_size, end_s
 
 REPEATS = 3
@@ -29,14 +30,14 @@ def arranged(world: World, model: nn.Module, inputs: Tensor, labels: Tensor, lin
     Backward runs a few times on a copy of the model; neither the model nor the data notice.
     """
     ready = ready_times(model, inputs, labels)
-    trained = [p for p in model.parameters() if p.requires_grad]
+    parameters = trained(model)
 
     def cost(size_bytes: int) -> float:
         return cost_s(
             "all-reduce", world.world_size, link.alpha_s, link.beta_bytes_per_s, size_bytes, segment_s=link.segment_s
         )
 
-    groups, cap = agree(_decide(trained, ready, cost), world.channel.world_size)
+    groups, cap = agree(_decide(parameters, ready, cost), world.channel.world_size)
     return dataclasses.replace(world, bucket_groups=tuple(map(tuple, groups)), bucket_bytes=cap)
 
 
@@ -47,11 +48,11 @@ def ready_times(model: nn.Module, inputs: Tensor, labels: Tensor) -> list[float]
     """
     clock = clock_for(inputs.device)
     twin = copy.deepcopy(model).train()
-    trained = [p for p in twin.parameters() if p.requires_grad]
+    parameters = trained(twin)
     times: list[list[float]] = []
     for repeat in range(REPEATS + 1):
-        seen: list[Mark | None] = [None] * len(trained)
-        hooks = [p.register_post_accumulate_grad_hook(_note(clock, seen, i)) for i, p in enumerate(trained)]
+        seen: list[Mark | None] = [None] * len(parameters)
+        hooks = [p.register_post_accumulate_grad_hook(_note(clock, seen, i)) for i, p in enumerate(parameters)]
         loss = F.cross_entropy(twin(inputs), labels)
         settle(inputs.device)
         clock.rebase()
@@ -77,12 +78,12 @@ def _since_s(clock: Clock, begin: Mark, mark: Mark | None) -> float:
     return 0.0 if mark is None else (clock.read(mark) - clock.read(begin)) / 1e9
 
 
-def _decide(trained: list[nn.Parameter], ready: list[float], cost: Cost) -> tuple[tuple[tuple[int, ...], ...], int]:
+def _decide(parameters: list[nn.Parameter], ready: list[float], cost: Cost) -> tuple[tuple[tuple[int, ...], ...], int]:
     """Groups for strategies that take any, and the best cap for DDP, which takes only that."""
-    order = sorted(range(len(trained)), key=ready.__getitem__)
-    number = {parameter: index for index, parameter in enumerate(trained)}
-    groups = by_cost([trained[i] for i in order], [ready[i] for i in order], cost)
-    backwards = list(reversed(trained))
+    order = sorted(range(len(parameters)), key=ready.__getitem__)
+    number = {parameter: index for index, parameter in enumerate(parameters)}
+    groups = by_cost([parameters[i] for i in order], [ready[i] for i in order], cost)
+    backwards = list(reversed(parameters))
     ready_backwards = list(reversed(ready))
     cap = min(DDP_CAPS_BYTES, key=lambda size: end_s(_as_ddp(backwards, size), ready_backwards, cost))
     return tuple(tuple(number[p] for p in group) for group in groups), cap

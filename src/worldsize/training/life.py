@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
 
 import torch.distributed as dist
 
@@ -53,6 +52,7 @@ class Life:
         self._peak_reserved_bytes: int | None = None
         self._on_device: DeviceMemory | None = None
         self._bare: list[Step] = []
+        self._reference: Reference | None = None
         self._references: list[float | None] = []
         self._measured_aside = self._begun_aside = False
 
@@ -71,7 +71,7 @@ class Life:
         """End the processes of the loaders."""
         for stream in (self.trainer.stream, self.trainer.spare_stream):
             stream.close()
-        if "_reference" in vars(self):
+        if self._reference is not None:
             self._reference.close()
 
     def _taken(self, turn: Turn) -> Reply:
@@ -125,7 +125,7 @@ class Life:
         """Step times (s), from end to end; the clocks are aligned at both ends of each turn, outside of its steps."""
         self.trainer.timeline.clock.rebase()
         begin = self._align()
-        self._references = []
+        self._begin_references(turn)
         with nullcontext() if turn.observe else self._unseen(), nullcontext() if turn.trains else self.aside():
             # Those that train are on the record of the training; what leads into steps aside is on none.
             lead = turn.model_copy(update={"timed": False, "observe": turn.trains})
@@ -138,7 +138,7 @@ class Life:
                 spans += self._step(turn, begin, held=last and not begin.exact, refer=refer)
             spans += self.recorder.flush(self._align(begin)) if turn.observe else []
             spans = self._read_bare() + spans  # those without instruments come first, or are all
-        return lengths(spans, [pause_s or 0.0 for pause_s in self._references])[-count:] if count else []
+        return lengths(spans, [each is not None for each in self._references])[-count:] if count else []
 
     def _read_bare(self) -> list[Span]:
         """Begin and end of the steps without instruments."""
@@ -178,16 +178,18 @@ class Life:
         astray_ns, error_ns = clock.astray()
         return Offset(between.offset_ns + astray_ns, between.error_ns + error_ns, between.one_clock)
 
-    @cached_property
-    def _reference(self) -> Reference:
-        world = self.trainer.world
-        return Reference(world.world_size // world.channel.world_size, world.cores)
+    def _begin_references(self, turn: Turn) -> None:
+        self._references = []
+        if turn.reference_every and self._reference is None:
+            world = self.trainer.world
+            self._reference = Reference(world.world_size // world.channel.world_size, world.cores)
 
     def _step(self, turn: Turn, offset: Offset, *, held: bool = False, refer: bool) -> list[Span]:
         number = self.first_step + self.trainer.steps
         result = self.trainer.step(synchronise=turn.synchronise)
         step = self.trainer.timeline.take()
-        self._references.append(self._reference.time_s() if refer and turn.reference_every else None)
+        refer = refer and turn.reference_every > 0 and self._reference is not None
+        self._references.append(self._reference.time_s() if refer and self._reference else None)
         if not turn.observe:
             self._bare.append(step)  # to read it now would wait for the device, step by step
             return []
@@ -212,12 +214,12 @@ class Life:
         return self.recorder.add(pending)
 
 
-def lengths(spans: Sequence[Span], pauses_s: Sequence[float]) -> list[float]:
+def lengths(spans: Sequence[Span], pauses: Sequence[bool]) -> list[float]:
     """How long each step took (s): from the end of the one before it to its own, which leaves nothing out between them.
 
-    Nothing but the pause after that one, where something was computed that is no part of a step. The first of a turn,
-    which has none before it, from its own begin.
+    The first of a turn, which has none before it, from its own begin; so does one after a pause, in which something was
+    computed that is no part of a step. `pauses` says after which steps there was one.
     """
-    begins = [begin for begin, _ in spans[:1]] + [end for _, end in spans[:-1]]
-    pauses_s = [0.0, *pauses_s[:-1]]
-    return [(end - begin) / 1e9 - pause for begin, (_, end), pause in zip(begins, spans, pauses_s, strict=True)]
+    free = [begin if paused else end for (begin, _), (_, end), paused in zip(spans[1:], spans, pauses, strict=False)]
+    begins = [begin for begin, _ in spans[:1]] + free
+    return [(end - begin) / 1e9 for begin, (_, end) in zip(begins, spans, strict=True)]

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from worldsize.strategies.base import trained
+
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of x → ax + bx³ + cx⁵, which is steep at 0, and after five rounds between about 0.7 and 1.2 (Jordan et al. 2024)."""
 ROUNDS = 5
@@ -86,7 +88,7 @@ def split(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     hidden = _owned(layer for layer in layers[:-1] if getattr(layer, "groups", 1) == 1)
     # A hidden layer may share its weight with one of these.
     left_out = _owned([*layers[-1:], *(module for module in model.modules() if isinstance(module, nn.Embedding))])
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    weights = trained(model)
     fit = {id(weight) for weight in weights if weight.numel() and not weight.is_complex()}
     chosen = fit & (hidden - left_out)
     return [weight for weight in weights if id(weight) in chosen], [w for w in weights if id(w) not in chosen]

@@ -10,7 +10,7 @@ from typing import TypeGuard
 
 import polars as pl
 
-from worldsize.analysis.by_block import BLOCK, ratio_over
+from worldsize.analysis.by_block import BLOCK, STEPS, per_step, ratio_over
 from worldsize.analysis.by_block import COMPUTE as COMPUTE
 from worldsize.results.records import Estimate
 
@@ -18,8 +18,6 @@ NOTABLE = 0.05
 """Share of a step below which nothing is spoken of: with less to win, nobody changes a set-up."""
 
 STEP = pl.col("step_s")
-STEPS = pl.col("steps")
-"""Timed steps of a block: blocks by time have more or fewer, and the tables are over steps."""
 EXPOSED = pl.col("exposed_sync_s")
 STEP_MOST = pl.col("step_most_s")
 """Of the rank that ends it last: the step that throughput is made of."""
@@ -40,11 +38,6 @@ def part(blocks: pl.DataFrame, value: pl.Expr, step: pl.Expr = STEP) -> Part | N
     """A part given in seconds per step; None where no block has it."""
     seconds, share = per_step(blocks, value), ratio_over(blocks, value * STEPS, step * STEPS)
     return None if seconds is None or share is None else Part(seconds, share)
-
-
-def per_step(blocks: pl.DataFrame, value: pl.Expr) -> Estimate | None:
-    """Mean over steps of what is a mean of each block, as the tables have it; None where no block has it."""
-    return ratio_over(blocks, value * STEPS, STEPS)
 
 
 def without(blocks: pl.DataFrame, saved: pl.Expr, step: pl.Expr = STEP) -> Estimate | None:

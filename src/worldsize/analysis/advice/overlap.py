@@ -9,9 +9,10 @@ from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.communication import BUCKETS
 from worldsize.analysis.advice.exchange import Exchange
 from worldsize.analysis.advice.finding import Advice, Evidence
-from worldsize.analysis.advice.gains import EXPOSED, NOTABLE, STEP, notable, per_step, without
+from worldsize.analysis.advice.gains import EXPOSED, NOTABLE, STEP, notable, without
 from worldsize.analysis.advice.seen import Seen
 from worldsize.analysis.advice.words import at_most, cell_name, ms, share
+from worldsize.analysis.by_block import per_step
 
 MOSTLY = 0.5
 

@@ -10,10 +10,10 @@ from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.communication import Diagnosis, candidate, limited_by
 from worldsize.analysis.advice.exchange import Exchange
 from worldsize.analysis.advice.finding import Evidence
-from worldsize.analysis.advice.gains import COMPUTE, STEP_MOST, notable, per_step
+from worldsize.analysis.advice.gains import COMPUTE, STEP_MOST, notable
 from worldsize.analysis.advice.seen import Seen, ranks_of
 from worldsize.analysis.advice.words import ms, share
-from worldsize.analysis.by_block import BLOCK, rank_means, ratio_over
+from worldsize.analysis.by_block import BLOCK, per_step, rank_means, ratio_over
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, number_text
 from worldsize.results.folder import Cell
