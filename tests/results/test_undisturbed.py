@@ -160,8 +160,8 @@ def placed(settings: CellSettings, *, workers: int = 1) -> Placement:
 @pytest.mark.parametrize(
     ("given", "every"),
     [
-        ({}, 4),
-        ({"loader": "per-sample", "loader_workers": 0}, 4),
+        ({}, 5),
+        ({"loader": "per-sample", "loader_workers": 0}, 5),
         ({"loader": "per-sample", "loader_workers": 1}, 0),
         ({"data": "mine.py:data", "loader_workers": 1}, 0),
         ({"strategy": "mine.py:Mine"}, 0),
@@ -177,4 +177,4 @@ def test_nothing_of_the_training_may_disturb_the_computation(given: dict[str, An
 def test_more_workers_than_cores_disturb_each_other() -> None:
     settings = CellSettings(strategy="ddp", world_size=2, batch_size=4)
     assert reference_every(PlannedCell(settings, placed(settings, workers=1)), settings, step_s=0.05) == 0
-    assert reference_every(PlannedCell(settings, placed(settings, workers=2)), settings, step_s=0.05) == 4
+    assert reference_every(PlannedCell(settings, placed(settings, workers=2)), settings, step_s=0.05) == 5

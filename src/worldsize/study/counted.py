@@ -11,8 +11,8 @@ from worldsize.results.undisturbed import Beside, Times, usual_s
 from worldsize.study.bursts import loader_processes
 from worldsize.study.plan import PlannedCell
 
-REFERENCE_EVERY_S = 0.2
-"""Steps that take about so long are followed by the short computation, which takes 4 ms: 2 % of that."""
+REFERENCE_EVERY_S = 0.25
+"""Steps that take about so long are followed by the short computation, which takes 5 ms: 2 % of that."""
 
 Replies = Sequence[Mapping[str, Any]]
 """What the ranks of a cell answered to a turn."""
