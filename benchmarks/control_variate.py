@@ -18,7 +18,7 @@ from worldsize.config import CellSettings
 from worldsize.launch.placement import place
 from worldsize.launch.warm import WARM
 from worldsize.measure.machine import allowed_cores
-from worldsize.results.undisturbed import Beside, Times, usual_s
+from worldsize.results.undisturbed import Beside, Times, undisturbed
 from worldsize.study.executor import JobExecutor
 from worldsize.study.plan import PlannedCell
 
@@ -69,7 +69,7 @@ def _ways(a: list[tuple[Times, Times]], b: list[tuple[Times, Times]]) -> dict[st
     ratios = np.array([np.log(np.mean(one[0]) / np.mean(other[0])) for one, other in zip(a, b, strict=True)])
     shared = np.array([np.log(np.mean(one[1]) / np.mean(other[1])) for one, other in zip(a, b, strict=True)])
     slope = float(np.cov(ratios, shared)[0, 1] / np.var(shared, ddof=1))
-    counted = _undisturbed(a), _undisturbed(b)
+    counted = [undisturbed([(steps, Beside(each, STEPS)) for steps, each in blocks]) for blocks in (a, b)]
     left = [
         np.log(np.mean(one) / np.mean(other)) for one, other in zip(*counted, strict=True) if one.size and other.size
     ]
@@ -81,11 +81,6 @@ def _ways(a: list[tuple[Times, Times]], b: list[tuple[Times, Times]]) -> dict[st
         "slope": slope,
         "disturbed": 1 - kept / (2 * BLOCKS * STEPS),
     }
-
-
-def _undisturbed(blocks: list[tuple[Times, Times]]) -> list[Times]:
-    usual = usual_s(np.concatenate([references for _, references in blocks], axis=1))
-    return [steps[~Beside(references, steps.size).disturbed(usual)] for steps, references in blocks]
 
 
 def _cell(strategy: str, workers: int, label: str) -> PlannedCell:

@@ -26,7 +26,7 @@ from worldsize.launch.placement import place
 from worldsize.launch.warm import WARM
 from worldsize.measure.machine import allowed_cores
 from worldsize.results.folder import STEP_SCHEMA, load_run
-from worldsize.results.undisturbed import Beside, Times, usual_s
+from worldsize.results.undisturbed import Beside, Times, undisturbed
 from worldsize.study.executor import ENTRY
 
 HERE = Path(__file__).parent
@@ -155,7 +155,7 @@ def _forked_and_spawned(folder: Path) -> Any:
     settings = CellSettings(model="resnet18", data="synthetic:3x32x32:10:2000", batch_size=2, threads_per_worker=1)
     where = place(world_size=1, processes=1, threads_per_worker=1, cores=allowed_cores(), gpus=0, backend="gloo")
     jobs: dict[str, LocalJob] = {}
-    turns: dict[str, list[tuple[Times, Times]]] = {}
+    turns: dict[str, list[tuple[Times, Beside]]] = {}
     with WARM.held():
         for method in ("fork", "spawn"):
             payload = {
@@ -186,17 +186,15 @@ def _forked_and_spawned(folder: Path) -> Any:
     return ratio({method: _undisturbed(blocks) for method, blocks in turns.items()}, "fork", "spawn")
 
 
-def _undisturbed(blocks: list[tuple[Times, Times]]) -> dict[tuple[int, int], Times]:
-    usual = usual_s(np.concatenate([references for _, references in blocks], axis=1))
-    left = [steps[~Beside(references, steps.size).disturbed(usual)] for steps, references in blocks]
-    return {(0, number): steps for number, steps in enumerate(left) if steps.size}
+def _undisturbed(blocks: list[tuple[Times, Beside]]) -> dict[tuple[int, int], Times]:
+    return {(0, number): steps for number, steps in enumerate(undisturbed(blocks)) if steps.size}
 
 
-def _turn(job: LocalJob) -> tuple[Times, Times]:
+def _turn(job: LocalJob) -> tuple[Times, Beside]:
     """One turn: its steps, and the short computation that tells which of them were disturbed."""
     job.send({"op": "steps", "count": STEPS, "lead": 1, "reference_every": REFERENCE_EVERY})
     (reply,) = job.receive()
-    return np.array(reply["step_s"]), np.array([reply["reference_s"]], dtype=float)
+    return np.array(reply["step_s"]), Beside(np.array([reply["reference_s"]], dtype=float), STEPS)
 
 
 if __name__ == "__main__":

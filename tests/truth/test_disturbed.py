@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from commands import finish, start
+from commands import worldsize
 from worldsize.analysis.study import analyse
 from worldsize.measure.machine import allowed_cores
 from worldsize.results.folder import load_run
@@ -74,7 +74,7 @@ def test_a_core_that_others_take_now_and_then(tmp_path: Path) -> None:
     model.write_text(MODEL)
 
     with somebody(core, log):
-        ended = finish(start(*COMMAND, "--model", f"{model}:net", "--out", tmp_path / "run", cwd=tmp_path), tmp_path)
+        ended = worldsize(*COMMAND, "--model", f"{model}:net", "--out", tmp_path / "run", cwd=tmp_path)
         assert ended.returncode == 0, ended.stderr
 
     (cell,) = load_run(tmp_path / "run").cells.values()

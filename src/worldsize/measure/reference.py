@@ -20,7 +20,7 @@ PRODUCTS = 15
 Another process on the core gets its turn after up to 4 ms; a computation of 2 ms was seen to miss most of it."""
 AGAIN = 1.25
 """If it takes this many times as long as the quickest so far, twice as much is computed at once, and the quicker rate
-counts: a hiccup of a millisecond, of which many ranks have many, disturbs no step."""
+counts. Interruptions of a millisecond are frequent where there are many ranks; they disturb no step."""
 
 
 class Reference:

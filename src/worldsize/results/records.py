@@ -17,6 +17,7 @@ from worldsize.results.evaluation_records import Divergence as Divergence
 from worldsize.results.evaluation_records import Evaluation as Evaluation
 from worldsize.results.evaluation_records import MessageCount as MessageCount
 from worldsize.results.memory_records import MemoryParts as MemoryParts
+from worldsize.results.step_records import BlockConditions as BlockConditions
 from worldsize.results.step_records import SpanRecord as SpanRecord
 from worldsize.results.step_records import StepRecord as StepRecord
 from worldsize.results.step_records import UnobservedBlock as UnobservedBlock
@@ -221,23 +222,8 @@ class CellSummary(Record):
     overlapped_s: float | None = None
     """The part of `comm_s` that is hidden behind compute; exposed + overlapped = comm (method.md §3)."""
     timed_steps: int
-    """Those that count; disturbed ones were timed as well."""
-    disturbed_steps: int = 0
-    """Timed steps that count in no number, for something outside of the study slowed the cores (method.md §8)."""
+    disturbed_steps: int = 0  # timed as well, and in no number (method.md §8)
     blocks: int
-
-
-class BlockConditions(Record):
-    """What else went on while a block of steps was timed; means over its length."""
-
-    session: int
-    block: int
-    others_cores: float
-    """Cores, of those that the study may use, that processes of others used; vague over short blocks."""
-    stolen_cores: float
-    """Cores that were wanted here and given to other virtual machines by the hypervisor."""
-    frequency_hz: float | None = None
-    """Mean clock frequency of the cores at the end; None where the machine does not tell."""
 
 
 class CellRecord(Record):

@@ -70,3 +70,16 @@ class UnobservedBlock(Record):
     block: int
     step_s: list[float]
     """Each step ended by its slowest rank."""
+
+
+class BlockConditions(Record):
+    """What else went on while a block of steps was timed; means over its length."""
+
+    session: int
+    block: int
+    others_cores: float
+    """Cores, of those that the study may use, that processes of others used; vague over short blocks."""
+    stolen_cores: float
+    """Cores that were wanted here and given to other virtual machines by the hypervisor."""
+    frequency_hz: float | None = None
+    """Mean clock frequency of the cores at the end; None where the machine does not tell."""

@@ -6,7 +6,7 @@ never by how long the step itself took, so what is left is not the quick half of
 The schedule decides with arrays while it goes on, and who reads a run folder with columns: by the same rule.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
@@ -44,6 +44,12 @@ class Beside:
 def usual_s(references: Times) -> Times:
     """How long the computation usually takes on each rank, from all of its times (ranks, any number); NaN for none."""
     return np.array([np.quantile(own, USUAL) if (own := each[~np.isnan(each)]).size else np.nan for each in references])
+
+
+def undisturbed(blocks: Sequence[tuple[Times, Beside]]) -> list[Times]:
+    """The steps that count of each block of a cell in one session, from all of its steps and what was beside them."""
+    usual = usual_s(np.concatenate([beside.references for _, beside in blocks], axis=1))
+    return [steps[~beside.disturbed(usual)] for steps, beside in blocks]
 
 
 def _filled(values: Times) -> Times:

@@ -7,7 +7,7 @@ import numpy as np
 
 from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
-from worldsize.results.undisturbed import Beside, Times, usual_s
+from worldsize.results.undisturbed import Beside, Times, undisturbed, usual_s
 from worldsize.study.bursts import loader_processes
 from worldsize.study.plan import PlannedCell
 
@@ -42,19 +42,14 @@ class Counted:
         """The samples of a cell with a further block, which can show that steps before it were disturbed."""
         timed = self._timed.setdefault(name, {})
         timed[key] = steps_s, _beside(replies, steps_s)
-        usual = self._usual_s(name)
-        counting = {key: steps[~beside.disturbed(usual)] for key, (steps, beside) in timed.items()}
+        counting = zip(timed, undisturbed(list(timed.values())), strict=True)
         earlier = {key: each for key, each in samples.items() if key not in timed}
-        return earlier | {key: each for key, each in counting.items() if each.size}
+        return earlier | {key: each for key, each in counting if each.size}
 
     def aside(self, name: str, steps_s: Times, replies: Replies) -> Times:
         """The steps that count of those that a cell ran aside, right after a block."""
-        if not self._timed.get(name):
-            return steps_s
-        return steps_s[~_beside(replies, steps_s).disturbed(self._usual_s(name))]
-
-    def _usual_s(self, name: str) -> Times:
-        return usual_s(np.concatenate([beside.references for _, beside in self._timed[name].values()], axis=1))
+        trained = np.concatenate([beside.references for _, beside in self._timed[name].values()], axis=1)
+        return steps_s[~_beside(replies, steps_s).disturbed(usual_s(trained))]
 
 
 def _beside(replies: Replies, steps_s: Times) -> Beside:

@@ -125,16 +125,20 @@ class Life:
         """Step times (s), from end to end; the clocks are aligned at both ends of each turn, outside of its steps."""
         self.trainer.timeline.clock.rebase()
         begin = self._align()
-        self._begin_references(turn)
+        every, self._references = turn.reference_every, []
+        if every and self._reference is None:
+            world = self.trainer.world
+            self._reference = Reference(world.world_size // world.channel.world_size, world.cores)
         with nullcontext() if turn.observe else self._unseen(), nullcontext() if turn.trains else self.aside():
             # Those that train are on the record of the training; what leads into steps aside is on none.
             lead = turn.model_copy(update={"timed": False, "observe": turn.trains})
-            leads = self._lead_steps(turn)
-            spans = [span for left in reversed(range(leads)) for span in self._step(lead, begin, refer=not left)]
+            spans: list[Span] = []
+            for left in reversed(range(self._lead_steps(turn))):
+                spans += self._step(lead, begin, refer=every > 0 and not left)
             # The last step waits for the offset at the end: analysis/clocks.py interpolates between both.
             for number in range(1, count + 1):
                 last = number == count
-                refer = last or (turn.reference_every > 0 and number % turn.reference_every == 0)
+                refer = every > 0 and (last or number % every == 0)
                 spans += self._step(turn, begin, held=last and not begin.exact, refer=refer)
             spans += self.recorder.flush(self._align(begin)) if turn.observe else []
             spans = self._read_bare() + spans  # those without instruments come first, or are all
@@ -178,17 +182,10 @@ class Life:
         astray_ns, error_ns = clock.astray()
         return Offset(between.offset_ns + astray_ns, between.error_ns + error_ns, between.one_clock)
 
-    def _begin_references(self, turn: Turn) -> None:
-        self._references = []
-        if turn.reference_every and self._reference is None:
-            world = self.trainer.world
-            self._reference = Reference(world.world_size // world.channel.world_size, world.cores)
-
     def _step(self, turn: Turn, offset: Offset, *, held: bool = False, refer: bool) -> list[Span]:
         number = self.first_step + self.trainer.steps
         result = self.trainer.step(synchronise=turn.synchronise)
         step = self.trainer.timeline.take()
-        refer = refer and turn.reference_every > 0 and self._reference is not None
         self._references.append(self._reference.time_s() if refer and self._reference else None)
         if not turn.observe:
             self._bare.append(step)  # to read it now would wait for the device, step by step
