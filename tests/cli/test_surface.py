@@ -27,8 +27,8 @@ SURFACE = {
         --target-accuracy
         --budget --warmup-steps --block-steps --target-interval --baseline --allow-oversubscribed""",
     "sweep": """--model --data --data-dir --train-samples --strategy --world-size --batch-size --growth --largest-batch
-        --resolution --memory-limit --steps --epochs --precision --seed --backend --threads-per-worker --loader
-        --hosts --link --link-latency --out --resume --anew --json""",
+        --resolution --memory-limit --hang-timeout --steps --epochs --precision --seed --backend --threads-per-worker
+        --loader --hosts --link --link-latency --out --resume --anew --json""",
     "comm": """--collectives --world-size --top --budget --samples --backend --threads-per-worker
         --hosts --link --link-latency --csv --out --json""",
     "verify": """--model --data --data-dir --train-samples --strategies --world-sizes --batch-size --steps --precision

@@ -55,7 +55,7 @@ def outcomes(run: Run) -> dict[int, str]:
 def test_a_memory_limit_ends_the_sweep_and_all_ranks_agree(place: Path) -> None:
     done = worldsize(
         *("sweep", *SMALL, "--strategy", "ddp", "--world-size", 2, "--batch-size", 4, "--memory-limit", "1500MiB"),
-        *("--resolution", "50%", "--out", "run"),
+        *("--resolution", "50%", "--hang-timeout", "1min", "--out", "run"),
         cwd=place,
     )
     assert done.returncode == 0, done.stderr
@@ -69,6 +69,17 @@ def test_a_memory_limit_ends_the_sweep_and_all_ranks_agree(place: Path) -> None:
     peaks = [c.record.peak_memory_bytes or 0 for c in load_run(place / "run").cells.values()]
     assert max(peaks) <= 1500 * 2**20
     assert "the largest local batch that was seen to fit" in done.stdout.replace("\n", " ")
+
+
+def test_a_limit_of_half_as_much_again_as_the_peak_is_enough(place: Path) -> None:
+    study = ("study", *SMALL, "--strategies", "ddp", "--world-sizes", 2, "--batch-sizes", 4, "--evaluate", "never")
+    assert worldsize(*study, "--out", "free", cwd=place).returncode == 0
+    (cell,) = load_run(place / "free").cells.values()
+    peak_bytes = cell.record.peak_memory_bytes
+    assert peak_bytes is not None
+    done = worldsize(*study, "--memory-limit", f"{1.5 * peak_bytes / 2**20:.0f}MiB", "--out", "limited", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert outcomes(load_run(place / "limited")) == {4: "complete"}
 
 
 def test_a_limit_below_what_a_worker_needs_is_refused_in_plain_lines(place: Path) -> None:

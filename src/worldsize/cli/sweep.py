@@ -23,6 +23,7 @@ def sweep(
     steps: o.Steps = None,
     epochs: o.Epochs = None,
     memory_limit: o.MemoryLimit = None,
+    hang_timeout: o.HangTimeout = None,
     backend: o.Backend = None,
     threads_per_worker: o.ThreadsPerWorker = None,
     hosts: o.Hosts = None,
