@@ -18,8 +18,12 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.quiet
 def test_a_study_ends_with_its_budget_and_launches_its_cells_anew(place: Path) -> None:
-    """The precision asked for cannot be had, so that only the time ends it; a machine may be slower than ours."""
+    """The precision asked for cannot be had, so that only the time ends it; a machine may be slower than ours.
+
+    Beside three others of its kind a cell was launched once or twice.
+    """
     begin = time.monotonic()
     grid = ("--strategies", "single,ddp", "--world-sizes", "1,2", "--baseline", "single", "--target-interval", "0.0001")
     done = worldsize("study", *TINY, *grid, "--budget", "25s", "--out", "run", "--json", cwd=place)

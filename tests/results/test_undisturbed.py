@@ -8,7 +8,9 @@ import polars as pl
 import pytest
 
 from made_runs import SHARES
+from worldsize.analysis.cells import analyse_cell
 from worldsize.analysis.damage import check_samples
+from worldsize.analysis.drift import disturbed_warning
 from worldsize.analysis.summary import summarise
 from worldsize.config import CellSettings
 from worldsize.errors import OutputError
@@ -93,6 +95,11 @@ CASES: dict[str, tuple[list[list[list[float | None]]], list[list[float]]]] = {
     # For most of the time is no reason to count them; for more than three quarters it is what the machine gives.
     "most of them": ([[[USUAL_S, USUAL_S, *[SLOW_S] * 4]], [[USUAL_S, USUAL_S, SLOW_S]]], [[2.0], [2.0]]),
     "nearly all": ([[[USUAL_S, *[SLOW_S] * 7]]], [[2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]]),
+    # Each rank is as usual for half of the time, the machine never: without a step that counts there is no number.
+    "always one of two": (
+        [[[*[USUAL_S] * 4, *[SLOW_S] * 4], [*[SLOW_S] * 4, *[USUAL_S] * 4]]],
+        [[2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]],
+    ),
     # Of few times the quartile lies between two, and a rank that is slower by itself is judged by its own.
     "few and unlike": ([[[0.003, 0.0055, 0.0055], [0.00105, 0.001, 0.002]]], [[2.0]]),
     "none on one rank": ([[[USUAL_S, SLOW_S, *[USUAL_S] * 3], [None] * 5]], [[4.0, 5.0]]),
@@ -108,7 +115,7 @@ def test_steps_count_by_the_computation_beside_them(name: str, tmp_path: Path) -
     assert counted(cell) == expected
     assert scheduled(references) == expected
     everything = sum(len(ranks[0]) - 1 for ranks in references)
-    assert cell.disturbed.height == everything - sum(len(block) for block in expected)
+    assert cell.left_out.height == everything - sum(len(block) for block in expected)
 
 
 def test_a_slow_step_counts_while_the_computation_is_as_usual(tmp_path: Path) -> None:
@@ -117,6 +124,15 @@ def test_a_slow_step_counts_while_the_computation_is_as_usual(tmp_path: Path) ->
 
     assert SLOW > 1.2
     assert counted(written(tmp_path / "cell", references)) == [[2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]]
+
+
+def test_steps_that_count_though_disturbed_are_told(tmp_path: Path) -> None:
+    references, _ = CASES["always one of two"]
+
+    warning = disturbed_warning([analyse_cell(written(tmp_path / "cell", references))])
+
+    assert warning is not None
+    assert "7 of cell count, for too few others are left: times are those under load" in warning.message
 
 
 def test_the_disturbed_half_of_a_pair_is_left_out(tmp_path: Path) -> None:

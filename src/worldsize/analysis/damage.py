@@ -27,7 +27,7 @@ def check_samples(cell: Cell) -> None:
         raise OutputError(f"no sample of rank {missing[0]}{more} is left in {cell.folder}\n{AGAIN}")
     # Which steps are disturbed is found anew: without those that are lost it may be others.
     wanted = record.summary.timed_steps + record.summary.disturbed_steps
-    found = timed_steps(cell).height + cell.disturbed.height
+    found = timed_steps(cell).height + cell.left_out.height
     if found < wanted:
         shortest = min(ranks, key=lambda rank: counts[rank])
         raise OutputError(

@@ -87,11 +87,17 @@ def drift_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
 
 
 def disturbed_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
-    """The warning `disturbed`: how many timed steps count in no number, and what will have disturbed them."""
+    """The warning `disturbed`: how many timed steps were, whether they count, and what will have disturbed them."""
     out = sum(cell.summary.disturbed_steps for cell in cells if cell.summary)
-    if not out:
+    kept = {cell.id: cell.disturbed_that_count for cell in cells if cell.disturbed_that_count}
+    if not out and not kept:
         return None
     timed = out + sum(cell.summary.timed_steps for cell in cells if cell.summary)
+    slow = f"a short computation beside them took more than {SLOW:g} times as long as usual"
+    told = [f"{out} of {timed} timed steps ({percent_text(out / timed)}) count in no number"] if out else []
+    if kept:
+        several = f"{len(kept)} cells" if len(kept) > 1 else next(iter(kept))
+        told.append(f"{sum(kept.values())} of {several} count, for too few others are left: times are those under load")
     found = [(each, cell) for cell in cells if cell.record for each in cell.record.conditions]
     others = [each.others_cores for each, cell in found if (each.session, each.block) in cell.disturbed]
     busy = float(np.mean(others)) if others else 0.0
@@ -100,10 +106,7 @@ def disturbed_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
         if busy >= NOTABLE_CORES
         else "No other process here did: on a virtual machine, likely others of its host on the same cores."
     )
-    message = (
-        f"{out} of {timed} timed steps ({percent_text(out / timed)}) count in no number: a short computation beside "
-        f"them took more than {SLOW:g} times as long as usual, so something else used the cores. {who}"
-    )
+    message = f"Something else used the cores: {slow}. {'; '.join(told)}. {who}"
     return WarningRecord(code="disturbed", message=message)
 
 

@@ -83,9 +83,14 @@ class Cell:
 
     @property
     def disturbed(self) -> pl.DataFrame:
-        """The steps that were timed and do not count, for the machine was disturbed (undisturbed.py): a row each."""
+        """The timed steps during which the machine was disturbed, counting or not (undisturbed.py): a row each."""
         self._scan(STEPS)
         return self._disturbed.filter("timed")
+
+    @property
+    def left_out(self) -> pl.DataFrame:
+        """Those of them that count in no number; the others do because too few would be left."""
+        return self.disturbed.filter(~pl.col("counts"))
 
     @property
     def unsynchronised(self) -> pl.DataFrame:

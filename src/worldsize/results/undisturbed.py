@@ -18,6 +18,10 @@ gives each 0.6 of its rate (1.7 times), and undisturbed ones were seen to differ
 USUAL = 0.25
 """The quantile of a rank's times in a session that is usual: a machine may be disturbed for much of a study, and is
 still judged by what it gives. If it is for more than three quarters, then that is what it gives."""
+LEAST = 0.25
+"""The share of a cell's timed steps in a session that must count. Disturbances of several ranks add up: on a machine
+with four studies at once no step of two workers was free of them, and the cell would have had no number. Where fewer
+would count, being disturbed is what this machine is like, and all count."""
 TURN = ("session", "launch", "block", "synchronised")
 
 Times = NDArray[np.float64]
@@ -41,14 +45,21 @@ class Beside:
         return np.asarray(slow.any(axis=0))
 
 
-def usual_s(references: Times) -> Times:
-    """How long the computation usually takes on each rank, from all of its times (ranks, any number); NaN for none."""
-    return np.array([np.quantile(own, USUAL) if (own := each[~np.isnan(each)]).size else np.nan for each in references])
+def usual_s(blocks: Sequence[tuple[Times, Beside]]) -> Times:
+    """How long the computation usually takes on each rank, from all blocks of a cell in one session.
+
+    NaN, by which nothing is disturbed, where it is not known or too few steps would count.
+    """
+    references = np.concatenate([beside.references for _, beside in blocks], axis=1)
+    known = [each[~np.isnan(each)] for each in references]
+    usual = np.array([np.quantile(own, USUAL) if own.size else np.nan for own in known])
+    slow = np.concatenate([beside.disturbed(usual) for _, beside in blocks])
+    return np.full_like(usual, np.nan) if slow.size and 1 - slow.mean() < LEAST else usual
 
 
 def undisturbed(blocks: Sequence[tuple[Times, Beside]]) -> list[Times]:
     """The steps that count of each block of a cell in one session, from all of its steps and what was beside them."""
-    usual = usual_s(np.concatenate([beside.references for _, beside in blocks], axis=1))
+    usual = usual_s(blocks)
     return [steps[~beside.disturbed(usual)] for steps, beside in blocks]
 
 
@@ -59,13 +70,14 @@ def _filled(values: Times) -> Times:
 
 
 def disturbed_steps(samples: pl.LazyFrame, collect: Callable[[pl.LazyFrame], pl.DataFrame]) -> pl.DataFrame:
-    """The disturbed steps of a cell, a row each: TURN, `step` and `timed`.
+    """The disturbed steps of a cell, a row each: TURN, `step`, `timed`, and whether it `counts` all the same.
 
     `samples` are its step records in the order of rank, then of time.
     """
     columns = (*TURN, "step", "timed")
     if collect(samples.select(pl.col("reference_s").count())).item() == 0:
-        return pl.DataFrame(schema={name: samples.collect_schema()[name] for name in columns})
+        kinds = {name: samples.collect_schema()[name] for name in columns}
+        return pl.DataFrame(schema={**kinds, "counts": pl.Boolean})
     reference, turn = pl.col("reference_s"), ("rank", *TURN)
     # Steps aside are judged by what is usual in training.
     usual = reference.filter("synchronised").quantile(USUAL, interpolation="linear").over("rank", "session")
@@ -73,14 +85,16 @@ def disturbed_steps(samples: pl.LazyFrame, collect: Callable[[pl.LazyFrame], pl.
     slow = (longest.over(turn) > SLOW * usual).fill_null(False)
     rows = collect(samples.select("rank", *columns, slow.alias("slow")))
     steps = rows.group_by(*TURN, "step", maintain_order=True).agg(pl.col("timed").first(), pl.col("slow").any())
-    return steps.filter("slow").drop("slow")
+    free = (~pl.col("slow")).filter("timed").mean().over("session").fill_null(1.0)
+    return steps.with_columns((free < LEAST).alias("counts")).filter("slow").drop("slow")
 
 
 def without_disturbed(samples: pl.LazyFrame, disturbed: pl.DataFrame) -> pl.LazyFrame:
     """The samples with `timed` false for the disturbed steps, and without those that only serve as half of a pair."""
-    if disturbed.is_empty():
+    left_out = disturbed.filter(~pl.col("counts"))
+    if left_out.is_empty():
         return samples
-    marked = disturbed.lazy().select(*TURN, "step", pl.lit(value=True).alias("disturbed"))
+    marked = left_out.lazy().select(*TURN, "step", pl.lit(value=True).alias("disturbed"))
     joined = samples.join(marked, on=[*TURN, "step"], how="left", maintain_order="left")
     kept = joined.filter(pl.col("disturbed").is_null() | pl.col("synchronised"))
     return kept.with_columns(pl.col("timed") & pl.col("disturbed").is_null()).drop("disturbed")

@@ -48,8 +48,7 @@ class Counted:
 
     def aside(self, name: str, steps_s: Times, replies: Replies) -> Times:
         """The steps that count of those that a cell ran aside, right after a block."""
-        trained = np.concatenate([beside.references for _, beside in self._timed[name].values()], axis=1)
-        return steps_s[~_beside(replies, steps_s).disturbed(usual_s(trained))]
+        return steps_s[~_beside(replies, steps_s).disturbed(usual_s(list(self._timed[name].values())))]
 
 
 def _beside(replies: Replies, steps_s: Times) -> Beside:
