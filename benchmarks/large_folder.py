@@ -21,8 +21,8 @@ from worldsize.results.records import (
     Provenance,
     StudyRecord,
     UnobservedBlock,
-    WireBytes,
 )
+from worldsize.traits import WireBytes
 
 PAYLOAD_BYTES = sum(size for kind, size in zip(KINDS, SIZES, strict=True) if kind == "all_reduce")
 TRAIN_SAMPLES = 1_281_167

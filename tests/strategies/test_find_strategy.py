@@ -3,14 +3,16 @@
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from worldsize.errors import FactoryError, UnknownNameError
-from worldsize.strategies import STRATEGIES, Traffic, find_strategy
+from worldsize.strategies import STRATEGIES, find_strategy, sizes_of
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
 MINE = """
 from worldsize.strategies import Strategy
+from worldsize.traits import Traits, ring
 
 class Mine(Strategy):
     def wrap(self, model):
@@ -19,9 +21,14 @@ class Mine(Strategy):
     def synchronise(self):
         pass
 
-    @classmethod
-    def wire_bytes(cls, world_size, traffic):
-        raise NotImplementedError
+    traits = Traits(collectives=("all-reduce",), wire=ring)
+
+class Untold(Strategy):
+    def wrap(self, model):
+        return model
+
+    def synchronise(self):
+        pass
 
 class Half(Strategy):
     def wrap(self, model):
@@ -63,7 +70,8 @@ def test_a_users_class_is_found_in_the_current_folder(
     [
         ("own_strategies:Stranger", "not a class derived"),
         ("own_strategies:function", "not a class derived"),
-        ("own_strategies:Half", "lacks synchronise, wire_bytes"),
+        ("own_strategies:Half", "lacks synchronise, traits"),
+        ("own_strategies:Untold", "lacks traits"),
         ("own_strategies:Missing", "Missing"),
         ("no_such_module:Mine", "no_such_module"),
         ("broken:Mine", "ZeroDivisionError"),
@@ -85,5 +93,5 @@ def test_the_strategy_of_the_documentation_is_one(tmp_path: Path) -> None:
     lines = text[begin : text.index("\nMessages must go", begin)].splitlines()
     (tmp_path / "documented.py").write_text("\n".join(line.removeprefix("    ") for line in lines))
     found = find_strategy(f"{tmp_path / 'documented.py'}:MyStrategy")
-    size = found.wire_bytes(2, Traffic(gradient_bytes=8, buffer_bytes=0, input_bytes=0, output_bytes=0))
-    assert size.payload_bytes == 8
+    sizes = sizes_of(nn.Linear(3, 2, bias=False))
+    assert found.traits.wire_bytes(2, sizes).payload_bytes == 6 * 4

@@ -3,10 +3,18 @@
 import pytest
 
 from worldsize.errors import UsageError
-from worldsize.strategies import STRATEGIES, Traffic
+from worldsize.strategies import STRATEGIES
+from worldsize.traits import TRAITS, Sizes
 
 # The gradients can be cut into 2, 3 and 4 equal parts.
-TRAFFIC = Traffic(gradient_bytes=12 * 1000, buffer_bytes=70, input_bytes=500, output_bytes=11)
+SIZES = Sizes(
+    parameter_bytes=12 * 1000,
+    gradient_bytes=12 * 1000,
+    largest_gradient_bytes=5000,
+    buffer_bytes=70,
+    input_bytes=500,
+    output_bytes=11,
+)
 WORLD_SIZES = (2, 3, 4)
 
 
@@ -15,7 +23,7 @@ def ring(world_size: int) -> list[int]:
     sent = [0] * world_size
     for _ in range(2 * (world_size - 1)):
         for rank in range(world_size):
-            sent[rank] += TRAFFIC.gradient_bytes // world_size
+            sent[rank] += SIZES.gradient_bytes // world_size
     return sent
 
 
@@ -23,8 +31,8 @@ def through_a_root(world_size: int) -> list[int]:
     """Every other rank sends its gradients to rank 0, which sends the average to every other rank."""
     sent = [0] * world_size
     for rank in range(1, world_size):
-        sent[rank] += TRAFFIC.gradient_bytes
-        sent[0] += TRAFFIC.gradient_bytes
+        sent[rank] += SIZES.gradient_bytes
+        sent[0] += SIZES.gradient_bytes
     return sent
 
 
@@ -32,14 +40,14 @@ def replicas(world_size: int) -> list[int]:
     """The root sends weights, buffers and inputs to each replica, which sends outputs and gradients back."""
     sent = [0] * world_size
     for rank in range(1, world_size):
-        sent[0] += TRAFFIC.gradient_bytes + TRAFFIC.buffer_bytes + TRAFFIC.input_bytes
-        sent[rank] += TRAFFIC.output_bytes + TRAFFIC.gradient_bytes
+        sent[0] += SIZES.gradient_bytes + SIZES.buffer_bytes + SIZES.input_bytes
+        sent[rank] += SIZES.output_bytes + SIZES.gradient_bytes
     return sent
 
 
 def ring_and_buffers(world_size: int) -> list[int]:
     """Each rank but the last of a chain passes rank 0's buffers on; the busiest counts."""
-    return [sent + TRAFFIC.buffer_bytes for sent in ring(world_size)]
+    return [sent + SIZES.buffer_bytes for sent in ring(world_size)]
 
 
 SENT = {
@@ -54,15 +62,15 @@ SENT = {
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
 @pytest.mark.parametrize("name", SENT)
 def test_bytes_are_those_of_the_messages(name: str, world_size: int) -> None:
-    wire, sent = STRATEGIES[name].wire_bytes(world_size, TRAFFIC), SENT[name](world_size)
-    assert wire.payload_bytes == TRAFFIC.gradient_bytes
+    wire, sent = TRAITS[name].wire_bytes(world_size, SIZES), SENT[name](world_size)
+    assert wire.payload_bytes == SIZES.gradient_bytes
     assert wire.busiest_rank_bytes == max(sent) == sent[0]
     assert {wire.other_rank_bytes} == set(sent[1:])
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", TRAITS)
 def test_in_a_world_of_one_nothing_travels(name: str) -> None:
-    wire = STRATEGIES[name].wire_bytes(1, TRAFFIC)
+    wire = TRAITS[name].wire_bytes(1, SIZES)
     assert (wire.payload_bytes, wire.busiest_rank_bytes, wire.other_rank_bytes) == (0, 0, 0)
 
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from fake_cells import findings
 from nodes_here import NodesHere
-from worldsize.config import MULTI_WORKER_STRATEGIES, Room, StudySettings, chosen_world_sizes
+from worldsize.config import Room, StudySettings, chosen_world_sizes
 from worldsize.errors import DataError, UsageError
 from worldsize.study.plan import PlannedCell, left_out, make_plan
+from worldsize.traits import MULTI_WORKER_STRATEGIES
 
 EVERY = ("single", *MULTI_WORKER_STRATEGIES)
 

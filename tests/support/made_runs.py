@@ -27,8 +27,8 @@ from worldsize.results.records import (
     StepRecord,
     StudyRecord,
     WarningRecord,
-    WireBytes,
 )
+from worldsize.traits import WireBytes
 
 Drift = Callable[[float], float]
 """Factor on all step times at a moment of a session, in turns (1.5 is the middle of the second turn)."""

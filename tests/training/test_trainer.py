@@ -93,13 +93,13 @@ def test_traffic_is_that_of_the_model_and_looking_at_it_leaves_no_trace(tmp_path
     trainer, _ = alone(tiny_settings(tmp_path))
     model = trainer.strategy.unwrap()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    traffic = trainer.traffic()
+    sizes = trainer.sizes()
     weights = 3 * 16 * 9 + 2 * 16 + 16 * 32 * 9 + 2 * 32 + 32 * 4 * 4 * 10 + 10
     norms = (2 * 16 * 4 + 8) + (2 * 32 * 4 + 8)  # mean and variance, and the count of batches as int64
-    assert traffic.gradient_bytes == 4 * weights
-    assert traffic.buffer_bytes == norms
-    assert traffic.input_bytes == 16 * 3 * 32 * 32 * 4
-    assert traffic.output_bytes == 16 * 10 * 4
+    assert sizes.gradient_bytes == 4 * weights
+    assert sizes.buffer_bytes == norms
+    assert sizes.input_bytes == 16 * 3 * 32 * 32 * 4
+    assert sizes.output_bytes == 16 * 10 * 4
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 

@@ -7,9 +7,9 @@ import pytest
 
 import worldsize
 from repeated import Repeated
-from worldsize.config import MULTI_WORKER_STRATEGIES
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS
+from worldsize.traits import MULTI_WORKER_STRATEGIES, TRAITS
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
@@ -31,7 +31,7 @@ def studied(folder: Path) -> dict[str, Cell]:
     run = worldsize.study(
         out=folder / "run",
         data="synthetic:3x32x32:10:256",
-        strategies=("single", *MULTI_WORKER_STRATEGIES),
+        strategies=tuple(TRAITS),
         world_sizes=(1, 2),
         batch_sizes=(8,),
         baseline="single",
@@ -42,7 +42,7 @@ def studied(folder: Path) -> dict[str, Cell]:
     return {cell.record.settings.strategy: cell for cell in run.cells.values()}
 
 
-@pytest.mark.parametrize("strategy", ["single", *MULTI_WORKER_STRATEGIES])
+@pytest.mark.parametrize("strategy", TRAITS)
 def test_what_no_part_explains_is_small(studies: Repeated[dict[str, Cell]], strategy: str) -> None:
     def holds(cells: dict[str, Cell]) -> None:
         steps = cells[strategy].steps.filter("timed")
@@ -54,12 +54,26 @@ def test_what_no_part_explains_is_small(studies: Repeated[dict[str, Cell]], stra
     studies.check(holds)
 
 
-@pytest.mark.parametrize("strategy", ["single", *MULTI_WORKER_STRATEGIES])
+@pytest.mark.parametrize("strategy", TRAITS)
 def test_all_parts_together_are_the_step(cells: dict[str, Cell], strategy: str) -> None:
     steps = cells[strategy].steps
     added = steps.select(pl.sum_horizontal(*PARTS).alias("s"))["s"]
     assert added.to_list() == pytest.approx(steps["step_s"].to_list(), rel=1e-6)
     assert steps.select(pl.min_horizontal(*PARTS).min()).item() >= -1e-6, "no part is counted twice"
+
+
+IN_PROCESS = {"replicate", "reduce"}
+"""Copies inside a process: no collective."""
+
+
+@pytest.mark.parametrize("strategy", MULTI_WORKER_STRATEGIES)
+def test_the_traits_are_what_was_seen(cells: dict[str, Cell], strategy: str) -> None:
+    cell, traits = cells[strategy], TRAITS[strategy]
+    processes = cell.record.placement.processes if cell.record.placement else 0
+    kinds = set(cell.spans["kind"].explode().drop_nulls()) if processes > 1 else set()
+    assert {kind.replace("_", "-") for kind in kinds} - IN_PROCESS == {*traits.collectives}
+    assert cell.record.summary is not None
+    assert (cell.record.summary.overlapped_s or 0) > 0 if traits.overlaps else not cell.record.summary.overlapped_s
 
 
 def test_the_report_shows_what_is_left_over(cells: dict[str, Cell]) -> None:

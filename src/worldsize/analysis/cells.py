@@ -21,8 +21,8 @@ from worldsize.analysis.summary import block_launches, step_blocks, summarise, w
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord, CellState, CellSummary, Estimate, SeenState, WarningRecord
+from worldsize.traits import Traits, traits_of
 
-BASELINE_STRATEGY = "single"
 """The strategy without any wrapper: the baseline of every speed-up where it was run (method.md §6)."""
 
 
@@ -92,6 +92,11 @@ class CellAnalysis:
         if self.exposed_share is None:
             return None
         return per_step(self.block_means, pl.col("exposed_sync_s"))
+
+    @property
+    def traits(self) -> Traits:
+        """Of its strategy."""
+        return traits_of(self.strategy, self.record.own_traits if self.record else None)
 
     @property
     def oversubscribed(self) -> bool:

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from worldsize.analysis.cells import BASELINE_STRATEGY, CellAnalysis
+from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.levels import Level, chosen
 from worldsize.analysis.statistics import Ratio
 from worldsize.results.records import Estimate
+from worldsize.traits import BASELINE_STRATEGY
 
 Kind = Literal["weak", "strong"]
 MIN_WORLD_SIZES = 3

@@ -11,7 +11,7 @@ from worldsize.config.launch import DEFAULT_PORT, ByHandSettings, Launcher, Laun
 from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings
 from worldsize.config.reading import laid_over, preset_names, read_study, validated
 from worldsize.config.room import Question, Room, chosen_world_sizes
-from worldsize.config.study import DEFAULT_BUDGET, MULTI_WORKER_STRATEGIES, Baseline, CellChoice, StudySettings
+from worldsize.config.study import DEFAULT_BUDGET, Baseline, CellChoice, StudySettings
 from worldsize.config.training import (
     SWEEP_STEPS,
     Agreement,
@@ -31,7 +31,6 @@ __all__ = [
     "MOST_BATCH",
     "MOST_WORKERS",
     "DEFAULT_BUDGET",
-    "MULTI_WORKER_STRATEGIES",
     "RATES",
     "SIZES",
     "Agreement",

@@ -10,19 +10,20 @@ from pydantic import model_validator
 from worldsize.config.base import absent
 from worldsize.config.study import EACH, StudySettings
 from worldsize.config.training import DEFAULT_BATCH_SIZE, SWEEP_STEPS, Evaluate
+from worldsize.traits import BASELINE_STRATEGY, OVERLAPPING
 
 ONE = (1,)
-OF_WORKERS = "ddp for several workers, else single"
+OF_WORKERS = f"{OVERLAPPING[0]} for several workers, else {BASELINE_STRATEGY}"
 
 
 def _strategies(values: dict[str, Any]) -> tuple[str, ...]:
-    return ("single",) if values.get("world_sizes", ONE) == ONE else ("ddp",)
+    return (BASELINE_STRATEGY,) if values.get("world_sizes", ONE) == ONE else OVERLAPPING[:1]
 
 
 class OneStrategySettings(StudySettings):
     """A study of one strategy at one world size: DDP where there are several workers."""
 
-    strategies: tuple[str, ...] = absent(OF_WORKERS, default=("single",), min_length=1)
+    strategies: tuple[str, ...] = absent(OF_WORKERS, default=(BASELINE_STRATEGY,), min_length=1)
     world_sizes: tuple[int, ...] | None = absent("1", default=ONE, allowed=EACH, min_length=1)
     batch_sizes: tuple[int, ...] | None = absent(
         f"{DEFAULT_BATCH_SIZE}", default=(DEFAULT_BATCH_SIZE,), allowed=EACH, min_length=1

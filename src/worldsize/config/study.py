@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from worldsize.config.base import MOST_BATCH, MOST_WORKERS, TIMES, Settings, absent, quantity
 from worldsize.config.training import DEFAULT_BATCH_SIZE, Agreement, LrScaling, TrainingSettings
+from worldsize.traits import TRAITS
 
 Baseline = Literal["single", "wrapped", "both"]
 
@@ -20,7 +21,6 @@ MOST_SEED = 2**63 - 1
 """The largest that torch takes."""
 EACH = "at least 1"
 """World sizes and local batches (`_positive_grid`)."""
-MULTI_WORKER_STRATEGIES = ("data-parallel", "gather-scatter", "all-reduce", "ddp", "bucketed")
 
 
 class CellChoice(Settings):
@@ -38,7 +38,7 @@ class CellChoice(Settings):
 class StudySettings(TrainingSettings):
     """A grid of cells: strategies × world sizes × local batches."""
 
-    strategies: tuple[str, ...] = Field(default=("single", *MULTI_WORKER_STRATEGIES), min_length=1)
+    strategies: tuple[str, ...] = Field(default=tuple(TRAITS), min_length=1)
     world_sizes: tuple[int, ...] | None = absent("1, 2, 4, 8 and so on, and all", allowed=EACH, min_length=1)
     """None is 1, 2, 4 … and all: workers of the nodes, GPUs, or physical cores up to 4 (config/room.py)."""
     batch_sizes: tuple[int, ...] | None = absent(f"{DEFAULT_BATCH_SIZE}", allowed=EACH, min_length=1)

@@ -5,7 +5,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from worldsize.config.base import absent
-from worldsize.config.study import EACH, MULTI_WORKER_STRATEGIES, StudySettings
+from worldsize.config.study import EACH, StudySettings
+from worldsize.traits import MULTI_WORKER_STRATEGIES
 
 Arithmetic = Literal["fp64", "fp32", "bf16"]
 

@@ -14,8 +14,9 @@ from worldsize.results.comm_records import CommSample
 from worldsize.results.device_records import DeviceMemory
 from worldsize.results.memory_records import MemoryParts
 from worldsize.results.profile_records import ProfiledRank
-from worldsize.results.records import Evaluation, MessageCount, RankPlace, Record, WireBytes
+from worldsize.results.records import Evaluation, MessageCount, RankPlace, Record
 from worldsize.results.verify_records import RankProof
+from worldsize.traits import WireBytes
 
 
 class Turn(Record):

@@ -176,7 +176,7 @@ def link_peak(analysis: StudyAnalysis, cell: CellAnalysis) -> float | None:
     link, placement = analysis.links.get(cell.world_size), cell.record.placement if cell.record else None
     if link is None or (placement is not None and placement.processes == 1):
         return None
-    return link.peak(rooted=cell.strategy == "gather-scatter")
+    return link.peak(rooted=cell.traits.rooted)
 
 
 def communication_summary(analysis: StudyAnalysis) -> Table:

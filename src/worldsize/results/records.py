@@ -21,6 +21,7 @@ from worldsize.results.step_records import BlockConditions as BlockConditions
 from worldsize.results.step_records import SpanRecord as SpanRecord
 from worldsize.results.step_records import StepRecord as StepRecord
 from worldsize.results.step_records import UnobservedBlock as UnobservedBlock
+from worldsize.traits import Traits, WireBytes
 
 SCHEMA_VERSION = 1
 
@@ -160,6 +161,8 @@ class Findings(Record):
     """`strategy@world size` → processes; what a strategy refuses is not in it."""
     refused: dict[str, str] = Field(default_factory=dict)
     """`strategy@world size` → why it cannot be."""
+    own_traits: dict[str, Traits] = Field(default_factory=dict)
+    """Of each strategy of the user's own, as its class says."""
     user_code: UserCode | None = None
     warnings: list[WarningRecord] = Field(default_factory=list)
 
@@ -194,18 +197,6 @@ class RankPlace(Record):
     """The network interface that was named to the backend (GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME), if any was."""
 
 
-class WireBytes(Record):
-    """Bytes per step on the wire, by the formulas of method.md §4."""
-
-    payload_bytes: int
-    """S: bytes of all gradients that are exchanged per step."""
-    busiest_rank_bytes: int
-    """Bytes that the busiest rank sends (it receives as many)."""
-    other_rank_bytes: int
-    """Bytes that every other rank sends (it receives as many)."""
-    formula: str
-
-
 class CellSummary(Record):
     """What the steps of a cell add up to; it can be computed again from the raw samples."""
 
@@ -236,6 +227,8 @@ class CellRecord(Record):
     error: ErrorRecord | None = None
     warnings: list[WarningRecord] = Field(default_factory=list)
     placement: Placement | None = None
+    own_traits: Traits | None = None
+    """Of a strategy of the user's own; those that come with worldsize have theirs in traits.py."""
     wire: WireBytes | None = None
     ended_by: Literal["precision", "settled", "cap", "budget", "epochs"] | None = None
     """Which of the stopping rules ended the timing (method.md §8)."""

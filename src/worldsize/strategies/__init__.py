@@ -3,25 +3,25 @@
 from worldsize.errors import FactoryError, UnknownNameError
 from worldsize.factories import GRAMMAR, resolve
 from worldsize.strategies.all_reduce import AllReduce
-from worldsize.strategies.base import Strategy, Traffic, World, agree, gradients, ring_bytes
+from worldsize.strategies.base import Strategy, World, agree, gradients, sizes_of
 from worldsize.strategies.bucketed import Bucketed
 from worldsize.strategies.channel import Channel, Observer
 from worldsize.strategies.data_parallel import DataParallel
 from worldsize.strategies.ddp import DDP
 from worldsize.strategies.gather_scatter import GatherScatter
 from worldsize.strategies.single import Single
+from worldsize.traits import Traits
 
 __all__ = [
     "STRATEGIES",
     "Channel",
     "Observer",
     "Strategy",
-    "Traffic",
     "World",
     "agree",
     "find_strategy",
     "gradients",
-    "ring_bytes",
+    "sizes_of",
 ]
 
 STRATEGIES: dict[str, type[Strategy]] = {
@@ -46,6 +46,8 @@ def find_strategy(name: str) -> type[Strategy]:
     found = resolve(name, "strategy")
     if not (isinstance(found, type) and issubclass(found, Strategy)):
         raise FactoryError(f"strategy {name!r} is not a class derived from worldsize.strategies.Strategy")
-    if missing := sorted(found.__abstractmethods__):
+    traits = getattr(found, "traits", None)
+    without = () if isinstance(traits, Traits) and traits.wire is not None else ("traits (with wire)",)
+    if missing := [*sorted(found.__abstractmethods__), *without]:
         raise FactoryError(f"strategy {name!r} lacks {', '.join(missing)}; see worldsize.strategies.Strategy")
     return found

@@ -1,16 +1,17 @@
-"""What a strategy is: one way to synchronise gradients, behind eight methods."""
+"""What a strategy is: one way to synchronise gradients, behind seven methods."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from worldsize.results.records import WireBytes
-from worldsize.strategies.channel import Channel
+from worldsize.strategies.channel import Channel, payload_bytes
+from worldsize.traits import Sizes, Traits
 
 
 @dataclass(frozen=True)
@@ -37,24 +38,15 @@ class World:
     that can have any groups."""
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """What there is to send, in bytes, of which a strategy tells how much crosses the wire."""
-
-    gradient_bytes: int
-    buffer_bytes: int
-    input_bytes: int
-    """Inputs of one worker in one step."""
-    output_bytes: int
-    """Outputs of one worker in one step."""
-
-
 class Strategy(ABC):
     """One way to synchronise gradients. It knows nothing of launching, timing or files.
 
     After `wrap`, a training step is `loss(wrapped(inputs)).backward()`, then `synchronise()`; from there on
     every gradient is the mean over the N workers, each of which averages over its local batch (method.md §10).
     """
+
+    traits: ClassVar[Traits]
+    """What others must know of it without running it."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -102,25 +94,7 @@ class Strategy(ABC):
     @property
     def copied_bytes(self) -> int:
         """Bytes of the copies of weights and gradients that it holds at most beside the model's own."""
-        return 0
-
-    @classmethod
-    @abstractmethod
-    def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:
-        """Bytes per step on the wire, by the formulas of method.md §4."""
-
-
-def ring_bytes(world_size: int, traffic: Traffic, buffer_bytes: int = 0) -> WireBytes:
-    """What each rank sends in a ring all-reduce of the gradients; buffers pass each rank once (method.md §4)."""
-    if world_size == 1:
-        return WireBytes(payload_bytes=0, busiest_rank_bytes=0, other_rank_bytes=0, formula="0")
-    size = round(2 * (world_size - 1) / world_size * traffic.gradient_bytes) + buffer_bytes
-    return WireBytes(
-        payload_bytes=traffic.gradient_bytes,
-        busiest_rank_bytes=size,
-        other_rank_bytes=size,
-        formula="2(N−1)/N·S + buffers" if buffer_bytes else "2(N−1)/N·S",
-    )
+        return self.traits.copied_bytes(self.world.world_size, self.channel.rank, sizes_of(self.unwrap()))
 
 
 def gradients(model: nn.Module) -> Iterator[Tensor]:
@@ -134,6 +108,19 @@ def gradients(model: nn.Module) -> Iterator[Tensor]:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             yield parameter.grad
+
+
+def sizes_of(model: nn.Module, *, input_bytes: int = 0, output_bytes: int = 0) -> Sizes:
+    """What the model takes, in bytes; inputs and outputs are those of one worker in one step."""
+    each = [payload_bytes(parameter) for parameter in trained(model)]
+    return Sizes(
+        parameter_bytes=payload_bytes(*model.parameters()),
+        gradient_bytes=sum(each),
+        largest_gradient_bytes=max(each, default=0),
+        buffer_bytes=payload_bytes(*model.buffers()),
+        input_bytes=input_bytes,
+        output_bytes=output_bytes,
+    )
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:

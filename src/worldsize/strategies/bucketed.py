@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from worldsize.results.records import WireBytes
-from worldsize.strategies.base import Strategy, Traffic, agree, ring_bytes, trained
+from worldsize.strategies.base import Strategy, agree, trained
 from worldsize.strategies.buckets import by_size
-from worldsize.strategies.channel import flat, payload_bytes
+from worldsize.strategies.channel import flat
+from worldsize.traits import TRAITS
 
 DEFAULT_BUCKET_BYTES = 5 * 10**6
 """Small enough that the last bucket, which nothing hides, is short; large enough that latency weighs little."""
@@ -43,6 +43,8 @@ class Bucket:
 
 class Bucketed(Strategy):
     """Overlap by hand: hooks fill buckets, full buckets are sent, `synchronise` waits for what is still on its way."""
+
+    traits = TRAITS["bucketed"]
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Give every rank the weights of rank 0 and watch the gradients; the model is called as it is."""
@@ -87,13 +89,3 @@ class Bucketed(Strategy):
             assert bucket.sent is not None, "every bucket was sent"
             bucket.unpack(bucket.sent.wait())
         self._next = 0
-
-    @property
-    def copied_bytes(self) -> int:
-        """Packed buckets hold each gradient a second time, until `synchronise` has unpacked them."""
-        return payload_bytes(*trained(self.unwrap())) if self.world.world_size > 1 else 0
-
-    @classmethod
-    def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:
-        """The ring's 2(N−1)/N·S through each rank (method.md §4)."""
-        return ring_bytes(world_size, traffic)

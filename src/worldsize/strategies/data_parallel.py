@@ -13,15 +13,17 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from worldsize.results.records import WireBytes
-from worldsize.strategies.base import Strategy, Traffic, World, trained
+from worldsize.strategies.base import Strategy, World, trained
 from worldsize.strategies.channel import payload_bytes
+from worldsize.traits import TRAITS
 
 T = TypeVar("T")
 
 
 class DataParallel(Strategy):
     """nn.DataParallel on GPUs; replicas on threads of this process on a CPU."""
+
+    traits = TRAITS["data-parallel"]
 
     @classmethod
     def processes(cls, world_size: int) -> int:
@@ -42,24 +44,8 @@ class DataParallel(Strategy):
 
     @property
     def copied_bytes(self) -> int:
-        """Replicas, and the gradients of all of them before they are added up; 0 on GPUs, which have one each."""
-        workers, model = self.world.world_size, self.unwrap()
-        if workers == 1 or self.world.device.type == "cuda":
-            return 0
-        replica_bytes = payload_bytes(*model.parameters(), *model.buffers())
-        return (workers - 1) * replica_bytes + workers * payload_bytes(*trained(model))
-
-    @classmethod
-    def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:
-        """The root's bytes: parameters, buffers and inputs out; gradients and outputs in (method.md §4)."""
-        others = world_size - 1
-        out = others * (traffic.gradient_bytes + traffic.buffer_bytes + traffic.input_bytes)
-        return WireBytes(
-            payload_bytes=traffic.gradient_bytes if others else 0,
-            busiest_rank_bytes=out,
-            other_rank_bytes=traffic.gradient_bytes + traffic.output_bytes if others else 0,
-            formula="root sends (N−1)·(S + buffers + inputs); others send S + outputs",
-        )
+        """Replicas and their gradients, in the memory that all workers share; 0 on GPUs, which have one each."""
+        return 0 if self.world.device.type == "cuda" else super().copied_bytes
 
 
 class ThreadReplicas(nn.Module):

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel.distributed import _BufferCommHookLocation
 
-from worldsize.results.records import WireBytes
-from worldsize.strategies.base import Strategy, Traffic, ring_bytes, trained
-from worldsize.strategies.channel import Channel, payload_bytes
+from worldsize.strategies.base import Strategy
+from worldsize.strategies.channel import Channel
+from worldsize.traits import TRAITS
 
 _SHARE_BUFFERS = (
     "forward_sync_buffers"
@@ -42,6 +42,8 @@ class DDP(Strategy):
     Phase timers would book its communication under *backward*. The hooks tell the truth: each bucket has its
     own issue and completion, and so has the broadcast of buffers at the beginning of forward.
     """
+
+    traits = TRAITS["ddp"]
 
     wrapped: DistributedDataParallel
 
@@ -95,16 +97,3 @@ class DDP(Strategy):
             yield self.wrapped
         finally:
             self.wrapped = hooked
-
-    @property
-    def copied_bytes(self) -> int:
-        """Its buckets hold each gradient a second time."""
-        return payload_bytes(*trained(self.unwrap()))
-
-    @classmethod
-    def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:
-        """The ring's 2(N−1)/N·S for gradients, and rank 0's buffers in each forward (method.md §4).
-
-        The buffers leave rank 0 once and reach every other rank once, on their way through a tree or a ring.
-        """
-        return ring_bytes(world_size, traffic, traffic.buffer_bytes)

@@ -3,13 +3,14 @@
 import torch
 from torch import Tensor, nn
 
-from worldsize.results.records import WireBytes
-from worldsize.strategies.base import Strategy, Traffic, agree, gradients, trained
-from worldsize.strategies.channel import payload_bytes
+from worldsize.strategies.base import Strategy, agree, gradients
+from worldsize.traits import TRAITS
 
 
 class GatherScatter(Strategy):
     """The parameter server in its plainest form: rank 0's link carries everything, N−1 times."""
+
+    traits = TRAITS["gather-scatter"]
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Give every rank the weights of rank 0; the model is called as it is."""
@@ -30,22 +31,6 @@ class GatherScatter(Strategy):
             else:
                 self.channel.gather(gradient, None)
                 self.channel.scatter(gradient, None)
-
-    @property
-    def copied_bytes(self) -> int:
-        """On rank 0 that of each rank of one gradient at a time, the largest of them at most."""
-        largest = max(map(payload_bytes, trained(self.unwrap())), default=0)
-        return self.world.world_size * largest if self.channel.rank == 0 and self.world.world_size > 1 else 0
-
-    @classmethod
-    def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:
-        """(N−1)·S into and out of rank 0, S into and out of every other rank (method.md §4)."""
-        return WireBytes(
-            payload_bytes=traffic.gradient_bytes if world_size > 1 else 0,
-            busiest_rank_bytes=(world_size - 1) * traffic.gradient_bytes,
-            other_rank_bytes=traffic.gradient_bytes if world_size > 1 else 0,
-            formula="rank 0: (N−1)·S; others: S",
-        )
 
 
 def _average(parts: list[Tensor]) -> Tensor:

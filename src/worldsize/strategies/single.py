@@ -3,12 +3,14 @@
 from torch import nn
 
 from worldsize.errors import UsageError
-from worldsize.results.records import WireBytes
-from worldsize.strategies.base import Strategy, Traffic
+from worldsize.strategies.base import Strategy
+from worldsize.traits import TRAITS
 
 
 class Single(Strategy):
     """One worker that trains the model as it is."""
+
+    traits = TRAITS["single"]
 
     @classmethod
     def processes(cls, world_size: int) -> int:
@@ -24,8 +26,3 @@ class Single(Strategy):
 
     def synchronise(self) -> None:
         """Nothing to do."""
-
-    @classmethod
-    def wire_bytes(cls, world_size: int, traffic: Traffic) -> WireBytes:
-        """Nothing travels."""
-        return WireBytes(payload_bytes=0, busiest_rank_bytes=0, other_rank_bytes=0, formula="0")

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 
 from worldsize.study.plan import PlannedCell
+from worldsize.traits import BASELINE_STRATEGY
 
 MOST_READ = 4
 """Global batches that are read to compare them with those of other world sizes, at most."""
@@ -15,7 +16,7 @@ def baseline_of(cell: PlannedCell, cells: Sequence[PlannedCell]) -> PlannedCell 
     s = cell.settings
     alone = [c for c in cells if c.settings.world_size == 1]
     for batch in (s.batch_size, s.global_batch):
-        for strategy in ("single", s.strategy):
+        for strategy in (BASELINE_STRATEGY, s.strategy):
             for other in alone:
                 if (other.settings.strategy, other.settings.batch_size) == (strategy, batch):
                     return None if other is cell else other

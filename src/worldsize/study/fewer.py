@@ -62,7 +62,7 @@ class Fewer:
             if s.global_batch % workers == 0 and self.processes.get(f"{s.strategy}@{workers}") == workers:
                 label = "-".join(filter(None, [s.label, f"after-w{s.world_size}"]))
                 update = {"world_size": workers, "batch_size": s.global_batch // workers, "label": label}
-                return PlannedCell(s.model_copy(update=update), self._placed(workers, placement))
+                return PlannedCell(s.model_copy(update=update), self._placed(workers, placement), cell.own_traits)
         return None
 
     def _placed(self, workers: int, like: Placement) -> Placement:

@@ -7,7 +7,7 @@ records (study/thread_executor.py has the workers).
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -181,7 +181,7 @@ def _cells(settings: StudySettings, findings: Findings, rank: Rank) -> tuple[lis
     shared = tuple(first + worker for worker in local.on_siblings)
     together = local.model_copy(update={"processes": rank.processes, "cores": own, "on_siblings": shared})
     cells = [
-        PlannedCell(cell.settings, alone if cell.settings.world_size == 1 else together)
+        replace(cell, placement=alone if cell.settings.world_size == 1 else together)
         for cell in planned
         if cell.placement.processes == cell.settings.world_size
     ]

@@ -24,13 +24,13 @@ from worldsize.results.records import (
     StepRecord,
     UnobservedBlock,
     WarningRecord,
-    WireBytes,
 )
 from worldsize.results.traces import write_profile
 from worldsize.study.checks import not_the_reference, verdict_of
 from worldsize.study.lines import first_step, last_step
 from worldsize.study.listener import Listener
 from worldsize.study.plan import PlannedCell
+from worldsize.traits import WireBytes
 
 RESTARTED = ("restarted", "ran-again", "fewer-workers")
 """Codes of the warnings about what was run again within a session."""
@@ -224,6 +224,7 @@ class Ledger:
                 id=cell.id,
                 settings=cell.settings,
                 placement=cell.placement,
+                own_traits=cell.own_traits,
                 warnings=_first_warnings(cell, earlier),
                 evaluations=list(earlier.record.evaluations) if earlier else [],
                 unobserved=list(earlier.record.unobserved) if earlier else [],

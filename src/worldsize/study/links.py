@@ -22,11 +22,6 @@ SHORT_SAMPLES = LEAST_SAMPLES
 SHORT_BUDGET = "3s"
 SLOW_BUDGET = "5s"
 """The same for hosts of their own, whose links are slower."""
-USED = {
-    "gather-scatter": ("gather", "scatter"),
-    "ddp": ("all-reduce", "broadcast"),
-}
-"""Collectives of a strategy; all-reduce for those that are not here."""
 
 
 def needed(run: Run, settings: StudySettings) -> bool:
@@ -41,7 +36,7 @@ def wanted_links(
     distributed = [cell for cell in cells if cell.placement.processes > 1]
     for world_size in sorted({cell.settings.world_size for cell in distributed}):
         here = [cell for cell in distributed if cell.settings.world_size == world_size]
-        names = {name for cell in here for name in USED.get(cell.settings.strategy, ("all-reduce",))}
+        names = {name for cell in here for name in cell.traits.collectives}
         yield CommSettings(
             collectives=tuple(sorted(names)),
             world_size=world_size,

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from worldsize.analysis.cells import BASELINE_STRATEGY
 from worldsize.config import CellChoice, CellSettings, StudySettings, TrainingSettings, validated
 from worldsize.errors import DataError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
@@ -11,6 +10,7 @@ from worldsize.launch.job import Node
 from worldsize.launch.placement import default_threads, place
 from worldsize.measure.cores import Cores, as_cores
 from worldsize.results.records import Findings, Placement, WarningRecord
+from worldsize.traits import BASELINE_STRATEGY, Traits, traits_of
 
 ONE_PROCESS = "it runs in one process, so its workers cannot be on different hosts."
 """Why some strategies have no cells over several hosts."""
@@ -22,11 +22,17 @@ class PlannedCell:
 
     settings: CellSettings
     placement: Placement
+    own_traits: Traits | None = None
 
     @property
     def id(self) -> str:
         """Name of the cell."""
         return self.settings.id
+
+    @property
+    def traits(self) -> Traits:
+        """Of its strategy."""
+        return traits_of(self.settings.strategy, self.own_traits)
 
 
 def world_sizes(settings: StudySettings, findings: Findings) -> tuple[int, ...]:
@@ -69,7 +75,7 @@ def make_plan(
             backend=settings.backend,
             nodes=cluster.share_out(processes),
         )
-        cells.append(PlannedCell(cell, placement))
+        cells.append(PlannedCell(cell, placement, findings.own_traits.get(cell.strategy)))
     _check_names(cells)
     return cells
 

@@ -7,6 +7,7 @@ last the sizes among which the knee is are timed again, in turn.
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from worldsize.analysis.cells import analyse_cell
@@ -161,4 +162,4 @@ class Sweep:
 
 
 def _at(first: PlannedCell, batch_size: int) -> PlannedCell:
-    return PlannedCell(first.settings.model_copy(update={"batch_size": batch_size}), first.placement)
+    return replace(first, settings=first.settings.model_copy(update={"batch_size": batch_size}))

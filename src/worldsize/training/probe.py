@@ -17,7 +17,7 @@ from worldsize.measure.limits import matmul_flops_per_s, matmul_precision
 from worldsize.measure.user_code import user_code
 from worldsize.models import build_model, describe_model
 from worldsize.results.records import Findings
-from worldsize.strategies import find_strategy
+from worldsize.strategies import STRATEGIES, find_strategy
 
 RATE_S = 0.02
 """How long the matrix-multiply rate is looked at: the rate only tells what no step can be quicker than."""
@@ -37,6 +37,7 @@ def look(settings: StudySettings, room: Room) -> Findings:
         matmul_flops_per_s=matmul_flops_per_s(device, RATE_S, matmul_precision(device, settings.precision)),
         world_sizes=chosen_world_sizes(settings, room, len(gpus)),
         warnings=list(data.warnings),
+        own_traits={name: strategy.traits for name, strategy in strategies.items() if name not in STRATEGIES},
         user_code=user_code((settings.model, settings.data, *settings.strategies)),
     )
     sizes = {*findings.world_sizes}

@@ -77,7 +77,7 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
     facts = Facts(
         steps_per_epoch=trainer.batches.steps_per_epoch,
         steps=saved.step if saved else 0,
-        wire=trainer.strategy.wire_bytes(settings.world_size, trainer.traffic()),
+        wire=trainer.strategy.traits.wire_bytes(settings.world_size, trainer.sizes()),
         # The same workers on the same cores: once is enough, and it takes a good part of a launch.
         matmul_flops_per_s=None if assignment.rate_is_known else matmul_flops_per_s(device, precision=arithmetic),
         matmul_precision=arithmetic,

@@ -18,11 +18,12 @@ from worldsize.measure.timeline import Phase, Timeline
 from worldsize.models import build_model
 from worldsize.ranks.pulse import beat
 from worldsize.results.comm_records import AllReduceCost
-from worldsize.strategies import Strategy, Traffic, World, find_strategy
+from worldsize.strategies import Strategy, World, find_strategy, sizes_of
 from worldsize.training.arrange import arranged
 from worldsize.training.carrier import carrier_for
 from worldsize.training.layout import lay_out
 from worldsize.training.recipe import change_weights, learning_rate, make_optimizer
+from worldsize.traits import Sizes
 
 
 class StepResult(NamedTuple):
@@ -156,17 +157,16 @@ class Trainer:
         """Count these steps as done: the next one has its number, its learning rate and its data."""
         self.steps, self.stream = steps, endless(self.batches, self.seen, steps)
 
-    def traffic(self) -> Traffic:
-        """What there is to send in a step, in bytes, from the model itself and one sample of zeros."""
+    def sizes(self) -> Sizes:
+        """What model and local batch take, in bytes, from the model itself and one sample of zeros."""
         model = self.strategy.unwrap()
         inputs = torch.zeros(1, *self.shape, device=self.device)
         with torch.no_grad():
             # In eval mode, so that the probe leaves no trace in the BatchNorm statistics.
             outputs = model.eval()(inputs)
             model.train()
-        return Traffic(
-            gradient_bytes=sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad),
-            buffer_bytes=sum(b.numel() * b.element_size() for b in model.buffers()),
+        return sizes_of(
+            model,
             input_bytes=inputs[0].numel() * inputs.element_size() * self.settings.batch_size,
             output_bytes=outputs.numel() * outputs.element_size() * self.settings.batch_size,
         )

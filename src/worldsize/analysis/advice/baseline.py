@@ -9,9 +9,9 @@ from worldsize.analysis.advice.commands import by_steps, study_command
 from worldsize.analysis.advice.finding import Advice, Evidence
 from worldsize.analysis.advice.seen import Seen
 from worldsize.analysis.advice.words import cell_name
-from worldsize.analysis.cells import BASELINE_STRATEGY
 from worldsize.analysis.headline import scaling_row
 from worldsize.analysis.scaling import ScalingRow
+from worldsize.traits import BASELINE_STRATEGY
 
 
 def baseline_not_comparable(seen: Seen) -> Iterator[Candidate]:

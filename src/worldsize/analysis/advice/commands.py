@@ -13,6 +13,7 @@ from worldsize.analysis.comm_time import least_s, roomy_budget
 from worldsize.config import DEFAULT_BUDGET, CommSettings, StudySettings, preset_names, read_study, validated
 from worldsize.config.base import Settings
 from worldsize.config.network import DEFAULT_BUDGET_S
+from worldsize.traits import BASELINE_STRATEGY
 
 WHAT = ("model", "data", "data_dir", "train_samples", "test_samples")
 WHERE = ("hosts", "link", "link_latency", "backend", "threads_per_worker", "memory_limit")
@@ -96,7 +97,7 @@ def focused(settings: StudySettings, cell: CellAnalysis, *strategies: str, **cha
 
     All of them by the recipe of the cell. None where no flag can say it.
     """
-    baseline = ("single",) if "single" in settings.strategies else ()
+    baseline = (BASELINE_STRATEGY,) if BASELINE_STRATEGY in settings.strategies else ()
     batch = {"global_batch": cell.global_batch} if settings.global_batch else {"batch_sizes": (cell.batch_size,)}
     only = {
         "strategies": tuple(dict.fromkeys((*baseline, *(strategies or (cell.strategy,))))),

@@ -14,10 +14,9 @@ from worldsize.analysis.advice.seen import Seen
 from worldsize.analysis.advice.words import at_most, cell_name, gb_per_s, megabytes, ms, share
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, number_text
+from worldsize.traits import BUCKETED, OVERLAPPING
 
 BASIS = "Step ÷ (step − exposed communication); assumes that all of it can be hidden or left out."
-BUCKETS = ("ddp", "bucketed")
-"""Strategies that send gradients in buckets, while backward goes on."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def root_bound(seen: Seen) -> Iterator[Candidate]:
                 how="and all of it passes through rank 0",
                 cause="Rank 0 takes and sends (N−1)·S in each step, one gradient after the other, and the others wait.",
                 next_step="Use a strategy that shares the exchange among all ranks, and does it during backward.",
-                command=_with_ddp(seen, cell),
+                command=_with_overlap(seen, cell),
                 evidence=(Evidence("Bytes through rank 0 per step, each way", megabytes(wire.busiest_rank_bytes)),)
                 if wire
                 else (),
@@ -135,8 +134,8 @@ def _unexplained(seen: Seen, exchange: Exchange) -> Diagnosis:
 
 def _look_or_change(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     """What to try where it is not known why the link is not full."""
-    if cell.strategy not in BUCKETS:
-        return "Use a strategy that exchanges during backward.", _with_ddp(seen, cell)
+    if not cell.traits.overlaps:
+        return "Use a strategy that exchanges during backward.", _with_overlap(seen, cell)
     if cell.profile is None:
         look = "Look at a trace of some steps: what runs while the messages are on their way?"
         return look, focused(seen.settings, cell, profile=True)
@@ -146,14 +145,15 @@ def _look_or_change(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     return f"{look} Try buckets of another size.", focused(seen.settings, cell, bucket_mb="auto")
 
 
-def _with_ddp(seen: Seen, cell: CellAnalysis) -> str | None:
-    """Training with ddp where the study has it beside the cell, else a study that compares the two."""
-    beside = seen.find("ddp", cell.world_size, cell.batch_size)
-    return train_command(seen.settings, beside) if beside else focused(seen.settings, cell, cell.strategy, "ddp")
+def _with_overlap(seen: Seen, cell: CellAnalysis) -> str | None:
+    """Training with a strategy that overlaps where the study has it beside the cell, else a study of the two."""
+    usual = OVERLAPPING[0]
+    beside = seen.find(usual, cell.world_size, cell.batch_size)
+    return train_command(seen.settings, beside) if beside else focused(seen.settings, cell, cell.strategy, usual)
 
 
 def _not_full(exchange: Exchange) -> str:
-    if exchange.cell.strategy not in BUCKETS:
+    if not exchange.cell.traits.overlaps:
         return "Nothing is computed while it exchanges, and the messages do not fill the link one after the other."
     if exchange.hidden is None or not notable(exchange.hidden):
         return "The link is not full: likely the messages are too small to fill it, or other work takes the cores."
@@ -214,10 +214,10 @@ def _more_per_exchange(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]
 
 
 def _fewer_messages(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
-    if cell.strategy not in BUCKETS:
+    if not cell.traits.buckets:
         return (
-            "Send the gradients in buckets, with ddp or bucketed.",
-            focused(seen.settings, cell, cell.strategy, *BUCKETS),
+            f"Send the gradients in buckets, with {' or '.join(BUCKETED)}.",
+            focused(seen.settings, cell, cell.strategy, *BUCKETED),
         )
     size = seen.settings.bucket_mb
     larger = 4 * size if isinstance(size, float | int) else 100

@@ -6,13 +6,13 @@ import polars as pl
 
 from worldsize.analysis.advice.candidate import Candidate
 from worldsize.analysis.advice.commands import focused
-from worldsize.analysis.advice.communication import BUCKETS
 from worldsize.analysis.advice.exchange import Exchange
 from worldsize.analysis.advice.finding import Advice, Evidence
 from worldsize.analysis.advice.gains import EXPOSED, NOTABLE, STEP, notable, without
 from worldsize.analysis.advice.seen import Seen
 from worldsize.analysis.advice.words import at_most, cell_name, ms, share
 from worldsize.analysis.by_block import per_step
+from worldsize.traits import BUCKETED
 
 MOSTLY = 0.5
 
@@ -75,7 +75,7 @@ def overlapped_already(seen: Seen) -> Iterator[Candidate]:
 
 def _planned(seen: Seen, exchange: Exchange) -> bool:
     """Whether the buckets are planned already: there is no better plan to try."""
-    return exchange.cell.strategy in BUCKETS and seen.settings.bucket_mb == "auto"
+    return exchange.cell.traits.buckets and seen.settings.bucket_mb == "auto"
 
 
 def _hidden(exchange: Exchange) -> str:
@@ -96,14 +96,14 @@ def _parts(exchange: Exchange) -> Iterator[Evidence]:
 def _remedy(seen: Seen, exchange: Exchange) -> tuple[str, str, str | None]:
     """Likely cause, next step and command."""
     settings, cell = seen.settings, exchange.cell
-    if cell.strategy in BUCKETS:
+    if cell.traits.buckets:
         return (
             "The last bucket travels when backward is over, and nothing hides it; large buckets also begin late.",
-            "Plan the buckets with the measured link, for ddp and for bucketed.",
-            focused(settings, cell, *BUCKETS, bucket_mb="auto"),
+            f"Plan the buckets with the measured link, for {' and for '.join(BUCKETED)}.",
+            focused(settings, cell, *BUCKETED, bucket_mb="auto"),
         )
     return (
         f"{cell.strategy} begins its exchange when backward is over.",
         "Use a strategy that sends gradients while backward goes on.",
-        focused(settings, cell, cell.strategy, *BUCKETS, bucket_mb="auto"),
+        focused(settings, cell, cell.strategy, *BUCKETED, bucket_mb="auto"),
     )

@@ -7,7 +7,6 @@ import polars as pl
 
 from worldsize.analysis.advice.candidate import Candidate
 from worldsize.analysis.advice.commands import focused, train_command
-from worldsize.analysis.advice.communication import BUCKETS
 from worldsize.analysis.advice.finding import Advice, Evidence
 from worldsize.analysis.advice.gains import (
     COMPUTE,
@@ -23,12 +22,13 @@ from worldsize.analysis.advice.gains import (
 from worldsize.analysis.advice.seen import Seen, ranks_of
 from worldsize.analysis.advice.words import at_most, cell_name, ms, named, several
 from worldsize.analysis.by_block import BLOCK
-from worldsize.analysis.cells import BASELINE_STRATEGY, CellAnalysis
+from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.headline import rate, scaling_row
 from worldsize.analysis.numbers import ABSENT, estimate_text
 from worldsize.analysis.scaling import find_baseline
 from worldsize.analysis.statistics import reciprocal
 from worldsize.results.records import Estimate
+from worldsize.traits import BASELINE_STRATEGY, BUCKETED, OVERLAPPING
 
 WORTH_A_CHANGE = 1.02
 """Ratio of two cells from which on the faster one is recommended: less is what two runs differ by anyway."""
@@ -243,23 +243,23 @@ def _with_it(seen: Seen, wrapped: CellAnalysis) -> CellAnalysis:
 
 def _lighter(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     """Another strategy, or larger buckets, to compare with."""
-    if cell.strategy in BUCKETS:
-        other = BUCKETS[1 - BUCKETS.index(cell.strategy)]
+    if cell.traits.buckets:
+        other = next(name for name in BUCKETED if name != cell.strategy)
         return (
             f"Compare it with {other}, around one worker too.",
             focused(seen.settings, cell, cell.strategy, other, baseline="both"),
         )
     return (
-        "Compare it with ddp, whose work per gradient is not in Python.",
-        focused(seen.settings, cell, cell.strategy, "ddp", baseline="both"),
+        f"Compare it with {OVERLAPPING[0]}, which works per bucket, not per gradient.",
+        focused(seen.settings, cell, cell.strategy, OVERLAPPING[0], baseline="both"),
     )
 
 
 def _less_crowded(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     if cell.record and cell.record.placement and cell.record.placement.processes < cell.world_size:
         return (
-            "Give each worker a process of its own, as ddp does.",
-            focused(seen.settings, cell, cell.strategy, "ddp"),
+            f"Give each worker a process of its own, as {OVERLAPPING[0]} does.",
+            focused(seen.settings, cell, cell.strategy, OVERLAPPING[0]),
         )
     threads = cell.threads_per_worker or 1
     if threads > 1:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from worldsize.analysis.cells import BASELINE_STRATEGY
 from worldsize.analysis.levels import ratio_estimate
 from worldsize.analysis.statistics import Blocks
 from worldsize.results.baseline_records import StoredBlock, StoredCell, StoredRun
 from worldsize.results.records import Estimate
+from worldsize.traits import BASELINE_STRATEGY
 
 
 def unpaired_ratio(numerator: Blocks, denominator: Blocks) -> Estimate:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import altair as alt
 
+from worldsize.traits import TRAITS
+
 PART_COLOURS = {
     "data_wait_s": "#E69F00",
     "copy_s": "#CC79A7",
@@ -14,15 +16,10 @@ PART_COLOURS = {
     "other_s": "#999999",
 }
 """Okabe and Ito's palette; compute is blue and green, waiting is warm."""
-STRATEGY_COLOURS = {
-    "single": "#999999",
-    "data-parallel": "#CC79A7",
-    "gather-scatter": "#E69F00",
-    "all-reduce": "#009E73",
-    "ddp": "#0072B2",
-}
+STRATEGY_COLOURS = dict(zip(TRAITS, ("#999999", "#CC79A7", "#E69F00", "#009E73", "#0072B2"), strict=False))
+"""The first of the table have a colour of their own in every chart."""
 OTHER_COLOURS = ("#D55E00", "#56B4E9", "#B39B00", "#8C6BB1")
-"""For strategies of the user's own."""
+"""In turn for the further ones, and those of the user's own."""
 MESSAGES = "#8C6BB1"
 """Messages, in the lanes of communication and beside the link's rates."""
 

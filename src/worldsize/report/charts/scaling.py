@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 import altair as alt
 
-from worldsize.analysis.cells import BASELINE_STRATEGY, CellAnalysis
+from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.groups import Group
 from worldsize.analysis.numbers import estimate_text, number_text
 from worldsize.analysis.scaling import Kind, ScalingRow
@@ -14,6 +14,7 @@ from worldsize.report.charts.colours import strategy_scale
 from worldsize.report.charts.parts import cell_label, samples_per_s
 from worldsize.report.svg import AXIS_LABEL, INK, Chart, Drawing, Size, draw, values
 from worldsize.results.records import Estimate
+from worldsize.traits import BASELINE_STRATEGY
 
 ASIDE = 0.06
 """Share of the axis over which the points of one world size are spread sideways, so that none hides another."""
