@@ -8,7 +8,7 @@ a report is made without torch, and on machines that have none.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 ROOTED = frozenset(("gather", "scatter", "reduce", "broadcast"))
 """Collectives whose bytes all pass through one rank."""
@@ -43,8 +43,8 @@ class WireBytes(BaseModel):
     formula: str
 
 
-class Traits(BaseModel):
-    """One row. Its formulas stay out of the records: functions cannot be written down."""
+class TraitsRecord(BaseModel):
+    """What a run folder keeps of them: all but the formulas."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,19 +56,27 @@ class Traits(BaseModel):
     """Whether they travel in buckets, whose size `--bucket-mb` sets."""
     exact: bool = True
     """Whether every rank applies the mean of all gradients in every step; lossy otherwise."""
-    wire: Callable[[int, Sizes], WireBytes] | None = Field(default=None, exclude=True, repr=False)
-    """Bytes per step on the wire in a world of N > 1. None in what was read from a run folder."""
-    copies: Callable[[int, int, Sizes], int] | None = Field(default=None, exclude=True, repr=False)
-    """Bytes that a rank holds beside model, gradients and optimizer: (N, rank, sizes); None is 0."""
 
     @property
     def rooted(self) -> bool:
         """Whether all that travels passes through one rank."""
         return bool(self.collectives) and ROOTED.issuperset(self.collectives)
 
+
+class Traits(TraitsRecord):
+    """One row."""
+
+    wire: Callable[[int, Sizes], WireBytes]
+    """Bytes per step on the wire in a world of N > 1: (N, sizes)."""
+    copies: Callable[[int, int, Sizes], int] | None = None
+    """Bytes that a rank holds beside model, gradients and optimizer: (N, rank, sizes); None is 0."""
+
+    def record(self) -> TraitsRecord:
+        """What a run folder keeps."""
+        return TraitsRecord(**{name: getattr(self, name) for name in TraitsRecord.model_fields})
+
     def wire_bytes(self, world_size: int, sizes: Sizes) -> WireBytes:
         """Bytes per step on the wire; in a world of one nothing travels."""
-        assert self.wire is not None, "read from a run folder, which has no formulas"
         if world_size == 1:
             return WireBytes(payload_bytes=0, busiest_rank_bytes=0, other_rank_bytes=0, formula="0")
         return self.wire(world_size, sizes)
@@ -164,9 +172,9 @@ OVERLAPPING = tuple(name for name, traits in TRAITS.items() if traits.overlaps a
 BUCKETED = tuple(name for name, traits in TRAITS.items() if traits.buckets and traits.exact)
 
 
-def traits_of(strategy: str, own: Traits | None = None) -> Traits:
+def traits_of(strategy: str, own: TraitsRecord | None = None) -> TraitsRecord:
     """Traits of a strategy: those of the user's `own` class, else its row in the table.
 
     Of one that is in neither (a run from before they were recorded) the usual is assumed: an all-reduce after backward.
     """
-    return own or TRAITS.get(strategy) or Traits(collectives=("all-reduce",))
+    return own or TRAITS.get(strategy) or TraitsRecord(collectives=("all-reduce",))

@@ -21,7 +21,7 @@ from worldsize.analysis.summary import block_launches, step_blocks, summarise, w
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord, CellState, CellSummary, Estimate, SeenState, WarningRecord
-from worldsize.traits import Traits, traits_of
+from worldsize.traits import TraitsRecord, traits_of
 
 """The strategy without any wrapper: the baseline of every speed-up where it was run (method.md §6)."""
 
@@ -94,7 +94,7 @@ class CellAnalysis:
         return per_step(self.block_means, pl.col("exposed_sync_s"))
 
     @property
-    def traits(self) -> Traits:
+    def traits(self) -> TraitsRecord:
         """Of its strategy."""
         return traits_of(self.strategy, self.record.own_traits if self.record else None)
 

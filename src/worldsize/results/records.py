@@ -21,7 +21,7 @@ from worldsize.results.step_records import BlockConditions as BlockConditions
 from worldsize.results.step_records import SpanRecord as SpanRecord
 from worldsize.results.step_records import StepRecord as StepRecord
 from worldsize.results.step_records import UnobservedBlock as UnobservedBlock
-from worldsize.traits import Traits, WireBytes
+from worldsize.traits import TraitsRecord, WireBytes
 
 SCHEMA_VERSION = 1
 
@@ -161,7 +161,7 @@ class Findings(Record):
     """`strategy@world size` → processes; what a strategy refuses is not in it."""
     refused: dict[str, str] = Field(default_factory=dict)
     """`strategy@world size` → why it cannot be."""
-    own_traits: dict[str, Traits] = Field(default_factory=dict)
+    own_traits: dict[str, TraitsRecord] = Field(default_factory=dict)
     """Of each strategy of the user's own, as its class says."""
     user_code: UserCode | None = None
     warnings: list[WarningRecord] = Field(default_factory=list)
@@ -227,7 +227,7 @@ class CellRecord(Record):
     error: ErrorRecord | None = None
     warnings: list[WarningRecord] = Field(default_factory=list)
     placement: Placement | None = None
-    own_traits: Traits | None = None
+    own_traits: TraitsRecord | None = None
     """Of a strategy of the user's own; those that come with worldsize have theirs in traits.py."""
     wire: WireBytes | None = None
     ended_by: Literal["precision", "settled", "cap", "budget", "epochs"] | None = None

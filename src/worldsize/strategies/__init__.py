@@ -46,8 +46,7 @@ def find_strategy(name: str) -> type[Strategy]:
     found = resolve(name, "strategy")
     if not (isinstance(found, type) and issubclass(found, Strategy)):
         raise FactoryError(f"strategy {name!r} is not a class derived from worldsize.strategies.Strategy")
-    traits = getattr(found, "traits", None)
-    without = () if isinstance(traits, Traits) and traits.wire is not None else ("traits (with wire)",)
+    without = () if isinstance(getattr(found, "traits", None), Traits) else ("traits",)
     if missing := [*sorted(found.__abstractmethods__), *without]:
         raise FactoryError(f"strategy {name!r} lacks {', '.join(missing)}; see worldsize.strategies.Strategy")
     return found

@@ -10,7 +10,7 @@ from worldsize.launch.job import Node
 from worldsize.launch.placement import default_threads, place
 from worldsize.measure.cores import Cores, as_cores
 from worldsize.results.records import Findings, Placement, WarningRecord
-from worldsize.traits import BASELINE_STRATEGY, Traits, traits_of
+from worldsize.traits import BASELINE_STRATEGY, TraitsRecord, traits_of
 
 ONE_PROCESS = "it runs in one process, so its workers cannot be on different hosts."
 """Why some strategies have no cells over several hosts."""
@@ -22,7 +22,7 @@ class PlannedCell:
 
     settings: CellSettings
     placement: Placement
-    own_traits: Traits | None = None
+    own_traits: TraitsRecord | None = None
 
     @property
     def id(self) -> str:
@@ -30,7 +30,7 @@ class PlannedCell:
         return self.settings.id
 
     @property
-    def traits(self) -> Traits:
+    def traits(self) -> TraitsRecord:
         """Of its strategy."""
         return traits_of(self.settings.strategy, self.own_traits)
 

@@ -37,7 +37,7 @@ def look(settings: StudySettings, room: Room) -> Findings:
         matmul_flops_per_s=matmul_flops_per_s(device, RATE_S, matmul_precision(device, settings.precision)),
         world_sizes=chosen_world_sizes(settings, room, len(gpus)),
         warnings=list(data.warnings),
-        own_traits={name: strategy.traits for name, strategy in strategies.items() if name not in STRATEGIES},
+        own_traits={name: strategy.traits.record() for name, strategy in strategies.items() if name not in STRATEGIES},
         user_code=user_code((settings.model, settings.data, *settings.strategies)),
     )
     sizes = {*findings.world_sizes}
