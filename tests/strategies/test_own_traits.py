@@ -37,4 +37,4 @@ def test_its_traits_are_recorded_and_used(tmp_path: Path, monkeypatch: pytest.Mo
     assert cell.record.own_traits is not None
     assert cell.traits.collectives == ("gather", "scatter")
     assert cell.traits.rooted
-    assert {sample.collective for sample in run.comm[2].samples} == {"gather", "scatter"}
+    assert {each.collective for rank in run.comm[2].ranks for each in rank} == {"gather", "scatter"}
