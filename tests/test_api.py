@@ -4,12 +4,18 @@ import importlib
 import inspect
 import re
 from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
 import worldsize
 from made_runs import make_run, usual_cells
 from worldsize import errors
+from worldsize.config import CommSettings, StudySettings, VerifySettings
+from worldsize.config.base import Settings
+from worldsize.config.text import READERS, numbers
+from worldsize.options import CommOptions, StudyOptions, VerifyOptions
 from worldsize.results.folder import Run
 
 PUBLIC = {
@@ -18,28 +24,41 @@ PUBLIC = {
     "Interrupted",
     "LossNotFiniteError",
     "OutputError",
+    "Run",
     "RunError",
     "UnknownNameError",
     "UsageError",
     "WorkerError",
     "WorldsizeError",
     "__version__",
+    "comm",
     "compare",
     "load_run",
+    "report",
     "study",
+    "sweep",
     "train",
     "verify",
 }
+ONE_CELL = "strategy: str | None = None, world_size: int | None = None, batch_size: int | None = None, "
+HOW = "out: PathLike | None = None, resume: Resume = False, report: bool = True, progress: bool = True, "
 SIGNATURES = {
-    "study": "(*, out: Path | str | None = None, resume: bool | str = False, report: bool = True, "
-    "**settings: Any) -> Any",
-    "train": "(*, strategy: str | None = None, world_size: int | None = None, batch_size: int | None = None, "
-    "out: Path | str | None = None, resume: bool | str = False, report: bool = True, **settings: Any) -> Any",
-    "verify": "(*, out: Path | str | None = None, **settings: Any) -> Any",
-    "load_run": "(path: Path | str) -> Any",
-    "compare": "(a: Path | str | Sequence[Path | str], b: Path | str | Sequence[Path | str], *, "
-    "fail_above: float | None = None, strict: bool = False, judge_by: str = 'auto') -> Any",
+    "study": f"(preset: PathLike | None = None, *, {HOW}**settings: Unpack[StudyOptions]) -> Run",
+    "train": f"(*, {ONE_CELL}{HOW}**settings: Unpack[StudyOptions]) -> Run",
+    "sweep": f"(*, {ONE_CELL}{HOW}**settings: Unpack[StudyOptions]) -> Run",
+    "comm": "(*, progress: bool = True, **settings: Unpack[CommOptions]) -> CommReport",
+    "verify": "(*, out: PathLike | None = None, **settings: Unpack[VerifyOptions]) -> ProofRecord",
+    "load_run": "(path: PathLike) -> Run",
+    "report": "(path: PathLike) -> Path",
+    "compare": "(a: PathLike | Sequence[PathLike], b: PathLike | Sequence[PathLike], *, "
+    "fail_above: float | str | None = None, strict: bool = False, "
+    "judge_by: Literal[auto, relative, plain] = auto) -> ComparisonRecord",
 }
+OPTIONS = (
+    (StudyOptions, StudySettings),
+    (VerifyOptions, VerifySettings),
+    (CommOptions, CommSettings),
+)
 
 
 def test_public_names() -> None:
@@ -52,9 +71,25 @@ def test_public_names() -> None:
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_signatures(name: str) -> None:
     function = getattr(worldsize, name)
-    written = re.sub(r"(pathlib|typing|collections\.abc)\.", "", str(inspect.signature(function)))
+    written = re.sub("['\"]", "", str(inspect.signature(function)))
     assert written == SIGNATURES[name]
     assert function.__doc__
+
+
+@pytest.mark.parametrize(("options", "settings"), OPTIONS)
+def test_the_typed_settings_are_the_fields(options: Any, settings: type[Settings]) -> None:
+    """Text is allowed beside the type of the field where config/text.py reads it, and for a path."""
+    typed, fields = get_type_hints(options), get_type_hints(settings)
+    assert typed.keys() == settings.model_fields.keys()
+    for name, kind in typed.items():
+        allowed = {*(get_args(fields[name]) or (fields[name],))} if is_union(fields[name]) else {fields[name]}
+        read: set[type] = {str} if name in READERS or Path in allowed else set()
+        read |= {int} if READERS.get(name) is numbers else set()
+        assert ({*get_args(kind)} if is_union(kind) else {kind}) == allowed | read, name
+
+
+def is_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, UnionType)
 
 
 def test_functions_stay_functions_after_the_packages_of_their_names_are_loaded() -> None:
@@ -97,9 +132,9 @@ def test_load_run_takes_a_path_or_its_text(tmp_path: Path) -> None:
 
 def test_mistakes_are_raised_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(worldsize.UsageError, match="unknown key 'strategy'"):
-        worldsize.study(out=tmp_path / "run", strategy="ddp")
+        worldsize.study(out=tmp_path / "run", strategy="ddp")  # type: ignore[call-arg]
     with pytest.raises(worldsize.UsageError, match="unknown key 'batchsize'"):
-        worldsize.train(out=tmp_path / "run", batchsize=4)
+        worldsize.train(out=tmp_path / "run", batchsize=4)  # type: ignore[call-arg]
     with pytest.raises(worldsize.UsageError, match="world_sizes: 0 was given"):
         worldsize.train(out=str(tmp_path / "run"), world_size=0)
     with pytest.raises(worldsize.UsageError, match="epochs and steps exclude each other"):

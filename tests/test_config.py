@@ -22,29 +22,57 @@ def refusal(values: dict[str, Any], source: str = "") -> str:
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"precision": "fp64"}, "precision: 'fp64' was given; input should be 'fp32' or 'bf16'"),
-        ({"backend": "mpi"}, "backend: 'mpi' was given; input should be 'auto', 'gloo' or 'nccl'"),
-        ({"loader": "fast"}, "loader: 'fast' was given; input should be 'batched' or 'per-sample'"),
-        ({"baseline": "none"}, "baseline: 'none' was given; input should be 'single', 'wrapped' or 'both'"),
-        ({"steps": 0}, "steps: 0 was given; input should be greater than or equal to 1"),
-        ({"epochs": 0}, "epochs: 0 was given; input should be greater than or equal to 1"),
-        ({"seed": -1}, "seed: -1 was given; input should be greater than or equal to 0"),
-        ({"threads_per_worker": 0}, "threads_per_worker: 0 was given; input should be greater than or equal to 1"),
-        ({"learning_rate": float("nan")}, "learning_rate: nan was given; input should be greater than 0"),
-        ({"target_interval": 1}, "target_interval: 1 was given; input should be less than 1"),
+        ({"precision": "fp64"}, "precision: 'fp64' was given; 'fp32' or 'bf16' is allowed"),
+        ({"backend": "mpi"}, "backend: 'mpi' was given; 'auto', 'gloo' or 'nccl' is allowed"),
+        ({"loader": "fast"}, "loader: 'fast' was given; 'batched' or 'per-sample' is allowed"),
+        ({"baseline": "none"}, "baseline: 'none' was given; 'single', 'wrapped' or 'both' is allowed"),
+        ({"steps": 0}, "steps: 0 was given; at least 1 is allowed"),
+        ({"epochs": 0}, "epochs: 0 was given; at least 1 is allowed"),
+        ({"seed": -1}, "seed: -1 was given; at least 0 is allowed"),
+        ({"threads_per_worker": 0}, "threads_per_worker: 0 was given; at least 1 is allowed"),
+        ({"learning_rate": float("nan")}, "learning_rate: nan was given; a finite number is allowed"),
+        ({"target_interval": 1}, "target_interval: 1 was given; less than 1 is allowed"),
         ({"world_sizes": (1, 0)}, "world_sizes: 0 was given; each must be at least 1"),
         ({"batch_sizes": (-4,)}, "batch_sizes: -4 was given; each must be at least 1"),
         ({"world_sizes": ()}, "world_sizes: () was given; "),
-        ({"strategies": "ddp"}, "strategies: 'ddp' was given; input should be a valid tuple"),
+        ({"strategies": 3}, "strategies: 3 was given; a list is allowed"),
+        ({"strategies": ()}, "strategies: () was given; a list of at least 1 is allowed"),
+        ({"world_sizes": "1,x"}, "world_sizes: '1,x' was given; whole numbers separated by commas are allowed"),
+        ({"world_sizes": (1.5,)}, "world_sizes.0: 1.5 was given; a whole number is allowed"),
+        ({"steps": "many"}, "steps: 'many' was given; a whole number is allowed"),
+        ({"checkpoint": "maybe"}, "checkpoint: 'maybe' was given; true or false is allowed"),
+        ({"learning_rate": float("inf")}, "learning_rate: inf was given; a finite number is allowed"),
+        ({"target_interval": "3"}, "target_interval: '3' was given; did you mean 3%? A share such as 3% or 0.03 is"),
+        ({"target_interval": "x%"}, "target_interval: 'x%' was given; a share such as 3% or 0.03 is allowed"),
+        ({"bucket_mb": "tiny"}, "bucket_mb: 'tiny' was given; a number of MB above 0, or auto, is allowed"),
+        ({"hosts": "some"}, "hosts: 'some' was given; a number of hosts, auto or none is allowed"),
+        ({"cells": [{"strategy": "ddp", "world_size": 2}]}, "cells.0.batch_size is missing"),
+        (
+            {"cells": [{"strategy": "ddp", "world_size": 2, "batch": 3}]},
+            "unknown key 'cells.0.batch'; did you mean 'batch_size'?",
+        ),
+        ({"cells": [3]}, "cells.0: 3 was given; a table is allowed"),
+        ({"colour": "red"}, "unknown key 'colour'; the flags of `worldsize study --help` are the keys"),
         ({"steps": 5, "epochs": 1}, "epochs and steps exclude each other: give one of them"),
         (
             {"batchsize": 4},
-            "unknown key 'batchsize'; known: accuracy_base_batch, accuracy_batch, accuracy_epochs, ",
+            "unknown key 'batchsize'; did you mean 'batch_sizes'?",
         ),
     ],
 )
 def test_a_mistake_says_what_was_given_and_what_is_allowed(values: dict[str, Any], told: str) -> None:
     assert refusal(values).startswith(told)
+
+
+def test_what_a_flag_accepts_a_file_and_a_function_accept() -> None:
+    given = {"strategies": "single, ddp", "world-sizes": "1,2", "batch-sizes": "16", "target-interval": "3%"}
+    more = {"hosts": "2", "link": "1gbit", "bucket_mb": "5", "log": "tensorboard"}
+    settings = validated(StudySettings, {**given, **more})
+    assert settings.strategies == ("single", "ddp")
+    assert (settings.world_sizes, settings.batch_sizes) == ((1, 2), (16,))
+    assert (settings.target_interval, settings.hosts, settings.bucket_mb) == (0.03, 2, 5.0)
+    assert settings.log == ("tensorboard",)
+    assert validated(StudySettings, {"world_sizes": 2}).world_sizes == (2,)
 
 
 def test_the_file_with_the_mistake_is_named() -> None:
@@ -57,7 +85,7 @@ def test_seeds_that_every_generator_takes(seed: int) -> None:
 
 
 def test_a_seed_that_torch_cannot_take_is_refused() -> None:
-    assert refusal({"seed": 2**63}).startswith(f"seed: {2**63} was given; input should be less than")
+    assert refusal({"seed": 2**63}).startswith(f"seed: {2**63} was given; less than {2**63} is allowed")
 
 
 def test_settings_cannot_be_changed() -> None:

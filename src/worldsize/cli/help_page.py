@@ -78,7 +78,7 @@ def _row(command: "PanelCommand", parameter: Any) -> tuple[Text, str, str]:
     said = [allowed_text(parameter.name, field)] if field and not parameter.is_flag else []
     default = parameter.show_default if isinstance(parameter.show_default, str) else ""
     if field is not None and not field.is_required():
-        default = default or default_text(parameter.name, field)
+        default = default or default_text(command.renamed.get(parameter.name, parameter.name), field)
     said += [f"default: {default}"] if default else []
     details = "; ".join(filter(None, said))
     return head, parameter.help or "", f"[{details}]" if details else ""

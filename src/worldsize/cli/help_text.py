@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from worldsize.cli.complete import registered
-from worldsize.cli.options import READERS, share, size
+from worldsize.config.text import READERS, share, size
 from worldsize.factories import GRAMMAR
 
 LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}

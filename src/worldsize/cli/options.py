@@ -3,7 +3,6 @@
 What is allowed, and what holds where a flag is not given, is said by the settings alone, and read there for the help.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -138,10 +137,20 @@ def settings(ctx: typer.Context, *others: str) -> dict[str, Any]:
     Raises UsageError for text that cannot be read.
     """
     given = {name: value for name, value in ctx.params.items() if value is not None and name not in others}
-    return {
-        name: READERS[name](value, f"--{name.replace('_', '-')}") if name in READERS else value
-        for name, value in given.items()
-    }
+    from worldsize.config.text import READERS
+    from worldsize.errors import UsageError
+
+    for name, value in given.items():
+        reader = READERS.get(FIELDS.get(name, name))
+        try:
+            given[name] = reader(value) if reader is not None and isinstance(value, str) else value
+        except ValueError as error:
+            raise UsageError(f"--{name.replace('_', '-')}: {error}") from None
+    return given
+
+
+FIELDS = {"top": "top_bytes"}
+"""Flags that are not named as their field."""
 
 
 def resuming(*, resume: bool, anew: bool) -> "Resumed":
@@ -156,76 +165,3 @@ def resuming(*, resume: bool, anew: bool) -> "Resumed":
 def in_tuples(flags: dict[str, Any]) -> dict[str, Any]:
     """The flags of one configuration as the settings of a study with one cell."""
     return {ONE_CELL.get(name, name): (value,) if name in ONE_CELL else value for name, value in flags.items()}
-
-
-def names(text: str, flag: str) -> tuple[str, ...]:
-    """`a,b` as a tuple."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def number_or_word(text: str, flag: str) -> float | str:
-    """`5` as a number, `auto` as it is."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def hosts_or_word(text: str, flag: str) -> int | str | None:
-    """`4`, `auto` or `none`; raise UsageError for anything else."""
-    if text in ("auto", "none"):
-        return None if text == "none" else text
-    if text.isdigit():
-        return int(text)
-    from worldsize.errors import UsageError
-
-    raise UsageError(f"{flag}: {text!r} was given; a number of hosts, auto or none is allowed")
-
-
-def numbers(text: str, flag: str) -> tuple[int, ...]:
-    """`1,2` as a tuple of whole numbers; raise UsageError for anything else."""
-    try:
-        return tuple(int(part) for part in names(text, flag))
-    except ValueError:
-        from worldsize.errors import UsageError
-
-        raise UsageError(f"{flag}: {text!r} was given; whole numbers separated by commas are allowed") from None
-
-
-def size(text: str, flag: str) -> int:
-    """`16MiB` or `4096` in bytes; raise UsageError for anything else."""
-    from worldsize.config import SIZES, quantity
-    from worldsize.errors import UsageError
-
-    try:
-        return int(text) if text.isdigit() else round(quantity(text, SIZES, "a size such as 16MiB or 4096"))
-    except ValueError as error:
-        raise UsageError(f"{flag}: {error}") from None
-
-
-def share(text: str, flag: str) -> float:
-    """`3%` or `0.03` as 0.03; raise UsageError for anything else."""
-    try:
-        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        from worldsize.errors import UsageError
-
-        raise UsageError(f"{flag}: {text!r} was given; a share such as 3% or 0.03 is allowed") from None
-
-
-READERS: dict[str, Callable[[str, str], Any]] = {
-    "strategies": names,
-    "leave_out": names,
-    "log": names,
-    "collectives": names,
-    "world_sizes": numbers,
-    "batch_sizes": numbers,
-    "target_interval": share,
-    "resolution": share,
-    "target_accuracy": share,
-    "fail_above": share,
-    "bucket_mb": number_or_word,
-    "top": size,
-    "hosts": hosts_or_word,
-}
-"""How the text of a flag is read, where it is no plain value; by the flag's name."""

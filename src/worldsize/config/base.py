@@ -14,7 +14,7 @@ MOST_BATCH = 2**31
 class Settings(BaseModel):
     """Base of all settings: keyword-only, immutable, an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), allow_inf_nan=False)
 
 
 def absent(meaning: str, default: Any = None, *, allowed: str = "", **limits: Any) -> Any:

@@ -1,12 +1,16 @@
 """From plain values, of flags or of a TOML file, to settings; the user's mistakes become one line."""
 
+import difflib
 import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from worldsize.config.base import Settings
+from worldsize.config.study import CellChoice
+from worldsize.config.text import read_values
 from worldsize.errors import UsageError
 
 PRESETS = Path(__file__).parent.parent / "presets"
@@ -21,6 +25,7 @@ EXCLUDING = (HOW_MUCH, ("batch_sizes", "global_batch"))
 
 def laid_over(base: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """What is given on top of a preset, a file or an earlier run: of what excludes each other, what is given wins."""
+    given = _read(given)
     gone = {name for group in EXCLUDING if given.keys() & {*group} for name in group}
     return {**{name: value for name, value in base.items() if name not in gone}, **given}
 
@@ -31,18 +36,68 @@ def validated(kind: type[S], values: dict[str, Any], source: str = "") -> S:
     `source` names where the values came from (a file) and starts the message.
     """
     try:
-        return kind(**values)
+        return kind(**_read(values, source))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "__root__")
-        if first["type"] == "extra_forbidden":
-            known = ", ".join(sorted(kind.model_fields))
-            text = f"unknown key {where!r}; known: {known}"
-        elif where:
-            text = f"{where}: {first['input']!r} was given; {first['msg'][:1].lower()}{first['msg'][1:]}"
-        else:
-            text = first["msg"].removeprefix("Value error, ")
+        text = told(error, kind)
         raise UsageError(f"{source}: {text}" if source else text) from None
+
+
+def _read(values: dict[str, Any], source: str = "") -> dict[str, Any]:
+    try:
+        return read_values(values)
+    except ValueError as error:
+        raise UsageError(f"{source}: {error}" if source else str(error)) from None
+
+
+def told(error: ValidationError, kind: type[Settings]) -> str:
+    """The first mistake in a line: what was given, what is allowed."""
+    errors = error.errors()
+    # A key that is misspelt is missing as well.
+    first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
+    keys = [str(part) for part in first["loc"] if part != "__root__"]
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {'.'.join(keys)!r}; {_nearest(keys[-1], CellChoice if len(keys) > 1 else kind)}"
+    if first["type"] == "missing":
+        return f"{'.'.join(keys)} is missing"
+    if first["type"] == "value_error":
+        message = first["msg"].removeprefix("Value error, ")
+        return f"{'.'.join(keys)}: {first['input']!r} was given; {message}" if keys else message
+    if len(errors) > 1 and keys[0] in ALTERNATIVES:  # one error for each of what the field may be
+        return f"{keys[0]}: {first['input']!r} was given; {ALTERNATIVES[keys[0]]} is allowed"
+    return f"{'.'.join(keys)}: {first['input']!r} was given; {_allowed(first)} is allowed"
+
+
+ALTERNATIVES = {"bucket_mb": "a number of MB above 0, or auto,", "hosts": "a number of hosts, auto or none"}
+"""What is allowed in fields of several kinds."""
+KINDS = {"int": "a whole number", "float": "a number", "finite": "a finite number", "bool": "true or false"}
+KINDS |= {"string": "text", "path": "a path", "model": "a table", "dict": "a table"}
+BOUNDS = {"greater_than_equal": "at least {ge}", "greater_than": "more than {gt}"}
+BOUNDS |= {"less_than_equal": "at most {le}", "less_than": "less than {lt}"}
+
+
+def _allowed(error: ErrorDetails) -> str:
+    """What is allowed, by the kind of pydantic's error (https://docs.pydantic.dev/latest/errors/validation_errors/)."""
+    kind, bounds = error["type"], error.get("ctx", {})
+    if kind in BOUNDS:
+        return BOUNDS[kind].format(**{name: _number(value) for name, value in bounds.items()})
+    if kind == "literal_error":
+        return str(bounds["expected"])
+    if kind in ("tuple_type", "list_type"):
+        return "a list"
+    if kind == "too_short":
+        return f"a list of at least {bounds['min_length']}"
+    if kind == "string_pattern_mismatch":
+        return f"text like {bounds['pattern']}"
+    return KINDS.get(kind.partition("_")[0], f"what pydantic says ({error['msg']})")
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _nearest(key: str, kind: type[Settings]) -> str:
+    near = difflib.get_close_matches(key.replace("-", "_"), kind.model_fields, n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else "the flags of `worldsize study --help` are the keys"
 
 
 def preset_names() -> list[str]:
@@ -64,7 +119,7 @@ def read_study(path_or_preset: str) -> dict[str, Any]:
             "To run a study of your own, give the path of a .toml file."
         )
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return {key.replace("-", "_"): value for key, value in tomllib.loads(path.read_text(encoding="utf-8")).items()}
     except FileNotFoundError:
         raise UsageError(f"no such study file: {path}") from None
     except (OSError, ValueError, RecursionError) as error:  # a number of 5,000 digits is no TOMLDecodeError

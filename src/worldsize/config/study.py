@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from worldsize.config.base import MOST_BATCH, MOST_WORKERS, TIMES, Settings, absent, quantity
 from worldsize.config.training import DEFAULT_BATCH_SIZE, Agreement, LrScaling, TrainingSettings
@@ -91,7 +91,10 @@ class StudySettings(TrainingSettings):
         """Cells that are named one by one span a grid of their own."""
         if not isinstance(values, dict) or not values.get("cells") or not isinstance(values["cells"], list | tuple):
             return values
-        cells = [CellChoice.model_validate(cell) for cell in values["cells"]]
+        try:
+            cells = [CellChoice.model_validate(cell) for cell in values["cells"]]
+        except ValidationError:
+            return values  # the field itself says which of them is wrong
         derived = {
             "strategies": tuple(dict.fromkeys(cell.strategy for cell in cells)),
             "world_sizes": tuple(dict.fromkeys(cell.world_size for cell in cells)),

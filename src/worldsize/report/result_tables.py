@@ -37,7 +37,8 @@ PART_LABELS = {
 }
 
 EXPOSED_NOTE = (
-    "Exposed communication: share of the mean step in which a rank only waits for the synchronisation (method §3)."
+    "Exposed communication: share of the cell's own mean step (below, taken apart) in which a rank only waits for the "
+    "synchronisation (method §3)."
 )
 ALL_NOTE = (
     "All communication: union of the communication intervals of a step; overlapped: the share of it that is hidden "
@@ -128,7 +129,7 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
     if any(row[5].interval for row in rows):
         notes.append("In brackets: 95 % intervals.")
     if any(c.world_size > 1 for c in analysis.cells):
-        notes.append("Sync %: exposed communication, share of the step.")
+        notes.append("Sync %: exposed communication, share of the cell's own mean step (in the report).")
     note = " ".join(notes)
     return Table("compact", "Results", columns, cut, note)
 

@@ -65,12 +65,18 @@ class Drawing:
     description: str
     drawn: tuple[Future[str], Future[str]]
     """The wide and the narrow SVG."""
+    made: Callable[[Size], Chart]
+    """The chart itself."""
     table: str = ""
     """Id of the table that has its numbers."""
     note: str = ""
     """How to read it, and what it leaves out; stands beside it."""
     row: str = ""
     """The page shows the narrow drawing at any width, beside those that follow it with the same word here."""
+
+    def chart(self) -> Chart:
+        """The chart as an Altair object, for a notebook: it can be changed, and saved in other formats."""
+        return self.made(WIDE).properties(title=self.title)
 
     @property
     def wide(self) -> str:
@@ -138,7 +144,7 @@ def draw(
     with debug_mode(CHECKED):
         definitions = [_definition(chart(size)) for size in (WIDE, NARROW)]
     wide, narrow = (_DRAWER.submit(_svg, definition, label) for definition in definitions)
-    return Drawing(drawing_id, title, description, (wide, narrow), table, note, row)
+    return Drawing(drawing_id, title, description, (wide, narrow), chart, table, note, row)
 
 
 AXIS_LABEL = 6

@@ -1,0 +1,220 @@
+"""What the commands do, as functions: the same settings, defaults and errors (docs/python.md).
+
+Nothing heavy is imported here: `import worldsize` must cost nothing. Progress goes to stderr, as that of the commands.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+if TYPE_CHECKING:
+    from worldsize.config import StudySettings
+    from worldsize.options import CommOptions, StudyOptions, VerifyOptions
+    from worldsize.results.comm_records import CommReport
+    from worldsize.results.comparison_records import ComparisonRecord
+    from worldsize.results.verify_records import ProofRecord
+    from worldsize.run import Run
+
+PathLike = Path | str
+Resume = bool | Literal["anew"]
+
+
+def study(
+    preset: PathLike | None = None,
+    *,
+    out: PathLike | None = None,
+    resume: Resume = False,
+    report: bool = True,
+    progress: bool = True,
+    **settings: Unpack[StudyOptions],
+) -> Run:
+    """Run a study, write its report and return it.
+
+    `preset` is one of the experiments (`"dp-scaling"`) or a TOML file; the settings are the fields of
+    `config.StudySettings`, and lie over it. `out` is the run folder, a new one under runs/ if not given; with `resume`,
+    what is not given is as it was there, and `resume="anew"` measures all again where the user's own code has changed
+    since. Raises the errors of `worldsize.errors`; a cell that fails is in the result with its reason.
+    """
+    from worldsize.config import StudySettings, laid_over, read_study, validated
+    from worldsize.errors import UsageError
+    from worldsize.study.again import settings_to_resume
+
+    if preset is None and "experiment" in settings:
+        name = settings["experiment"]
+        raise UsageError(f"experiment={name!r} only names tables\nGive the preset first: worldsize.study({name!r}, …)")
+    given = dict(settings)
+    if resume:
+        wanted = settings_to_resume(_path(out), given)
+    else:
+        base = read_study(str(preset)) if preset is not None else {}
+        wanted = validated(StudySettings, laid_over(base, given), str(preset or ""))
+    name = Path(preset).name.removesuffix(".toml") if preset is not None else "study"
+    return _run(name, wanted, out, resume=resume, report=report, progress=progress)
+
+
+def train(
+    *,
+    strategy: str | None = None,
+    world_size: int | None = None,
+    batch_size: int | None = None,
+    out: PathLike | None = None,
+    resume: Resume = False,
+    report: bool = True,
+    progress: bool = True,
+    **settings: Unpack[StudyOptions],
+) -> Run:
+    """Train one configuration and return its run.
+
+    The settings are the fields of `config.TrainSettings`, and what is not given is as it says there: one epoch of one
+    worker, DDP where there are several. `resume` goes on from the last checkpoint in `out`; `resume="anew"` trains from
+    the begin where the user's own code has changed since. Raises the errors of `worldsize.errors`, RunError if the
+    training failed.
+    """
+    from worldsize.config import TrainSettings, validated
+    from worldsize.errors import RunError
+    from worldsize.study.again import settings_to_resume
+
+    given = _one_cell(dict(settings), strategy, world_size, batch_size)
+    wanted = settings_to_resume(_path(out), given) if resume else validated(TrainSettings, given).study
+    run = _run("train", wanted, out, resume=resume, report=report, progress=progress)
+    for cell in run.cells.values():
+        if cell.record.error:
+            raise RunError(cell.record.error.message)
+    return run
+
+
+def sweep(
+    *,
+    strategy: str | None = None,
+    world_size: int | None = None,
+    batch_size: int | None = None,
+    out: PathLike | None = None,
+    resume: Resume = False,
+    report: bool = True,
+    progress: bool = True,
+    **settings: Unpack[StudyOptions],
+) -> Run:
+    """Find the largest local batch that fits, from `batch_size` on, and the smallest that is worth it; return the run.
+
+    The settings are the fields of `config.SweepSettings`. What was found is in `run.analysis.sweeps` and `run.tables`.
+    Raises the errors of `worldsize.errors`.
+    """
+    from worldsize.config import SweepSettings, validated
+    from worldsize.study.again import settings_to_resume
+
+    given = _one_cell(dict(settings), strategy, world_size, batch_size)
+    wanted = settings_to_resume(_path(out), given) if resume else validated(SweepSettings, given).study
+    return _run("sweep", wanted, out, resume=resume, report=report, progress=progress)
+
+
+def comm(*, progress: bool = True, **settings: Unpack[CommOptions]) -> CommReport:
+    """Time the collectives between workers; return the table (algbw, busbw, intervals) and the α–β model.
+
+    The settings are the fields of `config.CommSettings`. Raises the errors of `worldsize.errors`.
+    """
+    from worldsize.analysis.comm_report import comm_report
+    from worldsize.cli.comm_display import CommDisplay
+    from worldsize.config import CommSettings, validated
+    from worldsize.study.budget import began_s
+    from worldsize.study.comm import run_comm
+    from worldsize.study.comm_budget import check_budget, within
+
+    given: dict[str, Any] = dict(settings)
+    if "world_size" not in given and str(given.get("hosts", "")).isdigit():
+        given["world_size"] = int(given["hosts"])
+    wanted = validated(CommSettings, given)
+    check_budget(wanted)
+    with tempfile.TemporaryDirectory(prefix="worldsize-") as folder, ExitStack() as stack:
+        listener = stack.enter_context(CommDisplay(wanted.budget_s)) if progress else None
+        return comm_report(run_comm(within(wanted, began_s()), Path(folder), sys.argv, listener=listener))
+
+
+def verify(*, out: PathLike | None = None, **settings: Unpack[VerifyOptions]) -> ProofRecord:
+    """Prove that every strategy trains as one process would.
+
+    The settings are the fields of `config.VerifySettings`; `out` keeps the proof and the logs of its workers. What
+    differs is in the result. Raises the errors of `worldsize.errors`.
+    """
+    from worldsize.config import VerifySettings, validated
+    from worldsize.study.verify import run_verify, write_proof
+
+    wanted = validated(VerifySettings, dict(settings))
+    if out is None:
+        with tempfile.TemporaryDirectory(prefix="worldsize-") as folder:
+            return run_verify(wanted, Path(folder), sys.argv)
+    record = run_verify(wanted, Path(out), sys.argv)
+    write_proof(Path(out), record)
+    return record
+
+
+def load_run(path: PathLike) -> Run:
+    """Read a run folder; raises OutputError if it is none."""
+    from worldsize.results.folder import load_run as load
+    from worldsize.run import Run
+
+    return Run.of(load(Path(path)))
+
+
+def report(path: PathLike) -> Path:
+    """Write the report of a run folder again, and return the path of its page; raises OutputError if it is none."""
+    from worldsize.report.write import write_report
+
+    return write_report(Path(path))
+
+
+def compare(
+    a: PathLike | Sequence[PathLike],
+    b: PathLike | Sequence[PathLike],
+    *,
+    fail_above: float | str | None = None,
+    strict: bool = False,
+    judge_by: Literal["auto", "relative", "plain"] = "auto",
+) -> ComparisonRecord:
+    """Compare the runs of B with those of A: ratios B ÷ A.
+
+    Each side is a run folder or a stored baseline, or several, as a sequence or by commas; the settings are the fields
+    of `config.CompareSettings`. A gate that fails is in the result. Raises OutputError for what is neither, UsageError
+    for a `fail_above` that is no share, and for a side with a run twice or with runs of other work.
+    """
+    from worldsize.analysis.compare.comparison import compare_runs
+    from worldsize.analysis.compare.snapshot import paths_of, read_side
+    from worldsize.config import CompareSettings, validated
+
+    wanted = validated(CompareSettings, {"fail_above": fail_above, "strict": strict, "judge_by": judge_by})
+    path_a, path_b = (",".join(str(path) for path in paths_of(side)) for side in (a, b))
+    return compare_runs(read_side(a), read_side(b), wanted, (path_a, path_b))
+
+
+def _one_cell(
+    settings: dict[str, Any], strategy: str | None, world_size: int | None, batch_size: int | None
+) -> dict[str, Any]:
+    one = {"strategies": strategy, "world_sizes": world_size, "batch_sizes": batch_size}
+    return {**settings, **{name: (value,) for name, value in one.items() if value is not None}}
+
+
+def _run(
+    name: str, settings: StudySettings, out: PathLike | None, *, resume: Resume, report: bool, progress: bool
+) -> Run:
+    """Run `settings` in `out`, or in a new folder of this name, and write its report."""
+    from worldsize.cli.display import Display
+    from worldsize.report.write import write_report
+    from worldsize.results.folder import new_run_folder
+    from worldsize.run import Run
+    from worldsize.study.experiment import run_experiment
+
+    folder = _path(out) or new_run_folder(name)
+    with ExitStack() as stack:
+        listener = stack.enter_context(Display()) if progress else None
+        run = Run.of(run_experiment(settings, folder, resume=resume, listener=listener))
+    if report:
+        write_report(folder, run.analysis)
+    return run
+
+
+def _path(path: PathLike | None) -> Path | None:
+    return None if path is None else Path(path)

@@ -1,0 +1,105 @@
+"""The settings that the functions of the package take, typed: a key for each field of `worldsize.config`.
+
+What each means, its default and what is allowed is said there, and by `worldsize study --help`. A test holds the two
+together. Text is read as the command line reads it: `world_sizes="1,2"`, `target_interval="3%"`.
+"""
+
+from pathlib import Path
+from typing import Literal, TypedDict
+
+from worldsize.config.network import Backend
+from worldsize.config.study import Baseline, CellChoice, Client
+from worldsize.config.training import Agreement, Evaluate, Loader, LrScaling, LrSchedule, OptimizerName, Precision
+from worldsize.config.verify import Arithmetic
+
+
+class NetworkOptions(TypedDict, total=False):
+    """Emulated hosts: `config.network.NetworkSettings`."""
+
+    hosts: int | Literal["auto"] | str | None
+    link: str | None
+    link_latency: str | None
+
+
+class TrainingOptions(NetworkOptions, total=False):
+    """What is trained, on what, and how it is timed: `config.training.TrainingSettings`."""
+
+    model: str
+    data: str
+    data_dir: Path | str | None
+    train_samples: int | None
+    test_samples: int | None
+    loader: Loader
+    loader_workers: int
+    precision: Precision
+    seed: int
+    backend: Backend
+    threads_per_worker: int | None
+    bucket_mb: float | Literal["auto"] | str | None
+    optimizer: OptimizerName
+    learning_rate: float
+    lr_scaling: LrScaling
+    base_batch: int
+    lr_warmup_epochs: float
+    lr_schedule: LrSchedule
+    label_smoothing: float
+    leave_out: tuple[Agreement, ...] | str
+    clip_norm: float | None
+    nesterov: bool
+    momentum: float
+    weight_decay: float
+    epochs: int | None
+    steps: int | None
+    warmup_steps: int
+    budget: str | None
+    block_steps: int | None
+    target_interval: float | str
+    evaluate: Evaluate
+    checkpoint: bool
+    checkpoint_steps: int | None
+    profile: bool
+    memory_limit: str | None
+
+
+class StudyOptions(TrainingOptions, total=False):
+    """A grid of cells: `config.study.StudySettings`."""
+
+    strategies: tuple[str, ...] | str
+    world_sizes: tuple[int, ...] | int | str | None
+    batch_sizes: tuple[int, ...] | int | str | None
+    global_batch: int | None
+    sweep: bool
+    growth: int
+    largest_batch: int | None
+    resolution: float | str
+    cells: tuple[CellChoice, ...]
+    accuracy_epochs: int | None
+    accuracy_batch: int
+    accuracy_base_batch: int
+    seeds: int
+    target_accuracy: float | str | None
+    experiment: str
+    baseline: Baseline
+    allow_oversubscribed: bool
+    hang_timeout: str
+    max_restarts: int
+    min_workers: int | None
+    log: tuple[Client, ...] | str
+
+
+class VerifyOptions(StudyOptions, total=False):
+    """What is proved: `config.verify.VerifySettings`."""
+
+    arithmetic: Arithmetic
+
+
+class CommOptions(NetworkOptions, total=False):
+    """The benchmark of the collectives: `config.network.CommSettings`."""
+
+    collectives: tuple[str, ...] | str
+    world_size: int
+    top_bytes: int | str
+    budget: str | None
+    samples: int | None
+    backend: Backend
+    threads_per_worker: int | None
