@@ -44,8 +44,8 @@ ONE_CELL = "strategy: str | None = None, world_size: int | None = None, batch_si
 HOW = "out: PathLike | None = None, resume: Resume = False, report: bool = True, progress: bool = True, "
 SIGNATURES = {
     "study": f"(preset: PathLike | None = None, *, {HOW}**settings: Unpack[StudyOptions]) -> Run",
-    "train": f"(*, {ONE_CELL}{HOW}**settings: Unpack[StudyOptions]) -> Run",
-    "sweep": f"(*, {ONE_CELL}{HOW}**settings: Unpack[StudyOptions]) -> Run",
+    "train": f"(*, {ONE_CELL}{HOW}**settings: Unpack[TrainOptions]) -> Run",
+    "sweep": f"(*, {ONE_CELL}{HOW}**settings: Unpack[SweepOptions]) -> Run",
     "comm": "(*, progress: bool = True, **settings: Unpack[CommOptions]) -> CommReport",
     "verify": "(*, out: PathLike | None = None, **settings: Unpack[VerifyOptions]) -> ProofRecord",
     "load_run": "(path: PathLike) -> Run",
@@ -143,4 +143,12 @@ def test_mistakes_are_raised_before_anything_runs(tmp_path: Path) -> None:
         worldsize.study(out=tmp_path / "run", resume=True)
     with pytest.raises(worldsize.UsageError, match="--resume needs --out"):
         worldsize.train(resume=True)
+    with pytest.raises(worldsize.UsageError, match="unknown key 'strategies'; did you mean 'strategy'"):
+        worldsize.train(out=tmp_path / "run", strategies="single,ddp")  # type: ignore[call-arg]
+    with pytest.raises(worldsize.UsageError, match="unknown key 'cells'"):
+        worldsize.train(out=tmp_path / "run", cells=())  # type: ignore[call-arg]
+    with pytest.raises(worldsize.UsageError, match="resume='x' was given; True, False or 'anew' is allowed"):
+        worldsize.study(out=tmp_path / "run", resume="x")  # type: ignore[arg-type]
+    with pytest.raises(worldsize.UsageError, match="hosts: '²' was given"):
+        worldsize.comm(hosts="²")
     assert not (tmp_path / "run").exists()

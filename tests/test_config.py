@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldsize.config import CellSettings, StudySettings, preset_names, read_study, validated
+from worldsize.config import CellSettings, StudySettings, TrainSettings, preset_names, read_study, validated
 from worldsize.errors import UsageError
 from worldsize.results.folder import cell_folder
 
@@ -51,6 +51,17 @@ def refusal(values: dict[str, Any], source: str = "") -> str:
             {"cells": [{"strategy": "ddp", "world_size": 2, "batch": 3}]},
             "unknown key 'cells.0.batch'; did you mean 'batch_size'?",
         ),
+        (
+            {"cells": [{"strategy": "ddp", "world_size": 2, "batch_size": 1, "colour": 3}]},
+            "unknown key 'cells.0.colour'; a",
+        ),
+        ({"epochs": True}, "epochs: true was given; it is no switch"),
+        ({"world-sizes": (1,), "world_sizes": (2,)}, "world_sizes is given twice, with - and with _"),
+        ({"memory_limit": "lots"}, "memory_limit: 'lots' was given; a size such as 3GiB or 500MiB is allowed"),
+        ({"hang_timeout": "5"}, "hang_timeout: '5' was given; a time such as 20s or 10min, or none, is allowed"),
+        ({"hosts": 2, "link": "fast"}, "link: 'fast' was given; a rate such as 1gbit or 100mbit is allowed"),
+        ({"hosts": "²"}, "hosts: '²' was given; a number of hosts, auto or none is allowed"),
+        ({"world_sizes": "9" * 3000}, "world_sizes"),
         ({"cells": [3]}, "cells.0: 3 was given; a table is allowed"),
         ({"colour": "red"}, "unknown key 'colour'; the flags of `worldsize study --help` are the keys"),
         ({"steps": 5, "epochs": 1}, "epochs and steps exclude each other: give one of them"),
@@ -73,6 +84,10 @@ def test_what_a_flag_accepts_a_file_and_a_function_accept() -> None:
     assert (settings.target_interval, settings.hosts, settings.bucket_mb) == (0.03, 2, 5.0)
     assert settings.log == ("tensorboard",)
     assert validated(StudySettings, {"world_sizes": 2}).world_sizes == (2,)
+    cell = {"strategy": "ddp", "world-size": 2, "batch-size": 4, "leave-out": "learning-rate"}
+    assert validated(StudySettings, {"cells": [cell]}).cells[0].leave_out == ("learning-rate",)
+    assert validated(TrainSettings, {"world_sizes": "1"}).strategies == ("single",)
+    assert validated(TrainSettings, {"world_sizes": [2]}).strategies == ("ddp",)
 
 
 def test_the_file_with_the_mistake_is_named() -> None:

@@ -9,7 +9,9 @@ import pytest
 import worldsize
 from made_runs import make_run, usual_cells
 from worldsize.options import StudyOptions
+from worldsize.report.tables import Column, Table
 from worldsize.report.write import write_report
+from worldsize.run import frame
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,21 @@ def test_its_samples_are_the_timed_steps(run: worldsize.Run) -> None:
     assert {"cell", "rank", "step_s", "exposed_sync_s"} <= {*run.samples.columns}
 
 
+def test_a_cell_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    make_run(tmp_path, usual_cells(blocks=3))
+    broken = next((tmp_path / "cells").glob("ddp*")) / "rank1.jsonl"
+    broken.unlink()
+    broken.mkdir()
+    run = worldsize.load_run(tmp_path)
+    assert run.verdict
+    assert 0 < run.samples["cell"].n_unique() < len(run.cells)
+
+
+def test_a_table_without_rows_has_its_columns() -> None:
+    table = Table("t", "T", (Column("Cell", ("cell",)), Column("Step", ("step_s",))), ())
+    assert frame(table).columns == ["cell", "step_s"]
+
+
 def test_its_charts_are_altair_objects(run: worldsize.Run) -> None:
     assert run.charts
     for chart in run.charts.values():
@@ -59,7 +76,7 @@ def test_a_notebook_shows_verdict_results_and_first_chart(run: worldsize.Run) ->
 
 
 def test_a_preset_is_given_first(tmp_path: Path) -> None:
-    with pytest.raises(worldsize.UsageError, match=r"Give the preset first: worldsize.study\('dp-scaling', …\)"):
+    with pytest.raises(worldsize.UsageError, match=r"Give a preset first, as in .*; known: batch-sweep, ddp-l"):
         worldsize.study(experiment="dp-scaling", out=tmp_path / "run")
     with pytest.raises(worldsize.UsageError, match="unknown preset 'dp-scalling'; known: batch-sweep, "):
         worldsize.study("dp-scalling", out=tmp_path / "run")

@@ -5,16 +5,17 @@ Nothing heavy is imported here: `import worldsize` must cost nothing. Progress g
 
 from __future__ import annotations
 
+import difflib
 import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_type_hints
 
 if TYPE_CHECKING:
     from worldsize.config import StudySettings
-    from worldsize.options import CommOptions, StudyOptions, VerifyOptions
+    from worldsize.options import CommOptions, StudyOptions, SweepOptions, TrainOptions, VerifyOptions
     from worldsize.results.comm_records import CommReport
     from worldsize.results.comparison_records import ComparisonRecord
     from worldsize.results.verify_records import ProofRecord
@@ -40,16 +41,17 @@ def study(
     what is not given is as it was there, and `resume="anew"` measures all again where the user's own code has changed
     since. Raises the errors of `worldsize.errors`; a cell that fails is in the result with its reason.
     """
-    from worldsize.config import StudySettings, laid_over, read_study, validated
+    from worldsize.config import StudySettings, laid_over, preset_names, read_study, validated
     from worldsize.errors import UsageError
-    from worldsize.study.again import settings_to_resume
 
-    if preset is None and "experiment" in settings:
-        name = settings["experiment"]
-        raise UsageError(f"experiment={name!r} only names tables\nGive the preset first: worldsize.study({name!r}, …)")
+    if "experiment" in settings:
+        raise UsageError(
+            f"experiment={settings['experiment']!r} was given, which only names tables of a report\n"
+            f"Give a preset first, as in worldsize.study('dp-scaling'); known: {', '.join(preset_names())}."
+        )
     given = dict(settings)
     if resume:
-        wanted = settings_to_resume(_path(out), given)
+        wanted = _resumed(resume, out, given)
     else:
         base = read_study(str(preset)) if preset is not None else {}
         wanted = validated(StudySettings, laid_over(base, given), str(preset or ""))
@@ -66,7 +68,7 @@ def train(
     resume: Resume = False,
     report: bool = True,
     progress: bool = True,
-    **settings: Unpack[StudyOptions],
+    **settings: Unpack[TrainOptions],
 ) -> Run:
     """Train one configuration and return its run.
 
@@ -77,10 +79,10 @@ def train(
     """
     from worldsize.config import TrainSettings, validated
     from worldsize.errors import RunError
-    from worldsize.study.again import settings_to_resume
+    from worldsize.options import TrainOptions
 
-    given = _one_cell(dict(settings), strategy, world_size, batch_size)
-    wanted = settings_to_resume(_path(out), given) if resume else validated(TrainSettings, given).study
+    given = _one_cell(TrainOptions, dict(settings), strategy, world_size, batch_size)
+    wanted = _resumed(resume, out, given) if resume else validated(TrainSettings, given).study
     run = _run("train", wanted, out, resume=resume, report=report, progress=progress)
     for cell in run.cells.values():
         if cell.record.error:
@@ -97,7 +99,7 @@ def sweep(
     resume: Resume = False,
     report: bool = True,
     progress: bool = True,
-    **settings: Unpack[StudyOptions],
+    **settings: Unpack[SweepOptions],
 ) -> Run:
     """Find the largest local batch that fits, from `batch_size` on, and the smallest that is worth it; return the run.
 
@@ -105,10 +107,10 @@ def sweep(
     Raises the errors of `worldsize.errors`.
     """
     from worldsize.config import SweepSettings, validated
-    from worldsize.study.again import settings_to_resume
+    from worldsize.options import SweepOptions
 
-    given = _one_cell(dict(settings), strategy, world_size, batch_size)
-    wanted = settings_to_resume(_path(out), given) if resume else validated(SweepSettings, given).study
+    given = _one_cell(SweepOptions, dict(settings), strategy, world_size, batch_size)
+    wanted = _resumed(resume, out, given) if resume else validated(SweepSettings, given).study
     return _run("sweep", wanted, out, resume=resume, report=report, progress=progress)
 
 
@@ -125,7 +127,7 @@ def comm(*, progress: bool = True, **settings: Unpack[CommOptions]) -> CommRepor
     from worldsize.study.comm_budget import check_budget, within
 
     given: dict[str, Any] = dict(settings)
-    if "world_size" not in given and str(given.get("hosts", "")).isdigit():
+    if "world_size" not in given and str(given.get("hosts", "")).isdecimal():
         given["world_size"] = int(given["hosts"])
     wanted = validated(CommSettings, given)
     check_budget(wanted)
@@ -191,10 +193,29 @@ def compare(
 
 
 def _one_cell(
-    settings: dict[str, Any], strategy: str | None, world_size: int | None, batch_size: int | None
+    options: type[Any], settings: dict[str, Any], strategy: str | None, world_size: int | None, batch_size: int | None
 ) -> dict[str, Any]:
+    """The settings of a study of one cell; raise UsageError for what belongs to several."""
+    from worldsize.errors import UsageError
+
     one = {"strategies": strategy, "world_sizes": world_size, "batch_sizes": batch_size}
+    known = [*get_type_hints(options), "strategy", "world_size", "batch_size"]
+    for key in settings:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+            hint = f"did you mean {near[0]!r}?" if near else "of several configurations worldsize.study takes it"
+            raise UsageError(f"unknown key {key!r}; {hint}")
     return {**settings, **{name: (value,) for name, value in one.items() if value is not None}}
+
+
+def _resumed(resume: Resume, out: PathLike | None, given: dict[str, Any]) -> StudySettings:
+    """The settings of the study in `out`, with what is given on top."""
+    from worldsize.errors import UsageError
+    from worldsize.study.again import settings_to_resume
+
+    if resume not in (True, "anew"):
+        raise UsageError(f"resume={resume!r} was given; True, False or 'anew' is allowed")
+    return settings_to_resume(_path(out), given)
 
 
 def _run(
@@ -217,4 +238,4 @@ def _run(
 
 
 def _path(path: PathLike | None) -> Path | None:
-    return None if path is None else Path(path)
+    return Path(path) if path else None

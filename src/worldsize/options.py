@@ -61,7 +61,24 @@ class TrainingOptions(NetworkOptions, total=False):
     memory_limit: str | None
 
 
-class StudyOptions(TrainingOptions, total=False):
+class TrainOptions(TrainingOptions, total=False):
+    """One configuration: what `worldsize train` takes beside strategy, world size and local batch."""
+
+    hang_timeout: str
+    max_restarts: int
+    min_workers: int | None
+    log: tuple[Client, ...] | str
+
+
+class SweepOptions(TrainOptions, total=False):
+    """One configuration whose batch grows: what `worldsize sweep` takes beside these."""
+
+    growth: int
+    largest_batch: int | None
+    resolution: float | str
+
+
+class StudyOptions(SweepOptions, total=False):
     """A grid of cells: `config.study.StudySettings`."""
 
     strategies: tuple[str, ...] | str
@@ -69,9 +86,6 @@ class StudyOptions(TrainingOptions, total=False):
     batch_sizes: tuple[int, ...] | int | str | None
     global_batch: int | None
     sweep: bool
-    growth: int
-    largest_batch: int | None
-    resolution: float | str
     cells: tuple[CellChoice, ...]
     accuracy_epochs: int | None
     accuracy_batch: int
@@ -81,10 +95,6 @@ class StudyOptions(TrainingOptions, total=False):
     experiment: str
     baseline: Baseline
     allow_oversubscribed: bool
-    hang_timeout: str
-    max_restarts: int
-    min_workers: int | None
-    log: tuple[Client, ...] | str
 
 
 class VerifyOptions(StudyOptions, total=False):

@@ -70,12 +70,12 @@ class Run(RunFolder):
     @cached_property
     def samples(self) -> pl.DataFrame:
         """A row for each rank and timed step of all cells: parts of the step in seconds (docs/output.md)."""
-        return samples(self).collect()
+        return samples(self.analysis.run).collect()
 
     @cached_property
     def tables(self) -> dict[str, pl.DataFrame]:
-        """Every table of the report by its id, as in the CSV files: raw numbers; those without rows are left out."""
-        return {table.id: frame(table) for section in self._sections for table in section.tables if table.rows}
+        """Every table of the report by its id, as in the CSV files: raw numbers; some have no rows."""
+        return {table.id: frame(table) for section in self._sections for table in section.tables}
 
     @cached_property
     def charts(self) -> dict[str, Chart]:
@@ -107,7 +107,10 @@ class Run(RunFolder):
 
 def frame(table: Table) -> pl.DataFrame:
     """The raw values of a table; a column of several kinds is text."""
-    return pl.DataFrame(to_records(table), infer_schema_length=None, strict=False)
+    records = to_records(table)
+    if not records:
+        return pl.DataFrame(schema=[key for column in table.columns for key in column.keys])
+    return pl.DataFrame(records, infer_schema_length=None, strict=False)
 
 
 def _html_rows(table: Table) -> list[str]:

@@ -7,11 +7,16 @@ a report is made without torch, and on machines that have none.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-ROOTED = frozenset(("gather", "scatter", "reduce", "broadcast"))
-"""Collectives whose bytes all pass through one rank."""
+from worldsize.errors import FactoryError
+
+COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "gather", "scatter")
+"""Those that `worldsize comm` times."""
+ROOTED = frozenset(("gather", "scatter", "broadcast"))
+"""Those whose bytes all pass through one rank."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,23 @@ class Traits(TraitsRecord):
     """Bytes per step on the wire in a world of N > 1: (N, sizes)."""
     copies: Callable[[int, int, Sizes], int] | None = None
     """Bytes that a rank holds beside model, gradients and optimizer: (N, rank, sizes); None is 0."""
+
+    def __init__(self, **values: Any) -> None:
+        """Raises FactoryError: a class of the user's own says its traits."""
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key, said = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+            given = "" if first["type"] == "missing" else f" {first['input']!r} was given;"
+            raise FactoryError(f"traits of a strategy: {key}:{given} {said[:1].lower()}{said[1:]}") from None
+
+    @field_validator("collectives")
+    @classmethod
+    def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := [name for name in value if name not in COLLECTIVES]:
+            raise ValueError(f"{unknown[0]!r} is none of {', '.join(COLLECTIVES)}")
+        return value
 
     def record(self) -> TraitsRecord:
         """What a run folder keeps."""
@@ -165,7 +187,7 @@ TRAITS: dict[str, Traits] = {
 }
 """Those that come with worldsize, in the order in which tables and charts show them."""
 BASELINE_STRATEGY = "single"
-"""One worker that trains the model as it is: what speed-ups are relative to."""
+"""One worker that trains the model as it is: the baseline of every speed-up where it was run (method.md §6)."""
 MULTI_WORKER_STRATEGIES = tuple(name for name in TRAITS if name != BASELINE_STRATEGY)
 OVERLAPPING = tuple(name for name, traits in TRAITS.items() if traits.overlaps and traits.exact)
 """Those that advice proposes in place of one that waits for the end of backward; the usual one first."""

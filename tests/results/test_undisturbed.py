@@ -132,7 +132,7 @@ def test_steps_that_count_though_disturbed_are_told(tmp_path: Path) -> None:
     warning = disturbed_warning([analyse_cell(written(tmp_path / "cell", references))])
 
     assert warning is not None
-    assert "7 of cell count, for too few others are left: times are those under load" in warning.message
+    assert "7 such steps of cell count all the same: too few others would be left" in warning.message
 
 
 def test_the_disturbed_half_of_a_pair_is_left_out(tmp_path: Path) -> None:

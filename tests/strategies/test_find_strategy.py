@@ -34,6 +34,9 @@ class Half(Strategy):
     def wrap(self, model):
         return model
 
+class Told(Mine):
+    traits = {"collectives": ("all-reduce",)}
+
 class Stranger:
     pass
 
@@ -72,6 +75,9 @@ def test_a_users_class_is_found_in_the_current_folder(
         ("own_strategies:function", "not a class derived"),
         ("own_strategies:Half", "lacks synchronise, traits"),
         ("own_strategies:Untold", "lacks traits"),
+        ("own_strategies:Told", r"lacks traits \(a worldsize.traits.Traits\)"),
+        ("unknown_collective:Mine", r"collectives: \('all_reduce',\) was given; 'all_reduce' is none of all-reduce, "),
+        ("no_formula:Mine", "traits of a strategy: wire: field required"),
         ("own_strategies:Missing", "Missing"),
         ("no_such_module:Mine", "no_such_module"),
         ("broken:Mine", "ZeroDivisionError"),
@@ -82,6 +88,8 @@ def test_what_cannot_be_a_strategy_is_refused(
 ) -> None:
     (tmp_path / "own_strategies.py").write_text(MINE)
     (tmp_path / "broken.py").write_text("1 / 0")
+    (tmp_path / "unknown_collective.py").write_text(MINE.replace('"all-reduce"', '"all_reduce"'))
+    (tmp_path / "no_formula.py").write_text(MINE.replace(", wire=ring", ""))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FactoryError, match=says):
         find_strategy(reference)

@@ -7,6 +7,7 @@ import pytest
 from fake_study import STUDY, grid
 from worldsize.study.links import wanted_links
 from worldsize.study.plan import PlannedCell
+from worldsize.traits import TraitsRecord
 
 MIB = 2**20
 
@@ -15,6 +16,11 @@ def on(device: str, backend: str) -> list[PlannedCell]:
     cells = grid("single", "ddp", "gather-scatter")
     update = {"device": device, "backend": backend}
     return [replace(cell, placement=cell.placement.model_copy(update=update)) for cell in cells]
+
+
+def test_a_strategy_that_says_it_sends_nothing_has_no_link_to_time() -> None:
+    cells = [replace(cell, own_traits=TraitsRecord(collectives=())) for cell in grid("ddp")]
+    assert not list(wanted_links(STUDY, cells))
 
 
 @pytest.mark.parametrize(("device", "backend", "top"), [("cpu", "gloo", 4 * MIB), ("cuda", "nccl", 256 * MIB)])

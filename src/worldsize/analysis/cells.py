@@ -23,8 +23,6 @@ from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord, CellState, CellSummary, Estimate, SeenState, WarningRecord
 from worldsize.traits import TraitsRecord, traits_of
 
-"""The strategy without any wrapper: the baseline of every speed-up where it was run (method.md §6)."""
-
 
 @dataclass(frozen=True)
 class CellAnalysis:

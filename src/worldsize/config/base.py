@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MOST_WORKERS = 1_000_000
 """A larger world is a slip of the pen."""
@@ -16,6 +16,16 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), allow_inf_nan=False)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, values: Any) -> Any:
+        """`epochs = true` would train one epoch."""
+        for name, value in values.items() if isinstance(values, dict) else ():
+            field = cls.model_fields.get(name)
+            if isinstance(value, bool) and field is not None and field.annotation is not bool:
+                raise ValueError(f"{name}: {str(value).lower()} was given; it is no switch")
+        return values
+
 
 def absent(meaning: str, default: Any = None, *, allowed: str = "", **limits: Any) -> Any:
     """A field that others decide where it is not given; `meaning` is what the help of its flag shows as its default.
@@ -25,11 +35,14 @@ def absent(meaning: str, default: Any = None, *, allowed: str = "", **limits: An
     return Field(default=default, json_schema_extra={"absent": meaning, "allowed": allowed}, **limits)
 
 
-def quantity(text: str, units: dict[str, float], allowed: str) -> float:
-    """A number and its unit, such as `1gbit`, in the base unit; raise ValueError for anything else."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", text.strip())
+def quantity(text: str, units: dict[str, float], allowed: str, name: str = "") -> float:
+    """A number and its unit, such as `1gbit`, in the base unit; raise ValueError for anything else.
+
+    `name` is that of the field, with which the error then begins.
+    """
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)", text.strip())
     if not found or found[2].lower() not in units:
-        raise ValueError(f"{text!r} was given; {allowed} is allowed")
+        raise ValueError(f"{name}{': ' if name else ''}{text!r} was given; {allowed} is allowed")
     return float(found[1]) * units[found[2].lower()]
 
 

@@ -17,7 +17,9 @@ OF_WORKERS = f"{OVERLAPPING[0]} for several workers, else {BASELINE_STRATEGY}"
 
 
 def _strategies(values: dict[str, Any]) -> tuple[str, ...]:
-    return (BASELINE_STRATEGY,) if values.get("world_sizes", ONE) == ONE else OVERLAPPING[:1]
+    sizes = values.get("world_sizes", ONE)
+    alone = [str(size) for size in sizes] == ["1"] if isinstance(sizes, list | tuple) else str(sizes) == "1"
+    return (BASELINE_STRATEGY,) if alone else OVERLAPPING[:1]
 
 
 class OneStrategySettings(StudySettings):

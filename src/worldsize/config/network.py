@@ -5,9 +5,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from worldsize.config.base import DELAYS, RATES, TIMES, Settings, absent, quantity
+from worldsize.traits import COLLECTIVES as COLLECTIVES
 
 Backend = Literal["auto", "gloo", "nccl"]
-COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "gather", "scatter")
 DEFAULT_BUDGET_S = 20.0
 
 
@@ -44,8 +44,14 @@ class NetworkSettings(Settings):
         return self
 
     def _links(self) -> tuple[int | None, float | None]:
-        rate = None if self.link is None else round(quantity(self.link, RATES, "a rate such as 1gbit or 100mbit"))
-        delay = None if self.link_latency is None else quantity(self.link_latency, DELAYS, "a delay such as 200us")
+        rate = (
+            None if self.link is None else round(quantity(self.link, RATES, "a rate such as 1gbit or 100mbit", "link"))
+        )
+        delay = (
+            None
+            if self.link_latency is None
+            else quantity(self.link_latency, DELAYS, "a delay such as 200us", "link_latency")
+        )
         return rate, delay
 
     @property

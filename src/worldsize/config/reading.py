@@ -61,10 +61,10 @@ def told(error: ValidationError, kind: type[Settings]) -> str:
         return f"{'.'.join(keys)} is missing"
     if first["type"] == "value_error":
         message = first["msg"].removeprefix("Value error, ")
-        return f"{'.'.join(keys)}: {first['input']!r} was given; {message}" if keys else message
+        return f"{'.'.join(keys)}: {_shown(first['input'])} was given; {message}" if keys else message
     if len(errors) > 1 and keys[0] in ALTERNATIVES:  # one error for each of what the field may be
-        return f"{keys[0]}: {first['input']!r} was given; {ALTERNATIVES[keys[0]]} is allowed"
-    return f"{'.'.join(keys)}: {first['input']!r} was given; {_allowed(first)} is allowed"
+        return f"{keys[0]}: {_shown(first['input'])} was given; {ALTERNATIVES[keys[0]]} is allowed"
+    return f"{'.'.join(keys)}: {_shown(first['input'])} was given; {_allowed(first)} is allowed"
 
 
 ALTERNATIVES = {"bucket_mb": "a number of MB above 0, or auto,", "hosts": "a number of hosts, auto or none"}
@@ -73,6 +73,10 @@ KINDS = {"int": "a whole number", "float": "a number", "finite": "a finite numbe
 KINDS |= {"string": "text", "path": "a path", "model": "a table", "dict": "a table"}
 BOUNDS = {"greater_than_equal": "at least {ge}", "greater_than": "more than {gt}"}
 BOUNDS |= {"less_than_equal": "at most {le}", "less_than": "less than {lt}"}
+
+
+MOST_SHOWN = 60
+"""Characters of a value that are shown."""
 
 
 def _allowed(error: ErrorDetails) -> str:
@@ -91,13 +95,23 @@ def _allowed(error: ErrorDetails) -> str:
     return KINDS.get(kind.partition("_")[0], f"what pydantic says ({error['msg']})")
 
 
+def _shown(value: Any) -> str:
+    """What was given, short enough for a line."""
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
+
+
 def _number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _nearest(key: str, kind: type[Settings]) -> str:
     near = difflib.get_close_matches(key.replace("-", "_"), kind.model_fields, n=1, cutoff=0.6)
-    return f"did you mean {near[0]!r}?" if near else "the flags of `worldsize study --help` are the keys"
+    if near:
+        return f"did you mean {near[0]!r}?"
+    if kind is CellChoice:
+        return f"a cell has {', '.join(kind.model_fields)}"
+    return "the flags of `worldsize study --help` are the keys"
 
 
 def preset_names() -> list[str]:
@@ -119,8 +133,10 @@ def read_study(path_or_preset: str) -> dict[str, Any]:
             "To run a study of your own, give the path of a .toml file."
         )
     try:
-        return {key.replace("-", "_"): value for key, value in tomllib.loads(path.read_text(encoding="utf-8")).items()}
+        return _read(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
     except FileNotFoundError:
         raise UsageError(f"no such study file: {path}") from None
+    except UsageError:
+        raise
     except (OSError, ValueError, RecursionError) as error:  # a number of 5,000 digits is no TOMLDecodeError
         raise UsageError(f"{path} cannot be read as a TOML study: {error}") from None

@@ -113,7 +113,7 @@ class StudySettings(TrainingSettings):
         """`hang_timeout` in seconds; None is for ever."""
         if self.hang_timeout == "none":
             return None
-        return quantity(self.hang_timeout, TIMES, "a time such as 20s or 10min, or none,")
+        return quantity(self.hang_timeout, TIMES, "a time such as 20s or 10min, or none,", "hang_timeout")
 
     @model_validator(mode="after")
     def _readable_timeout(self) -> Self:

@@ -31,14 +31,14 @@ def hosts_or_word(text: str) -> int | str | None:
     """`4`, `auto` or `none`; raise ValueError for anything else."""
     if text in ("auto", "none"):
         return None if text == "none" else text
-    if text.isdigit():
+    if text.isdecimal():
         return int(text)
     raise ValueError(f"{text!r} was given; a number of hosts, auto or none is allowed")
 
 
 def size(text: str) -> int:
     """`16MiB` or `4096` in bytes; raise ValueError for anything else."""
-    return int(text) if text.isdigit() else round(quantity(text, SIZES, "a size such as 16MiB or 4096"))
+    return int(text) if text.isdecimal() else round(quantity(text, SIZES, "a size such as 16MiB or 4096"))
 
 
 def share(text: str) -> float:
@@ -73,11 +73,17 @@ READERS: dict[str, Callable[[str], Any]] = {
 def read_values(values: dict[str, Any]) -> dict[str, Any]:
     """Values by the names of their fields, text read where it has to be; `world-sizes` is `world_sizes`, and 2 is (2,).
 
+    Those of cells that are named one by one likewise.
+
     Raises ValueError, which names the key, for text that cannot be read.
     """
     read = {}
     for key, value in values.items():
         name = key.replace("-", "_")
+        if name in read:
+            raise ValueError(f"{name} is given twice, with - and with _: leave one out")
+        if name == "cells" and isinstance(value, list | tuple):
+            value = [read_values(cell) if isinstance(cell, dict) else cell for cell in value]
         try:
             if isinstance(value, str) and name in READERS:
                 value = READERS[name](value)

@@ -109,7 +109,7 @@ class TrainingSettings(NetworkSettings):
         """`memory_limit` in bytes."""
         if self.memory_limit is None:
             return None
-        return round(quantity(self.memory_limit, SIZES, "a size such as 3GiB or 500MiB"))
+        return round(quantity(self.memory_limit, SIZES, "a size such as 3GiB or 500MiB", "memory_limit"))
 
     @field_validator("data_dir")
     @classmethod
@@ -140,10 +140,7 @@ class TrainingSettings(NetworkSettings):
     @property
     def budget_s(self) -> float | None:
         """`budget` in seconds."""
-        try:
-            return None if self.budget is None else quantity(self.budget, TIMES, "a time such as 90s or 5min")
-        except ValueError as error:
-            raise ValueError(f"budget: {error}") from None
+        return None if self.budget is None else quantity(self.budget, TIMES, "a time such as 90s or 5min", "budget")
 
     @model_validator(mode="after")
     def _readable_budget(self) -> Self:

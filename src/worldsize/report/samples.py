@@ -47,7 +47,7 @@ def samples(run: Run) -> pl.LazyFrame:
 
 
 def messages(run: Run) -> pl.LazyFrame | None:
-    """All messages of those steps, one row each, numbered within its step; times from the begin of the step.
+    """All messages of those steps, one row each, numbered within its step; times from the beginning of the step.
 
     None where there are more than MOST_MESSAGES.
     """

@@ -46,7 +46,7 @@ def find_strategy(name: str) -> type[Strategy]:
     found = resolve(name, "strategy")
     if not (isinstance(found, type) and issubclass(found, Strategy)):
         raise FactoryError(f"strategy {name!r} is not a class derived from worldsize.strategies.Strategy")
-    without = () if isinstance(getattr(found, "traits", None), Traits) else ("traits",)
+    without = () if isinstance(getattr(found, "traits", None), Traits) else ("traits (a worldsize.traits.Traits)",)
     if missing := [*sorted(found.__abstractmethods__), *without]:
         raise FactoryError(f"strategy {name!r} lacks {', '.join(missing)}; see worldsize.strategies.Strategy")
     return found

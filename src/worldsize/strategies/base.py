@@ -1,4 +1,4 @@
-"""What a strategy is: one way to synchronise gradients, behind seven methods."""
+"""What a strategy is: one way to synchronise gradients, behind six methods."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

@@ -15,6 +15,6 @@ def settings_to_resume(out: Path | str | None, given: dict[str, Any]) -> StudySe
     Raises UsageError without `out` and for settings that cannot be, OutputError where `out` holds no study.
     """
     if out is None:
-        raise UsageError("--resume needs --out: the folder of the study to go on with")
+        raise UsageError("--resume needs --out: the folder of the study to go on with (in Python: out=)")
     stored = read_record(StudyRecord, Path(out) / "study.json").settings
     return validated(StudySettings, laid_over(stored.model_dump(), given))

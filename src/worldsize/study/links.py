@@ -37,6 +37,8 @@ def wanted_links(
     for world_size in sorted({cell.settings.world_size for cell in distributed}):
         here = [cell for cell in distributed if cell.settings.world_size == world_size]
         names = {name for cell in here for name in cell.traits.collectives}
+        if not names:
+            continue
         yield CommSettings(
             collectives=tuple(sorted(names)),
             world_size=world_size,
