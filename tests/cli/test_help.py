@@ -82,7 +82,7 @@ def test_default_and_allowed_values_are_those_of_the_settings(command: str) -> N
         assert ("default: " in told) == (flag.name not in needed), flag.name
         if field is None or flag.name in needed:
             continue
-        assert f"default: {default_text(flag.name, field)}]" in told
+        assert f"default: {default_text(GROUP.commands[command].renamed.get(flag.name, flag.name), field)}]" in told
         for word in words(field):
             assert word in told
         assert allowed_text(flag.name, field) in told or flag.is_flag
