@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import re
+import time
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -128,6 +129,30 @@ def test_load_run_takes_a_path_or_its_text(tmp_path: Path) -> None:
         assert run.study.name == "made"
     with pytest.raises(worldsize.OutputError, match="is not a worldsize run folder"):
         worldsize.load_run(tmp_path / "cells")
+
+
+def test_a_budget_begins_with_the_call_not_with_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel of a notebook is older than any budget; so is this process made to be."""
+    asked: list[CommSettings] = []
+
+    def seen(settings: CommSettings, *_: Any, **__: Any) -> None:
+        asked.append(settings)
+        raise worldsize.RunError("seen")
+
+    monkeypatch.setattr(importlib.import_module("worldsize.study.comm"), "run_comm", seen)
+    monkeypatch.setattr("psutil.Process.create_time", lambda _: time.time() - 3600)
+    with pytest.raises(worldsize.RunError, match="seen"):
+        worldsize.comm(budget="20s", progress=False)
+    assert asked[0].budget_s == pytest.approx(20, abs=3)
+
+
+def test_the_benchmark_and_a_sweep_of_real_workers(tmp_path: Path) -> None:
+    report = worldsize.comm(collectives="all-reduce", world_size=2, top_bytes="64KiB", budget="6s", progress=False)
+    assert {point.collective for point in report.table} == {"all-reduce"}
+    run = worldsize.sweep(batch_size=4, largest_batch=8, steps=2, out=tmp_path / "run", progress=False)
+    assert [found.strategy for found in run.analysis.sweeps] == ["single"]
+    assert run.results.height
+    assert "<table>" in run._repr_html_()
 
 
 def test_mistakes_are_raised_before_anything_runs(tmp_path: Path) -> None:

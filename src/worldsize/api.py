@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -74,7 +75,7 @@ def train(
 
     The settings are the fields of `config.TrainSettings`, and what is not given is as it says there: one epoch of one
     worker, DDP where there are several. `resume` goes on from the last checkpoint in `out`; `resume="anew"` trains from
-    the begin where the user's own code has changed since. Raises the errors of `worldsize.errors`, RunError if the
+    the beginning where the user's own code has changed since. Raises the errors of `worldsize.errors`, RunError if the
     training failed.
     """
     from worldsize.config import TrainSettings, validated
@@ -122,10 +123,10 @@ def comm(*, progress: bool = True, **settings: Unpack[CommOptions]) -> CommRepor
     from worldsize.analysis.comm_report import comm_report
     from worldsize.cli.comm_display import CommDisplay
     from worldsize.config import CommSettings, validated
-    from worldsize.study.budget import began_s
     from worldsize.study.comm import run_comm
     from worldsize.study.comm_budget import check_budget, within
 
+    begun_s = time.monotonic()  # not when the process began: a notebook's may be hours old
     given: dict[str, Any] = dict(settings)
     if "world_size" not in given and str(given.get("hosts", "")).isdecimal():
         given["world_size"] = int(given["hosts"])
@@ -133,7 +134,7 @@ def comm(*, progress: bool = True, **settings: Unpack[CommOptions]) -> CommRepor
     check_budget(wanted)
     with tempfile.TemporaryDirectory(prefix="worldsize-") as folder, ExitStack() as stack:
         listener = stack.enter_context(CommDisplay(wanted.budget_s)) if progress else None
-        return comm_report(run_comm(within(wanted, began_s()), Path(folder), sys.argv, listener=listener))
+        return comm_report(run_comm(within(wanted, begun_s), Path(folder), sys.argv, listener=listener))
 
 
 def verify(*, out: PathLike | None = None, **settings: Unpack[VerifyOptions]) -> ProofRecord:

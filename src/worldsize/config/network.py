@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from worldsize.config.base import DELAYS, RATES, TIMES, Settings, absent, quantity
-from worldsize.traits import COLLECTIVES as COLLECTIVES
+from worldsize.traits import COLLECTIVES
 
 Backend = Literal["auto", "gloo", "nccl"]
 DEFAULT_BUDGET_S = 20.0

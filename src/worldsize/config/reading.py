@@ -136,7 +136,5 @@ def read_study(path_or_preset: str) -> dict[str, Any]:
         return _read(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
     except FileNotFoundError:
         raise UsageError(f"no such study file: {path}") from None
-    except UsageError:
-        raise
     except (OSError, ValueError, RecursionError) as error:  # a number of 5,000 digits is no TOMLDecodeError
         raise UsageError(f"{path} cannot be read as a TOML study: {error}") from None
