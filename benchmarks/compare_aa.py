@@ -18,6 +18,7 @@ from worldsize.analysis.compare.comparison import compare_runs
 from worldsize.analysis.compare.quantities import OTHERS
 from worldsize.analysis.compare.snapshot import snapshot
 from worldsize.config import CompareSettings
+from worldsize.launch.warm import WARM
 from worldsize.results.baseline_records import StoredRun
 from worldsize.results.comparison_records import ComparisonRecord
 
@@ -41,7 +42,8 @@ SETTINGS: dict[str, Any] = {
 def run(data_dir: str | None) -> None:
     """Measure, print and keep, pair by pair."""
     records: dict[str, list[ComparisonRecord]] = {name: [] for name in list(SIDES)[1:]}
-    with tempfile.TemporaryDirectory() as folder:
+    # One warm server for all runs: with one each, 8 of the 10 s of a run went into loading torch.
+    with tempfile.TemporaryDirectory() as folder, WARM.held():
         for pair in range(PAIRS):
             sides = _sides(Path(folder) / str(pair))
             for name, found in records.items():
