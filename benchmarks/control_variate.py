@@ -18,6 +18,7 @@ from worldsize.config import CellSettings
 from worldsize.launch.placement import place
 from worldsize.launch.warm import WARM
 from worldsize.measure.machine import allowed_cores
+from worldsize.ranks.turns import Turn
 from worldsize.results.undisturbed import Beside, Times, undisturbed
 from worldsize.study.executor import JobExecutor
 from worldsize.study.plan import PlannedCell
@@ -52,13 +53,13 @@ def _measure(strategy: str, workers: int) -> dict[str, Any]:
         cells = {label: _cell(strategy, workers, label) for label in blocks}
         try:
             for cell in cells.values():
-                executor.take(cell, {"op": "steps", "count": 8, "timed": False}, lambda: None)
+                executor.take(cell, Turn(op="steps", count=8, timed=False), lambda: None)
             for block in range(BLOCKS):
                 for label, cell in cells.items():
-                    turn = {"op": "steps", "count": STEPS, "lead": 1, "block": block, "reference_every": 1}
+                    turn = Turn(op="steps", count=STEPS, lead=1, block=block, reference_every=1)
                     replies = executor.take(cell, turn, lambda: None)
-                    steps_s = np.max([reply["step_s"] for reply in replies], axis=0)
-                    blocks[label].append((steps_s, np.array([r["reference_s"] for r in replies], dtype=float)))
+                    steps_s = np.max([reply.step_s for reply in replies], axis=0)
+                    blocks[label].append((steps_s, np.array([r.reference_s for r in replies], dtype=np.float64)))
         finally:
             executor.close()
     return _ways(blocks["a"], blocks["b"])

@@ -14,6 +14,7 @@ from common import Samples, in_turn, keep, ratio, say, shown
 from worldsize.config import CellSettings
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
+from worldsize.ranks.turns import Turn
 from worldsize.study.executor import JobExecutor
 from worldsize.study.plan import PlannedCell
 
@@ -74,11 +75,11 @@ def _measure(strategy: str, model: str, *, batch: int, steps: int, blocks: int) 
 
 
 def _turn(executor: JobExecutor, cell: PlannedCell, steps: int, *, observe: bool) -> Callable[[], float]:
-    turn: dict[str, Any] = {"op": "steps", "count": steps, "observe": observe, "lead": 2}  # a new DDP settles in two
+    turn = Turn(op="steps", count=steps, observe=observe, lead=2)  # a new DDP settles in two
 
     def block() -> float:
         replies = executor.take(cell, turn, lambda: None)
-        times = zip(*(reply["step_s"] for reply in replies), strict=True)
+        times = zip(*(reply.step_s for reply in replies), strict=True)
         return float(sum(max(ranks) for ranks in times)) / steps
 
     return block

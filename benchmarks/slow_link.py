@@ -19,6 +19,7 @@ from worldsize.analysis.statistics import Blocks, Ratio
 from worldsize.config import CellSettings, CommSettings, Hosts
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
+from worldsize.ranks.turns import Turn
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.folder import Cell, cell_folder
 from worldsize.results.records import CellRecord
@@ -70,7 +71,7 @@ def _measure(folder: Path, common: dict[str, Any], hosts: Hosts, link: AllReduce
             cell = PlannedCell(CellSettings(**common, **own, threads_per_worker=1), placement)
             executor = JobExecutor(folder / str(number), 0, hosts, {2: link})
             stack.callback(executor.close)
-            wire_s[name] = executor.facts(cell)[0]["wire"]["busiest_rank_bytes"] / hosts.payload_bytes_per_s
+            wire_s[name] = executor.facts(cell)[0].wire.busiest_rank_bytes / hosts.payload_bytes_per_s
             turns[name] = _turn(executor, cell, synchronise=True)
             if name == "all-reduce":
                 turns[COMPUTE] = _turn(executor, cell, synchronise=False)
@@ -81,11 +82,11 @@ def _measure(folder: Path, common: dict[str, Any], hosts: Hosts, link: AllReduce
 
 
 def _turn(executor: JobExecutor, cell: PlannedCell, *, synchronise: bool) -> Callable[[], float]:
-    turn: dict[str, Any] = {"op": "steps", "count": STEPS, "synchronise": synchronise}
+    turn = Turn(op="steps", count=STEPS, synchronise=synchronise)
 
     def block() -> float:
         replies = executor.take(cell, turn, lambda: None)
-        return float(sum(max(ranks) for ranks in zip(*(reply["step_s"] for reply in replies), strict=True)) / STEPS)
+        return float(sum(max(ranks) for ranks in zip(*(reply.step_s for reply in replies), strict=True)) / STEPS)
 
     return block
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import worldsize.analysis.advice as package
-from advised import SINGLE, Messages, codes, evidence, exchanging, found, link, messages, study
+from advised import SINGLE, Messages, basis, codes, evidence, exchanging, found, gain, link, messages, study
 from made_runs import MadeCell, make_run, messy_cells, usual_cells
 from worldsize.analysis.advice import RULES, advise
 from worldsize.analysis.study import StudyAnalysis, analyse
@@ -25,7 +25,9 @@ def made(folder: Path, cells: list[MadeCell]) -> StudyAnalysis:
 
 
 def test_every_code_has_its_row_in_the_docs() -> None:
-    in_code = set(re.findall(r'code="([a-z-]+)"', "".join(path.read_text() for path in SOURCES.glob("*.py"))))
+    in_code = set(
+        re.findall(r'(?:code=|candidate\(\s*)"([a-z-]+)"', "".join(path.read_text() for path in SOURCES.glob("*.py")))
+    )
     in_docs = re.findall(r"^\| `([a-z-]+)` \|", DOCS.read_text(), flags=re.MULTILINE)
     assert sorted(in_docs) == sorted(in_code)
 
@@ -156,11 +158,13 @@ class TestExperiments:
         assert given
         for each in given:
             assert each.finding.endswith(".")
-            said = f"{each.finding} {each.cause} {each.next_step} {each.gain or ''} {each.evidence}"
+            told = [f"{every.label} {every.text}" for every in each.evidence]
+            said = " ".join([each.finding, each.cause, each.next_step, gain(each), basis(each), *told])
             assert not re.search(r"None|nan|inf\b|–", said), said
             assert each.evidence
-            assert all(every.value for every in each.evidence)
-            assert (each.gain is None) == (each.gain_basis is None)
+            assert all(every.text for every in each.evidence)
+            assert all((every.number is None) == (every.unit is None) for every in each.evidence)
+            assert each.gain is None or (each.gain.text and each.gain.basis)
             assert each.command is None or each.command.startswith("worldsize ")
 
     def test_the_ladder_says_first_what_limits_its_fastest_rung_and_what_to_try(self, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advised import evidence, found, longer, records, steps, study
+from advised import evidence, found, gain, longer, records, steps, study
 from made_runs import MadeCell
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.results.folder import load_run, write_study
@@ -39,7 +39,7 @@ class TestTooSmall:
         advice = found(study(tmp_path, [SMALL, LARGE]), "batch-too-small")
         assert advice is not None
         assert "b = 64 has 1.25 [1.25, 1.25] times the samples/s of b = 32" in advice.finding
-        assert advice.gain == "at most 1.33 [1.33, 1.33] times the samples/s"
+        assert gain(advice) == "at most 1.33 [1.33, 1.33] times the samples/s"
         assert "b = 128" in advice.next_step
         assert advice.command == ("worldsize study --strategies single --world-sizes 1 --batch-sizes 64,128 --steps 18")
 
@@ -90,7 +90,7 @@ class TestHeadroom:
         assert advice is not None
         assert "uses 2.00 GiB of the 8.00 GiB" in advice.finding
         assert advice.command == "worldsize sweep --strategy single --world-size 1 --batch-size 64 --steps 18"
-        assert advice.gain == "at most 1.33 [1.33, 1.33] times the samples/s"
+        assert gain(advice) == "at most 1.33 [1.33, 1.33] times the samples/s"
 
     @pytest.mark.parametrize("gib", [4.1, None], ids=["not enough", "unknown"])
     def test_silent_without_room_for_twice_the_batch(self, tmp_path: Path, gib: float | None) -> None:
@@ -124,7 +124,7 @@ class TestKnee:
         advice = found(study(tmp_path, [SMALL, LARGE, largest], changes=changes, sweep=True), "batch-knee")
         assert advice is not None
         assert advice.cell_id == LARGE.id
-        assert advice.gain == "1.25 [1.25, 1.25] times the samples/s of b = 32"
+        assert gain(advice) == "1.25 [1.25, 1.25] times the samples/s of b = 32"
         assert evidence(advice)["Samples/s, b = 128 ÷ b = 64"] == "1.01 [1.01, 1.01]"
         assert evidence(advice)["Peak memory at b = 128"] == "3.00 GiB"
         assert advice.command == "worldsize train --strategy single --world-size 1 --batch-size 64"

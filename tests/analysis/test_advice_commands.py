@@ -20,7 +20,7 @@ from worldsize.results.records import CellRecord
 
 CELL = exchanging(batch_size=16)
 NO_TRIAL = {
-    *("log", "checkpoint", "checkpoint_steps", "out", "resume", "anew", "as_json", "preset", "profile"),
+    *("log", "checkpoint", "checkpoint_steps", "out", "resume", "anew", "as_json", "preset", "profile", "print_toml"),
     *("hang_timeout", "max_restarts", "min_workers"),
 }
 """Flags that no command of the advice has, or has for another reason."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from advised import SINGLE, evidence, exchanging, found, moved, steps, study
+from advised import SINGLE, evidence, exchanging, found, gain, moved, steps, study
 from made_runs import SHARES, MadeCell
 from worldsize.results.folder import load_run, write_study
 
@@ -21,7 +21,7 @@ def test_names_the_share_the_loader_the_bound_and_the_command(tmp_path: Path) ->
     )
     assert evidence(advice)["Loader"] == "per-sample, 2 worker processes per rank"
     assert evidence(advice)["Data wait per step, of the rank that waits longest"].startswith("224 ")  # 32 % of 0.7 s
-    assert advice.gain == "at most 1.47 [1.47, 1.47] times the samples/s"  # 1 / (1 − 0.32)
+    assert gain(advice) == "at most 1.47 [1.47, 1.47] times the samples/s"  # 1 / (1 − 0.32)
     assert advice.command == (
         "worldsize study --strategies single,ddp --world-sizes 1,2 --batch-sizes 32 --loader batched --steps 18"
     )

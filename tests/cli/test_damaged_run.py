@@ -169,8 +169,8 @@ def test_one_cell_is_a_row_with_its_reason_and_all_others_are_reported(
     status, content = report(place)
     assert status == DAMAGED
     assert rows(content)[CELL]["step_s"] is None
-    assert rows(content)[CELL]["state"].startswith("unreadable; ")
-    assert UNREADABLE[damage] in rows(content)[CELL]["state"]
+    assert rows(content)[CELL]["state"] == "unreadable"
+    assert UNREADABLE[damage] in rows(content)[CELL]["reason"]
     assert rounded(rows(content)[OTHER]) == rounded(rows(whole)[OTHER])
     assert [(each["where"], each["code"]) for each in content["warnings"] if each["code"] == "unreadable"] == [
         (CELL, "unreadable"),

@@ -147,10 +147,12 @@ def test_json_is_one_object_with_everything(finished: tuple[Path, Any]) -> None:
     named = {
         "run",
         "report",
+        "schema_version",
         "verdict",
         "decided",
         "advice",
         "results",
+        "scaling",
         "memory",
         "sweeps",
         "warnings",

@@ -14,9 +14,10 @@ from rich.console import Console
 
 from commands import worldsize
 from made_runs import MadeCell, make_run, messy_cells, usual_cells
-from worldsize.analysis.advice import Advice
+from worldsize.analysis.advice import Advice, Gain
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.cli import results
+from worldsize.cli.json_output import finite
 from worldsize.cli.report import show_in_browser
 from worldsize.cli.results import (
     MOST_WARNINGS,
@@ -39,8 +40,7 @@ ADVICE = Advice(
     cause="The link carries no more.",
     next_step="Take a larger local batch, so that each exchange is paid for by more computing.",
     command=COMMAND,
-    gain="at most 1.31 times the samples/s",
-    gain_basis="the step without its exposed communication, as measured here",
+    gain=Gain("at most 1.31 times the samples/s", "the step without its exposed communication, as measured here"),
 )
 
 
@@ -97,7 +97,7 @@ def test_the_verdict_first_then_the_advice_then_the_table(tmp_path: Path, monkey
 
 def test_a_command_can_be_copied_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = f"{COMMAND} --data-dir /a/folder/{'deep/' * 30} --out runs/[next]"
-    advised(monkeypatch, replace(ADVICE, command=long, gain=None, gain_basis=None))
+    advised(monkeypatch, replace(ADVICE, command=long, gain=None))
     lines = printed(analysed(tmp_path))
     assert f"    {long}" in lines
     assert not [line for line in lines if line.startswith("Gain")]
@@ -193,7 +193,7 @@ def test_what_is_not_finite_is_null(tmp_path: Path, capsys: pytest.CaptureFixtur
     def refuse(name: str) -> None:
         raise ValueError(name)
 
-    text = json.dumps(results._finite(content(analysis)))
+    text = json.dumps(finite(content(analysis)))
     assert json.loads(text, parse_constant=refuse)["study"]["settings"]["weight_decay"] is None
 
 

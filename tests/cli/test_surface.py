@@ -25,7 +25,8 @@ SURFACE = {
     "study": f"""preset --strategies --world-sizes --batch-sizes --global-batch {TRAINING}
         --growth --largest-batch --resolution --accuracy-epochs --accuracy-batch --accuracy-base-batch --seeds
         --target-accuracy
-        --budget --warmup-steps --block-steps --target-interval --baseline --allow-oversubscribed""",
+        --budget --warmup-steps --block-steps --target-interval --baseline --allow-oversubscribed
+        --print-toml""",
     "sweep": """--model --data --data-dir --train-samples --strategy --world-size --batch-size --growth --largest-batch
         --resolution --memory-limit --hang-timeout --steps --epochs --precision --seed --backend --threads-per-worker
         --loader --hosts --link --link-latency --out --resume --anew --json""",

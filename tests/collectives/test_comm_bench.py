@@ -17,8 +17,9 @@ from worldsize.errors import UsageError
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores, provenance
 from worldsize.ranks.setup import Rank, process_group
-from worldsize.ranks.turns import Turn
+from worldsize.ranks.turns import Reply, Turn
 from worldsize.results.comm_records import CommSample
+from worldsize.results.records import RankPlace
 from worldsize.study.comm import Found, Silence, comm_record, run_comm
 from worldsize.study.sampling import Case, Sampling
 
@@ -123,10 +124,10 @@ def test_sizes_without_time_are_told_and_so_are_few_samples() -> None:
         collective="broadcast", size_bytes=1024, begin_ns=0, end_ns=5, clock_error_ns=0, calls=1, wrong_elements=0
     )
     absent = [Case("broadcast", 4096), Case("gather", 4096), Case("gather", 1024)]
-    place_of = {"host": "here", "cores": [0]}
+    ready = Reply(place=RankPlace(host="here", cores=(0,)))
     cores = allowed_cores()
     placement = place(world_size=2, processes=2, threads_per_worker=1, cores=cores, gpus=0, backend="gloo")
-    found = Found([{"place": place_of}, {"place": place_of}], [[sample, sample]], absent)
+    found = Found([ready, ready], [[sample, sample]], absent)
     left, few = comm_record(settings, found, placement, provenance(["test"])).warnings
     assert (left.code, few.code) == ("sizes-left-out", "few-samples")
     assert "broadcast from 4 KiB on, gather from 1 KiB on" in left.message

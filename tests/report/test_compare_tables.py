@@ -8,7 +8,7 @@ from rich.console import Console
 
 from made_pairs import DDP, change_study, compared, make_pair, make_sides, slowed
 from made_runs import MadeCell, make_run, usual_cells
-from worldsize.cli.tables import terminal_table
+from worldsize.cli.tables import TerminalTable
 from worldsize.report.compare_tables import (
     cells_table,
     changes_table,
@@ -25,7 +25,7 @@ from worldsize.results.records import StudyRecord
 def drawn(table: Table, width: int = 80) -> list[str]:
     console = Console(width=width, force_terminal=False)
     with console.capture() as capture:
-        console.print(terminal_table(table))
+        console.print(TerminalTable(table))
     return capture.get().splitlines()
 
 

@@ -10,7 +10,7 @@ import pytest
 from made_messages import add_link, add_messages
 from made_runs import SHARES, MadeCell, make_run, synchronised, usual_cells
 from reading import Page
-from worldsize.analysis.advice import Advice, Evidence
+from worldsize.analysis.advice import Advice, Evidence, Gain
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.report.contents import lead, sections
 from worldsize.report.page import render_page
@@ -29,8 +29,7 @@ def advice(number: int, **more: Any) -> Advice:
         "cause": f"Cause {number}.",
         "next_step": f"Step {number}.",
         "command": f"worldsize study --steps {number}",
-        "gain": f"Gain {number}",
-        "gain_basis": f"Basis {number}.",
+        "gain": Gain(f"Gain {number}", f"Basis {number}."),
     }
     return Advice(**{**told, **more})
 
@@ -84,7 +83,7 @@ def test_the_header_says_on_how_many_nodes_it_ran(tmp_path: Path) -> None:
 
 
 def test_a_command_is_code_and_advice_is_text(usual: StudyAnalysis) -> None:
-    hostile = advice(1, finding=HOSTILE, command=HOSTILE, gain=None, gain_basis=None)
+    hostile = advice(1, finding=HOSTILE, command=HOSTILE, gain=None)
     html = render_page(usual, sections(usual), [hostile])
     page = Page(html)
     assert "<script" not in html.lower()

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from made_runs import provenance
 from worldsize.analysis.collective_cost import cost_s
-from worldsize.cli.tables import terminal_table
+from worldsize.cli.tables import TerminalTable
 from worldsize.config import Hosts
 from worldsize.report.narrow_tables import comm_summary, model_summary, size_text
 from worldsize.report.tables import Column, Table, integer, text, to_records
@@ -20,7 +20,7 @@ COLLECTIVES = ("all-reduce", "reduce-scatter", "gather")
 
 def drawn(table: Table) -> list[str]:
     file = io.StringIO()
-    Console(file=file, width=80).print(terminal_table(table))
+    Console(file=file, width=80).print(TerminalTable(table))
     return file.getvalue().splitlines()
 
 

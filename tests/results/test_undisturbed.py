@@ -15,6 +15,7 @@ from worldsize.analysis.summary import summarise
 from worldsize.config import CellSettings
 from worldsize.errors import OutputError
 from worldsize.launch.placement import place
+from worldsize.ranks.turns import Reply
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellRecord, Placement, StepRecord
 from worldsize.results.undisturbed import SLOW
@@ -70,7 +71,7 @@ def scheduled(references: list[list[list[float | None]]]) -> list[list[float]]:
     counted, found = Counted(), dict[tuple[int, int], Any]()
     for block, ranks in enumerate(references):
         steps_s = np.arange(2.0, len(ranks[0]) + 1)
-        found = counted.add(found, "cell", (0, block), steps_s, [{"reference_s": each} for each in ranks])
+        found = counted.add(found, "cell", (0, block), steps_s, [Reply(reference_s=each) for each in ranks])
     return [found.get((0, block), np.zeros(0)).tolist() for block in range(len(references))]
 
 

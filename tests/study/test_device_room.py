@@ -6,24 +6,25 @@ from typing import Any, cast
 
 import pytest
 
+from worldsize.ranks.turns import Reply
 from worldsize.study.device_room import CONTEXT_BYTES, DeviceRoom
 from worldsize.study.executor import JobExecutor
 
 GIB = 2**30
 
 
-def reply(free: float, reserved: float, peak: float | None = None) -> dict[str, Any]:
+def reply(free: float, reserved: float, peak: float | None = None) -> Reply:
     memory = {
         "free_bytes": round(free * GIB),
         "reserved_bytes": round(reserved * GIB),
         "peak_reserved_bytes": round((peak or reserved) * GIB),
     }
-    return {"device_memory": memory}
+    return Reply.model_validate({"device_memory": memory})
 
 
 def test_on_a_cpu_nothing_is_short() -> None:
     room = DeviceRoom()
-    room.told("a", [{"device_memory": None}, {}])
+    room.told("a", [Reply(device_memory=None), Reply()])
     assert not room.is_short()
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from tiny import tiny_settings
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
+from worldsize.ranks.turns import Turn
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.folder import cell_folder
 from worldsize.study.executor import JobExecutor
@@ -19,12 +20,12 @@ def test_a_training_that_made_room_goes_on_where_it_was(tmp_path: Path) -> None:
     cell = PlannedCell(settings, placement)
     folder = checkpoint_folder(cell_folder(tmp_path, cell.id))
     with contextlib.closing(JobExecutor(tmp_path, 0)) as executor:
-        assert executor.facts(cell)[0]["steps"] == 0
-        executor.take(cell, {"op": "epoch"}, lambda: None)
+        assert executor.facts(cell)[0].steps == 0
+        executor.take(cell, Turn(op="epoch"), lambda: None)
         executor._evict()
         assert not executor.alive(cell)
-        assert executor.facts(cell)[0]["steps"] == 4
-        executor.take(cell, {"op": "epoch", "first_step": 4}, lambda: None)
+        assert executor.facts(cell)[0].steps == 4
+        executor.take(cell, Turn(op="epoch", first_step=4), lambda: None)
         assert folder.exists()
         executor.finish(cell)
     assert not folder.exists()

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from fake_cells import STEPS_PER_EPOCH, WIRE, planned, step_line, write_steps
+from fake_cells import STEPS_PER_EPOCH, facts, planned, step_line, write_steps
 from heard import Heard
 from worldsize.config import StudySettings
+from worldsize.ranks.turns import Reply
 from worldsize.results.folder import cell_folder, read_record
+from worldsize.results.memory_records import MemoryParts
 from worldsize.results.records import CellRecord, ErrorRecord, StepRecord
 from worldsize.study.ledger import Follower, Ledger
 from worldsize.study.lines import last_step
@@ -18,7 +20,7 @@ from worldsize.study.plan import PlannedCell
 
 STUDY = StudySettings(steps=6)
 CELL = planned("ddp", 2, STUDY)
-FACTS = [{"wire": WIRE, "steps_per_epoch": STEPS_PER_EPOCH, "steps": 0, "matmul_flops_per_s": 1e9}] * 2
+FACTS = [facts()] * 2
 
 
 def rank0(run: Path, cell: PlannedCell = CELL) -> Path:
@@ -144,12 +146,12 @@ def test_memory_is_the_largest_of_all_ranks_and_turns_reserved_beside_allocated(
     """On a GPU no other process can have what the allocator holds, tensors in it or not; a CPU has no such number."""
     ledger = Ledger(tmp_path, 0, {})
     assert ledger.record(CELL).peak_reserved_bytes is None
-    ledger.used_memory(CELL, [{"peak_memory_bytes": 5, "peak_reserved_bytes": None}, {"peak_memory_bytes": 7}])
+    ledger.used_memory(CELL, [Reply(peak_memory_bytes=5, peak_reserved_bytes=None), Reply(peak_memory_bytes=7)])
     record = ledger.record(CELL)
     assert (record.peak_memory_bytes, record.peak_reserved_bytes) == (7, None)
     for peak, reserved in ((6, 20), (9, 30), (8, 10)):
-        other = {"peak_memory_bytes": 1, "peak_reserved_bytes": 2}
-        ledger.used_memory(CELL, [other, {"peak_memory_bytes": peak, "peak_reserved_bytes": reserved}])
+        other = Reply(peak_memory_bytes=1, peak_reserved_bytes=2)
+        ledger.used_memory(CELL, [other, Reply(peak_memory_bytes=peak, peak_reserved_bytes=reserved)])
     assert (record.peak_memory_bytes, record.peak_reserved_bytes) == (9, 30)
 
 
@@ -195,9 +197,11 @@ def test_a_ledger_of_a_rank_that_does_not_write_leaves_no_file(tmp_path: Path) -
 def test_memory_is_that_of_the_rank_with_the_largest_peak(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, 0, {})
     sizes = {"parameter_bytes": 1, "buffer_bytes": 0, "gradient_bytes": 1, "optimizer_bytes": 1, "copy_bytes": 0}
-    replies = [{"peak_memory_bytes": peak, "memory": {**sizes, "rank": rank}} for rank, peak in enumerate((5, 7, 6))]
+    replies = [
+        Reply(peak_memory_bytes=peak, memory=MemoryParts(rank=rank, **sizes)) for rank, peak in enumerate((5, 7, 6))
+    ]
     ledger.used_memory(CELL, replies)
-    ledger.used_memory(CELL, [{"peak_memory_bytes": 9}, {"peak_memory_bytes": 2}])
+    ledger.used_memory(CELL, [Reply(peak_memory_bytes=9), Reply(peak_memory_bytes=2)])
     ledger.used_memory(CELL, replies)
     record = ledger.record(CELL)
     assert (record.peak_memory_bytes, record.memory and record.memory.rank) == (9, 1)

@@ -41,7 +41,7 @@ def test_a_budget_that_a_noisy_machine_uses_up_is_kept(tmp_path: Path) -> None:
 def test_blocks_are_sized_by_the_time_there_is(tmp_path: Path, budget_s: float, blocks: int, steps: int) -> None:
     study = run(tmp_path, 0.3, budget_s=budget_s)
     assert Counter(name for name, _ in study.turns("steps"))["ddp-w2-b4"] >= blocks
-    counts = {turn["count"] for _, turn in study.executor.turns if name_of(turn) == "steps"}
+    counts = {turn.count for _, turn in study.executor.turns if name_of(turn) == "steps"}
     assert min(counts) >= LEAST_STEPS
     assert min(counts) == steps if budget_s < 100 else min(counts) >= steps
 
@@ -74,7 +74,7 @@ def test_a_cell_that_is_launched_again_is_warm_when_it_is_as_quick_as_before(tmp
     assert turns == [LAUNCHES, LAUNCHES + 1], "of the first launch it is not known what is quick"
     alone = [Counter(name for name, _ in study.turns("warmup"))["single-w1-b4"] for study in (even, slow)]
     assert alone == [LAUNCHES, 2 * LAUNCHES]
-    counts = {name: turn["count"] for name, turn in even.executor.turns if name_of(turn) == "warmup"}
+    counts = {name: turn.count for name, turn in even.executor.turns if name_of(turn) == "warmup"}
     assert (counts["single-w1-b4"], counts["ddp-w2-b4"]) == (1, 2)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from fake_cells import FakeExecutor, made_rank
 from fake_study import STUDY, Study, grid
+from worldsize.ranks.turns import Turn
 from worldsize.results.folder import cell_folder, read_record
 from worldsize.results.records import CellRecord
 from worldsize.results.traces import profile_folder, read_profile
@@ -37,8 +38,8 @@ def test_each_cell_is_profiled_once_after_its_last_block(tmp_path: Path) -> None
         assert own[-1] == "profile"
         assert read_profile(cell_folder(tmp_path, name)) is not None
         assert codes(tmp_path, name) == []
-    turn = next(turn for _, turn in study.executor.turns if turn["op"] == "profile")
-    assert turn == {"op": "profile", "count": PROFILED_STEPS, "lead": LEAD_STEPS}
+    turn = next(turn for _, turn in study.executor.turns if turn.op == "profile")
+    assert turn == Turn(op="profile", count=PROFILED_STEPS, lead=LEAD_STEPS)
     assert study.executor.ended == ["single-w1-b4", DDP]
 
 

@@ -28,7 +28,7 @@ def test_cells_take_turns_block_by_block(tmp_path: Path) -> None:
     rounds = [[cell.id for cell in in_turn(cells, STUDY.seed, 0, block)] for block in range(10)]
     assert study.turns("steps") == [(name, block) for block, order in enumerate(rounds) for name in order]
     assert len({tuple(order) for order in rounds}) > 1, "in an order that is drawn anew"
-    counts = {name_of(turn): turn["count"] for _, turn in study.executor.turns}
+    counts = {name_of(turn): turn.count for _, turn in study.executor.turns}
     assert counts.pop("warmup") == STUDY.warmup_steps
     assert counts == dict.fromkeys(("steps", "alone", "unobserved"), BLOCK_STEPS)
     assert study.heard.started == names
@@ -64,7 +64,7 @@ def test_all_that_is_timed_begins_with_a_step_that_is_not(tmp_path: Path) -> Non
     study = Study(tmp_path, grid("single", "ddp"), FakeExecutor(tmp_path, 0, noisy(2.0))).run()
     leads: dict[str, set[int]] = {}
     for _, turn in study.executor.turns:
-        leads.setdefault(name_of(turn), set()).add(turn.get("lead", 0))
+        leads.setdefault(name_of(turn), set()).add(turn.lead)
     assert leads == {"warmup": {0}, "steps": {LEAD_STEPS}, "alone": {LEAD_STEPS}, "unobserved": {LEAD_STEPS}}
 
 
@@ -196,7 +196,7 @@ def test_epochs_first_warms_up_and_each_is_evaluated(tmp_path: Path) -> None:
         for cell in cells
         for op in ("epoch", "evaluate")
     ]
-    timed = [turn["timed"] for name, turn in study.executor.turns if turn["op"] == "epoch" and name == cells[0].id]
+    timed = [turn.timed for name, turn in study.executor.turns if turn.op == "epoch" and name == cells[0].id]
     assert timed == [False, True, True]
     assert study.heard.endings == {"single-w1-b4": "epochs", "ddp-w2-b4": "epochs"}
     for record in study.heard.records:
@@ -257,7 +257,7 @@ def test_a_cell_whose_blocks_were_all_taken_before_still_comes_to_its_end(tmp_pa
 def epochs_of(study: Study) -> list[tuple[str, int, int, bool]]:
     """Op, block, steps (those that are not timed first) and whether they are timed, of each turn."""
     return [
-        (turn["op"], turn.get("block", -1), turn.get("lead", 0) + turn.get("count", 0), turn.get("timed", False))
+        (turn.op, turn.block, turn.lead + turn.count, turn.timed) if turn.op == "epoch" else (turn.op, -1, 0, False)
         for _, turn in study.executor.turns
     ]
 
@@ -271,7 +271,7 @@ def test_checkpoints_come_after_evaluations_and_between_steps(tmp_path: Path) ->
         *(("epoch", 0, 3, False), within, ("epoch", 0, 1, False), *after),
         *(("epoch", 1, 3, True), within, ("epoch", 1, 1, True), *after),
     ]
-    assert [turn["first_step"] for _, turn in study.executor.turns] == [0, 3, 3, 4, 4, 4, 7, 7, 8, 8]
+    assert [turn.first_step for _, turn in study.executor.turns] == [0, 3, 3, 4, 4, 4, 7, 7, 8, 8]
 
 
 def test_steps_after_a_checkpoint_are_not_timed_until_what_it_left_ready_is_used_up(tmp_path: Path) -> None:

@@ -72,7 +72,17 @@ def codes(analysis: StudyAnalysis) -> list[str]:
 
 def evidence(advice: Advice) -> dict[str, str]:
     """The numbers of an advice by their labels."""
-    return {each.label: each.value for each in advice.evidence}
+    return {each.label: each.text for each in advice.evidence}
+
+
+def gain(advice: Advice) -> str:
+    """What an advice may bring, as a person reads it; empty where it does not say."""
+    return advice.gain.text if advice.gain else ""
+
+
+def basis(advice: Advice) -> str:
+    """What that was computed from."""
+    return advice.gain.basis if advice.gain else ""
 
 
 def steps(cell: MadeCell, change: Change) -> Callable[[Path], None]:

@@ -11,6 +11,7 @@ from typing import Any
 from worldsize.config import CellSettings, StudySettings
 from worldsize.errors import UsageError
 from worldsize.launch.placement import place
+from worldsize.ranks.turns import Facts, Reply, Turn, read_replies
 from worldsize.results.check_records import RankCheck
 from worldsize.results.folder import cell_folder
 from worldsize.results.profile_records import ProfiledRank
@@ -18,6 +19,7 @@ from worldsize.results.records import DataRecord, ErrorRecord, Evaluation, Findi
 from worldsize.strategies import STRATEGIES
 from worldsize.study.executor import CellFailed
 from worldsize.study.plan import PlannedCell
+from worldsize.traits import WireBytes
 
 StepTime = Callable[[PlannedCell, float], float]
 """Seconds that a step of a cell takes when it begins at this moment of the fake clock."""
@@ -124,15 +126,15 @@ def step_line(
     return record.model_dump_json() + "\n"
 
 
-def name_of(turn: dict[str, Any]) -> str:
+def name_of(turn: Turn) -> str:
     """The op of a turn; `warmup`, `alone` (without exchange) and `unobserved` for the steps that are no training."""
-    if turn["op"] != "steps":
-        return str(turn["op"])
-    if not turn.get("synchronise", True):
+    if turn.op != "steps":
+        return turn.op
+    if not turn.synchronise:
         return "alone"
-    if not turn.get("observe", True):
+    if not turn.observe:
         return "unobserved"
-    return "steps" if turn.get("timed", True) else "warmup"
+    return "steps" if turn.timed else "warmup"
 
 
 def made_rank(rank: int) -> dict[str, int]:
@@ -140,6 +142,12 @@ def made_rank(rank: int) -> dict[str, int]:
     return ProfiledRank(
         rank=rank, steps=3, zero_ns=0, zero_error_ns=1, clock_offset_ns=0, clock_error_ns=1
     ).model_dump()
+
+
+def facts(steps: int = 0) -> Facts:
+    """What a rank says of itself when it is ready."""
+    wire = WireBytes.model_validate(WIRE)
+    return Facts(wire=wire, steps_per_epoch=STEPS_PER_EPOCH, steps=steps, matmul_flops_per_s=1e9)
 
 
 @dataclass
@@ -165,7 +173,7 @@ class FakeExecutor:
     launched: list[str] = field(default_factory=list)
     log: list[tuple[str, str, int]] = field(default_factory=list)
     """(cell, op, block) of each turn, by the names of `name_of`."""
-    turns: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    turns: list[tuple[str, Turn]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     closed: bool = False
     checks: dict[str, RankCheck] = field(default_factory=dict)
@@ -176,18 +184,22 @@ class FakeExecutor:
     _recorded: dict[str, int] = field(default_factory=dict)
     _seen: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
+    def take(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
+        if turn.op != "verify" and self.stops_after != len(self.log):
+            self.turns.append((cell.id, turn))
+        return read_replies(self._answers(cell, turn, idle))
+
+    def _answers(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Any]:
         self.facts(cell)
         op = name_of(turn)
         if op == "verify":
-            self.checked.append((cell.id, turn["count"]))
+            self.checked.append((cell.id, turn.count))
             self._perhaps_fail(cell, op)
             check = self.checks.get(cell.id, RankCheck(tolerance=1e-4, samples=["00000000"]))
             return [{"check": check.model_dump()}] * cell.placement.processes
         if self.stops_after == len(self.log):
             raise KeyboardInterrupt
-        self.log.append((cell.id, op, turn.get("block", 0)))
-        self.turns.append((cell.id, turn))
+        self.log.append((cell.id, op, turn.block))
         self._perhaps_fail(cell, op)
         reply: dict[str, Any] = {"step_s": [], "peak_memory_bytes": 1000 + len(self.log), "evaluation": None}
         if op == "fit":
@@ -209,11 +221,11 @@ class FakeExecutor:
             {**reply, "step_s": [time * (1 - 0.1 * (slowest - rank)) for time in times]} for rank in range(slowest + 1)
         ]
 
-    def _run(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[float]:
+    def _run(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[float]:
         times: list[float] = []
-        op, block, first = name_of(turn), turn.get("block", 0), self._steps[cell.id]
-        lead = turn.get("lead", 0)
-        for number in range(lead + turn.get("count", STEPS_PER_EPOCH)):
+        op, block, first = name_of(turn), turn.block, self._steps[cell.id]
+        lead = turn.lead
+        for number in range(lead + (turn.count or STEPS_PER_EPOCH)):
             times.append(self.step_time(cell, self.clock_s))
             self.clock_s += times[-1]
             if op != "unobserved" and not (op == "alone" and number < lead):
@@ -224,7 +236,7 @@ class FakeExecutor:
                     session=self.session,
                     block=block,
                     first=first + number,
-                    timed=op != "alone" and turn.get("timed", True) and number >= lead,
+                    timed=op != "alone" and turn.timed and number >= lead,
                     synchronised=op != "alone",
                     begin_s=self.clock_s - times[-1],
                 )
@@ -233,19 +245,13 @@ class FakeExecutor:
             self._steps[cell.id] += len(times)
         return times[lead:]
 
-    def facts(self, cell: PlannedCell) -> list[Any]:
+    def facts(self, cell: PlannedCell) -> list[Facts]:
         if cell.id not in self._steps:
             self._perhaps_fail(cell, "start")
             self.clock_s += self.launch_s
             self.launched.append(cell.id)
             self._steps[cell.id] = self.checkpoints.get(cell.id, self._recorded.get(cell.id, 0))
-        facts = {
-            "wire": WIRE,
-            "steps_per_epoch": STEPS_PER_EPOCH,
-            "steps": self._steps[cell.id],
-            "matmul_flops_per_s": 1e9,
-        }
-        return [facts] * cell.placement.processes
+        return [facts(self._steps[cell.id])] * cell.placement.processes
 
     def alive(self, cell: PlannedCell) -> bool:
         return cell.id in self._steps

@@ -18,6 +18,7 @@ from worldsize.cli.compare import compare
 from worldsize.cli.doctor import doctor
 from worldsize.cli.help import ONE_CELL, settings_of
 from worldsize.cli.report import report
+from worldsize.cli.streams import make_patient
 from worldsize.cli.study import study
 from worldsize.cli.sweep import sweep
 from worldsize.cli.train import train
@@ -26,7 +27,7 @@ from worldsize.errors import WorldsizeError
 
 app = typer.Typer(
     name="worldsize",
-    help="Tells how synchronous data-parallel training scales: runs it, takes each step apart, says what to change.",
+    help="Measure how data-parallel training scales, where each step goes, and what to change.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -60,7 +61,7 @@ def _common(
 
 STAGES = {"train": 2, "study": 2, "sweep": 2, "verify": 2, "comm": 1}
 """Commands that start workers here, and how much their warm server loads (launch/server.py)."""
-NOT_HERE = ("--help", "--master-ip", "--launcher", "--print-script")
+NOT_HERE = ("--help", "--master-ip", "--launcher", "--print-script", "--print-toml")
 """Flags of a command that starts no workers of its own, or not on this machine."""
 
 
@@ -81,6 +82,7 @@ def begun_early(arguments: Sequence[str]) -> Iterator[None]:
 
 def main() -> None:
     """Run the command line; exit status 2 for the user's mistake, 1 for a run that failed."""
+    make_patient()
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     try:

@@ -14,7 +14,7 @@ def attach(
 ) -> None:
     """Follow a study that was submitted to Slurm.
 
-    At its end its report is written and its results are printed.
+    When it ends, writes its report and prints its results.
     """
     from worldsize.cli.submit import follow_and_show
     from worldsize.errors import UsageError

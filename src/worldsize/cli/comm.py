@@ -13,15 +13,13 @@ def comm(
     ctx: typer.Context,
     world_size: o.WorldSize = None,
     collectives: Annotated[
-        str | None, flag("Collectives to time, by commas.", MEASURE, metavar="NAME,...", several="collectives")
+        str | None, flag("Collectives to benchmark, by commas.", MEASURE, metavar="NAME,...", several="collectives")
     ] = None,
     top: Annotated[
-        str | None, flag("Largest size, such as 64MiB; the smallest is 1 KiB.", MEASURE, metavar="SIZE")
+        str | None, flag("Largest message size, such as 64MiB; the smallest is 1 KiB.", MEASURE, metavar="SIZE")
     ] = None,
     budget: o.Budget = None,
-    samples: Annotated[
-        int | None, flag("K samples of each size, however long they take without --budget.", MEASURE)
-    ] = None,
+    samples: Annotated[int | None, flag("Take K samples of each size.", MEASURE)] = None,
     backend: o.Backend = None,
     threads_per_worker: o.ThreadsPerWorker = None,
     hosts: o.Hosts = None,
@@ -35,15 +33,16 @@ def comm(
     ] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Measure what the link between workers can do.
+    """Benchmark the collectives between workers.
 
-    Time, algbw and busbw of each collective by size, and the α–β model.
+    Prints time, algbw and busbw by message size, and fits the α–β cost model.
     """
     import sys
     import tempfile
 
     from worldsize.analysis.comm_report import comm_report, comm_warnings
     from worldsize.cli.comm_display import CommDisplay, print_comm
+    from worldsize.cli.json_output import print_json
     from worldsize.config import CommSettings, validated
     from worldsize.report.comm_tables import comm_table
     from worldsize.report.tables import to_csv
@@ -68,6 +67,6 @@ def comm(
     for warning in comm_warnings(record):
         typer.echo(f"worldsize: {warning.message}", err=True)
     if as_json:
-        print(comm_report(record).model_dump_json())
+        print_json(comm_report(record).model_dump(mode="json"))
     else:
         print_comm(record)

@@ -18,7 +18,7 @@ from rich.text import Text
 from worldsize.analysis.collective_cost import bus_factor
 from worldsize.analysis.numbers import number_text, percent_text
 from worldsize.cli.console import duration_text, lines, messages, output
-from worldsize.cli.tables import terminal_table
+from worldsize.cli.tables import TerminalTable
 from worldsize.report.narrow_tables import comm_summary, model_summary, size_text
 from worldsize.results.comm_records import CommRecord
 from worldsize.study.sampling import Case, Known, Sampling
@@ -74,9 +74,10 @@ class CommDisplay:
         self._rounds = sampling.rounds
         since_s = self._clock() - self._told_s
         if self._live is not None and since_s >= BETWEEN_S:
-            self._show(
-                Group(Text(self._far(sampling)), grid(sampling, self._workers, wide=self._console.width >= WIDE)), ""
-            )
+            table = grid(sampling, self._workers, wide=self._console.width >= WIDE)
+            # Where it does not fit, rich would cut its numbers.
+            fits = self._console.measure(table).minimum <= self._console.width
+            self._show(Group(Text(self._far(sampling)), *([table] if fits else [])), "")
         elif self._live is None and (since_s >= LINE_S or (over and not sampling.widening)):
             self._show("", self._far(sampling))
 
@@ -130,5 +131,5 @@ def print_comm(record: CommRecord) -> None:
     """The tables, with what their numbers mean."""
     console = output()
     for table in (comm_summary(record), model_summary(record)):
-        console.print(terminal_table(table))
+        console.print(TerminalTable(table))
         console.print("\n".join(lines(table.remarks, console.width)), style="dim", soft_wrap=True)

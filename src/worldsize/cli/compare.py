@@ -15,17 +15,19 @@ def compare(
     a: Annotated[
         str, argument("The earlier runs: run folders or stored baselines, by commas.", complete=runs_or_baselines)
     ],
-    b: Annotated[
-        str | None, argument("The runs that are compared with them, likewise.", complete=runs_or_baselines)
-    ] = None,
+    b: Annotated[str | None, argument("The later runs, in the same way.", complete=runs_or_baselines)] = None,
     fail_above: Annotated[
         str | None,
-        flag("Exit with 3 if a cell is surely slower by more than this, such as 5%.", MEASURE, metavar="SHARE"),
+        flag("Fail (exit status 3) if a cell is slower by more than this, such as 5%.", MEASURE, metavar="SHARE"),
     ] = None,
-    strict: Annotated[bool, flag("Exit with 3 unless each cell is proved not to be.", MEASURE, "--strict")] = False,
+    strict: Annotated[bool, flag("Fail also unless every cell is shown not to be.", MEASURE, "--strict")] = False,
     judge_by: Annotated[
         str | None,
-        flag("Step times relative to the run's one-worker cell, plain, or what is there.", MEASURE, choices="judge_by"),
+        flag(
+            "Judge step times relative to one worker, plain, or whichever is surer.",
+            MEASURE,
+            choices="judge_by",
+        ),
     ] = None,
     save: Annotated[
         Path | None,
@@ -37,14 +39,15 @@ def compare(
     ] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Compare runs: what changed, what is slower or faster.
+    """Compare runs: what became slower or faster.
 
-    All ratios are B / A, with their intervals. Give several runs a side (A1,A2 B1,B2): only they tell a change from
-    what differs from run to run. --fail-above makes it a gate for continuous integration.
+    All ratios are B / A, with 95 % intervals. Give several runs on each side (A1,A2 B1,B2): one run cannot tell a
+    change from the variation between runs. With --fail-above it is a gate for continuous integration.
     """
     from worldsize.analysis.compare.comparison import compare_runs
     from worldsize.analysis.compare.snapshot import read_side
     from worldsize.cli.compare_display import print_comparison, store, written_by
+    from worldsize.cli.json_output import print_json
     from worldsize.config import CompareSettings, validated
     from worldsize.errors import DAMAGED, UsageError
     from worldsize.report.compare_tables import compare_markdown
@@ -63,7 +66,7 @@ def compare(
         )
     record = compare_runs(read_side(a), read_side(b), settings, (a, b))
     if as_json:
-        print(record.model_dump_json())
+        print_json(record.model_dump(mode="json"))
     else:
         print_comparison(record)
     if markdown is not None:

@@ -1,6 +1,5 @@
 """What `worldsize compare` prints: the verdict first, then the tables."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +8,8 @@ from rich.console import Console
 
 from worldsize.analysis.compare.sides import named_runs, refuse_unlike
 from worldsize.analysis.compare.snapshot import read_side
-from worldsize.cli.tables import terminal_table
+from worldsize.cli.json_output import print_json
+from worldsize.cli.tables import TerminalTable
 from worldsize.errors import OutputError, UsageError
 from worldsize.report.compare_tables import (
     SAME,
@@ -47,21 +47,21 @@ def print_comparison(record: ComparisonRecord) -> None:
         console.print(line, markup=False)
     changed = changes_table(record)
     console.print()
-    console.print(terminal_table(changed) if changed.rows else SAME)
+    console.print(TerminalTable(changed) if changed.rows else SAME)
 
 
 def _print_cells(record: ComparisonRecord, console: Console) -> None:
     cells, moved = compact_cells(record), compact_quantities(record)
     if cells.rows:
         console.print()
-        console.print(terminal_table(cells))
+        console.print(TerminalTable(cells))
         console.print(cells.note, markup=False, style="dim")
     for cell in record.cells:
         if cell.remark:
             console.print(f"{cell.id}: {cell.remark}", markup=False)
     if moved.rows:
         console.print()
-        console.print(terminal_table(moved))
+        console.print(TerminalTable(moved))
     console.print()
 
 
@@ -81,7 +81,7 @@ def store(side: str, file: Path, *, as_json: bool) -> list[str]:
     with written_by("--save"):
         write_baseline(file, runs[0].model_copy(update={"further": runs[1:]}))
     if as_json:
-        print(json.dumps({"saved": str(file), "cells": measured, "runs": len(runs)}))
+        print_json({"saved": str(file), "cells": measured, "runs": len(runs)})
     else:
         several = "" if len(runs) == 1 else f"{len(runs)} runs; "
         in_all = "have numbers" if len(runs) == 1 else "have numbers in all"

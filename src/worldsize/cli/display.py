@@ -36,6 +36,8 @@ MOST_ROWS = 12
 OTHER_LINES = 6
 """Lines of the terminal that are kept for the rest."""
 BAR_WIDTH = 14
+BETWEEN = 2
+"""Columns between two columns."""
 MARKS = {"complete": ("✓ done", "green"), "failed": ("✗ failed", "red"), "interrupted": ("– stopped", "yellow")}
 NO_MEMORY = ("✗ does not fit", "yellow")
 
@@ -158,26 +160,29 @@ class Display:
         room = min(MOST_ROWS, self._console.height - OTHER_LINES)
         listed = [each for each in progress.open.values() if each.cell.settings.epochs is None]
         if room > 0 and (progress.steps or progress.budget_s) and listed:
-            blocks.append(_rows(listed, room, progress.running))
+            blocks.append(_rows(listed, room, progress.running, self._console.width))
         return Group(*blocks)
 
 
-def _rows(cells: Sequence[CellProgress], room: int, running: CellProgress | None) -> RenderableType:
-    """How well each open cell is known."""
+def _rows(cells: Sequence[CellProgress], room: int, running: CellProgress | None, width: int) -> RenderableType:
+    """How well each open cell is known; in a narrow terminal its name is cut, and no number is."""
     target = cells[0].cell.settings.target_interval
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(overflow="ellipsis", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    aim = f"→ ± {percent_text(target)}" if target else ""
-    table.add_row(*(Text(head, style="dim") for head in ("  cell", "ms/step", "interval", aim)))
+    rows = [("  cell", "ms/step", "interval", f"→ ± {percent_text(target)}" if target else "")]
     for each in cells[:room]:
         mark = "▸ " if running is not None and each.cell.id == running.cell.id else "  "
         step = number_text(1e3 * each.last.step_s) if each.last else ""
-        width = "" if each.half_width is None else f"± {percent_text(each.half_width)}"
-        reached = Text("✓", style="green") if each.precise else Text("")
-        table.add_row(Text(mark + each.cell.id), Text(step), Text(width), reached)
+        known = "" if each.half_width is None else f"± {percent_text(each.half_width)}"
+        rows.append((mark + each.cell.id, step, known, "✓" if each.precise else ""))
+    numbers = sum(max(len(row[place]) for row in rows) + BETWEEN for place in (1, 2, 3))
+    table = Table.grid(padding=(0, BETWEEN, 0, 0))
+    table.add_column(overflow="ellipsis", no_wrap=True, max_width=max(1, width - numbers - BETWEEN))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    for name, step, known, aim in rows:
+        style = "dim" if name is rows[0][0] else ""
+        texts = [Text(each, style=style) for each in (name, step, known)]
+        table.add_row(*texts, Text(aim, style=style or "green"))
     if len(cells) > room:
         table.add_row(Text(f"  and {len(cells) - room} more", style="dim"))
     return table

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def doctor(as_json: o.Json = False) -> None:
-    """Tell what this machine can run, and why not the rest."""
+    """Show what this machine can run, and what it lacks for the rest."""
+    from worldsize.cli.json_output import print_json
     from worldsize.measure.abilities import diagnose
     from worldsize.measure.facts import system_facts, torch_facts
     from worldsize.measure.machine import snapshot_host
@@ -22,7 +23,7 @@ def doctor(as_json: o.Json = False) -> None:
         from worldsize.strategies import STRATEGIES
     diagnosis = diagnose(snapshot_host(with_gpus=usable), torch, system_facts(), STRATEGIES if usable else {})
     if as_json:
-        print(diagnosis.model_dump_json(indent=2))
+        print_json(diagnosis.model_dump(mode="json"))
         return
     from worldsize.cli.console import output
 

@@ -9,22 +9,20 @@ from worldsize.cli.help import WHERE, flag
 if TYPE_CHECKING:
     from worldsize.config import LaunchSettings
 
-Launcher = Annotated[str | None, flag("Who starts the workers.", WHERE, choices="launcher")]
-Nodes = Annotated[int | None, flag("Slurm, Ray: nodes to ask for.", WHERE)]
-WorkersPerNode = Annotated[int | None, flag("Slurm, Ray: most workers on one node.", WHERE)]
-Time = Annotated[str | None, flag("Slurm: how long the job may take: minutes, or [days-]h:m:s.", WHERE, metavar="TIME")]
-Partition = Annotated[str | None, flag("Slurm: the partition to submit to.", WHERE, metavar="NAME")]
-PrintScript = Annotated[
-    bool | None, flag("Slurm: print what would be submitted, and submit nothing.", WHERE, "--print-script")
-]
+Launcher = Annotated[str | None, flag("Launcher: what starts the workers.", WHERE, choices="launcher")]
+Nodes = Annotated[int | None, flag("Slurm, Ray: number of nodes.", WHERE)]
+WorkersPerNode = Annotated[int | None, flag("Slurm, Ray: workers per node, at most.", WHERE)]
+Time = Annotated[str | None, flag("Slurm: time limit of the job, in minutes or [days-]h:m:s.", WHERE, metavar="TIME")]
+Partition = Annotated[str | None, flag("Slurm: partition.", WHERE, metavar="NAME")]
+PrintScript = Annotated[bool | None, flag("Slurm: print the batch script; submit nothing.", WHERE, "--print-script")]
 Address = Annotated[str | None, flag("Ray: address of the cluster.", WHERE, metavar="HOST:PORT")]
 Arrangement = Annotated[
-    str | None, flag("Ray: workers on as few nodes as possible, or on as many.", WHERE, choices="arrangement")
+    str | None, flag("Ray: pack workers on few nodes or spread them over many.", WHERE, choices="arrangement")
 ]
-MasterIp = Annotated[str | None, flag("Started by hand on each node: address of node 0.", WHERE, metavar="ADDRESS")]
-MasterPort = Annotated[int | None, flag("Started by hand: a free port of node 0.", WHERE)]
-NumNodes = Annotated[int | None, flag("Started by hand: how many nodes there are.", WHERE)]
-NodeRank = Annotated[int | None, flag("Started by hand: which node this is, from 0.", WHERE, "--rank")]
+MasterIp = Annotated[str | None, flag("Manual start on each node: address of node 0.", WHERE, metavar="ADDRESS")]
+MasterPort = Annotated[int | None, flag("Manual start: a free port on node 0.", WHERE)]
+NumNodes = Annotated[int | None, flag("Manual start: number of nodes.", WHERE)]
+NodeRank = Annotated[int | None, flag("Manual start: rank of this node, from 0.", WHERE, "--rank")]
 
 NAMES = ("launcher", "nodes", "workers_per_node", "partition", "time", "print_script", "address", "arrangement")
 

@@ -17,89 +17,86 @@ if TYPE_CHECKING:
 Model = Annotated[str | None, flag("Model to train.", TRAIN, complete=complete.model)]
 Data = Annotated[
     str | None,
-    flag("Data to train it on; synthetic[:CxHxW[:CLASSES[:SAMPLES]]] makes them.", TRAIN, complete=complete.data),
+    flag("Data set; synthetic[:CxHxW[:CLASSES[:SAMPLES]]] generates one.", TRAIN, complete=complete.data),
 ]
 DataDir = Annotated[Path | None, flag("Folder that holds the data set.", TRAIN)]
 TrainSamples = Annotated[int | None, flag("Use only the first K training samples.", TRAIN)]
 TestSamples = Annotated[int | None, flag("Use only the first K test samples.", TRAIN)]
-Precision = Annotated[str | None, flag("Arithmetic; bf16 is autocast.", TRAIN, choices="precision")]
+Precision = Annotated[str | None, flag("Precision; bf16 uses autocast.", TRAIN, choices="precision")]
 Seed = Annotated[int | None, flag("Seed of weights, sample order and augmentation.", TRAIN)]
-Loader = Annotated[str | None, flag("Input pipeline; per-sample is the classic one.", TRAIN, choices="loader")]
+Loader = Annotated[
+    str | None,
+    flag("Data loader; per-sample is a usual DataLoader.", TRAIN, choices="loader"),
+]
 LoaderWorkers = Annotated[int | None, flag("Worker processes of the per-sample loader, per rank.", TRAIN)]
 
-Strategy = Annotated[str | None, flag("How gradients are synchronised.", VARY, complete=complete.strategy)]
+Strategy = Annotated[str | None, flag("Strategy: how gradients are synchronised.", VARY, complete=complete.strategy)]
 Strategies = Annotated[
-    str | None, flag("How gradients are synchronised; several by commas.", VARY, complete=complete.strategies)
+    str | None, flag("Strategies (ways to synchronise gradients), by commas.", VARY, complete=complete.strategies)
 ]
-WorldSize = Annotated[int | None, flag("Number of workers N.", VARY)]
-WorldSizes = Annotated[str | None, flag("Numbers of workers N, by commas.", VARY)]
-BatchSize = Annotated[int | None, flag("Local batch b: samples per worker and step.", VARY)]
-BatchSizes = Annotated[str | None, flag("Local batches b (samples per worker and step), by commas.", VARY)]
-GlobalBatch = Annotated[int | None, flag("Keep the global batch B at every N instead: b = B/N (strong scaling).", VARY)]
-BucketMb = Annotated[str | None, flag("MB of gradients that ddp and bucketed send together.", VARY, metavar="MB")]
-Growth = Annotated[int | None, flag("Sweep: each batch is K times the one before.", VARY)]
-LargestBatch = Annotated[int | None, flag("Sweep: try no larger batch than this.", VARY)]
+WorldSize = Annotated[int | None, flag("World size: the number of workers N.", VARY)]
+WorldSizes = Annotated[str | None, flag("World sizes (numbers of workers N), by commas.", VARY)]
+BatchSize = Annotated[int | None, flag("Local batch b: samples per worker per step.", VARY)]
+BatchSizes = Annotated[str | None, flag("Local batches b (samples per worker per step), by commas.", VARY)]
+GlobalBatch = Annotated[int | None, flag("Global batch B, the same at every N: b = B/N (strong scaling).", VARY)]
+BucketMb = Annotated[str | None, flag("Bucket size of ddp and bucketed, in MB.", VARY, metavar="MB")]
+Growth = Annotated[int | None, flag("Sweep: multiply the batch by K each time.", VARY)]
+LargestBatch = Annotated[int | None, flag("Sweep: largest batch to try.", VARY)]
 Resolution = Annotated[
     str | None,
-    flag("Sweep: find the largest batch that fits to within this share; 0 finds it exactly.", VARY, metavar="SHARE"),
+    flag("Sweep: precision of the largest batch that fits; 0 finds it exactly.", VARY, metavar="SHARE"),
 ]
 
-Budget = Annotated[str | None, flag("Answer within this time, from Enter to the report.", MEASURE, metavar="TIME")]
-Steps = Annotated[int | None, flag("Time at most K steps per cell, in blocks taken in turn.", MEASURE)]
-Epochs = Annotated[int | None, flag("Train K whole epochs instead; of several the first only warms up.", MEASURE)]
+Budget = Annotated[str | None, flag("Time budget, from Enter to the report.", MEASURE, metavar="TIME")]
+Steps = Annotated[int | None, flag("Time at most K steps of each cell (configuration).", MEASURE)]
+Epochs = Annotated[int | None, flag("Train K whole epochs instead; if K > 1, the first is warm-up.", MEASURE)]
 TargetInterval = Annotated[
     str | None,
     flag(
-        "Stop when each ratio is known to within this (95 % interval); 0 runs all steps.",
+        "Stop when the 95 % interval of each ratio is within ± this share; 0 runs all steps.",
         MEASURE,
         metavar="SHARE",
     ),
 ]
-WarmupSteps = Annotated[int | None, flag("Untimed steps before the first timed one.", MEASURE)]
-BlockSteps = Annotated[int | None, flag("Timed steps in each turn of a cell.", MEASURE)]
+WarmupSteps = Annotated[int | None, flag("Warm-up steps, which are not timed.", MEASURE)]
+BlockSteps = Annotated[int | None, flag("Timed steps in each block; the cells take turns block by block.", MEASURE)]
 Baseline = Annotated[
     str | None,
     flag(
-        "What runs at world size 1: single, each strategy around one worker, or both.",
+        "Baseline at N = 1: single, each strategy wrapped around one worker, or both.",
         MEASURE,
         choices="baseline",
     ),
 ]
 Evaluate = Annotated[
     str | None,
-    flag("Run the test set after each epoch (auto), when a cell has ended, or never.", MEASURE, choices="evaluate"),
+    flag("Evaluate on the test set: after each epoch (auto), at the end, or never.", MEASURE, choices="evaluate"),
 ]
 Profile = Annotated[
     bool | None,
-    flag("Trace a few more steps after the timed ones: a Chrome trace per rank, and one of all.", MEASURE, "--profile"),
+    flag("Profile a few more steps: a Chrome trace of each rank and one of all ranks.", MEASURE, "--profile"),
 ]
 AllowOversubscribed = Annotated[
-    bool | None, flag("Print speed-ups with more threads than cores too.", MEASURE, "--allow-oversubscribed")
+    bool | None, flag("Report speed-ups even with more threads than cores.", MEASURE, "--allow-oversubscribed")
 ]
 
-Backend = Annotated[str | None, flag("Library of the collectives; auto is nccl on GPUs.", WHERE, choices="backend")]
-ThreadsPerWorker = Annotated[int | None, flag("Compute threads of each worker, the baseline included.", WHERE)]
+Backend = Annotated[str | None, flag("Backend of torch.distributed; auto: nccl on GPUs.", WHERE, choices="backend")]
+ThreadsPerWorker = Annotated[int | None, flag("Compute threads per worker, for the baseline as well.", WHERE)]
 MemoryLimit = Annotated[
-    str | None, flag("Memory that each worker may use on a CPU, such as 3GiB (Linux).", WHERE, metavar="SIZE")
+    str | None, flag("Memory limit of each worker on a CPU, such as 3GiB (Linux).", WHERE, metavar="SIZE")
 ]
 Hosts = Annotated[
     str | None,
-    flag("Emulate K hosts on this machine, one worker on each (Linux, root); none emulates none.", WHERE, metavar="K"),
+    flag("Emulate K hosts on this machine, with one worker each (Linux, root); none: do not.", WHERE, metavar="K"),
 ]
-Link = Annotated[
-    str | None, flag("Rate of each emulated host's link, such as 1gbit or 100mbit.", WHERE, metavar="RATE")
-]
-LinkLatency = Annotated[
-    str | None, flag("Delay added to each packet between hosts, such as 200us.", WHERE, metavar="TIME")
-]
+Link = Annotated[str | None, flag("Bandwidth of each emulated link, such as 1gbit or 100mbit.", WHERE, metavar="RATE")]
+LinkLatency = Annotated[str | None, flag("Latency added to each emulated link, such as 200us.", WHERE, metavar="TIME")]
 
-Resume = Annotated[
-    bool, flag("Go on with what is in --out: run only what is missing.", STOPS, "--resume", default="off")
-]
+Resume = Annotated[bool, flag("Resume the study in --out: run only what is missing.", STOPS, "--resume", default="off")]
 Anew = Annotated[
     bool,
     flag(
-        "With --resume: where your own code has changed, set aside what is in --out and measure it again.",
+        "With --resume, after your code has changed: keep the old results aside and measure again.",
         STOPS,
         "--anew",
         default="off",
@@ -108,17 +105,15 @@ Anew = Annotated[
 Checkpoint = Annotated[
     bool | None, flag("Write a checkpoint after every epoch.", STOPS, "--checkpoint/--no-checkpoint")
 ]
-CheckpointSteps = Annotated[int | None, flag("Write a checkpoint also after every K steps of an epoch.", STOPS)]
+CheckpointSteps = Annotated[int | None, flag("Also write a checkpoint every K steps.", STOPS)]
 HangTimeout = Annotated[
     str | None,
-    flag("End a cell whose ranks begin nothing for so long, such as 20s; none waits for ever.", STOPS, metavar="TIME"),
+    flag("End a cell that makes no progress for this long, such as 20s; none waits for ever.", STOPS, metavar="TIME"),
 ]
 MaxRestarts = Annotated[
-    int | None, flag("When a worker fails, go on from the last checkpoint, at most K times.", STOPS)
+    int | None, flag("If a worker fails, restart from the last checkpoint, at most K times.", STOPS)
 ]
-MinWorkers = Annotated[
-    int | None, flag("Where a training fails for good, train on with fewer workers, but at least K.", STOPS)
-]
+MinWorkers = Annotated[int | None, flag("If restarts do not help, go on with fewer workers, but at least K.", STOPS)]
 
 Out = Annotated[
     Path | None,
@@ -126,9 +121,18 @@ Out = Annotated[
 ]
 Json = Annotated[
     bool,
-    flag("Print one JSON object on stdout, nothing else; progress goes to stderr.", OUTPUT, "--json", default="off"),
+    flag("Print one JSON object on stdout and nothing else; progress goes to stderr.", OUTPUT, "--json", default="off"),
 ]
-Log = Annotated[str | None, flag("Copy the history to clients, by commas.", OUTPUT, several="log")]
+PrintToml = Annotated[
+    bool,
+    flag(
+        "Print the settings as a TOML file to start from; run nothing.",
+        OUTPUT,
+        "--print-toml",
+        default="off",
+    ),
+]
+Log = Annotated[str | None, flag("Also log to these experiment trackers, by commas.", OUTPUT, several="log")]
 
 
 def settings(ctx: typer.Context, *others: str) -> dict[str, Any]:

@@ -13,9 +13,9 @@ def report(
     open_page: Annotated[bool, flag("Open the page in the browser.", OUTPUT, "--open", default="off")] = False,
     as_json: o.Json = False,
 ) -> None:
-    """Write the report of a run folder and print its results.
+    """Write the report of a run folder again, and print its results.
 
-    The report is a page, tables, charts and samples, in RUN/report. It ends with 4 where something cannot be read.
+    Writes a page, tables, charts and samples to RUN/report. Ends with status 4 if something cannot be read.
     """
     from worldsize.cli.results import report_and_print
     from worldsize.cli.run import exit_for_damage

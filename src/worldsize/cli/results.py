@@ -1,13 +1,11 @@
 """The end of a run in the terminal: the verdict, the first advice, a table, what to beware of, where the report is.
 
-docs/output.md says what stands where, and names the keys of `--json`.
+docs/output.md says what stands where, docs/json.md what the fields of `--json` are.
 """
 
-import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +15,13 @@ from rich.text import Text
 from worldsize.analysis.advice import Advice, advise
 from worldsize.analysis.communication import observing_text
 from worldsize.analysis.decision import is_decided
+from worldsize.analysis.scaling import ScalingRow
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.cli.console import lines, output, printable
 from worldsize.cli.heartbeat import working
-from worldsize.cli.tables import terminal_table
+from worldsize.cli.json_output import print_json
+from worldsize.cli.tables import TerminalTable
 from worldsize.report.comm_tables import communication_summary
 from worldsize.report.experiments.batch_sweep import sweep_table
 from worldsize.report.fact_tables import accuracy_table
@@ -32,7 +32,7 @@ from worldsize.report.result_tables import compact_table, parts_table, results_t
 from worldsize.report.tables import Table, to_records, turned
 from worldsize.report.write import write_report
 from worldsize.results.folder import load_run
-from worldsize.results.records import WarningRecord
+from worldsize.results.records import Estimate, WarningRecord
 
 MOST_WARNINGS = 3
 """Kinds of warnings that are shown; the report has all."""
@@ -57,7 +57,7 @@ def report_and_print(run: Path, *, as_json: bool) -> Shown:
         analysis = analyse(load_run(run))
         page = write_report(run, analysis)
     if as_json:
-        print(json.dumps(_finite({"run": str(run), "report": str(page), **content(analysis)}), allow_nan=False))
+        print_json({"run": str(run), "report": str(page), **content(analysis)})
     else:
         print_results(analysis, page)
     return Shown(page, analysis.damaged)
@@ -69,8 +69,9 @@ def content(analysis: StudyAnalysis) -> dict[str, Any]:
     return {
         "verdict": verdict(analysis),
         "decided": is_decided(analysis),
-        "advice": [asdict(each) for each in advise(analysis)],
+        "advice": [each.as_json() for each in advise(analysis)],
         "results": to_records(results_table(analysis)),
+        "scaling": [_scaling(row) for row in analysis.scaling],
         "memory": to_records(memory_table(analysis)),
         "sweeps": _sweeps(analysis),
         "warnings": [{"where": where, **warning.model_dump()} for where, warning in analysis.warnings],
@@ -78,6 +79,30 @@ def content(analysis: StudyAnalysis) -> dict[str, Any]:
         "cells": {name: cell.record.model_dump(mode="json") for name, cell in run.cells.items()},
         "parts": {name: content(part) for name, part in analysis.parts.items()},
     }
+
+
+def _scaling(row: ScalingRow) -> dict[str, Any]:
+    """How one cell scales, weak or strong, against its baseline."""
+    cell, speedup = row.cell, row.speedup
+    return {
+        "kind": row.kind,
+        "cell": cell.id,
+        "baseline": row.baseline.id if row.baseline else None,
+        "strategy": cell.strategy,
+        "world_size": cell.world_size,
+        "local_batch": cell.batch_size,
+        "global_batch": cell.global_batch,
+        "speedup": _interval(speedup.estimate if speedup else None),
+        "efficiency": _interval(row.efficiency.estimate if row.efficiency else None),
+        "epoch_time_ratio": row.epoch_time_ratio,
+        "karp_flatt": _interval(row.karp_flatt),
+        "in_turn": speedup.paired if speedup else None,
+        "withheld": row.withheld,
+    }
+
+
+def _interval(estimate: Estimate | None) -> dict[str, Any] | None:
+    return None if estimate is None else estimate.model_dump()
 
 
 def _sweeps(analysis: StudyAnalysis) -> list[dict[str, Any]]:
@@ -91,15 +116,6 @@ def _sweeps(analysis: StudyAnalysis) -> list[dict[str, Any]]:
     return found
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they are null, as whatever is absent."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def print_results(analysis: StudyAnalysis, page: Path, console: Console | None = None) -> None:
     """Verdict, advice, tables, warnings and the path of the report, on stdout."""
     console = console or output()
@@ -108,7 +124,7 @@ def print_results(analysis: StudyAnalysis, page: Path, console: Console | None =
     _print_advice(console, advise(analysis))
     for table in terminal_tables(analysis):
         console.print()
-        console.print(terminal_table(table))
+        console.print(TerminalTable(table))
         _say(console, table.remarks, style="dim")
     if analysis.observing is not None:
         _say(console, observing_text(analysis.observing), style="dim")
@@ -144,8 +160,7 @@ def _print_advice(console: Console, advice: tuple[Advice, ...]) -> None:
     if first.command:
         _whole(console, f"    {first.command}", style="bold cyan")
     if first.gain:
-        basis = f" ({first.gain_basis})" if first.gain_basis else ""
-        _say(console, f"Gain:    {first.gain}{basis}", indent=" " * 9)
+        _say(console, f"Gain:    {first.gain.text} ({first.gain.basis})", indent=" " * 9)
     if others:
         _say(console, f"{len(others)} more in the report.", style="dim")
 

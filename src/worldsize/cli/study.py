@@ -88,22 +88,29 @@ def study(
     min_workers: o.MinWorkers = None,
     out: o.Out = None,
     as_json: o.Json = False,
+    print_toml: o.PrintToml = False,
     log: o.Log = None,
 ) -> None:
-    """Measure how training scales: every cell of a grid, in turns.
+    """Measure how training scales over a grid of cells.
 
-    Ends with a table, a verdict, advice and a report. Also as a worker of torchrun.
+    A cell is one configuration: strategy, world size and local batch. Prints a verdict, advice and a table, and writes
+    a report. Also runs under torchrun.
     """
     from worldsize.cli.run import run_and_show, run_inside_and_show
     from worldsize.config import StudySettings, laid_over, read_study, validated
     from worldsize.study.again import settings_to_resume
 
     again = o.resuming(resume=resume, anew=anew)
-    flags = o.settings(ctx, "preset", "out", "resume", "anew", "as_json", *lo.BY_HAND, *lo.NAMES)
+    flags = o.settings(ctx, "preset", "out", "resume", "anew", "as_json", "print_toml", *lo.BY_HAND, *lo.NAMES)
     if resume:
         settings = settings_to_resume(out, flags)
     else:
         settings = validated(StudySettings, laid_over(read_study(preset) if preset else {}, flags), preset or "")
+    if print_toml:
+        from worldsize.cli.print_toml import study_file
+
+        print(study_file(settings, ctx), end="")
+        return
     name = preset.rsplit("/", 1)[-1].removesuffix(".toml") if preset else "study"
     launch = lo.launch_settings(ctx)
     if lo.started(ctx) is None:

@@ -34,10 +34,10 @@ def sweep(
     out: o.Out = None,
     as_json: o.Json = False,
 ) -> None:
-    """Find the largest local batch that fits, and the knee.
+    """Find the largest local batch that fits, and the best one.
 
-    The batch grows until memory or the data end: largest batch, peak memory, step time, and the batch from which
-    a larger one is hardly worth it.
+    Grows the batch until memory or the data run out. Reports the largest batch, peak memory, step time, and the knee:
+    the smallest batch that is as fast as any.
     """
     from worldsize.cli.run import run_and_show
     from worldsize.config import LaunchSettings, SweepSettings, validated

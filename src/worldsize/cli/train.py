@@ -67,9 +67,9 @@ def train(
     as_json: o.Json = False,
     log: o.Log = None,
 ) -> None:
-    """Train one configuration and say how it went.
+    """Train one configuration and report on it.
 
-    One epoch if not told otherwise. Also as a worker of torchrun.
+    Trains one epoch by default. Also runs under torchrun.
     """
     from worldsize.cli.run import run_and_show, run_inside_and_show
     from worldsize.config import TrainSettings, validated

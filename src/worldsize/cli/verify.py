@@ -42,14 +42,15 @@ def verify(
     ] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Prove that every strategy trains as one process would.
+    """Check that every strategy trains as one process would.
 
-    Gradients, weights, ranks and data are compared step by step with a reference that has no strategy.
+    Compares gradients, weights and data step by step with a single-process reference.
     """
     import sys
     import tempfile
     from contextlib import nullcontext
 
+    from worldsize.cli.json_output import print_json
     from worldsize.cli.verify_display import print_proof, spinner
     from worldsize.config import VerifySettings, validated
     from worldsize.study.verify import run_verify, write_proof
@@ -66,7 +67,7 @@ def verify(
     if out is not None:
         write_proof(out, record)
     if as_json:
-        print(record.model_dump_json())
+        print_json(record.model_dump(mode="json"))
     else:
         print_proof(record)
     if record.exit_status:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from worldsize.cli.console import LOOKING, lines, messages, output
 from worldsize.cli.heartbeat import Heartbeat
-from worldsize.cli.tables import terminal_table
+from worldsize.cli.tables import TerminalTable
 from worldsize.report.verify_table import findings, verify_summary
 from worldsize.results.verify_records import ProofRecord
 
@@ -37,5 +37,5 @@ def print_proof(record: ProofRecord) -> None:
         found = f"{row.strategy}, N = {row.world_size}: {'; '.join(findings(row))}"
         console.print("\n".join(lines(found, console.width, indent="  ")), soft_wrap=True)
     console.print()
-    console.print(terminal_table(table))
+    console.print(TerminalTable(table))
     console.print("\n".join(lines(table.remarks, console.width)), style="dim", soft_wrap=True)

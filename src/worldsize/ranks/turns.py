@@ -4,8 +4,8 @@ Cells of a study stay alive and take turns (method.md §8), so a worker does not
 waits for a turn, does it, replies, and waits again without spinning.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
@@ -48,6 +48,10 @@ class Turn(Record):
     def trains(self) -> bool:
         """Whether the steps count as training; else they only measure, and leave everything as it was."""
         return self.observe and self.synchronise
+
+    def message(self) -> dict[str, Any]:
+        """What travels to a worker in another process: what differs from the defaults."""
+        return self.model_dump(exclude_defaults=True)
 
 
 class Facts(Record):
@@ -105,6 +109,18 @@ class Reply(Record):
     profile: ProfiledRank | None = None
     profile_problem: str | None = None
     """Why a profile left no trace of this rank."""
+
+
+def read_replies(answers: Iterable[Any]) -> list[Reply]:
+    """The answers of workers in other processes."""
+    return [Reply.model_validate(answer) for answer in answers]
+
+
+def facts_of(replies: Iterable[Reply]) -> list[Facts]:
+    """What ranks that have just been built say of themselves."""
+    found = [reply.facts for reply in replies]
+    assert None not in found, "a rank that is ready knows its facts"
+    return [facts for facts in found if facts is not None]
 
 
 class Turns(Protocol):

@@ -68,7 +68,7 @@ def results_table(analysis: StudyAnalysis) -> Table:
         Column("Efficiency", ("efficiency",), "%"),
         Column("Exposed communication", ("exposed_share",), "%", between_workers=True, note=EXPOSED_NOTE),
         Column("Peak memory", ("peak_memory_bytes",), "GiB"),
-        Column("State", ("state",), align="prose"),
+        Column("State", ("state", "reason"), align="prose"),
     )
     note = (
         "N workers with b samples each per step, B = N·b. Step time: elapsed time ÷ timed steps, from the end of a "
@@ -167,11 +167,12 @@ def parts_table(analysis: StudyAnalysis) -> Table:
     return Table("parts", "A step, taken apart", columns, tuple(rows), note)
 
 
-def state_text(cell: CellAnalysis, row: ScalingRow | None) -> str:
-    """How a cell ended, and why a number of it is missing."""
+def state_entry(cell: CellAnalysis, row: ScalingRow | None) -> Entry:
+    """How a cell ended, and why a number of it is missing; raw, the word for scripts and the reason for people."""
     withheld = row.withheld if row is not None and cell.summary is not None else None
-    reason = cell.reason if cell.reason != cell.state else None
-    return "; ".join(part for part in (cell.state, reason, withheld) if part)
+    said = cell.reason if cell.reason != cell.state else None
+    reason = "; ".join(part for part in (said, withheld) if part) or None
+    return Entry(text(f"{cell.state}; {reason}" if reason else cell.state).text, (cell.state, reason))
 
 
 def _identity(cell: CellAnalysis) -> tuple[Entry, ...]:
@@ -198,7 +199,7 @@ def _results_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ..
         number(_efficiency(row), PERCENT),
         number(cell.exposed_share, PERCENT),
         number(cell.record.peak_memory_bytes if cell.record else None, GIB),
-        text(state_text(cell, row)),
+        state_entry(cell, row),
     )
 
 

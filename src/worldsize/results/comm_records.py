@@ -107,6 +107,7 @@ class CommFit(Record):
 class CommReport(Record):
     """What `worldsize comm --json` prints."""
 
+    schema_version: int = SCHEMA_VERSION
     table: list[CommPoint]
     fits: list[CommFit]
     warnings: list[WarningRecord]

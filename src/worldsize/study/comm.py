@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from worldsize.config import CommSettings, NetworkSettings
 from worldsize.errors import RunError, UsageError
@@ -18,9 +18,10 @@ from worldsize.launch.warm import WARM
 from worldsize.measure.abilities import network_namespaces
 from worldsize.measure.facts import system_facts
 from worldsize.measure.machine import provenance, snapshot_host
+from worldsize.ranks.turns import Reply, Turn, read_replies
 from worldsize.report.narrow_tables import size_text
-from worldsize.results.comm_records import CommRecord, CommSample, PeerRate
-from worldsize.results.records import Placement, Provenance, RankPlace, WarningRecord
+from worldsize.results.comm_records import CommRecord, PeerRate
+from worldsize.results.records import Placement, Provenance, WarningRecord
 from worldsize.study.comm_budget import cases, countdown
 from worldsize.study.sampling import LEAST_SAMPLES, Case, Sampling, Together
 
@@ -52,7 +53,7 @@ class Silence:
 class Found(NamedTuple):
     """What a benchmark has measured."""
 
-    ready: list[dict[str, Any]]
+    ready: list[Reply]
     """What each rank said when it was there."""
     samples: list[Together]
     left_out: list[Case]
@@ -148,19 +149,19 @@ def run_comm(
 
 def _found(running: Running, settings: CommSettings, begun_s: float, listener: CommListener) -> Found:
     """Let the workers of a job take all samples. Raises JobFailed."""
-    ready = running.receive()
+    ready = read_replies(running.receive())
 
-    def take(turn: dict[str, Any]) -> list[Any]:
-        running.send(turn)
-        return running.receive()
+    def take(turn: Turn) -> list[Reply]:
+        running.send(turn.message())
+        return read_replies(running.receive())
 
     return take_samples(settings, ready, take, begun_s, listener)
 
 
 def take_samples(
     settings: CommSettings,
-    ready: list[dict[str, Any]],
-    take: Callable[[dict[str, Any]], list[Any]],
+    ready: list[Reply],
+    take: Callable[[Turn], list[Reply]],
     begun_s: float,
     listener: CommListener,
 ) -> Found:
@@ -181,18 +182,18 @@ def take_samples(
 class _Asking:
     """Takes samples by turns."""
 
-    def __init__(self, take: Callable[[dict[str, Any]], list[Any]]) -> None:
+    def __init__(self, take: Callable[[Turn], list[Reply]]) -> None:
         self._take = take
 
     def __call__(self, case: Case, *, calls: int, block: int) -> Together:
         """Give the ranks the turn, and read their replies."""
-        turn = {"op": "collective", **case._asdict(), "count": calls, "block": block}
-        return [CommSample.model_validate(reply["comm"][0]) for reply in self._take(turn)]
+        turn = Turn(op="collective", **case._asdict(), count=calls, block=block)
+        return [reply.comm[0] for reply in self._take(turn)]
 
 
 def comm_record(settings: CommSettings, found: Found, placement: Placement, origin: Provenance) -> CommRecord:
     """The record of what was found."""
-    places = [RankPlace.model_validate(reply["place"]) for reply in found.ready]
+    places = [reply.place for reply in found.ready if reply.place]
     hosts = settings.emulated
     return CommRecord(
         provenance=origin,
@@ -204,11 +205,11 @@ def comm_record(settings: CommSettings, found: Found, placement: Placement, orig
             PeerRate(
                 rank=rank,
                 place=places[rank],
-                bytes_per_s=reply["to_first_bytes_per_s"],
+                bytes_per_s=reply.to_first_bytes_per_s,
                 beside_first=hosts is None and places[rank].host == places[0].host,
             )
             for rank, reply in enumerate(found.ready)
-            if reply.get("to_first_bytes_per_s")
+            if reply.to_first_bytes_per_s
         ],
         warnings=list(_warnings(settings, found)),
     )

@@ -1,21 +1,18 @@
 """The timed steps of each cell that count: those during which its machine was not disturbed (method.md §8)."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
+from worldsize.ranks.turns import Reply
 from worldsize.results.undisturbed import Beside, Times, undisturbed, usual_s
 from worldsize.study.bursts import loader_processes
 from worldsize.study.plan import PlannedCell
 
 REFERENCE_EVERY_S = 0.25
 """Steps that take about so long are followed by the short computation, which takes 5 ms: 2 % of that."""
-
-Replies = Sequence[Mapping[str, Any]]
-"""What the ranks of a cell answered to a turn."""
 
 
 def reference_every(cell: PlannedCell, settings: TrainingSettings, step_s: float | None) -> int:
@@ -37,7 +34,7 @@ class Counted:
         self._timed: dict[str, dict[tuple[int, int], tuple[Times, Beside]]] = {}
 
     def add(
-        self, samples: Blocks, name: str, key: tuple[int, int], steps_s: Times, replies: Replies
+        self, samples: Blocks, name: str, key: tuple[int, int], steps_s: Times, replies: Sequence[Reply]
     ) -> dict[tuple[int, int], Times]:
         """The samples of a cell with a further block, which can show that steps before it were disturbed."""
         timed = self._timed.setdefault(name, {})
@@ -46,14 +43,14 @@ class Counted:
         earlier = {key: each for key, each in samples.items() if key not in timed}
         return earlier | {key: each for key, each in counting if each.size}
 
-    def aside(self, name: str, steps_s: Times, replies: Replies) -> Times:
+    def aside(self, name: str, steps_s: Times, replies: Sequence[Reply]) -> Times:
         """The steps that count of those that a cell ran aside, right after a block."""
         return steps_s[~_beside(replies, steps_s).disturbed(usual_s(list(self._timed[name].values())))]
 
 
-def _beside(replies: Replies, steps_s: Times) -> Beside:
+def _beside(replies: Sequence[Reply], steps_s: Times) -> Beside:
     """What the ranks tell of the computation; nothing where they do not tell of the same steps."""
-    told = [reply.get("reference_s") or [] for reply in replies]
+    told = [reply.reference_s for reply in replies]
     if len({len(each) for each in told}) > 1 or len(told[0]) < len(steps_s):
         told = [[None] * len(steps_s)] * len(replies)
     return Beside(np.array(told, dtype=np.float64), len(steps_s))

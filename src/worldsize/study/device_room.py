@@ -1,9 +1,8 @@
 """Is there room on the GPUs for another cell, beside those that wait for their turns? Their workers have told."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from worldsize.results.device_records import DeviceMemory
+from worldsize.ranks.turns import Reply
 
 CONTEXT_BYTES = 2**29
 """What a process takes on a GPU beside what its allocator holds: the context, kernels, buffers of NCCL."""
@@ -17,9 +16,9 @@ class DeviceRoom:
         self._held_bytes: dict[str, int] = {}
         self._largest_bytes = 0
 
-    def told(self, cell_id: str, replies: Sequence[Mapping[str, Any]]) -> None:
+    def told(self, cell_id: str, replies: Sequence[Reply]) -> None:
         """The ranks of a cell have done a turn."""
-        seen = [DeviceMemory.model_validate(m) for reply in replies if (m := reply.get("device_memory"))]
+        seen = [reply.device_memory for reply in replies if reply.device_memory]
         if seen:
             self._free_bytes = min(memory.free_bytes for memory in seen)
             self._held_bytes[cell_id] = max(memory.reserved_bytes for memory in seen) + CONTEXT_BYTES

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import psutil
 
@@ -16,6 +16,7 @@ from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed
 from worldsize.launch.warm import ServerLostError
 from worldsize.measure.memory_kills import memory_kills
+from worldsize.ranks.turns import Facts, Reply, Turn, facts_of, read_replies
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.folder import cell_folder
@@ -40,13 +41,13 @@ class CellFailed(Exception):  # noqa: N818 - a cell that fails is a row, not the
 class Executor(Protocol):
     """Starts cells, gives them turns, ends them. The scheduler knows no more than this."""
 
-    def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
+    def take(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
         """Let a cell do one turn; the replies of its ranks. Starts the cell first if it is not alive.
 
         Raises CellFailed; the cell is then gone.
         """
 
-    def facts(self, cell: PlannedCell) -> list[Any]:
+    def facts(self, cell: PlannedCell) -> list[Facts]:
         """What the ranks of a cell said when they were started; starts it if it is not alive."""
 
     def alive(self, cell: PlannedCell) -> bool:
@@ -90,7 +91,7 @@ class JobExecutor:
         self.links = dict(links or {})
         """Cost of an all-reduce by world size."""
         self._alive: dict[str, Running] = {}
-        self._facts: dict[str, list[Any]] = {}
+        self._facts: dict[str, list[Facts]] = {}
         self._peak_bytes: dict[str, int] = {}
         self._devices = DeviceRoom()
         self._kills: dict[str, int | None] = {}
@@ -98,7 +99,7 @@ class JobExecutor:
         self._steps: dict[str, int] = {}
         """Steps that a cell was asked to record in this session: the next launch numbers its own after them."""
 
-    def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
+    def take(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
         """Let a cell do one turn, starting it first if it is not alive; raises CellFailed."""
         try:
             return self._turn(cell, turn, idle)
@@ -106,13 +107,13 @@ class JobExecutor:
             if not self._may_go_on(cell, failed.error):
                 raise self._failed(cell, failed) from None
         try:
-            if turn["op"] == "steps" and cell.settings.warmup_steps:
-                self._turn(cell, {"op": "steps", "count": cell.settings.warmup_steps, "timed": False}, idle)
+            if turn.op == "steps" and cell.settings.warmup_steps:
+                self._turn(cell, Turn(op="steps", count=cell.settings.warmup_steps, timed=False), idle)
             return self._turn(cell, turn, idle)
         except JobFailed as failed:
             raise self._failed(cell, failed) from None
 
-    def facts(self, cell: PlannedCell) -> list[Any]:
+    def facts(self, cell: PlannedCell) -> list[Facts]:
         """What the ranks said when they were started."""
         try:
             self._job(cell)
@@ -151,7 +152,7 @@ class JobExecutor:
             return
         self._devices.left([cell.id])
         try:
-            job.send({"op": "finish"})
+            job.send(Turn(op="finish").message())
             job.receive()
         except JobFailed:
             return
@@ -164,19 +165,19 @@ class JobExecutor:
         for name in list(self._alive):
             self._alive.pop(name).close()
 
-    def _turn(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
+    def _turn(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
         job = self._job(cell)
-        if turn["op"] == "steps":
-            self._steps[cell.id] = self._steps.get(cell.id, 0) + turn["count"] + turn.get("lead", 0)
+        if turn.op == "steps":
+            self._steps[cell.id] = self._steps.get(cell.id, 0) + turn.count + turn.lead
         try:
-            job.send(turn)
-            replies = job.receive(idle)
+            job.send(turn.message())
+            replies = read_replies(job.receive(idle))
         except JobFailed:
             self._alive.pop(cell.id, None)
             self._devices.left([cell.id])
             raise
         self._devices.told(cell.id, replies)
-        self._peak_bytes[cell.id] = most_on_a_node(job.job, [reply["peak_memory_bytes"] for reply in replies])
+        self._peak_bytes[cell.id] = most_on_a_node(job.job, [reply.peak_memory_bytes for reply in replies])
         return replies
 
     def _job(self, cell: PlannedCell) -> Running:
@@ -187,7 +188,7 @@ class JobExecutor:
             self._launches[cell.id] = self._launches.get(cell.id, 0) + 1
             self._alive[cell.id] = job
             try:
-                self._facts[cell.id] = [reply["facts"] for reply in job.receive()]
+                self._facts[cell.id] = facts_of(read_replies(job.receive()))
             except JobFailed:
                 self._alive.pop(cell.id, None)
                 raise
@@ -239,7 +240,7 @@ class JobExecutor:
     def _save(job: Running) -> None:
         """A training goes on from here when its workers are started again; steps that are only timed need not."""
         with suppress(JobFailed):  # then it goes on from the checkpoint before, or begins anew
-            job.send({"op": "checkpoint"})
+            job.send(Turn(op="checkpoint").message())
             job.receive()
 
     @staticmethod

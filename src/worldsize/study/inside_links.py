@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,7 +15,7 @@ from worldsize.measure.limits import forget_peak
 from worldsize.measure.machine import provenance, snapshot_host
 from worldsize.ranks.exchange import agree, gather
 from worldsize.ranks.setup import Rank
-from worldsize.ranks.turns import Turn
+from worldsize.ranks.turns import Reply, Turn, read_replies
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.folder import load_run, write_comm
 from worldsize.results.records import Placement, WarningRecord
@@ -59,16 +58,16 @@ def measure_inside(
 def _found(wanted: CommSettings, placement: Placement, rank: Rank, device: torch.device) -> Found | None:
     """What all ranks have measured, on rank 0: it alone decides what is timed next, and tells the others."""
     begun_s = time.monotonic()
-    there = gather(ready(placement, device).model_dump(mode="json"), rank.processes)
+    there = read_replies(gather(ready(placement, device).model_dump(mode="json"), rank.processes))
     bench = Bench(device)
 
-    def together(turn: Turn) -> tuple[Turn, list[Any]]:
-        agreed = Turn.model_validate(agree(turn.model_dump(mode="json"), rank.processes))
-        return agreed, gather(bench.do(agreed).model_dump(mode="json"), rank.processes)
+    def together(turn: Turn) -> tuple[Turn, list[Reply]]:
+        agreed = Turn.model_validate(agree(turn.message(), rank.processes))
+        return agreed, read_replies(gather(bench.do(agreed).model_dump(mode="json"), rank.processes))
 
     end = Turn(op="finish")
     if rank.rank == 0:
-        found = take_samples(wanted, there, lambda turn: together(Turn.model_validate(turn))[1], begun_s, Silence())
+        found = take_samples(wanted, there, lambda turn: together(turn)[1], begun_s, Silence())
         together(end)
         return found
     while together(end)[0] != end:  # what is given here is not looked at

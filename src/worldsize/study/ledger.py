@@ -9,18 +9,16 @@ from typing import Any
 from worldsize.analysis.summary import step_blocks, summarise, world_steps
 from worldsize.errors import OutputError
 from worldsize.measure.conditions import Watch
+from worldsize.ranks.turns import Facts, Reply
 from worldsize.results.check_records import RankCheck
 from worldsize.results.checkpoints import checkpoint_folder, find_checkpoint
 from worldsize.results.folder import Cell, Run, cell_folder, write_cell
-from worldsize.results.profile_records import ProfiledRank, ProfileRecord
+from worldsize.results.profile_records import ProfileRecord
 from worldsize.results.records import (
     BlockConditions,
     CellRecord,
     ErrorRecord,
     Evaluation,
-    MemoryParts,
-    MessageCount,
-    RankPlace,
     StepRecord,
     UnobservedBlock,
     WarningRecord,
@@ -30,7 +28,6 @@ from worldsize.study.checks import not_the_reference, verdict_of
 from worldsize.study.lines import first_step, last_step
 from worldsize.study.listener import Listener
 from worldsize.study.plan import PlannedCell
-from worldsize.traits import WireBytes
 
 RESTARTED = ("restarted", "ran-again", "fewer-workers")
 """Codes of the warnings about what was run again within a session."""
@@ -86,25 +83,24 @@ class Ledger:
         found = find_checkpoint(checkpoint_folder(cell_folder(self.run, cell.id)))
         return found.step if found else 0
 
-    def started(self, cell: PlannedCell, facts: list[dict[str, Any]]) -> None:
+    def started(self, cell: PlannedCell, facts: Sequence[Facts]) -> None:
         """The workers of a cell are ready."""
-        record = self._record(cell)
+        record, first = self._record(cell), facts[0]
         record.state = "running"
         # Of what was evaluated after the checkpoint nothing is left, and it will be evaluated again.
-        record.evaluations = [each for each in record.evaluations if each.step <= facts[0]["steps"]]
-        record.wire = WireBytes.model_validate(facts[0]["wire"])
-        record.steps_per_epoch = facts[0]["steps_per_epoch"]
-        record.matmul_flops_per_s = facts[0]["matmul_flops_per_s"] or record.matmul_flops_per_s
-        record.matmul_precision = facts[0].get("matmul_precision")
+        record.evaluations = [each for each in record.evaluations if each.step <= first.steps]
+        record.wire, record.steps_per_epoch = first.wire, first.steps_per_epoch
+        record.matmul_flops_per_s = first.matmul_flops_per_s or record.matmul_flops_per_s
+        record.matmul_precision = first.matmul_precision
         record.launches += 1
-        record.ranks = [RankPlace.model_validate(fact["place"]) for fact in facts if fact.get("place")]
-        record.messages = [MessageCount.model_validate(count) for count in facts[0].get("messages", ())]
+        record.ranks = [fact.place for fact in facts if fact.place]
+        record.messages = first.messages
         self._write(record)
 
-    def verified(self, cell: PlannedCell, checks: Sequence[dict[str, Any]]) -> None:
+    def verified(self, cell: PlannedCell, checks: Sequence[RankCheck]) -> None:
         """The ranks of a cell gave their short proof; one that fails is a warning, for the cell is still timed."""
         record = self._record(cell)
-        record.verified = verdict_of([RankCheck.model_validate(check) for check in checks])
+        record.verified = verdict_of(checks)
         record.warnings += not_the_reference(cell.id, record.verified)
         self._write(record)
 
@@ -132,21 +128,20 @@ class Ledger:
             BlockConditions(session=self.session, block=block, **dataclasses.asdict(seen))
         )
 
-    def used_memory(self, cell: PlannedCell, replies: Sequence[Mapping[str, Any]]) -> None:
+    def used_memory(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
         """The largest memory of a process of the cell so far, and what is in it, where that rank tells."""
         record = self._record(cell)
-        most = max(replies, key=lambda reply: int(reply["peak_memory_bytes"]))
-        if most["peak_memory_bytes"] >= (record.peak_memory_bytes or 0):
-            record.peak_memory_bytes = most["peak_memory_bytes"]
-            parts = most.get("memory")
-            record.memory = MemoryParts.model_validate(parts) if parts else record.memory
-        reserved_bytes = max(reply.get("peak_reserved_bytes") or 0 for reply in replies)
+        most = max(replies, key=lambda reply: reply.peak_memory_bytes)
+        if most.peak_memory_bytes >= (record.peak_memory_bytes or 0):
+            record.peak_memory_bytes = most.peak_memory_bytes
+            record.memory = most.memory or record.memory
+        reserved_bytes = max(reply.peak_reserved_bytes or 0 for reply in replies)
         record.peak_reserved_bytes = max(reserved_bytes, record.peak_reserved_bytes or 0) or None
 
-    def profiled(self, cell: PlannedCell, replies: Sequence[Mapping[str, Any]]) -> None:
+    def profiled(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
         """The ranks of a cell have left their traces; a rank that could not is a warning."""
-        ranks = [ProfiledRank.model_validate(reply["profile"]) for reply in replies if reply.get("profile")]
-        problems = [problem for reply in replies if (problem := reply.get("profile_problem"))]
+        ranks = [reply.profile for reply in replies if reply.profile]
+        problems = [reply.profile_problem for reply in replies if reply.profile_problem]
         if ranks and self.writing:
             try:
                 write_profile(cell_folder(self.run, cell.id), ProfileRecord(ranks=ranks))

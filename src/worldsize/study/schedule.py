@@ -14,7 +14,7 @@ import numpy as np
 
 from worldsize.analysis.statistics import half_width
 from worldsize.config import TrainingSettings
-from worldsize.results.records import Evaluation
+from worldsize.ranks.turns import Reply, Turn
 from worldsize.study.alike import baseline_of, batches_to_read, in_turn
 from worldsize.study.bursts import LEAD_STEPS, burst, lead_steps
 from worldsize.study.counted import Counted, reference_every
@@ -29,7 +29,6 @@ PROFILED_STEPS = 3
 """Enough to see one like the next; a trace of more is slow to open."""
 
 Ending = Literal["precision", "settled", "cap", "budget", "epochs"]
-Turn = dict[str, Any]
 
 
 class Schedule:
@@ -114,15 +113,15 @@ class Schedule:
         facts = self.executor.facts(cell)
         self.pace.launched()
         self.ledger.started(cell, facts)
-        self.trained[cell.id], self.epoch_steps[cell.id] = facts[0]["steps"], facts[0]["steps_per_epoch"]
+        self.trained[cell.id], self.epoch_steps[cell.id] = facts[0].steps, facts[0].steps_per_epoch
         if not self.pace.plain:
             self._verify(cell)
         times: list[float] = []
         if self.steps_protocol and self.settings.warmup_steps:
             self.pace.launching()
-            times += [*self._take(cell, {"op": "steps", "count": self.pace.warmup_steps(cell), "timed": False})]
+            times += [*self._take(cell, Turn(op="steps", count=self.pace.warmup_steps(cell), timed=False))]
             while self.pace.still_warming(cell, times):
-                times += [*self._take(cell, {"op": "steps", "count": 1, "timed": False})]
+                times += [*self._take(cell, Turn(op="steps", count=1, timed=False))]
             self.pace.launched()
             self.pace.saw_step(cell, float(min(times) if burst(self.settings) == 1 else np.mean(times)))
         self.warm.add(cell.id)
@@ -131,8 +130,9 @@ class Schedule:
     def _verify(self, cell: PlannedCell) -> None:
         """The short proof that a cell trains as the reference does; once, and before anything is timed."""
         if cell.id not in self.verified:
-            turn = {"op": "verify", "count": batches_to_read(cell, self.cells)}
-            self.ledger.verified(cell, [reply["check"] for reply in self.executor.take(cell, turn, lambda: None)])
+            turn = Turn(op="verify", count=batches_to_read(cell, self.cells))
+            replies = self.executor.take(cell, turn, lambda: None)
+            self.ledger.verified(cell, [reply.check for reply in replies if reply.check])
             self.verified.add(cell.id)
 
     def _turn(self, cell: PlannedCell, block: int) -> None:
@@ -155,9 +155,9 @@ class Schedule:
         """A block of timed steps, and what is measured beside it."""
         count, usual_lead = self.pace.block_steps(cell), lead_steps(self.settings)
         every = reference_every(cell, self.settings, self.pace.step_s(cell))
-        turn: Turn = {"op": "steps", "count": count, "lead": usual_lead, "block": block, "reference_every": every}
+        turn = Turn(op="steps", count=count, lead=usual_lead, block=block, reference_every=every)
         with self.ledger.watched(cell, block):
-            replies = self._replies(cell, {**turn, "lead": lead})
+            replies = self._replies(cell, turn.model_copy(update={"lead": lead}))
         times, key = self._slowest(cell, replies), (self.ledger.session, block)
         self.samples[cell.id] = self.counted.add(self.samples[cell.id], cell.id, key, times, replies)
         self.pace.saw_block(cell, self.samples[cell.id].get(key, times))
@@ -174,8 +174,9 @@ class Schedule:
                 if number:
                     self._save(cell)
                 lead = min(lead_steps(self.settings), count - 1) if number else 0
-                turn: Turn = {"op": "epoch", "count": count - lead, "lead": lead, "block": epoch, "timed": timed}
-                self._take(cell, turn | self._place(cell))
+                first = self.trained[cell.id]
+                turn = Turn(op="epoch", count=count - lead, lead=lead, block=epoch, timed=timed, first_step=first)
+                self._take(cell, turn)
                 self.trained[cell.id] += count
         if self.settings.evaluate == "auto":
             self._evaluate(cell)
@@ -184,18 +185,18 @@ class Schedule:
 
     def _save(self, cell: PlannedCell) -> None:
         """Write a checkpoint, outside of everything that is timed."""
-        self.executor.take(cell, {"op": "checkpoint", **self._place(cell)}, lambda: None)
+        self.executor.take(cell, Turn(op="checkpoint", first_step=self._first_step(cell)), lambda: None)
 
-    def _place(self, cell: PlannedCell) -> Turn:
+    def _first_step(self, cell: PlannedCell) -> int | None:
         """What a turn must find done: an executor that had to start workers again cannot tell where they were."""
-        return {} if self.steps_protocol else {"first_step": self.trained[cell.id]}
+        return None if self.steps_protocol else self.trained[cell.id]
 
     def _evaluate(self, cell: PlannedCell) -> None:
         """Run the test set, outside of everything that is timed."""
-        turn = {"op": "evaluate", **self._place(cell)}
-        evaluation = self.executor.take(cell, turn, lambda: None)[0]["evaluation"]
+        turn = Turn(op="evaluate", first_step=self._first_step(cell))
+        evaluation = self.executor.take(cell, turn, lambda: None)[0].evaluation
         if evaluation:
-            self.ledger.evaluated(cell, Evaluation.model_validate(evaluation))
+            self.ledger.evaluated(cell, evaluation)
 
     def _asides(self, cell: PlannedCell, turn: Turn, block: int) -> None:
         """The other halves of the pairs, right after the block they belong to; they leave no trace in training.
@@ -204,14 +205,14 @@ class Schedule:
         their interval needs; the cells take turns in running steps without instruments, which tell the overhead of
         these (§2).
         """
-        turn = {**turn, "count": self.pace.aside_steps(cell), "lead": lead_steps(self.settings)}
+        turn = turn.model_copy(update={"count": self.pace.aside_steps(cell), "lead": lead_steps(self.settings)})
         if cell.placement.processes > 1 and self.pace.wants_pair(cell, block):
-            alone, having = self._aside(cell, {**turn, "synchronise": False}), self.samples[cell.id]
+            alone, having = self._aside(cell, turn.model_copy(update={"synchronise": False})), self.samples[cell.id]
             if alone.size and (self.ledger.session, block) in having:
                 times = having[self.ledger.session, block]
                 self.pace.paired(cell, block, float(np.mean(times)), float(np.mean(alone)))
         if self.pace.observes_aside(cell, block):
-            bare = self._aside(cell, {**turn, "observe": False})
+            bare = self._aside(cell, turn.model_copy(update={"observe": False}))
             if bare.size:
                 self.ledger.unobserved(cell, block, bare)
 
@@ -219,10 +220,10 @@ class Schedule:
         """One turn of training, followed by the listener; the time of each step."""
         return self._slowest(cell, self._replies(cell, turn))
 
-    def _replies(self, cell: PlannedCell, turn: Turn) -> list[Any]:
+    def _replies(self, cell: PlannedCell, turn: Turn) -> list[Reply]:
         follow = self.ledger.follow(cell, self.listener)
         replies = self.executor.take(cell, turn, follow.look)
-        follow.finish(len(replies[0]["step_s"]) + turn.get("lead", 0))
+        follow.finish(len(replies[0].step_s) + turn.lead)
         return replies
 
     def _aside(self, cell: PlannedCell, turn: Turn) -> Any:
@@ -230,10 +231,10 @@ class Schedule:
         replies = self.executor.take(cell, turn, lambda: None)
         return self.counted.aside(cell.id, self._slowest(cell, replies), replies)
 
-    def _slowest(self, cell: PlannedCell, replies: list[Any]) -> Any:
+    def _slowest(self, cell: PlannedCell, replies: list[Reply]) -> Any:
         """The step times of the rank that took longest for all of them; the report knows each world end (§8)."""
         self.ledger.used_memory(cell, replies)
-        return np.array(max((reply["step_s"] for reply in replies), key=sum))
+        return np.array(max((reply.step_s for reply in replies), key=sum))
 
     def _close_the_finished(self) -> None:
         if self.pace.budgeted:
@@ -263,7 +264,7 @@ class Schedule:
 
     def _profile(self, cell: PlannedCell) -> None:
         """Trace a few more steps; whatever goes wrong, the cell has all it needs."""
-        turn: Turn = {"op": "profile", "count": PROFILED_STEPS, "lead": LEAD_STEPS}
+        turn = Turn(op="profile", count=PROFILED_STEPS, lead=LEAD_STEPS)
         try:
             self.ledger.profiled(cell, self.executor.take(cell, turn, lambda: None))
         except CellFailed as failed:

@@ -14,6 +14,7 @@ from worldsize.analysis.cells import analyse_cell
 from worldsize.analysis.sweep import in_turn, rate_of, top_sizes
 from worldsize.config import StudySettings
 from worldsize.errors import RunError
+from worldsize.ranks.turns import Turn
 from worldsize.results.folder import load_run, write_study
 from worldsize.results.records import ErrorRecord, Findings
 from worldsize.study.executor import CellFailed, Executor
@@ -149,15 +150,15 @@ class Sweep:
 
     def _agree(self, cell: PlannedCell) -> None:
         """Ask the ranks; raises CellFailed with the first that a step does not fit."""
-        replies = self.executor.take(cell, {"op": "fit"}, lambda: None)
+        replies = self.executor.take(cell, Turn(op="fit"), lambda: None)
         self.ledger.used_memory(cell, replies)
-        found = replies[0]["fit"]
-        if not found["fits"]:
-            raise CellFailed(ErrorRecord(kind=OUT_OF_MEMORY, message=found["message"], rank=found["rank"]))
+        found = replies[0].fit
+        if found is not None and not found.fits:
+            raise CellFailed(ErrorRecord(kind=OUT_OF_MEMORY, message=found.message or "", rank=found.rank))
 
     def _step(self, cell: PlannedCell) -> None:
         """Whole steps, with exchange and optimizer: the second has the optimizer's own memory from its begin."""
-        replies = self.executor.take(cell, {"op": "steps", "count": 2, "timed": False}, lambda: None)
+        replies = self.executor.take(cell, Turn(op="steps", count=2, timed=False), lambda: None)
         self.ledger.used_memory(cell, replies)
 
 

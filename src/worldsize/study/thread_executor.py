@@ -16,7 +16,7 @@ from worldsize.errors import RunError
 from worldsize.launch.failure import explain
 from worldsize.ranks.exchange import agree, gather
 from worldsize.ranks.setup import Rank
-from worldsize.ranks.turns import Reply, Turn
+from worldsize.ranks.turns import Facts, Reply, Turn, facts_of, read_replies
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.records import ErrorRecord
 from worldsize.study.executor import CellFailed
@@ -30,12 +30,12 @@ class QueueTurns:
 
     def __init__(self, share: Callable[[Any], list[Any]]) -> None:
         self.turns: queue.Queue[Turn] = queue.Queue()
-        self.replies: queue.Queue[list[Any] | Exception] = queue.Queue()
+        self.replies: queue.Queue[list[Reply] | Exception] = queue.Queue()
         self._share = share
 
     def reply(self, reply: Reply) -> None:
         """Share the replies of all ranks, so that each schedule sees the same."""
-        self.replies.put(self._share(json.loads(reply.model_dump_json())))
+        self.replies.put(read_replies(self._share(json.loads(reply.model_dump_json()))))
 
     def next(self) -> Turn:
         """Wait for the schedule."""
@@ -49,7 +49,7 @@ class Member:
         self.takes_part = takes_part
         self.turns = QueueTurns(share)
         self.thread: threading.Thread | None = None
-        self.facts: list[Any] = []
+        self.facts: list[Facts] = []
 
 
 class ThreadExecutor:
@@ -73,7 +73,7 @@ class ThreadExecutor:
         """Whether the cell has been started and has not ended."""
         return cell.id in self._members
 
-    def facts(self, cell: PlannedCell) -> list[Any]:
+    def facts(self, cell: PlannedCell) -> list[Facts]:
         """What the ranks said when they were built; builds them if they are not."""
         if self.error is not None:
             # The other ranks may still be in the cell that failed here: no collective of another one must meet them.
@@ -90,7 +90,7 @@ class ThreadExecutor:
                 )
                 member.thread = threading.Thread(target=self._live, args=(cell, assignment, member), daemon=True)
                 member.thread.start()
-            member.facts = [reply["facts"] for reply in self._receive(cell)]
+            member.facts = facts_of(self._receive(cell))
         return self._members[cell.id].facts
 
     def _join(self, cell: PlannedCell) -> Member:
@@ -98,19 +98,19 @@ class ThreadExecutor:
         share = self._gathered if together else self._told
         return Member(together or self.rank.rank == 0, share)
 
-    def take(self, cell: PlannedCell, turn: dict[str, Any], idle: Callable[[], None]) -> list[Any]:
+    def take(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
         """Let the cell's thread do one turn; starts it if it has not been."""
         self.facts(cell)
-        if turn["op"] == "profile":
+        if turn.op == "profile":
             load_profiler()
-        self._members[cell.id].turns.turns.put(Turn.model_validate(turn))
+        self._members[cell.id].turns.turns.put(turn)
         return self._receive(cell, idle)
 
     def finish(self, cell: PlannedCell) -> None:
         """End the cell's thread."""
         if cell.id in self._members:
             member = self._members[cell.id]
-            self.take(cell, {"op": "finish"}, lambda: None)
+            self.take(cell, Turn(op="finish"), lambda: None)
             if member.thread is not None:
                 member.thread.join()
             self._members.pop(cell.id, None)
@@ -134,13 +134,13 @@ class ThreadExecutor:
                 self._told(explain(error, 0).model_dump())
             member.turns.replies.put(error)
 
-    def _receive(self, cell: PlannedCell, idle: Callable[[], None] | None = None) -> list[Any]:
+    def _receive(self, cell: PlannedCell, idle: Callable[[], None] | None = None) -> list[Reply]:
         member = self._members[cell.id]
         if not member.takes_part:
             [answer] = self._told(None)
             if "exit_status" in answer:  # the record of an error
                 self._fail(cell, ErrorRecord.model_validate(answer))
-            return [answer]
+            return read_replies([answer])
         while True:
             try:
                 found = member.turns.replies.get(timeout=0.25)

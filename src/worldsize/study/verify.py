@@ -12,6 +12,7 @@ from worldsize.launch.local import JobFailed, LocalJob
 from worldsize.launch.warm import WARM
 from worldsize.measure.cores import usable_cores
 from worldsize.measure.machine import allowed_cores, provenance, snapshot_host
+from worldsize.ranks.turns import read_replies
 from worldsize.report.tables import to_csv, to_markdown
 from worldsize.report.verify_table import verify_table
 from worldsize.results.folder import cell_folder, write_whole
@@ -101,7 +102,7 @@ def _prove(
         )
     )
     try:
-        ranks = [RankProof.model_validate(reply["proof"]) for reply in job.receive(idle)]
+        ranks = [reply.proof for reply in read_replies(job.receive(idle)) if reply.proof]
     except JobFailed as failed:
         row.error = failed.error
         return row, []

@@ -8,6 +8,7 @@ from worldsize.analysis.advice.candidate import in_order
 from worldsize.analysis.advice.communication import bandwidth_bound, communication_bound, latency_bound, root_bound
 from worldsize.analysis.advice.finding import Advice as Advice
 from worldsize.analysis.advice.finding import Evidence as Evidence
+from worldsize.analysis.advice.finding import Gain as Gain
 from worldsize.analysis.advice.input import input_bound
 from worldsize.analysis.advice.knee import batch_knee
 from worldsize.analysis.advice.launched import launched_as

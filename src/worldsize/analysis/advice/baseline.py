@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from math import lcm
 from typing import Any
 
-from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.candidate import Candidate, candidate
 from worldsize.analysis.advice.commands import by_steps, study_command
-from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.finding import Evidence
 from worldsize.analysis.advice.seen import Seen
 from worldsize.analysis.advice.words import cell_name
 from worldsize.analysis.headline import scaling_row
@@ -22,18 +22,16 @@ def baseline_not_comparable(seen: Seen) -> Iterator[Candidate]:
             continue
         problem, cause = found
         next_step, command = _remedy(seen, row)
-        advice = Advice(
-            code="baseline-not-comparable",
-            cell_id=cell.id,
+        yield candidate(
+            "baseline-not-comparable",
+            cell,
             finding=f"{cell_name(cell)} {problem}.",
-            evidence=tuple(_evidence(row)),
+            evidence=_evidence(row),
             cause=cause,
             next_step=next_step,
             command=command,
-            gain=None,
-            gain_basis=None,
+            first=True,
         )
-        yield Candidate(advice, cell, first=True)
 
 
 def _problem(row: ScalingRow) -> tuple[str, str] | None:

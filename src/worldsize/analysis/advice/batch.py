@@ -6,15 +6,15 @@ from typing import Any
 
 import polars as pl
 
-from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.candidate import Candidate, candidate
 from worldsize.analysis.advice.commands import focused, sweep_command
-from worldsize.analysis.advice.finding import Advice, Evidence
 from worldsize.analysis.advice.gains import STEP, notable
-from worldsize.analysis.advice.knee import rate_of, rate_ratio, ratio_text
+from worldsize.analysis.advice.knee import compared, rate_of, rate_ratio
 from worldsize.analysis.advice.seen import Seen, on_one_host
-from worldsize.analysis.advice.words import at_most, cell_name, gibibytes, named, share
+from worldsize.analysis.advice.words import at_most, cell_name, gibibytes, memory_of, named, share, share_of
 from worldsize.analysis.by_block import BLOCK, ratio_over
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.numbers import estimate_text
 from worldsize.analysis.sweep import KNEE
 from worldsize.results.records import Estimate
 
@@ -76,24 +76,20 @@ def memory_headroom(seen: Seen) -> Iterator[Candidate]:
         peak = cell.record.peak_memory_bytes if cell.record else None
         if limit is None or peak is None or 2 * peak > limit or _ended_by_itself(seen, cell):
             continue
-        advice = Advice(
-            code="memory-headroom",
-            cell_id=cell.id,
+        yield candidate(
+            "memory-headroom",
+            cell,
             finding=f"{cell_name(cell)} uses {gibibytes(peak)} of the {gibibytes(limit)} that a process may have, and "
             "larger batches are faster.",
             evidence=(
-                Evidence("Peak memory of a process", gibibytes(peak)),
-                Evidence(
-                    f"Samples/s, b = {cell.batch_size:,} ÷ b = {rise.smaller.batch_size:,}", ratio_text(rise.ratio)
-                ),
+                memory_of("Peak memory of a process", peak),
+                compared(cell, rise.smaller, rise.ratio),
             ),
             cause="The batch was chosen smaller than the memory allows.",
             next_step="Sweep the batch upward, for the largest that fits and the smallest that is worth it (the knee).",
             command=sweep_command(seen.settings, cell, largest_batch=None),
-            gain=at_most(rise.gain) if rise.gain else None,
-            gain_basis=LINE if rise.gain else None,
+            gain=at_most(rise.gain, LINE),
         )
-        yield Candidate(advice, cell, rise.gain)
 
 
 def _by_batch(seen: Seen) -> dict[tuple[str, int, str], list[CellAnalysis]]:
@@ -140,19 +136,17 @@ def _still_rising(seen: Seen, rise: Rise) -> Candidate:
     cell, next_batch = rise.cell, rise.next_batch
     upward = sweep_command(seen.settings, cell, largest_batch=None)
     further = focused(seen.settings, cell, batch_sizes=(cell.batch_size, next_batch), global_batch=None)
-    advice = Advice(
-        code="batch-too-small",
-        cell_id=cell.id,
+    return candidate(
+        "batch-too-small",
+        cell,
         finding=f"{named(cell)} with N = {cell.world_size} still gains from larger batches: b = {cell.batch_size:,} "
-        f"has {ratio_text(rise.ratio)} times the samples/s of b = {rise.smaller.batch_size:,}.",
+        f"has {estimate_text(rise.ratio)} times the samples/s of b = {rise.smaller.batch_size:,}.",
         evidence=(rate_of(rise.smaller), rate_of(cell)),
         cause="A part of each step does not grow with its samples: per-operator work, the exchange, the optimizer.",
         next_step=f"Try b = {next_batch:,} (the learning rate may have to follow).",
         command=upward if seen.settings.sweep else further,
-        gain=at_most(rise.gain) if rise.gain else None,
-        gain_basis=LINE if rise.gain else None,
+        gain=at_most(rise.gain, LINE),
     )
-    return Candidate(advice, cell, rise.gain)
 
 
 def _hardly_busy(seen: Seen, cell: CellAnalysis, reached: Estimate) -> Iterator[Candidate]:
@@ -161,17 +155,14 @@ def _hardly_busy(seen: Seen, cell: CellAnalysis, reached: Estimate) -> Iterator[
     if len(sizes) < 2:
         return  # the data has no larger batch to try
     larger: dict[str, Any] = {"batch_sizes": tuple(sizes), "global_batch": None}
-    advice = Advice(
-        code="batch-too-small",
-        cell_id=cell.id,
+    yield candidate(
+        "batch-too-small",
+        cell,
         finding=f"{cell_name(cell)} runs forward and backward at {share(reached)} of the matrix-multiply rate of its "
         "cores.",
-        evidence=(Evidence("Forward and backward, of the matrix-multiply rate", share(reached)), rate_of(cell)),
+        evidence=(share_of("Forward and backward, of the matrix-multiply rate", reached), rate_of(cell)),
         cause="With so few samples the operators are too short to keep the device busy (or the model has few large "
         "multiplications).",
         next_step="Time larger batches beside it.",
         command=focused(seen.settings, cell, **larger),
-        gain=None,
-        gain_basis=None,
     )
-    yield Candidate(advice, cell)

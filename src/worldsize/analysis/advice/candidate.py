@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NotRequired, TypedDict, Unpack
 
-from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.finding import Advice, Evidence, Gain
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.results.records import Estimate
 
 NAMED = 3
 """So many other cells with the same finding are named; the rest are counted."""
@@ -17,12 +17,45 @@ class Candidate:
 
     advice: Advice
     cell: CellAnalysis | None = None
-    gain: Estimate | None = None
-    """Times the samples/s that it may bring at most."""
+    """None for one that concerns all cells."""
     first: bool = False
     """Whether the study has no sure answer before this is mended, whatever may be gained elsewhere."""
     doubt: bool = False
     """Whether it tells how little the numbers are to be trusted."""
+
+
+class Told(TypedDict):
+    """What a rule says: the fields of an `Advice`."""
+
+    finding: str
+    evidence: Iterable[Evidence]
+    cause: str
+    next_step: str
+    command: str | None
+    gain: NotRequired[Gain | None]
+
+
+def candidate(
+    code: str,
+    cell: CellAnalysis,
+    *,
+    everywhere: bool = False,
+    first: bool = False,
+    doubt: bool = False,
+    **told: Unpack[Told],
+) -> Candidate:
+    """What a rule found of a cell; `everywhere` where it concerns all of them, and the cell stands for them."""
+    advice = Advice(
+        code=code,
+        cell_id=cell.id,
+        finding=told["finding"],
+        evidence=tuple(told["evidence"]),
+        cause=told["cause"],
+        next_step=told["next_step"],
+        command=told["command"],
+        gain=told.get("gain"),
+    )
+    return Candidate(advice, None if everywhere else cell, first, doubt)
 
 
 def in_order(candidates: Sequence[Candidate], focus: CellAnalysis | None) -> tuple[Advice, ...]:
@@ -47,7 +80,8 @@ def _place(candidate: Candidate, focus: CellAnalysis | None) -> int:
 
 
 def _gain(candidate: Candidate) -> float:
-    return candidate.gain.value if candidate.gain else 1.0
+    gain = candidate.advice.gain
+    return gain.ratio.value if gain and gain.ratio else 1.0
 
 
 def _one_of(same: Sequence[Candidate], focus: CellAnalysis | None) -> Candidate:

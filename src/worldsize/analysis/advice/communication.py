@@ -1,20 +1,21 @@
 """Exposed communication, and what it is due to: the link's rate, its latency, one rank, or something else."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
-from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.candidate import Candidate, candidate
 from worldsize.analysis.advice.commands import comm_command, focused, train_command, value_text
 from worldsize.analysis.advice.exchange import Exchange, Limit
-from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.finding import Evidence, Gain
 from worldsize.analysis.advice.gains import STEP, notable, without
 from worldsize.analysis.advice.seen import Seen
-from worldsize.analysis.advice.words import at_most, cell_name, gb_per_s, megabytes, ms, share
+from worldsize.analysis.advice.words import at_most, cell_name, megabytes, rate_of_link, share, time_of
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, number_text
-from worldsize.traits import BUCKETED, OVERLAPPING
+from worldsize.results.records import Estimate
+from worldsize.traits import BUCKETED, OVERLAPPING, WireBytes
 
 BASIS = "Step ÷ (step − exposed communication); assumes that all of it can be hidden or left out."
 
@@ -51,7 +52,7 @@ def bandwidth_bound(seen: Seen) -> Iterator[Candidate]:
         assert exchange.reference is not None
         size = megabytes(exchange.bytes)
         next_step, command = _more_per_exchange(seen, exchange.cell)
-        yield candidate(
+        yield on_exchange(
             exchange,
             Diagnosis(
                 code="bandwidth-bound",
@@ -69,9 +70,8 @@ def latency_bound(seen: Seen) -> Iterator[Candidate]:
     for exchange in limited_by(seen, "latency"):
         assert exchange.modelled is not None
         latency_s, bytes_s = exchange.modelled
-        text = f"{number_text(1e3 * latency_s)} ms; to the bytes {number_text(1e3 * bytes_s)} ms"
         next_step, command = _fewer_messages(seen, exchange.cell)
-        yield candidate(
+        yield on_exchange(
             exchange,
             Diagnosis(
                 code="latency-bound",
@@ -79,7 +79,10 @@ def latency_bound(seen: Seen) -> Iterator[Candidate]:
                 cause="Each message pays the latency of the link, however small it is.",
                 next_step=next_step,
                 command=command,
-                evidence=(Evidence("Cost model, latency of all messages of a step", text),),
+                evidence=(
+                    time_of("Cost model, latency of all messages of a step", latency_s),
+                    time_of("Cost model, their bytes", bytes_s),
+                ),
                 saved=pl.min_horizontal(exchange.exposed_at_most, latency_s),
                 basis="Step ÷ (step − latency of all messages by the link's cost model); assumes next to no messages.",
             ),
@@ -91,7 +94,7 @@ def root_bound(seen: Seen) -> Iterator[Candidate]:
     for exchange in limited_by(seen, "root"):
         cell = exchange.cell
         wire = cell.record.wire if cell.record else None
-        yield candidate(
+        yield on_exchange(
             exchange,
             Diagnosis(
                 code="root-bound",
@@ -99,17 +102,21 @@ def root_bound(seen: Seen) -> Iterator[Candidate]:
                 cause="Rank 0 takes and sends (N−1)·S in each step, one gradient after the other, and the others wait.",
                 next_step="Use a strategy that shares the exchange among all ranks, and does it during backward.",
                 command=_with_overlap(seen, cell),
-                evidence=(Evidence("Bytes through rank 0 per step, each way", megabytes(wire.busiest_rank_bytes)),)
-                if wire
-                else (),
+                evidence=tuple(_through_root(wire)),
             ),
         )
+
+
+def _through_root(wire: WireBytes | None) -> Iterator[Evidence]:
+    if wire is not None:
+        size = wire.busiest_rank_bytes
+        yield Evidence("Bytes through rank 0 per step, each way", megabytes(size), size, "bytes")
 
 
 def communication_bound(seen: Seen) -> Iterator[Candidate]:
     """Exposed communication that neither the link, nor its latency, nor one rank explains."""
     for exchange in limited_by(seen, "unknown"):
-        yield candidate(exchange, _unexplained(seen, exchange))
+        yield on_exchange(exchange, _unexplained(seen, exchange))
 
 
 def _unexplained(seen: Seen, exchange: Exchange) -> Diagnosis:
@@ -160,43 +167,45 @@ def _not_full(exchange: Exchange) -> str:
     return "The link is not full: likely the exchange and the computing slow each other down on the same cores."
 
 
-def candidate(exchange: Exchange, found: Diagnosis) -> Candidate:
+def on_exchange(exchange: Exchange, found: Diagnosis) -> Candidate:
     """The advice on one exchange, with what is told of all of them."""
     cell, exposed = exchange.cell, exchange.exposed
     assert exposed is not None
     saved = exchange.exposed_at_most if found.saved is None else found.saved
-    gain = without(exchange.blocks, saved, found.step)
+    gain = at_most(without(exchange.blocks, saved, found.step), found.basis)
     half = without(exchange.blocks, saved / 2) if found.halved else None
-    said = f"{estimate_text(half)} times the samples/s if as many ms stay exposed, " if half else ""
-    advice = Advice(
-        code=found.code,
-        cell_id=cell.id,
+    return candidate(
+        found.code,
+        cell,
         finding=f"{cell_name(cell)} spends {share(exposed.share)} of its step on exposed communication, {found.how}.",
         evidence=(*_evidence(exchange), *found.evidence),
         cause=found.cause,
         next_step=found.next_step,
         command=found.command,
-        gain=f"{said}{at_most(gain)}{' if none do' if half else ''}" if gain else None,
-        gain_basis=found.basis if gain else None,
+        gain=_halved(half, gain) if half and gain else gain,
     )
-    return Candidate(advice, cell, half or gain)
+
+
+def _halved(half: Estimate, gain: Gain) -> Gain:
+    """What is gained where half of it is left per sample, in front of the bound without any."""
+    text = f"{estimate_text(half)} times the samples/s if as many ms stay exposed, {gain.text} if none do"
+    return replace(gain, text=text, ratio=half)
 
 
 def _evidence(exchange: Exchange) -> Iterator[Evidence]:
     assert exchange.exposed is not None
-    yield Evidence("Exposed communication per step", ms(exchange.exposed.seconds))
+    yield time_of("Exposed communication per step", exchange.exposed.seconds)
     if exchange.for_data is not None:
-        yield Evidence("Of it, for a rank that waits for data, at most", ms(exchange.for_data.seconds))
+        yield time_of("Of it, for a rank that waits for data, at most", exchange.for_data.seconds)
     if exchange.cell.exposed is not None and exchange.cell.exposed.disagree:
-        yield Evidence("The same by pairing with steps without exchange", ms(exchange.cell.exposed.pairing))
+        yield time_of("The same by pairing with steps without exchange", exchange.cell.exposed.pairing)
     if exchange.overlapped is not None:
-        yield Evidence("Overlapped with computing per step", ms(exchange.overlapped.seconds))
+        yield time_of("Overlapped with computing per step", exchange.overlapped.seconds)
     if exchange.busbw is not None:
         name = "Rate of the root's link" if exchange.rooted else "Bus bandwidth of the messages"
-        yield Evidence(name, gb_per_s(exchange.busbw))
+        yield rate_of_link(name, exchange.busbw)
     if exchange.reference is not None:
-        rate = number_text(exchange.reference.bytes_per_s / 1e9)
-        yield Evidence(f"{exchange.reference.name.capitalize()} of the link", f"{rate} GB/s")
+        yield rate_of_link(f"{exchange.reference.name.capitalize()} of the link", exchange.reference.bytes_per_s)
 
 
 def _more_per_exchange(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:

@@ -1,6 +1,12 @@
 """What advice is made of: a finding, the numbers behind it, its likely cause, what to try, and what that may bring."""
 
 from dataclasses import dataclass
+from typing import Any, Literal
+
+from worldsize.results.records import Estimate
+
+Unit = Literal["s", "bytes", "bytes/s", "samples/s", "share", "ratio", "count"]
+"""Of the number in an Evidence: a share is of 1, a ratio of two numbers has none."""
 
 
 @dataclass(frozen=True)
@@ -9,8 +15,26 @@ class Evidence:
 
     label: str
     """What it is, in the words of method.md."""
-    value: str
-    """Formatted, with its unit, and its interval if it has one."""
+    text: str
+    """As a person reads it: with its unit, and its interval if it has one."""
+    number: Estimate | float | None = None
+    """The same for a script; None where the evidence is no number, as a list of names."""
+    unit: Unit | None = None
+    """Of `number`, which is in no smaller or larger unit, whatever `text` shows."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What an advice may bring."""
+
+    text: str
+    """As a person reads it."""
+    basis: str
+    """Which numbers it was computed from, and what it assumes."""
+    ratio: Estimate | None = None
+    """Times the samples/s; None where what is gained is no speed."""
+    at_most: bool = False
+    """Whether it is an upper bound; else it was measured."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +54,28 @@ class Advice:
     """What to try next, in one sentence."""
     command: str | None
     """The exact command that tries it; None where no command does."""
-    gain: str | None
-    """What it may bring at most, with its unit; None where that cannot be told from this run."""
-    gain_basis: str | None
-    """Which numbers the gain was computed from, and what it assumes."""
+    gain: Gain | None
+    """None where it cannot be told from this run."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The advice for a script: numbers as numbers, beside the text that a person reads (docs/json.md)."""
+        gain = self.gain
+        return {
+            "code": self.code,
+            "cell_id": self.cell_id,
+            "finding": self.finding,
+            "evidence": [
+                {"label": each.label, "text": each.text, "unit": each.unit, **_number(each.number)}
+                for each in self.evidence
+            ],
+            "cause": self.cause,
+            "next_step": self.next_step,
+            "command": self.command,
+            "gain": gain and {"text": gain.text, "basis": gain.basis, "at_most": gain.at_most, **_number(gain.ratio)},
+        }
+
+
+def _number(number: Estimate | float | None) -> dict[str, float | None]:
+    if isinstance(number, Estimate):
+        return {"value": number.value, "low": number.low, "high": number.high}
+    return {"value": number, "low": None, "high": None}

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.candidate import Candidate, candidate
 from worldsize.analysis.advice.commands import focused
-from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.finding import Evidence
 from worldsize.analysis.advice.gains import DATA_WAIT_MOST, STEP_MOST, notable, part, without
 from worldsize.analysis.advice.seen import Seen, ranks_of
-from worldsize.analysis.advice.words import at_most, cell_name, ms, share
+from worldsize.analysis.advice.words import at_most, cell_name, share, time_of
 from worldsize.analysis.cells import CellAnalysis
 
 
@@ -19,18 +19,19 @@ def input_bound(seen: Seen) -> Iterator[Candidate]:
         if waiting is None or gain is None or not notable(waiting.share):
             continue
         cause, next_step, command = _remedy(seen, cell)
-        advice = Advice(
-            code="input-bound",
-            cell_id=cell.id,
+        yield candidate(
+            "input-bound",
+            cell,
             finding=f"{_who(cell)} waits for data for {share(waiting.share)} of its step.",
-            evidence=(Evidence(_label(cell), ms(waiting.seconds)), Evidence("Loader", _loader(seen))),
+            evidence=(time_of(_label(cell), waiting.seconds), Evidence("Loader", _loader(seen))),
             cause=cause,
             next_step=next_step,
             command=command,
-            gain=at_most(gain),
-            gain_basis=f"Step ÷ (step − data wait{_whose(cell)}); assumes that every batch is there when it is needed.",
+            gain=at_most(
+                gain,
+                f"Step ÷ (step − data wait{_whose(cell)}); assumes that every batch is there when it is needed.",
+            ),
         )
-        yield Candidate(advice, cell, gain)
 
 
 def _who(cell: CellAnalysis) -> str:

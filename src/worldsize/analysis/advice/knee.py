@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.candidate import Candidate, candidate
 from worldsize.analysis.advice.commands import train_command
-from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.finding import Evidence
 from worldsize.analysis.advice.gains import notable
 from worldsize.analysis.advice.seen import Seen
-from worldsize.analysis.advice.words import gibibytes
+from worldsize.analysis.advice.words import measured, memory_of, ratio_of_two
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.levels import ratio_estimate
 from worldsize.analysis.numbers import estimate_text
@@ -27,18 +27,21 @@ def batch_knee(seen: Seen) -> Iterator[Candidate]:
         beyond = None if knee is last else rate_ratio(last, knee, in_turn=False)
         if not _settled(gain, beyond):
             continue
-        advice = Advice(
-            code="batch-knee",
-            cell_id=knee.id,
+        yield candidate(
+            "batch-knee",
+            knee,
             finding=f"{sweep.strategy} gains nothing worth its memory above b = {knee.batch_size:,}, the knee.",
-            evidence=tuple(_knee_evidence(sweep, knee, (first, gain), (last, beyond))),
+            evidence=_knee_evidence(sweep, knee, (first, gain), (last, beyond)),
             cause="From there on the device is busy all the time; a larger batch only takes longer and more memory.",
             next_step=f"Train with b = {knee.batch_size:,}.",
             command=train_command(seen.settings, knee),
-            gain=f"{ratio_text(gain)} times the samples/s of b = {first.batch_size:,}" if gain else None,
-            gain_basis="Measured in this sweep; only the batches near the best were timed in turn." if gain else None,
+            gain=measured(
+                gain,
+                "Measured in this sweep; only the batches near the best were timed in turn.",
+                of=f" of b = {first.batch_size:,}",
+            ),
+            everywhere=True,
         )
-        yield Candidate(advice, None, gain)
 
 
 def rate_ratio(cell: CellAnalysis, other: CellAnalysis, *, in_turn: bool) -> Estimate:
@@ -51,12 +54,13 @@ def rate_ratio(cell: CellAnalysis, other: CellAnalysis, *, in_turn: bool) -> Est
 def rate_of(cell: CellAnalysis) -> Evidence:
     """The samples/s of a batch, as evidence."""
     assert cell.summary is not None
-    return Evidence(f"Samples/s at b = {cell.batch_size:,}", ratio_text(cell.summary.samples_per_s))
+    found = cell.summary.samples_per_s
+    return Evidence(f"Samples/s at b = {cell.batch_size:,}", estimate_text(found), found, "samples/s")
 
 
-def ratio_text(estimate: Estimate | None) -> str:
-    """An estimate with its interval; empty for None."""
-    return estimate_text(estimate) if estimate else ""
+def compared(one: CellAnalysis, other: CellAnalysis, ratio: Estimate) -> Evidence:
+    """The ratio of the samples/s of two batches, as evidence."""
+    return ratio_of_two(f"Samples/s, b = {one.batch_size:,} ÷ b = {other.batch_size:,}", ratio)
 
 
 def _settled(gain: Estimate | None, beyond: Estimate | None) -> bool:
@@ -75,9 +79,8 @@ def _knee_evidence(
     yield Evidence("The knee", interval_of(sweep))
     for cell, ratio in (first, last):
         if ratio is not None:
-            one, other = (knee, cell) if cell is first[0] else (cell, knee)
-            yield Evidence(f"Samples/s, b = {one.batch_size:,} ÷ b = {other.batch_size:,}", ratio_text(ratio))
+            yield compared(knee, cell, ratio) if cell is first[0] else compared(cell, knee, ratio)
     for cell in (knee,) if knee is last[0] else (knee, last[0]):
         peak = cell.record.peak_memory_bytes if cell.record else None
         if peak is not None:
-            yield Evidence(f"Peak memory at b = {cell.batch_size:,}", gibibytes(peak))
+            yield memory_of(f"Peak memory at b = {cell.batch_size:,}", peak)

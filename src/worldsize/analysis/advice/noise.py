@@ -6,15 +6,15 @@ from math import ceil, sqrt
 import polars as pl
 from scipy.special import stdtrit
 
-from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.candidate import Candidate, candidate
 from worldsize.analysis.advice.commands import by_steps, study_command, sweep_command
-from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.finding import Evidence, Gain
 from worldsize.analysis.advice.gains import EXPOSED, notable, part
 from worldsize.analysis.advice.knee import rate_ratio
 from worldsize.analysis.advice.seen import Seen
-from worldsize.analysis.advice.words import cell_name
+from worldsize.analysis.advice.words import cell_name, ratio_of_two
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.numbers import estimate_text, percent_text
+from worldsize.analysis.numbers import percent_text
 from worldsize.analysis.statistics import LEVEL, half_width, includes
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.results.records import Estimate
@@ -77,22 +77,24 @@ def _candidate(
     steps, command = remedy
     width = half_width(ratio)
     known = "is not known: it was timed in one block" if width is None else f"is known to ±{percent_text(width)} only"
-    advice = Advice(
-        code="too-noisy",
-        cell_id=cell.id,
+    # Who does not know whether several workers gain anything should find that out first.
+    unsure = includes(ratio, 1) or not _surely_limited(seen, cell, ratio)
+    return candidate(
+        "too-noisy",
+        cell,
         finding=f"{what} {known}, {why}.",
-        evidence=tuple(_evidence(seen, cell, (label, ratio), steps)),
+        evidence=_evidence(seen, cell, (label, ratio), steps),
         cause=_cause(seen, ratio),
         next_step=f"Time {steps:,} steps per cell, on a quiet machine.",
         command=command,
-        gain=f"An interval of about ±{percent_text(AIM)}",
-        gain_basis="Width × √blocks stays the same (Student's distribution for few); assumes noise as it was here.",
+        gain=Gain(
+            f"An interval of about ±{percent_text(AIM)}",
+            "Width × √blocks stays the same (Student's distribution for few); assumes noise as it was here.",
+        ),
+        everywhere=seen.settings.sweep,  # what is not known of a sweep concerns all its batches
+        first=unsure,
+        doubt=True,
     )
-    # What is not known of a sweep concerns all its batches.
-    about = None if seen.settings.sweep else cell
-    # Who does not know whether several workers gain anything should find that out first.
-    unsure = includes(ratio, 1) or not _surely_limited(seen, cell, ratio)
-    return Candidate(advice, about, first=unsure, doubt=True)
 
 
 def _surely_limited(seen: Seen, cell: CellAnalysis, ratio: Estimate) -> bool:
@@ -160,11 +162,13 @@ def _is_noisy(ratio: Estimate) -> bool:
 
 
 def _evidence(seen: Seen, cell: CellAnalysis, told: tuple[str, Estimate], steps: int) -> Iterator[Evidence]:
-    yield Evidence(told[0], estimate_text(told[1]))
+    yield ratio_of_two(*told)
     if cell.summary is not None:
-        yield Evidence("Timed steps of the cell, in blocks", f"{cell.summary.timed_steps:,} in {cell.summary.blocks:,}")
+        timed, blocks = cell.summary.timed_steps, cell.summary.blocks
+        yield Evidence("Timed steps of the cell, in blocks", f"{timed:,} in {blocks:,}", timed, "count")
     seconds = seconds_needed(seen.analysis, told[1])
-    yield Evidence(f"Time for {steps:,} steps of all its cells, about", f"{ceil(seconds / 60):,} min")
+    minutes = f"{ceil(seconds / 60):,} min"
+    yield Evidence(f"Time for {steps:,} steps of all its cells, about", minutes, seconds, "s")
 
 
 def _cause(seen: Seen, ratio: Estimate) -> str:

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.candidate import Candidate, candidate
 from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.exchange import Exchange
-from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.finding import Evidence
 from worldsize.analysis.advice.gains import EXPOSED, NOTABLE, STEP, notable, without
 from worldsize.analysis.advice.seen import Seen
-from worldsize.analysis.advice.words import at_most, cell_name, ms, share
+from worldsize.analysis.advice.words import at_most, cell_name, share, time_of
 from worldsize.analysis.by_block import per_step
 from worldsize.traits import BUCKETED
 
@@ -33,20 +33,21 @@ def overlap_incomplete(seen: Seen) -> Iterator[Candidate]:
         if gain is None or reachable is None or not notable(gain, 1 + NOTABLE):
             continue
         cause, next_step, command = _remedy(seen, exchange)
-        advice = Advice(
-            code="overlap-incomplete",
-            cell_id=cell.id,
+        yield candidate(
+            "overlap-incomplete",
+            cell,
             finding=f"{cell_name(cell)} hides {_hidden(exchange)} of its communication behind backward, and more would "
             "fit.",
-            evidence=(*_parts(exchange), Evidence("Step with the best overlap", ms(reachable))),
+            evidence=(*_parts(exchange), time_of("Step with the best overlap", reachable)),
             cause=cause,
             next_step=next_step,
             command=command,
-            gain=at_most(gain),
-            gain_basis="Step ÷ max(its computing; all but backward, and the communication as long as here): nothing "
-            "can travel before the first gradient, and computing need not wait (method.md §12).",
+            gain=at_most(
+                gain,
+                "Step ÷ max(its computing; all but backward, and the communication as long as here): nothing "
+                "can travel before the first gradient, and computing need not wait (method.md §12).",
+            ),
         )
-        yield Candidate(advice, cell, gain)
 
 
 def overlapped_already(seen: Seen) -> Iterator[Candidate]:
@@ -58,19 +59,21 @@ def overlapped_already(seen: Seen) -> Iterator[Candidate]:
             continue
         if not notable(hidden, MOSTLY) or exposed.share.high is None or exposed.share.high >= NOTABLE:
             continue
-        advice = Advice(
-            code="overlapped-already",
-            cell_id=cell.id,
+        yield candidate(
+            "overlapped-already",
+            cell,
             finding=f"{cell_name(cell)} hides {share(hidden)} of its communication behind computing: more bandwidth "
             "will not help.",
-            evidence=tuple(_parts(exchange)),
+            evidence=_parts(exchange),
             cause="Backward takes longer than the messages, which travel meanwhile.",
             next_step="Leave the link as it is, and look at a trace: which operators take the time?",
             command=focused(seen.settings, cell, profile=True),
-            gain=f"{at_most(gain)} from any faster link",
-            gain_basis="Step ÷ (step − exposed communication); assumes a link without any delay.",
+            gain=at_most(
+                gain,
+                "Step ÷ (step − exposed communication); assumes a link without any delay.",
+                of=" from any faster link",
+            ),
         )
-        yield Candidate(advice, cell, gain)
 
 
 def _planned(seen: Seen, exchange: Exchange) -> bool:
@@ -85,12 +88,12 @@ def _hidden(exchange: Exchange) -> str:
 
 def _parts(exchange: Exchange) -> Iterator[Evidence]:
     if exchange.exposed is not None:
-        yield Evidence("Exposed communication per step", ms(exchange.exposed.seconds))
+        yield time_of("Exposed communication per step", exchange.exposed.seconds)
     if exchange.overlapped is not None:
-        yield Evidence("Overlapped with computing per step", ms(exchange.overlapped.seconds))
+        yield time_of("Overlapped with computing per step", exchange.overlapped.seconds)
     backward = per_step(exchange.blocks, pl.col("backward_s"))
     if backward is not None:
-        yield Evidence("Backward per step", ms(backward))
+        yield time_of("Backward per step", backward)
 
 
 def _remedy(seen: Seen, exchange: Exchange) -> tuple[str, str, str | None]:

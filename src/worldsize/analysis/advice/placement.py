@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.candidate import Candidate, candidate
 from worldsize.analysis.advice.commands import study_command
-from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.finding import Evidence
 from worldsize.analysis.advice.seen import Seen, on_one_host, ranks_of
-from worldsize.analysis.advice.words import cell_name, several
+from worldsize.analysis.advice.words import cell_name, count_of, several
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.results.records import Placement
 
@@ -20,22 +20,20 @@ def oversubscribed(seen: Seen) -> Iterator[Candidate]:
         room, threads, workers = _room(seen, cell), placement.threads_per_worker, _together(cell)
         where = "" if workers == cell.world_size else " of one node"
         next_step, command = _remedy(seen, cell, room)
-        advice = Advice(
-            code="oversubscribed",
-            cell_id=cell.id,
+        yield candidate(
+            "oversubscribed",
+            cell,
             finding=f"{cell_name(cell)} runs {workers * threads} threads on {several(room, 'core')}{where}.",
             evidence=(
-                Evidence("Threads per worker", f"{threads}"),
-                Evidence("Cores of one node" if where else "Cores of this machine", f"{room:g}"),
+                count_of("Threads per worker", threads),
+                count_of("Cores of one node" if where else "Cores of this machine", room),
                 *_shared(placement),
             ),
             cause="Its workers take turns on the cores: its step is that of a machine which is too small for it.",
             next_step=next_step,
             command=command,
-            gain=None,
-            gain_basis=None,
+            first=_hides_the_answer(seen, cell),
         )
-        yield Candidate(advice, cell, first=_hides_the_answer(seen, cell))
 
 
 def _hides_the_answer(seen: Seen, cell: CellAnalysis) -> bool:
@@ -50,7 +48,7 @@ def _together(cell: CellAnalysis) -> int:
 
 def _shared(placement: Placement) -> Iterator[Evidence]:
     if placement.on_siblings:
-        yield Evidence("Workers on second threads of cores that others have", f"{len(placement.on_siblings)}")
+        yield count_of("Workers on second threads of cores that others have", len(placement.on_siblings))
 
 
 def _room(seen: Seen, cell: CellAnalysis) -> float:

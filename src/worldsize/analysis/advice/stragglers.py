@@ -7,15 +7,15 @@ import polars as pl
 
 from worldsize.analysis.advice.candidate import Candidate
 from worldsize.analysis.advice.commands import focused
-from worldsize.analysis.advice.communication import Diagnosis, candidate, limited_by
+from worldsize.analysis.advice.communication import Diagnosis, limited_by, on_exchange
 from worldsize.analysis.advice.exchange import Exchange
 from worldsize.analysis.advice.finding import Evidence
 from worldsize.analysis.advice.gains import COMPUTE, STEP_MOST, notable
 from worldsize.analysis.advice.seen import Seen, ranks_of
-from worldsize.analysis.advice.words import ms, share
+from worldsize.analysis.advice.words import share, share_of, time_of
 from worldsize.analysis.by_block import BLOCK, per_step, rank_means, ratio_over
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.numbers import estimate_text, number_text
+from worldsize.analysis.numbers import estimate_text
 from worldsize.results.folder import Cell
 from worldsize.results.records import Estimate
 
@@ -45,7 +45,7 @@ def straggler_bound(seen: Seen) -> Iterator[Candidate]:
         late = late_rank(exchange.cell, seen.raw(exchange.cell))
         told = _told_apart(exchange.cell)
         who = f"rank {late.rank}" if late else "ranks that come late in turn" if told else "a rank that is not known"
-        yield candidate(
+        yield on_exchange(
             exchange,
             Diagnosis(
                 code="straggler-bound",
@@ -124,18 +124,18 @@ def _by_rank(cell: CellAnalysis) -> Iterator[Evidence]:
     """The waits of the ranks that wait most and least, where they differ."""
     assert cell.communication is not None
     for each in cell.communication.extremes or ():
-        yield Evidence(f"Wait per step of rank {each.rank}", f"{number_text(1e3 * each.wait_s)} ms")
+        yield time_of(f"Wait per step of rank {each.rank}", each.wait_s)
 
 
 def _evidence(exchange: Exchange, late: Late | None) -> Iterator[Evidence]:
     wait = per_step(exchange.blocks, pl.col("wait_s"))
     transfer = per_step(exchange.blocks, pl.col("transfer_s"))
     if wait is not None and transfer is not None:
-        yield Evidence("Wait per step, mean over ranks", ms(wait))
+        yield time_of("Wait per step, mean over ranks", wait)
         yield from _by_rank(exchange.cell)
         longest = per_step(exchange.blocks, pl.col("wait_most_s"))
         if longest is not None:
-            yield Evidence("Wait per step of the rank that waits longest", ms(longest))
-        yield Evidence("Transfer per step", ms(transfer))
+            yield time_of("Wait per step of the rank that waits longest", longest)
+        yield time_of("Transfer per step", transfer)
     if late is not None:
-        yield Evidence(f"Of the waiting, for rank {late.rank}", share(late.share))
+        yield share_of(f"Of the waiting, for rank {late.rank}", late.share)

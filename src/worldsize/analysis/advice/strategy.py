@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from worldsize.analysis.advice.candidate import Candidate
+from worldsize.analysis.advice.candidate import Candidate, candidate
 from worldsize.analysis.advice.commands import focused, train_command
-from worldsize.analysis.advice.finding import Advice, Evidence
+from worldsize.analysis.advice.finding import Advice
 from worldsize.analysis.advice.gains import (
     COMPUTE,
     COMPUTE_MOST,
@@ -20,7 +20,7 @@ from worldsize.analysis.advice.gains import (
     without,
 )
 from worldsize.analysis.advice.seen import Seen, ranks_of
-from worldsize.analysis.advice.words import at_most, cell_name, ms, named, several
+from worldsize.analysis.advice.words import at_most, cell_name, measured, named, ratio_of_two, several, time_of
 from worldsize.analysis.by_block import BLOCK
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.headline import rate, scaling_row
@@ -33,6 +33,7 @@ from worldsize.traits import BASELINE_STRATEGY, BUCKETED, OVERLAPPING
 WORTH_A_CHANGE = 1.02
 """Ratio of two cells from which on the faster one is recommended: less is what two runs differ by anyway."""
 
+IN_THIS_STUDY = "Measured in this study, block by block."
 OVERHEAD = pl.col("wrapped_s") - pl.col("alone_s")
 """Of the frame that `_beside` makes."""
 
@@ -52,20 +53,16 @@ def strategy_choice(seen: Seen) -> Iterator[Candidate]:
         worst, ratio = slower[0]
         alone = _not_faster_than_one(seen, best)
         same = f"{world_size} workers and b = {batch}"
-        advice = Advice(
-            code="strategy-choice",
-            cell_id=worst.id,
+        yield candidate(
+            "strategy-choice",
+            worst,
             finding=f"With {same}, {named(best)} is {estimate_text(ratio)} times as fast as {named(worst)}.",
-            evidence=tuple(
-                Evidence(f"Samples/s, {named(best)} ÷ {named(cell)}", estimate_text(value)) for cell, value in slower
-            ),
+            evidence=[ratio_of_two(f"Samples/s, {named(best)} ÷ {named(cell)}", value) for cell, value in slower],
             cause="They exchange the same gradients; they differ in the way of the bytes and in what is hidden.",
             next_step=f"Use {named(best)} in place of {' or '.join(named(cell) for cell, _ in slower)}{alone}.",
             command=train_command(seen.settings, best),
-            gain=f"{estimate_text(ratio)} times the samples/s of {named(worst)}",
-            gain_basis="Measured in this study, block by block.",
+            gain=measured(ratio, IN_THIS_STUDY, of=f" of {named(worst)}"),
         )
-        yield Candidate(advice, worst, ratio)
 
 
 def _not_faster_than_one(seen: Seen, cell: CellAnalysis) -> str:
@@ -101,16 +98,11 @@ def _slower_than_one(seen: Seen) -> tuple[CellAnalysis, CellAnalysis, Estimate] 
 def beside_one_worker(advice: Advice, seen: Seen) -> Advice:
     """The same advice; where it is about workers that are slower than one, with what it must bring to equal that."""
     found = _slower_than_one(seen)
-    if (
-        found is None
-        or advice.gain_basis is None
-        or advice.cell_id != found[0].id
-        or "at most" not in (advice.gain or "")
-    ):
+    if found is None or advice.gain is None or advice.cell_id != found[0].id or not advice.gain.at_most:
         return advice
     _, alone, speedup = found
     needed = f"To equal {alone.id} it takes {estimate_text(reciprocal(speedup))} times."
-    return replace(advice, gain_basis=f"{advice.gain_basis} {needed}")
+    return replace(advice, gain=replace(advice.gain, basis=f"{advice.gain.basis} {needed}"))
 
 
 def scaling_does_not_pay(seen: Seen) -> Iterator[Candidate]:
@@ -119,19 +111,16 @@ def scaling_does_not_pay(seen: Seen) -> Iterator[Candidate]:
     if found is None:
         return
     cell, alone, speedup = found
-    gain = reciprocal(speedup)
-    advice = Advice(
-        code="scaling-does-not-pay",
-        cell_id=cell.id,
+    yield candidate(
+        "scaling-does-not-pay",
+        cell,
         finding=f"The fastest of several workers, {cell_name(cell)}, is slower than {cell_name(alone)}.",
-        evidence=(Evidence(f"Speed-up over {alone.id}", estimate_text(speedup)),),
+        evidence=[ratio_of_two(f"Speed-up over {alone.id}", speedup)],
         cause="What several workers gain in computing they lose in the rest of the step; other advice names where.",
         next_step="Train with one worker until that is mended.",
         command=train_command(seen.settings, alone),
-        gain=f"{estimate_text(gain)} times the samples/s",
-        gain_basis="Measured in this study, block by block.",
+        gain=measured(reciprocal(speedup), IN_THIS_STUDY),
     )
-    yield Candidate(advice, cell, gain)
 
 
 @dataclass(frozen=True)
@@ -153,19 +142,21 @@ def wrapper_overhead(seen: Seen) -> Iterator[Candidate]:
     for found in _overheads(seen):
         wrapped, alone, cell = found.wrapped, found.alone, found.cell
         next_step, command = _lighter(seen, cell)
-        advice = Advice(
-            code="wrapper-overhead",
-            cell_id=cell.id,
+        yield candidate(
+            "wrapper-overhead",
+            cell,
             finding=f"{wrapped.strategy} around one worker, where nothing is exchanged, takes "
             f"{estimate_text(found.ratio)} times the step of {alone.id}.",
-            evidence=(Evidence(f"{wrapped.id} − {alone.id}, per step", ms(found.more)),),
+            evidence=[time_of(f"{wrapped.id} − {alone.id}, per step", found.more)],
             cause="The strategy itself takes time in each step: hooks, copies into buckets, work per gradient.",
             next_step=next_step,
             command=command,
-            gain=f"{at_most(found.gain)} of {cell.id}",
-            gain_basis="Step ÷ (step − what the strategy costs one worker); assumes a strategy that costs nothing.",
+            gain=at_most(
+                found.gain,
+                "Step ÷ (step − what the strategy costs one worker); assumes a strategy that costs nothing.",
+                of=f" of {cell.id}",
+            ),
         )
-        yield Candidate(advice, cell, found.gain)
 
 
 def _overheads(seen: Seen) -> Iterator[Overhead]:
@@ -201,21 +192,22 @@ def compute_slower(seen: Seen) -> Iterator[Candidate]:
         whose = " the slowest rank of" if ranks_of(cell) > 1 else ""
         longer = ratio_of(seen.blocks(cell), seen.blocks(origin), COMPUTE_MOST)
         next_step, command = _less_crowded(seen, cell)
-        advice = Advice(
-            code="compute-slower",
-            cell_id=cell.id,
+        yield candidate(
+            "compute-slower",
+            cell,
             finding=f"Forward, backward and optimizer of{whose} {cell_name(cell)} take "
             f"{estimate_text(longer) if longer else ABSENT} times as long as those of {origin.id}.",
-            evidence=(Evidence(f"Computing per step, more than {origin.id}", ms(more)),),
+            evidence=[time_of(f"Computing per step, more than {origin.id}", more)],
             cause="The workers share what each has for itself when alone: memory bandwidth, caches, the clock of the "
             "cores; an exchange that goes on meanwhile takes some of it too.",
             next_step=next_step,
             command=command,
-            gain=at_most(gain),
-            gain_basis=f"Step ÷ (step − what computing takes more than in {origin.id}"
-            f"{', on the slowest rank' if whose else ''}); assumes workers that do not touch each other.",
+            gain=at_most(
+                gain,
+                f"Step ÷ (step − what computing takes more than in {origin.id}"
+                f"{', on the slowest rank' if whose else ''}); assumes workers that do not touch each other.",
+            ),
         )
-        yield Candidate(advice, cell, gain)
 
 
 def _beside(blocks: pl.DataFrame, wrapped: pl.DataFrame, alone: pl.DataFrame) -> pl.DataFrame:

@@ -1,6 +1,7 @@
-"""Numbers of the advice in words: the digits of numbers.py, the interval, the unit."""
+"""Numbers of the advice in words: the digits of numbers.py, the interval, the unit; and as evidence and gains."""
 
 from worldsize.analysis import headline
+from worldsize.analysis.advice.finding import Evidence, Gain
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, number_text
 from worldsize.results.records import Estimate
@@ -26,11 +27,6 @@ def share(estimate: Estimate) -> str:
     return f"{estimate_text(estimate, 100)} %"
 
 
-def gb_per_s(rate: Estimate) -> str:
-    """Bytes per second in GB/s, with its interval."""
-    return f"{estimate_text(rate, 1e-9)} GB/s"
-
-
 def megabytes(size: float) -> str:
     """Bytes in MB (1e6)."""
     return f"{number_text(size / 1e6)} MB"
@@ -41,11 +37,53 @@ def gibibytes(size: float) -> str:
     return f"{number_text(size / 2**30)} GiB"
 
 
-def at_most(gain: Estimate) -> str:
-    """What may be gained, as times the throughput."""
-    return f"at most {estimate_text(gain)} times the samples/s"
-
-
 def several(count: float, word: str) -> str:
     """`1 worker`, `2 workers`."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def time_of(label: str, seconds: Estimate | float) -> Evidence:
+    """Seconds as evidence, read in ms."""
+    text = ms(seconds) if isinstance(seconds, Estimate) else f"{number_text(1e3 * seconds)} ms"
+    return Evidence(label, text, seconds, "s")
+
+
+def share_of(label: str, estimate: Estimate) -> Evidence:
+    """A share (1 is all) as evidence, read in percent."""
+    return Evidence(label, share(estimate), estimate, "share")
+
+
+def ratio_of_two(label: str, estimate: Estimate) -> Evidence:
+    """A ratio of two cells as evidence."""
+    return Evidence(label, estimate_text(estimate), estimate, "ratio")
+
+
+def rate_of_link(label: str, bytes_per_s: Estimate | float) -> Evidence:
+    """Bytes per second as evidence, read in GB/s."""
+    if isinstance(bytes_per_s, Estimate):
+        text = estimate_text(bytes_per_s, 1e-9)
+    else:
+        text = number_text(bytes_per_s / 1e9)
+    return Evidence(label, f"{text} GB/s", bytes_per_s, "bytes/s")
+
+
+def memory_of(label: str, size_bytes: int) -> Evidence:
+    """Bytes of memory as evidence, read in GiB."""
+    return Evidence(label, gibibytes(size_bytes), size_bytes, "bytes")
+
+
+def count_of(label: str, count: float) -> Evidence:
+    """A number of things as evidence."""
+    return Evidence(label, f"{count:g}", count, "count")
+
+
+def at_most(ratio: Estimate | None, basis: str, of: str = "") -> Gain | None:
+    """An upper bound of what may be gained, as times the samples/s; None where that is not known."""
+    if ratio is None:
+        return None
+    return Gain(f"at most {estimate_text(ratio)} times the samples/s{of}", basis, ratio, at_most=True)
+
+
+def measured(ratio: Estimate | None, basis: str, of: str = "") -> Gain | None:
+    """What was gained where it was tried, as times the samples/s; None where that is not known."""
+    return None if ratio is None else Gain(f"{estimate_text(ratio)} times the samples/s{of}", basis, ratio)

@@ -1,0 +1,94 @@
+"""`worldsize study … --print-toml`: the settings of a study as a file to start from.
+
+Every key stands in the file with its sentence from the help: what was given as a key, all else as a comment with its
+default.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import tomlkit
+
+from worldsize.cli.console import lines
+from worldsize.cli.help import PANELS
+from worldsize.cli.help_text import allowed_text, default_text
+
+if TYPE_CHECKING:
+    import typer
+    from pydantic.fields import FieldInfo
+
+    from worldsize.config import StudySettings
+
+WIDTH = 98
+"""Columns of a comment, without its sign."""
+BY_PRESETS = ("experiment", "sweep")
+"""Keys without a flag, which presets give."""
+
+
+def study_file(settings: "StudySettings", ctx: "typer.Context") -> str:
+    """The settings as TOML that `worldsize study FILE` reads again to the same settings."""
+    given = settings.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+    cells = given.pop("cells", [])
+    for name in ("strategies", "world_sizes", "batch_sizes") if cells else ():
+        given.pop(name, None)  # they follow from the cells
+    file = tomlkit.document()
+    _say(file, "A study of worldsize; run it by: worldsize study FILE")
+    _say(file, "A line with a # has its default. Flags go on top of what stands here.")
+    for name in BY_PRESETS:
+        if name in given:
+            file.add(name, given.pop(name))
+    for panel, flags in _panels(ctx).items():
+        file.add(tomlkit.nl())
+        _say(file, f"--- {panel} ---")
+        for flag in flags:
+            field = type(settings).model_fields[flag.name]
+            _say(file, _sentence(flag, field))
+            if flag.name in given:
+                file.add(flag.name, given.pop(flag.name))
+            elif _is_absent(field):
+                file.add(tomlkit.comment(f"{flag.name} ="))
+            else:
+                default = field.get_default()
+                value = tomlkit.item(list(default) if isinstance(default, tuple) else default)
+                file.add(tomlkit.comment(f"{flag.name} = {value.as_string()}"))
+    assert not given, f"keys without a flag: {given}"
+    if cells:
+        file.add("cells", _tables(cells))
+    return tomlkit.dumps(file)
+
+
+def _panels(ctx: "typer.Context") -> dict[str, list[Any]]:
+    """The flags that are keys of a study, by panel."""
+    from worldsize.config import StudySettings
+
+    found: dict[str, list[Any]] = {panel: [] for panel in PANELS}
+    for parameter in ctx.command.params:
+        if parameter.name in StudySettings.model_fields:
+            found[parameter.rich_help_panel].append(parameter)  # type: ignore[attr-defined]
+    return {panel: flags for panel, flags in found.items() if flags}
+
+
+def _sentence(flag: Any, field: "FieldInfo") -> str:
+    """What the help says of a key; of its default only where no value stands for it."""
+    allowed = "true or false" if flag.is_flag else allowed_text(flag.name, field)
+    default = f"default: {default_text(flag.name, field)}" if _is_absent(field) else ""
+    details = "; ".join(filter(None, [allowed, default]))
+    return f"{flag.help} [{details}]" if details else str(flag.help)
+
+
+def _is_absent(field: "FieldInfo") -> bool:
+    return field.get_default() is None
+
+
+def _say(file: tomlkit.TOMLDocument, text: str) -> None:
+    for line in lines(text, WIDTH):
+        file.add(tomlkit.comment(line))
+
+
+def _tables(cells: list[dict[str, Any]]) -> tomlkit.items.AoT:
+    """Cells that were named one by one."""
+    every = tomlkit.aot()
+    for cell in cells:
+        table = tomlkit.table()
+        table.update(cell)
+        every.append(table)
+    return every

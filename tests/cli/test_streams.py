@@ -1,0 +1,133 @@
+"""Terminals and pipes as they come: an encoding without signs, a reader that goes away, 40 columns."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from fake_cells import planned
+from made_runs import make_run, usual_cells
+from worldsize.analysis.study import analyse
+from worldsize.cli.console import output
+from worldsize.cli.display import _rows
+from worldsize.cli.progress import CellProgress
+from worldsize.cli.results import terminal_tables
+from worldsize.cli.tables import TerminalTable
+from worldsize.config import StudySettings
+from worldsize.results.folder import load_run
+
+NUMBER = re.compile(r"[0-9][0-9.,]*")
+COMMAND = (sys.executable, "-m", "worldsize")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("streams"), usual_cells())
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_encoding_without_our_signs(run: Path, encoding: str) -> None:
+    done = subprocess.run(
+        [*COMMAND, "report", str(run)],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    text = done.stdout.decode(encoding)
+    assert "Samples/s" in text
+    assert "?" not in text.replace("which operators take longer?", ""), "each sign has one that stands for it"
+
+
+@pytest.mark.parametrize("command", ["report {run}", "report {run} --json", "compare {run} {run}", "study --help"])
+def test_a_reader_that_goes_away(run: Path, command: str) -> None:
+    line = f"set -o pipefail; {' '.join(COMMAND)} {command.format(run=run)} | head -c 1 > /dev/null"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_exit_status_is_that_of_the_command(run: Path, tmp_path: Path) -> None:
+    line = f"set -o pipefail; {' '.join(COMMAND)} compare {run} {run} --fail-above 1% --strict | true"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, ""), "one run a side proves nothing, and strict says so"
+
+
+def on_a_terminal(columns: int, *line: str) -> str:
+    """What a command writes to a terminal that is so wide."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    environment |= {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
+    with subprocess.Popen([*COMMAND, *line], stdin=slave, stdout=slave, stderr=slave, env=environment) as process:
+        os.close(slave)
+        written = b""
+        while chunk := _read(master):
+            written += chunk
+    os.close(master)
+    assert process.returncode == 0, written.decode()
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode().replace("\r\n", "\n"))
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux' way to say that nobody writes any more
+        return b""
+
+
+def test_no_number_is_cut_on_40_columns(run: Path) -> None:
+    """Each number of the tables, and each line of them no wider than the terminal."""
+    written = on_a_terminal(40, "report", str(run))
+    found = set(NUMBER.findall(written))
+    wanted = {
+        number
+        for table in terminal_tables(analyse(load_run(run)))
+        for row in table.rows
+        for entry in row
+        for number in NUMBER.findall(entry.plain)
+    }
+    assert len(wanted) > 20
+    assert wanted <= found, wanted - found
+    tables = written.split("Results\n")[1].split("report:")[0]
+    assert max(map(len, tables.splitlines())) <= 40
+    assert "…" not in tables
+
+
+def test_a_table_that_fits_is_not_turned(run: Path) -> None:
+    """80 columns show rows as rows."""
+    lines = on_a_terminal(80, "report", str(run)).splitlines()
+    head = next(line for line in lines if "Strategy" in line)
+    assert "ms/step" in head
+    assert "Samples/s" in head
+
+
+def test_progress_cuts_names_and_no_numbers() -> None:
+    """The live area on 40 columns: names are long, widths are large."""
+    cells = [
+        CellProgress(planned("gather-scatter", 2, StudySettings(), batch_size=128), half_width=4.38) for _ in range(2)
+    ]
+    console = output()
+    console.width = 40
+    with console.capture() as captured:
+        console.print(_rows(cells, 5, None, console.width))
+    lines = captured.get().splitlines()
+    assert all("± 438 %" in line for line in lines[1:])
+    assert max(map(len, lines)) <= 40
+
+
+def test_every_table_has_a_shape_for_any_width(run: Path) -> None:
+    for width in (20, 40, 60, 80, 200):
+        for table in terminal_tables(analyse(load_run(run))):
+            console = output()
+            console.width = width
+            with console.capture() as captured:
+                console.print(TerminalTable(table))
+            assert max(map(len, captured.get().splitlines())) <= max(width, 24)
