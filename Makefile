@@ -5,12 +5,13 @@ STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help study test lint bench gpu-check clean
+.PHONY: help study test lint docs bench gpu-check clean
 
 help:
 	@echo 'make study      the default scaling study, within two minutes: ResNet-18 on real images, every strategy'
 	@echo 'make test       the tests (ARGS="-k parity" passes arguments on to pytest)'
 	@echo 'make lint       ruff, mypy --strict and the import rules'
+	@echo 'make docs       the documentation as a site, in site/; fails on a broken link'
 	@echo 'make bench      speed from Enter to the answer, of the input pipeline, of training, of the network, of the instruments'
 	@echo 'make gpu-check  the same results on the GPUs of this machine'
 	@echo 'make clean      remove .venv, caches and build output; runs/ stays'
@@ -34,6 +35,10 @@ lint: $(STAMP)
 	@echo 'mypy --strict' && $(VENV)/bin/mypy
 	@echo 'import-linter' && $(VENV)/bin/lint-imports --no-logo
 
+# Material prints a notice of its own on each build; NO_MKDOCS_2_WARNING is how it says to turn it off.
+docs: $(STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict && echo 'docs: site/index.html'
+
 bench: $(STAMP)
 	@$(VENV)/bin/python benchmarks/run.py $(ARGS)
 
@@ -53,5 +58,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo 'installed'
 
 clean:
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests docs -name __pycache__ -prune -exec rm -rf {} +

@@ -79,6 +79,32 @@ def test_what_runs_on_one_machine_alone_is_no_command_for_nodes() -> None:
     assert launched_as(TYPED, None) is None
 
 
+STANDALONE = ("torchrun", "--standalone", "--nproc-per-node", "2", "-m", "--")
+TWO_NODES = ("torchrun", "--nnodes", "2", "--nproc-per-node", "4", "--rdzv-endpoint", "a:29400", "-m", "--")
+
+
+@pytest.mark.parametrize(
+    ("words", "command", "wanted"),
+    [
+        (STANDALONE, "worldsize study --world-sizes 1,2 --steps 9", f"{' '.join(STANDALONE)} {{}}"),
+        (STANDALONE, "worldsize train --steps 9", f"{' '.join(STANDALONE)} {{}}"),
+        (STANDALONE, "worldsize study --world-sizes 1,4", "torchrun --standalone --nproc-per-node 4 -m -- {}"),
+        (STANDALONE, "worldsize study --world-sizes 1,2,4", "{}"),
+        (STANDALONE, "worldsize sweep --world-size 2", "{}"),
+        (TWO_NODES, "worldsize study --world-sizes 1,8", f"{' '.join(TWO_NODES)} {{}}"),
+        (TWO_NODES, "worldsize study --world-sizes 8,16", None),
+        (TWO_NODES, "worldsize study --world-sizes 1,3", None),
+        (TWO_NODES, "worldsize comm --world-size 8", None),
+    ],
+)
+def test_a_study_under_torchrun_gets_a_command_for_torchrun(
+    words: tuple[str, ...], command: str, wanted: str | None
+) -> None:
+    """With as many workers as the command has; what torchrun cannot start is plain on one node, none on several."""
+    found = launched_as(("worldsize", "study"), command, words)
+    assert found == (None if wanted is None else wanted.format(command))
+
+
 @pytest.mark.parametrize(
     "typed",
     [

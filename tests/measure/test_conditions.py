@@ -15,7 +15,7 @@ SPIN = "import time; end = time.monotonic() + 20\nwhile time.monotonic() < end: 
 
 
 @contextmanager
-def somebody_else() -> Iterator[None]:
+def somebody_else() -> Iterator[int]:
     """A process that spins and is no child of ours: its parent has ended."""
     started = subprocess.run(
         [
@@ -30,15 +30,15 @@ def somebody_else() -> Iterator[None]:
     )
     process = psutil.Process(int(started.stdout))
     try:
-        yield
+        yield process.pid
     finally:
         process.kill()
         with suppress(psutil.TimeoutExpired):  # whoever has adopted it may be slow to notice
             process.wait(5)
 
 
-def others_during(seconds: float) -> float:
-    watch = Watch()
+def others_during(seconds: float, *beside: int) -> float:
+    watch = Watch(beside)
     watch.begin()
     time.sleep(seconds)
     return watch.end().others_cores
@@ -50,6 +50,19 @@ def test_a_process_of_others_is_seen() -> None:
         during = others_during(0.8)
     # On a machine that is full already it takes its part from the others.
     assert during > min(before + 0.3, 0.7 * len(os.sched_getaffinity(0)))
+
+
+def test_ranks_that_another_process_has_started_are_not_others() -> None:
+    """Under torchrun they are no children of rank 0. The same process is seen, and not seen, on the same machine."""
+    with somebody_else() as rank:
+        seen, ours = others_during(0.8), others_during(0.8, rank)
+    assert ours < seen - 0.3
+
+
+def test_a_rank_that_has_ended_is_nothing() -> None:
+    with somebody_else() as rank:
+        pass
+    assert others_during(0.1, rank) is not None
 
 
 def test_our_own_processes_are_not_others() -> None:

@@ -7,9 +7,10 @@ from rich.console import Console
 
 from made_runs import provenance
 from worldsize.analysis.collective_cost import cost_s
+from worldsize.analysis.numbers import size_text
 from worldsize.cli.tables import TerminalTable
 from worldsize.config import Hosts
-from worldsize.report.narrow_tables import comm_summary, model_summary, size_text
+from worldsize.report.narrow_tables import comm_summary, model_summary
 from worldsize.report.tables import Column, Table, integer, text, to_records
 from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.records import Placement

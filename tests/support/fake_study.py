@@ -12,7 +12,7 @@ from worldsize.results.folder import Cell
 from worldsize.study.ledger import Ledger
 from worldsize.study.pace import Pace
 from worldsize.study.plan import PlannedCell
-from worldsize.study.run import announce
+from worldsize.study.running import announce
 from worldsize.study.schedule import Schedule
 
 BLOCK_STEPS = 3

@@ -15,7 +15,7 @@ from worldsize.cli.display import Display
 from worldsize.cli.results import print_results
 from worldsize.results.folder import load_run
 from worldsize.study.ledger import Ledger
-from worldsize.study.run import announce
+from worldsize.study.running import announce
 from worldsize.study.schedule import Schedule
 
 MODEL = "\x1b[31mred\x1b[0m"

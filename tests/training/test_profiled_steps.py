@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from tiny import alone, tiny_settings
+from worldsize.analysis.numbers import payload_text
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.timeline import Message
 from worldsize.ranks.turns import Turn
 from worldsize.results.traces import COMMUNICATION_THREAD, rank_trace, read_trace
 from worldsize.training import profile
 from worldsize.training.life import Life
-from worldsize.training.profile import CLOCK_MARK, message_events, size_text, tie
+from worldsize.training.profile import CLOCK_MARK, message_events, tie
 from worldsize.training.recorder import Recorder
 from worldsize.training.trainer import Trainer
 
@@ -54,7 +55,7 @@ def test_messages_that_overlap_are_on_lanes_of_their_own() -> None:
     ("size", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (44_700_000, "44.7 MB"), (2e9, "2 GB")]
 )
 def test_sizes_are_in_powers_of_ten(size: int, text: str) -> None:
-    assert size_text(size) == text
+    assert payload_text(size) == text
 
 
 def state(trainer: Trainer) -> Any:

@@ -3,11 +3,10 @@
 from worldsize.analysis.bandwidth import LEAST_R_SQUARED, CurvePoint, curve, fit, peak
 from worldsize.analysis.collective_cost import as_run
 from worldsize.analysis.interfaces import slow_peers
+from worldsize.analysis.numbers import GB
 from worldsize.analysis.statistics import reciprocal, scaled
 from worldsize.results.comm_records import CommFit, CommPoint, CommRecord, CommReport
 from worldsize.results.records import WarningRecord
-
-GB = 1e9
 
 
 def comm_report(record: CommRecord) -> CommReport:

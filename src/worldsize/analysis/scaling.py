@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from worldsize.analysis.baseline import baselines
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.levels import Level, chosen
 from worldsize.analysis.statistics import Ratio
 from worldsize.results.records import Estimate
-from worldsize.traits import BASELINE_STRATEGY
 
 Kind = Literal["weak", "strong"]
 MIN_WORLD_SIZES = 3
@@ -75,15 +75,7 @@ def find_baseline(kind: Kind, cell: CellAnalysis, cells: Iterable[CellAnalysis])
     neither was planned; one that has no numbers only if there is no other.
     """
     batch = cell.batch_size if kind == "weak" else cell.global_batch
-    candidates = [
-        other
-        for other in cells
-        if other.world_size == 1
-        and other.batch_size == batch
-        and other.strategy in (BASELINE_STRATEGY, cell.strategy)
-        and other is not cell
-    ]
-    ranked = sorted(candidates, key=lambda other: (other.summary is None, other.strategy != BASELINE_STRATEGY))
+    ranked = sorted(baselines(cell, cells, batch), key=lambda other: other.summary is None)
     return ranked[0] if ranked else None
 
 

@@ -16,10 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from worldsize.analysis.collective_cost import bus_factor
-from worldsize.analysis.numbers import number_text, percent_text
+from worldsize.analysis.numbers import number_text, percent_text, size_text
 from worldsize.cli.console import duration_text, lines, messages, output
 from worldsize.cli.tables import TerminalTable
-from worldsize.report.narrow_tables import comm_summary, model_summary, size_text
+from worldsize.report.narrow_tables import comm_summary, model_summary
 from worldsize.results.comm_records import CommRecord
 from worldsize.study.sampling import Case, Known, Sampling
 

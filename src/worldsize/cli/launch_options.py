@@ -15,7 +15,7 @@ WorkersPerNode = Annotated[int | None, flag("Slurm, Ray: workers per node, at mo
 Time = Annotated[str | None, flag("Slurm: time limit of the job, in minutes or [days-]h:m:s.", WHERE, metavar="TIME")]
 Partition = Annotated[str | None, flag("Slurm: partition.", WHERE, metavar="NAME")]
 PrintScript = Annotated[bool | None, flag("Slurm: print the batch script; submit nothing.", WHERE, "--print-script")]
-Address = Annotated[str | None, flag("Ray: address of the cluster.", WHERE, metavar="HOST:PORT")]
+Address = Annotated[str | None, flag("Ray: address of a running cluster; none is started.", WHERE, metavar="HOST:PORT")]
 Arrangement = Annotated[
     str | None, flag("Ray: pack workers on few nodes or spread them over many.", WHERE, choices="arrangement")
 ]

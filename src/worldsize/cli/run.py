@@ -82,11 +82,19 @@ def run_inside_and_show(
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from worldsize.cli.display import Display
     from worldsize.cli.results import report_and_print
+    from worldsize.errors import Interrupted
     from worldsize.study.inside import run_inside
 
     first = os.environ.get("RANK", "0") == "0"  # who hears how far the study is
     # A user's model or data may print in this very process; stdout is for the results.
-    with redirect_stdout(sys.stderr), Display(beating=first) as display:
-        run = run_inside(settings, out, sys.argv, display, name=name, resume=resume)
+    try:
+        with redirect_stdout(sys.stderr), Display(beating=first) as display:
+            run = run_inside(settings, out, sys.argv, display, name=name, resume=resume)
+    except Interrupted as stopped:
+        if first:
+            print(f"worldsize: {stopped}", file=sys.stderr)
+        sys.stderr.flush()
+        # Not by the interpreter's own end: a thread may be within a collective for ever.
+        os._exit(stopped.exit_status)
     if run is not None:
         exit_for_damage(damaged=report_and_print(run.folder, as_json=as_json).damaged)

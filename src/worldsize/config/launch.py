@@ -49,7 +49,7 @@ class LaunchSettings(Settings):
     """How long the job may take, as Slurm writes it: minutes, or [days-]hours:minutes:seconds."""
     print_script: bool = False
     """Print what would be submitted, and submit nothing."""
-    address: str | None = absent("RAY_ADDRESS, or the one here", min_length=1)
+    address: str | None = absent("RAY_ADDRESS, or a cluster on this machine", min_length=1)
     """Of the Ray cluster; None is the one that RAY_ADDRESS names, or one that runs here."""
     arrangement: Literal["packed", "spread"] | None = absent("packed")
     """Workers on as few nodes as possible (packed), or on as many."""

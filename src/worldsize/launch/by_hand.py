@@ -13,6 +13,8 @@ from worldsize.ranks import STARTED_BY_HAND
 
 SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 """Name the network interface that carries the messages."""
+TORCHRUN_PORT = 29400
+"""Where its c10d rendezvous listens unless told otherwise."""
 
 
 def join_by_hand(master_ip: str, num_nodes: int, rank: int, port: int = DEFAULT_PORT) -> None:
@@ -61,6 +63,21 @@ def started_workers() -> int | None:
     """How many workers torchrun, or a command on each node, has started; None where this process is a user's own."""
     here = "TORCHELASTIC_RUN_ID" in os.environ or STARTED_BY_HAND in os.environ
     return int(os.environ["WORLD_SIZE"]) if here else None
+
+
+def torchrun_words() -> tuple[str, ...]:
+    """The words of a torchrun that would start such workers again, up to the command; empty where it started none.
+
+    The address at which nodes meet is no variable of a worker: the first node at torchrun's own port stands for it.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return ()
+    nodes, each = os.environ.get("GROUP_WORLD_SIZE", "1"), os.environ.get("LOCAL_WORLD_SIZE", "1")
+    if nodes == "1":
+        return ("torchrun", "--standalone", "--nproc-per-node", each, "-m", "--")
+    meeting = f"{os.environ['MASTER_ADDR']}:{TORCHRUN_PORT}"
+    at = ("--rdzv-backend", "c10d", "--rdzv-endpoint", meeting)
+    return ("torchrun", "--nnodes", nodes, "--nproc-per-node", each, *at, "-m", "--")
 
 
 def name_interface() -> None:

@@ -4,6 +4,7 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from worldsize.analysis.numbers import gib_text
 from worldsize.errors import UsageError
 from worldsize.measure.facts import SystemFacts, TorchFacts
 from worldsize.measure.machine import BUSY_LOAD_PER_CORE, is_busy, package_version
@@ -127,9 +128,9 @@ def _machine(host: Host, system: SystemFacts) -> Iterator[Ability]:
     )
     yield fact("CPU quota", "none" if host.quota_cores is None else f"{host.quota_cores:g} cores (control groups)")
     yield fact("room for threads", _room(host))
-    yield fact("memory", f"{_gib(host.memory_bytes)}, {_gib(system.available_memory_bytes)} of it available")
+    yield fact("memory", f"{gib_text(host.memory_bytes)}, {gib_text(system.available_memory_bytes)} of it available")
     yield fact(
-        "swap", f"{_gib(system.swap_bytes)}; a run that swaps is not worth timing" if system.swap_bytes else "none"
+        "swap", f"{gib_text(system.swap_bytes)}; a run that swaps is not worth timing" if system.swap_bytes else "none"
     )
     busy = is_busy(host)
     bound = f"{BUSY_LOAD_PER_CORE * len(cores):g}"
@@ -250,7 +251,3 @@ def _package(name: str) -> Ability:
         detail=f"{version or 'not installed'}; for {used_for}",
         remedy=None if version else f"pip install {wanted}",
     )
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / 2**30:.1f} GiB"

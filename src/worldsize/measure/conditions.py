@@ -1,6 +1,8 @@
 """What else goes on on this machine while something is timed: other processes, other virtual machines, the clock."""
 
+import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psutil
@@ -32,15 +34,21 @@ class _Reading:
 
 
 class Watch:
-    """Reads the counters of the machine at both ends of a block: some milliseconds each, outside what is timed."""
+    """Reads the counters of the machine at both ends of a block: some milliseconds each, outside what is timed.
+
+    `beside` are processes of the same study that this one has not started: other ranks that torchrun has.
+    """
+
+    def __init__(self, beside: Iterable[int] = ()) -> None:
+        self._beside = tuple(beside)
 
     def begin(self) -> None:
         """A block begins."""
-        self._before = _read()
+        self._before = _read(self._beside)
 
     def end(self) -> Conditions:
         """The block is over; processes of ours that ended within it count for what they had used at its begin."""
-        before, after = self._before, _read()
+        before, after = self._before, _read(self._beside)
         elapsed_s = max(after.at_s - before.at_s, 1e-9)
         own_s = sum(max(0.0, used - before.own_s.get(pid, 0.0)) for pid, used in after.own_s.items())
         return Conditions(
@@ -50,18 +58,23 @@ class Watch:
         )
 
 
-def _read() -> _Reading:
+def _read(beside: Iterable[int]) -> _Reading:
     allowed = allowed_cores()
     every = psutil.cpu_times(percpu=True)
     times = [every[core] for core in allowed if core < len(every)]
     own = {}
-    me = psutil.Process()
-    for process in (me, *me.children(recursive=True)):
+    for pid in (os.getpid(), *beside):
         try:
-            used = process.cpu_times()
+            first = psutil.Process(pid)
+            ours = (first, *first.children(recursive=True))
         except psutil.Error:
-            continue  # it has just ended
-        own[process.pid] = used.user + used.system
+            continue  # it has ended
+        for process in ours:
+            try:
+                used = process.cpu_times()
+            except psutil.Error:
+                continue  # it has just ended
+            own[process.pid] = used.user + used.system
     # Interrupts are left out: most of them are our own messages.
     busy_s = sum(getattr(core, kind, 0.0) for core in times for kind in ("user", "nice", "system"))
     return _Reading(time.monotonic(), busy_s, sum(getattr(core, "steal", 0.0) for core in times), own)

@@ -69,15 +69,18 @@ def provenance(
     host: Host | None = None,
     worker_environment: Mapping[str, str] | None = None,
     code: UserCode | None = None,
+    started_by: Sequence[str] = (),
 ) -> Provenance:
     """Where a result comes from (method.md §11).
 
     `host` is a snapshot that was taken already; without it, one without GPUs is taken. `worker_environment` holds the
-    variables that workers get on top of this process's own. `code` is the user's (user_code.py).
+    variables that workers get on top of this process's own. `code` is the user's (user_code.py). `started_by`
+    are the words that stood before the command.
     """
     return Provenance(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         command=safe_command(tuple(command)),
+        started_by=tuple(started_by),
         worldsize_version=package_version("worldsize") or "not installed",
         commit=_commit(Path(__file__).parents[1]),
         user_code=code,

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from worldsize.errors import UsageError
+from worldsize.errors import Interrupted, UsageError
 from worldsize.measure.allocator import keep_freed_memory
 from worldsize.measure.cores import usable_cores
 from worldsize.measure.machine import allowed_cores
@@ -98,11 +98,16 @@ def process_group(rank: Rank, placement: Placement, device: torch.device) -> Ite
         give_way(POLLING_THREAD)
     else:
         open_between_cpus()
+    stopped = False
     try:
         yield
+    except Interrupted:
+        stopped = True  # a thread may be within a collective, for which no other rank will come any more
+        raise
     finally:
-        close_between_cpus()
-        dist.destroy_process_group()
+        if not stopped:
+            close_between_cpus()
+            dist.destroy_process_group()
 
 
 class _Alone:

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator, Sequence
 
+from worldsize.analysis.numbers import GB, gib_text
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.result_tables import CELL, PERCENT
 from worldsize.report.tables import Column, Table, integer, number, text
@@ -10,8 +11,6 @@ from worldsize.results.code_records import SHOWN
 from worldsize.results.records import Provenance
 
 MB = 1e-6
-GB = 1e-9
-GIB = 2**30
 LAST_STEPS = 10
 """Steps behind the training loss that is printed: one step's loss depends on its batch."""
 
@@ -40,7 +39,7 @@ def wire_table(analysis: StudyAnalysis) -> Table:
                 number(wire.other_rank_bytes, MB),
                 text(wire.formula),
                 integer(steps),
-                number(None if steps is None else steps * wire.busiest_rank_bytes, GB),
+                number(None if steps is None else steps * wire.busiest_rank_bytes, 1 / GB),
             )
         )
     note = (
@@ -143,7 +142,7 @@ def _session(provenance: Provenance) -> Iterator[tuple[str, str | None]]:
     yield "CPU", f"{host.cpu_model}: {host.physical_cores or 'unknown'} physical and {host.logical_cores} logical cores"
     yield "Allowed cores", _ranges(host.allowed_cores)
     yield "CPU quota", None if host.quota_cores is None else f"{host.quota_cores:g} cores (control groups)"
-    yield "Memory", f"{host.memory_bytes / GIB:.1f} GiB"
+    yield "Memory", gib_text(host.memory_bytes)
     yield "GPUs", ", ".join(host.gpus) or None
     yield "Load at the start", f"{host.load_1min:.2f}"
     yield "Network interfaces", "; ".join(f"{name}: {', '.join(ips)}" for name, ips in host.interfaces.items()) or None

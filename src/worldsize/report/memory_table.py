@@ -1,11 +1,11 @@
 """The table of memory: the peak of each cell, taken apart (method.md §9)."""
 
+from worldsize.analysis.numbers import MIB
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.result_tables import CELL
 from worldsize.report.tables import Column, Entry, Table, integer, number, text
 from worldsize.results.records import CellRecord
 
-MIB = 2**-20
 NOTE = (
     "Of the rank with the largest peak. Weights, gradients, optimizer state and copies (buckets of gradients, "
     "replicas): bytes of the tensors that are there. Before the first step: what was in use beside the weights, such "
@@ -40,4 +40,4 @@ def _row(record: CellRecord) -> tuple[Entry, ...]:
     known = (parts.parameter_bytes, parts.buffer_bytes, parts.gradient_bytes, parts.optimizer_bytes, parts.copy_bytes)
     rest = None if peak is None else peak - parts.known_bytes
     shown = (*known, parts.before_bytes, rest, peak)
-    return (text(record.id), integer(parts.rank), *(number(each, MIB) for each in shown))
+    return (text(record.id), integer(parts.rank), *(number(each, 1 / MIB) for each in shown))

@@ -1,14 +1,12 @@
 """Tables for 80 columns: short headings, and only what one looks for first. The full ones are in the report."""
 
-from worldsize.analysis.numbers import ABSENT
+from worldsize.analysis.numbers import ABSENT, GIB, size_text
 from worldsize.analysis.sweep import BatchSweep, SweepRow, interval_of
 from worldsize.report.comm_tables import comm_table, model_table
 from worldsize.report.result_tables import MS, PERCENT
 from worldsize.report.tables import Column, Entry, Raw, Table, integer, number, text
 from worldsize.results.comm_records import CommRecord
 
-GIB = 2**-30
-UNITS = ("B", "KiB", "MiB", "GiB")
 FITS = {True: "yes", False: "no", None: "unknown"}
 
 
@@ -41,7 +39,7 @@ def _sweep_row(row: SweepRow, sweep: BatchSweep, best: float | None) -> tuple[En
         number(summary.step_s.value if summary else None, MS),
         number(rate),
         number(rate / best if rate and best else None, PERCENT),
-        number(cell.record.peak_memory_bytes if cell.record else None, GIB),
+        number(cell.record.peak_memory_bytes if cell.record else None, 1 / GIB),
         _mark(row, sweep),
     )
 
@@ -91,11 +89,3 @@ def _headed(table: Table, headings: tuple[str, ...]) -> tuple[Column, ...]:
 def _size(raw: tuple[Raw, ...]) -> Entry:
     """Sizes in bytes, `1 KiB … 16 MiB`."""
     return Entry(" … ".join(size_text(size) for size in raw if isinstance(size, int)) or ABSENT, raw)
-
-
-def size_text(size: int) -> str:
-    """Bytes in the largest binary unit that leaves a whole number."""
-    unit = 0
-    while size and size % 1024 == 0 and unit < len(UNITS) - 1:
-        size, unit = size // 1024, unit + 1
-    return f"{size:,} {UNITS[unit]}"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.numbers import ABSENT
+from worldsize.analysis.numbers import ABSENT, GIB
 from worldsize.analysis.scaling import Kind, ScalingRow
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.tables import (
@@ -21,7 +21,6 @@ from worldsize.results.records import PARTS
 
 MS = 1e3
 PERCENT = 100
-GIB = 2**-30
 TERMINAL_WIDTH = 80
 """Columns of the narrowest terminal that the compact table must fit (two spaces between its columns)."""
 MIN_NAME_WIDTH = 8
@@ -198,7 +197,7 @@ def _results_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ..
         text(row.baseline.id if row and row.baseline else None),
         number(_efficiency(row), PERCENT),
         number(cell.exposed_share, PERCENT),
-        number(cell.record.peak_memory_bytes if cell.record else None, GIB),
+        number(cell.record.peak_memory_bytes if cell.record else None, 1 / GIB),
         state_entry(cell, row),
     )
 

@@ -108,6 +108,8 @@ class Provenance(Record):
     created: str
     """UTC, ISO 8601."""
     command: tuple[str, ...]
+    started_by: tuple[str, ...] = ()
+    """What stood before that command and started its workers, as torchrun with its flags; empty where it did itself."""
     worldsize_version: str
     commit: str | None = None
     """Commit of worldsize's own working tree, with `+dirty` if it had changes; None for an installed one."""

@@ -4,8 +4,8 @@ import random
 from collections.abc import Iterator, Sequence
 from math import ceil
 
+from worldsize.analysis.baseline import any_baselines
 from worldsize.study.plan import PlannedCell
-from worldsize.traits import BASELINE_STRATEGY
 
 MOST_READ = 4
 """Global batches that are read to compare them with those of other world sizes, at most."""
@@ -13,14 +13,7 @@ MOST_READ = 4
 
 def baseline_of(cell: PlannedCell, cells: Sequence[PlannedCell]) -> PlannedCell | None:
     """The cell of one worker that a cell is compared with: same local batch, else same global one (method.md §6)."""
-    s = cell.settings
-    alone = [c for c in cells if c.settings.world_size == 1]
-    for batch in (s.batch_size, s.global_batch):
-        for strategy in (BASELINE_STRATEGY, s.strategy):
-            for other in alone:
-                if (other.settings.strategy, other.settings.batch_size) == (strategy, batch):
-                    return None if other is cell else other
-    return None
+    return next(iter(any_baselines(cell, cells)), None)
 
 
 def batches_to_read(cell: PlannedCell, cells: Sequence[PlannedCell]) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
+from worldsize.analysis.numbers import size_text
 from worldsize.config import CommSettings, NetworkSettings
 from worldsize.errors import RunError, UsageError
 from worldsize.launch.cluster import Cluster, Running, ThisMachine
@@ -19,7 +20,6 @@ from worldsize.measure.abilities import network_namespaces
 from worldsize.measure.facts import system_facts
 from worldsize.measure.machine import provenance, snapshot_host
 from worldsize.ranks.turns import Reply, Turn, read_replies
-from worldsize.report.narrow_tables import size_text
 from worldsize.results.comm_records import CommRecord, PeerRate
 from worldsize.results.records import Placement, Provenance, WarningRecord
 from worldsize.study.comm_budget import cases, countdown

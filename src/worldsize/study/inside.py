@@ -5,14 +5,13 @@ records (study/thread_executor.py has the workers).
 """
 
 import os
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -20,13 +19,15 @@ from worldsize.config import Room, StudySettings
 from worldsize.errors import RunError, UsageError
 from worldsize.history import check_clients
 from worldsize.launch.placement import default_threads, place
+from worldsize.measure.conditions import Watch
 from worldsize.measure.cores import usable_cores
 from worldsize.measure.limits import begin_to_count_memory
 from worldsize.measure.machine import allowed_cores
-from worldsize.ranks.exchange import agree, gather, send_bytes
+from worldsize.ranks.exchange import gather
 from worldsize.ranks.setup import Rank, choose_device, make_further_groups, process_group
-from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder, write_whole
+from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder
 from worldsize.results.records import Findings, WarningRecord
+from worldsize.study.agreeing import agreed, agreed_samples, collect, leave_plan, locked, set_aside_elsewhere
 from worldsize.study.budget import began_s, check_budget, until_s, with_default_protocol
 from worldsize.study.experiment import further_parts
 from worldsize.study.inside_links import measure_inside
@@ -36,13 +37,12 @@ from worldsize.study.mirrors import mirrored
 from worldsize.study.pace import Pace
 from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, make_plan
-from worldsize.study.resuming import Resume, check_checkpoints, other_code, set_aside
-from worldsize.study.run import announce, check_folder, note, open_study
+from worldsize.study.resuming import Resume, check_checkpoints, other_code
+from worldsize.study.run import check_folder, note, open_study
+from worldsize.study.running import run_to_its_end, stoppable
 from worldsize.study.schedule import Schedule
 from worldsize.study.thread_executor import ThreadExecutor
 from worldsize.training.probe import look
-
-_Samples = dict[str, dict[tuple[int, int], Any]]
 
 
 def run_inside(
@@ -71,13 +71,14 @@ def run_inside(
     further = further_parts(settings, rank.processes, ready.findings.data.train_samples)
     with process_group(rank, ready.cells[-1].placement, device):
         make_further_groups()
-        folder = Path(_agreed(str(out or new_run_folder(name))))
-        _in_turns(ready, folder, rank, device, command, heard, resume=resume)
-        for part, its_settings in further.items():
-            place = folder / "parts" / part
-            begun = _agreed((place / "study.json").exists())
-            next_one = _prepared(_fitting(its_settings, rank), rank)
-            _in_turns(next_one, place, rank, device, command, heard, resume=begun and resume)
+        folder = Path(agreed(str(out or new_run_folder(name))))
+        with stoppable(folder, group=True):
+            _in_turns(ready, folder, rank, device, command, heard, resume=resume)
+            for part, its_settings in further.items():
+                place = folder / "parts" / part
+                begun = agreed((place / "study.json").exists())
+                next_one = _prepared(_fitting(its_settings, rank), rank)
+                _in_turns(next_one, place, rank, device, command, heard, resume=begun and resume)
     return load_run(folder) if rank.rank == 0 else None
 
 
@@ -109,31 +110,52 @@ def _in_turns(
     resume: Resume,
 ) -> None:
     """Run what is missing of one study in `folder`; afterwards rank 0 has the samples of all ranks there."""
-    settings, cells = ready.settings, ready.cells
-    end_s = _agreed(until_s(settings, began_s()))
     anew = _anew(folder, ready.findings, resume=resume)
+    with locked(folder):
+        _all_cells(ready, folder, rank, device, command, listener, anew=anew)
+
+
+def _all_cells(
+    ready: _Ready,
+    folder: Path,
+    rank: Rank,
+    device: torch.device,
+    command: Sequence[str],
+    listener: Listener,
+    *,
+    anew: bool,
+) -> None:
+    settings, cells = ready.settings, ready.cells
+    end_s = agreed(until_s(settings, began_s()))
     before, session = _opened(folder, settings, cells, ready.findings, command, anew=anew)
-    ledger = Ledger(folder, session, before, writing=rank.rank == 0)
+    watch = _watch(rank)
+    ledger = Ledger(folder, session, before, writing=rank.rank == 0, watch=watch)
     links, slow = measure_inside(folder, settings, cells, rank, device, command)
     executor = ThreadExecutor(folder, rank, device, session, links)
-    done = _agreed([name for name, cell in before.items() if cell.record.state == "complete"])
+    done = agreed([name for name, cell in before.items() if cell.record.state == "complete"])
     clients = settings.log if rank.rank == 0 else ()
     with mirrored(clients, folder, session, listener, keep=partial(note, folder)) as everyone:
         todo = [c for c in cells if c.id not in done]
         # All ranks go by the clock of rank 0, or they would decide differently.
-        pace = Pace(settings, todo, now_s=lambda: float(_agreed(time.monotonic())), until_s=end_s, launches=False)
+        pace = Pace(settings, todo, now_s=lambda: float(agreed(time.monotonic())), until_s=end_s, launches=False)
         schedule = Schedule(todo, settings, executor, ledger, everyone, pace=pace)
-        schedule.samples = _agreed_samples(schedule.samples)  # of earlier sessions, which rank 0 alone has
-        announce(schedule, ready.findings, everyone)
-        schedule.run()
+        schedule.samples = agreed_samples(schedule.samples)  # of earlier sessions, which rank 0 alone has
+        run_to_its_end(schedule, ready.findings)
     if executor.error:
         raise RunError(executor.error.message)
     for cell in cells:
-        _collect(cell_folder(folder, cell.id), rank)
+        collect(cell_folder(folder, cell.id), rank)
     if rank.rank == 0:
         note(folder, [*ready.absent, *slow])
         ledger.summarise_again()
         note(folder, pack_complete(folder))
+
+
+def _watch(rank: Rank) -> Watch | None:
+    """Who sees what else goes on on the machine of rank 0: rank 0, which knows who else there belongs to the study."""
+    everyone = gather([socket.gethostname(), os.getpid()], rank.processes)
+    here = [pid for host, pid in everyone if host == everyone[0][0] and pid != os.getpid()]
+    return Watch(here) if rank.rank == 0 else None
 
 
 def _fitting(settings: StudySettings, rank: Rank) -> StudySettings:
@@ -217,12 +239,12 @@ def _opened(
             before, answer = open_study(folder, settings, cells, findings, command, anew=anew)
         except UsageError as error:
             answer = str(error)
-    answer = _agreed(answer)
+    answer = agreed(answer)
     if isinstance(answer, str):
         raise UsageError(answer)
     if anew:
-        _set_aside_elsewhere(folder)
-    _leave_plan(folder)
+        set_aside_elsewhere(folder)
+    leave_plan(folder)
     return before, answer
 
 
@@ -238,54 +260,7 @@ def _anew(folder: Path, findings: Findings, *, resume: Resume) -> bool:
             answer = other_code(folder, findings.user_code, resume=resume)
         except UsageError as error:
             answer = str(error)
-    answer = _agreed(answer)
+    answer = agreed(answer)
     if isinstance(answer, str):
         raise UsageError(answer)
     return answer
-
-
-def _set_aside_elsewhere(folder: Path) -> None:
-    """On hosts with file systems of their own, too, samples of other code must not stay where new ones are written.
-
-    Where a host sees what rank 0 has set aside there is nothing left; no rank goes on before all have looked.
-    """
-    if os.environ.get("LOCAL_RANK", "0") == "0" and dist.get_rank() and (folder / "cells").exists():
-        set_aside(folder)
-        (folder / "study.json").unlink(missing_ok=True)
-    gather([], dist.get_world_size())
-
-
-def _leave_plan(folder: Path) -> None:
-    """Leave a copy of study.json on hosts with file systems of their own: there, too, --resume reads the settings."""
-    plan = folder / "study.json"
-    content = _agreed(plan.read_text(encoding="utf-8") if dist.get_rank() == 0 else "")
-    if not plan.exists():
-        write_whole(plan, content)
-
-
-def _agreed(value: Any) -> Any:
-    """Rank 0's value, on every rank."""
-    return agree(value, dist.get_world_size())
-
-
-def _agreed_samples(samples: _Samples) -> _Samples:
-    """Rank 0's samples, on every rank; JSON knows neither arrays nor keys of two numbers."""
-    plain = {name: [[*key, list(map(float, times))] for key, times in found.items()] for name, found in samples.items()}
-    return {
-        name: {(session, block): np.array(times) for session, block, times in found}
-        for name, found in _agreed(plain).items()
-    }
-
-
-def _collect(folder: Path, rank: Rank) -> None:
-    """Bring the samples of ranks on other file systems to rank 0's run folder."""
-    kinds = ("rank{}.jsonl", "rank{}.spans.jsonl", "profile/rank{}.json")
-    names = {kind.format(r): r for r in range(rank.processes) for kind in kinds}
-    missing = _agreed([name for name in names if not (folder / name).exists()])
-    mine = [name for name in missing if names[name] == rank.rank and (folder / name).exists()]
-    for owner, found in enumerate(gather(mine, rank.processes)):
-        for name in found:
-            data = send_bytes((folder / name).read_bytes() if rank.rank == owner else b"", owner)
-            if rank.rank == 0 and names.get(name) == owner:  # no rank chooses what is written here
-                (folder / name).parent.mkdir(exist_ok=True)
-                (folder / name).write_bytes(data)

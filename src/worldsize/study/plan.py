@@ -30,6 +30,26 @@ class PlannedCell:
         return self.settings.id
 
     @property
+    def strategy(self) -> str:
+        """Name of its strategy."""
+        return self.settings.strategy
+
+    @property
+    def world_size(self) -> int:
+        """Number of workers N."""
+        return self.settings.world_size
+
+    @property
+    def batch_size(self) -> int:
+        """Local batch b."""
+        return self.settings.batch_size
+
+    @property
+    def global_batch(self) -> int:
+        """B = N·b."""
+        return self.settings.global_batch
+
+    @property
     def traits(self) -> TraitsRecord:
         """Of its strategy."""
         return traits_of(self.settings.strategy, self.own_traits)

@@ -1,19 +1,16 @@
 """Run a study from its settings to its run folder, or go on with one that was stopped."""
 
 import os
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import FrameType
 
 from worldsize.config import StudySettings
-from worldsize.errors import Interrupted, OutputError, UsageError
+from worldsize.errors import OutputError, UsageError
 from worldsize.history import check_clients
+from worldsize.launch.by_hand import torchrun_words
 from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.launch.environment import worker_environment
 from worldsize.launch.warm import WARM
@@ -24,7 +21,6 @@ from worldsize.results.launch_records import SUBMISSIONS
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.study.alone import alone
 from worldsize.study.budget import check_budget, until_s, with_default_protocol
-from worldsize.study.bursts import lead_steps, warmup_steps
 from worldsize.study.comm import check_hosts, with_hosts
 from worldsize.study.executor import JobExecutor
 from worldsize.study.fewer import Fewer, is_of_fewer
@@ -38,6 +34,7 @@ from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
 from worldsize.study.probe import probe
 from worldsize.study.restarts import Restarts
 from worldsize.study.resuming import Resume, check_checkpoints, check_settings, other_code, set_aside
+from worldsize.study.running import run_to_its_end, stoppable
 from worldsize.study.schedule import Schedule
 from worldsize.study.sweep import Sweep
 
@@ -64,7 +61,7 @@ def run_study(
     settings = with_default_protocol(settings)
     check_clients(settings.log)
     check_folder(out, resume=resume)
-    with _stoppable(out), alone(out), WARM.held():
+    with stoppable(out), alone(out), WARM.held():
         findings = probe(settings, cluster)
         anew = other_code(out, findings.user_code, resume=resume)
         settings, no_hosts = _hosts_decided(settings, findings, cluster)
@@ -89,7 +86,7 @@ def run_study(
         ledger = Ledger(out, session, before, watch=Watch())
         with mirrors as everyone:
             schedule = _schedule(settings, todo, findings, ledger, everyone, cluster, began_s)
-            _take_turns(schedule, findings)
+            run_to_its_end(schedule, findings)
         note(out, pack_complete(out))
     return load_run(out)
 
@@ -143,19 +140,6 @@ def _sweep(
         executor.close()
 
 
-def _take_turns(schedule: Schedule, findings: Findings) -> None:
-    """Run the schedule to its end, or until it is stopped; no worker is left when this returns."""
-    announce(schedule, findings, schedule.listener)
-    try:
-        schedule.run()
-    except KeyboardInterrupt:
-        for record in schedule.ledger.interrupted():
-            schedule.listener.ended(record)
-        raise
-    finally:
-        schedule.executor.close()
-
-
 def check_folder(out: Path, *, resume: Resume) -> None:
     """A folder is either new or asked to be resumed: results of two studies never mix."""
     exists = (out / "study.json").exists()
@@ -206,7 +190,11 @@ def open_study(
     """
     host = snapshot_host(with_gpus=False).model_copy(update={"gpus": findings.gpus})
     origin = provenance(
-        command, host=host, worker_environment=worker_environment(settings.emulated), code=findings.user_code
+        command,
+        host=host,
+        worker_environment=worker_environment(settings.emulated),
+        code=findings.user_code,
+        started_by=torchrun_words(),
     )
     warnings = list(findings.warnings)
     cluster = cluster or ThisMachine()
@@ -245,42 +233,3 @@ def open_study(
     study.warnings += [warning for warning in warnings if warning not in study.warnings]
     write_study(out, study)
     return run.cells, len(study.sessions)
-
-
-def announce(schedule: Schedule, findings: Findings, listener: Listener) -> None:
-    """Tell the listener, and the ledger, how many steps are ahead, or how much time."""
-    total, settings, pace = 0, schedule.settings, schedule.pace
-    for cell in schedule.cells:
-        if settings.epochs is not None:
-            steps = settings.epochs * (findings.data.train_samples // cell.settings.global_batch)
-            steps -= schedule.ledger.checkpointed_steps(cell)
-        elif settings.steps is not None and not pace.budgeted:
-            steps = warmup_steps(settings) + pace.most_steps(schedule.samples[cell.id], lead_steps(settings))
-        else:
-            steps = 0
-        schedule.ledger.expect(cell, steps)
-        total += steps
-    listener.planned(schedule.cells, total, pace.left_s)
-
-
-@contextmanager
-def _stoppable(out: Path) -> Iterator[None]:
-    """SIGTERM ends a study as Ctrl-C does: in order, with everything kept. Raises Interrupted for both."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers, and it decides for the others
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except KeyboardInterrupt:
-        if not (out / "study.json").exists():
-            raise Interrupted("stopped before anything was measured") from None
-        measured = any(cell.step_columns("timed")["timed"].any() for cell in load_run(out).cells.values())
-        what = f"what was measured is in {out}" if measured else "no step was timed yet"
-        raise Interrupted(f"stopped; {what}\nGo on with --resume --out {out}.") from None
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from worldsize.analysis.collective_cost import cost_s
+from worldsize.analysis.numbers import MIB
 from worldsize.measure.accelerator import settle
 from worldsize.measure.clocks import Clock, Mark, clock_for
 from worldsize.ranks.exchange import agree
@@ -18,7 +19,6 @@ from worldsize.strategies.base import trained
 from worldsize.strategies.buckets import Cost, by_cost, by_size, end_s
 
 REPEATS = 3
-MIB = 2**20
 DDP_FIRST_BYTES = 1 * MIB
 """DDP closes its first bucket at this size, whatever the cap (torch.distributed._DEFAULT_FIRST_BUCKET_BYTES)."""
 DDP_CAPS_BYTES = tuple(cap * MIB for cap in (1, 2, 3, 4, 6, 8, 12, 18, 25))

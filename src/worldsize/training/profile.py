@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from worldsize.analysis.numbers import payload_text
 from worldsize.measure.accelerator import settle
 from worldsize.measure.alignment import Offset
 from worldsize.measure.timeline import Message, Phase, Step, Timeline, read
@@ -225,7 +226,7 @@ def message_events(messages: list[tuple[int, list[Message]]], process: int, zero
             yield {
                 "ph": "X",
                 "cat": COLLECTIVE,
-                "name": f"{message.kind} {size_text(message.payload_bytes)}",
+                "name": f"{message.kind} {payload_text(message.payload_bytes)}",
                 "pid": process,
                 "tid": COMMUNICATION_THREAD + lane,
                 "ts": (message.issued - zero_ns) / 1000,
@@ -242,11 +243,3 @@ def message_events(messages: list[tuple[int, list[Message]]], process: int, zero
         about = {"ph": "M", "pid": process, "tid": COMMUNICATION_THREAD + lane, "ts": 0}
         yield {**about, "name": "thread_name", "args": {"name": "communication"}}
         yield {**about, "name": "thread_sort_index", "args": {"sort_index": COMMUNICATION_THREAD + lane}}
-
-
-def size_text(size_bytes: int) -> str:
-    """`4.2 MB`: three digits and a unit of powers of ten (method.md §1)."""
-    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size_bytes >= factor:
-            return f"{size_bytes / factor:.3g} {unit}"
-    return f"{size_bytes} B"

@@ -54,5 +54,5 @@ def advise(analysis: StudyAnalysis) -> tuple[Advice, ...]:
     seen = Seen(analysis)
     ordered = in_order([candidate for rule in RULES for candidate in rule(seen)], seen.focus)
     told = [beside_one_worker(each, seen) for each in ordered]
-    typed = analysis.record.provenance.command
-    return tuple(replace(each, command=launched_as(typed, each.command)) for each in told)
+    origin = analysis.record.provenance
+    return tuple(replace(each, command=launched_as(origin.command, each.command, origin.started_by)) for each in told)

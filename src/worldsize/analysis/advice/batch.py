@@ -11,10 +11,10 @@ from worldsize.analysis.advice.commands import focused, sweep_command
 from worldsize.analysis.advice.gains import STEP, notable
 from worldsize.analysis.advice.knee import compared, rate_of, rate_ratio
 from worldsize.analysis.advice.seen import Seen, on_one_host
-from worldsize.analysis.advice.words import at_most, cell_name, gibibytes, memory_of, named, share, share_of
+from worldsize.analysis.advice.words import at_most, cell_name, memory_of, named, share, share_of
 from worldsize.analysis.by_block import BLOCK, ratio_over
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.numbers import estimate_text
+from worldsize.analysis.numbers import estimate_text, gib_text
 from worldsize.analysis.sweep import KNEE
 from worldsize.results.records import Estimate
 
@@ -79,7 +79,7 @@ def memory_headroom(seen: Seen) -> Iterator[Candidate]:
         yield candidate(
             "memory-headroom",
             cell,
-            finding=f"{cell_name(cell)} uses {gibibytes(peak)} of the {gibibytes(limit)} that a process may have, and "
+            finding=f"{cell_name(cell)} uses {gib_text(peak)} of the {gib_text(limit)} that a process may have, and "
             "larger batches are faster.",
             evidence=(
                 memory_of("Peak memory of a process", peak),

@@ -3,7 +3,7 @@
 from worldsize.analysis import headline
 from worldsize.analysis.advice.finding import Evidence, Gain
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.numbers import estimate_text, number_text
+from worldsize.analysis.numbers import estimate_text, gib_text, number_text
 from worldsize.results.records import Estimate
 
 
@@ -30,11 +30,6 @@ def share(estimate: Estimate) -> str:
 def megabytes(size: float) -> str:
     """Bytes in MB (1e6)."""
     return f"{number_text(size / 1e6)} MB"
-
-
-def gibibytes(size: float) -> str:
-    """Bytes in GiB (2^30)."""
-    return f"{number_text(size / 2**30)} GiB"
 
 
 def several(count: float, word: str) -> str:
@@ -69,7 +64,7 @@ def rate_of_link(label: str, bytes_per_s: Estimate | float) -> Evidence:
 
 def memory_of(label: str, size_bytes: int) -> Evidence:
     """Bytes of memory as evidence, read in GiB."""
-    return Evidence(label, gibibytes(size_bytes), size_bytes, "bytes")
+    return Evidence(label, gib_text(size_bytes), size_bytes, "bytes")
 
 
 def count_of(label: str, count: float) -> Evidence:

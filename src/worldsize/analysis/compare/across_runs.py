@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from worldsize.analysis.baseline import any_baselines
 from worldsize.analysis.levels import ratio_estimate
 from worldsize.analysis.statistics import Blocks
 from worldsize.results.baseline_records import StoredBlock, StoredCell, StoredRun
 from worldsize.results.records import Estimate
-from worldsize.traits import BASELINE_STRATEGY
 
 
 def unpaired_ratio(numerator: Blocks, denominator: Blocks) -> Estimate:
@@ -70,15 +70,11 @@ def _baselines(cell_id: str, run: StoredRun) -> list[str]:
     crowded = not run.settings.allow_oversubscribed
 
     def fits(other: StoredCell) -> bool:
-        if other.world_size > 1 or other.id == cell.id or not relative_blocks(cell, other):
+        if not relative_blocks(cell, other) or (crowded and _oversubscribed((cell, other))):
             return False
-        if other.strategy not in (BASELINE_STRATEGY, cell.strategy):
-            return False
-        return not (crowded and _oversubscribed((cell, other))) and _threads(cell) == _threads(other)
+        return _threads(cell) == _threads(other)
 
-    candidates = [each for each in run.cells if each.batch_size in (cell.batch_size, cell.global_batch) and fits(each)]
-    candidates.sort(key=lambda each: (each.batch_size != cell.batch_size, each.strategy != BASELINE_STRATEGY))
-    return [each.id for each in candidates]
+    return [each.id for each in any_baselines(cell, run.cells) if fits(each)]
 
 
 def _oversubscribed(cells: Iterable[StoredCell]) -> bool:

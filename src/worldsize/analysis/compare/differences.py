@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from worldsize.analysis.numbers import gib_text
 from worldsize.results.baseline_records import StoredCell, StoredRun
 from worldsize.results.code_records import SHOWN, UserCode, different_files, named, short_commit
 from worldsize.results.comparison_records import Area, Change
 from worldsize.results.records import Host, Placement, Provenance
 
-GIB = 2**30
 ABSENT = "none"
 MOST_FILES = 8
 """Files of the user's that are named, each with its digests."""
@@ -137,7 +137,7 @@ def _machine(provenance: Provenance) -> dict[str, str]:
         "allowed cores": ", ".join(str(core) for core in host.allowed_cores),
         "CPU quota": _quota(host),
         "GPUs": ", ".join(host.gpus) or ABSENT,
-        "memory": f"{host.memory_bytes / GIB:.1f} GiB",
+        "memory": gib_text(host.memory_bytes),
         "system": host.system,
         "host": host.hostname,
         "network interfaces": interfaces or ABSENT,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import altair as alt
 
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.numbers import number_text, percent_text
+from worldsize.analysis.numbers import GB, number_text, percent_text
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.charts.colours import MESSAGES
 from worldsize.report.charts.parts import cell_label
@@ -14,7 +14,6 @@ from worldsize.report.comm_tables import link_peak
 from worldsize.report.svg import INK, Chart, Drawing, Size, draw, values
 
 ROW_HEIGHT = 30
-GB = 1e-9
 REACHED, MEASURED, RATED = "reached in training", "peak, measured alone", "rated payload"
 
 
@@ -71,7 +70,7 @@ def _row(analysis: StudyAnalysis, cell: CellAnalysis, rate: float, *, several: b
     link = analysis.links.get(cell.world_size)
     peak, rated = link_peak(analysis, cell), link.payload_bytes_per_s if link else None
     label = f"{cell_label(cell)}, b = {cell.batch_size:,}" if several else cell_label(cell)
-    return _Row(label, GB * rate, GB * peak if peak else None, GB * rated if rated else None)
+    return _Row(label, rate / GB, peak / GB if peak else None, rated / GB if rated else None)
 
 
 def _drawn(rows: Sequence[_Row], size: Size) -> Chart:

@@ -1,13 +1,12 @@
 """Experiment A, `batch-sweep`: time against b, the largest batch, the knee (method.md §9)."""
 
+from worldsize.analysis.numbers import GIB
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.sweep import BatchSweep, SweepRow, sweep_text
 from worldsize.report.charts.sweep import epoch_chart, rate_chart
 from worldsize.report.result_tables import MS, PERCENT
 from worldsize.report.section import Section
 from worldsize.report.tables import Column, Entry, Table, estimate, integer, interval_keys, number, text
-
-GIB = 2**-30
 
 
 def section(analysis: StudyAnalysis) -> Section:
@@ -73,7 +72,7 @@ def _table_row(row: SweepRow, sweep: BatchSweep, *, on_gpu: bool) -> tuple[Entry
         estimate(summary.step_s if summary else None, MS),
         estimate(summary.samples_per_s if summary else None),
         number(share, PERCENT),
-        number(cell.record.peak_memory_bytes if cell.record else None, GIB),
-        *([number(cell.record.peak_reserved_bytes if cell.record else None, GIB)] if on_gpu else ()),
+        number(cell.record.peak_memory_bytes if cell.record else None, 1 / GIB),
+        *([number(cell.record.peak_reserved_bytes if cell.record else None, 1 / GIB)] if on_gpu else ()),
         text(said),
     )

@@ -1,0 +1,50 @@
+"""Which cells a cell is compared with: one rule for planned, measured and stored cells (method.md §6)."""
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+from worldsize.traits import BASELINE_STRATEGY
+
+
+class Identity(Protocol):
+    """What tells a cell from the others of a study, but for its label."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def strategy(self) -> str: ...
+
+    @property
+    def world_size(self) -> int: ...
+
+    @property
+    def batch_size(self) -> int:
+        """The local batch b."""
+
+    @property
+    def global_batch(self) -> int:
+        """B = N·b."""
+
+
+C = TypeVar("C", bound=Identity)
+
+
+def baselines(cell: Identity, cells: Iterable[C], batch_size: int) -> list[C]:
+    """The cells of one worker with this batch that are better baselines than the cell itself, best first.
+
+    Best is the one without a wrapper, then the same strategy around one worker; of several with other recipes (labels)
+    the one that was planned first. `batch_size` is b of the cell for weak scaling, B for strong scaling.
+    """
+    alone = [each for each in cells if each.world_size == 1 and each.batch_size == batch_size]
+    names = dict.fromkeys((BASELINE_STRATEGY, cell.strategy))
+    ranked = [each for name in names for each in alone if each.strategy == name]
+    ids = [each.id for each in ranked]
+    return ranked[: ids.index(cell.id)] if cell.id in ids else ranked
+
+
+def any_baselines(cell: Identity, cells: Iterable[C]) -> list[C]:
+    """Those with the same local batch, then those with the same global one; each once."""
+    every = list(cells)
+    batches = dict.fromkeys((cell.batch_size, cell.global_batch))
+    return [found for batch in batches for found in baselines(cell, every, batch)]
