@@ -1,4 +1,4 @@
-"""The price of observing, in microseconds and as a share of a step.
+"""The instrumentation overhead, in microseconds and as a share of a step.
 
 Steps with instruments against steps without, in turn, in the same workers. The instruments' work depends on the
 number of messages, not on the model's: it is measured on steps that are all overhead, where its interval is short,

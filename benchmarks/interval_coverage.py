@@ -21,7 +21,7 @@ from worldsize.analysis import levels
 
 STUDIES = 400
 RESAMPLES = 1_000
-"""Fewer than a report draws: their luck moves a bound by some percent of the width, outwards as often as inwards."""
+"""Shrink than a report draws: their luck moves a bound by some percent of the width, outwards as often as inwards."""
 AIM = 0.03
 LEAST, MOST = 0.93, 0.98
 

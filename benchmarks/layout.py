@@ -1,4 +1,4 @@
-"""What the memory layout that training chooses (training/layout.py) gives over channels-last everywhere."""
+"""What the memory layout that training chooses (training/memory_format.py) gives over channels-last everywhere."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from common import in_turn, keep, ratio, say, shown
 from worldsize.models import build_model
-from worldsize.training.layout import lay_out
+from worldsize.training.memory_format import in_memory_format
 
 SHAPE = (3, 32, 32)
 BATCH = 32
@@ -32,7 +32,9 @@ def run(data_dir: str | None) -> None:
 
 def _steps(name: str, *, chosen: bool) -> Callable[[], float]:
     model: Any = build_model(name, classes=10, shape=SHAPE, seed=0)
-    model = lay_out(model, SHAPE, torch.device("cpu")) if chosen else model.to(memory_format=torch.channels_last)
+    model = (
+        in_memory_format(model, SHAPE, torch.device("cpu")) if chosen else model.to(memory_format=torch.channels_last)
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, fused=True)
     inputs = torch.randn(BATCH, *SHAPE).contiguous(memory_format=torch.channels_last)
     labels = torch.randint(0, 10, (BATCH,))

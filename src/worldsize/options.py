@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from worldsize.config.network import Backend
-from worldsize.config.study import Baseline, CellChoice, Client
+from worldsize.config.study import Baseline, CellChoice, Tracker
 from worldsize.config.training import Agreement, Evaluate, Loader, LrScaling, LrSchedule, OptimizerName, Precision
 from worldsize.config.verify import Arithmetic
 
@@ -67,7 +67,7 @@ class TrainOptions(TrainingOptions, total=False):
     hang_timeout: str
     max_restarts: int
     min_workers: int | None
-    log: tuple[Client, ...] | str
+    log: tuple[Tracker, ...] | str
 
 
 class SweepOptions(TrainOptions, total=False):

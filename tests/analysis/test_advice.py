@@ -80,9 +80,7 @@ class TestVerdict:
         cell = exchanging(exposed=0.3, step_s=0.7)
         analysis = study(tmp_path, [SINGLE, cell], changes=[messages(cell, Messages()), link(1e-5, 1e8)])
         assert codes(analysis)[0] == "communication-bound"
-        assert "Its largest loss is exposed communication: 210 ms of a mean step of 700 ms, 30.0 %." in verdict(
-            analysis
-        )
+        assert "Its bottleneck is exposed communication: 210 ms of a mean step of 700 ms, 30.0 %." in verdict(analysis)
 
     def test_names_what_limits_even_where_one_worker_is_limited_by_it_as_well(self, tmp_path: Path) -> None:
         """Against its baseline it loses most to communication; but both wait for data half of the time."""
@@ -97,18 +95,18 @@ class TestVerdict:
         cells = [replace(SINGLE, noise=0.02), replace(exchanging(exposed=0.1, step_s=0.502), noise=0.02)]
         analysis = study(tmp_path, cells)
         assert "communication-bound" in codes(analysis)
-        assert "No loss is certain" not in verdict(analysis)
-        assert "Its largest loss is exposed communication" in verdict(analysis)
+        assert "No significant loss" not in verdict(analysis)
+        assert "Its bottleneck is exposed communication" in verdict(analysis)
 
     def test_a_noisy_study_names_no_cause_in_either(self, tmp_path: Path) -> None:
         cells = [replace(SINGLE, noise=0.2), replace(exchanging(exposed=0.3, step_s=0.7), noise=0.2)]
         analysis = study(tmp_path, cells)
         assert codes(analysis)[0] == "too-noisy"
-        assert "too wide to name what it loses to" in verdict(analysis)
+        assert "too wide to name its bottleneck" in verdict(analysis)
 
     def test_a_sweep_that_is_not_sure_says_so(self, tmp_path: Path) -> None:
         cells = [MadeCell("single", 1, b, step_s=b / 64, noise=0.4) for b in (32, 128)]
-        assert "This is not sure: What single gains from larger batches is known to" in verdict(
+        assert "This is uncertain: What single gains from larger batches is known to" in verdict(
             study(tmp_path, cells, sweep=True)
         )
 

@@ -181,7 +181,7 @@ class TestNoise:
         assert advice.finding.endswith("too little to compare it.")
         assert codes(analysis)[0] == "communication-bound"
         assert codes(analysis)[1] == "too-noisy", "before more numbers that are not to be trusted"
-        assert "Its largest loss is exposed communication" in verdict(analysis)
+        assert "Its bottleneck is exposed communication" in verdict(analysis)
 
     def test_silent_on_a_quiet_machine(self, tmp_path: Path) -> None:
         assert found(study(tmp_path, noisy(0.01)), "too-noisy") is None

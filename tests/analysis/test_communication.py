@@ -178,11 +178,11 @@ def test_the_price_of_observing_pairs_a_block_with_its_own_other_half(tmp_path: 
 @pytest.mark.parametrize(
     ("without_s", "said"),
     [
-        ((0.34 / 1.01, 0.34 / 1.03), "Observing: step with instruments ÷ without = 1.02 ["),
-        ((0.34 / 0.97, 0.34 / 1.02), "Observing: step with instruments ÷ without = 0.994 ["),
-        ((0.34 / 0.97, 0.34 / 0.97), "= 0.970 [0.970, 0.970]: no price, for instruments make no step shorter"),
-        ((0.34 / 0.97,), "Observing: its price is not known"),
-        ((0.34 / 1.02,), "Observing: step with instruments ÷ without = 1.02."),
+        ((0.34 / 1.01, 0.34 / 1.03), "Instrumentation overhead: a step with it takes 1.02 ["),
+        ((0.34 / 0.97, 0.34 / 1.02), "Instrumentation overhead: a step with it takes 0.994 ["),
+        ((0.34 / 0.97, 0.34 / 0.97), "0.970 [0.970, 0.970] times as long as one without; it makes no step shorter"),
+        ((0.34 / 0.97,), "Instrumentation overhead: not known"),
+        ((0.34 / 1.02,), "Instrumentation overhead: a step with it takes 1.02 times as long as one without."),
     ],
 )
 def test_a_price_below_nothing_is_shown_with_its_interval_alone(

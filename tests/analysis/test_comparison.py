@@ -41,7 +41,7 @@ def test_exact_ratios_are_recovered(tmp_path: Path) -> None:
     assert ratios == pytest.approx(wanted)
     speedup = quantity_of(cell, "scaled_speedup")
     assert [speedup.old, speedup.new] == pytest.approx([1.8, 1.8 / 1.1])
-    assert [each.verdict for each in record.cells if each is not cell] == ["not told apart"] * 5
+    assert [each.verdict for each in record.cells if each is not cell] == ["indistinguishable"] * 5
     assert cell.relative_error is not None
     assert cell.relative_error.runs == (3, 3)
 
@@ -92,15 +92,15 @@ def test_another_machine_cancels_in_the_relative_ratio_only(tmp_path: Path) -> N
     for cell in record.cells:
         assert cell.plain is not None
         assert cell.plain.value == pytest.approx(2, rel=0.02)
-        assert cell.verdict == ("slower" if cell.id == SINGLE else "not told apart")
-    assert "1 slower, 5 not told apart" in record.verdict
+        assert cell.verdict == ("slower" if cell.id == SINGLE else "indistinguishable")
+    assert "1 slower, 5 indistinguishable" in record.verdict
     assert f"Largest slowdown: {SINGLE}, step time × 2.0" in record.verdict
 
 
 def test_noise_is_not_told_apart(tmp_path: Path) -> None:
     record = compared(*make_sides(tmp_path, {}, noise=0.05))
-    assert {cell.verdict for cell in record.cells} == {"not told apart"}
-    assert record.verdict == "B against A, step times of 6 cells: 6 not told apart."
+    assert {cell.verdict for cell in record.cells} == {"indistinguishable"}
+    assert record.verdict == "B against A, step times of 6 cells: 6 indistinguishable."
     assert record.changes == []
 
 

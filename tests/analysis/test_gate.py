@@ -98,7 +98,7 @@ def test_the_baseline_cell_is_judged_like_any_other(tmp_path: Path) -> None:
 
 
 def test_a_slower_machine_of_the_same_kind_fails_whatever_is_asked_for(tmp_path: Path) -> None:
-    """All runs of B on it: machine and code are not told apart, and a gate must not sleep."""
+    """All runs of B on it: machine and code are indistinguishable, and a gate must not sleep."""
     sides = make_sides(tmp_path, {}, drift_b=lambda _: 1.5)
     assert codes(compared(*sides, fail_above=0.05, judge_by="relative")) == [("slower", SINGLE)]
     assert len(codes(compared(*sides, fail_above=0.05, judge_by="plain"))) == 6

@@ -27,7 +27,7 @@ SINGLE = MadeCell("single", 1)
 def test_names_the_fastest_its_speed_up_its_baseline_and_its_largest_loss(tmp_path: Path) -> None:
     assert verdict(study(tmp_path, usual_cells(noise=0))) == (
         "The fastest multi-worker configuration is ddp with 2 workers at b = 32: 115 samples/s, a scaled speed-up of "
-        "1.80 [1.80, 1.80] over single-w1-b32 (efficiency 90.0 %). Its largest loss is exposed communication: "
+        "1.80 [1.80, 1.80] over single-w1-b32 (efficiency 90.0 %). Its bottleneck is exposed communication: "
         "31.7 ms of a mean step of 528 ms, 6.00 %."
     )
 
@@ -48,7 +48,7 @@ def test_is_at_most_two_sentences(tmp_path: Path) -> None:
 )
 def test_names_the_cause_that_was_made(tmp_path: Path, shares: dict[str, float], cause: str) -> None:
     text = verdict(study(tmp_path, [SINGLE, several(0.7, shares)]))
-    assert f"Its largest loss is {cause}" in text
+    assert f"Its bottleneck is {cause}" in text
 
 
 def test_names_the_wrapper_if_one_worker_in_it_is_as_slow(tmp_path: Path) -> None:
@@ -62,14 +62,14 @@ def test_says_that_the_two_fastest_are_not_told_apart(tmp_path: Path) -> None:
     found = headline(analysis)
     assert found is not None
     assert found.runner_up is not None
-    assert f"; not surely slower: {found.runner_up.id} (at most " in verdict(analysis)
+    assert f"; not significantly slower: {found.runner_up.id} (at most " in verdict(analysis)
     assert is_decided(analysis)
 
 
 def test_says_of_which_it_is_not_known_whether_they_are_as_fast(tmp_path: Path) -> None:
     cells = [SINGLE, several(0.55, SHARES, noise=0.2), several(0.551, SHARES, strategy="all-reduce", noise=0.2)]
     analysis = study(tmp_path, cells, seed=4)
-    assert "; not told apart from it: " in verdict(analysis)
+    assert "; indistinguishable from it: " in verdict(analysis)
     assert is_decided(analysis) is False
 
 
@@ -120,7 +120,7 @@ def test_says_how_noisy_it_was_and_what_would_tell_where_nothing_is_decided(tmp_
     analysis = study(tmp_path, cells)
     text = verdict(analysis)
     assert text.startswith(
-        "No sure gain over one worker, and no sure loss: the fastest of several is ddp with 2 workers"
+        "No significant gain or loss against one worker: the fastest of several is ddp with 2 workers"
     )
     assert "Blocks of " in text
     assert "would tell, if the noise stays: --steps " in text  # it was timed by steps, as the advice says
@@ -130,15 +130,15 @@ def test_says_how_noisy_it_was_and_what_would_tell_where_nothing_is_decided(tmp_
 def test_names_no_cause_where_it_is_too_noisy(tmp_path: Path) -> None:
     cells = [replace(SINGLE, noise=0.2), several(0.7, synchronised(SHARES, 0.3), noise=0.2)]
     text = verdict(study(tmp_path, cells))
-    assert "too wide to name what it loses to" in text
-    assert "largest loss" not in text
+    assert "too wide to name its bottleneck" in text
+    assert "Its bottleneck is" not in text
 
 
 def test_names_no_loss_that_may_be_none(tmp_path: Path) -> None:
     cells = [replace(SINGLE, noise=0.02), several(0.502, synchronised(SHARES, 0.03), noise=0.02)]
     text = verdict(study(tmp_path, cells))
-    assert "No loss is certain" in text
-    assert "largest loss" not in text
+    assert "No significant loss" in text
+    assert "Its bottleneck is" not in text
 
 
 def test_names_no_loss_that_is_small(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_one_block_is_said_to_have_no_interval(tmp_path: Path) -> None:
 def test_without_a_baseline_there_is_no_speed_up(tmp_path: Path) -> None:
     text = verdict(study(tmp_path, [several(0.5, SHARES), MadeCell("all-reduce", 2, step_s=0.9)]))
     assert "without a speed-up (no baseline" in text
-    assert "largest loss" not in text
+    assert "Its bottleneck is" not in text
 
 
 def test_crowded_configurations_are_not_judged(tmp_path: Path) -> None:

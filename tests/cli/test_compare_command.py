@@ -58,7 +58,7 @@ def test_the_gate_of_continuous_integration(runs: Path) -> None:
     assert max(len(line) for line in lines) <= 80
     assert "\x1b" not in failed.stdout, "colours belong to a terminal"
     said = " ".join(failed.stdout.split())
-    assert "B against A, step times of 6 cells: 1 slower, 5 not told apart." in said
+    assert "B against A, step times of 6 cells: 1 slower, 5 indistinguishable." in said
     assert "The unit is the run" in said
     assert "Provenance and settings are the same." in said
     assert (runs / "compare.md").read_text().startswith("## worldsize: FAILED: the gate at 5 %\n")

@@ -66,7 +66,7 @@ def test_a_terminal_gets_a_live_area_that_is_gone_at_the_end(terminal: str) -> N
     assert re.search(r"\d+ of 12\d steps, at most \d+ s left", shown)
     assert re.search(r"ddp-w2-b4  [\d.]+ steps/s  [\d.]+ samples/s  loss 1\.000", shown)
     assert re.search(r"▸ ddp-w2-b4 +\d+ +± [\d.]+ %", shown)
-    assert "→ ± 3.00 %" in shown
+    assert "goal ± 3.00 %" in shown
     assert "steps left" not in rest
     assert "samples/s  loss" not in rest
     erased = live[live.rindex("✓") :]

@@ -59,5 +59,5 @@ def test_digits_are_never_mirrored(data: DataSet) -> None:
     inputs, labels = next(batches.epoch(0))
     # Seen from far enough, a crop is still nearer to its own class's mean image than its mirror image is.
     means = torch.stack([inputs[labels == digit].mean(0) for digit in range(10)])[labels]
-    upright, mirrored = ((images - means).square().mean() for images in (inputs, inputs.flip(3)))
-    assert upright < mirrored
+    upright, tracked = ((images - means).square().mean() for images in (inputs, inputs.flip(3)))
+    assert upright < tracked

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from commands import TYPED, finish, processes_of, wait_until
+from commands import LONG_S, TYPED, finish, processes_of, wait_until
 from same_study import MODEL
 from worldsize.results.folder import Run, cell_folder, load_run
 
@@ -78,9 +78,10 @@ def resumed(place: Path, starter: str) -> Run:
 @pytest.mark.parametrize("starter", STARTERS)
 def test_a_folder_in_use_is_refused(place: Path, starter: str) -> None:
     study = running(place, starter)
-    other = finish(start(starter, place, "study", "--resume"), place)
+    other = start(starter, place, "study", "--resume")
+    said = other.communicate(timeout=LONG_S)[1]
     assert other.returncode != 0
-    assert "run is in use: process" in other.stderr
+    assert "run is in use: process" in said
     assert study.poll() is None, "the first one goes on"
     os.killpg(study.pid, signal.SIGINT)
     finish(study, place)

@@ -52,7 +52,7 @@ def test_what_did_not_move_is_left_out_of_the_short_table_only(tmp_path: Path) -
     short, full = to_records(compact_quantities(record)), to_records(quantities_table(record))
     assert [(row["cell"], row["what"]) for row in short] == [(DDP, "exposed"), (DDP, "data wait"), (DDP, "compute")]
     assert len(full) == sum(len(cell.quantities) for cell in record.cells)
-    assert {row["difference"] for row in full} == {"larger", "smaller", "not told apart", "same", None}
+    assert {row["difference"] for row in full} == {"larger", "smaller", "indistinguishable", "same", None}
     assert compact_quantities(record).title == "What else is told apart"
     named = [row["what"] for row in full if "speed-up" in str(row["what"])]
     assert set(named) == {"scaled speed-up over single-w1-b32"}, "a speed-up names its baseline"

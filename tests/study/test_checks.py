@@ -14,8 +14,8 @@ from worldsize.report.verify_table import same_training_table
 from worldsize.results.check_records import Difference, RankCheck, VerifyRecord
 from worldsize.results.folder import cell_folder, load_run, read_record, write_cell
 from worldsize.results.records import CellRecord
-from worldsize.study.alike import MOST_READ, batches_to_read
 from worldsize.study.checks import not_the_reference, verdict_of
+from worldsize.study.rounds import MOST_READ, batches_to_read
 
 RIGHT = RankCheck(tolerance=1e-4, largest=1e-7)
 WRONG = RankCheck(tolerance=1e-4, largest=0.5, gradients=Difference(step=0, parameter="fc.weight", relative=0.25))

@@ -126,7 +126,7 @@ def mlflow_runs(run: Path, study: str) -> dict[str, tuple[Any, Numbers]]:
     """Each run of a study by its name: MLflow's own object, and its history."""
     from mlflow import MlflowClient
 
-    import worldsize.history.mlflow  # noqa: F401 - which keeps MLflow from reporting its use
+    import worldsize.trackers.mlflow  # noqa: F401 - which keeps MLflow from reporting its use
 
     client = MlflowClient(tracking_uri=f"sqlite:///{run.absolute() / 'mlruns' / 'mlflow.db'}")
     experiment = client.get_experiment_by_name(study)

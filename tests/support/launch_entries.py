@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from worldsize.measure.alignment import align
 from worldsize.ranks import exchange
-from worldsize.ranks.pulse import beat
+from worldsize.ranks.heartbeat import beat
 from worldsize.ranks.setup import group_of, make_further_groups
 from worldsize.ranks.turns import Reply, Turns, run_turns
 from worldsize.strategies import Channel, World, find_strategy

@@ -38,7 +38,7 @@ class RayNodes:
 
     def seats(self) -> list[psutil.Process]:
         """The actors that hold the agents of somebody's study."""
-        return [process for process in self.processes() if "ray::Seat" in " ".join(process.cmdline())]
+        return [process for process in self.processes() if "ray::WorkerActor" in " ".join(process.cmdline())]
 
 
 def _session(process: psutil.Process) -> str:

@@ -163,7 +163,7 @@ class Roomy(Prefetcher):
 def test_steps_without_instruments_are_read_when_all_have_been_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To read each at its end would keep host and device in step, and the price of observing would not be seen."""
+    """To read each at its end would keep host and device in step, and the overhead of that would not be seen."""
     with later_device() as device:
         trainer, data = alone(tiny_settings(tmp_path), DeviceClock(device))
         with Recorder(tmp_path / "cell", 0, trainer.timeline.clock) as recorder:

@@ -83,7 +83,7 @@ def test_ten_images_of_ten_thousand_are_no_difference(tmp_path: Path) -> None:
     assert row.statistical.low is not None
     assert row.statistical.high is not None
     assert row.statistical.low < 1 < row.statistical.high
-    assert row.told == "not told apart"
+    assert row.told == "indistinguishable"
 
 
 def test_a_factor_of_two_is_found_with_an_interval_that_holds_it(tmp_path: Path) -> None:

@@ -172,21 +172,21 @@ def exposed(cell: Cell) -> Exposed | None:
 
 
 def observing_text(price: Ratio) -> str:
-    """The price of observing as people read it; a step that instruments made shorter is shown with its interval alone.
+    """The instrumentation overhead as people read it; below 1 it is shown with its interval alone.
 
     What lies below 1 by more than its interval is no price: the machine changed between the two halves of the pairs.
     """
     found = price.estimate
     if found.value < 1 and found.high is None:
-        return "Observing: its price is not known, for the only pair was disturbed by more than that."
-    told = f"Observing: step with instruments ÷ without = {estimate_text(found)}"
+        return "Instrumentation overhead: not known, for the only pair of blocks was disturbed by more than that."
+    told = f"Instrumentation overhead: a step with it takes {estimate_text(found)} times as long as one without"
     if found.high is not None and found.high < 1:
-        return f"{told}: no price, for instruments make no step shorter; the machine changed between the two."
+        return f"{told}; it makes no step shorter, so the machine changed between the two."
     return f"{told}."
 
 
 def observing(cells: Iterable[Cell]) -> Ratio | None:
-    """The price of observing: step with instruments ÷ step without, over the pairs of all cells (method.md §2).
+    """The instrumentation overhead: step with instruments ÷ step without, over the pairs of all cells (method.md §2).
 
     Each pair is a block of its own; None without one.
     """

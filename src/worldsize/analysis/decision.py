@@ -29,7 +29,7 @@ class Decision:
     workers: Workers
     """`several` are faster, or `one` is, or they are `even`; `open` where the interval allows more than that."""
     close: tuple[tuple[CellAnalysis, float], ...]
-    """Cells that are not surely slower than the fastest, and the share by which they may be faster: a small one."""
+    """Cells not significantly slower than the fastest, and the share by which they may be faster: a small one."""
     doubtful: tuple[tuple[CellAnalysis, float], ...]
     """The same, by a share that would matter; infinite without an interval."""
 

@@ -39,7 +39,7 @@ class Efficiency:
     statistical: Estimate | None
     """Samples to the target at the baseline ÷ samples to it here."""
     told: str
-    """`baseline`, `fewer samples`, `more samples`, `not told apart`, or `not known`."""
+    """`baseline`, `fewer samples`, `more samples`, `indistinguishable`, or `not known`."""
     throughput: Ratio | None
     """Samples/s here ÷ samples/s of the baseline, of steps that were timed in turn."""
     time_to_accuracy: Estimate | None
@@ -161,7 +161,7 @@ def _told(statistical: Estimate | None) -> str:
     if statistical is None or statistical.low is None:
         return "not known"
     if includes(statistical, 1.0):
-        return "not told apart"
+        return "indistinguishable"
     return "fewer samples" if statistical.value > 1 else "more samples"
 
 

@@ -33,8 +33,8 @@ class ScalingRow:
     """Karp and Flatt's experimentally determined serial fraction; strong scaling only, None at world size 1."""
     withheld: str | None = None
     rivals: int = 0
-    """Of the fastest of several workers: from how many others, not surely slower, it was chosen; its interval allows
-    for that (method.md §8)."""
+    """Of the fastest of several workers: from how many others, not significantly slower, it was chosen; its interval
+    allows for that (method.md §8)."""
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def _undecided(analysis: StudyAnalysis, found: Headline) -> str:
     assert row.speedup is not None, "only with a speed-up there is something to decide"
     assert row.baseline is not None, "a speed-up has one"
     return (
-        f"No sure gain over one worker, and no sure loss: the fastest of several is {cell_name(found.fastest)}, with "
+        f"No significant gain or loss against one worker: the fastest of several is {cell_name(found.fastest)}, with "
         f"{NAMES[row.kind]} of {estimate_text(row.speedup.estimate)} over {row.baseline.id}{KEPT[row.kind]}"
         f"{_against_one(row.speedup.estimate)}{_rival(found)}. {noise_text(analysis, found)}"
     )
@@ -120,7 +120,7 @@ def _rival(found: Headline) -> str:
     if decision is None:
         return ""
     text = ""
-    for told, cells in (("not surely slower", decision.close), ("not told apart from it", decision.doubtful)):
+    for told, cells in (("not significantly slower", decision.close), ("indistinguishable from it", decision.doubtful)):
         if cells:
             text += f"; {told}: {', '.join(f'{cell.id} ({_at_most(share)})' for cell, share in cells)}"
     return text
@@ -142,9 +142,9 @@ def _cause(found: Headline, about: Sequence[Advice]) -> str:
         return ""
     width, advised = half_width(row.speedup.estimate), _loss_of([each.code for each in about])
     if width is not None and any(each.finding.endswith(f"{HIDES_THE_LIMIT}.") for each in about):
-        return f"An interval of ±{percent_text(width)} is too wide to name what it loses to: time more steps (--steps)."
+        return f"An interval of ±{percent_text(width)} is too wide to name its bottleneck: time more steps (--steps)."
     if advised is None and width is not None and (row.efficiency.estimate.high or 0) >= 1:
-        return "No loss is certain: the interval of its efficiency reaches 100 %."
+        return "No significant loss: the interval of its efficiency reaches 100 %."
     largest = next(iter(found.losses_s))
     cause = advised if advised in found.losses_s else largest
     loss_s = found.losses_s[cause]
@@ -155,7 +155,7 @@ def _cause(found: Headline, about: Sequence[Advice]) -> str:
         return f"What limits it most is {CAUSES[cause]}."
     whole = number_text(1e3 * sum(summary.parts_s.values()))
     return (
-        f"Its largest loss is {CAUSES[cause]}: {number_text(1e3 * loss_s)} ms of a mean step of {whole} ms, "
+        f"Its bottleneck is {CAUSES[cause]}: {number_text(1e3 * loss_s)} ms of a mean step of {whole} ms, "
         f"{percent_text(share)}."
     )
 
@@ -172,7 +172,7 @@ def _loss_of(codes: Sequence[str]) -> LossCause | None:
 
 def _doubt(analysis: StudyAnalysis) -> list[str]:
     """What must be said of a sweep whose batches cannot be told apart."""
-    return [f"This is not sure: {each.finding}" for each in advise(analysis) if each.code == "too-noisy"]
+    return [f"This is uncertain: {each.finding}" for each in advise(analysis) if each.code == "too-noisy"]
 
 
 def _without_headline(analysis: StudyAnalysis) -> str:

@@ -167,7 +167,7 @@ class Display:
 def _rows(cells: Sequence[CellProgress], room: int, running: CellProgress | None, width: int) -> RenderableType:
     """How well each open cell is known; in a narrow terminal its name is cut, and no number is."""
     target = cells[0].cell.settings.target_interval
-    rows = [("  cell", "ms/step", "interval", f"→ ± {percent_text(target)}" if target else "")]
+    rows = [("  cell", "ms/step", "interval", f"goal ± {percent_text(target)}" if target else "")]
     for each in cells[:room]:
         mark = "▸ " if running is not None and each.cell.id == running.cell.id else "  "
         step = number_text(1e3 * each.last.step_s) if each.last else ""
@@ -224,7 +224,8 @@ def far_text(progress: Progress) -> str:
     text += f"; {running.cell.id} {number_text(1 / running.last.step_s)} steps/s"
     if running.half_width is not None:
         target = running.cell.settings.target_interval
-        text += f", ± {percent_text(running.half_width)}" + (f" → {percent_text(target)}" if target else "")
+        goal = f" (goal ± {percent_text(target)})" if target else ""
+        text += f", interval ± {percent_text(running.half_width)}{goal}"
     return text
 
 

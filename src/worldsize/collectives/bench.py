@@ -11,7 +11,7 @@ from worldsize.collectives.peers import rate_to_first
 from worldsize.measure.accelerator import settle as wait_for
 from worldsize.measure.alignment import Offset, align
 from worldsize.ranks.exchange import between_cpus
-from worldsize.ranks.pulse import beat
+from worldsize.ranks.heartbeat import beat
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle, where
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.comm_records import CommSample

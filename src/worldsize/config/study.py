@@ -11,7 +11,7 @@ from worldsize.traits import TRAITS
 
 Baseline = Literal["single", "wrapped", "both"]
 
-Client = Literal["wandb", "tensorboard", "mlflow"]
+Tracker = Literal["wandb", "tensorboard", "mlflow"]
 
 DEFAULT_BUDGET = "90s"
 """Of a study that is told nothing else: of six cells of ResNet-18 on two cores it leaves a minute for steps."""
@@ -82,8 +82,8 @@ class StudySettings(TrainingSettings):
     min_workers: int | None = absent("off", ge=1)
     """Where a training fails for good, restarts included, one with fewer workers goes on from its last checkpoint, with
     the same global batch and as a cell of its own: with at least so many. None is no such cell."""
-    log: tuple[Client, ...] = ()
-    """Clients that get a copy of the history, beside the run folder (docs/history.md)."""
+    log: tuple[Tracker, ...] = ()
+    """Clients that get a copy of the history, beside the run folder (docs/trackers.md)."""
 
     @model_validator(mode="before")
     @classmethod

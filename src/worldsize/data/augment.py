@@ -17,7 +17,7 @@ Images = NDArray[np.uint8]
 
 
 class CropFlip:
-    """Random crops out of padded images, some of them mirrored."""
+    """Random crops out of padded images, some of them tracked."""
 
     def __init__(self, split: ImageArrays) -> None:
         channels, height, width = split.shape
@@ -29,11 +29,11 @@ class CropFlip:
     def __call__(
         self, samples: NDArray[np.int64], top: NDArray[np.int64], left: NDArray[np.int64], flip: NDArray[np.bool_]
     ) -> Images:
-        """The crop of each sample at its (top, left) in the padded image, mirrored where `flip` says so."""
+        """The crop of each sample at its (top, left) in the padded image, tracked where `flip` says so."""
         crops: Images = self._crops[samples % len(self._crops), top, left].reshape(-1, *self._shape)
-        mirrored = np.flatnonzero(flip)
+        tracked = np.flatnonzero(flip)
         # torch.flip moves pixels several times faster than a numpy view with a negative step.
-        crops[mirrored] = torch.from_numpy(crops[mirrored]).flip(2).numpy()
+        crops[tracked] = torch.from_numpy(crops[tracked]).flip(2).numpy()
         return crops
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from torch import multiprocessing
 
-from worldsize.lifeline import end_with_parent
+from worldsize.parent_death import end_with_parent
 
 
 class Process(Protocol):

@@ -21,7 +21,7 @@ from typing import Any, Never
 
 from setproctitle import setproctitle
 
-from worldsize.lifeline import end_with_parent
+from worldsize.parent_death import end_with_parent
 
 CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1)
 """Signals that a process that forks may have handlers for."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch.distributed as dist
 
 from worldsize.errors import WorldsizeError
-from worldsize.launch.echoes import sounds_like_echo
 from worldsize.launch.job import Job
+from worldsize.launch.secondary_errors import is_secondary_message
 from worldsize.ranks.memory import is_out_of_memory
 from worldsize.results.records import ErrorRecord
 
@@ -55,7 +55,7 @@ def is_echo(error: Exception) -> bool:
         return False
     if isinstance(error, dist.DistBackendError | dist.DistNetworkError | dist.DistStoreError):
         return True
-    return isinstance(error, RuntimeError) and sounds_like_echo(str(error))
+    return isinstance(error, RuntimeError) and is_secondary_message(str(error))
 
 
 def first_cause(job: Job, failed: Mapping[int, int]) -> ErrorRecord:

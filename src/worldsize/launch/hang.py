@@ -11,7 +11,7 @@ import psutil
 
 from worldsize.launch.hosts import links_down
 from worldsize.launch.job import Job
-from worldsize.ranks.pulse import ASK
+from worldsize.ranks.heartbeat import ASK
 from worldsize.results.records import ErrorRecord
 
 START_S = 300.0

@@ -122,5 +122,5 @@ class LocalJob:
         self._agent.hang_up()
 
     def kill(self) -> None:
-        """End the agent whatever it is doing; its workers go with it, see lifeline.py."""
+        """End the agent whatever it is doing; its workers go with it, see parent_death.py."""
         self._agent.kill()

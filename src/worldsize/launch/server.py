@@ -27,7 +27,7 @@ from setproctitle import getproctitle
 
 from worldsize.launch.child import Call, start
 from worldsize.launch.environment import surroundings
-from worldsize.lifeline import end_with_parent
+from worldsize.parent_death import end_with_parent
 
 STAGES: tuple[tuple[str, ...], ...] = (
     (

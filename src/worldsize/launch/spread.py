@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from worldsize.launch.echoes import likeliest
 from worldsize.launch.hang import HangWatch
 from worldsize.launch.job import Job
 from worldsize.launch.local import GRACE_S, HUNG_GRACE_S, LAST_GASP_S, JobFailed
+from worldsize.launch.secondary_errors import likeliest
 
 ECHO_S = 3.0
 """How long the other nodes may take to say what they saw, once the first has failed."""

@@ -11,7 +11,7 @@ from worldsize.launch.hosts import join_own
 from worldsize.launch.job import Job
 from worldsize.launch.mailbox import StoreTurns
 from worldsize.measure.limits import begin_to_count_memory
-from worldsize.ranks.pulse import open_pulse
+from worldsize.ranks.heartbeat import open_heartbeat
 
 
 def main(job_file: str) -> int:
@@ -24,7 +24,7 @@ def main(job_file: str) -> int:
     job = Job.model_validate_json(Path(job_file).read_bytes())
     rank = int(os.environ["RANK"])
     try:
-        open_pulse(job.pulse_file(rank), job.stack_file(rank))
+        open_heartbeat(job.pulse_file(rank), job.stack_file(rank))
         join_own(rank)
         module, _, function = job.entry.partition(":")
         turns = StoreTurns(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), rank)

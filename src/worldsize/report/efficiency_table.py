@@ -40,7 +40,7 @@ def efficiency_table(found: Comparison, name: str, title: str, rule: Words | Non
         f"{_target(found)} Samples to it: on the straight line between the two evaluations around the first crossing, "
         "geometric mean over the seeds; a target that was reached before the first evaluation, or not at all, has no "
         "number, and asks for another --target-accuracy. Statistical efficiency: samples at the baseline ÷ here, "
-        "paired by seed, with Student's 95 % interval of its logarithm; not told apart: the interval holds 1. "
+        "paired by seed, with Student's 95 % interval of its logarithm; indistinguishable: the interval holds 1. "
         "Throughput ratio: samples/s ÷ those of the baseline, of steps timed in turn. Time-to-accuracy speed-up: "
         "throughput ratio × statistical efficiency, with an interval from both (method §10)."
     )

@@ -251,7 +251,7 @@ class CellRecord(Record):
     verified: VerifyRecord | None = None
     """Whether this cell trains as the reference does; asked before its first step (method.md §10)."""
     unobserved: list[UnobservedBlock] = Field(default_factory=list)
-    """The other half of the pairs that tell the price of observing (method.md §2)."""
+    """The other half of the pairs that tell the instrumentation overhead (method.md §2)."""
     ranks: list[RankPlace] = Field(default_factory=list)
     """Where each process ran, when it was started last."""
     messages: list[MessageCount] = Field(default_factory=list)

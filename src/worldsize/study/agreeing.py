@@ -13,7 +13,7 @@ from worldsize.errors import UsageError
 from worldsize.ranks.exchange import agree, gather, send_bytes
 from worldsize.ranks.setup import Rank
 from worldsize.results.folder import write_whole
-from worldsize.study.alone import alone
+from worldsize.study.folder_lock import hold_folder
 from worldsize.study.resuming import set_aside
 
 Samples = dict[str, dict[tuple[int, int], Any]]
@@ -26,7 +26,7 @@ def locked(folder: Path) -> Iterator[None]:
         problem = ""
         if dist.get_rank() == 0:
             try:
-                held.enter_context(alone(folder))
+                held.enter_context(hold_folder(folder))
             except UsageError as error:
                 problem = str(error)
         if problem := agreed(problem):

@@ -17,7 +17,6 @@ import torch.distributed as dist
 
 from worldsize.config import Room, StudySettings
 from worldsize.errors import RunError, UsageError
-from worldsize.history import check_clients
 from worldsize.launch.placement import default_threads, place
 from worldsize.measure.conditions import Watch
 from worldsize.measure.cores import usable_cores
@@ -33,7 +32,6 @@ from worldsize.study.experiment import further_parts
 from worldsize.study.inside_links import measure_inside
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener, Silence
-from worldsize.study.mirrors import mirrored
 from worldsize.study.pace import Pace
 from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, make_plan
@@ -42,6 +40,8 @@ from worldsize.study.run import check_folder, note, open_study
 from worldsize.study.running import run_to_its_end, stoppable
 from worldsize.study.schedule import Schedule
 from worldsize.study.thread_executor import ThreadExecutor
+from worldsize.study.tracking import tracked
+from worldsize.trackers import check_trackers
 from worldsize.training.probe import look
 
 
@@ -63,7 +63,7 @@ def run_inside(
     rank = Rank.from_environment()
     begin_to_count_memory()
     settings = _fitting(settings, rank)
-    check_clients(settings.log)
+    check_trackers(settings.log)
     ready = _prepared(settings, rank)
     device = choose_device(rank, ready.cells[-1].placement)
     heard = (rank.rank == 0 and listener) or Silence()
@@ -133,8 +133,8 @@ def _all_cells(
     links, slow = measure_inside(folder, settings, cells, rank, device, command)
     executor = ThreadExecutor(folder, rank, device, session, links)
     done = agreed([name for name, cell in before.items() if cell.record.state == "complete"])
-    clients = settings.log if rank.rank == 0 else ()
-    with mirrored(clients, folder, session, listener, keep=partial(note, folder)) as everyone:
+    trackers = settings.log if rank.rank == 0 else ()
+    with tracked(trackers, folder, session, listener, keep=partial(note, folder)) as everyone:
         todo = [c for c in cells if c.id not in done]
         # All ranks go by the clock of rank 0, or they would decide differently.
         pace = Pace(settings, todo, now_s=lambda: float(agreed(time.monotonic())), until_s=end_s, launches=False)

@@ -33,7 +33,7 @@ class Restarts:
     def __init__(self, most: int, ledger: Ledger, fewer: Successor = lambda cell, error: None) -> None:
         self.most = most
         self.fewer = fewer
-        """Finds the cell that trains on, with fewer workers, for one that failed for good (study/fewer.py)."""
+        """Finds the cell that trains on, with fewer workers, for one that failed for good (study/shrink.py)."""
         self._ledger = ledger
         self._done: dict[str, int] = {}
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from worldsize.config import StudySettings
 from worldsize.errors import OutputError, UsageError
-from worldsize.history import check_clients
 from worldsize.launch.by_hand import torchrun_words
 from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.launch.environment import worker_environment
@@ -19,15 +18,13 @@ from worldsize.measure.machine import busy_warning, provenance, snapshot_host
 from worldsize.results.folder import Cell, Run, load_run, write_study
 from worldsize.results.launch_records import SUBMISSIONS
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
-from worldsize.study.alone import alone
 from worldsize.study.budget import check_budget, until_s, with_default_protocol
 from worldsize.study.comm import check_hosts, with_hosts
 from worldsize.study.executor import JobExecutor
-from worldsize.study.fewer import Fewer, is_of_fewer
+from worldsize.study.folder_lock import hold_folder
 from worldsize.study.ledger import Ledger, finished
 from worldsize.study.links import link_costs, measure_links, needed
 from worldsize.study.listener import Listener, Silence
-from worldsize.study.mirrors import mirrored
 from worldsize.study.pace import Pace
 from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
@@ -36,7 +33,10 @@ from worldsize.study.restarts import Restarts
 from worldsize.study.resuming import Resume, check_checkpoints, check_settings, other_code, set_aside
 from worldsize.study.running import run_to_its_end, stoppable
 from worldsize.study.schedule import Schedule
+from worldsize.study.shrink import Shrink, is_shrunk
 from worldsize.study.sweep import Sweep
+from worldsize.study.tracking import tracked
+from worldsize.trackers import check_trackers
 
 
 def run_study(
@@ -59,9 +59,9 @@ def run_study(
     listener, cluster = listener or Silence(), cluster or ThisMachine()
     began_s = time.monotonic() if began_s is None else began_s
     settings = with_default_protocol(settings)
-    check_clients(settings.log)
+    check_trackers(settings.log)
     check_folder(out, resume=resume)
-    with stoppable(out), alone(out), WARM.held():
+    with stoppable(out), hold_folder(out), WARM.held():
         findings = probe(settings, cluster)
         anew = other_code(out, findings.user_code, resume=resume)
         settings, no_hosts = _hosts_decided(settings, findings, cluster)
@@ -72,10 +72,10 @@ def run_study(
         check_budget(settings, plan, findings, time.monotonic() - began_s)
         before, session = open_study(out, settings, plan, findings, command or sys.argv, cluster, anew=anew)
         note(out, no_hosts)
-        mirrors = mirrored(settings.log, out, session, listener, keep=partial(note, out))
+        trackers = tracked(settings.log, out, session, listener, keep=partial(note, out))
         run = load_run(out)
         if settings.sweep:
-            with mirrors as everyone:
+            with trackers as everyone:
                 _sweep(out, settings, plan, findings, Ledger(out, session, before), everyone, cluster)
             note(out, pack_complete(out))
             return load_run(out)
@@ -84,7 +84,7 @@ def run_study(
         if needed(run, settings):
             note(out, measure_links(out, settings, todo, command or sys.argv, cluster))
         ledger = Ledger(out, session, before, watch=Watch())
-        with mirrors as everyone:
+        with trackers as everyone:
             schedule = _schedule(settings, todo, findings, ledger, everyone, cluster, began_s)
             run_to_its_end(schedule, findings)
         note(out, pack_complete(out))
@@ -110,7 +110,7 @@ def _schedule(
         hang_timeout_s=settings.hang_timeout_s,
         ran_again=ledger.ran_again,
     )
-    fewer = Fewer(ledger.run, settings.min_workers, findings.processes, ledger, cluster).after
+    fewer = Shrink(ledger.run, settings.min_workers, findings.processes, ledger, cluster).after
     restarts = Restarts(settings.max_restarts, ledger, fewer)
     pace = Pace(settings, todo, now_s=time.monotonic, until_s=until_s(settings, began_s))
     return Schedule(todo, settings, executor, ledger, listener, restarts=restarts, pace=pace)
@@ -220,7 +220,7 @@ def open_study(
         return {}, 0
     run = load_run(out)
     study = run.study
-    planned, then_planned = {cell.id for cell in plan}, {name for name in study.plan if not is_of_fewer(name)}
+    planned, then_planned = {cell.id for cell in plan}, {name for name in study.plan if not is_shrunk(name)}
     other = planned.difference(then_planned) if settings.sweep else planned.symmetric_difference(then_planned)
     if other:
         raise UsageError(

@@ -15,7 +15,6 @@ import numpy as np
 from worldsize.analysis.statistics import half_width
 from worldsize.config import TrainingSettings
 from worldsize.ranks.turns import Reply, Turn
-from worldsize.study.alike import baseline_of, batches_to_read, in_turn
 from worldsize.study.bursts import LEAD_STEPS, burst, lead_steps
 from worldsize.study.counted import Counted, reference_every
 from worldsize.study.executor import CellFailed, Executor
@@ -24,6 +23,7 @@ from worldsize.study.listener import Listener
 from worldsize.study.pace import MIN_BLOCKS, Pace, timed_steps
 from worldsize.study.plan import PlannedCell
 from worldsize.study.restarts import Restarts, pieces
+from worldsize.study.rounds import baseline_of, batches_to_read, in_turn
 
 PROFILED_STEPS = 3
 """Enough to see one like the next; a trace of more is slow to open."""

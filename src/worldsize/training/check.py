@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from worldsize.measure.accelerator import kept_random_state
-from worldsize.ranks.pulse import beat
+from worldsize.ranks.heartbeat import beat
 from worldsize.results.check_records import DIGEST_LENGTH, Difference, RankCheck
 from worldsize.training.compare import (
     distances,

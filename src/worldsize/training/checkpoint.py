@@ -18,7 +18,7 @@ from torch import Tensor
 
 from worldsize.errors import OutputError
 from worldsize.ranks.exchange import agree, gather, send_bytes
-from worldsize.ranks.pulse import beat
+from worldsize.ranks.heartbeat import beat
 from worldsize.results.checkpoints import (
     CheckpointRecord,
     Part,

@@ -16,12 +16,12 @@ from worldsize.measure.accelerator import settle
 from worldsize.measure.limits import memory_in_use_bytes
 from worldsize.measure.timeline import Phase, Timeline
 from worldsize.models import build_model
-from worldsize.ranks.pulse import beat
+from worldsize.ranks.heartbeat import beat
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import Strategy, World, find_strategy, sizes_of
-from worldsize.training.arrange import arranged
+from worldsize.training.bucket_plan import with_planned_buckets
 from worldsize.training.carrier import carrier_for
-from worldsize.training.layout import lay_out
+from worldsize.training.memory_format import in_memory_format
 from worldsize.training.recipe import change_weights, learning_rate, make_optimizer
 from worldsize.traits import Sizes
 
@@ -103,7 +103,7 @@ class Trainer:
         self.shape, self.classes = data.shape, data.classes
         self.device = world.device
         model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
-        model = prepare(lay_out(model, data.shape, self.device))
+        model = prepare(in_memory_format(model, data.shape, self.device))
         self.world = world = self._with_buckets(world, model, link)
         self.built_bytes = memory_in_use_bytes(self.device)
         """In use when the model was there, and nothing that trains it."""
@@ -151,7 +151,7 @@ class Trainer:
         inputs = torch.randn(self.settings.batch_size, *self.shape, device=self.device)
         inputs = inputs.to(memory_format=torch.channels_last)
         labels = torch.zeros(self.settings.batch_size, dtype=torch.int64, device=self.device)
-        return arranged(world, model, inputs, labels, link)
+        return with_planned_buckets(world, model, inputs, labels, link)
 
     def go_on_after(self, steps: int) -> None:
         """Count these steps as done: the next one has its number, its learning rate and its data."""

@@ -93,7 +93,7 @@ class _Limit:
 
     def _elsewhere(self, cell: CellComparison, step: Estimate) -> Iterator[Finding]:
         if step.value > self.limit:
-            message = f"{_slower_by(cell, step)}, but on another machine: machine and code are not told apart"
+            message = f"{_slower_by(cell, step)}, but on another machine: it may be the cause as well as the code"
             yield Finding(code="other-machine", cell=cell.id, message=message, weight="not known")
         elif self.settings.strict:
             message = "plain step times of different machines prove nothing"

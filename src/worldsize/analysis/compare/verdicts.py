@@ -90,10 +90,10 @@ def _verdict(cell: CellComparison, cells: dict[str, CellComparison], apart: set[
     if cell.judged_error is None:
         return "not known"
     if cell.id not in apart:
-        return "not told apart"
+        return "indistinguishable"
     if cell.judged.value < 1:
-        return "not told apart" if gain_is_the_baselines(cell, cells) else "faster"
-    return "not told apart" if alike and loss_is_the_baselines(cell, cells) else "slower"
+        return "indistinguishable" if gain_is_the_baselines(cell, cells) else "faster"
+    return "indistinguishable" if alike and loss_is_the_baselines(cell, cells) else "slower"
 
 
 def _directions(drafts: Sequence[Draft]) -> None:
@@ -122,7 +122,7 @@ def _direction(quantity: Quantity, *, known: bool, told: bool) -> Direction | No
     if not known:
         return "not known"
     if not told:
-        return "not told apart"
+        return "indistinguishable"
     return "larger" if quantity.ratio.value > 1 else "smaller"
 
 
@@ -133,4 +133,4 @@ def _as_the_cell(quantity: Quantity, cell: CellComparison) -> Direction | None:
         return None
     if cell.verdict in ("slower", "faster"):
         return "larger" if (cell.verdict == "slower") == (sign > 0) else "smaller"
-    return "not known" if cell.verdict == "not known" else "not told apart"
+    return "not known" if cell.verdict == "not known" else "indistinguishable"

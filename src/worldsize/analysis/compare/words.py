@@ -8,7 +8,7 @@ from worldsize.analysis.numbers import estimate_text
 from worldsize.config import CompareSettings, JudgeBy
 from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Verdict
 
-JUDGED: tuple[Verdict, ...] = ("slower", "faster", "not told apart", "not known")
+JUDGED: tuple[Verdict, ...] = ("slower", "faster", "indistinguishable", "not known")
 ONE_RUN = (
     "One run on a side: how far two runs of the same commit lie apart is not known. Intervals are those of the blocks "
     "within the runs, no difference is called a change, and the gate can fail on no step time. Give at least two runs "

@@ -1,4 +1,4 @@
-"""The agents of a job on a Ray cluster, as the command sees them: calls to the actors that hold them (seat.py)."""
+"""The agents of a job on a Ray cluster, as the command sees them: calls to actors (worker_actor.py)."""
 
 import itertools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A Ray cluster that runs, as a Cluster: an actor on each of its nodes that have places for workers (seat.py)."""
+"""A running Ray cluster as a Cluster: an actor on each node that has places for workers (worker_actor.py)."""
 
 import os
 import sys
@@ -20,8 +20,8 @@ from worldsize.launch.job import Job, Node
 from worldsize.launch.ray.agents import RayAgent
 from worldsize.launch.ray.connection import connected, first_line
 from worldsize.launch.ray.places import Place, gpus_of, has_gpus, places_for, rooms
-from worldsize.launch.ray.seat import Seat
 from worldsize.launch.ray.wanted import Wanted
+from worldsize.launch.ray.worker_actor import WorkerActor
 from worldsize.launch.spread import SpreadJob
 from worldsize.measure.cores import Cores
 
@@ -110,7 +110,7 @@ class RayCluster:
 
 
 def _take_seat(place: Place, wanted: Wanted) -> Taken:
-    actor: Any = ray.remote(Seat).options(num_cpus=1, scheduling_strategy=place.inside).remote()
+    actor: Any = ray.remote(WorkerActor).options(num_cpus=1, scheduling_strategy=place.inside).remote()
     variables = {
         name: value for name, value in os.environ.items() if name.startswith(HANDED_ON) or name in HANDED_ON_TOO
     }

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from worldsize.analysis.numbers import estimate_text, number_text, percent_text
+from worldsize.analysis.numbers import GB, estimate_text, number_text, percent_text
 from worldsize.analysis.scaling import ScalingRow
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.utilisation import utilisations
 from worldsize.report.comm_tables import PEAK_NOTE, link_peak
-from worldsize.report.fact_tables import GB, MB
+from worldsize.report.fact_tables import MB
 from worldsize.report.result_tables import CELL, MS
 from worldsize.report.scaling_tables import epoch_table
 from worldsize.report.tables import Column, Entry, Table, estimate, integer, interval_keys, number, ratio, text
@@ -94,13 +94,13 @@ def utilisation_table(analysis: StudyAnalysis, letter: str) -> Table:
                 number(found.step_bytes, MB),
                 text(found.formula),
                 number(found.steps_per_epoch),
-                number(found.epoch_bytes, GB),
+                number(found.epoch_bytes, 1 / GB),
                 number(found.transfer_s),
-                number(found.measured_bytes_per_s, GB),
+                number(found.measured_bytes_per_s, 1 / GB),
                 number(found.inferred_s),
-                number(found.inferred_bytes_per_s, GB),
-                number(peak, GB),
-                number(link.payload_bytes_per_s if link else None, GB),
+                number(found.inferred_bytes_per_s, 1 / GB),
+                number(peak, 1 / GB),
+                number(link.payload_bytes_per_s if link else None, 1 / GB),
             )
         )
     note = (

@@ -1,4 +1,4 @@
-"""What a client of a history must do, and what it is told."""
+"""What a tracker of a history must do, and what it is told."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ Number = int | float
 
 @dataclass(frozen=True)
 class Series:
-    """One cell in one session of a study: what a client keeps as one run of its own.
+    """One cell in one session of a study: what a tracker keeps as one run of its own.
 
     A session that goes on with a study starts its workers anew, so it is a further run beside the first one.
     """
@@ -38,7 +38,7 @@ class Row:
     values: Mapping[str, Number]
 
 
-class Client(Protocol):
+class Tracker(Protocol):
     """Writes the series of one study to wherever its people look. Anything that it raises switches it off.
 
     It is made with the run folder and the study's name.

@@ -1,4 +1,4 @@
-"""Mirrors in a study whose cells take turns: what they are told, and that their failing harms nothing."""
+"""TrackerListener in a study whose cells take turns: what they are told, and that their failing harms nothing."""
 
 import gc
 import shutil
@@ -15,8 +15,8 @@ from histories import tensorboard_numbers, wandb_numbers, wandb_records, wandb_s
 from worldsize.config import StudySettings
 from worldsize.results.records import WarningRecord
 from worldsize.study.bursts import LEAD_STEPS
-from worldsize.study.mirrors import mirrored
 from worldsize.study.plan import PlannedCell
+from worldsize.study.tracking import tracked
 
 STUDY = StudySettings(steps=6, block_steps=2, warmup_steps=1)
 CELLS = ("single-w1-b4", "ddp-w2-b4")
@@ -33,7 +33,7 @@ def run_with(
     """A study of two cells with these clients, and the warnings that it ends with."""
     warnings: list[WarningRecord] = []
     study = Study(run, grid("single", "ddp", settings=settings), executor, settings)
-    with mirrored(clients, run, executor.session, study.heard, keep=warnings.extend) as everyone:
+    with tracked(clients, run, executor.session, study.heard, keep=warnings.extend) as everyone:
         study.schedule.listener = everyone
         study.run()
     assert study.heard.endings == dict.fromkeys(CELLS, "cap" if settings.epochs is None else "epochs")
@@ -71,7 +71,7 @@ def test_a_cell_that_fails_ends_its_run_as_failed(tmp_path: Path) -> None:
     executor = FakeExecutor(tmp_path, 0, fails={(CELLS[1], "steps"): 2})
     warnings: list[WarningRecord] = []
     study = Study(tmp_path, grid("single", "ddp", settings=STUDY), executor, STUDY)
-    with mirrored(("wandb",), tmp_path, 0, study.heard, keep=warnings.extend) as everyone:
+    with tracked(("wandb",), tmp_path, 0, study.heard, keep=warnings.extend) as everyone:
         study.schedule.listener = everyone
         study.run()
     found = wandb_records(tmp_path)

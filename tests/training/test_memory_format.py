@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from worldsize.training.layout import lay_out
+from worldsize.training.memory_format import in_memory_format
 
 SHAPE = (3, 16, 16)
 CPU = torch.device("cpu")
@@ -29,7 +29,7 @@ def test_a_convolution_of_one_point_is_contiguous_as_well() -> None:
     """Its weight looks contiguous with either strides; torch goes by the strides."""
     model = nn.Sequential(nn.Conv2d(3, 8, 4, stride=4), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 4, 4), nn.Conv2d(4, 4, 1))
     outputs: list[torch.Tensor] = []
-    for convolution in list(lay_out(model, SHAPE, CPU))[1:]:  # type: ignore[call-overload]
+    for convolution in list(in_memory_format(model, SHAPE, CPU))[1:]:  # type: ignore[call-overload]
         assert convolution.weight.stride() == torch.empty(convolution.weight.shape).stride()
         convolution.register_forward_hook(lambda _, __, output: outputs.append(output))
     model(torch.randn(2, *SHAPE).to(memory_format=torch.channels_last))
@@ -49,7 +49,7 @@ def test_a_convolution_at_two_scales_stays_channels_last() -> None:
             return large.sum() + small.sum()
 
     model = Shared()
-    lay_out(model, SHAPE, CPU)
+    in_memory_format(model, SHAPE, CPU)
     assert channels_last(model.convolution)
 
 
@@ -60,14 +60,14 @@ def channels_last(module: nn.Module) -> bool:
 
 def test_weights_are_channels_last_but_where_the_maps_are_small() -> None:
     model = net()
-    assert lay_out(model, SHAPE, CPU) is model
+    assert in_memory_format(model, SHAPE, CPU) is model
     assert [channels_last(model[n]) for n in (0, 2, 3)] == [True, False, False]
 
 
 def test_outputs_and_gradients_are_the_same() -> None:
     plain = net().double()
     ours = copy.deepcopy(plain).float()
-    lay_out(ours, SHAPE, CPU)
+    in_memory_format(ours, SHAPE, CPU)
     inputs = torch.randn(4, *SHAPE, generator=torch.Generator().manual_seed(1))
     (wanted, got) = plain(inputs.double()), ours(inputs)
     torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-5)
@@ -83,7 +83,7 @@ def test_looking_leaves_statistics_and_modes_as_they_were() -> None:
     model = net()
     model[1].eval()  # frozen by its owner
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    lay_out(model, SHAPE, CPU)
+    in_memory_format(model, SHAPE, CPU)
     assert model.training
     assert not model[1].training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -92,4 +92,4 @@ def test_looking_leaves_statistics_and_modes_as_they_were() -> None:
 
 @pytest.mark.parametrize("model", [nn.Embedding(5, 3), nn.Sequential(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3))])
 def test_a_model_that_cannot_take_the_sample_says_so_in_its_first_step(model: nn.Module) -> None:
-    assert lay_out(model, SHAPE, CPU) is model
+    assert in_memory_format(model, SHAPE, CPU) is model

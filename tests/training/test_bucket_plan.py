@@ -11,8 +11,8 @@ from torch import nn
 from worldsize.measure.clocks import HostClock
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import Channel, World
-from worldsize.training import arrange
-from worldsize.training.arrange import DDP_CAPS_BYTES, arranged, ready_times
+from worldsize.training import bucket_plan
+from worldsize.training.bucket_plan import DDP_CAPS_BYTES, ready_times, with_planned_buckets
 
 WORLD = World(Channel(0, 1), 2, torch.device("cpu"))
 INPUTS, LABELS = torch.randn(4, 64), torch.zeros(4, dtype=torch.int64)
@@ -49,7 +49,7 @@ def test_gradients_are_ready_from_the_last_layer_to_the_first(model: nn.Module) 
     ],
 )
 def test_the_link_decides_how_many_buckets_there_are(model: nn.Module, link: AllReduceCost, one_bucket: bool) -> None:
-    planned = arranged(WORLD, model, INPUTS, LABELS, link)
+    planned = with_planned_buckets(WORLD, model, INPUTS, LABELS, link)
     assert planned.bucket_groups is not None
     assert (len(planned.bucket_groups) == 1) == one_bucket
     assert sorted(index for group in planned.bucket_groups for index in group) == list(range(6))
@@ -58,7 +58,7 @@ def test_the_link_decides_how_many_buckets_there_are(model: nn.Module, link: All
 
 def test_planning_leaves_the_model_as_it_was(model: nn.Module) -> None:
     before = copy.deepcopy(model.state_dict())
-    arranged(WORLD, model, INPUTS, LABELS, AllReduceCost(alpha_s=1e-5, beta_bytes_per_s=1e9))
+    with_planned_buckets(WORLD, model, INPUTS, LABELS, AllReduceCost(alpha_s=1e-5, beta_bytes_per_s=1e9))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -83,6 +83,6 @@ class Ahead(HostClock):
 def test_buckets_are_planned_by_when_the_device_has_a_gradient(
     model: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrange, "clock_for", lambda device: Ahead())
+    monkeypatch.setattr(bucket_plan, "clock_for", lambda device: Ahead())
     times = ready_times(model, INPUTS, LABELS)
     assert sorted(times) == pytest.approx([0.003 * number for number in range(1, 7)])

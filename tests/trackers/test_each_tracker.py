@@ -22,7 +22,7 @@ from histories import (
     wandb_records,
     wandb_summary,
 )
-from worldsize import history
+from worldsize import trackers
 from worldsize.config import StudySettings
 from worldsize.errors import UsageError
 from worldsize.results.folder import Run, load_run
@@ -126,7 +126,9 @@ def test_no_key_is_in_the_results(logged: Run) -> None:
 
 def test_clients_load_no_torch(tmp_path: Path) -> None:
     """The process of a command needs none, and neither does a client of it."""
-    code = "import sys\n" + "\n".join(f"import worldsize.history.{name}" for name in ("wandb", "tensorboard", "mlflow"))
+    code = "import sys\n" + "\n".join(
+        f"import worldsize.trackers.{name}" for name in ("wandb", "tensorboard", "mlflow")
+    )
     code += "\nprint(sorted({'torch', 'tensorflow', 'pandas'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout == "[]\n"
@@ -145,7 +147,7 @@ def test_clients_load_no_torch(tmp_path: Path) -> None:
 def test_wandb_is_online_only_where_that_was_asked_for_and_can_be(
     variables: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from worldsize.history.wandb import mode
+    from worldsize.trackers.wandb import mode
 
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
@@ -158,7 +160,7 @@ def test_wandb_is_online_only_where_that_was_asked_for_and_can_be(
 def test_a_missing_package_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """W&B is hidden, as in an installation without its extra; a folder of its name is no package."""
     hidden = ModuleSpec("wandb", None, is_package=True)
-    monkeypatch.setattr(history, "find_spec", lambda name: hidden if name == "wandb" else find_spec(name))
+    monkeypatch.setattr(trackers, "find_spec", lambda name: hidden if name == "wandb" else find_spec(name))
     with pytest.raises(UsageError) as caught:
         run_study(StudySettings(log=("tensorboard", "wandb")), tmp_path / "run")
     assert str(caught.value) == "--log wandb needs the package wandb: pip install 'worldsize[wandb]'"
@@ -167,4 +169,4 @@ def test_a_missing_package_is_told_before_anything_starts(monkeypatch: pytest.Mo
 
 def test_a_name_that_nobody_knows() -> None:
     with pytest.raises(UsageError, match="unknown name 'comet' for --log; known: wandb, tensorboard, mlflow"):
-        history.check_clients(("comet",))
+        trackers.check_trackers(("comet",))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-START = "import os; from worldsize.lifeline import end_with_parent; "
+START = "import os; from worldsize.parent_death import end_with_parent; "
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel offers this on Linux only")

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from worldsize.history.client import Number, Row
 from worldsize.results.folder import whole_lines
 from worldsize.results.records import CellRecord, Evaluation, StepRecord
+from worldsize.trackers.tracker import Number, Row
 
 MEANS = ("loss", "accuracy")
 """Means over the samples of all ranks; absent where a rank has none."""

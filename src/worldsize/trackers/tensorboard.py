@@ -13,10 +13,10 @@ from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from worldsize.history.client import Number, Row, Series
+from worldsize.trackers.tracker import Number, Row, Series
 
 
-class TensorboardMirror:
+class TensorboardTracker:
     """One event file per series.
 
     It writes without a thread of its own (as the writer that torch uses has), so an error comes where it is made.

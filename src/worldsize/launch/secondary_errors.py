@@ -6,14 +6,14 @@ KINDS = frozenset({"DistBackendError", "DistNetworkError", "DistStoreError"})
 WORDS = ("gloo/transport", "Connection closed")
 
 
-def sounds_like_echo(message: str) -> bool:
+def is_secondary_message(message: str) -> bool:
     """Whether a message tells of a broken connection in a collective."""
     return any(words in message for words in WORDS)
 
 
-def is_echo_record(error: ErrorRecord) -> bool:
+def is_secondary(error: ErrorRecord) -> bool:
     """Whether this is only what a rank sees when another one is gone."""
-    return error.kind in KINDS or (error.kind == "RuntimeError" and sounds_like_echo(error.message))
+    return error.kind in KINDS or (error.kind == "RuntimeError" and is_secondary_message(error.message))
 
 
 def likeliest(errors: list[ErrorRecord]) -> ErrorRecord:
@@ -21,4 +21,4 @@ def likeliest(errors: list[ErrorRecord]) -> ErrorRecord:
 
     An agent that ended without a word names no rank: it may be the cause, or have been ended by it.
     """
-    return min(errors, key=lambda error: 2 if is_echo_record(error) else int(error.rank is None))
+    return min(errors, key=lambda error: 2 if is_secondary(error) else int(error.rank is None))

@@ -10,7 +10,7 @@ from uuid import uuid4
 import wandb
 from requests.utils import get_netrc_auth
 
-from worldsize.history.client import Number, Row, Series, variables
+from worldsize.trackers.tracker import Number, Row, Series, variables
 
 Mode = Literal["online", "offline", "disabled"]
 SERVER = "https://api.wandb.ai"
@@ -32,7 +32,7 @@ def _has_key() -> bool:
     return known or get_netrc_auth(os.environ.get("WANDB_BASE_URL", SERVER)) is not None
 
 
-class WandbMirror:
+class WandbTracker:
     """One W&B run per series; those of all cells are open at once, as cells take turns."""
 
     def __init__(self, run: Path, study: str) -> None:

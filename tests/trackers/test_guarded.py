@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from worldsize.history import Mirror, Row, Series
-from worldsize.history.client import Number
+from worldsize.trackers import GuardedTracker, Row, Series
+from worldsize.trackers.tracker import Number
 
 SERIES = Series(study="s", cell="c", session=0, settings={})
 
@@ -33,7 +33,7 @@ class Slow:
         self.closed += 1
 
 
-def log(mirror: Mirror, *steps: int) -> None:
+def log(mirror: GuardedTracker, *steps: int) -> None:
     mirror.ask(lambda client: client.log(SERIES, [Row(step, {}) for step in steps]))
 
 
@@ -43,7 +43,7 @@ def threads() -> list[str]:
 
 def test_a_client_is_asked_in_order_and_leaves_no_thread() -> None:
     client = Slow()
-    mirror = Mirror("slow", lambda: client)
+    mirror = GuardedTracker("slow", lambda: client)
     log(mirror, 1, 2)
     log(mirror, 3)
     assert client.seen == [1, 2, 3], "it was done when the question returned"
@@ -57,7 +57,7 @@ def test_the_first_error_switches_it_off_and_it_is_closed_all_the_same(error: Ba
         raise error
 
     client = Slow(fail)
-    mirror = Mirror("slow", lambda: client)
+    mirror = GuardedTracker("slow", lambda: client)
     log(mirror, 1)
     client.does = lambda: None
     log(mirror, 2)
@@ -73,7 +73,7 @@ def test_one_that_cannot_be_opened_is_off_from_the_start() -> None:
     def fail() -> Slow:
         raise RuntimeError("no server")
 
-    mirror = Mirror("slow", fail)
+    mirror = GuardedTracker("slow", fail)
     log(mirror, 1)
     mirror.close()
     assert mirror.trouble == "RuntimeError: no server"
@@ -86,7 +86,7 @@ def test_one_that_hangs_is_left_to_itself() -> None:
         freed.wait(60)
 
     client = Slow(wait)
-    mirror = Mirror("slow", lambda: client, patience_s=0.2)
+    mirror = GuardedTracker("slow", lambda: client, patience_s=0.2)
     log(mirror, 1)
     log(mirror, 2)
     mirror.close()
@@ -100,7 +100,7 @@ def test_a_timeout_of_the_client_s_own_is_an_error_like_any_other() -> None:
         raise TimeoutError("the server is away")
 
     client = Slow(fail)
-    mirror = Mirror("slow", lambda: client)
+    mirror = GuardedTracker("slow", lambda: client)
     log(mirror, 1)
     mirror.close()
     assert mirror.trouble == "TimeoutError: the server is away"

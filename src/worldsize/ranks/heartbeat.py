@@ -15,7 +15,7 @@ ASK = signal.SIGUSR1
 """Asks a rank for its stack."""
 
 
-class Pulse:
+class Heartbeat:
     """Counts what a rank begins; closed, it does nothing."""
 
     def __init__(self) -> None:
@@ -38,6 +38,6 @@ class Pulse:
                 os.pwrite(self._file, b"%d %d\n" % (os.getpid(), self._count), 0)
 
 
-_PULSE = Pulse()
-open_pulse = _PULSE.open
+_PULSE = Heartbeat()
+open_heartbeat = _PULSE.open
 beat = _PULSE.beat

@@ -8,9 +8,9 @@ from fake_cells import findings
 from nodes_here import NodesHere
 from worldsize.config import StudySettings
 from worldsize.measure.cores import Cores
-from worldsize.study.fewer import Fewer
 from worldsize.study.ledger import Ledger
 from worldsize.study.plan import make_plan
+from worldsize.study.shrink import Shrink
 
 
 @pytest.mark.parametrize("evenly", [False, True])
@@ -25,7 +25,7 @@ def test_on_several_nodes_each_has_cores_of_its_own(
     three, four = make_plan(settings, found, cluster.cores, cluster)
     assert (three.placement.processes, four.placement.processes) == (3, 4)
 
-    smaller = Fewer(tmp_path, 1, found.processes, Ledger(tmp_path, 0, {}), cluster)._smaller(four, 1)
+    smaller = Shrink(tmp_path, 1, found.processes, Ledger(tmp_path, 0, {}), cluster)._smaller(four, 1)
     assert smaller is not None
     assert (smaller.settings.world_size, smaller.settings.batch_size) == (3, 16)
     assert smaller.placement == three.placement

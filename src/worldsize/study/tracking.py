@@ -1,22 +1,22 @@
-"""Tells the clients of `--log` what the run folder gets, between the turns of the cells."""
+"""Tells the trackers of `--log` what the run folder gets, between the turns of the cells."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from worldsize.history import Mirror, Rows, Series, open_mirrors, summary_values
 from worldsize.results.folder import cell_folder
 from worldsize.results.records import CellRecord, WarningRecord
 from worldsize.study.listener import Listener, Listeners, Silence
 from worldsize.study.plan import PlannedCell
+from worldsize.trackers import GuardedTracker, Rows, Series, open_trackers, summary_values
 
 
-class Mirrors(Silence):
+class TrackerListener(Silence):
     """A listener that copies the history of each cell whenever one of its turns is over."""
 
-    def __init__(self, run: Path, study: str, session: int, mirrors: Sequence[Mirror]) -> None:
+    def __init__(self, run: Path, study: str, session: int, trackers: Sequence[GuardedTracker]) -> None:
         self._run, self._study, self._session = run, study, session
-        self._mirrors = mirrors
+        self._trackers = trackers
         self._open: dict[str, tuple[Series, Rows]] = {}
 
     def starting(self, cell: PlannedCell) -> None:
@@ -27,8 +27,8 @@ class Mirrors(Silence):
         series = Series(study=self._study, cell=cell.id, session=self._session, settings=settings)
         rows = Rows(cell_folder(self._run, cell.id), self._session, cell.settings.global_batch)
         self._open[cell.id] = series, rows
-        for mirror in self._mirrors:
-            mirror.ask(lambda client: client.begin(series))
+        for tracker in self._trackers:
+            tracker.ask(lambda tracker: tracker.begin(series))
 
     def rested(self, record: CellRecord) -> None:
         """A turn of a cell is over."""
@@ -36,11 +36,11 @@ class Mirrors(Silence):
         try:
             new = rows.new(record.evaluations)
         except OSError as error:
-            for mirror in self._mirrors:
-                mirror.give_up(error)
+            for tracker in self._trackers:
+                tracker.give_up(error)
             return
-        for mirror in self._mirrors:
-            mirror.ask(lambda client: client.log(series, new))
+        for tracker in self._trackers:
+            tracker.ask(lambda tracker: tracker.log(series, new))
 
     def ended(self, record: CellRecord) -> None:
         """A cell has ended."""
@@ -48,18 +48,18 @@ class Mirrors(Silence):
             return
         self.rested(record)
         series, _ = self._open.pop(record.id)
-        for mirror in self._mirrors:
-            mirror.ask(lambda client: client.end(series, record.state, summary_values(record)))
+        for tracker in self._trackers:
+            tracker.ask(lambda tracker: tracker.end(series, record.state, summary_values(record)))
 
     def close(self) -> list[WarningRecord]:
-        """End all clients; a warning for each that was switched off."""
-        for mirror in self._mirrors:
-            mirror.close()
-        return [_warning(mirror.name, mirror.trouble) for mirror in self._mirrors if mirror.trouble]
+        """End all trackers; a warning for each that was switched off."""
+        for tracker in self._trackers:
+            tracker.close()
+        return [_warning(tracker.name, tracker.trouble) for tracker in self._trackers if tracker.trouble]
 
 
 @contextmanager
-def mirrored(
+def tracked(
     names: Sequence[str],
     run: Path,
     session: int,
@@ -67,16 +67,16 @@ def mirrored(
     *,
     keep: Callable[[Sequence[WarningRecord]], None],
 ) -> Iterator[Listener]:
-    """A listener that tells `listener` and the clients of these names; `keep` gets a warning for each that failed."""
+    """A listener that tells `listener` and the trackers of these names; `keep` gets a warning for each that failed."""
     if not names:
         yield listener
         return
     study = run.absolute().name
-    mirrors = Mirrors(run, study, session, open_mirrors(names, run, study))
+    trackers = TrackerListener(run, study, session, open_trackers(names, run, study))
     try:
-        yield Listeners(listener, mirrors)
+        yield Listeners(listener, trackers)
     finally:
-        keep(mirrors.close())
+        keep(trackers.close())
 
 
 def _warning(name: str, trouble: str) -> WarningRecord:

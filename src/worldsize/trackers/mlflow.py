@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from worldsize.history.client import Number, Row, Series, variables
+from worldsize.trackers.tracker import Number, Row, Series, variables
 
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
 """Else MLflow reports its use to its makers, and tells on stderr of the tables that it makes."""
@@ -20,7 +20,7 @@ STATUS = {"complete": "FINISHED", "interrupted": "KILLED"}
 """State of a cell → status of its run; FAILED for any other."""
 
 
-class MlflowMirror:
+class MlflowTracker:
     """One MLflow run per series, in an experiment with the study's name.
 
     A local store is a database: the folder of files that older versions wrote is refused by new ones.

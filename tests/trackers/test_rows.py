@@ -6,9 +6,9 @@ import pytest
 
 from fake_cells import planned, step_line, write_steps
 from worldsize.config import StudySettings
-from worldsize.history import Row, Rows, summary_values
 from worldsize.results.folder import cell_folder
 from worldsize.results.records import CellRecord, Evaluation
+from worldsize.trackers import Row, Rows, summary_values
 
 CELL = planned("ddp", 2, StudySettings(steps=6))
 BATCH = CELL.settings.global_batch

@@ -22,13 +22,13 @@ from worldsize.study.restarts import sure_to_fail_again
 _ID = re.compile(r".*-after-w\d+")
 
 
-def is_of_fewer(cell_id: str) -> bool:
+def is_shrunk(cell_id: str) -> bool:
     """Whether this is such a cell, which no plan has from the start."""
     return _ID.fullmatch(cell_id) is not None
 
 
 @dataclass(frozen=True)
-class Fewer:
+class Shrink:
     """Finds the cell that goes on for one that failed for good."""
 
     run: Path

@@ -24,7 +24,7 @@ DDP_FIRST_BYTES = 1 * MIB
 DDP_CAPS_BYTES = tuple(cap * MIB for cap in (1, 2, 3, 4, 6, 8, 12, 18, 25))
 
 
-def arranged(world: World, model: nn.Module, inputs: Tensor, labels: Tensor, link: AllReduceCost) -> World:
+def with_planned_buckets(world: World, model: nn.Module, inputs: Tensor, labels: Tensor, link: AllReduceCost) -> World:
     """The same world with the best buckets for this model; rank 0 decides for all.
 
     Backward runs a few times on a copy of the model; neither the model nor the data notice.

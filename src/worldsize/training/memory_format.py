@@ -12,7 +12,7 @@ Steps of ResNet-18 gain 7 %, of VGG-11 29 % (benchmarks/layout.py, b = 32).
 """
 
 
-def lay_out(model: nn.Module, shape: tuple[int, ...], device: torch.device) -> nn.Module:
+def in_memory_format(model: nn.Module, shape: tuple[int, ...], device: torch.device) -> nn.Module:
     """Put a model on its device, in the memory format that its convolutions are fastest in; it changes no number.
 
     channels-last everywhere (torch's channels-last tutorial), but on a CPU for convolutions with small outputs:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from worldsize.errors import OutputError, UsageError
-from worldsize.study.alone import alone
+from worldsize.study.folder_lock import hold_folder
 
 HOLD = """
 import sys
 from pathlib import Path
-from worldsize.study.alone import alone
-with alone(Path(sys.argv[1])):
+from worldsize.study.folder_lock import hold_folder
+with hold_folder(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -28,19 +28,19 @@ def test_a_folder_that_another_process_has_is_refused_until_that_is_killed(tmp_p
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(UsageError, match=f"process {holder.pid} runs a study in it"), alone(folder):
+        with pytest.raises(UsageError, match=f"process {holder.pid} runs a study in it"), hold_folder(folder):
             pass
         assert folder.exists(), "it is not ours to remove"
         holder.kill()
-    with alone(folder):
+    with hold_folder(folder):
         assert list(folder.iterdir()) == []
 
 
 def test_nothing_is_left_of_a_folder_in_which_nothing_was_written(tmp_path: Path) -> None:
-    with alone(tmp_path / "runs" / "mine"):
+    with hold_folder(tmp_path / "runs" / "mine"):
         assert (tmp_path / "runs" / "mine").is_dir()
     assert list(tmp_path.iterdir()) == []
-    with alone(tmp_path / "mine"):
+    with hold_folder(tmp_path / "mine"):
         (tmp_path / "mine" / "study.json").touch()
     assert (tmp_path / "mine" / "study.json").exists()
 
@@ -53,24 +53,24 @@ def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
     (cell / f".cell.json.{ended.pid}").touch()
     (cell / f".cell.json.{os.getppid()}").touch()
     (cell / ".mine").touch()
-    with alone(tmp_path):
+    with hold_folder(tmp_path):
         assert {path.name for path in cell.iterdir()} == {f".cell.json.{os.getppid()}", ".mine"}
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="cannot write in"), alone(tmp_path / "file" / "run"):
+    with pytest.raises(OutputError, match="cannot write in"), hold_folder(tmp_path / "file" / "run"):
         pass
 
 
 def test_what_a_worker_was_writing_when_the_study_ended_it_is_gone_with_the_study(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
-    with alone(tmp_path):
+    with hold_folder(tmp_path):
         (tmp_path / f".checkpoint.json.{ended.pid}").touch()
         (tmp_path / "study.json").touch()
     assert [path.name for path in tmp_path.iterdir()] == ["study.json"]
-    with suppress(KeyboardInterrupt), alone(tmp_path):
+    with suppress(KeyboardInterrupt), hold_folder(tmp_path):
         (tmp_path / f".checkpoint.json.{ended.pid}").touch()
         raise KeyboardInterrupt
     assert [path.name for path in tmp_path.iterdir()] == ["study.json"]

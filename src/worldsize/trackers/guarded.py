@@ -1,54 +1,54 @@
-"""Keeps a client from doing harm: it works in a thread of its own, and its first error or delay switches it off."""
+"""Keeps a tracker from doing harm: it works in a thread of its own, and its first error or delay switches it off."""
 
 import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from worldsize.history.client import Client
+from worldsize.trackers.tracker import Tracker
 
 OPEN_S = 120.0
 """A database that is made anew, or a login over a slow network, takes seconds; nothing is timed meanwhile."""
 ANSWER_S = 20.0
-"""Longest pause between two turns that a client may cause: after it the study goes on without it."""
+"""Longest pause between two turns that a tracker may cause: after it the study goes on without it."""
 CLOSE_S = 60.0
-"""How long a client may send what it still has when the study is over."""
+"""How long a tracker may send what it still has when the study is over."""
 
-Work = Callable[[Client], None]
+Work = Callable[[Tracker], None]
 
 
-class Mirror:
-    """One client that is asked to do things, one after the other; `trouble` says why it is asked no more."""
+class GuardedTracker:
+    """One tracker that is asked to do things, one after the other; `trouble` says why it is asked no more."""
 
-    def __init__(self, name: str, open_client: Callable[[], Client], *, patience_s: float | None = None) -> None:
-        """Open the client; `patience_s` replaces the three times that a client may take."""
+    def __init__(self, name: str, open_tracker: Callable[[], Tracker], *, patience_s: float | None = None) -> None:
+        """Open the tracker; `patience_s` replaces the three times that a tracker may take."""
         self.name = name
         self.trouble: str | None = None
         self._patience_s = patience_s
         self._stuck = False
-        self._client: Client | None = None
+        self._tracker: Tracker | None = None
         self._work: queue.SimpleQueue[tuple[Callable[[], None], Future[None]] | None] = queue.SimpleQueue()
-        # A daemon: a client that hangs must not keep the command from ending.
-        self._thread = threading.Thread(target=self._serve, name=f"mirror {name}", daemon=True)
+        # A daemon: a tracker that hangs must not keep the command from ending.
+        self._thread = threading.Thread(target=self._serve, name=f"tracker {name}", daemon=True)
         self._thread.start()
-        self._wait(lambda: setattr(self, "_client", open_client()), OPEN_S)
+        self._wait(lambda: setattr(self, "_tracker", open_tracker()), OPEN_S)
 
     def ask(self, work: Work) -> None:
-        """Let the client do something and wait for it; nothing happens once there was trouble."""
-        client = self._client
-        if self.trouble is None and client is not None:
-            self._wait(lambda: work(client), ANSWER_S)
+        """Let the tracker do something and wait for it; nothing happens once there was trouble."""
+        tracker = self._tracker
+        if self.trouble is None and tracker is not None:
+            self._wait(lambda: work(tracker), ANSWER_S)
 
     def give_up(self, error: BaseException) -> None:
-        """Ask the client no more; the first reason is kept."""
+        """Ask the tracker no more; the first reason is kept."""
         self.trouble = self.trouble or _in_one_line(error)
 
     def close(self) -> None:
-        """End the client and its thread; a client that hangs is left to itself."""
-        client = self._client
-        if client is not None and not self._stuck:
-            self._wait(client.close, CLOSE_S)
-        self._client = None
+        """End the tracker and its thread; a tracker that hangs is left to itself."""
+        tracker = self._tracker
+        if tracker is not None and not self._stuck:
+            self._wait(tracker.close, CLOSE_S)
+        self._tracker = None
         if not self._stuck:
             self._work.put(None)
             self._thread.join()
@@ -71,7 +71,7 @@ class Mirror:
             call, done = item
             try:
                 call()
-            except BaseException as error:  # some clients exit the interpreter where they should raise
+            except BaseException as error:  # some trackers exit the interpreter where they should raise
                 done.set_exception(error)
             else:
                 done.set_result(None)

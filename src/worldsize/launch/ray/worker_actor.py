@@ -1,6 +1,6 @@
 """What sits on a node of a Ray cluster for the length of a study: an actor that starts this node's agents.
 
-Ray ends it with the command that made it, however that one ended; the agents end with it, see lifeline.py.
+Ray ends it with the command that made it, however that one ended; the agents end with it, see parent_death.py.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ Heard = list[Any] | dict[str, Any]
 """Replies of all ranks, or the record of an error."""
 
 
-class Seat:
+class WorkerActor:
     """An asynchronous actor: while one call waits for replies, another ends the job.
 
     What goes to and fro is made of numbers, texts, lists and dicts.
@@ -94,7 +94,7 @@ class Seat:
 
 
 class _Followed:
-    """An agent, and the thread that has started it and hears it to its end: no other lives as long (lifeline.py)."""
+    """An agent, and the thread that started it, which must live as long as the agent (parent_death.py)."""
 
     def __init__(self, job: Job, node: int) -> None:
         self._job, self._node = job, node

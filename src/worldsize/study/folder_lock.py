@@ -17,7 +17,7 @@ _SCRATCH = re.compile(r"\..+\.(?P<process>[0-9]+)")
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def hold_folder(folder: Path) -> Iterator[None]:
     """Hold the folder, which is made if need be, for the length of this context; nothing is left of an empty one.
 
     The lock is on the folder itself (flock(2)): the kernel takes it away with the process, also after a kill −9.
