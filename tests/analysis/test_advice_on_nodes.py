@@ -79,6 +79,14 @@ def test_what_runs_on_one_machine_alone_is_no_command_for_nodes() -> None:
     assert launched_as(TYPED, None) is None
 
 
+@pytest.mark.parametrize("flag", [("--master-ip", "10.0.0.1"), ("--master-ip=10.0.0.1",)])
+def test_a_study_that_was_started_by_hand_gets_no_command_for_this_machine_alone(flag: tuple[str, ...]) -> None:
+    typed = ("worldsize", "study", *flag, "--num-nodes", "2", "--rank", "0")
+    assert launched_as(typed, "worldsize study --world-sizes 1,2") is None
+    assert launched_as(typed, "worldsize comm --world-size 2") is None
+    assert launched_as(typed, "worldsize train --world-size 1") == "worldsize train --world-size 1"
+
+
 STANDALONE = ("torchrun", "--standalone", "--nproc-per-node", "2", "-m", "--")
 TWO_NODES = ("torchrun", "--nnodes", "2", "--nproc-per-node", "4", "--rdzv-endpoint", "a:29400", "-m", "--")
 
@@ -92,6 +100,7 @@ TWO_NODES = ("torchrun", "--nnodes", "2", "--nproc-per-node", "4", "--rdzv-endpo
         (STANDALONE, "worldsize study --world-sizes 1,2,4", "{}"),
         (STANDALONE, "worldsize sweep --world-size 2", "{}"),
         (TWO_NODES, "worldsize study --world-sizes 1,8", f"{' '.join(TWO_NODES)} {{}}"),
+        (TWO_NODES, "worldsize train --world-size 1", "{}"),
         (TWO_NODES, "worldsize study --world-sizes 8,16", None),
         (TWO_NODES, "worldsize study --world-sizes 1,3", None),
         (TWO_NODES, "worldsize comm --world-size 8", None),

@@ -66,6 +66,7 @@ def test_gain_is_a_number_beside_its_text(told: Any) -> None:
         shown = f"{number_text(gain['value'])} [{number_text(gain['low'])}, {number_text(gain['high'])}]"
         assert shown in gain["text"]
         assert gain["at_most"] == ("at most" in gain["text"])
+        assert gain["expected"] is None or gain["expected"]["value"] <= gain["value"]
         assert gain["basis"]
 
 

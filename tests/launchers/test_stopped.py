@@ -16,6 +16,23 @@ from same_study import MODEL
 from worldsize.results.folder import Run, cell_folder, load_run
 
 CELL = "ddp-w2-b4"
+FAILS_ALONE = """
+import traceback
+
+class Fails(Net):
+    calls = 0
+
+    def forward(self, images):
+        alone = "torch/nn/parallel" not in "".join(traceback.format_stack())
+        self.calls += self.training and alone
+        if self.calls > 3:
+            raise ValueError("told to")
+        return super().forward(images)
+
+def net(classes):
+    return Fails(classes)
+"""
+"""After some steps, where no DDP is around it."""
 STUDY = ("study", "--model", "mine.py:net", "--data", "synthetic:3x8x8:10:64", "--threads-per-worker", "1")
 GRID = ("--strategies", "single,ddp", "--world-sizes", "1,2", "--batch-sizes", "4", "--baseline", "single")
 STEPS = ("--steps", "200", "--block-steps", "2", "--warmup-steps", "1", "--target-interval", "0", "--evaluate", "never")
@@ -99,6 +116,7 @@ def test_a_study_that_is_stopped_ends_in_order_and_goes_on(place: Path, starter:
     assert done.returncode != 0
     assert done.stderr.count("worldsize: stopped; what was measured is in run") == 1
     assert "Go on with --resume --out run." in done.stderr
+    assert "report: run/report/index.html" in done.stdout, "what was measured is reported"
     found = load_run(place / "run")
     assert {cell.record.state for cell in found.cells.values()} == {"interrupted"}
     assert found.cells[CELL].record.summary is not None
@@ -110,6 +128,18 @@ def test_a_study_that_is_stopped_ends_in_order_and_goes_on(place: Path, starter:
     assert {cell.record.state for cell in again.cells.values()} == {"complete"}
     assert lines(place) > before
     assert len(again.study.sessions) == 1
+
+
+@pytest.mark.parametrize("starter", STARTERS)
+def test_a_cell_that_fails_is_in_the_exit_status(place: Path, starter: str) -> None:
+    """One of one worker fails; the others go on, are reported, and the status says that not all did."""
+    (place / "mine.py").write_text(MODEL + FAILS_ALONE)
+    (place / "slow").unlink()
+    done = finish(start(starter, place, "--steps", "8"), place)
+    assert done.returncode != 0
+    assert "report: run/report/index.html" in done.stdout
+    states = {name: cell.record.state for name, cell in load_run(place / "run").cells.items()}
+    assert states == {"single-w1-b4": "failed", CELL: "complete"}
 
 
 @pytest.mark.parametrize("starter", STARTERS)

@@ -65,7 +65,7 @@ def comm(
     if csv is not None:
         write_whole(csv, to_csv(comm_table(record)))
     for warning in comm_warnings(record):
-        typer.echo(f"worldsize: {warning.message}", err=True)
+        print(f"worldsize: {warning.message}", file=sys.stderr)
     if as_json:
         print_json(comm_report(record).model_dump(mode="json"))
     else:

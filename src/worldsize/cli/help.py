@@ -38,9 +38,13 @@ class PanelCommand(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write usage, description and panels."""
-        from worldsize.cli.help_page import drawn
+        import sys
 
-        formatter.write(drawn(self, ctx))
+        from worldsize.cli.help_page import drawn
+        from worldsize.cli.streams import in_its_signs
+
+        # click writes it past our streams: as UTF-8, where it takes theirs for a mistake.
+        formatter.write(in_its_signs(drawn(self, ctx), sys.stdout.encoding or "utf-8"))
 
     def field(self, name: str) -> "FieldInfo | None":
         """The field of the settings behind a flag, if there is one."""

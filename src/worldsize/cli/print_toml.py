@@ -4,6 +4,8 @@ Every key stands in the file with its sentence from the help: what was given as 
 default.
 """
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import tomlkit
@@ -11,6 +13,7 @@ import tomlkit
 from worldsize.cli.console import lines
 from worldsize.cli.help import PANELS
 from worldsize.cli.help_text import allowed_text, default_text
+from worldsize.errors import UsageError
 
 if TYPE_CHECKING:
     import typer
@@ -22,6 +25,15 @@ WIDTH = 98
 """Columns of a comment, without its sign."""
 BY_PRESETS = ("experiment", "sweep")
 """Keys without a flag, which presets give."""
+
+
+def print_study(settings: "StudySettings", ctx: "typer.Context", *, as_json: bool) -> None:
+    """Print the file, in UTF-8 as TOML is; of ranks that others have started the first prints it."""
+    if as_json:
+        raise UsageError("--print-toml and --json exclude each other: give one of them")
+    if os.environ.get("RANK", "0") == "0":
+        sys.stdout.flush()
+        sys.stdout.buffer.write(study_file(settings, ctx).encode())
 
 
 def study_file(settings: "StudySettings", ctx: "typer.Context") -> str:

@@ -82,19 +82,27 @@ def run_inside_and_show(
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from worldsize.cli.display import Display
     from worldsize.cli.results import report_and_print
-    from worldsize.errors import Interrupted
+    from worldsize.errors import Interrupted, RunError
     from worldsize.study.inside import run_inside
 
     first = os.environ.get("RANK", "0") == "0"  # who hears how far the study is
+    held: list[Path] = []
+    """The run folder, once rank 0 has a study in it."""
     # A user's model or data may print in this very process; stdout is for the results.
     try:
         with redirect_stdout(sys.stderr), Display(beating=first) as display:
-            run = run_inside(settings, out, sys.argv, display, name=name, resume=resume)
-    except Interrupted as stopped:
-        if first:
-            print(f"worldsize: {stopped}", file=sys.stderr)
+            run = run_inside(settings, out, sys.argv, display, name=name, resume=resume, opened=held.append)
+    except RunError as ended:  # stopped by the user, or a rank failed; what was measured is reported all the same
+        if held and first:
+            report_and_print(held[0], as_json=as_json)
+        if not isinstance(ended, Interrupted):
+            raise
+        print(f"worldsize: {ended}", file=sys.stderr)
+        sys.stdout.flush()
         sys.stderr.flush()
         # Not by the interpreter's own end: a thread may be within a collective for ever.
-        os._exit(stopped.exit_status)
+        os._exit(ended.exit_status)
     if run is not None:
-        exit_for_damage(damaged=report_and_print(run.folder, as_json=as_json).damaged)
+        shown = report_and_print(run.folder, as_json=as_json)
+        exit_for_failures(run)
+        exit_for_damage(damaged=shown.damaged)

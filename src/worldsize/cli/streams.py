@@ -2,6 +2,7 @@
 
 import codecs
 import io
+import select
 import sys
 from typing import Any, TextIO
 
@@ -40,16 +41,17 @@ class Patient(io.FileIO):
     """
 
     def write(self, data: Any, /) -> int:
-        """Write; what nobody reads is dropped."""
+        """Write; what nobody reads is dropped. One who is slow to read a pipe that does not block is waited for."""
         try:
-            return super().write(data) or 0
+            while (written := super().write(data)) is None:
+                select.select([], [self], [])
         except BrokenPipeError:
             return len(memoryview(data).cast("B"))
+        return written
 
 
 def make_patient() -> None:
     """Put such streams in the place of stdout and stderr."""
-    codecs.register_error(PLAIN, _plain)
     sys.stdout = _patient(sys.stdout)
     sys.stderr = _patient(sys.stderr)
 
@@ -66,8 +68,18 @@ def _patient(stream: TextIO) -> TextIO:
     )
 
 
-def _plain(error: UnicodeError) -> tuple[str, int]:
-    """The nearest that the encoding has, or `?`."""
+def in_its_signs(text: str, encoding: str) -> str:
+    """Text in the signs that an encoding has, for what others write past these streams."""
+    return text.encode(encoding, PLAIN).decode(encoding)
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    """The nearest that the encoding has for the next sign, or its number; bytes of a file's name as they were."""
     assert isinstance(error, UnicodeEncodeError)
-    signs = error.object[error.start : error.end]
-    return "".join(SIGNS.get(sign, "?") for sign in signs), error.end
+    sign = error.object[error.start]
+    if "\udc80" <= sign <= "\udcff":
+        return bytes([ord(sign) - 0xDC00]), error.start + 1
+    return SIGNS.get(sign) or sign.encode("ascii", "backslashreplace").decode(), error.start + 1
+
+
+codecs.register_error(PLAIN, _plain)

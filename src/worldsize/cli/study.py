@@ -106,13 +106,13 @@ def study(
         settings = settings_to_resume(out, flags)
     else:
         settings = validated(StudySettings, laid_over(read_study(preset) if preset else {}, flags), preset or "")
-    if print_toml:
-        from worldsize.cli.print_toml import study_file
-
-        print(study_file(settings, ctx), end="")
-        return
     name = preset.rsplit("/", 1)[-1].removesuffix(".toml") if preset else "study"
     launch = lo.launch_settings(ctx)
+    if print_toml:
+        from worldsize.cli.print_toml import print_study
+
+        print_study(settings, ctx, as_json=as_json)
+        return
     if lo.started(ctx) is None:
         run_and_show(settings, out, launch, name=name, resume=again, as_json=as_json)
     else:

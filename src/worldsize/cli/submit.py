@@ -34,6 +34,8 @@ def submit_and_follow(
     from worldsize.study.run import check_folder
 
     request = Request(command_in_job(sys.argv[1:], out), out, launch, largest_world)
+    if launch.print_script and as_json:
+        raise UsageError("--print-script and --json exclude each other: give one of them")
     if launch.print_script:
         print(script(request), end="")
         return

@@ -10,8 +10,8 @@ from worldsize.report.tables import Table, shown
 
 LEAST_NAME = 8
 """Columns that names and prose get at least; numbers get all that they need."""
-BETWEEN = 1
-"""Columns between two columns."""
+BETWEEN = 2
+"""Columns between two columns: one of padding, and the one that rich keeps for a line."""
 
 
 class TerminalTable:
@@ -40,7 +40,7 @@ def _least_widths(table: Table) -> list[int]:
 
 
 def _side_by_side(table: Table) -> RichTable:
-    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, BETWEEN, 0, 0))
+    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for column in table.columns:
         drawn.add_column(
             Text(column.heading),

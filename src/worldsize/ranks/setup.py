@@ -101,7 +101,7 @@ def process_group(rank: Rank, placement: Placement, device: torch.device) -> Ite
     stopped = False
     try:
         yield
-    except Interrupted:
+    except (KeyboardInterrupt, Interrupted):
         stopped = True  # a thread may be within a collective, for which no other rank will come any more
         raise
     finally:

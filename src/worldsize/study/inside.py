@@ -7,7 +7,7 @@ records (study/thread_executor.py has the workers).
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, make_plan
 from worldsize.study.resuming import Resume, check_checkpoints, other_code
 from worldsize.study.run import check_folder, note, open_study
-from worldsize.study.running import run_to_its_end, stoppable
+from worldsize.study.running import run_to_its_end, stoppable_group
 from worldsize.study.schedule import Schedule
 from worldsize.study.thread_executor import ThreadExecutor
 from worldsize.study.tracking import tracked
@@ -53,33 +53,51 @@ def run_inside(
     *,
     name: str = "train",
     resume: Resume = False,
+    opened: Callable[[Path], None] = lambda folder: None,
 ) -> Run | None:
     """Run the cells of `settings` as this rank of the group, then the further parts of its experiment.
 
     Returns the run on rank 0, None elsewhere. A cell of one worker runs on rank 0 while the others wait for its
-    replies. Raises UsageError where a world size was asked for that is not the one that was started, RunError on each
-    rank that failed; what was measured until then is kept.
+    replies. `opened` is told the run folder as soon as rank 0 has a study in it. Raises UsageError where a world size
+    was asked for that is not the one that was started, RunError on each rank that failed, Interrupted when the user
+    stops it; what was measured until then is kept.
     """
     rank = Rank.from_environment()
-    begin_to_count_memory()
-    settings = _fitting(settings, rank)
-    check_trackers(settings.log)
-    ready = _prepared(settings, rank)
-    device = choose_device(rank, ready.cells[-1].placement)
-    heard = (rank.rank == 0 and listener) or Silence()
-    # What is wrong with the further parts is said before the first one is measured.
-    further = further_parts(settings, rank.processes, ready.findings.data.train_samples)
-    with process_group(rank, ready.cells[-1].placement, device):
-        make_further_groups()
-        folder = Path(agreed(str(out or new_run_folder(name))))
-        with stoppable(folder, group=True):
-            _in_turns(ready, folder, rank, device, command, heard, resume=resume)
+    held: list[Path] = []
+
+    def hold(folder: Path) -> None:
+        held.append(folder)
+        opened(folder)
+
+    with stoppable_group(lambda: held[0] if held else None, rank.rank):
+        begin_to_count_memory()
+        settings = _fitting(settings, rank)
+        check_trackers(settings.log)
+        ready = _prepared(settings, rank)
+        device = choose_device(rank, ready.cells[-1].placement)
+        here = _Here(rank, device, command, (rank.rank == 0 and listener) or Silence())
+        # What is wrong with the further parts is said before the first one is measured.
+        further = further_parts(settings, rank.processes, ready.findings.data.train_samples)
+        with process_group(rank, ready.cells[-1].placement, device):
+            make_further_groups()
+            folder = Path(agreed(str(out or new_run_folder(name))))
+            _in_turns(ready, folder, here, resume=resume, opened=hold)
             for part, its_settings in further.items():
                 place = folder / "parts" / part
                 begun = agreed((place / "study.json").exists())
                 next_one = _prepared(_fitting(its_settings, rank), rank)
-                _in_turns(next_one, place, rank, device, command, heard, resume=begun and resume)
-    return load_run(folder) if rank.rank == 0 else None
+                _in_turns(next_one, place, here, resume=begun and resume)
+        return load_run(folder) if rank.rank == 0 else None
+
+
+@dataclass(frozen=True)
+class _Here:
+    """This rank, and who hears of it."""
+
+    rank: Rank
+    device: torch.device
+    command: Sequence[str]
+    listener: Listener
 
 
 @dataclass(frozen=True)
@@ -102,39 +120,37 @@ def _prepared(settings: StudySettings, rank: Rank) -> _Ready:
 def _in_turns(
     ready: _Ready,
     folder: Path,
-    rank: Rank,
-    device: torch.device,
-    command: Sequence[str],
-    listener: Listener,
+    here: _Here,
     *,
     resume: Resume,
+    opened: Callable[[Path], None] = lambda folder: None,
 ) -> None:
     """Run what is missing of one study in `folder`; afterwards rank 0 has the samples of all ranks there."""
     anew = _anew(folder, ready.findings, resume=resume)
     with locked(folder):
-        _all_cells(ready, folder, rank, device, command, listener, anew=anew)
+        _all_cells(ready, folder, here, anew=anew, opened=opened)
 
 
 def _all_cells(
     ready: _Ready,
     folder: Path,
-    rank: Rank,
-    device: torch.device,
-    command: Sequence[str],
-    listener: Listener,
+    here: _Here,
     *,
     anew: bool,
+    opened: Callable[[Path], None],
 ) -> None:
-    settings, cells = ready.settings, ready.cells
+    settings, cells, rank = ready.settings, ready.cells, here.rank
     end_s = agreed(until_s(settings, began_s()))
-    before, session = _opened(folder, settings, cells, ready.findings, command, anew=anew)
+    before, session = _opened(folder, settings, cells, ready.findings, here.command, anew=anew)
+    if rank.rank == 0:
+        opened(folder)
     watch = _watch(rank)
     ledger = Ledger(folder, session, before, writing=rank.rank == 0, watch=watch)
-    links, slow = measure_inside(folder, settings, cells, rank, device, command)
-    executor = ThreadExecutor(folder, rank, device, session, links)
+    links, slow = measure_inside(folder, settings, cells, rank, here.device, here.command)
+    executor = ThreadExecutor(folder, rank, here.device, session, links)
     done = agreed([name for name, cell in before.items() if cell.record.state == "complete"])
     trackers = settings.log if rank.rank == 0 else ()
-    with tracked(trackers, folder, session, listener, keep=partial(note, folder)) as everyone:
+    with tracked(trackers, folder, session, here.listener, keep=partial(note, folder)) as everyone:
         todo = [c for c in cells if c.id not in done]
         # All ranks go by the clock of rank 0, or they would decide differently.
         pace = Pace(settings, todo, now_s=lambda: float(agreed(time.monotonic())), until_s=end_s, launches=False)

@@ -61,7 +61,7 @@ def run_study(
     settings = with_default_protocol(settings)
     check_trackers(settings.log)
     check_folder(out, resume=resume)
-    with stoppable(out), hold_folder(out), WARM.held():
+    with stoppable(lambda: out), hold_folder(out), WARM.held():
         findings = probe(settings, cluster)
         anew = other_code(out, findings.user_code, resume=resume)
         settings, no_hosts = _hosts_decided(settings, findings, cluster)

@@ -1,8 +1,10 @@
 """A schedule run to its end, or until the user stops it: then it ends in order, with everything kept."""
 
+import os
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -13,6 +15,9 @@ from worldsize.results.records import Findings
 from worldsize.study.bursts import lead_steps, warmup_steps
 from worldsize.study.listener import Listener
 from worldsize.study.schedule import Schedule
+
+GRACE_S = 1.0
+"""How much longer than rank 0 the others stay: one that is gone first would look like a failure to rank 0."""
 
 
 def announce(schedule: Schedule, findings: Findings, listener: Listener) -> None:
@@ -32,36 +37,67 @@ def announce(schedule: Schedule, findings: Findings, listener: Listener) -> None
 
 
 @contextmanager
-def stoppable(out: Path, *, group: bool = False) -> Iterator[None]:
+def stoppable(folder: Callable[[], Path | None]) -> Iterator[None]:
     """SIGTERM ends a study as Ctrl-C does. Raises Interrupted for both, which says what was kept and how to go on.
 
-    In a `group` that torchrun has started, its agent sends SIGTERM to all of it, also after Ctrl-C, which reached all
-    already: what comes after the first is not heard, or it would stop the stopping.
+    `folder` gives the run folder, once there is one.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if group:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers, and it decides for the others
         return
-    heard = (signal.SIGTERM, signal.SIGINT) if group else (signal.SIGTERM,)
-    before = {number: signal.signal(number, stop) for number in heard}
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(_kept(out)) from None
+        raise Interrupted(_kept(folder())) from None
     finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is stop:  # what is not heard any more stays so
-                signal.signal(number, handler)
+        signal.signal(signal.SIGTERM, before)
 
 
-def _kept(out: Path) -> str:
-    if not (out / "study.json").exists():
+@contextmanager
+def stoppable_group(folder: Callable[[], Path | None], rank: int) -> Iterator[None]:
+    """The same for one rank of a group that others have started; its process then ends, and sets nothing back.
+
+    torchrun sends SIGTERM to all ranks, also after Ctrl-C, which reached them already: what comes after the first is
+    not heard, or it would stop the stopping. Rank 0 writes what is kept. The others may be within a collective, where
+    no Python code runs to hear a signal: a thread hears it, and ends them when rank 0 has heard it as well.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for heard in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(heard, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for heard in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(heard, stop if rank == 0 else lambda number, frame: None)
+    if rank:
+        _end_when_told()
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(_kept(folder())) from None
+
+
+def _end_when_told() -> None:
+    """End this process soon after its first signal, whatever it is doing."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def wait() -> None:
+        os.read(reading, 1)
+        time.sleep(GRACE_S)
+        os._exit(Interrupted.exit_status)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _kept(out: Path | None) -> str:
+    if out is None or not (out / "study.json").exists():
         return "stopped before anything was measured"
     measured = any(cell.step_columns("timed")["timed"].any() for cell in load_run(out).cells.values())
     what = f"what was measured is in {out}" if measured else "no step was timed yet"

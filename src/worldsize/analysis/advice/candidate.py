@@ -81,7 +81,8 @@ def _place(candidate: Candidate, focus: CellAnalysis | None) -> int:
 
 def _gain(candidate: Candidate) -> float:
     gain = candidate.advice.gain
-    return gain.ratio.value if gain and gain.ratio else 1.0
+    found = (gain.expected or gain.ratio) if gain else None
+    return found.value if found else 1.0
 
 
 def _one_of(same: Sequence[Candidate], focus: CellAnalysis | None) -> Candidate:

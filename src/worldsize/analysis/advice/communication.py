@@ -189,7 +189,7 @@ def on_exchange(exchange: Exchange, found: Diagnosis) -> Candidate:
 def _halved(half: Estimate, gain: Gain) -> Gain:
     """What is gained where half of it is left per sample, in front of the bound without any."""
     text = f"{estimate_text(half)} times the samples/s if as many ms stay exposed, {gain.text} if none do"
-    return replace(gain, text=text, ratio=half)
+    return replace(gain, text=text, expected=half)
 
 
 def _evidence(exchange: Exchange) -> Iterator[Evidence]:

@@ -34,7 +34,9 @@ class Gain:
     ratio: Estimate | None = None
     """Times the samples/s; None where what is gained is no speed."""
     at_most: bool = False
-    """Whether it is an upper bound; else it was measured."""
+    """Whether `ratio` is an upper bound; else it was measured."""
+    expected: Estimate | None = None
+    """What the step that is proposed would bring by itself, where that is less than the bound."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,17 @@ class Advice:
             "cause": self.cause,
             "next_step": self.next_step,
             "command": self.command,
-            "gain": gain and {"text": gain.text, "basis": gain.basis, "at_most": gain.at_most, **_number(gain.ratio)},
+            "gain": gain and _gain(gain),
         }
 
 
-def _number(number: Estimate | float | None) -> dict[str, float | None]:
+def _gain(gain: Gain) -> dict[str, Any]:
+    bound = gain.at_most if gain.ratio else None
+    expected = _number(gain.expected) if gain.expected else None
+    return {"text": gain.text, "basis": gain.basis, "at_most": bound, **_number(gain.ratio), "expected": expected}
+
+
+def _number(number: Estimate | float | None) -> dict[str, Any]:
     if isinstance(number, Estimate):
-        return {"value": number.value, "low": number.low, "high": number.high}
-    return {"value": number, "low": None, "high": None}
+        return number.model_dump()
+    return {"value": number, "low": None, "high": None, "samples": None}

@@ -11,6 +11,8 @@ from worldsize.config import LaunchSettings
 HAVE_LAUNCHERS = ("study", "train")
 """The commands that run on the nodes of a cluster; the others run on this machine alone."""
 NEVER = ("print_script",)
+BY_HAND = "--master-ip"
+"""With which a study is started by hand on each node."""
 
 
 def launched_as(typed: Sequence[str], command: str | None, started_by: Sequence[str] = ()) -> str | None:
@@ -19,6 +21,10 @@ def launched_as(typed: Sequence[str], command: str | None, started_by: Sequence[
     None where the study ran on the nodes of a cluster, and the command can only run on one machine. `started_by` is the
     torchrun that started its workers, if one did.
     """
+    if command is not None and _sizes(shlex.split(command)) == {1}:
+        return command  # one worker needs no other node
+    if command is not None and any(word.partition("=")[0] == BY_HAND for word in typed):
+        return None  # to be typed on each node, with the rank of each
     if started_by and command is not None:
         return _by_torchrun(started_by, command)
     launch = _launch(typed)
@@ -48,7 +54,7 @@ def _by_torchrun(words: Sequence[str], command: str) -> str | None:
 def _sizes(typed: Sequence[str]) -> set[int]:
     """The world sizes of a command; none where it gives none."""
     given = _after("--world-sizes", typed) or _after("--world-size", typed)
-    return {int(size) for size in given.split(",")} if given else set()
+    return {int(size) for size in given.split(",") if size.isdigit()}
 
 
 def _after(flag: str, words: Sequence[str]) -> str:
