@@ -23,7 +23,7 @@ class Fails(Net):
     calls = 0
 
     def forward(self, images):
-        alone = "torch/nn/parallel" not in "".join(traceback.format_stack())
+        alone = not any("nn/parallel" in frame.filename for frame in traceback.extract_stack())
         self.calls += self.training and alone
         if self.calls > 3:
             raise ValueError("told to")

@@ -79,7 +79,7 @@ def test_a_job_without_a_time_limit_is_refused() -> None:
 def test_the_printed_script_goes_on_where_something_is() -> None:
     """Its command runs beside the script, which hears Slurm's signal; its status is the script's."""
     launch = LaunchSettings(launcher="slurm", time="5")
-    *_, command, study, wait = script(request(launch, Path("my run; rm"))).splitlines()
+    *_, command, study, wait = script(request(launch, Path("my run; rm"))).strip().splitlines()
     assert command.startswith("worldsize study --out 'my run; rm' $(")
     assert command.endswith("&")
     assert "[ -e 'my run; rm/study.json' ] && echo --resume" in command

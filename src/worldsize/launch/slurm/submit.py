@@ -106,7 +106,7 @@ def script(request: Request) -> str:
     Only its log lies where it is submitted: sbatch makes no folder for it.
     """
     writer = _Writer(folder=folder(request.run))
-    log = {"output": "worldsize-%j.log", "error": "worldsize-%j.log", "open_mode": "append"}
+    log = {"output": "worldsize-%j.log", "error": "worldsize-%j.log"}
     writer.update_parameters(**request.parameters(signal="USR2", **log))
     study = shlex.quote(str(request.run / "study.json"))
     again = f"$([ -e {study} ] && echo --resume)"
