@@ -11,7 +11,8 @@ import torch.distributed as dist
 
 from worldsize.ranks.turns import Turns
 from worldsize.training.rank import enter
-from worldsize.training.trainer import StepResult, Trainer
+from worldsize.ranks.workload import StepResult
+from worldsize.training.trainer import Trainer
 
 HOOKS = {"_ready", "_reduce_bucket", "_broadcast_buffers", "issued", "done", "finish"}
 """Functions that are called for a gradient or a message."""

@@ -16,8 +16,9 @@ from worldsize.measure.timeline import Phase, Timeline
 from worldsize.ranks.turns import Turn
 from worldsize.training import carrier
 from worldsize.training.carrier import DEPTH, AtHand, Prefetcher, carrier_for
-from worldsize.training.life import Life
-from worldsize.training.recorder import Pending, Recorder
+from worldsize.ranks.loop import Loop
+from worldsize.training.workload import Training
+from worldsize.ranks.recorder import Pending, Recorder
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
@@ -123,7 +124,7 @@ def test_the_loss_is_that_of_its_own_step(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_rank_on_a_device_records_without_ever_waiting_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trainer, life and recorder on a device that is held: all but the end of the turn go on."""
+    """Trainer, loop and recorder on a device that is held: all but the end of the turn go on."""
     settings = tiny_settings(tmp_path)
     plain, _ = alone(settings)
     wanted = [float(plain.step().loss) for _ in range(6)]
@@ -131,7 +132,7 @@ def test_a_rank_on_a_device_records_without_ever_waiting_for_it(
         monkeypatch.setattr(carrier, "accelerator_for", lambda _: device)
         trainer, data = alone(settings, DeviceClock(device))
         with Recorder(tmp_path / "cell", 0, trainer.timeline.clock, every_s=0) as recorder:
-            life = Life(trainer, data, recorder, session=0)
+            loop = Loop(Training(trainer, data, recorder.folder), recorder, session=0)
             monkeypatch.setattr(trainer, "carrier", Roomy(device))
             flush = recorder.flush
 
@@ -142,8 +143,8 @@ def test_a_rank_on_a_device_records_without_ever_waiting_for_it(
 
             monkeypatch.setattr(recorder, "flush", flushed)
             monkeypatch.setattr(trainer.timeline.clock, "rebase", device.hold)
-            monkeypatch.setattr(life, "_align", lambda *_: Offset())
-            times = life.take(Turn(op="steps", count=6)).step_s
+            monkeypatch.setattr(loop, "_align", lambda *_: Offset())
+            times = loop.take(Turn(op="steps", count=6)).step_s
     rows = [json.loads(line) for line in (tmp_path / "cell" / "rank0.jsonl").read_text().splitlines()]
     assert [row["loss"] for row in rows] == pytest.approx(wanted)
     assert [row["accuracy"] is not None for row in rows] == [True] * 6
@@ -167,7 +168,7 @@ def test_steps_without_instruments_are_read_when_all_have_been_asked_for(
     with later_device() as device:
         trainer, data = alone(tiny_settings(tmp_path), DeviceClock(device))
         with Recorder(tmp_path / "cell", 0, trainer.timeline.clock) as recorder:
-            life = Life(trainer, data, recorder, session=0)
+            loop = Loop(Training(trainer, data, recorder.folder), recorder, session=0)
             steps = 0
             step = trainer.step
 
@@ -181,7 +182,7 @@ def test_steps_without_instruments_are_read_when_all_have_been_asked_for(
                 return result
 
             monkeypatch.setattr(trainer, "step", held)
-            times = life.take(Turn(op="steps", count=5, observe=False)).step_s
+            times = loop.take(Turn(op="steps", count=5, observe=False)).step_s
     assert len(times) == 5
     assert all(time_s > 0 for time_s in times)
     assert not (tmp_path / "cell" / "rank0.jsonl").read_bytes()

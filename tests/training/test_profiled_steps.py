@@ -15,9 +15,10 @@ from worldsize.measure.timeline import Message
 from worldsize.ranks.turns import Turn
 from worldsize.results.traces import COMMUNICATION_THREAD, rank_trace, read_trace
 from worldsize.training import profile
-from worldsize.training.life import Life
+from worldsize.ranks.loop import Loop
+from worldsize.training.workload import Training
 from worldsize.training.profile import CLOCK_MARK, message_events, tie
-from worldsize.training.recorder import Recorder
+from worldsize.ranks.recorder import Recorder
 from worldsize.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
@@ -67,13 +68,13 @@ def profiled(tmp_path: Path, **settings: Any) -> tuple[Any, Path, list[Any]]:
     trainer, data = alone(tiny_settings(tmp_path, batch_size=8, **settings))
     folder = tmp_path / "cell"
     with Recorder(folder, 0, HostClock()) as recorder:
-        life = Life(trainer, data, recorder, session=0)
-        life.take(Turn(op="steps", count=1))
+        loop = Loop(Training(trainer, data, recorder.folder), recorder, session=0)
+        loop.take(Turn(op="steps", count=1))
         states = [state(trainer)]
-        reply = life.take(TURN)
+        reply = loop.take(TURN)
         states.append(state(trainer))
         assert trainer.steps == 1
-        life.take(Turn(op="steps", count=1))
+        loop.take(Turn(op="steps", count=1))
     return reply, folder, states
 
 

@@ -22,8 +22,9 @@ from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
 from worldsize.study.bursts import lead_steps, whole_bursts
-from worldsize.training.life import Life
-from worldsize.training.recorder import Recorder
+from worldsize.ranks.loop import Loop
+from worldsize.training.workload import Training
+from worldsize.ranks.recorder import Recorder
 
 pytestmark = [pytest.mark.quiet, pytest.mark.usefixtures("clean_imports")]
 
@@ -84,15 +85,15 @@ def in_turns(folder: Path, make: str, workers: int, interval_s: float) -> tuple[
     trainer, data = alone(settings)
     place = folder / "cell"
     with Recorder(place, 0, HostClock()) as recorder:
-        life = Life(trainer, data, recorder, session=0)
-        life.take(Turn(op="steps", count=max(2, workers), timed=False))
+        loop = Loop(Training(trainer, data, recorder.folder), recorder, session=0)
+        loop.take(Turn(op="steps", count=max(2, workers), timed=False))
         times: list[float] = []
         for block in range(BLOCKS):
             time.sleep(PAUSE_S)
             count = whole_bursts(settings, 8)
-            times += life.take(Turn(op="steps", count=count, lead=lead_steps(settings), block=block)).step_s
-        life.close()
-    del life, trainer
+            times += loop.take(Turn(op="steps", count=count, lead=lead_steps(settings), block=block)).step_s
+        loop.close()
+    del loop, trainer
     gc.collect()
     steps = Cell(place, CellRecord(id="cell", settings=settings)).steps.filter("timed")
     wait_s, step_s = (float(steps[name].to_numpy().mean()) for name in ("data_wait_s", "step_s"))

@@ -1,4 +1,4 @@
-"""The whole life of one rank: settle, build, take turns, record."""
+"""One rank of a cell, from its start to its last turn: pin, build, take turns."""
 
 import dataclasses
 from contextlib import closing
@@ -15,7 +15,9 @@ from worldsize.measure.limits import forget_peak, matmul_flops_per_s, matmul_pre
 from worldsize.measure.message_counter import MessageCounter
 from worldsize.measure.timeline import Timeline
 from worldsize.measure.user_code import user_files
+from worldsize.ranks.loop import Loop
 from worldsize.ranks.memory import limit_memory
+from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle, where
 from worldsize.ranks.turns import Facts, Reply, Turns, run_turns
 from worldsize.results.checkpoints import checkpoint_folder
@@ -24,9 +26,8 @@ from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.files import cell_folder, read_record
 from worldsize.results.records import Placement, Record, StudyRecord
 from worldsize.training.checkpoint import agreed_checkpoint, restore
-from worldsize.training.life import Life
-from worldsize.training.recorder import Recorder
 from worldsize.training.trainer import Trainer
+from worldsize.training.workload import Training
 from worldsize.training.world import world_of
 
 
@@ -88,16 +89,15 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
     if saved:  # after everything else that draws from the random generators
         restore(trainer, checkpoint_folder(place), saved)
     with Recorder(place, rank.rank, timeline.clock) as recorder:
-        life = Life(
-            trainer,
-            data,
+        loop = Loop(
+            Training(trainer, data, place),
             recorder,
             assignment.session,
             launch=assignment.launch,
             first_step=assignment.first_step,
         )
-        with closing(life):
-            run_turns(turns, Reply(facts=facts), life.take)
+        with closing(loop):
+            run_turns(turns, Reply(facts=facts), loop.take)
 
 
 def _same_code(assignment: Assignment) -> None:

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +16,7 @@ from worldsize.measure.limits import memory_in_use_bytes
 from worldsize.measure.timeline import Phase, Timeline
 from worldsize.models import build_model
 from worldsize.ranks.heartbeat import beat
+from worldsize.ranks.workload import StepResult
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import Strategy, World, find_strategy, sizes_of
 from worldsize.training.bucket_plan import with_planned_buckets
@@ -24,18 +24,6 @@ from worldsize.training.carrier import carrier_for
 from worldsize.training.memory_format import in_memory_format
 from worldsize.training.recipe import change_weights, learning_rate, make_optimizer
 from worldsize.traits import Sizes
-
-
-class StepResult(NamedTuple):
-    """What a step leaves. The tensors can be read once its end has passed, without waiting for later steps."""
-
-    epoch: int
-    samples: int
-    """Samples of this process."""
-    loss: Tensor
-    """Their mean loss."""
-    right: Tensor
-    """How many of them were classified right."""
 
 
 class SeenOrder:

@@ -15,7 +15,7 @@ from worldsize.measure.clocks import HostClock
 from worldsize.measure.timeline import Message, Phase, Step
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellRecord
-from worldsize.training.recorder import Pending, Recorder
+from worldsize.ranks.recorder import Pending, Recorder
 
 US = 1_000
 

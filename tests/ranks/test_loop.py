@@ -18,8 +18,9 @@ from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
 from worldsize.study.bursts import lead_steps
 from worldsize.training.aside import Aside
-from worldsize.training.life import Life
-from worldsize.training.recorder import Recorder
+from worldsize.ranks.loop import Loop
+from worldsize.training.workload import Training
+from worldsize.ranks.recorder import Recorder
 from worldsize.training.trainer import Trainer
 
 SLOW_DATA = """
@@ -101,7 +102,7 @@ def test_the_short_proof_leaves_everything_as_it_was(tmp_path: Path, strategy: s
         untouched.step()
     before, random = state(trainer), torch.get_rng_state()
     with Recorder(tmp_path / "cell", 0, HostClock()) as recorder:
-        reply = Life(trainer, data, recorder, session=0).take(Turn(op="verify", count=2))
+        reply = Loop(Training(trainer, data, recorder.folder), recorder, session=0).take(Turn(op="verify", count=2))
     assert reply.check is not None
     assert len(reply.check.samples) == 2
     assert same(state(trainer), before)
@@ -118,13 +119,13 @@ def test_the_copy_that_steps_aside_need_is_made_once_and_is_no_memory_of_trainin
     trainer, data = alone(tiny_settings(tmp_path, model=f"{tmp_path / 'large.py'}:net", batch_size=4))
     weights_bytes = sum(parameter.nbytes for parameter in trainer.strategy.unwrap().parameters())
     with Recorder(tmp_path / "cell", 0, HostClock()) as recorder:
-        life = Life(trainer, data, recorder, session=0)
-        trained = life.take(Turn(op="steps", count=2)).peak_memory_bytes
-        aside = [life.take(Turn(op="steps", count=1, synchronise=False)).peak_memory_bytes for _ in range(2)]
+        loop = Loop(Training(trainer, data, recorder.folder), recorder, session=0)
+        trained = loop.take(Turn(op="steps", count=2)).peak_memory_bytes
+        aside = [loop.take(Turn(op="steps", count=1, synchronise=False)).peak_memory_bytes for _ in range(2)]
         once = psutil.Process().memory_info().rss
-        again = life.take(Turn(op="steps", count=1, observe=False)).peak_memory_bytes
+        again = loop.take(Turn(op="steps", count=1, observe=False)).peak_memory_bytes
         grown = psutil.Process().memory_info().rss - once
-        later = life.take(Turn(op="steps", count=2)).peak_memory_bytes
+        later = loop.take(Turn(op="steps", count=2)).peak_memory_bytes
     assert [*aside, again, later] == [trained] * 4
     assert grown < 0.5 * weights_bytes
 
@@ -150,7 +151,7 @@ def test_the_step_that_leads_into_a_block_trains_and_is_not_timed(tmp_path: Path
         trainer, data = alone(settings)
         folder = tmp_path / f"lead{lead}"
         with Recorder(folder, 0, HostClock()) as recorder:
-            reply = Life(trainer, data, recorder, session=0).take(Turn(op="steps", count=5 - lead, lead=lead))
+            reply = Loop(Training(trainer, data, recorder.folder), recorder, session=0).take(Turn(op="steps", count=5 - lead, lead=lead))
         assert len(reply.step_s) == 5 - lead
         steps = Cell(folder, CellRecord(id="cell", settings=settings)).steps
         assert steps.select("step", "timed").rows() == [(step, step >= lead) for step in range(5)]
@@ -167,15 +168,15 @@ def test_what_a_loader_has_ready_is_used_up_before_the_clock_starts(tmp_path: Pa
     trainer, data = alone(settings)
     folder = tmp_path / "cell"
     with Recorder(folder, 0, HostClock()) as recorder:
-        life = Life(trainer, data, recorder, session=0)
-        life.take(Turn(op="steps", count=1, timed=False))
+        loop = Loop(Training(trainer, data, recorder.folder), recorder, session=0)
+        loop.take(Turn(op="steps", count=1, timed=False))
         replies = []
         for block in range(2):
             time.sleep(0.6)
-            replies.append(life.take(Turn(op="steps", count=2, lead=lead_steps(settings), block=block)))
+            replies.append(loop.take(Turn(op="steps", count=2, lead=lead_steps(settings), block=block)))
     for stream in (trainer.stream, trainer.spare_stream):
         stream.close()
-    del life, trainer
+    del loop, trainer
     gc.collect()  # the loader ends its worker processes
     assert [len(reply.step_s) for reply in replies] == [2, 2]
     assert all(step_s > 0.04 for reply in replies for step_s in reply.step_s), "a batch takes 80 ms to make"
@@ -189,13 +190,13 @@ def test_turns_are_done_and_recorded(tmp_path: Path) -> None:
     trainer, data = alone(settings)
     folder = tmp_path / "cell"
     with Recorder(folder, 0, HostClock()) as recorder:
-        life = Life(trainer, data, recorder, session=4)
-        warmup = life.take(Turn(op="steps", count=1, timed=False))
-        epoch = life.take(Turn(op="epoch", block=1))
-        unpaired = life.take(Turn(op="steps", block=2, count=1, synchronise=False))
-        unseen = life.take(Turn(op="steps", block=2, count=3, observe=False))
-        found = life.take(Turn(op="evaluate")).evaluation
-        nothing = life.take(Turn(op="finish"))
+        loop = Loop(Training(trainer, data, recorder.folder), recorder, session=4)
+        warmup = loop.take(Turn(op="steps", count=1, timed=False))
+        epoch = loop.take(Turn(op="epoch", block=1))
+        unpaired = loop.take(Turn(op="steps", block=2, count=1, synchronise=False))
+        unseen = loop.take(Turn(op="steps", block=2, count=3, observe=False))
+        found = loop.take(Turn(op="evaluate")).evaluation
+        nothing = loop.take(Turn(op="finish"))
     assert [len(reply.step_s) for reply in (warmup, epoch, unpaired, unseen, nothing)] == [1, 2, 1, 3, 0]
     assert all(step_s > 0 for reply in (warmup, epoch, unpaired, unseen) for step_s in reply.step_s)
     assert nothing.peak_memory_bytes > 0.9 * warmup.peak_memory_bytes > 0

@@ -32,7 +32,7 @@ class Pending:
     """A step whose marks, or whose loss, the device may not have reached yet."""
 
     step: Step
-    loss: Tensor
+    loss: Tensor | None
     session: int
     block: int
     number: int
@@ -113,8 +113,8 @@ class Recorder:
     def _record(self, p: Pending) -> Span:
         begin, ends, messages, last_gradient = read(p.step, self.clock)
         parts = take_apart(begin, ends, messages, last_gradient)
-        loss = float(p.loss)
-        finite = math.isfinite(loss)
+        loss = None if p.loss is None else float(p.loss)
+        finite = loss is None or math.isfinite(loss)
         self._append(
             self._steps,
             StepRecord(

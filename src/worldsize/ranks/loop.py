@@ -1,53 +1,38 @@
-"""What one rank does in each of its turns: steps, an evaluation, a profile, or steps aside that leave no trace."""
+"""What one rank does in each of its turns: steps, timed and recorded, of whatever workload it has."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 
 import torch.distributed as dist
 
-from worldsize.data import DataSet
 from worldsize.errors import RunError
 from worldsize.measure.accelerator import device_memory
 from worldsize.measure.alignment import Offset, align
-from worldsize.measure.limits import forget_peak, peak_memory_bytes
+from worldsize.measure.limits import peak_memory_bytes
 from worldsize.measure.reference import Reference
 from worldsize.measure.timeline import Step
-from worldsize.ranks.exchange import between_cpus, gather
-from worldsize.ranks.memory import room_for
+from worldsize.ranks.exchange import between_cpus
+from worldsize.ranks.recorder import Pending, Recorder, Span
 from worldsize.ranks.turns import Reply, Turn
-from worldsize.results.checkpoints import checkpoint_folder
+from worldsize.ranks.workload import Workload
 from worldsize.results.device_records import DeviceMemory
-from worldsize.results.traces import rank_trace
-from worldsize.training.aside import Aside
-from worldsize.training.check import check
-from worldsize.training.checkpoint import save
-from worldsize.training.evaluate import evaluate
-from worldsize.training.fit import fit
-from worldsize.training.memory import memory_parts
-from worldsize.training.profile import profile_steps
-from worldsize.training.recorder import Pending, Recorder, Span
-from worldsize.training.trainer import Trainer
 
 
-class Life:
-    """Does the turns of one rank."""
+class Loop:
+    """Gives a workload its turns, and records its steps."""
 
     def __init__(
         self,
-        trainer: Trainer,
-        data: DataSet,
+        workload: Workload,
         recorder: Recorder,
         session: int,
         *,
         launch: int = 0,
         first_step: int = 0,
     ) -> None:
-        self.trainer = trainer
-        self.data = data
+        self.workload = workload
         self.recorder = recorder
         self.session, self.launch, self.first_step = session, launch, first_step
-        self.epoch = max(0, trainer.steps - 1) // trainer.batches.steps_per_epoch
-        self.aside = Aside(trainer)
         self._peak_bytes = 0
         self._peak_reserved_bytes: int | None = None
         self._on_device: DeviceMemory | None = None
@@ -59,63 +44,44 @@ class Life:
     def take(self, turn: Turn) -> Reply:
         """Do one turn and reply; raise RunError for one that belongs to a later point of the training."""
         self._check_place(turn)
-        aside = not turn.trains or turn.op in ("fit", "profile")
-        batches = self.trainer.spare_batches if aside else self.trainer.batches
-        batches.go_on()
-        try:
+        with self.workload.awake(turn):
             return self._taken(turn)
-        finally:
-            batches.stand_still()
 
     def close(self) -> None:
-        """End the processes of the loaders."""
-        for stream in (self.trainer.stream, self.trainer.spare_stream):
-            stream.close()
+        """End what works for it."""
+        self.workload.close()
         if self._reference is not None:
             self._reference.close()
 
     def _taken(self, turn: Turn) -> Reply:
-        reply = Reply()
-        if turn.op == "steps":
-            reply.step_s = self._steps(turn, turn.count)
-            reply.reference_s = self._references
-        elif turn.op == "epoch":
-            reply.step_s = self._steps(turn, turn.count or self.trainer.batches.steps_per_epoch)
-        elif turn.op == "evaluate":
-            reply.evaluation = evaluate(self.trainer, self.data, epoch=self.epoch)
-        elif turn.op == "fit":
-            reply.fit = fit(self.trainer)
-        elif turn.op == "verify":
-            with self.aside():
-                reply.check = check(self.trainer, turn.count)
-            forget_peak(self.trainer.device)
-        elif turn.op == "checkpoint" and self.trainer.steps:
-            save(self.trainer, checkpoint_folder(self.recorder.folder))
-        elif turn.op == "profile":
-            with self.aside():
-                path = rank_trace(self.recorder.folder, self.trainer.world.channel.rank)
-                reply.profile, reply.profile_problem = profile_steps(self.trainer, turn, self._align, path)
+        if turn.op in ("steps", "epoch"):
+            whole = self.workload.steps_per_epoch if turn.op == "epoch" else 0
+            reply = Reply(step_s=self._steps(turn, turn.count or whole))
+            if turn.op == "steps":
+                reply.reference_s = self._references
+        else:
+            reply = self.workload.other(turn, self._align)
         reply.peak_memory_bytes = self._peak_of_training(turn)
         reply.device_memory, reply.peak_reserved_bytes = self._on_device, self._peak_reserved_bytes
-        if turn.op in ("steps", "epoch") and self.trainer.steps and not self._measured_aside:
-            reply.memory = memory_parts(self.trainer)
+        if turn.op in ("steps", "epoch") and self.workload.steps and not self._measured_aside:
+            reply.memory = self.workload.memory()
         return reply
 
     def _peak_of_training(self, turn: Turn) -> int:
         """The largest memory of training itself: a copy of the weights that steps aside need is no part of it."""
         self._measured_aside |= turn.op == "profile" or not turn.trains
-        self._on_device = device_memory(self.trainer.device)
+        self._on_device = device_memory(self.workload.world.device)
         if not self._measured_aside:
-            self._peak_bytes = max(self._peak_bytes, peak_memory_bytes(self.trainer.device))
+            self._peak_bytes = max(self._peak_bytes, peak_memory_bytes(self.workload.world.device))
             if self._on_device is not None:
                 self._peak_reserved_bytes = max(self._peak_reserved_bytes or 0, self._on_device.peak_reserved_bytes)
         return self._peak_bytes
 
     def _check_place(self, turn: Turn) -> None:
         # Workers that had to be started again in the middle of a training would begin it anew, and nobody would know.
-        if turn.first_step is not None and turn.first_step != self.trainer.steps:
-            lost = turn.first_step - self.trainer.steps
-            way = "Go on with --resume" if self.trainer.settings.checkpoint else "Give --checkpoint"
+        if turn.first_step is not None and turn.first_step != self.workload.steps:
+            lost = turn.first_step - self.workload.steps
+            way = "Go on with --resume" if self.workload.saves else "Give --checkpoint"
             raise RunError(
                 f"the workers had to be started again and lost {lost} steps of training\n"
                 f"{way}, with less beside them in memory."
@@ -123,13 +89,13 @@ class Life:
 
     def _steps(self, turn: Turn, count: int) -> list[float]:
         """Step times (s), from end to end; the clocks are aligned at both ends of each turn, outside of its steps."""
-        self.trainer.timeline.clock.rebase()
+        self.workload.timeline.clock.rebase()
         begin = self._align()
         every, self._references = turn.reference_every, []
         if every and self._reference is None:
-            world = self.trainer.world
+            world = self.workload.world
             self._reference = Reference(world.world_size // world.channel.world_size, world.cores)
-        with nullcontext() if turn.observe else self._unseen(), nullcontext() if turn.trains else self.aside():
+        with nullcontext() if turn.observe else self.workload.unseen(), nullcontext() if turn.trains else self.workload.aside():
             # Those that train are on the record of the training; what leads into steps aside is on none.
             lead = turn.model_copy(update={"timed": False, "observe": turn.trains})
             spans: list[Span] = []
@@ -146,15 +112,9 @@ class Life:
 
     def _read_bare(self) -> list[Span]:
         """Begin and end of the steps without instruments."""
-        clock = self.trainer.timeline.clock
+        clock = self.workload.timeline.clock
         steps, self._bare = self._bare, []
         return [(clock.read(step.begin), clock.read(step.ends[-1])) for step in steps]
-
-    def _unseen(self) -> AbstractContextManager[None]:
-        """No hook of ours, where all ranks have room for what that takes: about the gradients once more."""
-        processes = self.trainer.world.channel.world_size
-        room = room_for(self.trainer.gradient_bytes or 0, self.trainer.device, processes)
-        return self.trainer.unseen(room=all(gather(room, processes)))
 
     def _lead_steps(self, turn: Turn) -> int:
         """Steps before those that count.
@@ -172,9 +132,9 @@ class Life:
 
         Ranks that shared one clock `earlier` do so now.
         """
-        if self.trainer.world.channel.world_size == 1:
+        if self.workload.world.channel.world_size == 1:
             return Offset(one_clock=True)
-        clock = self.trainer.timeline.clock
+        clock = self.workload.timeline.clock
         if earlier is not None and earlier.one_clock:
             between = Offset(one_clock=True)
         else:
@@ -183,15 +143,13 @@ class Life:
         return Offset(between.offset_ns + astray_ns, between.error_ns + error_ns, between.one_clock)
 
     def _step(self, turn: Turn, offset: Offset, *, held: bool = False, refer: bool) -> list[Span]:
-        number = self.first_step + self.trainer.steps
-        result = self.trainer.step(synchronise=turn.synchronise)
-        step = self.trainer.timeline.take()
+        number = self.first_step + self.workload.steps
+        result = self.workload.step(synchronise=turn.synchronise)
+        step = self.workload.timeline.take()
         self._references.append(self._reference.time_s() if refer and self._reference else None)
         if not turn.observe:
             self._bare.append(step)  # to read it now would wait for the device, step by step
             return []
-        if turn.trains:
-            self.epoch = result.epoch
         pending = Pending(
             step=step,
             loss=result.loss,

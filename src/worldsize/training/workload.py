@@ -1,0 +1,111 @@
+"""The training of a classifier as a workload: what its turns do that are no steps, and what feeds its steps."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from worldsize.data import DataSet
+from worldsize.measure.alignment import Offset
+from worldsize.measure.limits import forget_peak
+from worldsize.measure.timeline import Timeline
+from worldsize.ranks.exchange import gather
+from worldsize.ranks.memory import room_for
+from worldsize.ranks.turns import Reply, Turn
+from worldsize.ranks.workload import StepResult
+from worldsize.results.checkpoints import checkpoint_folder
+from worldsize.results.memory_records import MemoryParts
+from worldsize.results.traces import rank_trace
+from worldsize.strategies import World
+from worldsize.training.aside import Aside
+from worldsize.training.check import check
+from worldsize.training.checkpoint import save
+from worldsize.training.evaluate import evaluate
+from worldsize.training.fit import fit
+from worldsize.training.memory import memory_parts
+from worldsize.training.profile import profile_steps
+from worldsize.training.trainer import Trainer
+
+
+class Training:
+    """A trainer and its data; `folder` is where its checkpoints and traces go."""
+
+    def __init__(self, trainer: Trainer, data: DataSet, folder: Path) -> None:
+        self.trainer, self.data, self.folder = trainer, data, folder
+        self.aside = Aside(trainer)
+
+    @property
+    def world(self) -> World:
+        """Of its strategy."""
+        return self.trainer.world
+
+    @property
+    def timeline(self) -> Timeline:
+        """Which its steps mark."""
+        return self.trainer.timeline
+
+    @property
+    def steps(self) -> int:
+        """Steps of training behind it."""
+        return self.trainer.steps
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of an epoch."""
+        return self.trainer.batches.steps_per_epoch
+
+    @property
+    def saves(self) -> bool:
+        """Whether the settings ask for checkpoints."""
+        return self.trainer.settings.checkpoint
+
+    def step(self, *, synchronise: bool = True) -> StepResult:
+        """Train on the next batch."""
+        return self.trainer.step(synchronise=synchronise)
+
+    @contextmanager
+    def awake(self, turn: Turn) -> Iterator[None]:
+        """The loader of these steps works; those of steps aside have one of their own."""
+        aside = not turn.trains or turn.op in ("fit", "profile")
+        batches = self.trainer.spare_batches if aside else self.trainer.batches
+        batches.go_on()
+        try:
+            yield
+        finally:
+            batches.stand_still()
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """No hook of ours, where all ranks have room for what that takes: about the gradients once more."""
+        processes = self.world.channel.world_size
+        room = room_for(self.trainer.gradient_bytes or 0, self.trainer.device, processes)
+        with self.trainer.unseen(room=all(gather(room, processes))):
+            yield
+
+    def other(self, turn: Turn, align: Callable[[], Offset]) -> Reply:
+        """Evaluate, try whether a step fits, prove, save or profile."""
+        reply = Reply()
+        if turn.op == "evaluate":
+            epoch = max(0, self.steps - 1) // self.steps_per_epoch
+            reply.evaluation = evaluate(self.trainer, self.data, epoch=epoch)
+        elif turn.op == "fit":
+            reply.fit = fit(self.trainer)
+        elif turn.op == "verify":
+            with self.aside():
+                reply.check = check(self.trainer, turn.count)
+            forget_peak(self.trainer.device)
+        elif turn.op == "checkpoint" and self.steps:
+            save(self.trainer, checkpoint_folder(self.folder))
+        elif turn.op == "profile":
+            with self.aside():
+                path = rank_trace(self.folder, self.world.channel.rank)
+                reply.profile, reply.profile_problem = profile_steps(self.trainer, turn, align, path)
+        return reply
+
+    def memory(self) -> MemoryParts:
+        """Weights, gradients, optimizer state and the like, to the byte."""
+        return memory_parts(self.trainer)
+
+    def close(self) -> None:
+        """End the processes of the loaders."""
+        for stream in (self.trainer.stream, self.trainer.spare_stream):
+            stream.close()
