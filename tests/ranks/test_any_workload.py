@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -15,12 +16,19 @@ from worldsize.measure.timeline import Phase, Timeline
 from worldsize.ranks.loop import Loop
 from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.turns import Reply, Turn
-from worldsize.ranks.workload import StepResult, Workload
+from worldsize.ranks.workload import Workload
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
 from worldsize.strategies import Channel, World
 
 SLEEP_S = 0.02
+
+
+class Slept(NamedTuple):
+    epoch: int
+    samples: int
+    loss: None = None
+    right: None = None
 
 
 class Sleeper:
@@ -33,7 +41,7 @@ class Sleeper:
         self.asked: list[str] = []
         self.closed = False
 
-    def step(self, *, synchronise: bool = True) -> StepResult:
+    def step(self, *, synchronise: bool = True) -> Slept:
         self.timeline.begin()
         time.sleep(SLEEP_S / 2)
         for phase in Phase:
@@ -41,7 +49,7 @@ class Sleeper:
                 time.sleep(SLEEP_S / 2)
             self.timeline.end(phase)
         self.steps += 1
-        return StepResult(epoch=self.steps // self.steps_per_epoch, samples=5)
+        return Slept(epoch=self.steps // self.steps_per_epoch, samples=5)
 
     def awake(self, turn: Turn) -> nullcontext[None]:
         return nullcontext()

@@ -13,15 +13,15 @@ import torch
 from tiny import alone, tiny_settings
 from worldsize.analysis.steps import world_steps
 from worldsize.measure.clocks import HostClock
+from worldsize.ranks.loop import Loop
+from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
 from worldsize.study.bursts import lead_steps
 from worldsize.training.aside import Aside
-from worldsize.ranks.loop import Loop
-from worldsize.training.workload import Training
-from worldsize.ranks.recorder import Recorder
 from worldsize.training.trainer import Trainer
+from worldsize.training.workload import TrainingWorkload
 
 SLOW_DATA = """
 import time
@@ -102,7 +102,9 @@ def test_the_short_proof_leaves_everything_as_it_was(tmp_path: Path, strategy: s
         untouched.step()
     before, random = state(trainer), torch.get_rng_state()
     with Recorder(tmp_path / "cell", 0, HostClock()) as recorder:
-        reply = Loop(Training(trainer, data, recorder.folder), recorder, session=0).take(Turn(op="verify", count=2))
+        reply = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=0).take(
+            Turn(op="verify", count=2)
+        )
     assert reply.check is not None
     assert len(reply.check.samples) == 2
     assert same(state(trainer), before)
@@ -119,7 +121,7 @@ def test_the_copy_that_steps_aside_need_is_made_once_and_is_no_memory_of_trainin
     trainer, data = alone(tiny_settings(tmp_path, model=f"{tmp_path / 'large.py'}:net", batch_size=4))
     weights_bytes = sum(parameter.nbytes for parameter in trainer.strategy.unwrap().parameters())
     with Recorder(tmp_path / "cell", 0, HostClock()) as recorder:
-        loop = Loop(Training(trainer, data, recorder.folder), recorder, session=0)
+        loop = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=0)
         trained = loop.take(Turn(op="steps", count=2)).peak_memory_bytes
         aside = [loop.take(Turn(op="steps", count=1, synchronise=False)).peak_memory_bytes for _ in range(2)]
         once = psutil.Process().memory_info().rss
@@ -151,7 +153,9 @@ def test_the_step_that_leads_into_a_block_trains_and_is_not_timed(tmp_path: Path
         trainer, data = alone(settings)
         folder = tmp_path / f"lead{lead}"
         with Recorder(folder, 0, HostClock()) as recorder:
-            reply = Loop(Training(trainer, data, recorder.folder), recorder, session=0).take(Turn(op="steps", count=5 - lead, lead=lead))
+            reply = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=0).take(
+                Turn(op="steps", count=5 - lead, lead=lead)
+            )
         assert len(reply.step_s) == 5 - lead
         steps = Cell(folder, CellRecord(id="cell", settings=settings)).steps
         assert steps.select("step", "timed").rows() == [(step, step >= lead) for step in range(5)]
@@ -168,7 +172,7 @@ def test_what_a_loader_has_ready_is_used_up_before_the_clock_starts(tmp_path: Pa
     trainer, data = alone(settings)
     folder = tmp_path / "cell"
     with Recorder(folder, 0, HostClock()) as recorder:
-        loop = Loop(Training(trainer, data, recorder.folder), recorder, session=0)
+        loop = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=0)
         loop.take(Turn(op="steps", count=1, timed=False))
         replies = []
         for block in range(2):
@@ -190,7 +194,7 @@ def test_turns_are_done_and_recorded(tmp_path: Path) -> None:
     trainer, data = alone(settings)
     folder = tmp_path / "cell"
     with Recorder(folder, 0, HostClock()) as recorder:
-        loop = Loop(Training(trainer, data, recorder.folder), recorder, session=4)
+        loop = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=4)
         warmup = loop.take(Turn(op="steps", count=1, timed=False))
         epoch = loop.take(Turn(op="epoch", block=1))
         unpaired = loop.take(Turn(op="steps", block=2, count=1, synchronise=False))

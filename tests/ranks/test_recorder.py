@@ -13,9 +13,9 @@ from worldsize.errors import LossNotFiniteError, OutputError
 from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.timeline import Message, Phase, Step
+from worldsize.ranks.recorder import Pending, Recorder
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellRecord
-from worldsize.ranks.recorder import Pending, Recorder
 
 US = 1_000
 

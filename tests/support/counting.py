@@ -11,8 +11,7 @@ import torch.distributed as dist
 
 from worldsize.ranks.turns import Turns
 from worldsize.training.rank import enter
-from worldsize.ranks.workload import StepResult
-from worldsize.training.trainer import Trainer
+from worldsize.training.trainer import TrainedStep, Trainer
 
 HOOKS = {"_ready", "_reduce_bucket", "_broadcast_buffers", "issued", "done", "finish"}
 """Functions that are called for a gradient or a message."""
@@ -34,7 +33,7 @@ def enter_counting(payload: dict[str, Any], turns: Turns) -> None:
         if event == "call" and code.co_name in HOOKS and "worldsize" in code.co_filename:
             now[1] += 1
 
-    def watched(self: Trainer, *, synchronise: bool = True) -> StepResult:
+    def watched(self: Trainer, *, synchronise: bool = True) -> TrainedStep:
         now[:] = [0, 0]
         sys.setprofile(seen)
         try:

@@ -13,12 +13,12 @@ from tiny import alone, tiny_settings
 from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import DeviceClock
 from worldsize.measure.timeline import Phase, Timeline
+from worldsize.ranks.loop import Loop
+from worldsize.ranks.recorder import Pending, Recorder
 from worldsize.ranks.turns import Turn
 from worldsize.training import carrier
 from worldsize.training.carrier import DEPTH, AtHand, Prefetcher, carrier_for
-from worldsize.ranks.loop import Loop
-from worldsize.training.workload import Training
-from worldsize.ranks.recorder import Pending, Recorder
+from worldsize.training.workload import TrainingWorkload
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
@@ -132,7 +132,7 @@ def test_a_rank_on_a_device_records_without_ever_waiting_for_it(
         monkeypatch.setattr(carrier, "accelerator_for", lambda _: device)
         trainer, data = alone(settings, DeviceClock(device))
         with Recorder(tmp_path / "cell", 0, trainer.timeline.clock, every_s=0) as recorder:
-            loop = Loop(Training(trainer, data, recorder.folder), recorder, session=0)
+            loop = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=0)
             monkeypatch.setattr(trainer, "carrier", Roomy(device))
             flush = recorder.flush
 
@@ -168,7 +168,7 @@ def test_steps_without_instruments_are_read_when_all_have_been_asked_for(
     with later_device() as device:
         trainer, data = alone(tiny_settings(tmp_path), DeviceClock(device))
         with Recorder(tmp_path / "cell", 0, trainer.timeline.clock) as recorder:
-            loop = Loop(Training(trainer, data, recorder.folder), recorder, session=0)
+            loop = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=0)
             steps = 0
             step = trainer.step
 

@@ -12,14 +12,14 @@ from tiny import alone, tiny_settings
 from worldsize.analysis.numbers import payload_text
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.timeline import Message
+from worldsize.ranks.loop import Loop
+from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.turns import Turn
 from worldsize.results.traces import COMMUNICATION_THREAD, rank_trace, read_trace
 from worldsize.training import profile
-from worldsize.ranks.loop import Loop
-from worldsize.training.workload import Training
 from worldsize.training.profile import CLOCK_MARK, message_events, tie
-from worldsize.ranks.recorder import Recorder
 from worldsize.training.trainer import Trainer
+from worldsize.training.workload import TrainingWorkload
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
@@ -68,7 +68,7 @@ def profiled(tmp_path: Path, **settings: Any) -> tuple[Any, Path, list[Any]]:
     trainer, data = alone(tiny_settings(tmp_path, batch_size=8, **settings))
     folder = tmp_path / "cell"
     with Recorder(folder, 0, HostClock()) as recorder:
-        loop = Loop(Training(trainer, data, recorder.folder), recorder, session=0)
+        loop = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=0)
         loop.take(Turn(op="steps", count=1))
         states = [state(trainer)]
         reply = loop.take(TURN)

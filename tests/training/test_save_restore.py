@@ -23,14 +23,14 @@ from worldsize.launch.local import LocalJob
 from worldsize.launch.placement import place
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.machine import allowed_cores
+from worldsize.ranks.loop import Loop
+from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.turns import Turn
 from worldsize.results.checkpoints import check_parts, checkpoint_folder, find_checkpoint, write_part
 from worldsize.results.folder import cell_folder
 from worldsize.training.checkpoint import agreed_checkpoint, restore, save
-from worldsize.ranks.loop import Loop
-from worldsize.training.workload import Training
-from worldsize.ranks.recorder import Recorder
 from worldsize.training.trainer import Trainer
+from worldsize.training.workload import TrainingWorkload
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
@@ -265,6 +265,6 @@ def test_three_ranks_that_do_not_hold_the_same_weights_go_on_each_with_its_own(t
 def test_workers_that_were_started_again_say_so_rather_than_begin_anew(tmp_path: Path) -> None:
     trainer, data = alone(settings_of(tmp_path))
     with Recorder(tmp_path / "cell", 0, HostClock()) as recorder:
-        loop = Loop(Training(trainer, data, recorder.folder), recorder, session=0)
+        loop = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=0)
         with pytest.raises(RunError, match=r"started again and lost 4 steps of training\nGive --checkpoint"):
             loop.take(Turn(op="epoch", first_step=4))

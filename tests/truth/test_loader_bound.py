@@ -18,13 +18,13 @@ from tiny import alone, tiny_settings
 from worldsize.analysis.advice import advise
 from worldsize.analysis.study import analyse
 from worldsize.measure.clocks import HostClock
+from worldsize.ranks.loop import Loop
+from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
 from worldsize.study.bursts import lead_steps, whole_bursts
-from worldsize.ranks.loop import Loop
-from worldsize.training.workload import Training
-from worldsize.ranks.recorder import Recorder
+from worldsize.training.workload import TrainingWorkload
 
 pytestmark = [pytest.mark.quiet, pytest.mark.usefixtures("clean_imports")]
 
@@ -85,7 +85,7 @@ def in_turns(folder: Path, make: str, workers: int, interval_s: float) -> tuple[
     trainer, data = alone(settings)
     place = folder / "cell"
     with Recorder(place, 0, HostClock()) as recorder:
-        loop = Loop(Training(trainer, data, recorder.folder), recorder, session=0)
+        loop = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=0)
         loop.take(Turn(op="steps", count=max(2, workers), timed=False))
         times: list[float] = []
         for block in range(BLOCKS):

@@ -95,7 +95,10 @@ class Loop:
         if every and self._reference is None:
             world = self.workload.world
             self._reference = Reference(world.world_size // world.channel.world_size, world.cores)
-        with nullcontext() if turn.observe else self.workload.unseen(), nullcontext() if turn.trains else self.workload.aside():
+        with (
+            nullcontext() if turn.observe else self.workload.unseen(),
+            nullcontext() if turn.trains else self.workload.aside(),
+        ):
             # Those that train are on the record of the training; what leads into steps aside is on none.
             lead = turn.model_copy(update={"timed": False, "observe": turn.trains})
             spans: list[Span] = []

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
@@ -13,28 +13,40 @@ from worldsize.results.memory_records import MemoryParts
 from worldsize.strategies import World
 
 
-class StepResult(NamedTuple):
+class StepResult(Protocol):
     """What a step leaves. The tensors can be read once its end has passed, without waiting for later steps."""
 
-    epoch: int
-    samples: int
-    """Samples of this process."""
-    loss: Tensor | None = None
-    """Their mean loss; None for work that has none."""
-    right: Tensor | None = None
-    """How many of them were classified right; None where nothing is classified."""
+    @property
+    def epoch(self) -> int:
+        """In which it was."""
+
+    @property
+    def samples(self) -> int:
+        """Samples of this process."""
+
+    @property
+    def loss(self) -> Tensor | None:
+        """Their mean loss; None for work that has none."""
+
+    @property
+    def right(self) -> Tensor | None:
+        """How many of them were classified right; None where nothing is classified."""
 
 
 class Workload(Protocol):
     """Work in steps, under a strategy, with state that can be kept and put back.
 
-    The training of a classifier is one (training/workload.py). The loop (loop.py) gives it its turns, times its steps and
-    records them.
+    The training of a classifier is one (training/workload.py). The loop (loop.py) gives it its turns, and times and
+    records its steps.
     """
 
-    world: World
-    timeline: Timeline
-    """Gets a mark at the end of each phase of a step."""
+    @property
+    def world(self) -> World:
+        """In which its strategy works."""
+
+    @property
+    def timeline(self) -> Timeline:
+        """Gets a mark at the end of each phase of a step."""
 
     @property
     def steps(self) -> int:

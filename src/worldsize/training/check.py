@@ -41,7 +41,7 @@ Gradients = dict[str, Tensor]
 def check(trainer: Trainer, batches: int) -> RankCheck:
     """Prove this cell in one batch, and read some global batches; all ranks call it together.
 
-    Call it aside (Training.aside): what it does to buffers, random state and step count is undone there.
+    Call it aside (TrainingWorkload.aside): what it does to buffers, random state and step count is undone there.
     """
     found = RankCheck(tolerance=TOLERANCES[trainer.settings.precision])
     watching, trainer.timeline.watching = trainer.timeline.watching, False

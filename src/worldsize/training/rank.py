@@ -27,7 +27,7 @@ from worldsize.results.files import cell_folder, read_record
 from worldsize.results.records import Placement, Record, StudyRecord
 from worldsize.training.checkpoint import agreed_checkpoint, restore
 from worldsize.training.trainer import Trainer
-from worldsize.training.workload import Training
+from worldsize.training.workload import TrainingWorkload
 from worldsize.training.world import world_of
 
 
@@ -90,7 +90,7 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
         restore(trainer, checkpoint_folder(place), saved)
     with Recorder(place, rank.rank, timeline.clock) as recorder:
         loop = Loop(
-            Training(trainer, data, place),
+            TrainingWorkload(trainer, data, place),
             recorder,
             assignment.session,
             launch=assignment.launch,

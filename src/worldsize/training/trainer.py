@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,6 @@ from worldsize.measure.limits import memory_in_use_bytes
 from worldsize.measure.timeline import Phase, Timeline
 from worldsize.models import build_model
 from worldsize.ranks.heartbeat import beat
-from worldsize.ranks.workload import StepResult
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import Strategy, World, find_strategy, sizes_of
 from worldsize.training.bucket_plan import with_planned_buckets
@@ -24,6 +24,18 @@ from worldsize.training.carrier import carrier_for
 from worldsize.training.memory_format import in_memory_format
 from worldsize.training.recipe import change_weights, learning_rate, make_optimizer
 from worldsize.traits import Sizes
+
+
+class TrainedStep(NamedTuple):
+    """What a step of training leaves, as a `StepResult` of the loop."""
+
+    epoch: int
+    samples: int
+    """Samples of this process."""
+    loss: Tensor
+    """Their mean loss."""
+    right: Tensor
+    """How many of them were classified right."""
 
 
 class SeenOrder:
@@ -159,7 +171,7 @@ class Trainer:
             output_bytes=outputs.numel() * outputs.element_size() * self.settings.batch_size,
         )
 
-    def step(self, *, synchronise: bool = True) -> StepResult:
+    def step(self, *, synchronise: bool = True) -> TrainedStep:
         """Train on the next batch.
 
         The timeline gets a mark at the end of each phase; nothing here waits for the device.
@@ -189,7 +201,7 @@ class Trainer:
         self.carrier.used()
         if timeline.watching:  # what nobody will read need not travel
             loss, right = self.carrier.fetch(loss, right)
-        result = StepResult(epoch, len(labels), loss, right)
+        result = TrainedStep(epoch, len(labels), loss, right)
         timeline.end(Phase.END)
         return result
 

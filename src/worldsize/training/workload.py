@@ -11,7 +11,6 @@ from worldsize.measure.timeline import Timeline
 from worldsize.ranks.exchange import gather
 from worldsize.ranks.memory import room_for
 from worldsize.ranks.turns import Reply, Turn
-from worldsize.ranks.workload import StepResult
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.memory_records import MemoryParts
 from worldsize.results.traces import rank_trace
@@ -23,10 +22,10 @@ from worldsize.training.evaluate import evaluate
 from worldsize.training.fit import fit
 from worldsize.training.memory import memory_parts
 from worldsize.training.profile import profile_steps
-from worldsize.training.trainer import Trainer
+from worldsize.training.trainer import TrainedStep, Trainer
 
 
-class Training:
+class TrainingWorkload:
     """A trainer and its data; `folder` is where its checkpoints and traces go."""
 
     def __init__(self, trainer: Trainer, data: DataSet, folder: Path) -> None:
@@ -58,7 +57,7 @@ class Training:
         """Whether the settings ask for checkpoints."""
         return self.trainer.settings.checkpoint
 
-    def step(self, *, synchronise: bool = True) -> StepResult:
+    def step(self, *, synchronise: bool = True) -> TrainedStep:
         """Train on the next batch."""
         return self.trainer.step(synchronise=synchronise)
 
