@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 TOGETHER = ("launchers", "slurm", "failures", "browser", "security")
 """Folders whose tests share what is dear to start, the longest first."""
-QUIET = ("truth", "collectives", "measure", "training/test_life.py", "launch/test_hosts.py", "failures/test_link.py")
+QUIET = ("truth", "collectives", "measure", "ranks/test_loop.py", "launch/test_hosts.py", "failures/test_link.py")
 """Tests that measure, or count the networks of the machine: nothing else may run beside them."""
 
 COMPUTED = (
