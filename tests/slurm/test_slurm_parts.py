@@ -76,14 +76,11 @@ def test_a_job_without_a_time_limit_is_refused() -> None:
         request(LaunchSettings(launcher="slurm")).parameters(signal="USR2")
 
 
-def test_the_printed_script_goes_on_where_something_is() -> None:
-    """Its command runs beside the script, which hears Slurm's signal; its status is the script's."""
+def test_the_printed_script_is_one_process_that_goes_on_where_something_is() -> None:
     launch = LaunchSettings(launcher="slurm", time="5")
-    *_, command, study, wait = script(request(launch, Path("my run; rm"))).strip().splitlines()
-    assert command.startswith("worldsize study --out 'my run; rm' $(")
-    assert command.endswith("&")
+    *_, command = script(request(launch, Path("my run; rm"))).splitlines()
+    assert command.startswith("exec worldsize study --out 'my run; rm' $(")
     assert "[ -e 'my run; rm/study.json' ] && echo --resume" in command
-    assert (study, wait) == ("study=$!", 'wait "$study"')
 
 
 def test_the_job_runs_what_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,31 +220,6 @@ def test_the_printed_script_runs_by_itself(place: Path, slurm: Slurm) -> None:
     assert "no job was submitted for run" in unknown.stderr
 
 
-def test_the_printed_script_stops_ahead_of_its_limit_is_queued_again_and_goes_on(place: Path, slurm: Slurm) -> None:
-    """As a job that is submitted does, with Slurm's signal sent by hand."""
-    (place / "wait").touch()
-    run = place / "run"
-    train = ("train", *TINY, "--batch-size", 4, "--world-size", 2, "--checkpoint-steps", 1, "--out", "run", *SLURM)
-    shown = ends(start(*train, "--print-script", cwd=place, **slurm.variables))
-    (place / "job.sh").write_text(shown.stdout)
-    job_id = slurm.run("sbatch", "--parsable", f"--chdir={place}", place / "job.sh").strip()
-    becomes(lambda: len(steps(run, DDP)) >= 1)
-    slurm.run("scancel", "--batch", "--signal=USR2", job_id)
-    becomes(lambda: slurm.states() == ["PENDING"])
-    before = len(steps(run, DDP))
-    assert states(load_run(run)) == {DDP: "interrupted"}
-    (place / "wait").unlink()
-    slurm.run("scontrol", "update", f"JobId={job_id}", "StartTime=now")
-    becomes(lambda: not slurm.states())
-
-    found = load_run(run)
-    assert states(found) == {DDP: "complete"}
-    assert steps(run, DDP)[:before] == list(range(before))
-    assert len(found.study.sessions) == 1
-    [log] = place.glob("worldsize-*.log")
-    assert "report: run/report/index.html" in log.read_text(), "one log, with what was told before as well"
-
-
 def test_what_slurm_refuses_is_said_in_plain_words_and_leaves_no_folder(place: Path, slurm: Slurm) -> None:
     grid = ("--strategies", "ddp", "--world-sizes", 2, "--launcher", "slurm", "--out", "run")
     refused = ends(start(*STUDY, *grid, "--time", 5, "--partition", "nope", cwd=place, **slurm.variables))
@@ -262,8 +237,7 @@ def test_without_slurm_a_study_is_not_submitted_and_its_script_can_still_be_seen
 
     shown = ends(start(*STUDY, *grid, "--time", "1-12", "--partition", "big", "--print-script", cwd=tmp_path, **empty))
     assert shown.returncode == 0
-    wanted = {"--nodes=4", "--time=2160", "--partition=big", "--exclusive", "--signal=B:USR2@120", "--requeue"}
-    wanted |= {"--open-mode=append"}
+    wanted = {"--nodes=4", "--time=2160", "--partition=big", "--exclusive", "--signal=B:TERM@120"}
     assert wanted <= {line.removeprefix("#SBATCH ") for line in shown.stdout.splitlines()}
     assert "--print-script" not in shown.stdout
     subprocess.run(["/bin/bash", "-n"], input=shown.stdout, text=True, check=True, env=os.environ)

@@ -30,23 +30,6 @@ MOST_TIMEOUTS = 10
 """How often a job that reached its time limit is queued again; a study that gets nowhere must end."""
 
 
-SCRIPT = """\
-# Ahead of the time limit Slurm sends SIGUSR2 to this script alone. The study then stops in order, and Slurm queues
-# this job again, which goes on where it stopped; so it does after a node has failed.
-stop() {{
-    kill -TERM "$study"
-    wait "$study"
-    status=$?
-    if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {most} ]; then scontrol requeue "$SLURM_JOB_ID"; fi
-    exit "$status"
-}}
-trap stop USR2
-{command} &
-study=$!
-wait "$study"
-"""
-
-
 class _Writer(SlurmExecutor):
     """Writes the script also where there is no Slurm."""
 
@@ -101,17 +84,14 @@ class Request:
 
 
 def script(request: Request) -> str:
-    """A batch script that runs the study as a job that is submitted does (docs/slurm.md); it needs no submitit.
-
-    Only its log lies where it is submitted: sbatch makes no folder for it.
-    """
+    """A batch script that runs the study; submitted once more, it goes on with it."""
     writer = _Writer(folder=folder(request.run))
     log = {"output": "worldsize-%j.log", "error": "worldsize-%j.log"}
-    writer.update_parameters(**request.parameters(signal="USR2", **log))
+    writer.update_parameters(**request.parameters(signal="TERM", **log))
     study = shlex.quote(str(request.run / "study.json"))
     again = f"$([ -e {study} ] && echo --resume)"
-    lines = SCRIPT.format(command=f"{shlex.join(request.command)} {again}", most=MOST_TIMEOUTS)
-    return writer.script(lines).replace("export SUBMITIT_EXECUTOR=slurm\n", "")
+    text = writer.script(f"exec {shlex.join(request.command)} {again}")
+    return text.replace("export SUBMITIT_EXECUTOR=slurm\n", "")
 
 
 def submit(request: Request) -> SubmittedJob:
