@@ -13,6 +13,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from worldsize.results.folder import SPAN_SCHEMA, STEP_SCHEMA
+from worldsize.results.schema_1 import TAKEN_APART
+from worldsize.results.step_records import ENDS
 
 Floats = NDArray[np.float64]
 """Mostly of shape (ranks, steps)."""
@@ -161,6 +163,8 @@ def _steps(rank: int, step: _Step, turns: Turns, noise: Floats, clock: tuple[NDA
     number, exchanged = turns["step"], turns["synchronised"]
     begins, offset = clock
     exposed = step.exposed_s[rank] * exchanged
+    lengths = (DATA_WAIT_S, 0.0, step.forward_s[rank], step.backward_s[rank] + exposed, 0.0, step.optimizer_s[rank])
+    ends = np.cumsum(np.broadcast_arrays(*(length * noise for length in lengths)), axis=0)
     columns = {
         "block": turns["block"],
         "step": number,
@@ -169,19 +173,14 @@ def _steps(rank: int, step: _Step, turns: Turns, noise: Floats, clock: tuple[NDA
         "accuracy": np.round(BATCH * (1 - 0.9 / (1 + 0.01 * number))) / BATCH,
         "start_ns": begins - offset,
         "step_s": (step.alone_s[rank] + exposed) * noise,
-        "data_wait_s": DATA_WAIT_S * noise,
-        "forward_s": step.forward_s[rank] * noise,
-        "backward_s": step.backward_s[rank] * noise,
-        "exposed_sync_s": exposed * noise,
-        "optimizer_s": step.optimizer_s[rank] * noise,
-        "other_s": step.other_s[rank] * noise,
-        "comm_s": step.comm_s[rank] * exchanged * noise,
-        "overlapped_s": (step.comm_s[rank] - step.exposed_s[rank]) * exchanged * noise,
+        **dict(zip(ENDS, ends, strict=True)),
+        "last_gradient_s": ends[2] + step.backward_s[rank] * noise,
         "synchronised": exchanged,
         "reference_s": np.full(number.size, REFERENCE_S),
     }
-    same: dict[str, int] = {"samples": BATCH, "clock_offset_ns": offset, "clock_error_ns": 20_000 if rank else 0}
-    whole = {name: columns.get(name, np.full(number.size, same.get(name, 0))) for name in STEP_SCHEMA}
+    same: dict[str, int | None] = {"samples": BATCH, "clock_offset_ns": offset, "clock_error_ns": 20_000 if rank else 0}
+    same |= dict.fromkeys(TAKEN_APART)
+    whole = {name: columns.get(name, pl.repeat(same.get(name, 0), number.size, eager=True)) for name in STEP_SCHEMA}
     return pl.DataFrame(whole).cast(dict(STEP_SCHEMA))  # type: ignore[arg-type] # the names of a Mapping
 
 
@@ -197,6 +196,8 @@ def _spans(rank: int, step: _Step, turns: Turns, noise: Floats) -> pl.DataFrame:
         "step": number,
         "kind": [KINDS] * number.size,
         "payload_bytes": [SIZES] * number.size,
+        "blocking": np.zeros((number.size, len(KINDS)), dtype=bool),
+        "ready_s": [[None] * len(KINDS)] * number.size,
         "issued_s": times(step.issued_s),
         "done_s": times(step.done_s),
     }

@@ -9,7 +9,8 @@ import pytest
 from worldsize.analysis.communication import communication, exposed, messages, observing, observing_text
 from worldsize.config import CellSettings
 from worldsize.results.folder import Cell
-from worldsize.results.records import CellRecord, Placement, SpanRecord, StepRecord, UnobservedBlock
+from worldsize.results.records import CellRecord, Placement, SpanRecord, UnobservedBlock
+from worldsize.results.schema_1 import TakenApartStep
 
 PARTS: dict[str, Any] = {
     "data_wait_s": 0.0,
@@ -49,7 +50,7 @@ def a_cell(
                 "clock_offset_ns": -rank * shift_ns,
                 "clock_error_ns": 50,
             }
-            steps.append(StepRecord(**common, **clock, **times, **PARTS, timed=True))
+            steps.append(TakenApartStep(**common, **clock, **times, **PARTS, timed=True))
             spans.append(
                 SpanRecord(
                     session=0,
@@ -62,7 +63,7 @@ def a_cell(
             )
             if pairs:
                 alone = {**times, "step_s": 0.3 - 0.001 * block, "exposed_sync_s": 0.0, "comm_s": 0.0}
-                steps.append(StepRecord(**common, **clock, **alone, **PARTS, timed=False, synchronised=False))
+                steps.append(TakenApartStep(**common, **clock, **alone, **PARTS, timed=False, synchronised=False))
         (folder / f"rank{rank}.jsonl").write_text("".join(f"{s.model_dump_json()}\n" for s in steps))
         (folder / f"rank{rank}.spans.jsonl").write_text("".join(f"{s.model_dump_json()}\n" for s in spans))
     placement = Placement(

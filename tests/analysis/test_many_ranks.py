@@ -17,11 +17,13 @@ from worldsize.analysis import messages as of_messages
 from worldsize.analysis.communication import communication
 from worldsize.analysis.intervals import length, union, union_lengths
 from worldsize.analysis.messages import Exchanges, exchanges, messages
+from worldsize.analysis.parts import with_parts
 from worldsize.analysis.ranks import ranks, training_steps
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.results.columns import pack
 from worldsize.results.folder import Cell, load_run
-from worldsize.results.records import PARTS, SpanRecord, StepRecord
+from worldsize.results.records import PARTS, SpanRecord
+from worldsize.results.schema_1 import TakenApartStep
 
 MADE = LargeRun(worlds=(1, 4, 40), steps=120)
 SMALL, LARGE = (f"ddp-w{world}-b32" for world in MADE.worlds[1:])
@@ -41,12 +43,13 @@ def analysis(folder: Path) -> StudyAnalysis:
 
 def test_the_lines_are_records_whose_parts_add_up(folder: Path) -> None:
     place = folder / "cells" / SMALL
-    steps = [StepRecord.model_validate_json(line) for line in (place / "rank3.jsonl").read_text().splitlines()]
+    steps = [TakenApartStep.model_validate_json(line) for line in (place / "rank3.jsonl").read_text().splitlines()]
     assert [step.timed for step in steps].count(True) == MADE.blocks * BLOCK_STEPS
-    for step in steps:
-        assert sum(getattr(step, part) for part in PARTS) == pytest.approx(step.step_s)
-        assert 0 <= step.overlapped_s <= step.comm_s
-        assert step.exposed_sync_s == pytest.approx(step.comm_s - step.overlapped_s)
+    parts = with_parts(load_run(folder).cells[SMALL]).filter(pl.col("rank") == 3).collect()
+    for step in parts.iter_rows(named=True):
+        assert sum(step[part] for part in PARTS) == pytest.approx(step["step_s"])
+        assert 0 <= step["overlapped_s"] <= step["comm_s"]
+        assert step["exposed_sync_s"] == pytest.approx(step["comm_s"] - step["overlapped_s"])
     spans = [SpanRecord.model_validate_json(line) for line in (place / "rank3.spans.jsonl").read_text().splitlines()]
     assert [span.step for span in spans] == list(range(MADE.steps))
 

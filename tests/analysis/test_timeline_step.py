@@ -11,10 +11,17 @@ from hypothesis import strategies as st
 from made_messages import add_messages
 from made_runs import SHARES, MadeCell, make_run, synchronised
 from worldsize.analysis.intervals import length
-from worldsize.analysis.timeline_step import MOST_RANKS, StepPicture, drawn_ranks, lay_out, merged, picture, rastered
-from worldsize.measure.timeline import Message, take_apart
+from worldsize.analysis.timeline_step import (
+    MOST_RANKS,
+    Sent,
+    StepPicture,
+    drawn_ranks,
+    lay_out,
+    merged,
+    picture,
+    rastered,
+)
 from worldsize.results.folder import cell_folder, load_run
-from worldsize.results.records import PARTS
 
 Stretches = list[tuple[str, int, int]]
 PHASES = ("data_wait_s", "copy_s", "forward_s", "backward_s", "other_s", "optimizer_s", "other_s")
@@ -44,11 +51,9 @@ def joined(stretches: Stretches) -> Stretches:
     return found
 
 
-def laid(ends: list[int], messages: list[Message], last_gradient: int | None) -> Stretches:
+def laid(ends: list[int], messages: list[Sent], last_gradient: int | None) -> Stretches:
     """The step as it is laid out from what is recorded of it."""
-    parts = take_apart(0, ends, messages, last_gradient)
-    parts_s = {part: getattr(parts, part) for part in PARTS}
-    return joined(lay_out(parts_s, [(each.kind, each.issued, each.done) for each in messages]))
+    return joined(lay_out(0, ends, last_gradient, messages))
 
 
 def summed(lengths: list[int]) -> list[int]:
@@ -63,7 +68,7 @@ def test_messages_that_hold_the_rank_after_backward_are_where_they_were(
     # The synchronisation ends with a message: what it does after its last one cannot be told from the step's end.
     inside = sorted({ends[3] + edge * lengths[4] // 1000 for edge in edges} | {ends[4] - 1, ends[4]})
     spans = list(zip(inside[len(inside) % 2 :: 2], inside[len(inside) % 2 + 1 :: 2], strict=True))
-    messages = [Message(kind, 4, True, begin, end) for begin, end in spans]
+    messages = [(begin, end, True) for begin, end in spans]
     assert laid(ends, messages, None) == truth(ends, [("", *span) for span in spans])
 
 
@@ -74,16 +79,11 @@ def test_messages_beside_backward_are_hidden_until_the_last_gradient(lengths: li
     spans = [
         tuple(sorted(span)) for span in data.draw(st.lists(st.tuples(*[st.integers(ends[2], ends[3])] * 2), max_size=6))
     ]
-    messages = [Message("all_reduce", 4, False, begin, end) for begin, end in spans if begin < end]
+    messages = [(begin, end, False) for begin, end in spans if begin < end]
     buffers = (ends[1], ends[1] + lengths[2] // 3)
-    messages.append(Message("broadcast", 4, True, *buffers))
+    messages.append((*buffers, True))
     exposed = [("", *buffers), *(("", max(begin, last), end) for begin, end in spans if end > max(begin, last))]
     assert laid(ends, messages, last) == truth(ends, [each for each in exposed if each[1] < each[2]])
-
-
-def test_without_its_spans_exposed_communication_stands_after_backward() -> None:
-    parts_s = dict.fromkeys(PARTS, 1e-9)
-    assert [part for part, _, _ in lay_out(parts_s, [])] == list(PARTS)
 
 
 CELL = MadeCell(

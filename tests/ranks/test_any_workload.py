@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from worldsize.analysis.parts import with_parts
 from worldsize.config import CellSettings
 from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import HostClock
@@ -94,7 +95,7 @@ def test_steps_of_any_work_are_timed_recorded_and_undone(tmp_path: Path) -> None
     assert (work.asked, work.closed) == (["evaluate"], True)
 
     record = CellRecord(id="x", settings=CellSettings(), state="complete")
-    steps = Cell(tmp_path, record).steps
+    steps = with_parts(Cell(tmp_path, record)).collect()
     assert steps["session"].unique().to_list() == [2]
     assert steps["samples"].unique().to_list() == [5]
     assert steps["loss"].is_null().all()

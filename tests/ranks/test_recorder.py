@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 import torch
 
+from worldsize.analysis.parts import with_parts
 from worldsize.config import CellSettings
 from worldsize.errors import LossNotFiniteError, OutputError
 from worldsize.measure.alignment import Offset
@@ -32,10 +33,10 @@ class SlowDevice(HostClock):
 def pending(number: int, *, loss: float = 2.5, messages: bool = True, synchronised: bool = True) -> Pending:
     """A step that begins at `number` ms: each phase takes 100 µs, and a message fills the exchange of gradients."""
     begin = number * 1000 * US
-    ends = [begin + 100 * US * (phase + 1) for phase in Phase]
+    ends = {phase: begin + 100 * US * (phase + 1) for phase in Phase}
     sent = Message("all_reduce", 40, True, ends[Phase.BACKWARD], ends[Phase.SYNCHRONISE])
     return Pending(
-        step=Step(begin, list(ends), [sent] if messages else []),
+        step=Step(begin, ends, [sent] if messages else []),
         loss=torch.tensor(loss),
         session=1,
         block=number // 2,
@@ -79,14 +80,18 @@ def test_each_step_is_a_line_that_is_there_at_once(tmp_path: Path) -> None:
         "samples": [16, 16, 16],
         "loss": [0.0, 1.0, 2.0],
         "start_ns": [0, 1000 * US, 2000 * US],
-        "exposed_sync_s": [100e-6] * 3,
-        "comm_s": [100e-6] * 3,
+        "step_s": [700e-6] * 3,
+        "forward_end_s": [300e-6] * 3,
+        "synchronise_end_s": [500e-6] * 3,
+        "last_gradient_s": [None] * 3,
         "synchronised": [True] * 3,
         "clock_offset_ns": [-5] * 3,
         "clock_error_ns": [3] * 3,
     }
     assert {name: steps[name].to_list() for name in expected} == expected
-    assert steps.select(pl.sum_horizontal(PARTS)).to_series().to_list() == pytest.approx(steps["step_s"].to_list())
+    parts = with_parts(cell(tmp_path)).collect()
+    assert parts["exposed_sync_s"].to_list() == parts["comm_s"].to_list() == [100e-6] * 3
+    assert parts.select(pl.sum_horizontal(PARTS)).to_series().to_list() == pytest.approx(parts["step_s"].to_list())
 
 
 def test_messages_go_to_a_file_of_their_own(tmp_path: Path) -> None:
@@ -103,6 +108,8 @@ def test_messages_go_to_a_file_of_their_own(tmp_path: Path) -> None:
             "step": 0,
             "kind": ["all_reduce"],
             "payload_bytes": [40],
+            "blocking": [True],
+            "ready_s": [None],
             "issued_s": [pytest.approx(400e-6)],
             "done_s": [pytest.approx(500e-6)],
         }

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from checked import checked_charts as checked_charts
+from made_messages import with_messages
 from made_runs import MadeCell, make_run, messy_cells, usual_cells
 from reading import Page
 from worldsize.analysis.study import StudyAnalysis, analyse
@@ -21,9 +22,12 @@ def page_of(analysis: StudyAnalysis) -> str:
     return render_page(analysis, sections(analysis))
 
 
+CELLS = usual_cells(noise=0.01)
+
+
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> StudyAnalysis:
-    return analyse(load_run(make_run(tmp_path_factory.mktemp("usual"), usual_cells(noise=0.01))))
+    return analyse(load_run(with_messages(make_run(tmp_path_factory.mktemp("usual"), CELLS), CELLS)))
 
 
 @pytest.fixture(scope="module")

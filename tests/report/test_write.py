@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from made_messages import with_messages
 from made_runs import MadeCell, make_run, messy_cells, usual_cells
 from worldsize.analysis.study import analyse
 from worldsize.errors import OutputError
@@ -32,10 +33,13 @@ TABLES = {
 }
 
 
+CELLS = usual_cells(noise=0.02)
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a usual run."""
-    return write_report(make_run(tmp_path_factory.mktemp("usual"), usual_cells(noise=0.02)))
+    return write_report(with_messages(make_run(tmp_path_factory.mktemp("usual"), CELLS), CELLS))
 
 
 def test_writes_page_tables_and_charts_into_the_run_folder(page: Path) -> None:
@@ -48,7 +52,14 @@ def test_writes_page_tables_and_charts_into_the_run_folder(page: Path) -> None:
     latex = {f"{Path(name).stem}.tex" for name in filled}
     charts = {
         f"{chart}.{kind}"
-        for chart in ("step-parts-b32", "throughput-b32", "loss-b32", "speedup-weak-b32", "timeline-b32-w2")
+        for chart in (
+            "step-parts-b32",
+            "throughput-b32",
+            "loss-b32",
+            "speedup-weak-b32",
+            "timeline-b32-w2",
+            "bandwidth",
+        )
         for kind in ("svg", "png")
     }
     others = {"index.html", "summary.md", "samples.parquet", "messages.parquet"}

@@ -19,6 +19,8 @@ from worldsize.results import columns, folder
 from worldsize.results.columns import pack, parquet_file
 from worldsize.results.folder import cell_folder, load_run
 from worldsize.results.samples import SPANS, STEPS
+from worldsize.results.schema_1 import TAKEN_APART
+from worldsize.results.step_records import ENDS
 
 CELL = "ddp-w2-b32"
 TIMED = 2 * 3
@@ -55,7 +57,7 @@ def in_lines(file: str, numbers: Iterable[int], **values: Any) -> Callable[[Path
 
 STEP_DAMAGES: dict[str, dict[str, Any]] = {
     "parts 0": dict.fromkeys(PARTS, 0.0),
-    "part null": {"forward_s": None},
+    "part null": {**dict.fromkeys(TAKEN_APART, 0.01), "forward_s": None},
     "part below 0": {"forward_s": -5.0},
     "part vast": {"forward_s": 1e300},
     "start null": {"start_ns": None},
@@ -71,8 +73,13 @@ STEP_DAMAGES: dict[str, dict[str, Any]] = {
     "samples 0": {"samples": 0},
     "step_s 0": {"step_s": 0.0},
     "step_s vast": {"step_s": 1e300},
-    "comm_s null": {"comm_s": None},
-    "overlapped_s null": {"overlapped_s": None},
+    "comm_s null": {**dict.fromkeys(TAKEN_APART, 0.01), "comm_s": None},
+    "overlapped_s null": {**dict.fromkeys(TAKEN_APART, 0.01), "overlapped_s": None},
+    "phase ends before its begin": {"copy_end_s": 0.3, "forward_end_s": 0.1},
+    "phase ends before the step begins": dict.fromkeys(ENDS, -0.1),
+    "phase ends after the step": {"optimizer_end_s": 1e6},
+    "phase vast": {"backward_end_s": 1e300},
+    "last gradient vast": {"last_gradient_s": 1e300},
 }
 SPAN_DAMAGES: dict[str, dict[str, Any]] = {
     "kind null": {"kind": None},
@@ -80,6 +87,10 @@ SPAN_DAMAGES: dict[str, dict[str, Any]] = {
     "one shorter": {"kind": ["all_reduce"] * 2},
     "all null": dict.fromkeys(LISTS),
     "done vast": {"done_s": [0.1, 0.2, 1e200]},
+    "a blocking null": {"blocking": [True, None, True]},
+    "blocking shorter": {"blocking": [True]},
+    "ready shorter": {"ready_s": [0.1]},
+    "ready vast": {"ready_s": [None, 1e300, None]},
     "issued null": {"issued_s": [None, 0.1, 0.2]},
     "payload below 0": {"payload_bytes": [1, -1, 1]},
     "payload vast": {"payload_bytes": [1, 2**62, 1]},

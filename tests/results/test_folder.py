@@ -22,7 +22,8 @@ from worldsize.results.folder import (
     write_study,
     write_whole,
 )
-from worldsize.results.records import SCHEMA_VERSION, CellRecord, StepRecord, StudyRecord
+from worldsize.results.records import SCHEMA_VERSION, CellRecord, StudyRecord
+from worldsize.results.schema_1 import TakenApartStep
 
 CELL = "ddp-w2-b32"
 
@@ -138,13 +139,13 @@ def test_ranks_are_in_the_order_of_their_numbers(run: Path) -> None:
 
 def test_appended_lines_are_whole(tmp_path: Path, run: Path) -> None:
     line = (cell_folder(run, CELL) / "rank0.jsonl").read_text().splitlines()[0]
-    record = StepRecord.model_validate_json(line)
+    record = TakenApartStep.model_validate_json(line)
     file = os.open(tmp_path / "rank0.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     append_line(file, record)
     append_line(file, record.model_copy(update={"loss": None}))
     os.close(file)
     lines = (tmp_path / "rank0.jsonl").read_text().splitlines()
-    assert [StepRecord.model_validate_json(text).loss for text in lines] == [record.loss, None]
+    assert [TakenApartStep.model_validate_json(text).loss for text in lines] == [record.loss, None]
 
 
 @pytest.mark.parametrize("torn", [b'{"session":0,"blo', b"{", b'{"session":0}', b"\0\0\0"])

@@ -17,7 +17,8 @@ from worldsize.errors import OutputError
 from worldsize.launch.placement import place
 from worldsize.ranks.turns import Reply
 from worldsize.results.folder import Cell
-from worldsize.results.records import PARTS, CellRecord, Placement, StepRecord
+from worldsize.results.records import PARTS, CellRecord, Placement
+from worldsize.results.schema_1 import TakenApartStep
 from worldsize.results.undisturbed import SLOW
 from worldsize.study.counted import Counted, reference_every
 from worldsize.study.plan import PlannedCell
@@ -37,7 +38,7 @@ def written(folder: Path, references: list[list[list[float | None]]], alone: int
             for position, reference_s in enumerate(ranks[rank]):
                 step_s = position + 1.0
                 parts: dict[str, Any] = {part: SHARES.get(part, 0.0) * step_s for part in PARTS}
-                record = StepRecord(
+                record = TakenApartStep(
                     session=0,
                     block=block,
                     step=number,

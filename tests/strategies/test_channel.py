@@ -56,7 +56,10 @@ class Witness:
     def __init__(self) -> None:
         self.seen: list[tuple[object, ...]] = []
 
-    def issued(self, kind: str, payload_bytes: int, *, blocking: bool) -> int:
+    def ready(self) -> None:
+        self.seen.append(("ready",))
+
+    def issued(self, kind: str, payload_bytes: int, *, blocking: bool, ready: object = None) -> int:
         self.seen.append((kind, payload_bytes, blocking))
         return len(self.seen)
 
@@ -71,7 +74,7 @@ def test_alone_nothing_travels_and_nothing_is_seen() -> None:
     channel.broadcast([tensor])
     channel.gather(tensor, [torch.zeros(3)])
     channel.scatter(tensor, [torch.zeros(3)])
-    assert channel.all_reduce_async(tensor).wait() is tensor
+    assert channel.all_reduce_async(tensor, channel.ready()).wait() is tensor
     assert tensor.tolist() == [0, 1, 2]
     assert witness.seen == []
 

@@ -218,6 +218,7 @@ def test_ddp_sends_its_buffers_before_forward_and_buckets_beside_backward(outcom
         assert 1 < len(buckets) < len(sizes(outcome))
         assert sum(buckets) == sum(sizes(outcome))
         assert outcome.early > 1
+        assert outcome.buckets == sum(kind == "all_reduce" for kind, *_ in outcome.messages)
 
 
 @of([case for case in SEVERAL if case.strategy == "bucketed"])
@@ -228,6 +229,7 @@ def test_bucketed_sends_buckets_beside_backward(outcomes: list[Outcome]) -> None
         assert 1 < len(buckets) < len(sizes(outcome))
         assert sum(buckets) == sum(sizes(outcome))
         assert outcome.early > 0
+        assert outcome.buckets == sum(kind == "all_reduce" for kind, *_ in outcome.messages)
 
 
 @of([case for case in IN_DOUBLE if case.strategy == "data-parallel"])

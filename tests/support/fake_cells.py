@@ -15,7 +15,8 @@ from worldsize.ranks.turns import Facts, Reply, Turn, read_replies
 from worldsize.results.check_records import RankCheck
 from worldsize.results.folder import cell_folder
 from worldsize.results.profile_records import ProfiledRank
-from worldsize.results.records import DataRecord, ErrorRecord, Evaluation, Findings, ModelRecord, StepRecord
+from worldsize.results.records import DataRecord, ErrorRecord, Evaluation, Findings, ModelRecord
+from worldsize.results.schema_1 import TakenApartStep
 from worldsize.strategies import STRATEGIES
 from worldsize.study.executor import CellFailed
 from worldsize.study.plan import PlannedCell
@@ -102,7 +103,7 @@ def step_line(
     begin_s: float = 0.0,
 ) -> str:
     """One line of a rank's file: a step that is all forward."""
-    record = StepRecord(
+    record = TakenApartStep(
         session=session,
         block=block,
         step=step,

@@ -1,12 +1,21 @@
 """Messages and links for made runs: what a rank's spans and the collective benchmark would have left of them."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
-from made_runs import MadeCell, provenance
+from made_runs import MadeCell, marked, provenance
 from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.folder import cell_folder, write_comm
 from worldsize.results.records import Placement, SpanRecord
+
+
+def with_messages(run: Path, cells: Sequence[MadeCell]) -> Path:
+    """The run, with messages of those of its cells that communicate between processes."""
+    for cell in cells:
+        if cell.processes > 1 and cell.comm_s:
+            add_messages(run, cell, count=4)
+    return run
 
 
 def add_messages(run: Path, cell: MadeCell, *, count: int, kind: str = "all_reduce", late_s: float = 0.0) -> None:
@@ -16,8 +25,10 @@ def add_messages(run: Path, cell: MadeCell, *, count: int, kind: str = "all_redu
     """
     for rank in range(cell.processes):
         place = cell_folder(run, cell.id)
-        lines = (place / f"rank{rank}.jsonl").read_text(encoding="utf-8").splitlines()
-        spans = [_spans(json.loads(line), count, kind, late_s if rank == 0 else 0.0) for line in lines]
+        path = place / f"rank{rank}.jsonl"
+        steps = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        path.write_text("".join(f"{json.dumps(marked(step))}\n" for step in steps), encoding="utf-8")
+        spans = [_spans(step, count, kind, late_s if rank == 0 else 0.0) for step in steps]
         text = "".join(f"{span.model_dump_json()}\n" for span in spans)
         (place / f"rank{rank}.spans.jsonl").write_text(text, encoding="utf-8")
 
@@ -30,6 +41,8 @@ def _spans(step: dict[str, float], count: int, kind: str, early_s: float) -> Spa
         step=int(step["step"]),
         kind=[kind] * count,
         payload_bytes=[10**6] * count,
+        blocking=[kind != "all_reduce"] * count,
+        ready_s=[None] * count,
         issued_s=[begin + number * each - early_s for number in range(count)],
         done_s=[begin + (number + 1) * each for number in range(count)],
     )

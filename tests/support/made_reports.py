@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from made_runs import SHARES, MadeCell, make_run, messy_cells, provenance, synchronised
+from made_runs import SHARES, MadeCell, make_run, marked, messy_cells, provenance, synchronised
 from made_traces import rank_of, write_traces
 from worldsize.analysis.collective_cost import cost_s
 from worldsize.config import StudySettings, read_study, validated
@@ -198,7 +198,8 @@ def messages_of(cell: Cell, kinds: tuple[str, ...]) -> None:
     if not kinds or cell.record.wire is None:
         return
     for path in sorted(cell.folder.glob("rank?.jsonl")) + sorted(cell.folder.glob("rank??.jsonl")):
-        steps = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        steps = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        path.write_text("".join(f"{json.dumps(marked(step))}\n" for step in steps), encoding="utf-8")
         spans = "".join(f"{_span(step, kinds, cell.record.wire.payload_bytes).model_dump_json()}\n" for step in steps)
         path.with_suffix(".spans.jsonl").write_text(spans, encoding="utf-8")
 
@@ -211,6 +212,8 @@ def _span(step: Mapping[str, Any], kinds: tuple[str, ...], payload_bytes: int) -
         step=step["step"],
         kind=[kinds[k % len(kinds)] for k in range(4)],
         payload_bytes=[payload_bytes // 4] * 4,
+        blocking=[kinds[k % len(kinds)] != "all_reduce" for k in range(4)],
+        ready_s=[None] * 4,
         issued_s=[first + k * each for k in range(4)],
         done_s=[first + (k + 1) * each for k in range(4)],
     )

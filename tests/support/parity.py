@@ -60,6 +60,8 @@ class Outcome:
     """Digest of the parameters after the last step."""
     messages: list[tuple[str, int, bool]]
     """Kind, bytes and whether it blocks, of each message of the last step."""
+    buckets: int
+    """How many of them say when their bucket had all of its gradients."""
     early: int
     """How many of them were issued before the last gradient was there."""
     parameter_bytes: int
@@ -131,8 +133,10 @@ def _train(trainer: Trainer, count: int, *, beyond: bool) -> Outcome:
     for _ in range(count):
         trainer.step()
     hook.remove()
-    _, _, messages, last_gradient = read(trainer.timeline.take(), trainer.timeline.clock)
-    assert last_gradient is not None
+    marks = read(trainer.timeline.take(), trainer.timeline.clock)
+    assert marks.last_gradient is not None
+    buckets = [m for m in marks.messages if m.ready is not None]
+    assert all(m.ready <= m.issued <= m.done for m in buckets)
     weights = digest(model)
     local, again = _look_beyond(trainer) if beyond else ([], [])
     return Outcome(
@@ -140,8 +144,9 @@ def _train(trainer: Trainer, count: int, *, beyond: bool) -> Outcome:
         local=local,
         again=again,
         weights=weights,
-        messages=[(m.kind, m.payload_bytes, m.blocking) for m in messages],
-        early=sum(m.issued < last_gradient for m in messages),
+        messages=[(m.kind, m.payload_bytes, m.blocking) for m in marks.messages],
+        buckets=len(buckets),
+        early=sum(m.issued < marks.last_gradient for m in marks.messages),
         parameter_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
         buffer_bytes=sum(b.numel() * b.element_size() for b in model.buffers()),
     )

@@ -74,13 +74,14 @@ def test_a_step_is_marked_phase_by_phase(tmp_path: Path) -> None:
     trainer, _ = alone(tiny_settings(tmp_path, strategy="data-parallel", world_size=2, batch_size=4))
     epoch, samples, loss, right = trainer.step()
     assert 0 <= int(right) <= samples
-    begin, ends, messages, last_gradient = read(trainer.timeline.take(), trainer.timeline.clock)
+    marks = read(trainer.timeline.take(), trainer.timeline.clock)
     assert (epoch, samples, loss.requires_grad) == (0, 8, False)
-    assert [begin, *ends] == sorted([begin, *ends])
-    assert len(ends) == len(Phase)
-    assert last_gradient is not None
-    assert ends[Phase.FORWARD] <= last_gradient <= ends[Phase.BACKWARD]
-    assert [message.kind for message in messages] == ["replicate", "gather", "reduce"]
+    ends = [marks.begin, *marks.ends.values()]
+    assert ends == sorted(ends)
+    assert list(marks.ends) == list(Phase)
+    assert marks.last_gradient is not None
+    assert marks.ends[Phase.FORWARD] <= marks.last_gradient <= marks.ends[Phase.BACKWARD]
+    assert [message.kind for message in marks.messages] == ["replicate", "gather", "reduce"]
 
 
 def test_an_epoch_ends_with_its_last_whole_batch(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from worldsize.analysis.study import analyse
 from worldsize.analysis.summary import summarise
 from worldsize.config import CellSettings
 from worldsize.results.folder import Cell, load_run
-from worldsize.results.records import CellRecord, Placement, StepRecord
+from worldsize.results.records import CellRecord, Placement
+from worldsize.results.schema_1 import TakenApartStep
 
 BLOCKS, STEPS, COMPUTE_S = 5, 20, 0.1
 
@@ -31,7 +32,7 @@ def jittery(folder: Path, ranks: int, jitter: float) -> tuple[Cell, float]:
             elapsed_s += ends_s.max() - begins_s.max() if step else 0
             for rank in range(ranks):
                 took_s = ends_s[rank] - begins_s[rank]
-                record = StepRecord(
+                record = TakenApartStep(
                     session=0,
                     block=block,
                     step=block * (STEPS + 1) + step,
@@ -93,7 +94,7 @@ def test_a_stall_every_few_steps_is_in_the_throughput_and_is_named(tmp_path: Pat
 
 def stall(path: Path, part: str) -> None:
     """Make each fourth step of a file 400 ms longer, and let those after it in its turn begin later."""
-    records = [StepRecord.model_validate_json(line) for line in path.read_text().splitlines()]
+    records = [TakenApartStep.model_validate_json(line) for line in path.read_text().splitlines()]
     late_s: dict[int, float] = {}
     for record in records:
         record.start_ns += round(1e9 * late_s.get(record.block, 0.0))

@@ -15,6 +15,7 @@ from worldsize.analysis.messages import aligned as aligned
 from worldsize.analysis.messages import exchanges
 from worldsize.analysis.messages import messages as messages
 from worldsize.analysis.numbers import estimate_text, number_text
+from worldsize.analysis.parts import with_parts
 from worldsize.analysis.statistics import Ratio, mean_estimate
 from worldsize.analysis.summary import step_blocks, world_steps
 from worldsize.results.folder import Cell
@@ -153,7 +154,7 @@ class Exposed:
 def exposed(cell: Cell) -> Exposed | None:
     """Both ways, over the blocks that have both halves; None without such a block."""
     step_s = pl.col("step_s").mean()
-    timed = cell.scan_steps().filter("timed").group_by("rank", *BLOCK, maintain_order=True)
+    timed = with_parts(cell).filter("timed").group_by("rank", *BLOCK, maintain_order=True)
     having = timed.agg(step_s, pl.col("exposed_sync_s").mean().alias("timeline_s"))
     without = cell.scan_unsynchronised().group_by("rank", *BLOCK).agg(step_s.alias("without_s"))
     pairs = cell.collect(

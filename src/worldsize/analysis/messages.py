@@ -19,6 +19,8 @@ from worldsize.results.folder import Cell
 
 STEP = ("rank", "session", "step")
 BLOCK = ("session", "block")
+MESSAGE = ("kind", "payload_bytes", "issued_s", "done_s")
+"""What is always known of a message, as lists of a step."""
 KINDS = {
     "all_reduce": "all-reduce",
     "broadcast": "broadcast",
@@ -49,10 +51,12 @@ def aligned(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """
     steps = steps.with_columns(pair_error_ns().over("session", "step").alias("bound_ns"))
     begin = pl.col("start_ns") + pl.col("clock_offset_ns")
+    known = [name for name in ("blocking", "ready_s") if not spans[name].has_nulls()]  # null in lines of schema 1
     return (
-        spans.join(steps.select(*STEP, "block", "bound_ns", *CLOCK), on=STEP, maintain_order="left")
+        spans.select(*STEP, *MESSAGE, *known)
+        .join(steps.select(*STEP, "block", "bound_ns", *CLOCK), on=STEP, maintain_order="left")
         .with_columns(pl.int_ranges(pl.col("kind").list.len()).alias("number"))
-        .explode("kind", "payload_bytes", "issued_s", "done_s", "number")
+        .explode(*MESSAGE, *known, "number")
         .with_columns(
             (begin + (pl.col(f"{point}_s") * 1e9).round().cast(pl.Int64)).alias(f"{point}_ns")
             for point in ("issued", "done")

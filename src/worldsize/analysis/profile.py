@@ -7,6 +7,7 @@ import polars as pl
 
 from worldsize.analysis.breakdown import COMPUTE_PARTS
 from worldsize.analysis.intervals import Intervals, difference, intersection, length, union
+from worldsize.analysis.parts import with_parts
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
 from worldsize.results.traces import COLLECTIVE, STEP_MARK, Trace, TraceEvent, rank_trace, read_profile, read_trace
@@ -125,7 +126,7 @@ def _computing(operators: Sequence[TraceEvent]) -> Intervals:
 def timeline_shares(cell: Cell) -> dict[int, Shares]:
     """The same of the timed steps, by rank, from the timeline (method.md §2)."""
     columns = ("step_s", *COMPUTE_PARTS, "comm_s", "overlapped_s")
-    timed = cell.scan_steps().filter("timed")
+    timed = with_parts(cell).filter("timed")
     means = cell.collect(timed.group_by("rank").agg(pl.col(*columns).mean()))
     return {
         row["rank"]: Shares(

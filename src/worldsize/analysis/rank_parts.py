@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from worldsize.analysis.communication import Communication
+from worldsize.analysis.parts import with_parts
 from worldsize.analysis.timeline_step import drawn_ranks
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS
@@ -51,7 +52,7 @@ def rank_parts(cell: Cell, sent: Communication | None = None) -> CellRanks | Non
     `sent` is its communication, if there is any: the wait and transfer of each rank.
     """
     means = cell.collect(
-        cell.scan_steps().filter("timed").group_by("rank").agg(pl.col("step_s", *PARTS).mean()).sort("rank")
+        with_parts(cell).filter("timed").group_by("rank").agg(pl.col("step_s", *PARTS).mean()).sort("rank")
     )
     if means.height < 2:
         return None

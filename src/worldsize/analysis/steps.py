@@ -4,6 +4,7 @@ from weakref import WeakKeyDictionary
 
 import polars as pl
 
+from worldsize.analysis.parts import with_parts
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS
 
@@ -31,7 +32,7 @@ def timed_steps(cell: Cell) -> pl.DataFrame:
     run was cut short or its line is damaged, is left out: its slowest rank is unknown.
     """
     if cell not in _SEEN:
-        trained = cell.scan_steps().filter("synchronised")
+        trained = with_parts(cell).filter("synchronised")
         most = (value.max().alias(name) for name, value in MOST.items())
         # One offset for a turn: another one at its end would be taken for time that its last step took.
         offset_ns = pl.col("clock_offset_ns").first().over("rank", "session", "block")
@@ -77,5 +78,5 @@ def steps_of_ranks(cell: Cell, *columns: str) -> pl.LazyFrame:
     names = list(dict.fromkeys(("session", "step", *columns)))
     # In another order sums would differ in their last digits from one report to the next.
     counting = timed_steps(cell).select("session", "step").lazy()
-    whole = cell.scan_steps().select(names).join(counting, on=["session", "step"], how="semi", maintain_order="left")
+    whole = with_parts(cell).select(names).join(counting, on=["session", "step"], how="semi", maintain_order="left")
     return whole.select(names)

@@ -1,10 +1,6 @@
-"""One real step of a cell as a picture: which step, and where its parts and messages lie on one clock.
+"""One real step of a cell as a picture: which step, and where its parts and messages lie on one clock."""
 
-What is recorded of a step are its begin, the length of each part in a known order, and when each message was issued
-and done. The place of a part follows from these: see `lay_out`.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,22 +10,22 @@ import polars as pl
 
 from worldsize.analysis.clocks import CLOCK, NEEDED, interpolated
 from worldsize.analysis.communication import aligned
-from worldsize.analysis.intervals import Interval, Intervals, difference, length, union
+from worldsize.analysis.intervals import Interval, Intervals, difference, intersection, union
+from worldsize.analysis.parts import BACKWARD, FORWARD, OPTIMIZER, PHASES, with_parts
 from worldsize.analysis.summary import world_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS
+from worldsize.results.step_records import ENDS
 
 MOST_RANKS = 8
 MOST_STRETCHES = 200
 """Stretches of a communication lane: more than that cannot be told apart on a screen."""
 RESOLUTION = 1 / 600
 """Share of the picture's width below which a gap between messages cannot be seen."""
-ASYNCHRONOUS = "all_reduce"
-"""The one kind of message that a rank may have under way while it computes (strategies/channel.py)."""
-FIRST_PARTS = ("data_wait_s", "copy_s", "forward_s", "backward_s")
-
 Stretch = tuple[str, int, int]
 """A part of PARTS, its begin and its end (ns)."""
+Sent = tuple[int, int, bool]
+"""A message: issued, done (ns), and whether its rank computed nothing meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +76,19 @@ class StepPicture:
 
 
 def picture(cell: Cell) -> StepPicture | None:
-    """The timed step of a cell whose time is nearest the median; None without a timed step."""
+    """The timed step of a cell whose time is nearest the median.
+
+    None without a timed step, and where its phases were not marked, as in runs of schema 1.
+    """
     slowest = world_steps(cell)
     if slowest.is_empty():
         return None
     median_s = float(slowest.select(pl.col("step_s").median()).item())
     chosen = slowest.sort((pl.col("step_s") - median_s).abs(), "session", "step").row(0, named=True)
     where = (pl.col("session") == chosen["session"]) & (pl.col("step") == chosen["step"])
-    steps = _on_one_clock(cell, cell.collect(cell.scan_steps().filter("timed", where)))
+    steps = _on_one_clock(cell, cell.collect(with_parts(cell).filter("timed", where)))
+    if steps.select(ENDS).null_count().sum_horizontal().item():
+        return None
     settings = cell.record.settings
     return StepPicture(
         cell_id=cell.record.id,
@@ -125,82 +126,36 @@ def _ranks(steps: pl.DataFrame, spans: pl.DataFrame) -> tuple[RankPicture, ...]:
 
 def _rank(step: Mapping[str, Any], messages: pl.DataFrame, origin: int) -> RankPicture:
     start = step["start_ns"] + step["clock_offset_ns"] - origin
-    parts_s = {part: float(step[part]) for part in PARTS}
-    points = messages.select("kind", *(pl.col(f"{point}_ns") - origin for point in ("issued", "started", "done")))
-    rows: list[tuple[str, int, int, int]] = points.rows()
+    points = messages.select("blocking", *(pl.col(f"{point}_ns") - origin for point in ("issued", "started", "done")))
+    rows: list[tuple[bool, int, int, int]] = points.rows()
     transfer = union((started, done) for _, _, started, done in rows)
-    spans = [(kind, issued - start, done - start) for kind, issued, _, done in rows]
-    compute = tuple((part, start + begin, start + end) for part, begin, end in lay_out(parts_s, spans))
+    ends = [start + round(1e9 * step[name]) for name in (*ENDS, "step_s")]
+    last = None if step["last_gradient_s"] is None else start + round(1e9 * step["last_gradient_s"])
     return RankPicture(
         rank=step["rank"],
         start_ns=start,
-        end_ns=start + round(1e9 * sum(parts_s.values())),
-        compute=compute,
+        end_ns=ends[-1],
+        compute=tuple(lay_out(start, ends, last, [(issued, done, blocking) for blocking, issued, _, done in rows])),
         wait=tuple(difference(union((issued, started) for _, issued, started, _ in rows), transfer)),
         transfer=tuple(transfer),
         messages=len(rows),
-        parts_s=parts_s,
+        parts_s={part: float(step[part]) for part in PARTS},
     )
 
 
-def lay_out(parts_s: Mapping[str, float], messages: Iterable[tuple[str, int, int]]) -> list[Stretch]:
-    """Where the parts of a step lie in it, from their lengths and its messages (kind, issued, done; ns in the step).
-
-    The parts come in the order of PARTS; exposed communication lies where messages are (method.md §3), and the other
-    parts fill what is left. Every message but an all-reduce holds its rank, which then computes nothing; of the
-    all-reduces, which may be hidden behind backward, the last ones are exposed. What of *other* lies before the last
-    message (the averaging on a root) is drawn there, the rest after the optimizer.
-    """
-    parts = {part: round(1e9 * parts_s[part]) for part in PARTS}
-    exposed = _exposed(parts["exposed_sync_s"], sum(parts.values()), messages)
-    missing = parts["exposed_sync_s"] - length(exposed)  # of a folder without its spans
-    free = difference([(0, sum(parts.values()) + 1)], exposed)
-    before = exposed[-1][1] - length(exposed) if exposed else 0
-    between = min(parts["other_s"], max(0, before - sum(parts[part] for part in FIRST_PARTS)))
-    order = [
-        *((part, parts[part]) for part in FIRST_PARTS),
-        ("other_s", between),
-        ("exposed_sync_s", max(0, missing)),
-        ("optimizer_s", parts["optimizer_s"]),
-        ("other_s", parts["other_s"] - between),
-    ]
-    stretches = [*_poured(order, free), *(("exposed_sync_s", begin, end) for begin, end in exposed)]
+def lay_out(start: int, ends: Sequence[int], last_gradient: int | None, messages: Iterable[Sent]) -> list[Stretch]:
+    """Where the parts of a step lie: its phases, but for the exposed communication in them (analysis/parts.py)."""
+    sent = list(messages)
+    phases = list(zip([start, *ends[:-1]], ends, strict=True))
+    begun, over = phases[BACKWARD]
+    computed = over if last_gradient is None or last_gradient < begun else min(over, last_gradient)
+    held = union((issued, done) for issued, done, blocking in sent if blocking)
+    compute = difference(union([phases[FORWARD], (begun, computed), phases[OPTIMIZER]]), held)
+    exposed = difference(union((issued, done) for issued, done, _ in sent), compute)
+    exposed = intersection(exposed, [(start, ends[-1])])
+    own = ((part, difference(union([phase]), exposed)) for part, phase in zip(PHASES, phases, strict=True))
+    stretches = [(part, *each) for part, intervals in [*own, ("exposed_sync_s", exposed)] for each in intervals]
     return sorted(stretches, key=lambda stretch: stretch[1])
-
-
-def _exposed(wanted: int, step: int, messages: Iterable[tuple[str, int, int]]) -> Intervals:
-    """The stretches of exposed communication, `wanted` long in all."""
-    spans = [(kind, max(0, issued), min(step, done)) for kind, issued, done in messages]
-    held = union((issued, done) for kind, issued, done in spans if kind != ASYNCHRONOUS)
-    rest = difference(union((issued, done) for _, issued, done in spans), held)
-    return union([*held, *_last(rest, wanted - length(held))])
-
-
-def _last(intervals: Intervals, wanted: int) -> Intervals:
-    """The last `wanted` ns of a union."""
-    found: Intervals = []
-    for begin, end in reversed(intervals):
-        if wanted <= 0:
-            break
-        found.append((max(begin, end - wanted), end))
-        wanted -= end - begin
-    return found[::-1]
-
-
-def _poured(order: Iterable[tuple[str, int]], free: Intervals) -> Iterator[Stretch]:
-    """Lengths one after the other, over stretches that are free."""
-    at, (begin, end) = 0, free[0]
-    for part, left in order:
-        while left > 0:
-            if begin >= end:
-                at += 1
-                if at == len(free):
-                    return
-                begin, end = free[at]
-                continue
-            taken = min(left, end - begin)
-            yield part, begin, begin + taken
-            begin, left = begin + taken, left - taken
 
 
 def drawn_ranks(ranks: pl.DataFrame, most: int) -> list[int]:

@@ -1,17 +1,16 @@
 """The timeline of one rank: when the parts of a step began and ended, and when each message did.
 
-A `Timeline` only sets marks while the step runs; `take_apart` turns the marks into the parts of method.md §2
-afterwards, as a pure function.
+A `Timeline` only sets marks while the step runs, and they are recorded as they were set; the analysis takes the step
+apart (analysis/parts.py).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from worldsize.analysis.intervals import Interval, difference, intersection, length, union
 from worldsize.measure.clocks import Clock, Mark
 
 
@@ -38,32 +37,24 @@ class Message:
     """The rank computes nothing until it is done."""
     issued: Any
     done: Any = None
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A step, taken apart (method.md §2, §3); seconds. The first seven add up to `step_s`."""
-
-    data_wait_s: float
-    copy_s: float
-    forward_s: float
-    backward_s: float
-    exposed_sync_s: float
-    optimizer_s: float
-    other_s: float
-    step_s: float
-    comm_s: float
-    overlapped_s: float
+    ready: Any = None
+    """When the bucket had all of its gradients; None of a message that is no bucket."""
 
 
 @dataclass
 class Step:
-    """The marks of one step that is over; they can be read once `ends[-1]` has passed."""
+    """The marks of one step that is over; they can be read once `end` has passed."""
 
     begin: Mark
-    ends: list[Mark]
+    ends: dict[Phase, Mark]
+    """Of the phases that were marked."""
     messages: list[Message] = field(default_factory=list)
     last_gradient: Mark | None = None
+
+    @property
+    def end(self) -> Mark:
+        """The last mark: the step is over."""
+        return self.ends[Phase.END]
 
 
 class Timeline:
@@ -89,7 +80,7 @@ class Timeline:
 
     def _reset(self) -> None:
         self._begin: Mark = None
-        self._ends: list[Mark] = []
+        self._ends: dict[Phase, Mark] = {}
         self._messages: list[Message] = []
         self._last_gradient: Mark | None = None
 
@@ -102,12 +93,16 @@ class Timeline:
     def end(self, phase: Phase) -> None:
         """A phase ends, and the next begins. Without watching, only the end of the step is marked."""
         if self.watching or phase is Phase.END:
-            self._ends.append(self.clock.mark())
+            self._ends[phase] = self.clock.mark()
 
-    def issued(self, kind: str, payload_bytes: int, *, blocking: bool) -> int:
+    def ready(self) -> Mark | None:
+        """A mark of now, at which a bucket has all of its gradients (called by the channel)."""
+        return self.clock.mark() if self.watching else None
+
+    def issued(self, kind: str, payload_bytes: int, *, blocking: bool, ready: Mark | None = None) -> int:
         """Note that a message was issued (called by the channel)."""
         if self.watching:
-            self._messages.append(Message(kind, payload_bytes, blocking, self.clock.mark()))
+            self._messages.append(Message(kind, payload_bytes, blocking, self.clock.mark(), ready=ready))
         return len(self._messages) - 1
 
     def done(self, token: int) -> None:
@@ -143,61 +138,31 @@ class Timeline:
         return Step(self._begin, self._ends, self._messages, self._last_gradient)
 
 
-def read(step: Step, clock: Clock) -> tuple[int, list[int], list[Message], int | None]:
-    """All marks of a step in nanoseconds of the rank's clock: begin, ends, messages, last gradient."""
-    messages = [
-        Message(m.kind, m.payload_bytes, m.blocking, clock.read(m.issued), clock.read(m.done))
-        for m in step.messages
-        if m.done is not None
-    ]
-    last = None if step.last_gradient is None else clock.read(step.last_gradient)
-    return clock.read(step.begin), [clock.read(mark) for mark in step.ends], messages, last
+@dataclass(frozen=True)
+class Marks:
+    """The marks of one step in nanoseconds of the rank's clock."""
+
+    begin: int
+    ends: dict[Phase, int]
+    """The end of each phase that was marked; END is always there."""
+    messages: list[Message]
+    """Those that are done."""
+    last_gradient: int | None
 
 
-def take_apart(begin: int, ends: list[int], messages: list[Message], last_gradient: int | None) -> Parts:
-    """Turn the marks of one step (ns) into its parts (s).
-
-    `ends` holds the end of each Phase. A rank computes in forward, in backward until its last gradient is there,
-    and in the optimizer, except while a blocking message holds it. Exposed communication is the union of the
-    messages outside those stretches; it is taken out of the phase it lies in, so that the parts add up to the
-    wall time of the step. Work of the synchronisation that is no message (the root's averaging) is *other*.
-    """
-    starts = [begin, *ends[:-1]]
-    phase = [[(start, end)] for start, end in zip(starts, ends, strict=True)]
-    communication = union((m.issued, m.done) for m in messages)
-    held = union((m.issued, m.done) for m in messages if m.blocking)
-    compute = difference(union(_compute(starts, ends, last_gradient)), held)
-    overlapped = length(intersection(communication, compute))
-    exposed = difference(communication, compute)
-
-    def without_exposed(which: Phase) -> int:
-        return length(phase[which]) - length(intersection(phase[which], exposed))
-
-    step = ends[-1] - begin
-    exposed_ns = length(intersection(exposed, [(begin, ends[-1])]))
-    parts = {
-        "data_wait_s": without_exposed(Phase.DATA_WAIT),
-        "copy_s": without_exposed(Phase.COPY),
-        "forward_s": without_exposed(Phase.FORWARD),
-        "backward_s": without_exposed(Phase.BACKWARD),
-        "exposed_sync_s": exposed_ns,
-        "optimizer_s": without_exposed(Phase.OPTIMIZER),
-    }
-    parts["other_s"] = step - sum(parts.values())  # in whole nanoseconds: a difference of floats could be below 0
-    return Parts(
-        **{name: ns / 1e9 for name, ns in parts.items()},
-        step_s=step / 1e9,
-        comm_s=(overlapped + exposed_ns) / 1e9,
-        overlapped_s=overlapped / 1e9,
+def read(step: Step, clock: Clock) -> Marks:
+    """All marks of a step that is over."""
+    return Marks(
+        begin=clock.read(step.begin),
+        ends={phase: clock.read(mark) for phase, mark in step.ends.items()},
+        messages=[
+            replace(m, issued=clock.read(m.issued), done=clock.read(m.done), ready=_read(clock, m.ready))
+            for m in step.messages
+            if m.done is not None
+        ],
+        last_gradient=_read(clock, step.last_gradient),
     )
 
 
-def _compute(starts: list[int], ends: list[int], last_gradient: int | None) -> list[Interval]:
-    backward_end = ends[Phase.BACKWARD]
-    if last_gradient is not None and starts[Phase.BACKWARD] <= last_gradient:
-        backward_end = min(backward_end, last_gradient)
-    return [
-        (starts[Phase.FORWARD], ends[Phase.FORWARD]),
-        (starts[Phase.BACKWARD], backward_end),
-        (starts[Phase.OPTIMIZER], ends[Phase.OPTIMIZER]),
-    ]
+def _read(clock: Clock, mark: Mark | None) -> int | None:
+    return None if mark is None else clock.read(mark)

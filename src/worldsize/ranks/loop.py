@@ -117,7 +117,7 @@ class Loop:
         """Begin and end of the steps without instruments."""
         clock = self.workload.timeline.clock
         steps, self._bare = self._bare, []
-        return [(clock.read(step.begin), clock.read(step.ends[-1])) for step in steps]
+        return [(clock.read(step.begin), clock.read(step.end)) for step in steps]
 
     def _lead_steps(self, turn: Turn) -> int:
         """Steps before those that count.

@@ -5,6 +5,7 @@ import dataclasses
 import math
 import os
 import time
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,7 +15,7 @@ from torch import Tensor
 from worldsize.errors import LossNotFiniteError, OutputError
 from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import Clock
-from worldsize.measure.timeline import Message, Step, read, take_apart
+from worldsize.measure.timeline import Marks, Phase, Step, read
 from worldsize.results.files import append_line
 from worldsize.results.records import Record, SpanRecord, StepRecord
 
@@ -104,17 +105,16 @@ class Recorder:
     def _write(self, *, wait: bool) -> list[Span]:
         written = []
         while self._pending and not self._pending[0].held:
-            if not wait and not self.clock.passed(self._pending[0].step.ends[-1]):
+            if not wait and not self.clock.passed(self._pending[0].step.end):
                 break
             written.append(self._record(self._pending.pop(0)))
         self._wrote_s = time.monotonic()
         return written
 
     def _record(self, p: Pending) -> Span:
-        begin, ends, messages, last_gradient = read(p.step, self.clock)
-        parts = take_apart(begin, ends, messages, last_gradient)
+        marks = read(p.step, self.clock)
         loss = None if p.loss is None else float(p.loss)
-        finite = loss is None or math.isfinite(loss)
+        finite, after = loss is None or math.isfinite(loss), partial(_after, marks.begin)
         self._append(
             self._steps,
             StepRecord(
@@ -127,22 +127,29 @@ class Recorder:
                 samples=p.samples,
                 loss=loss if finite else None,
                 accuracy=None if p.right is None else int(p.right) / p.samples,
-                start_ns=begin,
+                start_ns=marks.begin,
+                step_s=(marks.ends[Phase.END] - marks.begin) / 1e9,
+                data_wait_end_s=after(marks.ends.get(Phase.DATA_WAIT)),
+                copy_end_s=after(marks.ends.get(Phase.COPY)),
+                forward_end_s=after(marks.ends.get(Phase.FORWARD)),
+                backward_end_s=after(marks.ends.get(Phase.BACKWARD)),
+                synchronise_end_s=after(marks.ends.get(Phase.SYNCHRONISE)),
+                optimizer_end_s=after(marks.ends.get(Phase.OPTIMIZER)),
+                last_gradient_s=after(marks.last_gradient),
                 synchronised=p.synchronised,
                 clock_offset_ns=p.offset.offset_ns,
                 clock_error_ns=p.offset.error_ns,
                 reference_s=p.reference_s,
-                **vars(parts),
             ),
         )
-        if messages and p.synchronised:
-            self._append(self._spans, _span_record(p, begin, messages))
+        if marks.messages and p.synchronised:
+            self._append(self._spans, _span_record(p, marks))
         if not finite:
             raise LossNotFiniteError(
                 f"the loss became {loss} at step {p.number} on rank {self.rank}\n"
                 "Lower --learning-rate, or look for a division by zero in the model or the data."
             )
-        return begin, ends[-1]
+        return marks.begin, marks.ends[Phase.END]
 
     def _append(self, file: int, record: Record) -> None:
         try:
@@ -152,14 +159,20 @@ class Recorder:
             raise OutputError(f"{told}\nMake room for them, then go on with --resume.") from None
 
 
-def _span_record(p: Pending, begin: int, messages: list[Message]) -> SpanRecord:
+def _after(begin_ns: int, point_ns: int | None) -> float | None:
+    return None if point_ns is None else (point_ns - begin_ns) / 1e9
+
+
+def _span_record(p: Pending, marks: Marks) -> SpanRecord:
     return SpanRecord(
         session=p.session,
         step=p.number,
-        kind=[m.kind for m in messages],
-        payload_bytes=[m.payload_bytes for m in messages],
-        issued_s=[(m.issued - begin) / 1e9 for m in messages],
-        done_s=[(m.done - begin) / 1e9 for m in messages],
+        kind=[m.kind for m in marks.messages],
+        payload_bytes=[m.payload_bytes for m in marks.messages],
+        blocking=[m.blocking for m in marks.messages],
+        ready_s=[_after(marks.begin, m.ready) for m in marks.messages],
+        issued_s=[(m.issued - marks.begin) / 1e9 for m in marks.messages],
+        done_s=[(m.done - marks.begin) / 1e9 for m in marks.messages],
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from worldsize.analysis.parts import with_parts
 from worldsize.errors import OutputError
 from worldsize.results.columns import BROKEN
 from worldsize.results.folder import STEP_SCHEMA, Cell, Run
@@ -75,7 +76,7 @@ def _cells(run: Run) -> Iterator[tuple[str | None, Cell]]:
 
 
 def _timed(cell: Cell) -> pl.LazyFrame:
-    return cell.scan_steps().filter("timed")
+    return with_parts(cell).filter("timed")
 
 
 def _message_count(cell: Cell) -> int:

@@ -26,6 +26,7 @@ from worldsize.errors import OutputError
 from worldsize.results.files import own, read_record, write_whole
 from worldsize.results.records import SCHEMA_VERSION, Record
 from worldsize.results.samples import KINDS, Kind, read_lines, state
+from worldsize.results.step_records import ENDS
 
 INDEX = "columns.json"
 SCRATCH = ".columns."
@@ -33,7 +34,7 @@ SCRATCH = ".columns."
 OLD_S = 86_400.0
 """Nobody gathers lines for longer; the number of a process may be somebody else's by then."""
 ROW_GROUP = 2**15
-LATER = ("reference_s",)
+LATER = ("reference_s", *ENDS, "last_gradient_s", "blocking", "ready_s")
 """Columns that earlier versions did not write."""
 BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What polars raises for a file that is not what it seems; it panics at some."""

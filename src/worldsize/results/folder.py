@@ -66,7 +66,8 @@ class Cell:
         self._opened: dict[str, pl.LazyFrame] = {}
         """Columns that nobody has asked for yet."""
         self._sources: dict[str, pl.LazyFrame] = {}
-        self._large = False
+        self.large = False
+        """Whether its samples are read from a disk in pieces."""
 
     @property
     def steps(self) -> pl.DataFrame:
@@ -118,7 +119,7 @@ class Cell:
         """The result of a query; OutputError in place of what polars raises for a damaged file."""
         try:
             # In pieces, what is large; that adds up in any order, so its sums are the same to 14 digits only.
-            return query.collect(engine="streaming" if self._large else "in-memory")
+            return query.collect(engine="streaming" if self.large else "in-memory")
         except BROKEN as error:
             raise OutputError(f"cannot read the samples in {self.folder}: {told(error)}") from None
 
@@ -160,7 +161,7 @@ class Cell:
             if found:
                 self._tell_lost(lost_lines(self.folder))
             if found and columns_bytes(self.folder) > IN_MEMORY_COLUMNS:
-                self._large = True
+                self.large = True
                 return found
             return {name: self.collect(columns).lazy() for name, columns in found.items()}
         except OutputError as error:
@@ -180,9 +181,9 @@ class Cell:
         files = kind.files(self.folder)
         if sum(state(path).st_size for path in files.values()) <= IN_MEMORY_BYTES:
             return pl.concat(read_lines(kind, files)).lazy()
-        self._large = True
+        self.large = True
         try:
-            return write_parts(kind, self.folder, self._scratch)
+            return write_parts(kind, self.folder, self.scratch)
         except BROKEN as error:
             raise UsageError(  # no damage: all that is wrong is here
                 f"cannot gather the samples in {self.folder} in a temporary folder: {told(error)}\n"
@@ -190,7 +191,7 @@ class Cell:
             ) from None
 
     @cached_property
-    def _scratch(self) -> Path:
+    def scratch(self) -> Path:
         """A folder that goes with this object."""
         place = tempfile.mkdtemp(prefix="worldsize-")
         weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)

@@ -1,12 +1,15 @@
 """Which samples are whole: what a crash, a full disk or a stranger has left in a line is kept out of every number."""
 
 from functools import reduce
+from itertools import pairwise
 from operator import and_
 
 import polars as pl
 
 from worldsize.results.records import PARTS
 from worldsize.results.samples import SPANS, Kind
+from worldsize.results.schema_1 import TAKEN_APART
+from worldsize.results.step_records import ENDS
 
 LEAST_S = 1e-9
 """No step is shorter than what a clock tells apart."""
@@ -39,6 +42,8 @@ def _counts(*names: str) -> list[pl.Expr]:
 def _step_conditions() -> list[pl.Expr]:
     step_s = pl.col("step_s")
     least = -pl.max_horizontal(pl.lit(ROUNDING_S), step_s / 100)
+    # A phase that was not marked ends where the one before it does.
+    ends = [pl.coalesce(*ENDS[place::-1], pl.lit(0.0)) for place in range(len(ENDS))]
     return [
         *_counts("session", "block", "step", "epoch"),
         pl.col("launch").is_between(0, MOST_COUNT) | pl.col("launch").is_null(),
@@ -48,15 +53,19 @@ def _step_conditions() -> list[pl.Expr]:
         pl.col("clock_offset_ns").is_between(-MOST_NS, MOST_NS) | pl.col("clock_offset_ns").is_null(),
         pl.col("clock_error_ns").is_between(0, MOST_NS) | pl.col("clock_error_ns").is_null(),
         (step_s >= LEAST_S) & (step_s < MOST_S),
-        *((pl.col(name) >= least) & (pl.col(name) < MOST_S) for name in (*PARTS, "comm_s", "overlapped_s")),
-        pl.sum_horizontal(PARTS) > 0,
+        *(later >= earlier for earlier, later in pairwise([pl.lit(0.0), *ends, step_s + ROUNDING_S])),
+        pl.col("last_gradient_s").is_between(-MOST_S, MOST_S) | pl.col("last_gradient_s").is_null(),
+        *(((pl.col(name) >= least) & (pl.col(name) < MOST_S)) | pl.col(name).is_null() for name in TAKEN_APART),
+        pl.all_horizontal(pl.col(TAKEN_APART).is_null())
+        | (pl.all_horizontal(pl.col(TAKEN_APART).is_not_null()) & (pl.sum_horizontal(PARTS) > 0)),
     ]
 
 
 def _span_conditions() -> list[pl.Expr]:
     """Of columns of lists, one entry each per message."""
     count = pl.col("kind").list.len()
-    sizes, issued, done = (pl.col(name).list for name in ("payload_bytes", "issued_s", "done_s"))
+    sizes, issued, done, ready = (pl.col(name).list for name in ("payload_bytes", "issued_s", "done_s", "ready_s"))
+    blocking = pl.col("blocking").list
     return [
         *_counts("session", "step"),
         count < MOST_MESSAGES,
@@ -65,6 +74,8 @@ def _span_conditions() -> list[pl.Expr]:
             ~pl.col(name).list.contains(None, nulls_equal=True)
             for name in ("kind", "payload_bytes", "issued_s", "done_s")
         ),
+        pl.col("blocking").is_null() | ((blocking.len() == count) & ~blocking.contains(None, nulls_equal=True)),
+        pl.col("ready_s").is_null() | ((ready.len() == count) & (ready.max().fill_null(0.0).abs() < MOST_S)),
         (count == 0) | ((sizes.min() >= 0) & (sizes.max() < MOST_PAYLOAD_BYTES)),
         *((count == 0) | ((at.min() > -MOST_S) & (at.max() < MOST_S) & at.sum().is_finite()) for at in (issued, done)),
     ]

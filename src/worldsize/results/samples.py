@@ -12,7 +12,8 @@ import polars as pl
 from worldsize.config import MOST_WORKERS
 from worldsize.errors import OutputError
 from worldsize.results.files import own
-from worldsize.results.records import SpanRecord, StepRecord
+from worldsize.results.records import SpanRecord
+from worldsize.results.schema_1 import TakenApartStep
 
 Schema = Mapping[str, pl.DataType | type[pl.DataType]]
 
@@ -22,12 +23,14 @@ _POLARS_TYPES: dict[Any, type[pl.DataType]] = {
     float | None: pl.Float64,
     bool: pl.Boolean,
 }
-STEP_SCHEMA: Schema = {name: _POLARS_TYPES[field.annotation] for name, field in StepRecord.model_fields.items()}
+STEP_SCHEMA: Schema = {name: _POLARS_TYPES[field.annotation] for name, field in TakenApartStep.model_fields.items()}
 SPAN_SCHEMA: Schema = {
     "session": pl.Int64,
     "step": pl.Int64,
     "kind": pl.List(pl.String),
     "payload_bytes": pl.List(pl.Int64),
+    "blocking": pl.List(pl.Boolean),
+    "ready_s": pl.List(pl.Float64),
     "issued_s": pl.List(pl.Float64),
     "done_s": pl.List(pl.Float64),
 }

@@ -5,6 +5,16 @@ from worldsize.results.base import Record
 MOST_DRIFT = 1e-4
 """How much two clocks can drift apart per second that nobody has aligned them: two quartzes of 50 ppm each."""
 
+ENDS = (
+    "data_wait_end_s",
+    "copy_end_s",
+    "forward_end_s",
+    "backward_end_s",
+    "synchronise_end_s",
+    "optimizer_end_s",
+)
+"""The marks at which the phases of a step end, in order."""
+
 
 class StepRecord(Record):
     """One line of cells/<cell>/rank<k>.jsonl: one step of one rank, on its own clock."""
@@ -29,16 +39,17 @@ class StepRecord(Record):
     start_ns: int
     """Begin of the step on the rank's monotonic clock."""
     step_s: float
-    data_wait_s: float
-    copy_s: float
-    forward_s: float
-    backward_s: float
-    exposed_sync_s: float
-    optimizer_s: float
-    other_s: float
-    comm_s: float
-    """Length of the union of the [issued, done] intervals of this step (method.md §3)."""
-    overlapped_s: float
+    """From its begin to its end."""
+    data_wait_end_s: float | None = None
+    """When its phases ended, in order, each after its begin; None for one that was not marked. What lies between the
+    last of them and the end of the step is bookkeeping. How these become parts of a step is analysis (method.md §2)."""
+    copy_end_s: float | None = None
+    forward_end_s: float | None = None
+    backward_end_s: float | None = None
+    synchronise_end_s: float | None = None
+    optimizer_end_s: float | None = None
+    last_gradient_s: float | None = None
+    """When backward had computed its last gradient: from there on it only waits."""
     synchronised: bool = True
     """False for the steps without exchange that are paired with the others; they are never `timed`."""
     clock_offset_ns: int = 0
@@ -58,8 +69,12 @@ class SpanRecord(Record):
     kind: list[str]
     """all_reduce, broadcast, gather, scatter …"""
     payload_bytes: list[int]
+    blocking: list[bool] | None = None
+    """Whether the rank computes nothing until it is done; None in lines of schema 1."""
+    ready_s: list[float | None] | None = None
+    """When the bucket had all of its gradients; None of a message that is no bucket, and in lines of schema 1."""
     issued_s: list[float]
-    """Seconds after `start_ns` of the step."""
+    """Seconds after `start_ns` of the step, as all times here."""
     done_s: list[float]
 
 

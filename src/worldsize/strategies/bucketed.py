@@ -6,6 +6,7 @@ there and all buckets before it are on their way, so that all ranks send in the 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,7 @@ class Bucket:
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self.parameters = parameters
         self.missing = len(parameters)
+        self.ready: Any = None
         self.sent: torch.futures.Future[Tensor] | None = None
 
     def pack(self) -> Tensor:
@@ -38,7 +40,7 @@ class Bucket:
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
             flat(parameter.grad).copy_(piece)
-        self.missing, self.sent = len(self.parameters), None
+        self.missing, self.ready, self.sent = len(self.parameters), None, None
 
 
 class Bucketed(Strategy):
@@ -70,13 +72,16 @@ class Bucketed(Strategy):
     def _ready(self, parameter: nn.Parameter) -> None:
         """A gradient is there (called by autograd in the middle of backward)."""
         if self.synchronising and self.world.world_size > 1:
-            self._bucket_of[parameter].missing -= 1
+            bucket = self._bucket_of[parameter]
+            bucket.missing -= 1
+            if bucket.missing == 0:
+                bucket.ready = self.channel.ready()
             while self._next < len(self.buckets) and self.buckets[self._next].missing == 0:
                 self._send()
 
     def _send(self) -> None:
         bucket = self.buckets[self._next]
-        bucket.sent = self.channel.all_reduce_async(bucket.pack().div_(self.world.world_size))
+        bucket.sent = self.channel.all_reduce_async(bucket.pack().div_(self.world.world_size), bucket.ready)
         self._next += 1
 
     def synchronise(self) -> None:

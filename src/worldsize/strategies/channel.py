@@ -6,7 +6,7 @@ issued and when it was done. So the strategies stay free of timing, and no messa
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -16,10 +16,13 @@ from torch import Tensor
 class Observer(Protocol):
     """Who is told of each message (the timeline of a step, in training)."""
 
-    def issued(self, kind: str, payload_bytes: int, *, blocking: bool) -> int:
+    def ready(self) -> Any:
+        """A mark of now: a bucket has all of its gradients. `issued` takes it."""
+
+    def issued(self, kind: str, payload_bytes: int, *, blocking: bool, ready: Any = None) -> int:
         """Note that a message starts now; the token that is returned names it to `done`.
 
-        `blocking` says that the worker computes nothing until the message is done.
+        `blocking` says that the worker computes nothing until the message is done; `ready` is the mark of a bucket.
         """
 
     def done(self, token: int) -> None:
@@ -29,7 +32,10 @@ class Observer(Protocol):
 class Deaf:
     """The observer that notes nothing."""
 
-    def issued(self, kind: str, payload_bytes: int, *, blocking: bool) -> int:
+    def ready(self) -> None:
+        """Mark nothing."""
+
+    def issued(self, kind: str, payload_bytes: int, *, blocking: bool, ready: Any = None) -> int:
         """Return a token that means nothing."""
         return 0
 
@@ -76,13 +82,17 @@ class Channel:
             with self.message("all_reduce", payload_bytes(tensor)):
                 dist.all_reduce(flat(tensor))
 
-    def all_reduce_async(self, tensor: Tensor) -> torch.futures.Future[Tensor]:
+    def ready(self) -> Any:
+        """Note that a bucket has all of its gradients now; give what is returned to `all_reduce_async`."""
+        return self.observer.ready() if self.world_size > 1 else None
+
+    def all_reduce_async(self, tensor: Tensor, ready: Any = None) -> torch.futures.Future[Tensor]:
         """Begin to replace a flat tensor by the sum over ranks; the future holds that tensor when it is done."""
         if self.world_size == 1:
-            ready: torch.futures.Future[Tensor] = torch.futures.Future()
-            ready.set_result(tensor)
-            return ready
-        token = self.observer.issued("all_reduce", payload_bytes(tensor), blocking=False)
+            alone: torch.futures.Future[Tensor] = torch.futures.Future()
+            alone.set_result(tensor)
+            return alone
+        token = self.observer.issued("all_reduce", payload_bytes(tensor), blocking=False, ready=ready)
         work = dist.all_reduce(tensor, async_op=True)
 
         def finish(future: torch.futures.Future[list[Tensor]]) -> Tensor:

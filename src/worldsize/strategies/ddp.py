@@ -27,8 +27,9 @@ _SHARE_BUFFERS = (
 
 
 def _reduce_bucket(channel: Channel, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """Average one bucket as DDP does without a hook: divide, then all-reduce."""
-    return channel.all_reduce_async(bucket.buffer().div_(channel.world_size))
+    """Average one bucket as DDP does without a hook: divide, then all-reduce. DDP calls it when the bucket is full."""
+    ready = channel.ready()
+    return channel.all_reduce_async(bucket.buffer().div_(channel.world_size), ready)
 
 
 def _broadcast_buffers(channel: Channel, buffers: dict[str, Tensor]) -> None:

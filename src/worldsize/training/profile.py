@@ -168,7 +168,7 @@ def _finish(
     events: list[Event] = content["traceEvents"]
     zero_ns, error_ns = tie([reading for reading, _ in steps], events)
     first = min((e for e in events if _is_step(e)), key=lambda event: float(event["ts"]))
-    messages = [(number, read(step, timeline.clock)[2]) for number, (_, step) in enumerate(steps)]
+    messages = [(number, read(step, timeline.clock).messages) for number, (_, step) in enumerate(steps)]
     content["traceEvents"] = [
         *(e for e in events if e.get("ph") == "M" or (e.get("ts", 0) >= first["ts"] and e.get("name") != CLOCK_MARK)),
         *message_events(messages, first["pid"], zero_ns),

@@ -8,6 +8,7 @@ import polars as pl
 from worldsize.analysis.breakdown import COMPUTE_PARTS
 from worldsize.analysis.cells import CellAnalysis, absent_cell, reason_of, unreadable_cell
 from worldsize.analysis.damage import check_samples
+from worldsize.analysis.parts import with_parts
 from worldsize.analysis.summary import summarise, world_steps
 from worldsize.errors import OutputError, UsageError
 from worldsize.results.baseline_records import HOW, StoredBlock, StoredCell, StoredRun, read_baseline
@@ -114,7 +115,7 @@ def _blocks(cell: Cell, summary: CellSummary) -> list[StoredBlock]:
     slowest = world_steps(cell)
     seen = pl.col("exposed_sync_s").mean() if summary.comm_s is not None else pl.lit(None, dtype=pl.Float64)
     parts = cell.collect(
-        cell.scan_steps()
+        with_parts(cell)
         .join(slowest.lazy(), on=["session", "step"], how="semi")
         .group_by(TURN)
         .agg(
