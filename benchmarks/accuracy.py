@@ -45,9 +45,9 @@ def run(data_dir: str | None) -> None:
             done = worldsize.train(out=Path(folder) / "run", report=False, checkpoint=False, **settings)
             [cell] = done.cells.values()
         found[name] = {
-            "global_batch": cell.record.settings.global_batch,
+            "global_batch": cell.record.global_batch,
             "settings": {**RECIPE, **batch},
-            "data": done.study.data.model_dump(mode="json", exclude={"location"}),
+            "data": done.study.training[1].model_dump(mode="json", exclude={"location"}),
             "test_accuracy_by_epoch": [e.test_accuracy for e in cell.record.evaluations],
         }
         say(f"  {name}: {found[name]['test_accuracy_by_epoch']}")

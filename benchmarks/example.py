@@ -31,7 +31,7 @@ def main(folder: Path) -> None:
     """Write the page and its charts."""
     analysis = analyse(load_run(folder))
     experiment = next(section for section in sections(analysis) if section.id.startswith("experiment-"))
-    name = analysis.record.settings.experiment
+    name = analysis.record.asked.experiment
     origin = analysis.record.provenance
     host = origin.host
     said = [
@@ -47,7 +47,7 @@ def main(folder: Path) -> None:
         write_whole(EXAMPLES / f"{drawing.id}.svg", drawing.wide)
         said.append(f"![{drawing.title}]({drawing.id}.svg)\n")
     said += [to_markdown(table) for table in experiment.tables if table.rows]
-    place = analysis.record.data.location or "FOLDER"
+    place = analysis.record.training[1].location or "FOLDER"
     warnings = dict.fromkeys(
         f"- `{warning.code}`: {escaped(warning.message.replace(place, 'FOLDER'))}" for _, warning in analysis.warnings
     )

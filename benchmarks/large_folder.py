@@ -74,9 +74,8 @@ def _cell_record(run: LargeRun, settings: CellSettings) -> CellRecord:
     sent = 2 * (world - 1) * PAYLOAD_BYTES // world
     digests = (hashlib.sha256(str(sample).encode()).hexdigest()[:DIGEST_LENGTH] for sample in range(world * BATCH))
     apart = Divergence(weights=[0.0] * world, buffers=[0.0] * world) if world > 1 else None
-    return CellRecord(
-        id=settings.id,
-        settings=settings,
+    return CellRecord.of(
+        settings,
         state="complete",
         placement=_placement(world),
         wire=WireBytes(

@@ -29,7 +29,7 @@ def run(data_dir: str | None) -> None:
             steps=CAP,
         )
         cells = {name: _count(cell) for name, cell in done.cells.items()}
-        target = done.study.settings.target_interval
+        target = done.study.asked.target_interval
     say("")
     print(f"timed steps for ±{target:.0%} on each ratio, against two epochs a cell")
     for name, (steps, epochs, ended_by) in cells.items():

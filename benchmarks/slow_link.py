@@ -75,7 +75,7 @@ def _measure(folder: Path, common: dict[str, Any], hosts: Hosts, link: AllReduce
             turns[name] = _turn(executor, cell, synchronise=True)
             if name == "all-reduce":
                 turns[COMPUTE] = _turn(executor, cell, synchronise=False)
-                plain = Cell(cell_folder(executor.run, cell.id), CellRecord(id=cell.id, settings=cell.settings))
+                plain = Cell(cell_folder(executor.run, cell.id), CellRecord.of(cell.settings))
         samples = in_turn(turns, BLOCKS)
         forward_s = float(plain.unsynchronised["forward_s"].median())  # type: ignore[arg-type]
     return _print(common["batch_size"], samples, wire_s, forward_s)

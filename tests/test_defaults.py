@@ -102,6 +102,6 @@ def test_what_is_gone_on_with_keeps_its_settings(
     name: str, tmp_path: Path, settings_of: Callable[[Callable[[], Any]], dict[str, Any]]
 ) -> None:
     make_run(tmp_path, usual_cells(blocks=1))
-    stored = dict(worldsize.load_run(tmp_path).study.settings.model_dump())
+    stored = dict(worldsize.load_run(tmp_path).study.asked.model_dump())
     assert settings_of(typed(f"{name} --resume --out {tmp_path}")) == stored
     assert settings_of(lambda: getattr(worldsize, name)(resume=True, out=tmp_path)) == stored

@@ -86,9 +86,9 @@ def test_a_preset_is_given_first(tmp_path: Path) -> None:
 def test_a_preset_with_what_lies_over_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     over: StudyOptions = {"data": "digits", "world_sizes": "1,2", "batch_sizes": 4, "steps": 2, "threads_per_worker": 1}
     run = worldsize.study("dp-scaling", out=tmp_path / "run", **over)
-    assert run.study.settings.experiment == "dp-scaling"
-    assert run.study.settings.world_sizes == (1, 2)
-    assert {cell.record.settings.batch_size for cell in run.cells.values()} == {4}
+    assert run.study.asked.experiment == "dp-scaling"
+    assert run.study.asked.world_sizes == (1, 2)
+    assert {cell.record.batch_size for cell in run.cells.values()} == {4}
     assert run.page.exists()
     out, err = capfd.readouterr()
     assert not out

@@ -77,8 +77,8 @@ def with_flops(
 ) -> StudyAnalysis:
     def set_flops(place: Path) -> None:
         record = load_run(place).study
-        model = record.model.model_copy(update={"flops_per_sample": 10**9})
-        data = record.data.model_copy(update={"train_samples": samples})
+        model = record.training[2].model_copy(update={"flops_per_sample": 10**9})
+        data = record.training[1].model_copy(update={"train_samples": samples})
         write_study(place, record.model_copy(update={"model": model, "data": data}))
 
     return study(folder, [cell], changes=[*changes, set_flops])

@@ -150,10 +150,10 @@ def test_cells_that_were_named_one_by_one_become_a_grid(meant: Any) -> None:
 def test_one_cell_and_what_it_is_compared_with(meant: Any, tmp_path: Path) -> None:
     analysis = study(tmp_path, [SINGLE, CELL])
     cell = analysis.cells[1]
-    found = meant(focused(analysis.record.settings, cell, "ddp", "bucketed", bucket_mb="auto"))
+    found = meant(focused(analysis.record.asked, cell, "ddp", "bucketed", bucket_mb="auto"))
     assert found.strategies == ("single", "ddp", "bucketed")
     assert (found.world_sizes, found.batch_sizes, found.bucket_mb) == ((1, 2), (16,), "auto")
-    strong = analysis.record.settings.model_copy(update={"global_batch": 32, "batch_sizes": None})
+    strong = analysis.record.asked.model_copy(update={"global_batch": 32, "batch_sizes": None})
     assert meant(focused(strong, cell)).global_batch == 32
 
 
@@ -211,12 +211,13 @@ def test_a_cell_with_a_recipe_of_its_own_keeps_it(meant: Any, tmp_path: Path) ->
     own = replace(CELL, label="linear")
 
     def recipe(record: CellRecord) -> None:
+        assert record.settings is not None
         record.settings = record.settings.model_copy(
             update={"lr_scaling": "linear", "base_batch": 16, "lr_warmup_epochs": 0.5}
         )
 
     analysis = study(tmp_path, [SINGLE, own], changes=[records(own, recipe)])
-    settings, cell = analysis.record.settings, analysis.cells[1]
+    settings, cell = analysis.record.asked, analysis.cells[1]
     for command in (train_command(settings, cell), focused(settings, cell)):
         kept = meant(command)
         assert (kept.lr_scaling, kept.base_batch, kept.lr_warmup_epochs) == ("linear", 16, 0.5)

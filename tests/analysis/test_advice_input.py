@@ -48,7 +48,9 @@ def test_a_loader_that_is_batched_already_has_no_command(tmp_path: Path) -> None
 def test_a_users_data_set_gets_more_processes(tmp_path: Path) -> None:
     def own_data(folder: Path) -> None:
         record = load_run(folder).study
-        write_study(folder, record.model_copy(update={"data": record.data.model_copy(update={"verification": "user"})}))
+        write_study(
+            folder, record.model_copy(update={"data": record.training[1].model_copy(update={"verification": "user"})})
+        )
 
     analysis = study(tmp_path, [SINGLE, WAITING], changes=[own_data], data="mine.py:data", loader_workers=3)
     advice = found(analysis, "input-bound")

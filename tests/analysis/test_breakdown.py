@@ -23,6 +23,7 @@ def summary(
 
 def test_shares_add_up_and_overlap_is_a_share_of_the_communication() -> None:
     found = breakdown(summary(0.5, {"forward_s": 0.15, "exposed_sync_s": 0.1}, comm_s=0.4, hidden=0.3))
+    assert found is not None
     assert sum(found.shares.values()) == pytest.approx(1)
     assert found.shares["forward_s"] == pytest.approx(0.3)
     assert found.exposed_share == pytest.approx(0.2)
@@ -31,7 +32,24 @@ def test_shares_add_up_and_overlap_is_a_share_of_the_communication() -> None:
 
 @pytest.mark.parametrize(("comm_s", "hidden"), [(None, None), (0.0, 0.0)])
 def test_without_communication_nothing_is_overlapped(comm_s: float | None, hidden: float | None) -> None:
-    assert breakdown(summary(0.5, {}, comm_s, hidden)).overlapped_share is None
+    found = breakdown(summary(0.5, {"forward_s": 0.5}, comm_s, hidden))
+    assert found is not None
+    assert found.overlapped_share is None
+
+
+def test_a_step_without_marked_phases_has_no_shares() -> None:
+    assert breakdown(summary(0.5, {}).model_copy(update={"parts_s": {}})) is None
+
+
+def test_a_loss_shows_in_the_parts_that_both_cells_have() -> None:
+    seen = {"data_wait_s": 0.1, "forward_s": 0.2, "exposed_sync_s": 0.05, "other_s": 0.05}
+    base, cell = (
+        summary(0.4, {}).model_copy(update={"parts_s": parts}) for parts in (seen, {**seen, "exposed_sync_s": 0.15})
+    )
+    assert losses(cell, base, None) == pytest.approx(
+        {"exposed_sync": 0.1, "data_wait": 0.0, "compute": 0.0, "copy_and_other": 0.0}
+    )
+    assert losses(cell, base.model_copy(update={"parts_s": {}}), None) == {}
 
 
 def test_subtraction_beside_the_measured_split() -> None:

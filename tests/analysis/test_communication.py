@@ -70,7 +70,7 @@ def a_cell(
         processes=2, threads_per_worker=1, cores=(), oversubscribed=False, device="cpu", backend="gloo"
     )
     settings = CellSettings(strategy="all-reduce", world_size=world_size)
-    return Cell(folder, CellRecord(id="c", settings=settings, state="complete", placement=placement))
+    return Cell(folder, CellRecord.of(settings, id="c", state="complete", placement=placement))
 
 
 def test_waiting_for_a_late_rank_is_wait_and_leaves_transfer_and_bandwidth_alone(tmp_path: Path) -> None:

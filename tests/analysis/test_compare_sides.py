@@ -17,7 +17,7 @@ def changes_of(record: list[Change]) -> set[tuple[str, str, str]]:
 
 
 def other_model(study: StudyRecord) -> None:
-    study.model.parameters += 1
+    study.training[2].parameters += 1
 
 
 def test_the_ratio_that_differs_less_from_run_to_run_is_judged_by(tmp_path: Path) -> None:

@@ -144,19 +144,19 @@ def test_with_the_global_batch_kept_the_baseline_has_that_batch(tmp_path: Path) 
 
 
 def other_model(study: StudyRecord) -> None:
-    study.model.parameters += 1
+    study.training[2].parameters += 1
 
 
 def other_data(study: StudyRecord) -> None:
-    study.data.shape = (3, 64, 64)
+    study.training[1].shape = (3, 64, 64)
 
 
 def other_optimizer(study: StudyRecord) -> None:
-    study.settings = study.settings.model_copy(update={"optimizer": "muon"})
+    study.settings = study.asked.model_copy(update={"optimizer": "muon"})
 
 
 def other_precision(study: StudyRecord) -> None:
-    study.settings = study.settings.model_copy(update={"precision": "bf16"})
+    study.settings = study.asked.model_copy(update={"precision": "bf16"})
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ def test_each_difference_of_provenance_and_settings_is_named(tmp_path: Path) -> 
         study.provenance.host.hostname = "other"
         study.provenance.host.gpus = ("A GPU",)
         study.provenance.environment = {"OMP_NUM_THREADS": "2", "NCCL_DEBUG": "INFO"}
-        study.settings = study.settings.model_copy(update={"loader": "per-sample", "strategies": ("single", "ddp")})
-        study.data.train_samples = 1000
+        study.settings = study.asked.model_copy(update={"loader": "per-sample", "strategies": ("single", "ddp")})
+        study.training[1].train_samples = 1000
         study.sessions.append(study.provenance)
 
     change_study(b, change)

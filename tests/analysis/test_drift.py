@@ -18,7 +18,7 @@ def cell(
 ) -> CellAnalysis:
     """A cell whose block k takes `times[k]` per step; blocks that are not named were quiet."""
     made = MadeCell(strategy, 2)
-    record = CellRecord(id=made.id, settings=made.settings)
+    record = CellRecord.of(made.settings)
     if conditions is not None:
         record.conditions = [
             BlockConditions(session=0, block=k, **{**QUIET, **conditions.get(k, {})}) for k in range(len(times))

@@ -28,7 +28,7 @@ def other_machine(study: StudyRecord) -> None:
 
 
 def other_model(study: StudyRecord) -> None:
-    study.model.name = "vgg11"
+    study.training[2].name = "vgg11"
 
 
 @pytest.mark.parametrize(("factor", "status"), [(1.10, 3), (1.02, 0), (1.0, 0), (0.8, 0)])
@@ -192,7 +192,7 @@ def test_new_cells_and_sizes_that_a_sweep_chose_do_not_fail(tmp_path: Path) -> N
     a, b = (make_run(tmp_path / name, cells) for name, cells in zip("ab", sizes, strict=True))
     assert compared(a, b, fail_above=0.05).exit_status == 3
     for run in (a, b):
-        change_study(run, lambda study: setattr(study, "settings", study.settings.model_copy(update={"sweep": True})))
+        change_study(run, lambda study: setattr(study, "settings", study.asked.model_copy(update={"sweep": True})))
     assert codes(compared(a, b, fail_above=0.05)) == [("one-run", None)]
 
 

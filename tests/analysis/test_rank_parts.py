@@ -47,7 +47,7 @@ def test_cells_are_grouped_by_the_batch_that_their_study_keeps(tmp_path: Path) -
     assert [(group.name, group.id, len(group.cells)) for group in weak] == [("b = 32", "b32", 2), ("b = 64", "b64", 1)]
     assert weak[0].world_sizes == [2]
     record = load_run(run).study
-    record.settings = record.settings.model_copy(update={"global_batch": 64})
+    record.settings = record.asked.model_copy(update={"global_batch": 64})
     write_study(run, record)
     strong = groups(analyse(load_run(run)))
     assert [(group.name, len(group.cells)) for group in strong] == [("B = 64", 2), ("B = 32", 1)]

@@ -27,7 +27,7 @@ def step(**changes: float | None) -> StepRecord:
 
 
 def record(**changes: object) -> CellRecord:
-    return CellRecord(id=CELL.id, settings=CELL.settings, state="complete").model_copy(update=changes)
+    return CellRecord.of(CELL.settings, state="complete").model_copy(update=changes)
 
 
 class Clock:

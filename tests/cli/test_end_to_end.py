@@ -114,7 +114,7 @@ def test_a_study_of_five_strategies(finished: tuple[Path, Any]) -> None:
         verified = run.cells[cell].record.verified
         assert verified is not None
         assert verified.same
-        assert (verified.largest is None) == (run.cells[cell].record.settings.world_size == 1)
+        assert (verified.largest is None) == (run.cells[cell].record.world_size == 1)
         assert len(verified.samples) == 8 * DIGEST_LENGTH
         summary = run.cells[cell].record.summary
         assert summary is not None
@@ -252,7 +252,7 @@ def test_train_on_real_images_says_how_well_it_learned(place: Path) -> None:
     assert evaluation.test_samples > 200
     assert evaluation.test_accuracy > 0.5, "ten digits; a linear model guesses far better than one in ten"
     assert f"{evaluation.test_accuracy:.1%}" in done.stderr
-    assert load_run(place / "run").study.data.verification == "embedded"
+    assert load_run(place / "run").study.training[1].verification == "embedded"
 
 
 def test_the_library_trains_and_returns_the_run_or_raises(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +260,7 @@ def test_the_library_trains_and_returns_the_run_or_raises(place: Path, monkeypat
     values: dict[str, Any] = {"model": "mine.py:net", "data": "data.py:images", "batch_size": 4, "loader_workers": 1}
     run = library.train(out="run", steps=2, block_steps=1, loader="per-sample", precision="bf16", **values)
     assert states(run) == {"single-w1-b4": "complete"}
-    assert (run.study.settings.loader, run.study.settings.precision) == ("per-sample", "bf16")
+    assert (run.study.asked.loader, run.study.asked.precision) == ("per-sample", "bf16")
     assert (place / "run" / "report" / "index.html").is_file()
     assert not processes_of(place)
 

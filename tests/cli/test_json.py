@@ -43,7 +43,7 @@ def test_the_version_stands_first(run: Path, tmp_path: Path, command: tuple[str,
     done = worldsize(*(word.format(run=run) for word in command), "--json", cwd=tmp_path)
     found = json.loads(done.stdout)
     assert next(iter(found)) == "schema_version", done.stderr
-    assert found["schema_version"] == 1
+    assert found["schema_version"] == SCHEMA_VERSION
     assert len(done.stdout.splitlines()) == 1
 
 

@@ -134,7 +134,7 @@ def test_anew_measures_every_cell_again_and_keeps_what_was_there(place: Path) ->
     done = worldsize("study", "--resume", "--anew", "--out", "own", "--json", cwd=place)
     assert done.returncode == 0, done.stderr
     new = load_run(run)
-    assert new.study.model.parameters == (3 * 32 * 32 + 1) * 16 + 17 * 10
+    assert new.study.training[2].parameters == (3 * 32 * 32 + 1) * 16 + 17 * 10
     assert not new.study.sessions
     assert own_code(run) != old
     for cell in new.cells.values():

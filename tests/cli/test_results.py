@@ -69,7 +69,7 @@ def swept(folder: Path) -> StudyAnalysis:
         MadeCell("single", 1, 120, state="failed", error=error, blocks=0),
     ]
     run = load_run(make_run(folder, cells))
-    settings = run.study.settings.model_copy(update={"sweep": True, "experiment": "batch-sweep"})
+    settings = run.study.asked.model_copy(update={"sweep": True, "experiment": "batch-sweep"})
     write_study(folder, run.study.model_copy(update={"settings": settings}))
     return analyse(load_run(folder))
 
@@ -186,7 +186,7 @@ def test_json_of_a_part_is_in_its_study(tmp_path: Path) -> None:
 def test_what_is_not_finite_is_null(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = make_run(tmp_path, [MadeCell("single", 1)])
     study = load_run(run).study
-    study.settings = study.settings.model_copy(update={"weight_decay": float("nan")})
+    study.settings = study.asked.model_copy(update={"weight_decay": float("nan")})
     analysis = replace(analyse(load_run(run)), run=load_run(run))
     analysis.run.study = study
 

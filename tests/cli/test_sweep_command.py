@@ -48,7 +48,7 @@ def outcomes(run: Run) -> dict[int, str]:
     found = {}
     for cell in run.cells.values():
         error = cell.record.error
-        found[cell.record.settings.batch_size] = error.kind if error else cell.record.state
+        found[cell.record.batch_size] = error.kind if error else cell.record.state
     return dict(sorted(found.items()))
 
 

@@ -94,7 +94,7 @@ def test_steps_of_any_work_are_timed_recorded_and_undone(tmp_path: Path) -> None
     assert work.steps == 7, "what only measures leaves no step behind"
     assert (work.asked, work.closed) == (["evaluate"], True)
 
-    record = CellRecord(id="x", settings=CellSettings(), state="complete")
+    record = CellRecord.of(CellSettings(), id="x", state="complete")
     steps = with_parts(Cell(tmp_path, record)).collect()
     assert steps["session"].unique().to_list() == [2]
     assert steps["samples"].unique().to_list() == [5]

@@ -157,7 +157,7 @@ def test_the_step_that_leads_into_a_block_trains_and_is_not_timed(tmp_path: Path
                 Turn(op="steps", count=5 - lead, lead=lead)
             )
         assert len(reply.step_s) == 5 - lead
-        steps = Cell(folder, CellRecord(id="cell", settings=settings)).steps
+        steps = Cell(folder, CellRecord.of(settings, id="cell")).steps
         assert steps.select("step", "timed").rows() == [(step, step >= lead) for step in range(5)]
         reached.append((state(trainer), steps["loss"].to_list()))
     assert same(*reached)
@@ -184,7 +184,7 @@ def test_what_a_loader_has_ready_is_used_up_before_the_clock_starts(tmp_path: Pa
     gc.collect()  # the loader ends its worker processes
     assert [len(reply.step_s) for reply in replies] == [2, 2]
     assert all(step_s > 0.04 for reply in replies for step_s in reply.step_s), "a batch takes 80 ms to make"
-    cell = Cell(folder, CellRecord(id="cell", settings=settings))
+    cell = Cell(folder, CellRecord.of(settings, id="cell"))
     assert cell.steps["timed"].to_list() == [False, *([False, True, True] * 2)], "one step leads into each block"
     assert world_steps(cell)["step_s"].to_list() == pytest.approx([*replies[0].step_s, *replies[1].step_s], abs=1e-6)
 
@@ -206,7 +206,7 @@ def test_turns_are_done_and_recorded(tmp_path: Path) -> None:
     assert nothing.peak_memory_bytes > 0.9 * warmup.peak_memory_bytes > 0
     assert found is not None
     assert (found.step, found.epoch, found.test_samples) == (3, 1, 360)
-    cell = Cell(folder, CellRecord(id="cell", settings=settings))
+    cell = Cell(folder, CellRecord.of(settings, id="cell"))
     columns = ("session", "block", "step", "epoch", "timed", "samples")
     assert cell.steps.select(columns).rows() == [
         (4, 0, 0, 0, False, 700),

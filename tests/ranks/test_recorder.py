@@ -56,7 +56,7 @@ def span(number: int) -> tuple[int, int]:
 
 def cell(folder: Path) -> Cell:
     """The folder as analysis reads it."""
-    return Cell(folder, CellRecord(id=folder.name, settings=CellSettings()))
+    return Cell(folder, CellRecord.of(CellSettings(), id=folder.name))
 
 
 def test_short_steps_are_written_together_after_the_last_of_a_turn(tmp_path: Path) -> None:

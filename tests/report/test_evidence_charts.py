@@ -199,7 +199,7 @@ class TestSweep:
         ]
         run = make_run(tmp_path, cells)
         record = load_run(run).study
-        record.settings = record.settings.model_copy(update={"sweep": True, "experiment": "batch-sweep"})
+        record.settings = record.asked.model_copy(update={"sweep": True, "experiment": "batch-sweep"})
         write_study(run, record)
         analysis = analyse(load_run(run))
         for drawing in (rate_chart(analysis.sweeps), epoch_chart(analysis.sweeps, analysis)):

@@ -38,10 +38,10 @@ def study(folder: Path, experiment: str, cells: list[MadeCell], **settings: Any)
     make_run(folder, cells)
     run = load_run(folder)
     record = run.study
-    record.settings = record.settings.model_copy(update={"experiment": experiment, **settings})
+    record.settings = record.asked.model_copy(update={"experiment": experiment, **settings})
     write_study(folder, record)
     for cell in run.cells.values():
-        n = cell.record.settings.world_size
+        n = cell.record.world_size
         test = Evaluation(
             epoch=0,
             step=20,

@@ -113,7 +113,7 @@ def test_advice_without_a_command_has_no_empty_code(usual: StudyAnalysis) -> Non
 def leads(folder: Path, cells: list[MadeCell], **settings: Any) -> str:
     run = make_run(folder, cells)
     record = load_run(run).study
-    record.settings = record.settings.model_copy(update=settings)
+    record.settings = record.asked.model_copy(update=settings)
     write_study(run, record)
     analysis = analyse(load_run(run))
     found = lead(analysis, sections(analysis))

@@ -82,7 +82,7 @@ def steps_of(folder: Path, settings: CellSettings, lines: list[tuple[int, int]])
     """(session, step) of the steps that count, of those that were written."""
     folder.mkdir()
     (folder / "rank0.jsonl").write_text("".join(step_line(step, 0.5, session=session) for session, step in lines))
-    cell = Cell(folder, CellRecord(id="cell", settings=settings))
+    cell = Cell(folder, CellRecord.of(settings, id="cell"))
     return cell.steps.select("session", "step").rows()
 
 

@@ -58,7 +58,7 @@ def written(folder: Path, references: list[list[list[float | None]]], alone: int
                 number += 1
         (folder / f"rank{rank}.jsonl").write_text("".join(lines))
     settings = CellSettings(strategy="ddp", world_size=len(references[0]), batch_size=4)
-    return Cell(folder, CellRecord(id="cell", settings=settings, state="complete"))
+    return Cell(folder, CellRecord.of(settings, id="cell", state="complete"))
 
 
 def counted(cell: Cell) -> list[list[float]]:
@@ -149,9 +149,9 @@ def test_the_disturbed_half_of_a_pair_is_left_out(tmp_path: Path) -> None:
 def test_lost_steps_are_missed_although_others_count_without_them(tmp_path: Path) -> None:
     references: list[list[list[float | None]]] = [[[*[USUAL_S] * 6, *[SLOW_S] * 4]]]
     whole = written(tmp_path / "whole", references)
-    record = whole.record.model_copy(
-        update={"summary": summarise(whole, 4), "placement": placed(whole.record.settings)}
-    )
+    settings = whole.record.settings
+    assert settings is not None
+    record = whole.record.model_copy(update={"summary": summarise(whole, 4), "placement": placed(settings)})
     check_samples(Cell(whole.folder, record))
     assert record.summary is not None
     assert (record.summary.timed_steps, record.summary.disturbed_steps) == (5, 4)

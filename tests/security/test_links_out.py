@@ -124,6 +124,7 @@ def test_parts_that_lead_in_a_circle_are_refused(run: Path) -> None:
 def checkpoint(run: Path, name: str) -> Path:
     """A checkpoint whose index names one part; returns its folder."""
     settings = read_record(CellRecord, cell_folder(run, CELL) / "cell.json").settings
+    assert settings is not None
     part = Part.model_construct(name=name, size_bytes=len(SECRET), sha256="0")
     record = CheckpointRecord(settings=settings, processes=1, device="cpu", step=3, epoch=0, epoch_step=3, parts=[[]])
     record.parts[0].append(part)

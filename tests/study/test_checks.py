@@ -84,8 +84,8 @@ def run(tmp_path: Path) -> Path:
     """A run whose cells have all read the same, those of one worker less of it."""
     folder = make_run(tmp_path, usual_cells())
     for cell in load_run(folder).cells.values():
-        read = "".join(f"{place:08x}" for place in range(8 * cell.record.settings.world_size))
-        several = cell.record.settings.world_size > 1
+        read = "".join(f"{place:08x}" for place in range(8 * cell.record.world_size))
+        several = cell.record.world_size > 1
         cell.record.verified = VerifyRecord(tolerance=1e-4, largest=1e-7 if several else None, samples=read)
         write_cell(folder, cell.record)
     return folder

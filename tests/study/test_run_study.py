@@ -99,7 +99,7 @@ def test_a_study_leaves_its_plan_its_cells_and_where_they_come_from(executors: E
     assert run.study.plan == [SINGLE, DDP]
     assert run.study.settings == SETTINGS
     assert run.study.provenance.command == ("worldsize", "study")
-    assert (run.study.data.train_samples, run.study.model.parameters) == (64, 9_231_114)
+    assert (run.study.train_samples, run.study.training[2].parameters) == (64, 9_231_114)
     assert states(run) == {SINGLE: "complete", DDP: "complete"}
     assert executors.made[0].closed
     assert heard.ahead == [sum(heard.skips) + heard.steps(SINGLE) + heard.steps(DDP)]
@@ -107,7 +107,7 @@ def test_a_study_leaves_its_plan_its_cells_and_where_they_come_from(executors: E
 
 def test_without_a_protocol_there_is_a_budget(executors: Executors, tmp_path: Path) -> None:
     run = run_study(SETTINGS.model_copy(update={"steps": None}), tmp_path / "run")
-    assert run.study.settings.budget == DEFAULT_BUDGET
+    assert run.study.asked.budget == DEFAULT_BUDGET
 
 
 def test_ctrl_c_keeps_what_is_done_and_resume_adds_to_it(executors: Executors, tmp_path: Path) -> None:

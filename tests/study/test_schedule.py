@@ -248,7 +248,7 @@ def test_a_cell_whose_blocks_were_all_taken_before_still_comes_to_its_end(tmp_pa
     [cell] = grid("single")
     for block in range(10):
         write_steps(tmp_path, cell, [0.5] * 3, session=0, block=block, first=3 * block)
-    record = CellRecord(id=cell.id, settings=cell.settings, state="interrupted", placement=cell.placement)
+    record = CellRecord.of(cell.settings, state="interrupted", placement=cell.placement)
     before = {cell.id: Cell(cell_folder(tmp_path, cell.id), record)}
     study = Study(tmp_path, [cell], FakeExecutor(tmp_path, 1), before=before).run()
     assert study.heard.endings == {cell.id: "cap"}
@@ -300,9 +300,7 @@ def test_a_cell_with_a_checkpoint_does_what_is_left(
         for step in (4, 8, 12)
         if step <= done + 3  # the last one may have come after the checkpoint
     ]
-    record = CellRecord(
-        id=cell.id, settings=cell.settings, state="interrupted", placement=cell.placement, evaluations=evaluations
-    )
+    record = CellRecord.of(cell.settings, state="interrupted", placement=cell.placement, evaluations=evaluations)
     executor = FakeExecutor(tmp_path, 1, checkpoints={cell.id: done})
     before = {cell.id: Cell(cell_folder(tmp_path, cell.id), record)}
     study = Study(tmp_path, [cell], executor, settings, before=before).run()
@@ -338,7 +336,7 @@ def test_epochs_without_a_checkpoint_do_not_count(tmp_path: Path) -> None:
     settings = StudySettings(epochs=2)
     [cell] = grid("single", settings=settings)
     write_steps(tmp_path, cell, [0.5] * STEPS_PER_EPOCH, session=0, block=0, first=0)
-    record = CellRecord(id=cell.id, settings=cell.settings, state="interrupted", placement=cell.placement)
+    record = CellRecord.of(cell.settings, state="interrupted", placement=cell.placement)
     before = {cell.id: Cell(cell_folder(tmp_path, cell.id), record)}
     study = Study(tmp_path, [cell], FakeExecutor(tmp_path, 1), settings, before=before).run()
     assert [block for _, block in study.turns("epoch")] == [0, 1]

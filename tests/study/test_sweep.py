@@ -51,7 +51,7 @@ def swept(
 
 def batches(run: Run) -> list[int]:
     """In the order in which they were tried."""
-    return [run.cells[name].record.settings.batch_size for name in run.study.plan]
+    return [run.cells[name].record.batch_size for name in run.study.plan]
 
 
 def test_the_batch_grows_until_the_data_of_a_worker_end(tmp_path: Path) -> None:
@@ -73,17 +73,17 @@ def test_growth_and_the_largest_batch_are_those_asked_for(tmp_path: Path) -> Non
 @pytest.mark.parametrize("memory_samples", [5, 37, 63, 64, 100, 255])
 def test_bisection_finds_the_largest_exactly(tmp_path: Path, memory_samples: int) -> None:
     run, _ = swept(tmp_path, memory_samples=memory_samples, resolution=0)
-    fits = {cell.record.settings.batch_size for cell in run.cells.values() if cell.record.state == "complete"}
-    fails = {cell.record.settings.batch_size for cell in run.cells.values() if cell.record.state == "failed"}
+    fits = {cell.record.batch_size for cell in run.cells.values() if cell.record.state == "complete"}
+    fails = {cell.record.batch_size for cell in run.cells.values() if cell.record.state == "failed"}
     assert max(fits) == memory_samples
     assert min(fails) == memory_samples + 1
-    largest = next(c.record for c in run.cells.values() if c.record.settings.batch_size == memory_samples)
+    largest = next(c.record for c in run.cells.values() if c.record.batch_size == memory_samples)
     assert largest.summary is not None, "the largest is timed as well"
 
 
 def test_a_first_batch_that_does_not_fit_is_halved_until_one_does(tmp_path: Path) -> None:
     run, _ = swept(tmp_path, first=64, memory_samples=5, resolution=0)
-    fits = [c.record.settings.batch_size for c in run.cells.values() if c.record.state == "complete"]
+    fits = [c.record.batch_size for c in run.cells.values() if c.record.state == "complete"]
     assert max(fits) == 5
 
 
@@ -99,8 +99,8 @@ def test_a_coarse_resolution_needs_fewer_trials(tmp_path: Path) -> None:
     fine, _ = swept(tmp_path / "fine", memory_samples=100, resolution=0)
     coarse, _ = swept(tmp_path / "coarse", memory_samples=100, resolution=0.25)
     assert len(coarse.cells) < len(fine.cells)
-    fits = max(c.record.settings.batch_size for c in coarse.cells.values() if c.record.state == "complete")
-    fails = min(c.record.settings.batch_size for c in coarse.cells.values() if c.record.state == "failed")
+    fits = max(c.record.batch_size for c in coarse.cells.values() if c.record.state == "complete")
+    fails = min(c.record.batch_size for c in coarse.cells.values() if c.record.state == "failed")
     assert fits <= 100 < fails
     assert fails - fits <= 0.25 * fits
 
@@ -138,7 +138,7 @@ def test_a_resumed_sweep_runs_only_what_is_missing(tmp_path: Path) -> None:
     tried = {name for name, _, _ in executor.log}
     assert "single-w1-b4" not in tried
     assert "single-w1-b64" in tried
-    assert max(c.record.settings.batch_size for c in run.cells.values() if c.record.state == "complete") >= 96
+    assert max(c.record.batch_size for c in run.cells.values() if c.record.state == "complete") >= 96
 
 
 def saturating(cell: PlannedCell, now_s: float) -> float:

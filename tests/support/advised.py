@@ -53,7 +53,7 @@ def study(folder: Path, cells: Sequence[MadeCell], *, changes: Sequence[Any] = (
         "world_sizes": tuple(sorted({cell.world_size for cell in cells})),
         "batch_sizes": None if "global_batch" in settings else tuple(sorted({cell.batch_size for cell in cells})),
     }
-    record.settings = record.settings.model_copy(update={**grid, **settings})
+    record.settings = record.asked.model_copy(update={**grid, **settings})
     write_study(folder, record)
     for change in changes:
         change(folder)

@@ -200,12 +200,12 @@ def study_file(folder: Path) -> tuple[Maker, Act]:
 
 
 def make_findings(folder: Path) -> Findings:
-    study = load_run(make_run(folder, [])).study
+    _, data, model = load_run(make_run(folder, [])).study.training
     sizes = (1, 2)
     names = StudySettings().strategies
     return Findings(
-        data=study.data,
-        model=study.model,
+        data=data,
+        model=model,
         gpus=(),
         processes={f"{name}@{size}": size for name in names for size in sizes},
     )

@@ -32,7 +32,7 @@ def stored(cell: Cell) -> Numbers:
         )
         .sort("step")
     )
-    batch = cell.record.settings.global_batch
+    batch = cell.record.global_batch
     found: Numbers = {}
     for row in steps.iter_rows(named=True):
         row["samples_per_s"] = batch / row["step_s"]

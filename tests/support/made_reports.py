@@ -157,13 +157,13 @@ def _furnish(folder: Path, epochs: int) -> None:
     for cell in run.cells.values():
         if cell.record.state == "complete":
             write_cell(folder, _furnished(cell.record, epochs))
-            messages_of(cell, MESSAGES.get(cell.record.settings.strategy, ()))
-    for n in {cell.record.settings.world_size for cell in run.cells.values()} - {1}:
+            messages_of(cell, MESSAGES.get(cell.record.strategy, ()))
+    for n in {cell.record.world_size for cell in run.cells.values()} - {1}:
         write_comm(folder, made_link(n))
 
 
 def _furnished(record: CellRecord, epochs: int) -> CellRecord:
-    n = record.settings.world_size
+    n = record.world_size
     together = None if n == 1 else Divergence(weights=[0.0] * n, buffers=[0.0, *[0.02] * (n - 1)])
     sent = [MessageCount(when="evaluation", kind="broadcast", calls=2, payload_bytes=38_720)] if n > 1 else []
     evaluations = [
@@ -180,12 +180,12 @@ def _furnished(record: CellRecord, epochs: int) -> CellRecord:
         for epoch in range(epochs)
     ]
     first = [MessageCount(when="start", kind="broadcast", calls=3, payload_bytes=44_736_376)] if n > 1 else []
-    step_s = 0.5 * record.settings.batch_size / 32
+    step_s = 0.5 * record.batch_size / 32
     return record.model_copy(
         update={
             "evaluations": evaluations,
             "messages": first,
-            "peak_memory_bytes": 2**29 + 2**22 * record.settings.batch_size,
+            "peak_memory_bytes": 2**29 + 2**22 * record.batch_size,
             "matmul_flops_per_s": 1.8e11,
             "verified": VerifyRecord(tolerance=1e-4, largest=3e-7 if n > 1 else None, samples="0123456789abcdef" * n),
             "unobserved": [UnobservedBlock(session=0, block=block, step_s=[step_s] * 3) for block in (0, 3)],

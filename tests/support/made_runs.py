@@ -208,9 +208,8 @@ def _cell_record(cell: MadeCell, train_samples: int) -> CellRecord:
         formula="2(N−1)/N·S",
     )
     complete = cell.state == "complete"
-    return CellRecord(
-        id=cell.id,
-        settings=cell.settings,
+    return CellRecord.of(
+        cell.settings,
         state=cell.state,
         error=cell.error,
         warnings=list(cell.warnings),

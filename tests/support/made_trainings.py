@@ -42,10 +42,11 @@ def make_training(folder: Path, courses: Sequence[Course], seed: int, settings: 
     make_run(folder, [course.cell(seed) for course in courses], train_samples=D)
     run = load_run(folder)
     changes = {"epochs": len(courses[0].accuracies[seed]), "steps": None, "seed": seed, **settings}
-    run.study.settings = run.study.settings.model_copy(update=changes)
+    run.study.settings = run.study.asked.model_copy(update=changes)
     write_study(folder, run.study)
     for course in courses:
         cell = run.cells[course.cell(seed).id]
+        assert cell.record.settings is not None
         cell.record.settings = cell.record.settings.model_copy(
             update={"epochs": changes["epochs"], "steps": None, "seed": seed}
         )
@@ -81,7 +82,7 @@ def make_large_batch(
     make_run(folder, timed, train_samples=D)
     run = load_run(folder)
     changes = {"experiment": "ddp-large-batch", "accuracy_epochs": 4, "seeds": seeds, **settings}
-    run.study.settings = run.study.settings.model_copy(update=changes)
+    run.study.settings = run.study.asked.model_copy(update=changes)
     write_study(folder, run.study)
     for seed in range(seeds):
         name = "accuracy" if seed == 0 else f"accuracy-seed{seed}"

@@ -113,4 +113,4 @@ def test_a_session_that_goes_on_from_a_checkpoint_goes_on_with_the_numbers(tmp_p
 
 
 def test_a_cell_without_a_timed_step_has_no_summary() -> None:
-    assert summary_values(CellRecord(id=CELL.id, settings=CELL.settings)) == {}
+    assert summary_values(CellRecord.of(CELL.settings)) == {}

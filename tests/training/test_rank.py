@@ -39,7 +39,7 @@ class Two:
 
     @property
     def cell(self) -> Cell:
-        return Cell(cell_folder(self.run, self.settings.id), CellRecord(id=self.settings.id, settings=self.settings))
+        return Cell(cell_folder(self.run, self.settings.id), CellRecord.of(self.settings))
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ def studied(folder: Path) -> Cell:
         hosts=2,
         link="100mbit",
     )
-    cells: dict[int, Cell] = {cell.record.settings.world_size: cell for cell in run.cells.values()}
+    cells: dict[int, Cell] = {cell.record.world_size: cell for cell in run.cells.values()}
     return cells[2]
 
 

@@ -95,7 +95,7 @@ def in_turns(folder: Path, make: str, workers: int, interval_s: float) -> tuple[
         loop.close()
     del loop, trainer
     gc.collect()
-    steps = Cell(place, CellRecord(id="cell", settings=settings)).steps.filter("timed")
+    steps = Cell(place, CellRecord.of(settings, id="cell")).steps.filter("timed")
     wait_s, step_s = (float(steps[name].to_numpy().mean()) for name in ("data_wait_s", "step_s"))
     return float(np.mean(times)), wait_s, step_s - wait_s
 

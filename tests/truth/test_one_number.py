@@ -50,7 +50,7 @@ def analysis(tmp_path: Path) -> StudyAnalysis:
 
 def test_an_epoch_is_the_same_in_the_split_and_in_the_utilisation(analysis: StudyAnalysis) -> None:
     splits = {split.cell_id: split for split in analysis.epoch_splits}
-    found = utilisations(analysis.cells, analysis.epoch_splits, analysis.record.data.train_samples)
+    found = utilisations(analysis.cells, analysis.epoch_splits, analysis.record.training[1].train_samples)
     assert {each.cell.id for each in found} == splits.keys()
     for each in found:
         split = splits[each.cell.id]
@@ -62,7 +62,7 @@ def test_an_epoch_is_the_same_in_the_split_and_in_the_utilisation(analysis: Stud
 
 def test_transfer_is_never_longer_than_all_communication(analysis: StudyAnalysis) -> None:
     splits = {split.cell_id: split for split in analysis.epoch_splits}
-    for each in utilisations(analysis.cells, analysis.epoch_splits, analysis.record.data.train_samples):
+    for each in utilisations(analysis.cells, analysis.epoch_splits, analysis.record.training[1].train_samples):
         whole_s = splits[each.cell.id].measured_comm_s
         assert whole_s is not None
         assert each.transfer_s is not None

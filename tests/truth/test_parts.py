@@ -39,7 +39,7 @@ def studied(folder: Path) -> dict[str, Cell]:
         steps=3,
         warmup_steps=1,
     )
-    return {cell.record.settings.strategy: cell for cell in run.cells.values()}
+    return {cell.record.strategy: cell for cell in run.cells.values()}
 
 
 @pytest.mark.parametrize("strategy", TRAITS)

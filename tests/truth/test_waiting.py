@@ -33,7 +33,7 @@ def studied(folder: Path) -> dict[str, Cell]:
         hosts=2,
         link="100mbit",
     )
-    return {cell.record.settings.strategy: cell for cell in run.cells.values()}
+    return {cell.record.strategy: cell for cell in run.cells.values()}
 
 
 def per_step_s(cell: Cell, rank: int, start: str, end: str) -> float:

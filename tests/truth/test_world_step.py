@@ -61,7 +61,7 @@ def jittery(folder: Path, ranks: int, jitter: float) -> tuple[Cell, float]:
     where = Placement(
         processes=ranks, threads_per_worker=1, cores=cores, oversubscribed=False, device="cpu", backend="gloo"
     )
-    return Cell(folder, CellRecord(id="cell", settings=settings, placement=where)), elapsed_s / (BLOCKS * STEPS)
+    return Cell(folder, CellRecord.of(settings, id="cell", placement=where)), elapsed_s / (BLOCKS * STEPS)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 8, 64])
@@ -129,6 +129,6 @@ def test_each_printed_ratio_is_that_of_the_printed_times(tmp_path: Path) -> None
     assert early is not None
     assert early.step_s.value / baseline.step_s.value == pytest.approx(1.6, rel=0.1), "not that of the quick half alone"
     for split in analysis.epoch_splits:
-        epoch_s = analysis.record.data.train_samples / 32 * baseline.step_s.value
+        epoch_s = analysis.record.training[1].train_samples / 32 * baseline.step_s.value
         assert split.inferred_compute_s == pytest.approx(epoch_s / 2)
         assert split.inferred_compute_s + split.inferred_comm_s == pytest.approx(split.epoch_s)

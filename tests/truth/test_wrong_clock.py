@@ -45,7 +45,7 @@ def trained(entry: str, run: Path, strategy: str = "all-reduce", steps: int = ST
         for turn in ({"op": "steps", "count": steps}, {"op": "finish"}):
             job.send(turn)
             job.receive()
-    return Cell(folder, CellRecord(id=settings.id, settings=settings, placement=placement))
+    return Cell(folder, CellRecord.of(settings, placement=placement))
 
 
 def test_a_clock_that_drifts_is_right_in_the_middle_of_a_turn(tmp_path: Path) -> None:

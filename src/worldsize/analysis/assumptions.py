@@ -28,7 +28,7 @@ def assumptions(study: StudyRecord, cells: Sequence[CellAnalysis], scaling: Sequ
     several = [cell for cell in cells if cell.world_size > 1 and cell.summary and cell.record and cell.record.wire]
     largest = max(several, key=lambda cell: (cell.world_size, cell.batch_size), default=None)
     found = list(_twice(scaling))
-    if largest is not None:
+    if largest is not None and study.model is not None and study.data is not None:
         found += [*_volumes(largest, study.model), _steps(largest, study.data)]
     found += [*_classes(study), *_cut(study, cells)]
     return found
@@ -83,22 +83,24 @@ def _steps(cell: CellAnalysis, data: DataRecord) -> Assumption:
 
 
 def _classes(study: StudyRecord) -> Iterator[Assumption]:
-    other = THOUSAND_CLASSES.get(study.model.name)
-    if other is not None and other != study.model.parameters:
+    model, data = study.model, study.data
+    other = THOUSAND_CLASSES.get(model.name) if model else None
+    if model is not None and data is not None and other is not None and other != model.parameters:
         yield Assumption(
             "Parameters of the 1000-class model",
-            study.model.name,
-            f"{study.model.parameters:,}",
+            model.name,
+            f"{model.parameters:,}",
             f"{other:,}",
-            f"Counted in the model that was trained: {study.data.classes} classes, and layers for small images.",
+            f"Counted in the model that was trained: {data.classes} classes, and layers for small images.",
         )
 
 
 def _cut(study: StudyRecord, cells: Sequence[CellAnalysis]) -> Iterator[Assumption]:
-    if not study.settings.sweep or not cells:
+    if not study.asked.sweep or not cells:
         return
     last = max(cells, key=lambda cell: cell.batch_size)
-    next_batch, share = last.batch_size * study.settings.growth, study.data.train_samples // last.world_size
+    settings, data, _ = study.training
+    next_batch, share = last.batch_size * settings.growth, data.train_samples // last.world_size
     if next_batch > share:
         yield Assumption(
             "A batch larger than the data set",

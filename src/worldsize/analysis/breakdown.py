@@ -10,6 +10,13 @@ LossCause = Literal["exposed_sync", "data_wait", "compute", "copy_and_other", "w
 
 COMPUTE_PARTS = ("forward_s", "backward_s", "optimizer_s")
 """The parts in which a worker computes; the measured side of method.md §7."""
+CAUSED_BY: dict[LossCause, tuple[str, ...]] = {
+    "exposed_sync": ("exposed_sync_s",),
+    "data_wait": ("data_wait_s",),
+    "compute": COMPUTE_PARTS,
+    "copy_and_other": ("copy_s", "other_s"),
+}
+"""The parts in which a loss shows."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +24,7 @@ class Breakdown:
     """Shares of a cell's mean step, 0 to 1."""
 
     shares: Mapping[str, float]
-    """Share of each part of PARTS; they add up to 1 (method.md §2)."""
+    """Share of each part that is known; they add up to 1 (method.md §2)."""
     exposed_share: float
     """Share of the step in which a rank only waits for the synchronisation (method.md §3)."""
     overlapped_share: float | None
@@ -49,10 +56,12 @@ class EpochSplit:
         return self.inferred_comm_s - self.measured_exposed_s
 
 
-def breakdown(summary: CellSummary) -> Breakdown:
-    """Shares of the mean step of a rank (method.md §2, §3)."""
+def breakdown(summary: CellSummary) -> Breakdown | None:
+    """Shares of the mean step of a rank (method.md §2, §3); None where its phases were not marked."""
+    if not summary.parts_s:
+        return None
     step_s = sum(summary.parts_s.values())
-    shares = {part: summary.parts_s[part] / step_s for part in PARTS}
+    shares = {part: seconds / step_s for part, seconds in summary.parts_s.items()}
     overlapped = summary.overlapped_s / summary.comm_s if summary.comm_s and summary.overlapped_s is not None else None
     return Breakdown(shares, shares["exposed_sync_s"], overlapped)
 
@@ -68,7 +77,9 @@ def epoch_split(
     """
     cell_id, summary = cell
     epoch_s = steps_per_epoch * summary.step_s.value
-    shares = breakdown(summary).shares
+    taken_apart = breakdown(summary)
+    assert taken_apart is not None, "an epoch is split where its steps were taken apart"
+    shares = taken_apart.shares
     mean_step_s = sum(summary.parts_s.values())
     return EpochSplit(
         cell_id=cell_id,
@@ -90,13 +101,16 @@ def losses(cell: CellSummary, baseline: CellSummary, wrapped: CellSummary | None
     to the difference of the two mean steps; a negative one is a gain.
     """
     origin = wrapped or baseline
-    grown = {part: cell.parts_s[part] - origin.parts_s[part] for part in PARTS}
-    causes: dict[LossCause, float] = {
-        "exposed_sync": grown["exposed_sync_s"],
-        "data_wait": grown["data_wait_s"],
-        "compute": sum(grown[part] for part in COMPUTE_PARTS),
-        "copy_and_other": grown["copy_s"] + grown["other_s"],
+    grown = {
+        part: cell.parts_s[part] - origin.parts_s[part]
+        for part in PARTS
+        if part in cell.parts_s.keys() & origin.parts_s
     }
-    if wrapped is not None:
+    causes = {
+        cause: sum(grown[part] for part in parts if part in grown)
+        for cause, parts in CAUSED_BY.items()
+        if grown.keys() & set(parts)
+    }
+    if wrapped is not None and causes:
         causes["wrapper"] = sum(wrapped.parts_s.values()) - sum(baseline.parts_s.values())
     return causes

@@ -113,17 +113,17 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
     Raises OutputError where its samples cannot be read, or are not all there.
     """
     check_samples(cell)
-    record, settings = cell.record, cell.record.settings
-    summary = None if record.state == "failed" else summarise(cell, settings.global_batch)
+    record = cell.record
+    summary = None if record.state == "failed" else summarise(cell, record.global_batch)
     blocks = {} if summary is None else step_blocks(world_steps(cell))
     return CellAnalysis(
         id=record.id,
-        strategy=settings.strategy,
-        world_size=settings.world_size,
-        batch_size=settings.batch_size,
+        strategy=record.strategy,
+        world_size=record.world_size,
+        batch_size=record.batch_size,
         state=record.state,
         reason=reason_of(record, has_numbers=summary is not None),
-        label=settings.label,
+        label=record.label,
         record=record,
         summary=summary,
         breakdown=None if summary is None else breakdown(summary),
@@ -207,7 +207,7 @@ def _losses(cell: Cell) -> pl.DataFrame:
     so only its last session counts.
     """
     steps = cell.scan_steps()
-    if cell.record.settings.epochs is None:
+    if not cell.record.of_epochs:
         steps = steps.filter(pl.col("session") == pl.col("session").max())
     mean = (pl.col("loss") * pl.col("samples")).sum() / pl.col("samples").sum()
     known = pl.when(pl.col("loss").is_not_null().all()).then(mean)

@@ -76,7 +76,7 @@ def waits_text(found: Communication) -> str:
 
 def communication(cell: Cell) -> Communication | None:
     """Wait, transfer and bus bandwidth of a cell; None where no message was recorded (as at N = 1)."""
-    found = exchanges(cell) if cell.record.settings.world_size > 1 else None
+    found = exchanges(cell) if cell.record.world_size > 1 else None
     if found is None:
         return None
     counts = pl.len().alias("rows"), pl.col("step").n_unique().alias("steps")
@@ -118,7 +118,7 @@ def _bus_transfers(cell: Cell, together: pl.DataFrame) -> pl.DataFrame:
     Once per message, from the last rank's issue to the last rank's end: a sender is done as soon as the system has
     taken its bytes, long before they have arrived.
     """
-    factors = {kind: bus_factor(name, cell.record.settings.world_size) for kind, name in KINDS.items()}
+    factors = {kind: bus_factor(name, cell.record.world_size) for kind, name in KINDS.items()}
     placement = cell.record.placement
     leaves = placement is not None and placement.processes > 1
     factor = pl.col("kind").replace_strict(factors, default=None, return_dtype=pl.Float64)

@@ -71,7 +71,7 @@ def part_of_seed(name: str, seed: int) -> str:
 def trainings(study: StudyAnalysis) -> tuple[StudyAnalysis, ...]:
     """The studies that train the same cells to an accuracy, each with a seed of its own."""
     name = ACCURACY if ACCURACY in study.parts else ""
-    again = (part_of_seed(name, seed) for seed in study.record.settings.all_seeds[1:])
+    again = (part_of_seed(name, seed) for seed in study.record.asked.all_seeds[1:])
     return (study.parts.get(name, study), *(study.parts[each] for each in again if each in study.parts))
 
 
@@ -79,14 +79,14 @@ def compared(study: StudyAnalysis) -> Comparison:
     """Each cell against the first one of one worker; no rows without that, or without an evaluation."""
     found = trainings(study)
     histories = [{name: epochs(cell) for name, cell in each.run.cells.items()} for each in found]
-    given = study.record.settings.target_accuracy
+    given = study.record.asked.target_accuracy
     target = common_target([history for each in histories for history in each.values()]) if given is None else given
     baseline = next((cell for cell in found[0].cells if cell.world_size == 1), None)
     evaluated = any(epoch.test_accuracy is not None for each in histories for line in each.values() for epoch in line)
     rows: Iterator[Efficiency] = iter(())
     if target is not None and baseline is not None and evaluated:
         rows = _rows(study, found, histories, target, baseline)
-    seeds = tuple(each.record.settings.seed for each in found)
+    seeds = tuple(each.record.asked.seed for each in found)
     return Comparison(target if evaluated else None, given is not None, seeds, found, tuple(histories), tuple(rows))
 
 
@@ -100,7 +100,7 @@ def _rows(
     def of(cell: CellAnalysis) -> tuple[Crossing, ...]:
         return tuple(crossing(each.get(cell.id, []), target) for each in histories)
 
-    seeds = [each.record.settings.seed for each in found]
+    seeds = [each.record.asked.seed for each in found]
     base, timed = of(baseline), [study, *filter(None, [study.parts.get(THROUGHPUT)])]
     for cell in found[0].cells:
         here = of(cell)
@@ -109,13 +109,13 @@ def _rows(
             remark = "; ".join(filter(None, [_problem(here, seeds), cell.reason]))
             yield Efficiency(cell, here, _samples(here), one, "baseline", None, None, remark)
             continue
-        statistical = _statistical(base, here, beforehand=study.record.settings.target_accuracy is not None)
+        statistical = _statistical(base, here, beforehand=study.record.asked.target_accuracy is not None)
         throughput, slow = throughput_ratio(cell, baseline, timed)
         product = None if throughput is None or statistical is None else to_accuracy(throughput, statistical)
         trouble = _problem(base, seeds)
         said = [_problem(here, seeds), f"the baseline: {trouble}" if trouble else "", cell.reason or ""]
         if statistical is not None and statistical.low is None:
-            said.append(ONE_SEED if study.record.settings.target_accuracy is not None else AFTERWARDS)
+            said.append(ONE_SEED if study.record.asked.target_accuracy is not None else AFTERWARDS)
         remark = "; ".join(filter(None, [*said, slow]))
         yield Efficiency(cell, here, _samples(here), statistical, _told(statistical), throughput, product, remark)
 
@@ -177,7 +177,7 @@ def throughput_ratio(
         if here is None or there is None:
             continue
         crowded = here.oversubscribed or there.oversubscribed
-        if crowded and not study.record.settings.allow_oversubscribed:
+        if crowded and not study.record.asked.allow_oversubscribed:
             return None, "more threads than cores: the throughput ratio is withheld"
         if here.threads_per_worker != there.threads_per_worker:
             return None, "not as many threads per worker as the baseline: the throughput ratio is withheld"
@@ -189,7 +189,7 @@ def throughput_ratio(
 
 def _same_steps(cell: CellAnalysis, study: StudyAnalysis) -> CellAnalysis | None:
     """The cell of a study whose steps are those of `cell`, timed in turn with others."""
-    if study.record.settings.epochs is not None or study.record.settings.sweep:
+    if study.record.asked.epochs is not None or study.record.asked.sweep:
         return None
     same = (cell.strategy, cell.world_size, cell.batch_size)
     alike = [each for each in study.cells if (each.strategy, each.world_size, each.batch_size) == same and each.level]

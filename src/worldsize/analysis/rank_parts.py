@@ -54,7 +54,7 @@ def rank_parts(cell: Cell, sent: Communication | None = None) -> CellRanks | Non
     means = cell.collect(
         with_parts(cell).filter("timed").group_by("rank").agg(pl.col("step_s", *PARTS).mean()).sort("rank")
     )
-    if means.height < 2:
+    if means.height < 2 or means["other_s"].has_nulls():
         return None
     order = means.sort(pl.col("step_s") - pl.col("exposed_sync_s"), "rank", descending=[True, False])["rank"]
     roles = {order[0]: "works longest", order[-1]: "works least"}
@@ -64,7 +64,10 @@ def rank_parts(cell: Cell, sent: Communication | None = None) -> CellRanks | Non
     waits = {} if sent is None else {rank: times for rank, *times in sent.by_rank.iter_rows()}
     rows = tuple(
         RankParts(
-            row["rank"], roles.get(row["rank"], ""), {part: row[part] for part in PARTS}, *waits.get(row["rank"], ())
+            row["rank"],
+            roles.get(row["rank"], ""),
+            {part: row[part] for part in PARTS if row[part] is not None},
+            *waits.get(row["rank"], ()),
         )
         for row in chosen.iter_rows(named=True)
     )

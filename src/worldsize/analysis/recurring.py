@@ -43,12 +43,14 @@ def recurring_warning(cell: Cell, summary: CellSummary) -> Iterator[WarningRecor
         yield WarningRecord(code="uneven-steps", message=f"{message}; throughput and speed-up are from the former.")
         return
     having, without = (each.select(pl.col(*PARTS).mean()).row(0, named=True) for each in (slow, usual))
-    part = max(PARTS, key=lambda name: having[name] - without[name])
+    known = [name for name in PARTS if having[name] is not None and without[name] is not None]
+    part = max(known, key=lambda name: having[name] - without[name], default=None)
+    most = f", most of the difference in {NAMES[part]}" if part else ""
     length_ms = number_text(1e3 * float(np.mean(slow["world_s"].to_numpy())))
     yield WarningRecord(
         code="uneven-steps",
         message=(
-            f"{message}: {_how_often(steps, slow)} took {length_ms} ms, most of the difference in {NAMES[part]}. "
+            f"{message}: {_how_often(steps, slow)} took {length_ms} ms{most}. "
             "Throughput and speed-up are from all steps."
         ),
     )

@@ -57,14 +57,15 @@ class StudyAnalysis:
     @property
     def sweeps(self) -> list[BatchSweep]:
         """The batch sweeps; none where the batches were given."""
-        if not self.record.settings.sweep:
+        if not self.record.asked.sweep:
             return []
-        return batch_sweeps(self.cells, self.record.data.train_samples, self.record.settings.largest_batch)
+        settings, data, _ = self.record.training
+        return batch_sweeps(self.cells, data.train_samples, settings.largest_batch)
 
     @property
     def kind(self) -> Kind:
         """What the study keeps while workers are added: the local batch (weak) or the global one (strong)."""
-        return "weak" if self.record.settings.global_batch is None else "strong"
+        return "weak" if self.record.asked.global_batch is None else "strong"
 
     @property
     def speedup_name(self) -> str:
@@ -83,8 +84,8 @@ def analyse(run: Run) -> StudyAnalysis:
     """
     cells = [_analysed(run, name) for name in run.study.plan]
     run = run.without({cell.id: str(cell.reason) for cell in cells if cell.state == "unreadable"})
-    cells = side_by_side(cells, trials=bool(run.study.settings.sweep))
-    rows = scaling_rows(cells, allow_oversubscribed=run.study.settings.allow_oversubscribed)
+    cells = side_by_side(cells, trials=bool(run.study.asked.sweep))
+    rows = scaling_rows(cells, allow_oversubscribed=run.study.asked.allow_oversubscribed)
     parts = {name: analyse(part) for name, part in run.parts.items()}
     run.parts = {name: part.run for name, part in parts.items()}
     of_parts = ((f"{name}: {place}", each) for name, part in parts.items() for place, each in part.warnings)
@@ -93,7 +94,7 @@ def analyse(run: Run) -> StudyAnalysis:
         cells=tuple(cells),
         scaling=tuple(rows),
         serial_fractions=tuple(serial_fractions(rows)),
-        epoch_splits=tuple(_epoch_splits(rows, run.study.data.train_samples)),
+        epoch_splits=tuple(_epoch_splits(rows, run.study.train_samples)),
         links={world_size: analyse_link(record) for world_size, record in run.comm.items()},
         observing=observing(run.cells.values()),
         warnings=(*_warnings(run.study, cells, rows), *_unread(run), *of_parts),
@@ -112,10 +113,14 @@ def _analysed(run: Run, name: str) -> CellAnalysis:
         return unreadable_cell(name, str(error))
 
 
-def _epoch_splits(rows: Sequence[ScalingRow], train_samples: int) -> Iterator[EpochSplit]:
+def _epoch_splits(rows: Sequence[ScalingRow], train_samples: int | None) -> Iterator[EpochSplit]:
+    if train_samples is None:
+        return
     for row in rows:
         summary, baseline, efficiency = row.cell.summary, row.baseline, row.efficiency
         if row.kind != "weak" or row.cell.world_size == 1 or efficiency is None or summary is None or baseline is None:
+            continue
+        if not summary.parts_s:
             continue
         steps_per_epoch = train_samples / row.cell.global_batch
         yield epoch_split((row.cell.id, summary), baseline.id, efficiency.estimate.value, steps_per_epoch)

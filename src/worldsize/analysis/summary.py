@@ -39,12 +39,12 @@ def summarise(cell: Cell, global_batch: int) -> CellSummary | None:
     # Every rank has written each of these steps, so the mean of their means over ranks is the mean over all.
     means = timed_steps(cell).select(pl.col(*PARTS, "comm_s", "overlapped_s").mean()).row(0, named=True)
     # One worker sends nothing; nn.DataParallel's copies on GPUs are seen by nobody. Both are absent, not 0.
-    unseen = cell.record.settings.world_size == 1 or _hidden(cell)
+    unseen = cell.record.world_size == 1 or _hidden(cell)
     return CellSummary(
         step_s=step_s,
         samples_per_s=reciprocal(step_s, global_batch),
         typical_step_s=float(np.median(steps["step_s"].to_numpy())),
-        parts_s={part: means[part] for part in PARTS},
+        parts_s={part: means[part] for part in PARTS if means[part] is not None},
         comm_s=None if unseen else means["comm_s"],
         overlapped_s=None if unseen else means["overlapped_s"],
         timed_steps=steps.height,

@@ -89,12 +89,12 @@ def picture(cell: Cell) -> StepPicture | None:
     steps = _on_one_clock(cell, cell.collect(with_parts(cell).filter("timed", where)))
     if steps.select(ENDS).null_count().sum_horizontal().item():
         return None
-    settings = cell.record.settings
+    record = cell.record
     return StepPicture(
-        cell_id=cell.record.id,
-        strategy=settings.strategy,
-        world_size=settings.world_size,
-        batch_size=settings.batch_size,
+        cell_id=record.id,
+        strategy=record.strategy,
+        world_size=record.world_size,
+        batch_size=record.batch_size,
         session=chosen["session"],
         step=chosen["step"],
         step_s=chosen["step_s"],

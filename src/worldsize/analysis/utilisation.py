@@ -45,6 +45,8 @@ def utilisations(cells: Sequence[CellAnalysis], splits: Sequence[EpochSplit], tr
         record = cell.record
         if cell.world_size == 1 or cell.summary is None or record is None or record.wire is None:
             continue
+        if not cell.summary.parts_s:
+            continue
         steps = train_samples / cell.global_batch
         split = by_cell.get(cell.id)
         inferred_s = None if split is None else split.inferred_comm_s

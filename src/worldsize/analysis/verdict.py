@@ -138,7 +138,7 @@ def _against_one(speedup: Estimate) -> str:
 def _cause(found: Headline, about: Sequence[Advice]) -> str:
     """What limits it: the loss that the first advice on it names, else the largest one, if there is a sure one."""
     row, summary = found.scaling, found.fastest.summary
-    if row.speedup is None or row.efficiency is None or summary is None:
+    if row.speedup is None or row.efficiency is None or summary is None or not found.losses_s:
         return ""
     width, advised = half_width(row.speedup.estimate), _loss_of([each.code for each in about])
     if width is not None and any(each.finding.endswith(f"{HIDES_THE_LIMIT}.") for each in about):

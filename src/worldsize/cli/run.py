@@ -55,7 +55,7 @@ def run_and_show(
 
 def exit_for_failures(run: "Run") -> None:
     """Exit with 1 if a cell failed; a batch that does not fit is what a sweep looks for."""
-    sweep = run.study.settings.sweep
+    sweep = run.study.asked.sweep
     cells = [cell.record for part in (run, *run.parts.values()) for cell in part.cells.values()]
     failed = [record.error for record in cells if record.state == "failed"]
     if any(not (sweep and error and error.kind == "OutOfMemory") for error in failed):

@@ -39,9 +39,9 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
 
     Only what nobody asked for, a profile, is not there at all, and what the experiment's own section has already.
     """
-    experiment, found = analysis.record.settings.experiment, groups(analysis)
+    experiment, found = analysis.record.asked.experiment, groups(analysis)
     made = EXPERIMENTS.get(experiment)
-    differs = deviations(analysis.record.settings)
+    differs = deviations(analysis.record.asked)
     smaller = (f"Not as the experiment is defined (what is, in brackets): {'; '.join(differs)}.",) if differs else ()
     sent = () if experiment in WITH_MESSAGES else (messages_table(analysis),)
     protocol = [with_paragraphs(made(analysis), smaller)] if made else []
@@ -120,19 +120,19 @@ def _scaling(analysis: StudyAnalysis, found: Sequence[Group]) -> Section:
 
 
 def _profile(analysis: StudyAnalysis) -> Iterator[Section]:
-    if profiled(analysis) and analysis.record.settings.experiment not in WITH_PROFILE:
+    if profiled(analysis) and analysis.record.asked.experiment not in WITH_PROFILE:
         yield Section("profile", "Profile", (), (profile_table(analysis),))
 
 
 def _losses(analysis: StudyAnalysis, found: Sequence[Group]) -> tuple[Drawing, ...]:
-    if analysis.sweeps or analysis.record.settings.experiment in WITH_LOSS:
+    if analysis.sweeps or analysis.record.asked.experiment in WITH_LOSS:
         return ()
     return _drawn(loss_chart(group, len(analysis.cells)) for group in found)
 
 
 def _efficiency(analysis: StudyAnalysis) -> Iterator[Table]:
     """Of trainings that were given several seeds or a target, and are not the business of an experiment."""
-    settings = analysis.record.settings
+    settings = analysis.record.asked
     asked = settings.seeds > 1 or settings.target_accuracy is not None
     if asked and settings.epochs is not None and ACCURACY not in analysis.parts:
         yield efficiency_table(compared(analysis), "efficiency", "Statistical efficiency and time to accuracy")

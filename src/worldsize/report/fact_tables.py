@@ -8,7 +8,7 @@ from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.result_tables import CELL, PERCENT
 from worldsize.report.tables import Column, Table, integer, number, text
 from worldsize.results.code_records import SHOWN
-from worldsize.results.records import Provenance
+from worldsize.results.records import Provenance, StudyRecord
 
 MB = 1e-6
 LAST_STEPS = 10
@@ -115,8 +115,15 @@ def provenance_table(analysis: StudyAnalysis) -> Table:
 
 def _provenance(analysis: StudyAnalysis) -> Iterator[tuple[str, str | None]]:
     study = analysis.record
-    data, model, settings = study.data, study.model, study.settings
     yield from _session(study.provenance)
+    if study.settings is not None:
+        yield from _training(study)
+    for number_, session in enumerate(study.sessions, start=1):
+        yield f"Session {number_} (--resume)", f"{session.created}: {shlex.join(session.command)}"
+
+
+def _training(study: StudyRecord) -> Iterator[tuple[str, str | None]]:
+    settings, data, model = study.training
     shape, flops = "×".join(str(size) for size in data.shape), model.flops_per_sample
     yield "Data", f"{data.name}: {data.train_samples:,} training and {data.test_samples:,} test samples of {shape}"
     yield "Data verification", f"{data.verification}, {data.location}" if data.location else data.verification
@@ -124,8 +131,6 @@ def _provenance(analysis: StudyAnalysis) -> Iterator[tuple[str, str | None]]:
     yield "Operations per sample", f"{flops:.3g} floating-point operations, forward and backward" if flops else None
     rate = f"{settings.optimizer_name} at learning rate {settings.learning_rate:g}"
     yield "Training", f"{rate}, {settings.precision}, seed {settings.seed}, loader {settings.loader}"
-    for number_, session in enumerate(study.sessions, start=1):
-        yield f"Session {number_} (--resume)", f"{session.created}: {shlex.join(session.command)}"
 
 
 def _session(provenance: Provenance) -> Iterator[tuple[str, str | None]]:

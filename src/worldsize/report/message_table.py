@@ -25,7 +25,7 @@ def messages_table(analysis: StudyAnalysis) -> Table:
     rows = tuple(
         (text(name), text(WHEN.get(when, when)), text(kind), _calls(calls), number(size, MB))
         for name, cell in _with_parts(analysis)
-        if cell.record.settings.world_size > 1
+        if cell.record.world_size > 1
         for when, kind, calls, size in messages(cell)
     )
     note = (

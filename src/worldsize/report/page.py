@@ -55,14 +55,14 @@ def render_page(analysis: StudyAnalysis, contents: Sequence[Section], advices: S
 def machine_text(analysis: StudyAnalysis) -> str:
     """On what it ran, in a few words: an emulated network must not be taken for a real one, nor a node for several."""
     study = analysis.record
-    host, hosts = study.provenance.host, study.settings.emulated
+    host, hosts = study.provenance.host, study.asked.emulated
     devices = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in Counter(host.gpus).items())
     machine = devices or f"{host.cpu_model}, {host.room_cores:g} cores"
     if hosts is None:
         of_cells = [{place.host for place in cell.record.ranks} for cell in analysis.cells if cell.record]
         nodes = max(map(len, of_cells), default=1)
         return f"{nodes} nodes · {machine}" if nodes > 1 else machine
-    link = f" with links of {study.settings.link}" if study.settings.link else ""
+    link = f" with links of {study.asked.link}" if study.asked.link else ""
     return f"{hosts.count} emulated hosts{link} on {machine}"
 
 

@@ -65,7 +65,8 @@ def _fold(whole: Table, cell: CellRanks) -> Fold:
     )
     count = f"{len(cell.ranks)} of {cell.of} ranks" if cell.chosen else f"{cell.of} ranks"
     bars = tuple(
-        tuple((part, share) for part in PARTS if (share := rank.parts_s[part] / longest) > 0) for rank in cell.ranks
+        tuple((part, share) for part in PARTS if (share := rank.parts_s.get(part, 0.0) / longest) > 0)
+        for rank in cell.ranks
     )
     return Fold(f"{cell.cell_id}, by rank ({count})", table, BY_RANK, bars)
 
@@ -74,7 +75,7 @@ def _rank_row(rank: RankParts) -> tuple[Entry, ...]:
     return (
         integer(rank.rank),
         text(rank.role or None),
-        *(number(rank.parts_s[part], MS) for part in PARTS),
+        *(number(rank.parts_s.get(part), MS) for part in PARTS),
         number(rank.step_s, MS),
         number(rank.wait_s, MS),
         number(rank.transfer_s, MS),

@@ -230,7 +230,7 @@ def _efficiency(row: ScalingRow | None) -> float | None:
 
 
 def _part_s(cell: CellAnalysis, parts: Mapping[str, float], part: str) -> float | None:
-    return None if part == "exposed_sync_s" and cell.exposed_share is None else parts[part]
+    return None if part == "exposed_sync_s" and cell.exposed_share is None else parts.get(part)
 
 
 def _shortened(entry: Entry, width: int) -> Entry:

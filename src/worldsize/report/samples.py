@@ -93,12 +93,12 @@ def _messages(cell: Cell) -> pl.LazyFrame:
 
 def _of_cell(part: str | None, cell: Cell, frame: pl.LazyFrame) -> pl.LazyFrame:
     """The frame with the columns that say which cell it is of."""
-    settings = cell.record.settings
+    record = cell.record
     return frame.with_columns(
         pl.lit(part, dtype=pl.String).alias("part"),
-        pl.lit(cell.record.id).alias("cell"),
-        pl.lit(settings.strategy).alias("strategy"),
-        pl.lit(settings.world_size, dtype=pl.Int64).alias("world_size"),
-        pl.lit(settings.batch_size, dtype=pl.Int64).alias("local_batch"),
-        pl.lit(settings.global_batch, dtype=pl.Int64).alias("global_batch"),
+        pl.lit(record.id).alias("cell"),
+        pl.lit(record.strategy).alias("strategy"),
+        pl.lit(record.world_size, dtype=pl.Int64).alias("world_size"),
+        pl.lit(record.batch_size, dtype=pl.Int64).alias("local_batch"),
+        pl.lit(record.global_batch, dtype=pl.Int64).alias("global_batch"),
     )

@@ -37,9 +37,9 @@ class StoredBlock(Record):
     steps: int
     step_s: float = Field(ge=LEAST_S, lt=MOST_S)
     """Median of the times at which the slowest rank ended a step."""
-    data_wait_s: float
-    """Mean over steps and ranks, as are those below."""
-    compute_s: float
+    data_wait_s: float | None = None
+    """Mean over steps and ranks, as are those below; None where the phases were not marked."""
+    compute_s: float | None = None
     """Forward, backward and optimizer."""
     exposed_sync_s: float | None = None
     """None where nothing is exchanged, or nobody sees it."""
@@ -66,10 +66,10 @@ class StoredCell(Record):
     blocks: list[StoredBlock] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _all_parts(self) -> Self:
-        missing = set(PARTS) - (self.summary.parts_s.keys() if self.summary else set(PARTS))
-        if missing:
-            raise ValueError(f"the summary lacks parts of a step: {', '.join(sorted(missing))}")
+    def _parts_of_a_step(self) -> Self:
+        strange = set(self.summary.parts_s if self.summary else ()) - set(PARTS)
+        if strange:
+            raise ValueError(f"the summary has parts that no step has: {', '.join(sorted(strange))}")
         return self
 
     @property
@@ -83,18 +83,24 @@ class StoredRun(Record):
 
     schema_version: int = SCHEMA_VERSION
     name: str
-    settings: StudySettings
+    settings: StudySettings | None = None
+    """None, as are data and model, of a run that was only metered."""
     provenance: Provenance
     sessions: list[Provenance] = Field(default_factory=list)
     """Provenance of each later start with --resume."""
-    data: DataRecord
-    model: ModelRecord
+    data: DataRecord | None = None
+    model: ModelRecord | None = None
     cells: list[StoredCell]
     """In the order of the plan."""
     parts: dict[str, "StoredRun"] = Field(default_factory=dict)
     """Further parts of an experiment."""
     further: list["StoredRun"] = Field(default_factory=list)
     """More runs of the same commit, in a baseline of several."""
+
+    @property
+    def asked(self) -> StudySettings:
+        """What was asked for; the defaults where nothing was."""
+        return self.settings or StudySettings()
 
     @property
     def all_runs(self) -> list["StoredRun"]:

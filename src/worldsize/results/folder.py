@@ -148,7 +148,7 @@ class Cell:
 
     def _once(self, kind: Kind, samples: pl.LazyFrame) -> pl.LazyFrame:
         """Without what a later session, or workers that were started again, have run again."""
-        if self.record.settings.epochs is None:
+        if not self.record.of_epochs:
             return samples
         name = f"{kind.name}, each once"
         if name not in self._sources:

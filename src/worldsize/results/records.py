@@ -4,9 +4,9 @@ Times are in seconds (`_s`) unless they are points on a rank's own monotonic clo
 Absent is `None`, never 0: an interval of one sample, a bandwidth at world size 1 (method.md §5, §8).
 """
 
-from typing import Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from worldsize.config import MOST_WORKERS, CellSettings, StudySettings
 from worldsize.config.redact import without_credentials
@@ -21,14 +21,18 @@ from worldsize.results.step_records import BlockConditions as BlockConditions
 from worldsize.results.step_records import SpanRecord as SpanRecord
 from worldsize.results.step_records import StepRecord as StepRecord
 from worldsize.results.step_records import UnobservedBlock as UnobservedBlock
+from worldsize.results.trained_records import DataRecord as DataRecord
+from worldsize.results.trained_records import ModelRecord as ModelRecord
 from worldsize.traits import TraitsRecord, WireBytes
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 CellState = Literal["planned", "running", "complete", "failed", "interrupted"]
 SeenState = CellState | Literal["unreadable"]
 """The state of a cell for who reads it: its record or its samples may be damaged."""
 
+NAMES = ("strategy", "world_size", "batch_size", "label")
+"""What tells a cell from the others of its run."""
 PARTS = ("data_wait_s", "copy_s", "forward_s", "backward_s", "exposed_sync_s", "optimizer_s", "other_s")
 """The parts of a step, in order; they add up to `step_s` (method.md §2)."""
 
@@ -123,32 +127,6 @@ class Provenance(Record):
     them if it names a secret."""
 
 
-class DataRecord(Record):
-    """The data set of a study and its state of verification."""
-
-    name: str
-    train_samples: int
-    test_samples: int
-    shape: tuple[int, ...]
-    """Shape of one sample as the model sees it (C, H, W)."""
-    classes: int
-    verification: Literal["official", "embedded", "generated", "unverified", "user"]
-    location: str | None = None
-
-
-class ModelRecord(Record):
-    """The model of a study."""
-
-    name: str
-    parameters: int
-    parameter_bytes: int
-    buffer_bytes: int
-    """Bytes of all buffers (BatchNorm statistics), which travel as well (method.md §4)."""
-    gradient_tensors: int
-    flops_per_sample: int | None = None
-    """Floating-point operations of forward and backward for one sample (method.md §12)."""
-
-
 class Findings(Record):
     """What is known of a study before it starts: its data, its model, the devices, what each strategy takes."""
 
@@ -209,7 +187,8 @@ class CellSummary(Record):
     samples_per_s: Estimate
     """Global samples over that time."""
     parts_s: dict[str, float]
-    """Mean of each part of PARTS over timed steps and ranks; the parts add up to the mean step of a rank."""
+    """Mean of each part of PARTS over timed steps and ranks; the parts add up to the mean step of a rank. Without those
+    of phases that nobody marked; empty where none was."""
     comm_s: float | None = None
     """Mean length of the union of the communication intervals of a step, over ranks; None at N = 1."""
     overlapped_s: float | None = None
@@ -224,7 +203,15 @@ class CellRecord(Record):
 
     schema_version: int = SCHEMA_VERSION
     id: str
-    settings: CellSettings
+    strategy: str
+    """With world size, local batch and label: what tells a cell from the others of its run."""
+    world_size: int
+    """N."""
+    batch_size: int
+    """b: samples per worker per step."""
+    label: str = ""
+    settings: CellSettings | None = None
+    """What was trained, on what and how; None of a run that was only metered. Likewise all that follows."""
     state: CellState = "planned"
     error: ErrorRecord | None = None
     warnings: list[WarningRecord] = Field(default_factory=list)
@@ -260,21 +247,70 @@ class CellRecord(Record):
     """What else went on during the timed blocks: the cause of a drift between them is looked for here."""
     summary: CellSummary | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _named_by_its_settings(cls, content: Any) -> Any:
+        """Records of schema 1 are: the names of these settings had no place of their own."""
+        settings = content.get("settings") if isinstance(content, dict) else None
+        named = {name: settings[name] for name in NAMES if name in settings} if isinstance(settings, dict) else {}
+        return {**named, **content} if named else content
+
+    @classmethod
+    def of(cls, settings: CellSettings, **given: Any) -> Self:
+        """The record of a cell with these settings, by their id where no other is given."""
+        named = {"id": settings.id, **{name: getattr(settings, name) for name in NAMES}}
+        return cls(**{**named, **given}, settings=settings)
+
+    @property
+    def global_batch(self) -> int:
+        """B = N·b, samples per step of all workers (method.md §1)."""
+        return self.world_size * self.batch_size
+
+    @property
+    def of_epochs(self) -> bool:
+        """Whether whole epochs were trained: a training that --resume goes on with, not steps in turn."""
+        return self.settings is not None and self.settings.epochs is not None
+
 
 class StudyRecord(Record):
     """study.json: plan, settings and provenance."""
 
     schema_version: int = SCHEMA_VERSION
     name: str
-    settings: StudySettings
+    settings: StudySettings | None = None
+    """None, as are data and model, where nobody but a script of the user's own knows them."""
     plan: list[str]
     """Ids of the cells, in the order of the plan."""
     provenance: Provenance
-    data: DataRecord
-    model: ModelRecord
+    data: DataRecord | None = None
+    model: ModelRecord | None = None
     warnings: list[WarningRecord] = Field(default_factory=list)
     sessions: list[Provenance] = Field(default_factory=list)
     """Provenance of each later start with --resume."""
+
+    @model_validator(mode="after")
+    def _of_training(self) -> Self:
+        if len({self.settings is None, self.data is None, self.model is None}) > 1:
+            raise ValueError("settings, data and model belong together: all of them, or none")
+        return self
+
+    @property
+    def training(self) -> tuple[StudySettings, DataRecord, ModelRecord]:
+        """What was trained, of a study that has settings; an experiment and a sweep have."""
+        assert self.settings is not None
+        assert self.data is not None
+        assert self.model is not None
+        return self.settings, self.data, self.model
+
+    @property
+    def train_samples(self) -> int | None:
+        """D; None of a run that was only metered."""
+        return self.data.train_samples if self.data else None
+
+    @property
+    def asked(self) -> StudySettings:
+        """What was asked for; the defaults where nothing was, as in a run that was only metered."""
+        return self.settings or StudySettings()
 
     @field_validator("plan")
     @classmethod

@@ -17,4 +17,6 @@ def settings_to_resume(out: Path | str | None, given: dict[str, Any]) -> StudySe
     if out is None:
         raise UsageError("--resume needs --out: the folder of the study to go on with (in Python: out=)")
     stored = read_record(StudyRecord, Path(out) / "study.json").settings
+    if stored is None:
+        raise UsageError(f"{out} holds a run that was only metered: run its script again to go on with it")
     return validated(StudySettings, laid_over(stored.model_dump(), given))

@@ -34,8 +34,8 @@ def run_experiment(
         # What can be known to be wrong with the further parts is said before the first one is measured.
         further_parts(settings, max(settings.world_sizes), settings.train_samples)
     run = run_study(settings, out, resume=resume, command=command, listener=listener, cluster=cluster, began_s=began_s)
-    largest = max((cell.record.settings.world_size for cell in run.cells.values()), default=1)
-    for name, part in further_parts(run.study.settings, largest, run.study.data.train_samples).items():
+    largest = max((cell.record.world_size for cell in run.cells.values()), default=1)
+    for name, part in further_parts(settings, largest, run.study.training[1].train_samples).items():
         place = out / "parts" / name
         begun = (place / "study.json").exists()
         try:

@@ -215,9 +215,9 @@ class Ledger:
     def _record(self, cell: PlannedCell) -> CellRecord:
         if cell.id not in self._records:
             earlier = self._before.get(cell.id)
-            self._records[cell.id] = CellRecord(
+            self._records[cell.id] = CellRecord.of(
+                cell.settings,
                 id=cell.id,
-                settings=cell.settings,
                 placement=cell.placement,
                 own_traits=cell.own_traits,
                 warnings=_first_warnings(cell, earlier),
@@ -231,7 +231,7 @@ class Ledger:
     def _close(self, record: CellRecord) -> CellRecord:
         if self.writing:
             place = cell_folder(self.run, record.id)
-            record.summary = summarise(Cell(place, record), record.settings.global_batch)
+            record.summary = summarise(Cell(place, record), record.global_batch)
         self._write(record)
         return record
 

@@ -54,5 +54,7 @@ def advise(analysis: StudyAnalysis) -> tuple[Advice, ...]:
     seen = Seen(analysis)
     ordered = in_order([candidate for rule in RULES for candidate in rule(seen)], seen.focus)
     told = [beside_one_worker(each, seen) for each in ordered]
+    if not seen.trains:  # no command of ours trains what was only metered
+        told = [replace(each, command=None) for each in told]
     origin = analysis.record.provenance
     return tuple(replace(each, command=launched_as(origin.command, each.command, origin.started_by)) for each in told)

@@ -16,6 +16,7 @@ from worldsize.analysis.by_block import BLOCK, ratio_over
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, gib_text
 from worldsize.analysis.sweep import KNEE
+from worldsize.config.base import MOST_BATCH
 from worldsize.results.records import Estimate
 
 LOW_RATE = 0.25
@@ -51,7 +52,7 @@ def rises(seen: Seen) -> Iterator[Rise]:
         if not seen.settings.sweep and not cell.blocks.keys() & smaller.blocks.keys():
             continue  # not timed in turn: the drift between them would be in their ratio
         ratio = rate_ratio(cell, smaller, in_turn=not seen.settings.sweep)
-        most = seen.analysis.record.data.train_samples // cell.world_size
+        most = _largest(seen, cell)
         next_batch = min(cell.batch_size * max(2, cell.batch_size // smaller.batch_size), most)
         if notable(ratio, 1) and ratio.value >= 1 / KNEE and next_batch > cell.batch_size:
             yield Rise(cell, smaller, ratio, _limit(seen, cell, smaller), next_batch)
@@ -112,10 +113,17 @@ def _limit(seen: Seen, cell: CellAnalysis, smaller: CellAnalysis) -> Estimate | 
 
 def _of_matmul(seen: Seen, cell: CellAnalysis) -> Estimate | None:
     """Floating-point operations of forward and backward per second ÷ the matrix-multiply rate (method.md §12)."""
-    flops, rate = seen.analysis.record.model.flops_per_sample, cell.record.matmul_flops_per_s if cell.record else None
+    model, rate = seen.analysis.record.model, cell.record.matmul_flops_per_s if cell.record else None
+    flops = model.flops_per_sample if model else None
     if not flops or not rate:
         return None
     return ratio_over(seen.blocks(cell), pl.lit(flops * cell.batch_size / rate), FORWARD_BACKWARD)
+
+
+def _largest(seen: Seen, cell: CellAnalysis) -> int:
+    """The largest local batch that the data has samples for."""
+    samples = seen.analysis.record.train_samples
+    return MOST_BATCH if samples is None else samples // cell.world_size
 
 
 def _ended_by_itself(seen: Seen, cell: CellAnalysis) -> bool:
@@ -150,7 +158,7 @@ def _still_rising(seen: Seen, rise: Rise) -> Candidate:
 
 
 def _hardly_busy(seen: Seen, cell: CellAnalysis, reached: Estimate) -> Iterator[Candidate]:
-    most = seen.analysis.record.data.train_samples // cell.world_size
+    most = _largest(seen, cell)
     sizes = [times * cell.batch_size for times in (1, 2, 4) if times * cell.batch_size <= most]
     if len(sizes) < 2:
         return  # the data has no larger batch to try

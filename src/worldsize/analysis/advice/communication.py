@@ -211,7 +211,8 @@ def _evidence(exchange: Exchange) -> Iterator[Evidence]:
 def _more_per_exchange(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     """A step with more samples needs no more bytes."""
     batch = 2 * cell.batch_size
-    if batch * cell.world_size > seen.analysis.record.data.train_samples:
+    samples = seen.analysis.record.train_samples
+    if samples is not None and batch * cell.world_size > samples:
         return "Use a faster link, or fewer workers with larger batches.", None
     b, whole = f"b = {batch:,}", batch * cell.world_size
     changed = {"global_batch": whole} if seen.settings.global_batch else {"batch_sizes": (batch,)}

@@ -50,6 +50,8 @@ def _whose(cell: CellAnalysis) -> str:
 
 def _loader(seen: Seen) -> str:
     settings = seen.settings
+    if not seen.trains:
+        return "that of the script"
     if settings.loader == "batched" and not _of_a_user(seen):
         return "batched"
     workers = settings.loader_workers
@@ -57,12 +59,19 @@ def _loader(seen: Seen) -> str:
 
 
 def _of_a_user(seen: Seen) -> bool:
-    return seen.analysis.record.data.verification == "user"
+    data = seen.analysis.record.data
+    return data is not None and data.verification == "user"
 
 
 def _remedy(seen: Seen, cell: CellAnalysis) -> tuple[str, str, str | None]:
     """Likely cause, next step and command."""
     settings = seen.settings
+    if not seen.trains:
+        return (
+            "The loop takes its samples faster than its input pipeline makes them.",
+            "Give the input pipeline more worker processes, or make a sample cheaper (decode and resize it once).",
+            None,
+        )
     if _of_a_user(seen):
         more = max(1, 2 * settings.loader_workers)
         return (

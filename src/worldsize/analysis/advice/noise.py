@@ -133,14 +133,14 @@ def blocks_needed(ratio: Estimate, aim: float = AIM) -> int:
 def seconds_needed(analysis: StudyAnalysis, ratio: Estimate) -> float:
     """How long a study would take that knows a ratio as narrowly: more blocks of all its cells."""
     more = blocks_needed(ratio) / max(1, ratio.samples)
-    budget_s = analysis.run.study.settings.budget_s
+    budget_s = analysis.run.study.asked.budget_s
     timed_s = sum(c.summary.timed_steps * c.summary.step_s.value for c in analysis.cells if c.summary)
     return max(1.0, more) * (budget_s if budget_s is not None else UNTIMED * timed_s)
 
 
 def longer_text(analysis: StudyAnalysis, cell: CellAnalysis, ratio: Estimate) -> str:
     """The flag with which a study would know a ratio of this cell: more time, or more steps where it had no budget."""
-    if analysis.run.study.settings.budget is None:
+    if analysis.run.study.asked.budget is None:
         return f"--steps {steps_needed(ratio, _block_steps(cell))}"
     return f"--budget {budget_text(seconds_needed(analysis, ratio))}"
 

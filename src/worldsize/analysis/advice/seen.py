@@ -35,8 +35,13 @@ class Seen:
 
     @property
     def settings(self) -> StudySettings:
-        """The settings of the study."""
-        return self.analysis.record.settings
+        """What the study was asked for."""
+        return self.analysis.record.asked
+
+    @property
+    def trains(self) -> bool:
+        """Whether worldsize trained, so that one of its commands can try something else."""
+        return self.analysis.record.settings is not None
 
     @cached_property
     def headline(self) -> Headline | None:

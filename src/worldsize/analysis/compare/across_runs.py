@@ -67,7 +67,7 @@ def common_baseline(cell_id: str, runs: Sequence[StoredRun]) -> str | None:
 def _baselines(cell_id: str, run: StoredRun) -> list[str]:
     """The cells of a run that may be the baseline, best first."""
     cell = next(each for each in run.cells if each.id == cell_id)
-    crowded = not run.settings.allow_oversubscribed
+    crowded = not run.asked.allow_oversubscribed
 
     def fits(other: StoredCell) -> bool:
         if not relative_blocks(cell, other) or (crowded and _oversubscribed((cell, other))):

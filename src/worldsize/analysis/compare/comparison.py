@@ -151,5 +151,5 @@ def _lone(side: str, ours: dict[str, list[StoredRun]], theirs: dict[str, list[St
                     run="A" if side == "A" else "B",
                     state=cell.state,
                     measured=bool(cell.blocks),
-                    sweep=runs[0].settings.sweep,
+                    sweep=runs[0].asked.sweep,
                 )

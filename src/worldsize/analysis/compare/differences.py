@@ -64,7 +64,7 @@ def changes(a: StoredRun, b: StoredRun, part: str = "") -> list[Change]:
 
 def _work(a: StoredRun, b: StoredRun) -> list[Change]:
     found = _named("work", _work_facts(a), _work_facts(b))
-    flops = a.model.flops_per_sample, b.model.flops_per_sample
+    flops = tuple(run.model.flops_per_sample if run.model else None for run in (a, b))
     if None not in flops and flops[0] != flops[1]:
         old, new = (f"{each:,}" for each in flops)
         found.append(Change(area="work", what="model operations per sample", old=old, new=new))
@@ -98,7 +98,9 @@ def _digests(found: tuple[str, ...] | None) -> str:
 
 
 def _work_facts(run: StoredRun) -> dict[str, str]:
-    data, model = run.data, run.model
+    data, model, settings = run.data, run.model, run.settings
+    if data is None or model is None or settings is None:
+        return {}
     return {
         "model": model.name,
         "model parameters": f"{model.parameters:,}",
@@ -107,8 +109,8 @@ def _work_facts(run: StoredRun) -> dict[str, str]:
         "data": data.name,
         "data shape": "×".join(str(size) for size in data.shape),
         "data classes": f"{data.classes:,}",
-        "precision": run.settings.precision,
-        "optimizer": run.settings.optimizer,
+        "precision": settings.precision,
+        "optimizer": settings.optimizer,
     }
 
 
@@ -150,16 +152,19 @@ def _quota(host: Host) -> str:
 
 
 def _settings(run: StoredRun) -> dict[str, str]:
-    values = run.settings.model_dump()
+    values = run.settings.model_dump() if run.settings else {}
     return {name: _text(value) for name, value in values.items() if name not in NAMED_AS_WORK}
 
 
 def _run(run: StoredRun) -> dict[str, str]:
+    sessions = {"sessions": str(1 + len(run.sessions))}
+    if run.data is None:
+        return sessions
     return {
         "training samples": f"{run.data.train_samples:,}",
         "test samples": f"{run.data.test_samples:,}",
         "data verification": run.data.verification,
-        "sessions": str(1 + len(run.sessions)),
+        **sessions,
     }
 
 

@@ -163,7 +163,9 @@ def _part(cell: StoredCell, name: str) -> float | None:
     if cell.summary is None or (name == "exposed_sync_s" and cell.summary.comm_s is None):
         return None
     parts = cell.summary.parts_s
-    return sum(parts[part] for part in COMPUTE_PARTS) if name == "compute_s" else parts[name]
+    if name != "compute_s":
+        return parts.get(name)
+    return sum(parts[part] for part in COMPUTE_PARTS) if parts.keys() >= set(COMPUTE_PARTS) else None
 
 
 def _rates(a: CellRuns, b: CellRuns, step: Estimate) -> list[Quantity]:

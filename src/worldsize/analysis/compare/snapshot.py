@@ -5,10 +5,10 @@ from pathlib import Path
 
 import polars as pl
 
-from worldsize.analysis.breakdown import COMPUTE_PARTS
 from worldsize.analysis.cells import CellAnalysis, absent_cell, reason_of, unreadable_cell
 from worldsize.analysis.damage import check_samples
 from worldsize.analysis.parts import with_parts
+from worldsize.analysis.steps import COMPUTE
 from worldsize.analysis.summary import summarise, world_steps
 from worldsize.errors import OutputError, UsageError
 from worldsize.results.baseline_records import HOW, StoredBlock, StoredCell, StoredRun, read_baseline
@@ -90,15 +90,15 @@ def _without_numbers(absent: CellAnalysis) -> StoredCell:
 def _cell(cell: Cell) -> StoredCell:
     """A cell that was started. A failed one gets no numbers: its steps may be unlike."""
     check_samples(cell)
-    record, settings = cell.record, cell.record.settings
-    summary = None if record.state == "failed" else summarise(cell, settings.global_batch)
+    record = cell.record
+    summary = None if record.state == "failed" else summarise(cell, record.global_batch)
     last = record.evaluations[-1] if record.evaluations else None
     return StoredCell(
         id=record.id,
-        strategy=settings.strategy,
-        world_size=settings.world_size,
-        batch_size=settings.batch_size,
-        label=settings.label,
+        strategy=record.strategy,
+        world_size=record.world_size,
+        batch_size=record.batch_size,
+        label=record.label,
         state=record.state,
         reason=reason_of(record, has_numbers=summary is not None),
         placement=record.placement,
@@ -120,7 +120,7 @@ def _blocks(cell: Cell, summary: CellSummary) -> list[StoredBlock]:
         .group_by(TURN)
         .agg(
             pl.col("data_wait_s").mean(),
-            pl.sum_horizontal(COMPUTE_PARTS).mean().alias("compute_s"),
+            COMPUTE.mean().alias("compute_s"),
             seen.alias("exposed_sync_s"),
         )
     )

@@ -49,7 +49,8 @@ def parts_chart(group: Group) -> Drawing | None:
     A bar is as long as elapsed time ÷ steps, by which the throughput goes, and divided as the mean step of a rank is:
     between two of its steps a rank does some work of its own, which belongs to none of the parts.
     """
-    cells = sorted(group.measured, key=samples_per_s, reverse=True)
+    taken_apart = (cell for cell in group.measured if cell.breakdown is not None)
+    cells = sorted(taken_apart, key=samples_per_s, reverse=True)
     if not cells:
         return None
     bars = [_of_a_step(cell) for cell in cells]
@@ -71,7 +72,7 @@ def parts_chart(group: Group) -> Drawing | None:
 
 def sample_parts_chart(analysis: StudyAnalysis) -> Drawing | None:
     """Of a batch sweep: the time of one sample by part in ms, by local batch; None with fewer than two batches."""
-    cells = [cell for cell in analysis.cells if cell.summary is not None]
+    cells = [cell for cell in analysis.cells if cell.breakdown is not None]
     if len(cells) < 2:
         return None
     several = len({(cell.strategy, cell.world_size) for cell in cells}) > 1
@@ -93,14 +94,14 @@ def sample_parts_chart(analysis: StudyAnalysis) -> Drawing | None:
 def _of_a_step(cell: CellAnalysis) -> _Bar:
     assert cell.summary is not None, "only measured cells are drawn"
     scale = MS * cell.summary.step_s.value / sum(cell.summary.parts_s.values())
-    parts = {part: scale * cell.summary.parts_s[part] for part in PARTS}
+    parts = {part: scale * seconds for part, seconds in cell.summary.parts_s.items()}
     rate = number_text(samples_per_s(cell))
     return _Bar(cell_label(cell), parts, f"{rate} samples/s", f"{rate}/s")
 
 
 def _of_a_sample(cell: CellAnalysis, *, several: bool) -> _Bar:
     assert cell.summary is not None, "only measured cells are drawn"
-    parts = {part: MS * cell.summary.parts_s[part] / cell.batch_size for part in PARTS}
+    parts = {part: MS * seconds / cell.batch_size for part, seconds in cell.summary.parts_s.items()}
     label = f"{cell_label(cell)}, b = {cell.batch_size:,}" if several else f"b = {cell.batch_size:,}"
     end = f"{number_text(sum(parts.values()))} ms"
     return _Bar(label, parts, end, end)
@@ -108,11 +109,12 @@ def _of_a_sample(cell: CellAnalysis, *, several: bool) -> _Bar:
 
 def _drawn(bars: Sequence[_Bar], title: str, size: Size) -> Chart:
     labels = [bar.label for bar in bars]
-    drawn = [part for part in PARTS if part != "exposed_sync_s" or any(bar.parts[part] > 0 for bar in bars)]
+    drawn = [part for part in PARTS if part != "exposed_sync_s" or any(bar.parts.get(part, 0) > 0 for bar in bars)]
     rows = [
         {"cell": bar.label, "part": PART_LABELS[part], "value": bar.parts[part], "order": order}
         for bar in bars
         for order, part in enumerate(drawn)
+        if part in bar.parts
     ]
     colours = alt.Scale(domain=[PART_LABELS[part] for part in drawn], range=[PART_COLOURS[part] for part in drawn])
     legend = alt.Legend(title=None, orient="top", columns=size.part_columns, offset=12)

@@ -51,7 +51,7 @@ def throughput_chart(analysis: StudyAnalysis, group: Group) -> Drawing | None:
 
     Cells whose speed-up is withheld are left out: beside the ideal line, their place is their speed-up.
     """
-    allowed = analysis.record.settings.allow_oversubscribed
+    allowed = analysis.record.asked.allow_oversubscribed
     cells = [cell for cell in group.measured if allowed or not cell.oversubscribed]
     if len({cell.world_size for cell in cells}) < 2:
         return None

@@ -25,7 +25,7 @@ def rate_chart(sweeps: Sequence[BatchSweep]) -> Drawing | None:
 
 def epoch_chart(sweeps: Sequence[BatchSweep], analysis: StudyAnalysis) -> Drawing | None:
     """Time of an epoch against b; None with fewer than two batches."""
-    title = f"A. Time of an epoch against b, D = {analysis.record.data.train_samples:,}"
+    title = f"A. Time of an epoch against b, D = {analysis.record.training[1].train_samples:,}"
     return _chart("a-epoch-against-b", title, "Epoch without data wait (s)", sweeps, _epoch)
 
 

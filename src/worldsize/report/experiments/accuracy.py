@@ -60,7 +60,7 @@ def epochs_table(found: Comparison) -> Table:
         for epoch in history.get(cell.id, [])
     )
     record = found.trainings[0].record
-    settings, data = record.settings, record.data
+    settings, data, _ = record.training
     note = (
         f"D = {data.train_samples:,} training and {data.test_samples:,} test samples. {settings.optimizer_name} at "
         f"learning rate {settings.learning_rate:g} for B₀ = {settings.base_batch}. Training numbers are means over the "

@@ -34,7 +34,7 @@ def divergence_table(analysis: StudyAnalysis) -> Table:
         Column("of each rank", ("rank_accuracy",), "%", align="prose"),
     )
     rows = tuple(_divergence_row(cell, test) for cell, test in _evaluations(analysis))
-    data, settings = analysis.record.data, analysis.record.settings
+    settings, data, _ = analysis.record.training
     note = (
         f"DDP on {data.train_samples:,} training samples, {settings.optimizer_name} at learning rate "
         f"{settings.learning_rate:g}·B/B₀. Apart: the largest |x − x₀| ÷ |x₀| over ranks, x₀ that of rank 0, before "

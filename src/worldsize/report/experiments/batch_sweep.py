@@ -37,8 +37,9 @@ def sweep_table(analysis: StudyAnalysis) -> Table:
         Column("Fits", ("fits",), align="prose"),
     )
     rows = tuple(_table_row(row, sweep, on_gpu=on_gpu) for sweep in analysis.sweeps for row in sweep.rows)
+    _, data, _ = analysis.record.training
     note = (
-        f"Each batch ran in fresh processes. An epoch is D/B steps over D = {analysis.record.data.train_samples:,} "
+        f"Each batch ran in fresh processes. An epoch is D/B steps over D = {data.train_samples:,} "
         "samples, each step − its wait for data: copy to the device, gradients and update are in it. Peak memory: of "
         "the largest process (on a GPU, allocated on the device). The knee is the smallest b within 5 % of the best "
         "throughput, by the blocks that were timed in turn where there are any: the best size and those near it; its "

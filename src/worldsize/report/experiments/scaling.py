@@ -41,7 +41,7 @@ def speedup_table(analysis: StudyAnalysis, letter: str) -> Table:
     rows = tuple(_speedup_row(analysis, number_) for number_ in range(len(analysis.cells)))
     note = (
         "Scaled speed-up: N·t₁(b)/t_N(b). Strong: t₁(B)/t_N(B/N), where the study has one worker with b = B. "
-        f"T_N: D/B steps over D = {analysis.record.data.train_samples:,} samples (method §6)."
+        f"T_N: D/B steps over D = {analysis.record.training[1].train_samples:,} samples (method §6)."
     )
     return Table(f"{letter.lower()}1-speedup", f"{letter}(1) Time and speed-up", columns, rows, note)
 
@@ -50,7 +50,7 @@ def _speedup_row(analysis: StudyAnalysis, index: int) -> tuple[Entry, ...]:
     cell = analysis.cells[index]
     weak, strong = _row(analysis, "weak", cell.id), _row(analysis, "strong", cell.id)
     step_s = cell.summary.step_s if cell.summary else None
-    epoch_s = step_s.value * analysis.record.data.train_samples / cell.global_batch if step_s else None
+    epoch_s = step_s.value * analysis.record.training[1].train_samples / cell.global_batch if step_s else None
     remarks = [cell.reason, weak.withheld if weak and weak.withheld != cell.reason else None]
     return (
         text(cell.id),
@@ -85,7 +85,7 @@ def utilisation_table(analysis: StudyAnalysis, letter: str) -> Table:
         Column("Link, rated", ("link_payload_bytes_per_s",), "GB/s"),
     )
     rows = []
-    for found in utilisations(analysis.cells, analysis.epoch_splits, analysis.record.data.train_samples):
+    for found in utilisations(analysis.cells, analysis.epoch_splits, analysis.record.training[1].train_samples):
         peak = link_peak(analysis, found.cell)
         link = analysis.links.get(found.cell.world_size) if peak else None
         rows.append(
