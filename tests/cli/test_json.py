@@ -13,6 +13,7 @@ from worldsize.analysis.numbers import number_text
 from worldsize.analysis.study import analyse
 from worldsize.cli.results import content
 from worldsize.results.folder import load_run
+from worldsize.results.records import SCHEMA_VERSION
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
 SHOWN_IN = {"s": 1e3, "bytes/s": 1e-9, "share": 100, "ratio": 1, "samples/s": 1}
