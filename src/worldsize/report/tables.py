@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from worldsize.analysis.numbers import ABSENT, interval_text, number_text
-from worldsize.analysis.statistics import Ratio
 from worldsize.results.records import Estimate
 
 Raw = str | int | float | bool | None
@@ -154,11 +153,6 @@ def estimate(value: Estimate | None, factor: float = 1.0) -> Entry:
     if value is None:
         return Entry(ABSENT, (None, None, None))
     return Entry(number_text(value.value * factor), (value.value, value.low, value.high), interval_text(value, factor))
-
-
-def ratio(value: Ratio | None, factor: float = 1.0) -> Entry:
-    """A ratio with its 95 % interval; its column has three keys."""
-    return estimate(value.estimate if value else None, factor)
 
 
 def interval_keys(name: str) -> tuple[str, str, str]:
