@@ -1,15 +1,20 @@
 """Tables of communication: of the cells, and of the collective benchmark (method.md §3, §5)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from worldsize.analysis.bandwidth import LEAST_R_SQUARED, CostModel, CurvePoint, curve, fit, peak
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.collective_cost import as_run, wire_factor
-from worldsize.analysis.communication import RankWait, waits_text
+from worldsize.analysis.communication import Communication, waits_text
 from worldsize.analysis.numbers import ABSENT, number_text
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.report.tables import Column, Entry, Table, estimate, integer, interval_keys, number, text
+from worldsize.report.columns import MS, ColumnOf, estimates, integers, numbers, table_of, texts
+from worldsize.report.result_tables import CELL, step_s
+from worldsize.report.tables import Entry, Table, headed, text, with_columns
 from worldsize.results.comm_records import CommRecord
+from worldsize.results.records import Estimate
 
 COMM_NOTE = (
     "Time per call from the first rank's begin to the last rank's end, median over samples with its 95 % interval. "
@@ -23,12 +28,6 @@ ALL_REDUCE_NOTE = (
 )
 
 
-def _named(collective: str, backend: str) -> Entry:
-    """The name of a collective, with a mark where a backend sends another one instead (method.md §5)."""
-    mark = "" if as_run(collective, backend) == collective else SENT_AS_ANOTHER
-    return Entry(f"{collective}{mark}", (collective,))
-
-
 def collectives_of(record: CommRecord) -> list[str]:
     """The collectives that were measured, in order."""
     return list(dict.fromkeys(sample.collective for sample in record.ranks[0]))
@@ -36,44 +35,42 @@ def collectives_of(record: CommRecord) -> list[str]:
 
 def comm_table(record: CommRecord) -> Table:
     """Time and bandwidths of each collective by size."""
-    columns = (
-        Column("Collective", ("collective",), align="left"),
-        Column("S", ("size_bytes",), "bytes"),
-        Column("Time", interval_keys("time_s"), "ms"),
-        Column("algbw", ("algbw_bytes_per_s",), "GB/s"),
-        Column("busbw", ("busbw_bytes_per_s",), "GB/s"),
-        Column("Wrong", ("wrong_elements",), align="right"),
-    )
-    rows = tuple(_row(point) for name in collectives_of(record) for point in curve(record, name))
+    columns: list[ColumnOf[CurvePoint]] = [
+        texts("Collective", "collective", lambda point: point.collective),
+        integers("S", "size_bytes", lambda point: point.size_bytes, "bytes"),
+        estimates("Time", "time_s", lambda point: point.time_s, "ms"),
+        numbers("algbw", "algbw_bytes_per_s", lambda point: point.algbw_bytes_per_s, "GB/s"),
+        numbers("busbw", "busbw_bytes_per_s", lambda point: point.busbw_bytes_per_s, "GB/s"),
+        integers("Wrong", "wrong_elements", lambda point: point.wrong_elements),
+    ]
+    points = (point for name in collectives_of(record) for point in curve(record, name))
     title = f"Collectives between {record.world_size} workers ({record.placement.backend})"
-    return Table("collectives", title, columns, rows, COMM_NOTE)
+    return table_of("collectives", title, columns, points, COMM_NOTE)
 
 
-def _row(point: CurvePoint) -> tuple[Entry, ...]:
-    return (
-        text(point.collective),
-        integer(point.size_bytes),
-        estimate(point.time_s, 1e3),
-        number(point.algbw_bytes_per_s, 1e-9),
-        number(point.busbw_bytes_per_s, 1e-9),
-        integer(point.wrong_elements),
-    )
+class _Fit(NamedTuple):
+    """What the link can do in a collective; the model is None where it says nothing."""
+
+    collective: str
+    backend: str
+    peak: float | None
+    share: float | None
+    model: CostModel | None
 
 
 def model_table(record: CommRecord) -> Table:
     """Peak, and the α–β model of each collective."""
     rated = None if record.hosts is None else record.hosts.payload_bytes_per_s
-    columns = (
-        Column("Collective", ("collective",), align="left"),
-        Column("Peak busbw", ("peak_bytes_per_s",), "GB/s"),
-        Column("of the link", ("share_of_payload_rate",), "%"),
-        Column("α", ("alpha_s",), "µs"),
-        Column("β", ("beta_bytes_per_s",), "GB/s"),
-        Column("γ", ("segment_s",), "µs"),
-        Column("R²", ("r_squared",)),
-        Column("Fitted to", ("smallest_bytes", "largest_bytes"), "bytes"),
-    )
-    rows = tuple(_model_rows(record, rated))
+    columns: list[ColumnOf[_Fit]] = [
+        ColumnOf("Collective", ("collective",), align="left", value=_named),
+        numbers("Peak busbw", "peak_bytes_per_s", lambda row: row.peak, "GB/s"),
+        numbers("of the link", "share_of_payload_rate", lambda row: row.share, "%"),
+        numbers("α", "alpha_s", lambda row: row.model.alpha_s if row.model else None, "µs"),
+        numbers("β", "beta_bytes_per_s", lambda row: row.model.beta_bytes_per_s if row.model else None, "GB/s"),
+        numbers("γ", "segment_s", lambda row: row.model.segment_s if row.model else None, "µs"),
+        numbers("R²", "r_squared", lambda row: row.model.r_squared if row.model else None),
+        ColumnOf("Fitted to", ("smallest_bytes", "largest_bytes"), "bytes", value=_fitted_to),
+    ]
     note = (
         "t(S) = steps·α + further segments·γ + factor·S/β; γ is 0 where the times show no latency of segments. "
         f"R² of log t, no model below {LEAST_R_SQUARED} (method.md §5)."
@@ -82,29 +79,28 @@ def model_table(record: CommRecord) -> Table:
         note += ALL_REDUCE_NOTE
     if rated is not None:
         note += f" The emulated links can carry {rated / 1e9:.4g} GB/s of TCP payload (method.md §12)."
-    return Table("cost-models", "What the link can do", columns, rows, note)
+    rows = (_fit(record, name, rated) for name in collectives_of(record))
+    return table_of("cost-models", "What the link can do", columns, rows, note)
 
 
-def _model_rows(record: CommRecord, rated: float | None) -> Iterator[tuple[Entry, ...]]:
-    backend = record.placement.backend
-    for name in collectives_of(record):
-        points = curve(record, name)
-        best, model = peak(points), fit(points, record.world_size, backend)
-        share = None if rated is None or best is None else best * wire_factor(name, record.world_size, backend) / rated
-        yield (_named(name, backend), number(best, 1e-9), number(share, 100), *_model_entries(model))
+def _fit(record: CommRecord, name: str, rated: float | None) -> _Fit:
+    backend, points = record.placement.backend, curve(record, name)
+    best, model = peak(points), fit(points, record.world_size, backend)
+    share = None if rated is None or best is None else best * wire_factor(name, record.world_size, backend) / rated
+    return _Fit(name, backend, best, share, None if model and model.r_squared < LEAST_R_SQUARED else model)
 
 
-def _model_entries(model: CostModel | None) -> tuple[Entry, ...]:
-    if model is None or model.r_squared < LEAST_R_SQUARED:
-        return *(number(None) for _ in range(4)), Entry("–", (None, None))
-    fitted = f"{model.smallest_bytes:,} … {model.largest_bytes:,}"
-    return (
-        number(model.alpha_s, 1e6),
-        number(model.beta_bytes_per_s, 1e-9),
-        number(model.segment_s, 1e6),
-        number(model.r_squared),
-        Entry(fitted, (model.smallest_bytes, model.largest_bytes)),
-    )
+def _named(row: _Fit) -> Entry:
+    """The name of a collective, with a mark where a backend sends another one instead (method.md §5)."""
+    mark = "" if as_run(row.collective, row.backend) == row.collective else SENT_AS_ANOTHER
+    return Entry(f"{row.collective}{mark}", (row.collective,))
+
+
+def _fitted_to(row: _Fit) -> Entry:
+    if row.model is None:
+        return Entry(ABSENT, (None, None))
+    smallest, largest = row.model.smallest_bytes, row.model.largest_bytes
+    return Entry(f"{smallest:,} … {largest:,}", (smallest, largest))
 
 
 PEAK_NOTE = (
@@ -113,24 +109,35 @@ PEAK_NOTE = (
 )
 
 
+SHORT = {
+    "cell": "Strategy, N, b",
+    "exposed_timeline_s": "exposed",
+    "exposed_pairing_s": "paired",
+    "overlapped_s": "hidden",
+    "wait_s": "wait",
+    "transfer_s": "transfer",
+    "busbw_bytes_per_s": "GB/s",
+    "link_peak_bytes_per_s": "peak",
+}
+"""What the terminal shows of it, and under which headings."""
+
+
 def communication_table(analysis: StudyAnalysis) -> Table:
     """Communication of each cell: exposed both ways, wait and transfer, bandwidth beside the link's."""
-    columns = (
-        Column("Cell", ("cell",), align="left"),
-        Column("Step", interval_keys("step_s"), "ms"),
-        Column("Exposed, timeline", interval_keys("exposed_timeline_s"), "ms"),
-        Column("Exposed, pairing", interval_keys("exposed_pairing_s"), "ms"),
-        Column("Overlapped", ("overlapped_s",), "ms"),
-        Column("Wait, mean over ranks", ("wait_s",), "ms"),
-        Column("Longest wait", ("wait_most_s", "wait_most_rank"), "ms"),
-        Column("Shortest wait", ("wait_least_s", "wait_least_rank"), "ms"),
-        Column("Transfer", ("transfer_s",), "ms"),
-        Column("busbw", ("busbw_bytes_per_s",), "GB/s"),
-        Column("Link, measured", ("link_peak_bytes_per_s",), "GB/s"),
-        Column("Link, rated", ("link_payload_bytes_per_s",), "GB/s"),
-    )
-    found = [cell for cell in analysis.cells if cell.communication is not None]
-    rows = tuple(_communication_row(analysis, cell) for cell in found)
+    columns: list[ColumnOf[CellAnalysis]] = [
+        CELL,
+        estimates("Step", "step_s", step_s, "ms"),
+        estimates("Exposed, timeline", "exposed_timeline_s", lambda cell: cell.exposed_s, "ms"),
+        estimates("Exposed, pairing", "exposed_pairing_s", _paired_s, "ms"),
+        numbers("Overlapped", "overlapped_s", lambda cell: cell.summary.overlapped_s if cell.summary else None, "ms"),
+        numbers("Wait, mean over ranks", "wait_s", lambda cell: _sent(cell).wait_s, "ms"),
+        ColumnOf("Longest wait", ("wait_most_s", "wait_most_rank"), "ms", value=lambda cell: _extreme(cell, 0)),
+        ColumnOf("Shortest wait", ("wait_least_s", "wait_least_rank"), "ms", value=lambda cell: _extreme(cell, 1)),
+        numbers("Transfer", "transfer_s", lambda cell: _sent(cell).transfer_s, "ms"),
+        numbers("busbw", "busbw_bytes_per_s", lambda cell: _sent(cell).busbw_bytes_per_s, "GB/s"),
+        numbers("Link, measured", "link_peak_bytes_per_s", lambda cell: link_peak(analysis, cell), "GB/s"),
+        numbers("Link, rated", "link_payload_bytes_per_s", lambda cell: link_rate(analysis, cell), "GB/s"),
+    ]
     note = (
         "Step: elapsed time ÷ steps; the others: means per step over ranks. Exposed: communication during which "
         "a rank computes nothing, by the timeline (all timed steps) and by pairing (step − the same worker's step "
@@ -140,32 +147,29 @@ def communication_table(analysis: StudyAnalysis) -> Table:
         f"issue to the last end of each message. {PEAK_NOTE} Rated: TCP payload of the emulated link "
         "(method §3, §5, §12)."
     )
-    return Table("communication", "Communication", columns, rows, note)
+    return table_of("communication", "Communication", columns, _communicating(analysis), note)
 
 
-def _communication_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ...]:
-    found, both, link = cell.communication, cell.exposed, analysis.links.get(cell.world_size)
-    assert found is not None, "only cells that communicate have a row"
-    return (
-        text(cell.id),
-        estimate(cell.summary.step_s if cell.summary else None, 1e3),
-        estimate(cell.exposed_s, 1e3),
-        estimate(both.pairing if both else None, 1e3),
-        number(cell.summary.overlapped_s if cell.summary else None, 1e3),
-        number(found.wait_s, 1e3),
-        *(_wait_of(each) for each in found.extremes or (None, None)),
-        number(found.transfer_s, 1e3),
-        number(found.busbw_bytes_per_s, 1e-9),
-        number(link_peak(analysis, cell), 1e-9),
-        number(link.payload_bytes_per_s if link else None, 1e-9),
-    )
+def _communicating(analysis: StudyAnalysis) -> list[CellAnalysis]:
+    return [cell for cell in analysis.cells if cell.communication is not None]
 
 
-def _wait_of(each: RankWait | None) -> Entry:
-    """`20.4 (rank 0)`."""
-    if each is None:
+def _sent(cell: CellAnalysis) -> Communication:
+    assert cell.communication is not None, "only cells that communicate have a row"
+    return cell.communication
+
+
+def _paired_s(cell: CellAnalysis) -> Estimate | None:
+    return cell.exposed.pairing if cell.exposed else None
+
+
+def _extreme(cell: CellAnalysis, place: int) -> Entry:
+    """`20.4 (rank 0)`, the wait of the rank that waits longest (0) or shortest (1)."""
+    extremes = _sent(cell).extremes
+    if extremes is None:
         return Entry(ABSENT, (None, None))
-    return Entry(f"{number_text(1e3 * each.wait_s)} (rank {each.rank})", (each.wait_s, each.rank))
+    rank, wait_s = extremes[place]
+    return Entry(f"{number_text(MS * wait_s)} (rank {rank})", (wait_s, rank))
 
 
 def link_peak(analysis: StudyAnalysis, cell: CellAnalysis) -> float | None:
@@ -179,26 +183,26 @@ def link_peak(analysis: StudyAnalysis, cell: CellAnalysis) -> float | None:
     return link.peak(rooted=cell.traits.rooted)
 
 
+def link_rate(analysis: StudyAnalysis, cell: CellAnalysis) -> float | None:
+    """What the emulated link between the workers of a cell can carry (bytes/s of TCP payload); None for a real one."""
+    link = analysis.links.get(cell.world_size)
+    return link.payload_bytes_per_s if link else None
+
+
 def communication_summary(analysis: StudyAnalysis) -> Table:
     """The same for 80 columns: a line per cell, without intervals and without columns that are empty."""
-    full = communication_table(analysis)
-    names = {2: "exposed", 3: "paired", 4: "hidden", 5: "wait", 8: "transfer", 9: "GB/s", 10: "peak"}
-    shown = [i for i in names if any(row[i].raw[0] is not None for row in full.rows)]
-    columns = (
-        Column("Strategy, N, b", ("cell",), align="left"),
-        *(Column(names[i], full.columns[i].keys[:1]) for i in shown),
-    )
-    found = [cell for cell in analysis.cells if cell.communication is not None]
+    found, short = _communicating(analysis), headed(communication_table(analysis), SHORT)
+    known = [place for place in range(1, len(SHORT)) if any(row[place].raw[0] is not None for row in short.rows)]
+    short = with_columns(short, [0, *known])
+    labels = [column.label for column in short.columns]
+    columns = tuple(replace(column, keys=column.keys[:1]) for column in short.columns)
     rows = tuple(
-        (
-            text(f"{cell.strategy} {cell.world_size} {cell.batch_size}"),
-            *(Entry(row[i].text, row[i].raw[:1]) for i in shown),
-        )
-        for cell, row in zip(found, full.rows, strict=True)
+        (text(_name(cell)), *(Entry(entry.text, entry.raw[:1]) for entry in row[1:]))
+        for cell, row in zip(found, short.rows, strict=True)
     )
     title = "Communication (ms per step"
-    if 9 in shown or 10 in shown:
-        title += "; GB/s" + (" beside the link's measured peak" if 10 in shown else "")
+    if "GB/s" in labels or "peak" in labels:
+        title += "; GB/s" + (" beside the link's measured peak" if "peak" in labels else "")
     rated = {rate for link in analysis.links.values() if (rate := link.payload_bytes_per_s) is not None}
     title += f", rated {number_text(max(rated) / 1e9)})" if rated else ")"
     return Table("communication-summary", title, columns, rows, _most_unlike(found))
@@ -211,6 +215,9 @@ def _most_unlike(found: Sequence[CellAnalysis]) -> str:
         both = cell.communication.extremes if cell.communication else None
         if cell.communication and both and both[0].wait_s - both[1].wait_s > most_s:
             most_s = both[0].wait_s - both[1].wait_s
-            name = f"{cell.strategy} {cell.world_size} {cell.batch_size}"
-            unlike = f" Most unlike in {name}: {waits_text(cell.communication)}."
+            unlike = f" Most unlike in {_name(cell)}: {waits_text(cell.communication)}."
     return note + unlike
+
+
+def _name(cell: CellAnalysis) -> str:
+    return f"{cell.strategy} {cell.world_size} {cell.batch_size}"

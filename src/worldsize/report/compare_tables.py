@@ -1,23 +1,23 @@
 """The tables of `worldsize compare`, in full and for 80 columns, and all of it as Markdown."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from worldsize.analysis.compare.words import basis, other
-from worldsize.analysis.numbers import ABSENT, number_text
-from worldsize.report.result_tables import CELL, MIN_NAME_WIDTH, MS, PERCENT, TERMINAL_WIDTH
-from worldsize.report.tables import (
-    Column,
-    Entry,
-    Table,
-    escaped,
-    estimate,
-    interval_keys,
-    number,
-    text,
-    to_markdown,
-)
+from worldsize.analysis.numbers import ABSENT, GIB, number_text
+from worldsize.report.columns import MS, PERCENT, ColumnOf, estimates, numbers, prose, table_of, texts
+from worldsize.report.tables import TERMINAL_WIDTH, Entry, Table, escaped, fitted, headed, to_markdown
 from worldsize.results.code_records import short_commit
-from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Finding, Gate, Quantity, Side
+from worldsize.results.comparison_records import (
+    CellComparison,
+    Change,
+    ComparisonRecord,
+    Finding,
+    Gate,
+    Quantity,
+    Side,
+)
 
 NOTABLE = 0.02
 """Relative difference below which the terminal does not name a quantity that has no interval."""
@@ -28,7 +28,7 @@ LABELS: dict[str, tuple[str, str, float]] = {
     "exposed_sync_s": ("exposed communication", "ms", MS),
     "data_wait_s": ("data wait", "ms", MS),
     "compute_s": ("compute", "ms", MS),
-    "peak_memory_bytes": ("peak memory", "GiB", 1 / 2**30),
+    "peak_memory_bytes": ("peak memory", "GiB", 1 / GIB),
     "test_accuracy": ("test accuracy", "%", PERCENT),
     "test_loss": ("test loss", "", 1),
     "scaled_speedup": ("scaled speed-up", "", 1),
@@ -52,42 +52,47 @@ RATIOS_NOTE = (
 
 def cells_table(record: ComparisonRecord) -> Table:
     """One row per cell that both sides planned."""
-    columns = (
-        CELL,
-        Column("Step time A", ("old_step_s",), "ms"),
-        Column("Step time B", ("new_step_s",), "ms"),
-        Column("Step time B ÷ A", interval_keys("step_ratio")),
-        Column("Throughput B ÷ A", interval_keys("throughput_ratio")),
-        Column("Relative step time B ÷ A", interval_keys("relative_ratio")),
-        Column("Verdict", ("verdict",), align="left"),
-        Column("Taken from", ("judged_by",), align="prose"),
-        Column("Remark", ("remark",), align="prose"),
-    )
-    rows = tuple(_cell_row(cell) for cell in record.cells)
-    return Table("compare", "Step times, B against A", columns, rows, RATIOS_NOTE)
+    columns: list[ColumnOf[CellComparison]] = [
+        texts("Cell", "cell", lambda cell: cell.id),
+        numbers("Step time A", "old_step_s", lambda cell: step.old if (step := _known(cell, "step_s")) else None, "ms"),
+        numbers("Step time B", "new_step_s", lambda cell: step.new if (step := _known(cell, "step_s")) else None, "ms"),
+        estimates("Step time B ÷ A", "step_ratio", lambda cell: cell.plain),
+        estimates(
+            "Throughput B ÷ A",
+            "throughput_ratio",
+            lambda cell: rate.ratio if (rate := _known(cell, "samples_per_s")) else None,
+        ),
+        estimates("Relative step time B ÷ A", "relative_ratio", lambda cell: cell.relative),
+        texts("Verdict", "verdict", lambda cell: cell.verdict),
+        prose("Taken from", "judged_by", lambda cell: basis(cell) if cell.judged_by else None),
+        prose("Remark", "remark", _remark),
+    ]
+    return table_of("compare", "Step times, B against A", columns, record.cells, RATIOS_NOTE)
 
 
 def compact_cells(record: ComparisonRecord, width: int = TERMINAL_WIDTH) -> Table:
     """The same for a terminal of `width` columns; long names of cells are cut."""
-    full = cells_table(record)
-    relative = [5] if any(cell.relative is not None for cell in record.cells) else []
-    kept = [0, 3, *relative, 6]
-    labels = {3: "Step time", 5: "Relative"}
-    columns = tuple(replace(full.columns[i], label=labels.get(i, full.columns[i].label)) for i in kept)
-    rows = tuple(tuple(row[i] for i in kept) for row in full.rows)
+    relative = {"relative_ratio": "Relative"} if any(cell.relative is not None for cell in record.cells) else {}
+    labels = {"cell": "Cell", "step_ratio": "Step time", **relative, "verdict": "Verdict"}
     note = "Ratios B ÷ A, 95 % intervals; above 1, a step takes longer; throughput: 1 ÷ step time (method §11)."
-    return _fitted(replace(full, columns=columns, rows=rows, note=note), width)
+    return fitted(replace(headed(cells_table(record), labels), note=note), width, _shortened)
+
+
+class _Told(NamedTuple):
+    cell: CellComparison
+    quantity: Quantity
 
 
 def quantities_table(record: ComparisonRecord) -> Table:
     """Everything that is known of a cell on both sides, a row each."""
-    rows = tuple(_quantity_row(cell, each) for cell in record.cells for each in cell.quantities)
+    rows = (_Told(cell, each) for cell in record.cells for each in cell.quantities)
     note = (
         "Exposed communication, data wait and compute (forward, backward and optimizer): means per step over ranks, "
         "and ratios of the means of blocks. They, memory and training are told apart together (Holm), with runs as the "
         "unit; what the verdict on the step is taken from goes with it (method §2, §3, §8, §11)."
     )
-    return Table("compare-quantities", "All quantities, B against A", QUANTITY_COLUMNS, rows, note)
+    columns = [*_quantity_columns(_label), texts("Difference", "difference", _difference)]
+    return table_of("compare-quantities", "All quantities, B against A", columns, rows, note)
 
 
 def compact_quantities(record: ComparisonRecord, width: int = TERMINAL_WIDTH) -> Table:
@@ -95,28 +100,22 @@ def compact_quantities(record: ComparisonRecord, width: int = TERMINAL_WIDTH) ->
 
     Without the runs to tell anything apart: what differs, and is called no change.
     """
-    moved = [(cell, each) for cell in record.cells for each in cell.quantities if _moved(each)]
-    rows = [_quantity_row(cell, each, short=True)[:5] for cell, each in moved]
-    unknown = any(each.direction == "not known" for _, each in moved)
+    moved = [_Told(cell, each) for cell in record.cells for each in cell.quantities if _moved(each)]
+    unknown = any(told.quantity.direction == "not known" for told in moved)
     title = "What else differs, with too few runs to call it a change" if unknown else "What else is told apart"
-    table = Table("compare-moved", title, QUANTITY_COLUMNS[:5], tuple(rows))
-    return _fitted(table, width)
+    return fitted(table_of("compare-moved", title, _quantity_columns(_short_label), moved), width, _shortened)
 
 
 def changes_table(record: ComparisonRecord) -> Table:
     """In what the runs differ (method.md §11)."""
-    columns = (
-        Column("What", ("what",), align="left"),
-        Column("A", ("old",), align="prose"),
-        Column("B", ("new",), align="prose"),
-        Column("Where", ("where",), align="prose"),
-    )
-    rows = [
-        (text(f"{change.area}: {change.what}"), text(change.old), text(change.new), text(change.where or "whole run"))
-        for change in record.changes
+    somewhere = any(change.where for change in record.changes)
+    columns: list[ColumnOf[Change] | None] = [
+        texts("What", "what", lambda change: f"{change.area}: {change.what}"),
+        prose("A", "old", lambda change: change.old),
+        prose("B", "new", lambda change: change.new),
+        prose("Where", "where", lambda change: change.where or "whole run") if somewhere else None,
     ]
-    kept = 4 if any(change.where for change in record.changes) else 3
-    return Table("compare-changes", "What changed", columns[:kept], tuple(row[:kept] for row in rows))
+    return table_of("compare-changes", "What changed", columns, record.changes)
 
 
 def gate_lines(gate: Gate) -> list[str]:
@@ -187,45 +186,41 @@ def _word(finding: Finding) -> str:
     return str(finding.weight)
 
 
-QUANTITY_COLUMNS = (
-    CELL,
-    Column("What", ("what",), align="left"),
-    Column("A", ("old",)),
-    Column("B", ("new",)),
-    Column("B ÷ A", interval_keys("ratio")),
-    Column("Difference", ("difference",), align="left"),
-)
+def _known(cell: CellComparison, name: str) -> Quantity | None:
+    return next((quantity for quantity in cell.quantities if quantity.name == name), None)
 
 
-def _cell_row(cell: CellComparison) -> tuple[Entry, ...]:
-    known = {quantity.name: quantity for quantity in cell.quantities}
-    step, rate = known.get("step_s"), known.get("samples_per_s")
+def _remark(cell: CellComparison) -> str:
     work = "" if not cell.other_work else f"not the same work: {other(cell.other_work)}"
-    return (
-        text(cell.id),
-        number(step.old if step else None, MS),
-        number(step.new if step else None, MS),
-        estimate(cell.plain),
-        estimate(rate.ratio if rate else None),
-        estimate(cell.relative),
-        text(cell.verdict),
-        text(basis(cell) if cell.judged_by else None),
-        text("; ".join(filter(None, [work, cell.remark]))),
-    )
+    return "; ".join(filter(None, [work, cell.remark]))
 
 
-def _quantity_row(cell: CellComparison, quantity: Quantity, *, short: bool = False) -> tuple[Entry, ...]:
-    label, unit, factor = LABELS[quantity.name]
-    if short:
-        label = SHORT.get(quantity.name, label)
-    elif quantity.name in OVER_A_BASELINE:
-        label = f"{label} over {cell.baseline}"
-    told = quantity.direction or ("not the same work" if cell.other_work else None)
-    values = (_with_unit(value, unit, factor) for value in (quantity.old, quantity.new))
-    return (text(cell.id), text(label), *values, estimate(quantity.ratio), text(told))
+def _quantity_columns(label: Callable[[_Told], str]) -> list[ColumnOf[_Told]]:
+    return [
+        texts("Cell", "cell", lambda told: told.cell.id),
+        texts("What", "what", label),
+        ColumnOf("A", ("old",), value=lambda told: _with_unit(told.quantity, told.quantity.old)),
+        ColumnOf("B", ("new",), value=lambda told: _with_unit(told.quantity, told.quantity.new)),
+        estimates("B ÷ A", "ratio", lambda told: told.quantity.ratio),
+    ]
 
 
-def _with_unit(value: float | None, unit: str, factor: float) -> Entry:
+def _label(told: _Told) -> str:
+    label, _, _ = LABELS[told.quantity.name]
+    return f"{label} over {told.cell.baseline}" if told.quantity.name in OVER_A_BASELINE else label
+
+
+def _short_label(told: _Told) -> str:
+    label, _, _ = LABELS[told.quantity.name]
+    return SHORT.get(told.quantity.name, label)
+
+
+def _difference(told: _Told) -> str | None:
+    return told.quantity.direction or ("not the same work" if told.cell.other_work else None)
+
+
+def _with_unit(quantity: Quantity, value: float | None) -> Entry:
+    _, unit, factor = LABELS[quantity.name]
     shown = ABSENT if value is None else f"{number_text(value * factor)} {unit}".strip()
     return Entry(shown, (value,))
 
@@ -242,20 +237,7 @@ def _moved(quantity: Quantity) -> bool:
     return quantity.direction in ("larger", "smaller")
 
 
-def _fitted(table: Table, width: int) -> Table:
-    """The table with its first column cut so that it fits, two spaces between the columns."""
-    others = sum(
-        max(len(column.heading), *(len(row[i].plain) for row in table.rows), 0)
-        for i, column in enumerate(table.columns[1:], start=1)
-    )
-    room = max(MIN_NAME_WIDTH, width - others - 2 * (len(table.columns) - 1))
-    rows = tuple((_shortened(row[0], room), *row[1:]) for row in table.rows)
-    return replace(table, rows=rows)
-
-
-def _shortened(entry: Entry, width: int) -> Entry:
+def _shortened(name: str, width: int) -> str:
     """Cut in its first half: world size, batch and label stand at the end of a cell's name."""
-    if len(entry.text) <= width:
-        return entry
     head = width // 4
-    return Entry(f"{entry.text[:head]}…{entry.text[head + 1 - width :]}", entry.raw)
+    return f"{name[:head]}…{name[head + 1 - width :]}"

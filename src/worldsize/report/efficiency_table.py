@@ -5,37 +5,24 @@ from collections.abc import Callable
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.efficiency import Comparison, Efficiency
 from worldsize.analysis.numbers import ABSENT, estimate_text, percent_text
-from worldsize.report.result_tables import CELL
-from worldsize.report.tables import Column, Entry, Table, estimate, interval_keys, ratio, text
+from worldsize.report.columns import ColumnOf, estimates, prose, table_of, texts
+from worldsize.report.tables import Entry, Table
 
 Words = Callable[[CellAnalysis], str]
 
 
 def efficiency_table(found: Comparison, name: str, title: str, rule: Words | None = None) -> Table:
     """A row for each cell; `rule` says its recipe, where cells differ in it."""
-    columns = (
-        CELL,
-        *([Column("Learning-rate rule", ("rule",), align="prose")] if rule else []),
-        Column("Samples to the target", ("samples",)),
-        Column("Statistical efficiency", interval_keys("statistical_efficiency")),
-        Column("To the target", ("told",), align="prose"),
-        Column("Throughput ratio", interval_keys("throughput_ratio")),
-        Column("Time-to-accuracy speed-up", interval_keys("time_to_accuracy_speedup")),
-        Column("Remark", ("remark",), align="prose"),
-    )
-    rows = tuple(
-        (
-            text(row.cell.id),
-            *([text(rule(row.cell))] if rule else []),
-            _samples(row),
-            estimate(row.statistical),
-            text(row.told),
-            ratio(row.throughput),
-            estimate(row.time_to_accuracy),
-            text(row.remark),
-        )
-        for row in found.rows
-    )
+    columns: list[ColumnOf[Efficiency] | None] = [
+        texts("Cell", "cell", lambda row: row.cell.id),
+        prose("Learning-rate rule", "rule", lambda row: rule(row.cell)) if rule else None,
+        ColumnOf("Samples to the target", ("samples",), value=_samples),
+        estimates("Statistical efficiency", "statistical_efficiency", lambda row: row.statistical),
+        prose("To the target", "told", lambda row: row.told),
+        estimates("Throughput ratio", "throughput_ratio", lambda row: row.throughput),
+        estimates("Time-to-accuracy speed-up", "time_to_accuracy_speedup", lambda row: row.time_to_accuracy),
+        prose("Remark", "remark", lambda row: row.remark),
+    ]
     note = (
         f"{_target(found)} Samples to it: on the straight line between the two evaluations around the first crossing, "
         "geometric mean over the seeds; a target that was reached before the first evaluation, or not at all, has no "
@@ -44,7 +31,7 @@ def efficiency_table(found: Comparison, name: str, title: str, rule: Words | Non
         "Throughput ratio: samples/s ÷ those of the baseline, of steps timed in turn. Time-to-accuracy speed-up: "
         "throughput ratio × statistical efficiency, with an interval from both (method §10)."
     )
-    return Table(name, title, columns, rows, note)
+    return table_of(name, title, columns, found.rows, note)
 
 
 def _target(found: Comparison) -> str:

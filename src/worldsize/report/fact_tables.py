@@ -2,115 +2,110 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from worldsize.analysis.numbers import GB, gib_text
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.numbers import gib_text
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.report.result_tables import CELL, PERCENT
-from worldsize.report.tables import Column, Table, integer, number, text
+from worldsize.report.columns import ColumnOf, integers, numbers, prose, table_of, texts
+from worldsize.report.result_tables import last_evaluation
+from worldsize.report.tables import Table
 from worldsize.results.code_records import SHOWN
-from worldsize.results.records import Provenance, StudyRecord
+from worldsize.results.records import CellRecord, Evaluation, Provenance, StudyRecord
+from worldsize.traits import WireBytes
 
-MB = 1e-6
 LAST_STEPS = 10
 """Steps behind the training loss that is printed: one step's loss depends on its batch."""
 
 
 def wire_table(analysis: StudyAnalysis) -> Table:
     """Bytes per step on the wire, by the formulas of method.md §4."""
-    columns = (
-        CELL,
-        Column("Payload S", ("payload_bytes",), "MB"),
-        Column("Busiest rank sends", ("busiest_rank_bytes",), "MB"),
-        Column("Every other rank sends", ("other_rank_bytes",), "MB"),
-        Column("Formula", ("formula",), align="prose"),
-        Column("Steps per epoch", ("steps_per_epoch",)),
-        Column("Busiest rank, per epoch", ("busiest_rank_bytes_per_epoch",), "GB"),
-    )
-    rows = []
-    for cell in analysis.cells:
-        if cell.record is None or cell.record.wire is None or cell.world_size == 1:
-            continue  # between one worker and itself nothing travels: absent, not 0
-        wire, steps = cell.record.wire, cell.record.steps_per_epoch
-        rows.append(
-            (
-                text(cell.id),
-                number(wire.payload_bytes, MB),
-                number(wire.busiest_rank_bytes, MB),
-                number(wire.other_rank_bytes, MB),
-                text(wire.formula),
-                integer(steps),
-                number(None if steps is None else steps * wire.busiest_rank_bytes, 1 / GB),
-            )
-        )
+    columns: list[ColumnOf[CellRecord]] = [
+        texts("Cell", "cell", lambda record: record.id),
+        numbers("Payload S", "payload_bytes", lambda record: _wire(record).payload_bytes, "MB"),
+        numbers("Busiest rank sends", "busiest_rank_bytes", lambda record: _wire(record).busiest_rank_bytes, "MB"),
+        numbers("Every other rank sends", "other_rank_bytes", lambda record: _wire(record).other_rank_bytes, "MB"),
+        prose("Formula", "formula", lambda record: _wire(record).formula),
+        integers("Steps per epoch", "steps_per_epoch", lambda record: record.steps_per_epoch),
+        numbers("Busiest rank, per epoch", "busiest_rank_bytes_per_epoch", _epoch_bytes, "GB"),
+    ]
+    several = (cell.record for cell in analysis.cells if cell.record is not None and cell.world_size > 1)
+    records = (record for record in several if record.wire is not None)  # of one worker nothing travels: absent, not 0
     note = (
         "Per step, by formula (method §4); a rank receives as many bytes as it sends. S: bytes of all gradients that "
         "are exchanged. Steps per epoch: floor(D/B), the last partial batch is dropped. 1 MB = 1e6 bytes."
     )
-    return Table("wire", "Bytes on the wire", columns, tuple(rows), note)
+    return table_of("wire", "Bytes on the wire", columns, records, note)
+
+
+def _wire(record: CellRecord) -> WireBytes:
+    assert record.wire is not None, "only cells of which it is known have a row"
+    return record.wire
+
+
+def _epoch_bytes(record: CellRecord) -> int | None:
+    steps = record.steps_per_epoch
+    return None if steps is None else steps * _wire(record).busiest_rank_bytes
+
+
+class _Trained(NamedTuple):
+    """A cell and its last evaluation."""
+
+    cell: CellAnalysis
+    last: Evaluation | None
 
 
 def accuracy_table(analysis: StudyAnalysis) -> Table:
     """Training loss, and test loss and accuracy after the last evaluation."""
-    columns = (
-        CELL,
-        Column("B", ("global_batch",)),
-        Column("Steps", ("steps",)),
-        Column("Training loss", ("train_loss",)),
-        Column("Test loss", ("test_loss",)),
-        Column("Test accuracy", ("test_accuracy",), "%"),
-        Column("Test samples", ("test_samples",)),
-        Column("Epochs begun", ("epochs_begun",)),
-        Column("Evaluated after step", ("evaluated_after_step",)),
-    )
-    rows = []
-    for cell in analysis.cells:
-        last = cell.record.evaluations[-1] if cell.record and cell.record.evaluations else None
-        if last is None and cell.losses.is_empty():
-            continue
-        tail = cell.losses["loss"].tail(LAST_STEPS).mean()
-        rows.append(
-            (
-                text(cell.id),
-                integer(cell.global_batch),
-                integer(cell.losses.height or None),
-                number(tail if isinstance(tail, float) else None),
-                number(last.test_loss if last else None),
-                number(last.test_accuracy if last else None, PERCENT),
-                integer(last.test_samples if last else None),
-                integer(last.epoch + 1 if last else None),
-                integer(last.step if last else None),
-            )
-        )
+    columns: list[ColumnOf[_Trained]] = [
+        texts("Cell", "cell", lambda row: row.cell.id),
+        integers("B", "global_batch", lambda row: row.cell.global_batch),
+        integers("Steps", "steps", lambda row: row.cell.losses.height or None),
+        numbers("Training loss", "train_loss", _last_loss),
+        numbers("Test loss", "test_loss", lambda row: row.last.test_loss if row.last else None),
+        numbers("Test accuracy", "test_accuracy", lambda row: row.last.test_accuracy if row.last else None, "%"),
+        integers("Test samples", "test_samples", lambda row: row.last.test_samples if row.last else None),
+        integers("Epochs begun", "epochs_begun", lambda row: row.last.epoch + 1 if row.last else None),
+        integers("Evaluated after step", "evaluated_after_step", lambda row: row.last.step if row.last else None),
+    ]
+    rows = (_Trained(cell, last_evaluation(cell)) for cell in analysis.cells)
     note = f"Training loss: mean of the last {LAST_STEPS} steps, warm-up steps count."
     if len({cell.global_batch for cell in analysis.cells}) > 1:
         note += (
             " The global batch B differs between rows, and so do the samples that were seen after the same number of "
             "steps."
         )
-    return Table("accuracy", "Loss and accuracy", columns, tuple(rows), note)
+    known = (row for row in rows if row.last is not None or not row.cell.losses.is_empty())
+    return table_of("accuracy", "Loss and accuracy", columns, known, note)
+
+
+def _last_loss(row: _Trained) -> float | None:
+    tail = row.cell.losses["loss"].tail(LAST_STEPS).mean()
+    return tail if isinstance(tail, float) else None
 
 
 def warnings_table(analysis: StudyAnalysis) -> Table:
     """Each warning once, with all places where it was seen."""
-    columns = (
-        Column("Warning", ("code",), align="left"),
-        Column("Seen in", ("where",), align="prose"),
-        Column("What it means", ("message",), align="prose"),
-    )
+    columns: list[ColumnOf[tuple[str, str, list[str]]]] = [
+        texts("Warning", "code", lambda row: row[0]),
+        prose("Seen in", "where", lambda row: ", ".join(row[2])),
+        prose("What it means", "message", lambda row: row[1]),
+    ]
     places: dict[tuple[str, str], list[str]] = {}
     for where, warning in analysis.warnings:
         seen = places.setdefault((warning.code, warning.message), [])
         if where not in seen:
             seen.append(where)
-    rows = tuple((text(code), text(", ".join(seen)), text(message)) for (code, message), seen in places.items())
-    return Table("warnings", "Warnings", columns, rows)
+    return table_of("warnings", "Warnings", columns, ((*warning, seen) for warning, seen in places.items()))
 
 
 def provenance_table(analysis: StudyAnalysis) -> Table:
     """Where the numbers come from (method.md §11)."""
-    columns = (Column("What", ("what",), align="left"), Column("Value", ("value",), align="prose"))
-    rows = tuple((text(what), text(value)) for what, value in _provenance(analysis))
-    return Table("provenance", "Provenance", columns, rows, "Method §11.")
+    columns: list[ColumnOf[tuple[str, str | None]]] = [
+        texts("What", "what", lambda row: row[0]),
+        prose("Value", "value", lambda row: row[1]),
+    ]
+    return table_of("provenance", "Provenance", columns, _provenance(analysis), "Method §11.")
 
 
 def _provenance(analysis: StudyAnalysis) -> Iterator[tuple[str, str | None]]:

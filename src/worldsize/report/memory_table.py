@@ -1,9 +1,9 @@
 """The table of memory: the peak of each cell, taken apart (method.md §9)."""
 
-from worldsize.analysis.numbers import MIB
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.report.result_tables import CELL
-from worldsize.report.tables import Column, Entry, Table, integer, number, text
+from worldsize.report.columns import ColumnOf, integers, numbers, table_of, texts
+from worldsize.report.tables import Table
+from worldsize.results.memory_records import MemoryParts
 from worldsize.results.records import CellRecord
 
 NOTE = (
@@ -17,27 +17,27 @@ NOTE = (
 
 def memory_table(analysis: StudyAnalysis) -> Table:
     """A row for each cell whose peak was measured and taken apart."""
-    columns = (
-        CELL,
-        Column("Rank", ("rank",)),
-        Column("Weights", ("parameter_bytes",), "MiB"),
-        Column("Buffers", ("buffer_bytes",), "MiB"),
-        Column("Gradients", ("gradient_bytes",), "MiB"),
-        Column("Optimizer state", ("optimizer_bytes",), "MiB"),
-        Column("Buckets, replicas", ("copy_bytes",), "MiB"),
-        Column("Before the first step", ("before_bytes",), "MiB"),
-        Column("The rest", ("rest_bytes",), "MiB"),
-        Column("Peak memory", ("peak_memory_bytes",), "MiB"),
-    )
-    found = (cell.record for cell in analysis.cells if cell.record is not None)
-    rows = tuple(_row(record) for record in found if record.memory is not None)
-    return Table("memory", "Memory, taken apart", columns, rows, NOTE)
+    columns: list[ColumnOf[CellRecord]] = [
+        texts("Cell", "cell", lambda record: record.id),
+        integers("Rank", "rank", lambda record: _parts(record).rank),
+        numbers("Weights", "parameter_bytes", lambda record: _parts(record).parameter_bytes, "MiB"),
+        numbers("Buffers", "buffer_bytes", lambda record: _parts(record).buffer_bytes, "MiB"),
+        numbers("Gradients", "gradient_bytes", lambda record: _parts(record).gradient_bytes, "MiB"),
+        numbers("Optimizer state", "optimizer_bytes", lambda record: _parts(record).optimizer_bytes, "MiB"),
+        numbers("Buckets, replicas", "copy_bytes", lambda record: _parts(record).copy_bytes, "MiB"),
+        numbers("Before the first step", "before_bytes", lambda record: _parts(record).before_bytes, "MiB"),
+        numbers("The rest", "rest_bytes", _rest_bytes, "MiB"),
+        numbers("Peak memory", "peak_memory_bytes", lambda record: record.peak_memory_bytes, "MiB"),
+    ]
+    records = (cell.record for cell in analysis.cells if cell.record is not None)
+    told = (record for record in records if record.memory is not None)
+    return table_of("memory", "Memory, taken apart", columns, told, NOTE)
 
 
-def _row(record: CellRecord) -> tuple[Entry, ...]:
-    parts, peak = record.memory, record.peak_memory_bytes
-    assert parts is not None, "only cells that tell have a row"
-    known = (parts.parameter_bytes, parts.buffer_bytes, parts.gradient_bytes, parts.optimizer_bytes, parts.copy_bytes)
-    rest = None if peak is None else peak - parts.known_bytes
-    shown = (*known, parts.before_bytes, rest, peak)
-    return (text(record.id), integer(parts.rank), *(number(each, 1 / MIB) for each in shown))
+def _parts(record: CellRecord) -> MemoryParts:
+    assert record.memory is not None, "only cells that tell have a row"
+    return record.memory
+
+
+def _rest_bytes(record: CellRecord) -> int | None:
+    return None if record.peak_memory_bytes is None else record.peak_memory_bytes - _parts(record).known_bytes

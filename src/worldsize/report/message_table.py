@@ -1,32 +1,42 @@
 """The table of messages by kind: all that travels, not gradients alone (method.md §4)."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import polars as pl
 
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.report.fact_tables import MB
-from worldsize.report.result_tables import CELL
-from worldsize.report.tables import Column, Entry, Table, integer, number, text
+from worldsize.report.columns import ColumnOf, numbers, table_of, texts
+from worldsize.report.tables import Entry, Table, integer, number
 from worldsize.results.folder import Cell
 
 WHEN = {"start": "at the start, once", "step": "per step", "evaluation": "per evaluation"}
 
 
+class _Message(NamedTuple):
+    """A kind of message: `calls` of it with so many payload bytes in all."""
+
+    cell_id: str
+    when: str
+    kind: str
+    calls: float
+    payload_bytes: float
+
+
 def messages_table(analysis: StudyAnalysis) -> Table:
     """Messages by kind, with calls and bytes (method.md §4)."""
-    columns = (
-        CELL,
-        Column("When", ("when",), align="left"),
-        Column("Message", ("kind",), align="left"),
-        Column("Calls", ("calls",)),
-        Column("Payload", ("payload_bytes",), "MB"),
-    )
-    rows = tuple(
-        (text(name), text(WHEN.get(when, when)), text(kind), _calls(calls), number(size, MB))
+    columns: list[ColumnOf[_Message]] = [
+        texts("Cell", "cell", lambda sent: sent.cell_id),
+        texts("When", "when", lambda sent: WHEN.get(sent.when, sent.when)),
+        texts("Message", "kind", lambda sent: sent.kind),
+        ColumnOf("Calls", ("calls",), value=_calls),
+        numbers("Payload", "payload_bytes", lambda sent: sent.payload_bytes, "MB"),
+    ]
+    rows = (
+        _Message(name, *sent)
         for name, cell in _with_parts(analysis)
         if cell.record.world_size > 1
-        for when, kind, calls, size in messages(cell)
+        for sent in messages(cell)
     )
     note = (
         "Counted on rank 0: at the start and in an evaluation each operation that reaches torch's dispatcher, in steps "
@@ -34,11 +44,12 @@ def messages_table(analysis: StudyAnalysis) -> Table:
         "the start, what DDP checks of them, buffers in each forward, and sums of the metrics. The rendezvous and the "
         "turns between workers and agent go through a key-value store and are not counted (method §4)."
     )
-    return Table("messages", "Messages by kind", columns, rows, note)
+    return table_of("messages", "Messages by kind", columns, rows, note)
 
 
-def _calls(calls: float) -> Entry:
+def _calls(sent: _Message) -> Entry:
     """A count, which is a mean only where the steps differ."""
+    calls = sent.calls
     return Entry(integer(int(calls)).text, (calls,)) if calls == int(calls) else number(calls)
 
 

@@ -1,16 +1,18 @@
 """Tables of single ranks: the parts of their mean step, and the steps that are drawn as timelines."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from worldsize.analysis.groups import Group
-from worldsize.analysis.intervals import length
+from worldsize.analysis.intervals import Interval, length
 from worldsize.analysis.rank_parts import MOST_ROWS, CellRanks, RankParts, rank_parts
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.timeline_step import RankPicture, StepPicture
-from worldsize.report.result_tables import CELL, MS, PART_LABELS
+from worldsize.report.columns import ColumnOf, Row, integers, numbers, table_of, texts
+from worldsize.report.result_tables import PART_LABELS
 from worldsize.report.section import Fold
-from worldsize.report.tables import Column, Entry, Table, integer, number, text
+from worldsize.report.tables import Table
 from worldsize.results.records import PARTS
 
 WAIT_NOTE = "Wait: of its communication, until the last rank has issued a message; transfer: from then on (method §3)."
@@ -18,7 +20,25 @@ MOST_CELLS = 24
 """Cells whose ranks are shown on the page."""
 BY_RANK = "parts-by-rank"
 TIMELINE = "timeline"
-PART_COLUMNS = tuple(Column(PART_LABELS[part].capitalize(), (part,), "ms") for part in PARTS)
+
+
+class _Ranked(NamedTuple):
+    cell_id: str
+    rank: RankParts
+
+
+class _Drawn(NamedTuple):
+    step: StepPicture
+    rank: RankPicture
+
+
+def _parts(value: Callable[[Row, str], float | None]) -> list[ColumnOf[Row]]:
+    """A column for each part of a step, of which `value` gives the seconds."""
+
+    def column(part: str) -> ColumnOf[Row]:
+        return numbers(PART_LABELS[part].capitalize(), part, lambda row: value(row, part), "ms")
+
+    return [column(part) for part in PARTS]
 
 
 def ranks_of(analysis: StudyAnalysis, found: Sequence[Group]) -> list[CellRanks]:
@@ -30,16 +50,15 @@ def ranks_of(analysis: StudyAnalysis, found: Sequence[Group]) -> list[CellRanks]
 
 def rank_parts_table(found: Sequence[CellRanks]) -> Table:
     """The parts of a mean step of each rank."""
-    columns = (
-        CELL,
-        Column("Rank", ("rank",)),
-        Column("Which", ("role",), align="left"),
-        *PART_COLUMNS,
-        Column("Mean step", ("mean_step_s",), "ms"),
-        Column("Wait", ("wait_s",), "ms", between_workers=True, note=WAIT_NOTE),
-        Column("Transfer", ("transfer_s",), "ms", between_workers=True),
-    )
-    rows = tuple((text(cell.cell_id), *_rank_row(rank)) for cell in found for rank in cell.ranks)
+    columns: list[ColumnOf[_Ranked]] = [
+        texts("Cell", "cell", lambda row: row.cell_id),
+        integers("Rank", "rank", lambda row: row.rank.rank),
+        texts("Which", "role", lambda row: row.rank.role or None),
+        *_parts(_mean_s),
+        numbers("Mean step", "mean_step_s", lambda row: row.rank.step_s, "ms"),
+        numbers("Wait", "wait_s", lambda row: row.rank.wait_s, "ms", between_workers=True, note=WAIT_NOTE),
+        numbers("Transfer", "transfer_s", lambda row: row.rank.transfer_s, "ms", between_workers=True),
+    ]
     note = (
         "Means over the timed steps of a rank (method §2). Ranks of a synchronised step end together: the slowest is "
         "the one that works longest (step − exposed communication), the others wait for it."
@@ -49,7 +68,12 @@ def rank_parts_table(found: Sequence[CellRanks]) -> Table:
             f" Of a cell with more than {MOST_ROWS} ranks: rank 0, and {MOST_ROWS - 1} from the one that works longest "
             "over the median to the one that works least."
         )
-    return Table(BY_RANK, "The parts of a step, by rank", columns, rows, note)
+    rows = (_Ranked(cell.cell_id, rank) for cell in found for rank in cell.ranks)
+    return table_of(BY_RANK, "The parts of a step, by rank", columns, rows, note)
+
+
+def _mean_s(row: _Ranked, part: str) -> float:
+    return row.rank.parts_s.get(part)
 
 
 def rank_folds(whole: Table, found: Sequence[CellRanks]) -> tuple[Fold, ...]:
@@ -65,53 +89,36 @@ def _fold(whole: Table, cell: CellRanks) -> Fold:
     )
     count = f"{len(cell.ranks)} of {cell.of} ranks" if cell.chosen else f"{cell.of} ranks"
     bars = tuple(
-        tuple((part, share) for part in PARTS if (share := rank.parts_s.get(part, 0.0) / longest) > 0)
-        for rank in cell.ranks
+        tuple((part, share) for part in PARTS if (share := rank.parts_s.get(part, 0.0) / longest) > 0) for rank in cell.ranks
     )
     return Fold(f"{cell.cell_id}, by rank ({count})", table, BY_RANK, bars)
 
 
-def _rank_row(rank: RankParts) -> tuple[Entry, ...]:
-    return (
-        integer(rank.rank),
-        text(rank.role or None),
-        *(number(rank.parts_s.get(part), MS) for part in PARTS),
-        number(rank.step_s, MS),
-        number(rank.wait_s, MS),
-        number(rank.transfer_s, MS),
-    )
-
-
 def timeline_table(steps: Sequence[StepPicture]) -> Table:
     """The steps that are drawn, with the parts and messages of each drawn rank."""
-    columns = (
-        CELL,
-        Column("Step", ("step",)),
-        Column("Rank", ("rank",)),
-        Column("Begins", ("begin_s",), "ms"),
-        *PART_COLUMNS,
-        Column("Messages", ("messages",)),
-        Column("Wait", ("wait_s",), "ms"),
-        Column("Transfer", ("transfer_s",), "ms"),
-    )
-    rows = tuple(_timeline_row(step, rank) for step in steps for rank in step.ranks)
+    columns: list[ColumnOf[_Drawn]] = [
+        texts("Cell", "cell", lambda row: row.step.cell_id),
+        integers("Step", "step", lambda row: row.step.step),
+        integers("Rank", "rank", lambda row: row.rank.rank),
+        numbers("Begins", "begin_s", lambda row: row.rank.start_ns / 1e9, "ms"),
+        *_parts(_drawn_s),
+        integers("Messages", "messages", lambda row: row.rank.messages if row.step.world_size > 1 else None),
+        numbers("Wait", "wait_s", lambda row: _length_s(row, row.rank.wait), "ms"),
+        numbers("Transfer", "transfer_s", lambda row: _length_s(row, row.rank.transfer), "ms"),
+    ]
     note = (
         "Of each cell the timed step whose time is nearest the median. Begins: after the first rank, on rank 0's "
         "clock. Wait and transfer: unions over the messages of the rank, until the last rank has issued a message and "
         "from then on (method §3)."
     )
-    return Table(TIMELINE, "The steps that are drawn", columns, rows, note)
+    rows = (_Drawn(step, rank) for step in steps for rank in step.ranks)
+    return table_of(TIMELINE, "The steps that are drawn", columns, rows, note)
 
 
-def _timeline_row(step: StepPicture, rank: RankPicture) -> tuple[Entry, ...]:
-    several = step.world_size > 1
-    return (
-        text(step.cell_id),
-        integer(step.step),
-        integer(rank.rank),
-        number(rank.start_ns / 1e9, MS),
-        *(number(rank.parts_s[part] if several or part != "exposed_sync_s" else None, MS) for part in PARTS),
-        integer(rank.messages if several else None),
-        number(length(list(rank.wait)) / 1e9 if several else None, MS),
-        number(length(list(rank.transfer)) / 1e9 if several else None, MS),
-    )
+def _drawn_s(row: _Drawn, part: str) -> float | None:
+    return None if part == "exposed_sync_s" and row.step.world_size == 1 else row.rank.parts_s.get(part)
+
+
+def _length_s(row: _Drawn, intervals: Sequence[Interval]) -> float | None:
+    """Seconds of communication; absent, not 0, for one worker."""
+    return length(list(intervals)) / 1e9 if row.step.world_size > 1 else None

@@ -1,29 +1,16 @@
 """The tables of times: the results, short and in full, and the parts of a step."""
 
-from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
+from worldsize.analysis.breakdown import Breakdown
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.numbers import ABSENT, GIB
+from worldsize.analysis.numbers import ABSENT
 from worldsize.analysis.scaling import Kind, ScalingRow
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.report.tables import (
-    Column,
-    Entry,
-    Table,
-    estimate,
-    integer,
-    interval_keys,
-    number,
-    ratio,
-    text,
-)
-from worldsize.results.records import PARTS
-
-MS = 1e3
-PERCENT = 100
-TERMINAL_WIDTH = 80
-"""Columns of the narrowest terminal that the compact table must fit (two spaces between its columns)."""
-MIN_NAME_WIDTH = 8
+from worldsize.report.columns import MS, PERCENT, ColumnOf, estimates, integers, numbers, table_of, texts
+from worldsize.report.tables import TERMINAL_WIDTH, Entry, Table, estimate, fitted, interval_keys, text
+from worldsize.results.records import PARTS, CellSummary, Estimate, Evaluation
 
 PART_LABELS = {
     "data_wait_s": "data wait",
@@ -44,31 +31,69 @@ ALL_NOTE = (
     "behind compute (method §3)."
 )
 
-CELL = Column("Cell", ("cell",), align="left")
-IDENTITY = (
-    CELL,
-    Column("Strategy", ("strategy",), align="left"),
-    Column("N", ("world_size",)),
-    Column("b", ("local_batch",)),
-    Column("B", ("global_batch",)),
+CELL: ColumnOf[CellAnalysis] = texts("Cell", "cell", lambda cell: cell.id)
+SIZES: tuple[ColumnOf[CellAnalysis], ...] = (
+    integers("N", "world_size", lambda cell: cell.world_size),
+    integers("b", "local_batch", lambda cell: cell.batch_size),
+    integers("B", "global_batch", lambda cell: cell.global_batch),
 )
+
+
+def step_s(cell: CellAnalysis) -> Estimate | None:
+    """Its step, where it has numbers."""
+    return cell.summary.step_s if cell.summary else None
+
+
+def samples_per_s(cell: CellAnalysis) -> Estimate | None:
+    """Its throughput, where it has numbers."""
+    return cell.summary.samples_per_s if cell.summary else None
+
+
+def value_of(found: Estimate | None) -> float | None:
+    """Without its interval."""
+    return found.value if found else None
+
+
+def last_evaluation(cell: CellAnalysis) -> Evaluation | None:
+    """After what it was trained, if it was evaluated at all."""
+    return cell.record.evaluations[-1] if cell.record and cell.record.evaluations else None
+
+
+def peak_memory_bytes(cell: CellAnalysis) -> int | None:
+    """That of its largest process."""
+    return cell.record.peak_memory_bytes if cell.record else None
+
+
+def baseline_id(row: ScalingRow | None) -> str | None:
+    """What a cell is compared with."""
+    return row.baseline.id if row and row.baseline else None
 
 
 def results_table(analysis: StudyAnalysis) -> Table:
     """One row per planned cell, those without numbers and their reasons included."""
-    weak = analysis.kind == "weak"
+    weak, row_of = analysis.kind == "weak", analysis.scaling_of
+    speedup = interval_keys("scaled_speedup" if weak else "strong_speedup")
+    columns: list[ColumnOf[CellAnalysis]] = [
+        CELL,
+        texts("Strategy", "strategy", lambda cell: cell.strategy),
+        *SIZES,
+        estimates("Step time", "step_s", step_s, "ms"),
+        estimates("Throughput", "samples_per_s", samples_per_s, "samples/s"),
+        ColumnOf(analysis.speedup_name, speedup, value=lambda cell: _speedup(cell, row_of(cell))),
+        texts("Baseline", "baseline", lambda cell: baseline_id(row_of(cell))),
+        numbers("Efficiency", "efficiency", lambda cell: _efficiency(row_of(cell)), "%"),
+        numbers(
+            "Exposed communication",
+            "exposed_share",
+            lambda cell: cell.exposed_share,
+            "%",
+            between_workers=True,
+            note=EXPOSED_NOTE,
+        ),
+        numbers("Peak memory", "peak_memory_bytes", peak_memory_bytes, "GiB"),
+        ColumnOf("State", ("state", "reason"), align="prose", value=lambda cell: state_entry(cell, row_of(cell))),
+    ]
     ours = "N·t₁(b)/t_N(b)" if weak else "t₁(B)/t_N(B/N)"
-    columns = (
-        *IDENTITY,
-        Column("Step time", interval_keys("step_s"), "ms"),
-        Column("Throughput", interval_keys("samples_per_s"), "samples/s"),
-        Column(analysis.speedup_name, interval_keys("scaled_speedup" if weak else "strong_speedup")),
-        Column("Baseline", ("baseline",), align="left"),
-        Column("Efficiency", ("efficiency",), "%"),
-        Column("Exposed communication", ("exposed_share",), "%", between_workers=True, note=EXPOSED_NOTE),
-        Column("Peak memory", ("peak_memory_bytes",), "GiB"),
-        Column("State", ("state", "reason"), align="prose"),
-    )
     note = (
         "N workers with b samples each per step, B = N·b. Step time: elapsed time ÷ timed steps, from the end of a "
         f"step on its last rank to that of the next; throughput: B over it. {analysis.speedup_name}: {ours} against "
@@ -77,8 +102,7 @@ def results_table(analysis: StudyAnalysis) -> Table:
         "In brackets: 95 % intervals (method §2, §6, §8, §9)."
         f"{chosen_note(analysis)}{_launch_note(analysis)}"
     )
-    rows = tuple(_results_row(analysis, cell) for cell in analysis.cells)
-    return Table("results", "Results", columns, rows, note)
+    return table_of("results", "Results", columns, analysis.cells, note)
 
 
 def chosen_note(analysis: StudyAnalysis, kind: Kind | None = None) -> str:
@@ -106,64 +130,63 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
 
     Long names of strategies are cut; what must be explained stands in the State column of `results_table`.
     """
-    weak = analysis.kind == "weak"
-    columns = (
-        Column("Strategy", ("strategy",), align="left"),
-        Column("N", ("world_size",)),
-        Column("b", ("local_batch",)),
-        Column("ms/step", ("step_s",)),
-        Column("Samples/s", ("samples_per_s",)),
-        Column("Scaled speed-up" if weak else "Speed-up, same B", interval_keys("speedup")),
-        Column("Eff. %", ("efficiency",)),
-        Column("Sync %", ("exposed_share",), between_workers=True),
-    )
-    rows = [_compact_row(analysis, cell) for cell in analysis.cells]
-    others = sum(
-        max(len(column.heading), *(len(row[i].plain) for row in rows), 0)
-        for i, column in enumerate(columns[1:], start=1)
-    )
-    room = max(MIN_NAME_WIDTH, width - others - 2 * (len(columns) - 1))
-    cut = tuple((_shortened(row[0], room), *row[1:]) for row in rows)
+    row_of, speedup = analysis.scaling_of, "Scaled speed-up" if analysis.kind == "weak" else "Speed-up, same B"
+    columns: list[ColumnOf[CellAnalysis]] = [
+        texts("Strategy", "strategy", lambda cell: cell.strategy),
+        ColumnOf("N", ("world_size",), value=lambda cell: Entry(str(cell.world_size), (cell.world_size,))),
+        ColumnOf("b", ("local_batch",), value=lambda cell: Entry(str(cell.batch_size), (cell.batch_size,))),
+        numbers("ms/step", "step_s", lambda cell: value_of(step_s(cell)), factor=MS),
+        numbers("Samples/s", "samples_per_s", lambda cell: value_of(samples_per_s(cell))),
+        ColumnOf(speedup, interval_keys("speedup"), value=lambda cell: _speedup_or_why(cell, row_of(cell))),
+        numbers("Eff. %", "efficiency", lambda cell: _efficiency(row_of(cell)), factor=PERCENT),
+        numbers("Sync %", "exposed_share", lambda cell: cell.exposed_share, factor=PERCENT, between_workers=True),
+    ]
+    made = table_of("compact", "Results", columns, analysis.cells)
     notes = []
-    if any(row[5].interval for row in rows):
+    if any(entry.interval for row in made.rows for entry in row):
         notes.append("In brackets: 95 % intervals.")
-    if any(c.world_size > 1 for c in analysis.cells):
+    if any(cell.world_size > 1 for cell in analysis.cells):
         notes.append("Sync %: exposed communication, share of the cell's own mean step (in the report).")
-    note = " ".join(notes)
-    return Table("compact", "Results", columns, cut, note)
+    return fitted(replace(made, note=" ".join(notes)), width, lambda name, room: f"{name[: room - 1]}…")
+
+
+class Apart(NamedTuple):
+    """A cell with numbers, and those of the parts of its step."""
+
+    cell: CellAnalysis
+    summary: CellSummary
+    breakdown: Breakdown
+
+    @property
+    def step_s(self) -> float:
+        """Its mean step, the sum of the parts."""
+        return sum(self.summary.parts_s.values())
+
+
+def taken_apart(analysis: StudyAnalysis) -> list[Apart]:
+    """The cells that have numbers."""
+    cells = ((cell, cell.summary, cell.breakdown) for cell in analysis.cells)
+    return [Apart(cell, found, parts) for cell, found, parts in cells if found is not None and parts is not None]
 
 
 def parts_table(analysis: StudyAnalysis) -> Table:
     """The parts of a mean step of each cell (method.md §2)."""
-    columns = (
-        CELL,
-        *(
-            Column(PART_LABELS[part].capitalize(), (part,), "ms", between_workers=part == "exposed_sync_s")
-            for part in PARTS
+    columns: list[ColumnOf[Apart]] = [
+        texts("Cell", "cell", lambda row: row.cell.id),
+        *map(_part, PARTS),
+        numbers("Mean step", "mean_step_s", lambda row: row.step_s, "ms"),
+        numbers(
+            "All communication", "comm_s", lambda row: row.summary.comm_s, "ms", between_workers=True, note=ALL_NOTE
         ),
-        Column("Mean step", ("mean_step_s",), "ms"),
-        Column("All communication", ("comm_s",), "ms", between_workers=True, note=ALL_NOTE),
-        Column("Overlapped", ("overlapped_share",), "%", between_workers=True),
-    )
-    rows = []
-    for cell in analysis.cells:
-        if cell.summary is None or cell.breakdown is None:
-            continue
-        parts = cell.summary.parts_s
-        rows.append(
-            (
-                text(cell.id),
-                *(number(_part_s(cell, parts, part), MS) for part in PARTS),
-                number(sum(parts.values()), MS),
-                number(cell.summary.comm_s, MS),
-                number(cell.breakdown.overlapped_share, PERCENT),
-            )
-        )
+        numbers(
+            "Overlapped", "overlapped_share", lambda row: row.breakdown.overlapped_share, "%", between_workers=True
+        ),
+    ]
     note = (
         "Means over timed steps and ranks; the parts of a row add up to its mean step, and other is what is in no "
         "part (method §2)."
     )
-    return Table("parts", "A step, taken apart", columns, tuple(rows), note)
+    return table_of("parts", "A step, taken apart", columns, taken_apart(analysis), note)
 
 
 def state_entry(cell: CellAnalysis, row: ScalingRow | None) -> Entry:
@@ -174,64 +197,32 @@ def state_entry(cell: CellAnalysis, row: ScalingRow | None) -> Entry:
     return Entry(text(f"{cell.state}; {reason}" if reason else cell.state).text, (cell.state, reason))
 
 
-def _identity(cell: CellAnalysis) -> tuple[Entry, ...]:
-    batches = (cell.world_size, cell.batch_size, cell.global_batch)
-    return (text(cell.id), text(cell.strategy), *(integer(value) for value in batches))
+def _part(part: str) -> ColumnOf[Apart]:
+    """A part of the mean step; exposed communication is absent, not 0, where no message was seen."""
+    exposed = part == "exposed_sync_s"
+
+    def value(row: Apart) -> float | None:
+        return None if exposed and row.cell.exposed_share is None else row.summary.parts_s.get(part)
+
+    return numbers(PART_LABELS[part].capitalize(), part, value, "ms", between_workers=exposed)
 
 
-def _speedup(analysis: StudyAnalysis, cell: CellAnalysis) -> Entry:
+def _speedup(cell: CellAnalysis, row: ScalingRow | None) -> Entry:
     """The speed-up, or the word that stands in its place."""
-    row = analysis.scaling_of(cell)
     if row is None and cell.summary is not None:
         return Entry("baseline", (None, None, None))
-    return ratio(row.speedup if row else None)
+    return estimate(row.speedup.estimate if row and row.speedup else None)
 
 
-def _results_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ...]:
-    row, summary = analysis.scaling_of(cell), cell.summary
-    return (
-        *_identity(cell),
-        estimate(summary.step_s if summary else None, MS),
-        estimate(summary.samples_per_s if summary else None),
-        _speedup(analysis, cell),
-        text(row.baseline.id if row and row.baseline else None),
-        number(_efficiency(row), PERCENT),
-        number(cell.exposed_share, PERCENT),
-        number(cell.record.peak_memory_bytes if cell.record else None, 1 / GIB),
-        state_entry(cell, row),
-    )
-
-
-def _compact_row(analysis: StudyAnalysis, cell: CellAnalysis) -> tuple[Entry, ...]:
-    row, summary = analysis.scaling_of(cell), cell.summary
-    speedup = _speedup(analysis, cell)
-    if speedup.text == ABSENT:
-        speedup = Entry(_word(cell, row), speedup.raw)
-    return (
-        text(cell.strategy),
-        *(Entry(str(value), (value,)) for value in (cell.world_size, cell.batch_size)),
-        number(summary.step_s.value if summary else None, MS),
-        number(summary.samples_per_s.value if summary else None),
-        speedup,
-        number(_efficiency(row), PERCENT),
-        number(cell.exposed_share, PERCENT),
-    )
-
-
-def _word(cell: CellAnalysis, row: ScalingRow | None) -> str:
-    """Why there is no speed-up, in a word or two."""
+def _speedup_or_why(cell: CellAnalysis, row: ScalingRow | None) -> Entry:
+    """The speed-up, or in a word or two why there is none."""
+    found = _speedup(cell, row)
+    if found.text != ABSENT:
+        return found
     if cell.summary is None:
-        return "no timed step" if cell.state == "complete" else cell.state
-    return "withheld" if row and row.baseline and row.baseline.summary else "no baseline"
+        return replace(found, text="no timed step" if cell.state == "complete" else cell.state)
+    return replace(found, text="withheld" if row and row.baseline and row.baseline.summary else "no baseline")
 
 
 def _efficiency(row: ScalingRow | None) -> float | None:
     return row.efficiency.estimate.value if row and row.efficiency else None
-
-
-def _part_s(cell: CellAnalysis, parts: Mapping[str, float], part: str) -> float | None:
-    return None if part == "exposed_sync_s" and cell.exposed_share is None else parts.get(part)
-
-
-def _shortened(entry: Entry, width: int) -> Entry:
-    return entry if len(entry.text) <= width else Entry(f"{entry.text[: width - 1]}…", entry.raw)

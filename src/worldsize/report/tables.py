@@ -6,16 +6,18 @@ The HTML page and the terminal render the same `Table`, so that every output sho
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from worldsize.analysis.numbers import ABSENT, interval_text, number_text
-from worldsize.analysis.statistics import Ratio
 from worldsize.results.records import Estimate
 
 Raw = str | int | float | bool | None
 
+TERMINAL_WIDTH = 80
+"""Columns of the narrowest terminal that a compact table must fit (two spaces between its columns)."""
+MIN_NAME_WIDTH = 8
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\n")
 """https://owasp.org/www-community/attacks/CSV_Injection"""
 
@@ -88,8 +90,35 @@ def shown(table: Table) -> Table:
         for index, column in enumerate(table.columns)
         if not column.between_workers or any(row[index].text != ABSENT for row in table.rows)
     ]
-    columns = tuple(table.columns[index] for index in kept)
-    return replace(table, columns=columns, rows=tuple(tuple(row[index] for index in kept) for row in table.rows))
+    return with_columns(table, kept)
+
+
+def with_columns(table: Table, places: Sequence[int]) -> Table:
+    """The table with the columns at these places alone."""
+    columns = tuple(table.columns[place] for place in places)
+    return replace(table, columns=columns, rows=tuple(tuple(row[place] for place in places) for row in table.rows))
+
+
+def headed(table: Table, labels: Mapping[str, str]) -> Table:
+    """Those of its columns whose first keys are named, in this order, under headings that say the unit if any does."""
+    places = {column.keys[0]: place for place, column in enumerate(table.columns)}
+    found = with_columns(table, [places[key] for key in labels])
+    columns = zip(found.columns, labels.values(), strict=True)
+    return replace(found, columns=tuple(replace(column, label=label, unit="") for column, label in columns))
+
+
+def fitted(table: Table, width: int, cut: Callable[[str, int], str]) -> Table:
+    """The table with two spaces between its columns and its first column cut so that it fits `width`.
+
+    `cut` makes of a text that is too long one of so many signs.
+    """
+    others = sum(
+        max(len(column.heading), *(len(row[place].plain) for row in table.rows), 0)
+        for place, column in enumerate(table.columns[1:], start=1)
+    )
+    room = max(MIN_NAME_WIDTH, width - others - 2 * (len(table.columns) - 1))
+    first = [row[0] if len(row[0].text) <= room else Entry(cut(row[0].text, room), row[0].raw) for row in table.rows]
+    return replace(table, rows=tuple((entry, *row[1:]) for entry, row in zip(first, table.rows, strict=True)))
 
 
 def turned(table: Table) -> Table:
@@ -124,11 +153,6 @@ def estimate(value: Estimate | None, factor: float = 1.0) -> Entry:
     if value is None:
         return Entry(ABSENT, (None, None, None))
     return Entry(number_text(value.value * factor), (value.value, value.low, value.high), interval_text(value, factor))
-
-
-def ratio(value: Ratio | None, factor: float = 1.0) -> Entry:
-    """A ratio with its 95 % interval; its column has three keys."""
-    return estimate(value.estimate if value else None, factor)
 
 
 def interval_keys(name: str) -> tuple[str, str, str]:

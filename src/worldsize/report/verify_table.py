@@ -1,14 +1,16 @@
 """Tables of the proofs that training is the same: of `worldsize verify`, and of each cell of a study."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from typing import NamedTuple
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import number_text
 from worldsize.analysis.sameness import data_reader, first_other_sample, samples_of
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.report.tables import Column, Table, integer, number, text
+from worldsize.report.columns import ColumnOf, integers, numbers, prose, table_of, texts
+from worldsize.report.tables import Table
 from worldsize.results.check_records import Difference, VerifyRecord
-from worldsize.results.verify_records import Proof, ProofRecord, VerifyRow
+from worldsize.results.verify_records import ProofRecord, VerifyRow
 
 WAYS = {
     "fp64": "in double precision",
@@ -19,36 +21,25 @@ WAYS = {
 
 def verify_table(record: ProofRecord) -> Table:
     """A row for each strategy at each world size: the same, or what differs."""
-    columns = (
-        Column("Strategy", ("strategy",), align="left"),
-        Column("N", ("world_size",)),
-        Column("Result", ("result",), align="prose"),
-        Column("Gradients", ("largest_gradient",)),
-        Column("Weights", ("largest_weight",)),
-        Column("Samples", ("samples",)),
-        Column("Buffers", ("buffers",), align="prose"),
-    )
-    rows = tuple(
-        (
-            text(row.strategy),
-            integer(row.world_size),
-            text("; ".join(findings(row)) or "same"),
-            number(row.proof.largest_gradient if row.proof else None),
-            number(row.proof.largest_weight if row.proof else None),
-            integer(row.samples if row.proof else None),
-            text(_buffers(row, row.proof) if row.proof else None),
-        )
-        for row in record.rows
-    )
-    return Table("verify", "Same training as the reference", columns, rows, _note(record))
+    return _table(record, lambda row: "; ".join(findings(row)) or "same")
 
 
 def verify_summary(record: ProofRecord) -> Table:
     """The same for 80 columns; what differs is told below it, by `findings`."""
-    full = verify_table(record)
-    words = ["same" if row.same else "failed" if row.error else "differs" for row in record.rows]
-    rows = tuple((*row[:2], text(word), *row[3:]) for word, row in zip(words, full.rows, strict=True))
-    return replace(full, rows=rows)
+    return _table(record, lambda row: "same" if row.same else "failed" if row.error else "differs")
+
+
+def _table(record: ProofRecord, result: Callable[[VerifyRow], str]) -> Table:
+    columns: list[ColumnOf[VerifyRow]] = [
+        texts("Strategy", "strategy", lambda row: row.strategy),
+        integers("N", "world_size", lambda row: row.world_size),
+        prose("Result", "result", result),
+        numbers("Gradients", "largest_gradient", lambda row: row.proof.largest_gradient if row.proof else None),
+        numbers("Weights", "largest_weight", lambda row: row.proof.largest_weight if row.proof else None),
+        integers("Samples", "samples", lambda row: row.samples if row.proof else None),
+        prose("Buffers", "buffers", _buffers),
+    ]
+    return table_of("verify", "Same training as the reference", columns, record.rows, _note(record))
 
 
 def findings(row: VerifyRow) -> list[str]:
@@ -74,8 +65,9 @@ def _told(found: Difference, tolerance: float) -> str:
     return f"{found.parameter} differs {size} in step {found.step} (allowed: {tolerance:.0e})"
 
 
-def _buffers(row: VerifyRow, proof: Proof) -> str | None:
-    if not proof.buffers or row.processes == 1:
+def _buffers(row: VerifyRow) -> str | None:
+    proof = row.proof
+    if proof is None or not proof.buffers or row.processes == 1:
         return None
     apart = proof.buffers_apart_from
     return "the same on all ranks" if apart is None else f"per rank from step {apart}"
@@ -103,35 +95,29 @@ def _note(record: ProofRecord) -> str:
     return note
 
 
+class _Checked(NamedTuple):
+    """A cell and its short proof."""
+
+    cell: CellAnalysis
+    found: VerifyRecord
+
+
 def same_training_table(analysis: StudyAnalysis) -> Table:
     """The short proof of each cell: one batch, with and without the strategy's exchange."""
-    columns = (
-        Column("Cell", ("cell",), align="left"),
-        Column("Gradients", ("largest_gradient",)),
-        Column("First that differs", ("parameter",), align="left"),
-        Column("Weights on all ranks", ("weights",), align="left"),
-        Column("Samples read", ("samples",)),
-        Column("Data", ("data",), align="left"),
-    )
     first = data_reader(analysis.cells)
-    rows, left_out = [], {}
-    for cell in analysis.cells:
-        verified = cell.record.verified if cell.record else None
-        if verified is None:
-            continue
-        if verified.left_out:
-            left_out[verified.left_out] = cell.id
-        place = first_other_sample(cell, first) if first else None
-        rows.append(
-            (
-                text(cell.id),
-                number(verified.largest),
-                text(verified.gradients.parameter if verified.gradients else None),
-                text(_weights(verified, cell)),
-                integer(len(samples_of(cell))),
-                text("same" if place is None else f"differ from sample {place} on"),
-            )
-        )
+    columns: list[ColumnOf[_Checked]] = [
+        texts("Cell", "cell", lambda row: row.cell.id),
+        numbers("Gradients", "largest_gradient", lambda row: row.found.largest),
+        texts(
+            "First that differs", "parameter", lambda row: other.parameter if (other := row.found.gradients) else None
+        ),
+        texts("Weights on all ranks", "weights", _weights),
+        integers("Samples read", "samples", lambda row: len(samples_of(row.cell))),
+        texts("Data", "data", lambda row: _data(row.cell, first)),
+    ]
+    verified = ((cell, cell.record.verified) for cell in analysis.cells if cell.record)
+    rows = [_Checked(cell, found) for cell, found in verified if found is not None]
+    left_out = {row.found.left_out: row.cell.id for row in rows if row.found.left_out}
     note = (
         "Before it is timed, each cell takes one batch twice from the same weights. Gradients: the largest "
         "‖difference‖ ÷ ‖gradient‖ of a parameter between the strategy's exchange and the mean over the workers, which "
@@ -139,11 +125,16 @@ def same_training_table(analysis: StudyAnalysis) -> Table:
         "The command verify proves it in double precision over several steps (method §10)."
     )
     note += "".join(f" Gradients of {cell} were not compared: {why}." for why, cell in left_out.items())
-    return Table("same-training", "Same training", columns, tuple(rows), note)
+    return table_of("same-training", "Same training", columns, rows, note)
 
 
-def _weights(verified: VerifyRecord, cell: CellAnalysis) -> str | None:
-    if verified.apart is not None:
-        return f"{verified.apart} differs"
-    placement = cell.record.placement if cell.record else None
+def _data(cell: CellAnalysis, first: CellAnalysis | None) -> str:
+    place = first_other_sample(cell, first) if first else None
+    return "same" if place is None else f"differ from sample {place} on"
+
+
+def _weights(row: _Checked) -> str | None:
+    if row.found.apart is not None:
+        return f"{row.found.apart} differs"
+    placement = row.cell.record.placement if row.cell.record else None
     return "same" if placement and placement.processes > 1 else None

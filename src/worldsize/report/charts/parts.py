@@ -10,7 +10,8 @@ from worldsize.analysis.groups import Group
 from worldsize.analysis.numbers import number_text
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.charts.colours import PART_COLOURS
-from worldsize.report.result_tables import MS, PART_LABELS
+from worldsize.report.columns import MS
+from worldsize.report.result_tables import PART_LABELS
 from worldsize.report.svg import INK, Chart, Drawing, Size, draw, values
 from worldsize.results.records import PARTS
 

@@ -1,6 +1,7 @@
 """Part 2 of experiment C: loss and accuracy per epoch for each learning-rate rule (method.md §10)."""
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import altair as alt
 
@@ -9,9 +10,9 @@ from worldsize.analysis.efficiency import Comparison
 from worldsize.analysis.numbers import number_text, percent_text
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.training import EpochAnalysis
-from worldsize.report.result_tables import CELL, PERCENT
+from worldsize.report.columns import PERCENT, ColumnOf, integers, numbers, prose, table_of, texts
 from worldsize.report.svg import Chart, Drawing, Size, draw, pointed_lines, values
-from worldsize.report.tables import Column, Table, integer, number, text
+from worldsize.report.tables import Table
 
 BASELINE = "baseline"
 
@@ -26,35 +27,30 @@ def rule(cell: CellAnalysis) -> str:
     return f"{scaling}{warm}" if cell.label != BASELINE else "base batch"
 
 
+class _Epoch(NamedTuple):
+    cell: CellAnalysis
+    seed: int
+    epoch: EpochAnalysis
+    last: bool
+
+
 def epochs_table(found: Comparison) -> Table:
     """Training and test, loss and accuracy, per epoch and seed."""
-    columns = (
-        CELL,
-        Column("Learning-rate rule", ("rule",), align="prose"),
-        Column("B", ("global_batch",)),
-        Column("Seed", ("seed",)),
-        Column("Epoch", ("epoch",)),
-        Column("Samples seen", ("samples",)),
-        Column("Training loss", ("train_loss",)),
-        Column("Training accuracy", ("train_accuracy",), "%"),
-        Column("Test loss", ("test_loss",)),
-        Column("Test accuracy", ("test_accuracy",), "%"),
-        Column("Remark", ("remark",), align="prose"),
-    )
-    rows = tuple(
-        (
-            text(cell.id),
-            text(rule(cell)),
-            integer(cell.global_batch),
-            integer(seed),
-            integer(epoch.epoch),
-            integer(epoch.samples),
-            number(epoch.train_loss),
-            number(epoch.train_accuracy, PERCENT),
-            number(epoch.test_loss),
-            number(epoch.test_accuracy, PERCENT),
-            text(cell.reason if epoch is history[cell.id][-1] else None),
-        )
+    columns: list[ColumnOf[_Epoch]] = [
+        texts("Cell", "cell", lambda row: row.cell.id),
+        prose("Learning-rate rule", "rule", lambda row: rule(row.cell)),
+        integers("B", "global_batch", lambda row: row.cell.global_batch),
+        integers("Seed", "seed", lambda row: row.seed),
+        integers("Epoch", "epoch", lambda row: row.epoch.epoch),
+        integers("Samples seen", "samples", lambda row: row.epoch.samples),
+        numbers("Training loss", "train_loss", lambda row: row.epoch.train_loss),
+        numbers("Training accuracy", "train_accuracy", lambda row: row.epoch.train_accuracy, "%"),
+        numbers("Test loss", "test_loss", lambda row: row.epoch.test_loss),
+        numbers("Test accuracy", "test_accuracy", lambda row: row.epoch.test_accuracy, "%"),
+        prose("Remark", "remark", lambda row: row.cell.reason if row.last else None),
+    ]
+    rows = (
+        _Epoch(cell, seed, epoch, epoch is history[cell.id][-1])
         for seed, analysis, history in zip(found.seeds, found.trainings, found.histories, strict=True)
         for cell in analysis.cells
         for epoch in history.get(cell.id, [])
@@ -66,7 +62,7 @@ def epochs_table(found: Comparison) -> Table:
         f"learning rate {settings.learning_rate:g} for B₀ = {settings.base_batch}. Training numbers are means over the "
         "epoch, while the weights change."
     )
-    return Table("c4-epochs", "C(4) Loss and accuracy per epoch", columns, rows, note)
+    return table_of("c4-epochs", "C(4) Loss and accuracy per epoch", columns, rows, note)
 
 
 def accuracy_paragraph(found: Comparison) -> str:

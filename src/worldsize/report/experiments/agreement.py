@@ -1,14 +1,15 @@
 """Part 3 of experiment C: what travels besides gradients, and what happens where something is not agreed on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import polars as pl
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import number_text, percent_text
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.report.result_tables import PERCENT
-from worldsize.report.tables import Column, Entry, Table, integer, number, text
+from worldsize.report.columns import PERCENT, ColumnOf, integers, numbers, prose, table_of, texts
+from worldsize.report.tables import Entry, Table, text
 from worldsize.results.records import Evaluation
 
 MOST_RANKS = 8
@@ -22,18 +23,32 @@ CASES = {
 }
 
 
+class _Evaluated(NamedTuple):
+    cell: CellAnalysis
+    test: Evaluation
+    before: Evaluation | None
+    """The evaluation before it."""
+
+
 def divergence_table(analysis: StudyAnalysis) -> Table:
     """How far the ranks are apart after each epoch, with one agreement left out at a time."""
-    columns = (
-        Column("What is left out", ("case",), align="prose"),
-        Column("Epoch", ("epoch",)),
-        Column("Weights apart", ("weights_divergence",)),
-        Column("BatchNorm statistics apart", ("buffers_divergence",)),
-        Column("Training loss", ("train_loss",)),
-        Column("Test accuracy", ("test_accuracy",), "%"),
-        Column("of each rank", ("rank_accuracy",), "%", align="prose"),
-    )
-    rows = tuple(_divergence_row(cell, test) for cell, test in _evaluations(analysis))
+    columns: list[ColumnOf[_Evaluated]] = [
+        prose("What is left out", "case", lambda row: CASES.get(row.cell.label, row.cell.label)),
+        integers("Epoch", "epoch", lambda row: row.test.epoch + 1),
+        numbers(
+            "Weights apart",
+            "weights_divergence",
+            lambda row: apart.largest(apart.weights) if (apart := row.test.divergence) else None,
+        ),
+        numbers(
+            "BatchNorm statistics apart",
+            "buffers_divergence",
+            lambda row: apart.largest(apart.buffers) if (apart := row.test.divergence) else None,
+        ),
+        numbers("Training loss", "train_loss", _loss),
+        numbers("Test accuracy", "test_accuracy", lambda row: row.test.test_accuracy, "%"),
+        ColumnOf("of each rank", ("rank_accuracy",), "%", align="prose", value=_of_each_rank),
+    ]
     settings, data, _ = analysis.record.training
     note = (
         f"DDP on {data.train_samples:,} training samples, {settings.optimizer_name} at learning rate "
@@ -42,55 +57,48 @@ def divergence_table(analysis: StudyAnalysis) -> Table:
         "shares the statistics in each forward, so what is apart with everything agreed on is that of the last step. "
         "Where weights differ, each rank runs the whole test set with what it holds."
     )
-    return Table("c7-divergence", "C(7) What breaks when something is not agreed on", columns, rows, note)
-
-
-def _evaluations(analysis: StudyAnalysis) -> Iterator[tuple[CellAnalysis, Evaluation]]:
-    for cell in analysis.cells:
-        for test in cell.record.evaluations if cell.record else []:
-            yield cell, test
-
-
-def _divergence_row(cell: CellAnalysis, test: Evaluation) -> tuple[Entry, ...]:
-    apart = test.divergence
-    by_rank = _by_rank([PERCENT * each for each in test.rank_accuracy or []])
-    losses = cell.losses.filter(pl.col("step") < test.step)["loss"].tail(1).to_list()
-    return (
-        text(CASES.get(cell.label, cell.label)),
-        integer(test.epoch + 1),
-        number(apart.largest(apart.weights) if apart else None),
-        number(apart.largest(apart.buffers) if apart else None),
-        number(losses[0] if losses else None),
-        number(test.test_accuracy, PERCENT),
-        text(by_rank or None),
+    return table_of(
+        "c7-divergence", "C(7) What breaks when something is not agreed on", columns, _evaluations(analysis.cells), note
     )
 
 
-def _by_rank(values: Sequence[float]) -> str:
+def _evaluations(cells: Iterable[CellAnalysis]) -> Iterator[_Evaluated]:
+    for cell in cells:
+        tests = cell.record.evaluations if cell.record else []
+        yield from (_Evaluated(cell, test, before) for before, test in zip([None, *tests], tests, strict=False))
+
+
+def _loss(row: _Evaluated) -> float | None:
+    """The loss of the last step before an evaluation."""
+    losses = row.cell.losses.filter(pl.col("step") < row.test.step)["loss"].tail(1).to_list()
+    return losses[0] if losses else None
+
+
+def _of_each_rank(row: _Evaluated) -> Entry:
+    values = [PERCENT * each for each in row.test.rank_accuracy or []]
     if len(values) <= MOST_RANKS:
-        return ", ".join(number_text(each) for each in values)
-    return f"{number_text(min(values))} to {number_text(max(values))} over {len(values):,} ranks"
+        return text(", ".join(map(number_text, values)) or None)
+    return text(f"{number_text(min(values))} to {number_text(max(values))} over {len(values):,} ranks")
 
 
 def order_table(analysis: StudyAnalysis) -> Table:
     """The order of the labels in each epoch, with and without a sampler that is told its epoch."""
-    columns = (
-        Column("Sampler", ("case",), align="prose"),
-        Column("Epoch", ("epoch",)),
-        Column("Digest of the order", ("order",), align="left"),
-        Column("Same as the epoch before", ("repeated",), align="left"),
-    )
-    rows = []
-    for cell in analysis.cells:
-        if cell.label not in ("agreed", "without-sampler-epoch") or cell.record is None:
-            continue
-        before: str | None = None
-        for test in cell.record.evaluations:
-            same = None if before is None else "yes" if test.order == before else "no"
-            rows.append((text(CASES[cell.label]), integer(test.epoch + 1), text(test.order), text(same)))
-            before = test.order
+    columns: list[ColumnOf[_Evaluated]] = [
+        prose("Sampler", "case", lambda row: CASES[row.cell.label]),
+        integers("Epoch", "epoch", lambda row: row.test.epoch + 1),
+        texts("Digest of the order", "order", lambda row: row.test.order),
+        texts("Same as the epoch before", "repeated", _repeated),
+    ]
+    cells = (cell for cell in analysis.cells if cell.label in ("agreed", "without-sampler-epoch"))
     note = "Digest of the labels on rank 0, in the order in which they were trained on (method §10)."
-    return Table("c8-order", "C(8) The order of the samples", columns, tuple(rows), note)
+    return table_of("c8-order", "C(8) The order of the samples", columns, _evaluations(cells), note)
+
+
+def _repeated(row: _Evaluated) -> str | None:
+    """Whether the samples came in the order of the epoch before."""
+    if row.before is None or row.before.order is None:
+        return None
+    return "yes" if row.test.order == row.before.order else "no"
 
 
 def agreement_paragraphs(analysis: StudyAnalysis) -> list[str]:

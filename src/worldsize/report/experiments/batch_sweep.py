@@ -1,12 +1,16 @@
 """Experiment A, `batch-sweep`: time against b, the largest batch, the knee (method.md §9)."""
 
-from worldsize.analysis.numbers import GIB
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.sweep import BatchSweep, SweepRow, sweep_text
 from worldsize.report.charts.sweep import epoch_chart, rate_chart
-from worldsize.report.result_tables import MS, PERCENT
+from worldsize.report.columns import ColumnOf, estimates, integers, numbers, prose, table_of, texts
+from worldsize.report.narrow_tables import FITS, marks, share_of_best
+from worldsize.report.result_tables import peak_memory_bytes, samples_per_s, step_s
 from worldsize.report.section import Section
-from worldsize.report.tables import Column, Entry, Table, estimate, integer, interval_keys, number, text
+from worldsize.report.tables import Table
+
+Tried = tuple[SweepRow, BatchSweep]
+"""A batch, and the sweep in which it was tried."""
 
 
 def section(analysis: StudyAnalysis) -> Section:
@@ -23,20 +27,20 @@ def section(analysis: StudyAnalysis) -> Section:
 
 def sweep_table(analysis: StudyAnalysis) -> Table:
     """A row for each batch that was tried; one that did not fit is a row with its reason."""
-    on_gpu = _on_gpu(analysis)
-    columns = (
-        Column("Strategy", ("strategy",), align="left"),
-        Column("N", ("world_size",)),
-        Column("b", ("local_batch",)),
-        Column("Epoch without data wait", ("epoch_s",), "s"),
-        Column("Step", interval_keys("step_s"), "ms"),
-        Column("Throughput", interval_keys("samples_per_s"), "samples/s"),
-        Column("Of the best", ("share_of_best",), "%"),
-        Column("Peak memory", ("peak_memory_bytes",), "GiB"),
-        *([Column("Reserved", ("peak_reserved_bytes",), "GiB")] if on_gpu else ()),
-        Column("Fits", ("fits",), align="prose"),
-    )
-    rows = tuple(_table_row(row, sweep, on_gpu=on_gpu) for sweep in analysis.sweeps for row in sweep.rows)
+    rows = [(row, sweep) for sweep in analysis.sweeps for row in sweep.rows]
+    on_gpu = any(_reserved_bytes(row) is not None for row in rows)
+    columns: list[ColumnOf[Tried] | None] = [
+        texts("Strategy", "strategy", lambda row: row[0].cell.strategy),
+        integers("N", "world_size", lambda row: row[0].cell.world_size),
+        integers("b", "local_batch", lambda row: row[0].cell.batch_size),
+        numbers("Epoch without data wait", "epoch_s", lambda row: row[0].epoch_s, "s"),
+        estimates("Step", "step_s", lambda row: step_s(row[0].cell), "ms"),
+        estimates("Throughput", "samples_per_s", lambda row: samples_per_s(row[0].cell), "samples/s"),
+        numbers("Of the best", "share_of_best", lambda row: share_of_best(*row), "%"),
+        numbers("Peak memory", "peak_memory_bytes", lambda row: peak_memory_bytes(row[0].cell), "GiB"),
+        numbers("Reserved", "peak_reserved_bytes", _reserved_bytes, "GiB") if on_gpu else None,
+        prose("Fits", "fits", lambda row: _fits(*row)),
+    ]
     _, data, _ = analysis.record.training
     note = (
         f"Each batch ran in fresh processes. An epoch is D/B steps over D = {data.train_samples:,} "
@@ -47,33 +51,17 @@ def sweep_table(analysis: StudyAnalysis) -> Table:
     )
     if on_gpu:
         note += " Reserved: what the allocator of the GPU held at most, tensors in it or not."
-    return Table("a-batch-sweep", "A. Time against b", columns, rows, note)
+    return table_of("a-batch-sweep", "A. Time against b", columns, rows, note)
 
 
-def _on_gpu(analysis: StudyAnalysis) -> bool:
-    """Whether an allocator of a device has told what it held."""
-    rows = (row for sweep in analysis.sweeps for row in sweep.rows)
-    return any(row.cell.record is not None and row.cell.record.peak_reserved_bytes is not None for row in rows)
+def _reserved_bytes(row: Tried) -> int | None:
+    """What an allocator of a device has told that it held."""
+    record = row[0].cell.record
+    return record.peak_reserved_bytes if record else None
 
 
-def _table_row(row: SweepRow, sweep: BatchSweep, *, on_gpu: bool) -> tuple[Entry, ...]:
-    cell, summary = row.cell, row.cell.summary
-    best = max((r.cell.summary.samples_per_s.value for r in sweep.rows if r.cell.summary), default=None)
-    share = summary.samples_per_s.value / best if summary and best else None
-    marks = [name for name, b in (("knee", sweep.knee), ("largest", sweep.largest)) if b == cell.batch_size]
-    if sweep.knee_low is not None and sweep.knee_high is not None and cell.batch_size != sweep.knee:
-        marks += ["may be the knee"] if sweep.knee_low <= cell.batch_size <= sweep.knee_high else []
-    word = {True: "yes", False: "no", None: "unknown"}[row.fits]
-    said = "; ".join(part for part in (word, *marks, None if row.fits else cell.reason) if part)
-    return (
-        text(cell.strategy),
-        integer(cell.world_size),
-        integer(cell.batch_size),
-        number(row.epoch_s),
-        estimate(summary.step_s if summary else None, MS),
-        estimate(summary.samples_per_s if summary else None),
-        number(share, PERCENT),
-        number(cell.record.peak_memory_bytes if cell.record else None, 1 / GIB),
-        *([number(cell.record.peak_reserved_bytes if cell.record else None, 1 / GIB)] if on_gpu else ()),
-        text(said),
-    )
+def _fits(row: SweepRow, sweep: BatchSweep) -> str:
+    b, said = row.cell.batch_size, [FITS[row.fits], *marks(row, sweep)]
+    if sweep.knee_low is not None and sweep.knee_high is not None and b != sweep.knee:
+        said += ["may be the knee"] if sweep.knee_low <= b <= sweep.knee_high else []
+    return "; ".join(part for part in (*said, None if row.fits else row.cell.reason) if part)

@@ -2,15 +2,17 @@
 
 from dataclasses import replace
 
-from worldsize.analysis.numbers import GB, estimate_text, number_text, percent_text
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.numbers import estimate_text, number_text, percent_text
 from worldsize.analysis.scaling import ScalingRow
+from worldsize.analysis.statistics import Ratio
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.analysis.utilisation import utilisations
-from worldsize.report.comm_tables import PEAK_NOTE, link_peak
-from worldsize.report.fact_tables import MB
-from worldsize.report.result_tables import CELL, MS
+from worldsize.analysis.utilisation import Utilisation, utilisations
+from worldsize.report.columns import ColumnOf, estimates, numbers, prose, table_of, texts
+from worldsize.report.comm_tables import PEAK_NOTE, link_peak, link_rate
+from worldsize.report.result_tables import CELL, SIZES, baseline_id, step_s
 from worldsize.report.scaling_tables import epoch_table
-from worldsize.report.tables import Column, Entry, Table, estimate, integer, interval_keys, number, ratio, text
+from worldsize.report.tables import Table
 
 
 def tables(analysis: StudyAnalysis, letter: str, strategy: str) -> tuple[Table, ...]:
@@ -25,84 +27,58 @@ def tables(analysis: StudyAnalysis, letter: str, strategy: str) -> tuple[Table, 
 
 def speedup_table(analysis: StudyAnalysis, letter: str) -> Table:
     """Time, and speed-up by both definitions of method.md §6."""
-    columns = (
-        CELL,
-        Column("N", ("world_size",)),
-        Column("b", ("local_batch",)),
-        Column("B", ("global_batch",)),
-        Column("Step", interval_keys("step_s"), "ms"),
-        Column("Epoch T_N", ("epoch_s",), "s"),
-        Column("Scaled speed-up (weak: b fixed)", interval_keys("scaled_speedup")),
-        Column("against", ("weak_baseline",), align="left"),
-        Column("Speed-up (strong: B fixed)", interval_keys("strong_speedup")),
-        Column("against", ("strong_baseline",), align="left"),
-        Column("Remark", ("remark",), align="prose"),
+    train_samples = analysis.record.training[1].train_samples
+    weak, strong = (
+        {row.cell.id: row for row in reversed(analysis.scaling) if row.kind == kind} for kind in ("weak", "strong")
     )
-    rows = tuple(_speedup_row(analysis, number_) for number_ in range(len(analysis.cells)))
+    columns: list[ColumnOf[CellAnalysis]] = [
+        CELL,
+        *SIZES,
+        estimates("Step", "step_s", step_s, "ms"),
+        numbers(
+            "Epoch T_N",
+            "epoch_s",
+            lambda cell: step.value * train_samples / cell.global_batch if (step := step_s(cell)) else None,
+            "s",
+        ),
+        estimates("Scaled speed-up (weak: b fixed)", "scaled_speedup", lambda cell: _speedup(weak.get(cell.id))),
+        texts("against", "weak_baseline", lambda cell: baseline_id(weak.get(cell.id))),
+        estimates("Speed-up (strong: B fixed)", "strong_speedup", lambda cell: _speedup(strong.get(cell.id))),
+        texts("against", "strong_baseline", lambda cell: baseline_id(strong.get(cell.id))),
+        prose("Remark", "remark", lambda cell: _remark(cell, weak.get(cell.id))),
+    ]
     note = (
         "Scaled speed-up: N·t₁(b)/t_N(b). Strong: t₁(B)/t_N(B/N), where the study has one worker with b = B. "
-        f"T_N: D/B steps over D = {analysis.record.training[1].train_samples:,} samples (method §6)."
+        f"T_N: D/B steps over D = {train_samples:,} samples (method §6)."
     )
-    return Table(f"{letter.lower()}1-speedup", f"{letter}(1) Time and speed-up", columns, rows, note)
+    return table_of(f"{letter.lower()}1-speedup", f"{letter}(1) Time and speed-up", columns, analysis.cells, note)
 
 
-def _speedup_row(analysis: StudyAnalysis, index: int) -> tuple[Entry, ...]:
-    cell = analysis.cells[index]
-    weak, strong = _row(analysis, "weak", cell.id), _row(analysis, "strong", cell.id)
-    step_s = cell.summary.step_s if cell.summary else None
-    epoch_s = step_s.value * analysis.record.training[1].train_samples / cell.global_batch if step_s else None
+def _speedup(row: ScalingRow | None) -> Ratio | None:
+    return row.speedup if row else None
+
+
+def _remark(cell: CellAnalysis, weak: ScalingRow | None) -> str:
     remarks = [cell.reason, weak.withheld if weak and weak.withheld != cell.reason else None]
-    return (
-        text(cell.id),
-        *(integer(value) for value in (cell.world_size, cell.batch_size, cell.global_batch)),
-        estimate(step_s, MS),
-        number(epoch_s),
-        ratio(weak.speedup if weak else None),
-        text(weak.baseline.id if weak and weak.baseline else None),
-        ratio(strong.speedup if strong else None),
-        text(strong.baseline.id if strong and strong.baseline else None),
-        text("; ".join(part for part in remarks if part)),
-    )
-
-
-def _row(analysis: StudyAnalysis, kind: str, cell_id: str) -> ScalingRow | None:
-    return next((row for row in analysis.scaling if row.kind == kind and row.cell.id == cell_id), None)
+    return "; ".join(part for part in remarks if part)
 
 
 def utilisation_table(analysis: StudyAnalysis, letter: str) -> Table:
     """Bandwidth utilisation with its formula and volumes."""
-    columns = (
-        CELL,
-        Column("Bytes per step", ("step_bytes",), "MB"),
-        Column("Formula", ("formula",), align="prose"),
-        Column("Steps per epoch", ("steps_per_epoch",)),
-        Column("Bytes per epoch", ("epoch_bytes",), "GB"),
-        Column("Transfer per epoch, measured", ("transfer_s",), "s"),
-        Column("Utilisation, measured", ("measured_bytes_per_s",), "GB/s"),
-        Column("Communication per epoch, inferred", ("inferred_s",), "s"),
-        Column("Utilisation, inferred", ("inferred_bytes_per_s",), "GB/s"),
-        Column("Link, measured", ("link_peak_bytes_per_s",), "GB/s"),
-        Column("Link, rated", ("link_payload_bytes_per_s",), "GB/s"),
-    )
-    rows = []
-    for found in utilisations(analysis.cells, analysis.epoch_splits, analysis.record.training[1].train_samples):
-        peak = link_peak(analysis, found.cell)
-        link = analysis.links.get(found.cell.world_size) if peak else None
-        rows.append(
-            (
-                text(found.cell.id),
-                number(found.step_bytes, MB),
-                text(found.formula),
-                number(found.steps_per_epoch),
-                number(found.epoch_bytes, 1 / GB),
-                number(found.transfer_s),
-                number(found.measured_bytes_per_s, 1 / GB),
-                number(found.inferred_s),
-                number(found.inferred_bytes_per_s, 1 / GB),
-                number(peak, 1 / GB),
-                number(link.payload_bytes_per_s if link else None, 1 / GB),
-            )
-        )
+    columns: list[ColumnOf[Utilisation]] = [
+        texts("Cell", "cell", lambda found: found.cell.id),
+        numbers("Bytes per step", "step_bytes", lambda found: found.step_bytes, "MB"),
+        prose("Formula", "formula", lambda found: found.formula),
+        numbers("Steps per epoch", "steps_per_epoch", lambda found: found.steps_per_epoch),
+        numbers("Bytes per epoch", "epoch_bytes", lambda found: found.epoch_bytes, "GB"),
+        numbers("Transfer per epoch, measured", "transfer_s", lambda found: found.transfer_s, "s"),
+        numbers("Utilisation, measured", "measured_bytes_per_s", lambda found: found.measured_bytes_per_s, "GB/s"),
+        numbers("Communication per epoch, inferred", "inferred_s", lambda found: found.inferred_s, "s"),
+        numbers("Utilisation, inferred", "inferred_bytes_per_s", lambda found: found.inferred_bytes_per_s, "GB/s"),
+        numbers("Link, measured", "link_peak_bytes_per_s", lambda found: link_peak(analysis, found.cell), "GB/s"),
+        numbers("Link, rated", "link_payload_bytes_per_s", lambda found: _rated(analysis, found.cell), "GB/s"),
+    ]
+    rows = utilisations(analysis.cells, analysis.epoch_splits, analysis.record.training[1].train_samples)
     note = (
         "Utilisation: steps per epoch × bytes per step ÷ communication per epoch. Bytes: what the busiest rank sends "
         "(it receives as many). Measured: ÷ the time in which messages are transferred. Inferred: ÷ (T_N − T₁/N), "
@@ -111,7 +87,12 @@ def utilisation_table(analysis: StudyAnalysis, letter: str) -> Table:
         "1 GB = 1e9 bytes."
     )
     title = f"{letter}(3) Bandwidth utilisation"
-    return Table(f"{letter.lower()}3-bandwidth", title, columns, tuple(rows), note)
+    return table_of(f"{letter.lower()}3-bandwidth", title, columns, rows, note)
+
+
+def _rated(analysis: StudyAnalysis, cell: CellAnalysis) -> float | None:
+    """The rate of the link, where anything crosses it."""
+    return link_rate(analysis, cell) if link_peak(analysis, cell) else None
 
 
 def paragraph(analysis: StudyAnalysis) -> str:

@@ -2,20 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
+from typing import NamedTuple
 
 import altair as alt
 import polars as pl
 
+from worldsize.analysis.breakdown import COMPUTE_PARTS
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, number_text, percent_text
-from worldsize.analysis.ranks import ranks, step_times
+from worldsize.analysis.ranks import RankAnalysis, ranks, step_times
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.charts.loss import CURVE_POINTS, thinned
+from worldsize.report.columns import MS, ColumnOf, integers, numbers, table_of, texts
 from worldsize.report.profile_tables import profile_table, profiled
-from worldsize.report.result_tables import CELL, MS, PERCENT
+from worldsize.report.result_tables import Apart, last_evaluation, taken_apart
 from worldsize.report.section import Section
 from worldsize.report.svg import AXIS_LABEL, Chart, Drawing, Size, draw, values
-from worldsize.report.tables import Column, Entry, Table, integer, number, text
+from worldsize.report.tables import Entry, Table
 from worldsize.results.records import Evaluation
 
 RUNGS = {"single": "1", "gather-scatter": "2a", "all-reduce": "2b", "ddp": "3"}
@@ -49,52 +53,47 @@ def print_steps(analysis: StudyAnalysis) -> tuple[int, int]:
     return PRINT_AT if most >= PRINT_AT[-1] else (max(1, most // 2), max(1, most))
 
 
+class _Ranked(NamedTuple):
+    """A rank of a rung, and the last evaluation of the rung."""
+
+    cell: CellAnalysis
+    seen: RankAnalysis
+    last: Evaluation | None
+
+
 def rank_table(analysis: StudyAnalysis) -> Table:
     """Loss, accuracy and step time of each rank."""
     first, second = print_steps(analysis)
-    columns = (
-        Column("Rung", ("rung",), align="left"),
-        Column("N", ("world_size",)),
-        Column("b", ("local_batch",)),
-        Column("Rank", ("rank",)),
-        Column(f"Loss at step {first}", (f"loss_at_{first}",)),
-        Column(f"Loss at step {second}", (f"loss_at_{second}",)),
-        Column("Mean training loss", ("mean_loss",)),
-        Column("Mean training accuracy", ("mean_accuracy",), "%"),
-        Column("Test loss", ("test_loss",)),
-        Column("Test accuracy", ("test_accuracy",), "%"),
-        Column("Mean step without the first", ("step_s",), "ms"),
-        Column("Weights, distance from rank 0", ("weights_divergence",)),
-    )
-    rows: list[tuple[Entry, ...]] = []
-    chosen: list[int] = []
-    for cell in analysis.cells:
-        if cell.id not in analysis.run.cells:
-            continue
-        first_row = len(rows)
-        last = cell.record.evaluations[-1] if cell.record and cell.record.evaluations else None
-        for seen in ranks(analysis.run.cells[cell.id], (first, second)):
-            rows.append(
-                (
-                    text(rung(cell)),
-                    *(integer(value) for value in (cell.world_size, cell.batch_size, seen.rank)),
-                    number(seen.loss_at[first]),
-                    number(seen.loss_at[second]),
-                    number(seen.mean_loss),
-                    number(seen.mean_accuracy, PERCENT),
-                    number(last.test_loss if last else None),
-                    number(_accuracy(last, seen.rank), PERCENT),
-                    number(seen.step_s, MS),
-                    _distance(last, seen.rank),
-                )
-            )
-        chosen += [first_row + place for place in standing_out(rows[first_row:])]
+    columns: list[ColumnOf[_Ranked]] = [
+        texts("Rung", "rung", lambda row: rung(row.cell)),
+        integers("N", "world_size", lambda row: row.cell.world_size),
+        integers("b", "local_batch", lambda row: row.cell.batch_size),
+        integers("Rank", "rank", lambda row: row.seen.rank),
+        numbers(f"Loss at step {first}", f"loss_at_{first}", lambda row: row.seen.loss_at[first]),
+        numbers(f"Loss at step {second}", f"loss_at_{second}", lambda row: row.seen.loss_at[second]),
+        numbers("Mean training loss", "mean_loss", lambda row: row.seen.mean_loss),
+        numbers("Mean training accuracy", "mean_accuracy", lambda row: row.seen.mean_accuracy, "%"),
+        numbers("Test loss", "test_loss", lambda row: row.last.test_loss if row.last else None),
+        numbers("Test accuracy", "test_accuracy", _accuracy, "%"),
+        numbers("Mean step without the first", "step_s", lambda row: row.seen.step_s, "ms"),
+        numbers("Weights, distance from rank 0", "weights_divergence", _distance),
+    ]
+    rows = [
+        _Ranked(cell, seen, last_evaluation(cell))
+        for cell in analysis.cells
+        if cell.id in analysis.run.cells
+        for seen in ranks(analysis.run.cells[cell.id], (first, second))
+    ]
     note = (
         "Training loss and accuracy are those of the rank's own samples, over all steps. The test set is run when a "
         "rung has ended, with the BatchNorm statistics of rank 0; ranks that hold the same weights share it and have "
         "the same result. Distance: |w − w₀| ÷ |w₀| over all parameters, 0 where every bit is the same."
     )
-    whole = Table("d-ranks", "D(1) Each rank", columns, tuple(rows), note)
+    whole = table_of("d-ranks", "D(1) Each rank", columns, rows, note)
+    chosen: list[int] = []
+    for _, of_rung in groupby(range(len(rows)), key=lambda place: rows[place].cell.id):
+        places = list(of_rung)
+        chosen += [places[place] for place in standing_out([whole.rows[place] for place in places])]
     if len(chosen) == len(rows):
         return whole
     which = f"{note} Of more than {MOST_RANKS} ranks, rank 0 and those with the largest or smallest number of a column."
@@ -120,55 +119,53 @@ def _profile(analysis: StudyAnalysis) -> tuple[Table, ...]:
     return (replace(profile_table(analysis), id="d-profile", title="D(3) The same from a profiler's trace"),)
 
 
-def _accuracy(last: Evaluation | None, rank: int) -> float | None:
-    if last is None:
+def _accuracy(row: _Ranked) -> float | None:
+    if row.last is None:
         return None
-    return last.test_accuracy if last.rank_accuracy is None else last.rank_accuracy[rank]
+    return row.last.test_accuracy if row.last.rank_accuracy is None else row.last.rank_accuracy[row.seen.rank]
 
 
-def _distance(last: Evaluation | None, rank: int) -> Entry:
-    if last is None or last.divergence is None:
-        return number(None)
-    return number(last.divergence.weights[rank])
+def _distance(row: _Ranked) -> float | None:
+    if row.last is None or row.last.divergence is None:
+        return None
+    return row.last.divergence.weights[row.seen.rank]
 
 
 def timeline_table(analysis: StudyAnalysis) -> Table:
     """Share of compute and of communication in a step of each rung, and whether they overlap."""
-    columns = (
-        Column("Rung", ("rung",), align="left"),
-        CELL,
-        Column("Mean step", ("mean_step_s",), "ms"),
-        Column("Compute", ("compute_share",), "%"),
-        Column("Exposed communication", ("exposed_share",), "%"),
-        Column("All communication", ("comm_share",), "%"),
-        Column("Of it overlapped", ("overlapped_share",), "%"),
-        Column("Wait, mean over ranks", ("wait_s",), "ms"),
-        Column("Transfer", ("transfer_s",), "ms"),
-    )
-    rows = []
-    for cell in analysis.cells:
-        if cell.summary is None or cell.breakdown is None:
-            continue
-        shares, step_s = cell.breakdown.shares, sum(cell.summary.parts_s.values())
-        several = cell.world_size > 1
-        rows.append(
-            (
-                text(rung(cell)),
-                text(cell.id),
-                number(step_s, MS),
-                number(shares["forward_s"] + shares["backward_s"] + shares["optimizer_s"], PERCENT),
-                number(shares["exposed_sync_s"] if several else None, PERCENT),
-                number(cell.summary.comm_s / step_s if several and cell.summary.comm_s else None, PERCENT),
-                number(cell.breakdown.overlapped_share, PERCENT),
-                number(cell.communication.wait_s if cell.communication else None, MS),
-                number(cell.communication.transfer_s if cell.communication else None, MS),
-            )
-        )
+    columns: list[ColumnOf[Apart]] = [
+        texts("Rung", "rung", lambda row: rung(row.cell)),
+        texts("Cell", "cell", lambda row: row.cell.id),
+        numbers("Mean step", "mean_step_s", lambda row: row.step_s, "ms"),
+        numbers("Compute", "compute_share", lambda row: sum(row.breakdown.shares[part] for part in COMPUTE_PARTS), "%"),
+        numbers("Exposed communication", "exposed_share", _exposed_share, "%"),
+        numbers("All communication", "comm_share", _comm_share, "%"),
+        numbers("Of it overlapped", "overlapped_share", lambda row: row.breakdown.overlapped_share, "%"),
+        numbers(
+            "Wait, mean over ranks",
+            "wait_s",
+            lambda row: seen.wait_s if (seen := row.cell.communication) else None,
+            "ms",
+        ),
+        numbers(
+            "Transfer", "transfer_s", lambda row: seen.transfer_s if (seen := row.cell.communication) else None, "ms"
+        ),
+    ]
     note = (
         "Shares of the mean step over timed steps and ranks, from the timeline; backward is compute up to its last "
         "gradient (method §2, §3)."
     )
-    return Table("d-timeline", "D(2) Compute and communication of each rung", columns, tuple(rows), note)
+    return table_of("d-timeline", "D(2) Compute and communication of each rung", columns, taken_apart(analysis), note)
+
+
+def _exposed_share(row: Apart) -> float | None:
+    return row.breakdown.exposed_share if row.cell.world_size > 1 else None
+
+
+def _comm_share(row: Apart) -> float | None:
+    if row.cell.world_size == 1 or not row.summary.comm_s:
+        return None
+    return row.summary.comm_s / row.step_s
 
 
 def _same_weights(analysis: StudyAnalysis) -> str:
@@ -176,7 +173,7 @@ def _same_weights(analysis: StudyAnalysis) -> str:
     same: list[CellAnalysis] = []
     apart: list[CellAnalysis] = []
     for cell in analysis.cells:
-        last = cell.record.evaluations[-1] if cell.record and cell.record.evaluations else None
+        last = last_evaluation(cell)
         if last is not None and last.divergence is not None:
             (apart if last.divergence.apart else same).append(cell)
     said = []
