@@ -19,9 +19,20 @@ from worldsize.ranks.turns import Reply, Turn
 from worldsize.ranks.workload import Workload
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
-from worldsize.strategies import Channel, World
 
 SLEEP_S = 0.02
+
+
+class Alone(NamedTuple):
+    """One process that is its own group."""
+
+    world_size: int = 1
+    device: torch.device = torch.device("cpu")
+    cores: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def channel(self) -> "Alone":
+        return self
 
 
 class Slept(NamedTuple):
@@ -35,7 +46,7 @@ class Sleeper:
     """Work that sleeps: half of each step waits for its input, half computes."""
 
     def __init__(self) -> None:
-        self.world = World(Channel(0, 1), 1, torch.device("cpu"))
+        self.world = Alone()
         self.timeline = Timeline(HostClock())
         self.steps, self.steps_per_epoch, self.saves = 0, 3, False
         self.asked: list[str] = []

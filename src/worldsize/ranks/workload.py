@@ -4,13 +4,41 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from worldsize.measure.alignment import Offset
 from worldsize.measure.timeline import Timeline
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.results.memory_records import MemoryParts
-from worldsize.strategies import World
+
+
+class Group(Protocol):
+    """The processes that do the work together."""
+
+    @property
+    def world_size(self) -> int:
+        """How many they are."""
+
+
+class World(Protocol):
+    """Where a workload runs: what the loop asks of the `World` of a strategy (strategies/base.py)."""
+
+    @property
+    def channel(self) -> Group:
+        """The processes."""
+
+    @property
+    def world_size(self) -> int:
+        """N: workers, which is more than processes where one process drives several."""
+
+    @property
+    def device(self) -> torch.device:
+        """Of this process."""
+
+    @property
+    def cores(self) -> tuple[tuple[int, ...], ...]:
+        """Of each worker, where workers are threads of one process."""
 
 
 class StepResult(Protocol):
@@ -42,7 +70,7 @@ class Workload(Protocol):
 
     @property
     def world(self) -> World:
-        """In which its strategy works."""
+        """In which it runs."""
 
     @property
     def timeline(self) -> Timeline:
