@@ -14,6 +14,7 @@ from worldsize.results.check_records import RankCheck
 from worldsize.results.checkpoints import checkpoint_folder, find_checkpoint
 from worldsize.results.folder import Cell, Run, cell_folder, write_cell
 from worldsize.results.profile_records import ProfileRecord
+from worldsize.results.rank_files import first_step, last_step, rank_file
 from worldsize.results.records import (
     BlockConditions,
     CellRecord,
@@ -25,7 +26,6 @@ from worldsize.results.records import (
 )
 from worldsize.results.traces import write_profile
 from worldsize.study.checks import not_the_reference, verdict_of
-from worldsize.study.lines import first_step, last_step
 from worldsize.study.listener import Listener
 from worldsize.study.plan import PlannedCell
 
@@ -245,7 +245,7 @@ class Follower:
 
     def __init__(self, ledger: Ledger, cell: PlannedCell, listener: Listener) -> None:
         self._ledger, self._cell, self._listener = ledger, cell, listener
-        self._file = cell_folder(ledger.run, cell.id) / "rank0.jsonl"
+        self._file = rank_file(cell_folder(ledger.run, cell.id), 0)
         self._begin = self._file.stat().st_size if self._file.exists() else 0
         self._told = 0
 
