@@ -38,7 +38,7 @@ class Seen:
         """The settings of the study."""
         return self.analysis.record.settings
 
-    @cached_property
+    @property
     def headline(self) -> Headline | None:
         """The fastest configuration of several workers; None where there is none."""
         return headline(self.analysis)
