@@ -1,5 +1,6 @@
 """What is found in an analysis is found once, however many tables, files and lines of the terminal show it."""
 
+import inspect
 import io
 import sys
 from collections import Counter
@@ -30,7 +31,7 @@ def everything(run: Path, analysis: StudyAnalysis) -> None:
 def test_a_report_finds_its_verdict_and_its_advice_once(tmp_path: Path) -> None:
     analysis = analyse(load_run(make_run(tmp_path, usual_cells(noise=0.01))))
     codes: dict[CodeType, str] = {
-        function.__wrapped__.__code__: function.__name__  # type: ignore[attr-defined]
+        inspect.unwrap(function).__code__: function.__name__
         for function in (headline, decision, advise, verdict, groups)
     }
     calls = Counter[str]()
