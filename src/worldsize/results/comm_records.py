@@ -1,6 +1,6 @@
 """Records of the collective benchmark (method.md §5)."""
 
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
@@ -25,6 +25,19 @@ class CommSample(Record):
     """Calls back to back that make the sample."""
     wrong_elements: int
     """Elements that came out wrong, over all ranks, when the result was checked."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_before(cls, values: Any) -> Any:
+        """Folders of an earlier version know the seconds per call on each rank, not its begin and end."""
+        if not isinstance(values, dict) or "time_s" not in values:
+            return values
+        known = {name: value for name, value in values.items() if name != "time_s"}
+        try:
+            end_ns = round(values["time_s"] * values["calls"] * 1e9)
+        except (TypeError, LookupError, ArithmeticError, ValueError):
+            return values  # what is wrong with it is said by the validation that follows
+        return {**known, "begin_ns": 0, "end_ns": end_ns, "clock_error_ns": 0}
 
 
 class PeerRate(Record):
