@@ -1,10 +1,8 @@
 """What a user names by `package.module:name` or `file.py:name`: found, called, and its faults told in plain lines.
 
-A leaf like config.py: the standard library and errors.py only, so that a command can check a reference
-(`check_reference`) before anything heavy is imported or any worker is started.
+A leaf like config.py: the standard library and errors.py only.
 """
 
-import ast
 import hashlib
 import importlib
 import importlib.util
@@ -88,27 +86,6 @@ def resolve(reference: str, what: str) -> Any:
     except AttributeError:
         own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise _no_such_name(place, name, own) from None
-
-
-def check_reference(reference: str, what: str) -> None:
-    """Check a reference without running any of the user's code.
-
-    The file must be there, be Python, and define the name at its top level; a module must be found. Raises
-    FactoryError. What can only be seen by running it is left to `resolve`.
-    """
-    place, name = split_reference(reference, what)
-    if not place.endswith(".py"):
-        _find_spec(place, what)
-        return
-    try:
-        tree = ast.parse(_existing(Path(place), what).read_bytes(), filename=place)
-    except (SyntaxError, ValueError) as error:
-        raise raised(error, f"reading {place}", place) from None
-    except OSError as error:
-        raise FactoryError(f"{what} file {place} cannot be read: {error.strerror}") from None
-    defined = list(_defined_names(tree.body))
-    if name not in defined and "*" not in defined:
-        raise _no_such_name(place, name, [key for key in defined if not key.startswith("_")])
 
 
 def imported_modules(references: Iterable[str]) -> Iterator[tuple[Path, Path]]:
@@ -228,31 +205,3 @@ def _search_also(folder: Path) -> None:
     """Let the user's modules import their neighbours; last in the search, so that nothing is hidden by them."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
-
-
-def _defined_names(body: list[ast.stmt]) -> Iterator[str]:
-    """Names that statements at the top level of a module may define, within `if`, `try` and `with` as well."""
-    for statement in body:
-        match statement:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
-            case ast.Import(names=names) | ast.ImportFrom(names=names):
-                yield from (alias.asname or alias.name.split(".")[0] for alias in names)
-            case ast.Assign() | ast.AnnAssign():
-                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-                for node in (node for target in targets for node in ast.walk(target)):
-                    if isinstance(node, ast.Name):
-                        yield node.id
-            case ast.If() | ast.Try() | ast.With():
-                yield from _defined_names(_nested(statement))
-            case _:
-                pass
-
-
-def _nested(statement: ast.If | ast.Try | ast.With) -> list[ast.stmt]:
-    nested = list(statement.body)
-    if not isinstance(statement, ast.With):
-        nested += statement.orelse
-    if isinstance(statement, ast.Try):
-        nested += statement.finalbody + [inner for handler in statement.handlers for inner in handler.body]
-    return nested

@@ -6,9 +6,10 @@ import pytest
 
 from made_runs import SHARES, MadeCell, make_run, synchronised, usual_cells
 from worldsize.analysis.decision import decide, is_decided
+from worldsize.analysis.headline import headline
 from worldsize.analysis.statistics import Ratio
 from worldsize.analysis.study import StudyAnalysis, analyse
-from worldsize.analysis.verdict import headline, verdict
+from worldsize.analysis.verdict import verdict
 from worldsize.results.folder import load_run
 from worldsize.results.records import ErrorRecord, Estimate
 

@@ -11,18 +11,33 @@ import torch
 
 from worldsize.analysis.parts import with_parts
 from worldsize.config import CellSettings
+from worldsize.errors import OutputError
 from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.timeline import Phase, Timeline
+from worldsize.ranks.checkpoint import agreed_checkpoint, restore
 from worldsize.ranks.loop import Loop
 from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.turns import Reply, Turn
-from worldsize.ranks.workload import Workload
+from worldsize.ranks.workload import MisfitError, State, Workload
+from worldsize.results.checkpoints import check_parts, checkpoint_folder
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
-from worldsize.strategies import Channel, World
 
 SLEEP_S = 0.02
+
+
+class Alone(NamedTuple):
+    """One process that is its own group."""
+
+    rank: int = 0
+    world_size: int = 1
+    device: torch.device = torch.device("cpu")
+    cores: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def channel(self) -> "Alone":
+        return self
 
 
 class Slept(NamedTuple):
@@ -36,11 +51,13 @@ class Sleeper:
     """Work that sleeps: half of each step waits for its input, half computes."""
 
     def __init__(self) -> None:
-        self.world = World(Channel(0, 1), 1, torch.device("cpu"))
+        self.world = Alone()
         self.timeline = Timeline(HostClock())
         self.steps, self.steps_per_epoch, self.saves = 0, 3, False
         self.asked: list[str] = []
         self.closed = False
+        self.slept_s = torch.zeros(1, dtype=torch.float64)
+        self.naps = ["none"]
 
     def step(self, *, synchronise: bool = True) -> Slept:
         self.timeline.begin()
@@ -50,6 +67,8 @@ class Sleeper:
                 time.sleep(SLEEP_S / 2)
             self.timeline.end(phase)
         self.steps += 1
+        self.slept_s += SLEEP_S
+        self.naps.append(f"nap {self.steps}")
         return Slept(epoch=self.steps // self.steps_per_epoch, samples=5)
 
     def awake(self, turn: Turn) -> nullcontext[None]:
@@ -70,6 +89,15 @@ class Sleeper:
     def other(self, turn: Turn, align: Callable[[], Offset]) -> Reply:
         self.asked.append(turn.op)
         return Reply()
+
+    def state(self) -> State:
+        return State(self.steps, {"slept": {"s": self.slept_s}}, {"naps": self.naps}, alike=(self.slept_s,))
+
+    def restore(self, state: State) -> None:
+        if state.common["slept"]["s"].shape != self.slept_s.shape:
+            raise MisfitError("slept", "it slept in another way")
+        self.steps, self.naps = state.steps, state.own["naps"]
+        self.slept_s.copy_(state.common["slept"]["s"])
 
     def memory(self) -> None:
         return None
@@ -102,3 +130,27 @@ def test_steps_of_any_work_are_timed_recorded_and_undone(tmp_path: Path) -> None
     assert steps["accuracy"].is_null().all()
     assert steps["data_wait_s"].min() == pytest.approx(SLEEP_S / 2, rel=0.5)
     assert steps["forward_s"].min() == pytest.approx(SLEEP_S / 2, rel=0.5)
+
+
+def test_any_work_is_saved_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    first, second, other = Sleeper(), Sleeper(), Sleeper()
+    with Recorder(tmp_path, 0, first.timeline.clock) as recorder:
+        loop = Loop(first, recorder, session=0)
+        loop.take(Turn(op="checkpoint"))
+        folder = checkpoint_folder(tmp_path)
+        assert not folder.exists(), "before the first step there is nothing to save"
+        loop.take(Turn(op="steps", count=4))
+        loop.take(Turn(op="checkpoint"))
+    assert first.asked == [], "saving is the loop's"
+
+    record = agreed_checkpoint(folder, 0, 1)
+    assert record is not None
+    assert (record.step, record.epoch, record.epoch_step, record.settings) == (4, 1, 1, None)
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.json", "rank0-4.pt", "slept-4.pt"]
+    check_parts(folder, record.parts)
+    restore(second, folder, record)
+    assert (second.steps, second.naps, second.slept_s) == (4, first.naps, first.slept_s)
+
+    other.slept_s = torch.zeros(2)
+    with pytest.raises(OutputError, match=r"cannot go on from .*slept-4.pt: it slept in another way\nRemove "):
+        restore(other, folder, record)

@@ -11,7 +11,7 @@ import pytest
 from large_folder import make_large_run
 from packed import CELL, MADE, WORLD, frames, from_lines, grown, lines, read, same, without_lines
 from worldsize.errors import OutputError
-from worldsize.results import columns, folder, samples
+from worldsize.results import columns, folder, rank_files, samples
 from worldsize.results.columns import INDEX, Digest, pack, parquet_file
 from worldsize.results.folder import cell_folder
 from worldsize.results.samples import STEPS
@@ -118,7 +118,7 @@ def test_lines_that_would_fill_the_memory_are_read_through_the_disk(
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     monkeypatch.setattr(folder, "IN_MEMORY_BYTES", 0)
     monkeypatch.setattr(samples, "CHUNK_ROWS", 50)
-    monkeypatch.setattr(samples, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(rank_files, "BLOCK_BYTES", 1000)
     cell = read(place)
     assert same(cell, wanted)
     assert len(list(scratch.glob("*/*.parquet"))) > 2

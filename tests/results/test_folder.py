@@ -17,11 +17,11 @@ from worldsize.results.folder import (
     load_run,
     new_run_folder,
     read_record,
-    whole_lines,
     write_cell,
     write_study,
     write_whole,
 )
+from worldsize.results.rank_files import line_blocks
 from worldsize.results.records import SCHEMA_VERSION, CellRecord, StudyRecord
 from worldsize.results.schema_1 import TakenApartStep
 
@@ -155,7 +155,7 @@ def test_a_last_line_that_a_crash_cut_short_is_left_out(run: Path, torn: bytes) 
     with file.open("ab") as stream:
         stream.write(torn)
     assert load_run(run).cells[CELL].steps.equals(before)
-    assert whole_lines(file) + torn == file.read_bytes()
+    assert b"".join(line_blocks(file)) + torn == file.read_bytes()
 
 
 def test_no_file_and_an_empty_file_hold_no_steps(run: Path) -> None:
@@ -165,7 +165,7 @@ def test_no_file_and_an_empty_file_hold_no_steps(run: Path) -> None:
     cell = load_run(run).cells[CELL]
     assert cell.steps.is_empty()
     assert cell.spans.is_empty()
-    assert whole_lines(folder / "rank1.jsonl") == b""
+    assert list(line_blocks(folder / "rank1.jsonl")) == []
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import torch
 
 import worldsize
 from worldsize.errors import OutputError
+from worldsize.ranks.checkpoint import _loaded
 from worldsize.results import columns
 from worldsize.results.samples import STEPS
-from worldsize.training.checkpoint import _loaded
 
 SOURCES = sorted(Path(worldsize.__file__).parent.rglob("*.py"))
 UNPICKLE = {

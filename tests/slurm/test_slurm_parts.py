@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fake_cells import findings
 from worldsize.cli import follow
-from worldsize.cli.follow import Follower, Lines
+from worldsize.cli.follow import Follower
 from worldsize.cli.submit import command_in_job, readable
 from worldsize.config import LaunchSettings, StudySettings, chosen_world_sizes
 from worldsize.errors import OutputError, UsageError
@@ -20,6 +20,7 @@ from worldsize.launch.slurm.limits import minutes, signal_delay_s
 from worldsize.launch.slurm.state import JobState, state_of
 from worldsize.launch.slurm.submit import Request, script
 from worldsize.results.launch_records import JobEnd, SubmittedJob
+from worldsize.results.rank_files import GrowingFile
 from worldsize.study.plan import make_plan
 from worldsize.study.probe import room_of
 
@@ -171,15 +172,16 @@ def test_nodes_of_a_job_with_their_addresses(commands: Path, monkeypatch: pytest
 
 
 def test_lines_are_counted_as_they_come(tmp_path: Path) -> None:
-    file, lines = tmp_path / "rank0.jsonl", Lines()
-    assert lines.count(file) == 0
+    file = tmp_path / "rank0.jsonl"
+    lines = GrowingFile(file)
+    assert lines.skip() == 0
     file.write_text("{}\n{}\n{")
-    assert lines.count(file) == 2
+    assert lines.skip() == 2
     with file.open("a") as more:
         more.write("}\n")
-    assert lines.count(file) == 3
+    assert (list(lines.new_lines()), lines.lines) == ([b"{}"], 3)
     file.write_text("{}\n")
-    assert lines.count(file) == 1
+    assert lines.skip() == 1
 
 
 def test_a_state_is_told_once_and_a_node_that_failed_is_believed_when_it_stays(

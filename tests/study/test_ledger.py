@@ -13,9 +13,9 @@ from worldsize.config import StudySettings
 from worldsize.ranks.turns import Reply
 from worldsize.results.folder import cell_folder, read_record
 from worldsize.results.memory_records import MemoryParts
+from worldsize.results.rank_files import last_step
 from worldsize.results.records import CellRecord, ErrorRecord, StepRecord
 from worldsize.study.ledger import Follower, Ledger
-from worldsize.study.lines import last_step
 from worldsize.study.plan import PlannedCell
 
 STUDY = StudySettings(steps=6)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fake_cells import FakeExecutor, StepTime, name_of
+from fake_cells import FakeExecutor, StepTime, name_of, planned
 from fake_study import Study, grid
 from worldsize.config import StudySettings
 from worldsize.study.block_sizes import LEAST_STEPS
@@ -120,6 +120,33 @@ def test_a_cell_is_launched_again_whenever_its_blocks_have_doubled(tmp_path: Pat
 def test_launches_that_would_use_up_the_budget_are_left_out(tmp_path: Path) -> None:
     study = run(tmp_path, 0.05, launch_s=5.0)
     assert set(Counter(study.executor.launched).values()) == {1}
+
+
+@pytest.mark.parametrize("failure", [("start", 1), ("steps", 3)])
+@pytest.mark.parametrize("budget_s", [600.0, None])
+def test_where_the_baseline_failed_the_wrapped_one_stands_in_as_in_the_report(
+    tmp_path: Path, failure: tuple[str, int], budget_s: float | None
+) -> None:
+    op, number = failure
+    settings = BUDGETED if budget_s else StudySettings(steps=3000, block_steps=10, warmup_steps=2)
+    names = ("single", 1), ("ddp", 1), ("ddp", 2)
+    cells = [planned(strategy, size, settings) for strategy, size in names]
+    executor = FakeExecutor(tmp_path, 0, taking(0.01), launch_s=0.4, fails={("single-w1-b4", op): number})
+    study = Study(tmp_path, cells, executor, settings, budget_s=budget_s).run()
+    endings = study.heard.endings
+    assert endings.pop("single-w1-b4") == "failed"
+    wrapped = "settled" if budget_s else "precision"  # of one worker, so no contender
+    assert endings == {"ddp-w1-b4": wrapped, "ddp-w2-b4": "precision"}, "known, so no more time is taken"
+    assert study.executor.clock_s < 100
+
+
+def test_a_cell_that_failed_is_out_of_the_race(tmp_path: Path) -> None:
+    """It had been the fastest; in the report it has no numbers, and keeps no other from being known."""
+    executor = FakeExecutor(tmp_path, 0, taking(0.01), launch_s=0.4, fails={("ddp-w2-b4", "steps"): 3})
+    cells = grid("single", "ddp", "gather-scatter", settings=BUDGETED)
+    study = Study(tmp_path, cells, executor, BUDGETED, budget_s=600.0).run()
+    assert study.heard.endings["gather-scatter-w2-b4"] == "precision"
+    assert study.schedule.pace.race.left == ["gather-scatter-w2-b4"]
 
 
 def test_pairs_are_a_minority_of_the_blocks(tmp_path: Path) -> None:

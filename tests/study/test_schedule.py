@@ -153,6 +153,13 @@ def test_the_baseline_is_single_and_else_the_same_strategy_around_one_worker() -
     assert baseline_of(ddp, [planned("all-reduce", 1, STUDY), ddp]) is None
 
 
+def test_a_baseline_that_failed_is_one_only_if_there_is_no_other() -> None:
+    single, wrapped, ddp = (planned(name, n, STUDY) for name, n in (("single", 1), ("ddp", 1), ("ddp", 2)))
+    assert baseline_of(ddp, [single, wrapped, ddp], failed={single.id}) is wrapped
+    assert baseline_of(ddp, [single, ddp], failed={single.id}) is single
+    assert baseline_of(wrapped, [single, wrapped, ddp], failed={single.id}) is None
+
+
 @pytest.mark.parametrize(
     ("op", "count", "timed_blocks"),
     [("start", 1, 0), ("warmup", 1, 0), ("steps", 1, 0), ("steps", 4, 3)],

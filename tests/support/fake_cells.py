@@ -16,7 +16,7 @@ from worldsize.results.check_records import RankCheck
 from worldsize.results.folder import cell_folder
 from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.records import DataRecord, ErrorRecord, Evaluation, Findings, ModelRecord
-from worldsize.results.schema_1 import TakenApartStep
+from worldsize.results.step_records import ENDS, StepRecord
 from worldsize.strategies import STRATEGIES
 from worldsize.study.executor import CellFailed
 from worldsize.study.plan import PlannedCell
@@ -103,7 +103,7 @@ def step_line(
     begin_s: float = 0.0,
 ) -> str:
     """One line of a rank's file: a step that is all forward."""
-    record = TakenApartStep(
+    record = StepRecord(
         session=session,
         block=block,
         step=step,
@@ -113,15 +113,7 @@ def step_line(
         loss=1.0,
         start_ns=round(1e9 * begin_s),
         step_s=step_s,
-        data_wait_s=0.0,
-        copy_s=0.0,
-        forward_s=step_s,
-        backward_s=0.0,
-        exposed_sync_s=0.0,
-        optimizer_s=0.0,
-        other_s=0.0,
-        comm_s=0.0,
-        overlapped_s=0.0,
+        **{name: 0.0 if name in ENDS[:2] else step_s for name in ENDS},
         synchronised=synchronised,
     )
     return record.model_dump_json() + "\n"

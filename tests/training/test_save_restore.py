@@ -18,17 +18,26 @@ import torch
 from jobs import start
 from tiny import alone, tiny_settings
 from worldsize.config import CellSettings
+from worldsize.data import load_data
 from worldsize.errors import OutputError, RunError
 from worldsize.launch.local import LocalJob
 from worldsize.launch.placement import place
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.machine import allowed_cores
+from worldsize.ranks import checkpoint
+from worldsize.ranks.checkpoint import agreed_checkpoint
 from worldsize.ranks.loop import Loop
 from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.turns import Turn
-from worldsize.results.checkpoints import check_parts, checkpoint_folder, find_checkpoint, write_part
+from worldsize.results.checkpoints import (
+    CheckpointRecord,
+    check_parts,
+    checkpoint_folder,
+    find_checkpoint,
+    write_part,
+)
 from worldsize.results.folder import cell_folder
-from worldsize.training.checkpoint import agreed_checkpoint, restore, save
+from worldsize.training.checkpoint import arrange_buckets
 from worldsize.training.trainer import Trainer
 from worldsize.training.workload import TrainingWorkload
 
@@ -63,6 +72,20 @@ def digest(trainer: Trainer) -> str:
     for tensor in trainer.strategy.unwrap().state_dict().values():
         found.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
+
+
+def work_of(trainer: Trainer, folder: Path) -> TrainingWorkload:
+    return TrainingWorkload(trainer, load_data(trainer.settings), folder)
+
+
+def save(trainer: Trainer, folder: Path) -> None:
+    checkpoint.save(work_of(trainer, folder), folder)
+
+
+def restore(trainer: Trainer, folder: Path, record: CheckpointRecord) -> None:
+    """As a rank does it (training/rank.py)."""
+    arrange_buckets(trainer)
+    checkpoint.restore(work_of(trainer, folder), folder, record)
 
 
 def gone_on(settings: CellSettings, folder: Path) -> Trainer:

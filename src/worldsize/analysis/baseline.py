@@ -1,6 +1,6 @@
 """Which cells a cell is compared with: one rule for planned, measured and stored cells (method.md §6)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from worldsize.traits import BASELINE_STRATEGY
@@ -41,6 +41,16 @@ def baselines(cell: Identity, cells: Iterable[C], batch_size: int) -> list[C]:
     ranked = [each for name in names for each in alone if each.strategy == name]
     ids = [each.id for each in ranked]
     return ranked[: ids.index(cell.id)] if cell.id in ids else ranked
+
+
+def with_numbers(cell: Identity, ranked: Sequence[C], has_numbers: Callable[[C], bool]) -> C | None:
+    """Which of its baselines a cell is compared with: the best that has numbers, and one without only if none has.
+
+    A cell of one worker is then compared with none: it is what others are compared with.
+    """
+    if cell.world_size == 1:
+        ranked = [each for each in ranked if has_numbers(each)]
+    return next((each for each in ranked if has_numbers(each)), next(iter(ranked), None))
 
 
 def any_baselines(cell: Identity, cells: Iterable[C]) -> list[C]:

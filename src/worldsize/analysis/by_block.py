@@ -4,7 +4,6 @@ import polars as pl
 
 from worldsize.analysis.statistics import mean_estimate
 from worldsize.analysis.steps import COLUMNS, MOST, steps_of_ranks, timed_steps
-from worldsize.analysis.steps import COMPUTE as COMPUTE
 from worldsize.results.folder import Cell
 from worldsize.results.records import Estimate
 

@@ -9,7 +9,7 @@ from worldsize.analysis.drift import blocks_of, cause, spread
 from worldsize.analysis.headline import Headline, headline
 from worldsize.analysis.numbers import percent_text
 from worldsize.analysis.statistics import includes
-from worldsize.analysis.study import StudyAnalysis
+from worldsize.analysis.study import StudyAnalysis, once
 from worldsize.results.records import Estimate
 
 EVEN = 0.05
@@ -55,11 +55,17 @@ def decide(found: Headline) -> Decision | None:
     )
 
 
+@once
+def decision(analysis: StudyAnalysis) -> Decision | None:
+    """The answer of a study; None where its fastest configuration has no speed-up, or none has numbers."""
+    found = headline(analysis)
+    return None if found is None else decide(found)
+
+
 def is_decided(analysis: StudyAnalysis) -> bool | None:
     """Whether a study has its answer; None where it asks nothing: one cell, a sweep, no speed-up."""
-    found = headline(analysis)
-    decision = decide(found) if found is not None and not analysis.sweeps else None
-    return None if decision is None else decision.decided
+    found = None if analysis.sweeps else decision(analysis)
+    return None if found is None else found.decided
 
 
 def noise_text(analysis: StudyAnalysis, found: Headline) -> str:

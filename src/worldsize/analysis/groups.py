@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.headline import headline
 from worldsize.analysis.scaling import Kind
-from worldsize.analysis.study import StudyAnalysis
-from worldsize.analysis.verdict import headline
+from worldsize.analysis.study import StudyAnalysis, once
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Group:
         return sorted({cell.world_size for cell in self.measured if cell.world_size > 1})
 
 
-def groups(analysis: StudyAnalysis) -> list[Group]:
+@once
+def groups(analysis: StudyAnalysis) -> tuple[Group, ...]:
     """All cells of a study by the batch that it keeps; the group of the verdict first."""
     kind = analysis.kind
     batches = dict.fromkeys(_batch(kind, cell) for cell in analysis.cells)
@@ -51,7 +52,7 @@ def groups(analysis: StudyAnalysis) -> list[Group]:
         Group(kind, batch, tuple(cell for cell in analysis.cells if _batch(kind, cell) == batch)) for batch in batches
     ]
     best = headline(analysis)
-    return sorted(found, key=lambda group: best is None or best.fastest not in group.cells)
+    return tuple(sorted(found, key=lambda group: best is None or best.fastest not in group.cells))
 
 
 def _batch(kind: Kind, cell: CellAnalysis) -> int:

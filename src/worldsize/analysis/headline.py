@@ -6,7 +6,7 @@ from worldsize.analysis.breakdown import LossCause, losses
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.scaling import ScalingRow
 from worldsize.analysis.statistics import Ratio, includes
-from worldsize.analysis.study import StudyAnalysis
+from worldsize.analysis.study import StudyAnalysis, once
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Headline:
     """What its step loses against the baseline's, in seconds per step by cause; largest first."""
 
 
+@once
 def headline(analysis: StudyAnalysis) -> Headline | None:
     """The fastest multi-worker configuration and what limits it; None if none has numbers to show."""
     rows = [row for cell in analysis.cells if (row := scaling_row(analysis, cell)) is not None and cell.summary]
@@ -54,6 +55,7 @@ def scaling_row(analysis: StudyAnalysis, cell: CellAnalysis) -> ScalingRow | Non
     return analysis.scaling_of(cell) or next((row for row in analysis.scaling if row.cell is cell), None)
 
 
+@once
 def fastest_worker(analysis: StudyAnalysis) -> CellAnalysis | None:
     """The cell of one worker with the most samples/s; None if none was measured."""
     measured = [cell for cell in analysis.cells if cell.world_size == 1 and cell.summary is not None]

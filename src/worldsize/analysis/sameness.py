@@ -14,10 +14,14 @@ def samples_of(cell: CellAnalysis) -> list[str]:
     return [text[begin : begin + DIGEST_LENGTH] for begin in range(0, len(text), DIGEST_LENGTH)]
 
 
+def first_unlike(mine: Sequence[str], theirs: Sequence[str]) -> int | None:
+    """The first place at which two sequences of digests differ; None as far as both go."""
+    return next((place for place, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
+
+
 def first_other_sample(cell: CellAnalysis, other: CellAnalysis) -> int | None:
     """The first place in the epoch at which two cells read different samples; None as far as both have read."""
-    pairs = enumerate(zip(samples_of(cell), samples_of(other), strict=False))
-    return next((place for place, (mine, theirs) in pairs if mine != theirs), None)
+    return first_unlike(samples_of(cell), samples_of(other))
 
 
 def data_reader(cells: Sequence[CellAnalysis]) -> CellAnalysis | None:

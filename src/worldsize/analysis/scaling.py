@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from worldsize.analysis.baseline import baselines
+from worldsize.analysis.baseline import baselines, with_numbers
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.levels import Level, chosen
 from worldsize.analysis.statistics import Ratio
@@ -75,16 +75,12 @@ def find_baseline(kind: Kind, cell: CellAnalysis, cells: Iterable[CellAnalysis])
     neither was planned; one that has no numbers only if there is no other.
     """
     batch = cell.batch_size if kind == "weak" else cell.global_batch
-    ranked = sorted(baselines(cell, cells, batch), key=lambda other: other.summary is None)
-    return ranked[0] if ranked else None
+    return with_numbers(cell, baselines(cell, cells, batch), lambda other: other.summary is not None)
 
 
 def is_baseline(cell: CellAnalysis, cells: Iterable[CellAnalysis]) -> bool:
     """Whether a cell of one worker has nothing with numbers to compare with, and so is what others compare with."""
-    if cell.world_size > 1:
-        return False
-    other = find_baseline("weak", cell, cells)
-    return other is None or other.summary is None
+    return cell.world_size == 1 and find_baseline("weak", cell, cells) is None
 
 
 def karp_flatt(speedup: float, world_size: int) -> float:

@@ -1,7 +1,9 @@
 """A whole run, analysed: all that the report, the page and the terminal show."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 from worldsize.analysis.bandwidth import LinkAnalysis, analyse_link
 from worldsize.analysis.breakdown import EpochSplit, epoch_split
@@ -21,6 +23,8 @@ NOTABLE_OUTLIERS = 0.05
 
 LEAST_OUTLIERS = 3
 """One or two flagged steps of a short study say nothing."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class StudyAnalysis:
 
     parts: dict[str, "StudyAnalysis"]
     """Further parts of an experiment."""
+    findings: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What functions marked `once` have found in it."""
 
     @property
     def damaged(self) -> bool:
@@ -54,7 +60,7 @@ class StudyAnalysis:
         """Plan, settings and provenance."""
         return self.run.study
 
-    @property
+    @cached_property
     def sweeps(self) -> list[BatchSweep]:
         """The batch sweeps; none where the batches were given."""
         if not self.record.asked.sweep:
@@ -75,6 +81,22 @@ class StudyAnalysis:
     def scaling_of(self, cell: CellAnalysis) -> ScalingRow | None:
         """The row of a cell in this study's kind of scaling; None for a baseline."""
         return next((row for row in self.scaling if row.kind == self.kind and row.cell is cell), None)
+
+
+def once(find: Callable[[StudyAnalysis], T]) -> Callable[[StudyAnalysis], T]:
+    """What a function finds in an analysis, found when it is asked for first and kept with the analysis.
+
+    The page, the tables, the files and the terminal each ask for the verdict, and the verdict for the advice.
+    """
+
+    @wraps(find)
+    def found(analysis: StudyAnalysis) -> T:
+        if find not in analysis.findings:
+            analysis.findings[find] = find(analysis)
+        result: T = analysis.findings[find]
+        return result
+
+    return found
 
 
 def analyse(run: Run) -> StudyAnalysis:

@@ -6,16 +6,12 @@ from math import isfinite
 from worldsize.analysis.advice import Advice, advise
 from worldsize.analysis.advice.noise import HIDES_THE_LIMIT
 from worldsize.analysis.breakdown import LossCause
-from worldsize.analysis.decision import Decision, decide, noise_text
-from worldsize.analysis.headline import Headline as Headline
-from worldsize.analysis.headline import cell_name as cell_name
-from worldsize.analysis.headline import fastest_worker as fastest_worker
-from worldsize.analysis.headline import headline as headline
-from worldsize.analysis.headline import rate
+from worldsize.analysis.decision import Decision, decision, noise_text
+from worldsize.analysis.headline import Headline, cell_name, fastest_worker, headline, rate
 from worldsize.analysis.numbers import estimate_text, number_text, percent_text
 from worldsize.analysis.scaling import Kind
 from worldsize.analysis.statistics import half_width
-from worldsize.analysis.study import StudyAnalysis
+from worldsize.analysis.study import StudyAnalysis, once
 from worldsize.analysis.sweep import sweep_text
 from worldsize.results.records import Estimate
 
@@ -50,6 +46,7 @@ CAUSE_OF_CODE: dict[str, LossCause] = {
 """Advice on the headline that names a loss: the verdict must not name another one."""
 
 
+@once
 def verdict(analysis: StudyAnalysis) -> str:
     """One or two sentences: what is fastest, by how much and against what, and what it loses most to."""
     if analysis.sweeps:
@@ -60,17 +57,17 @@ def verdict(analysis: StudyAnalysis) -> str:
         return f"{cell_name(only)}: {number_text(rate(only))} samples/s. It was run alone, so nothing is compared."
     if found is None:
         return _without_headline(analysis)
-    decision = decide(found)
-    if decision is not None and decision.workers == "open":
-        return _undecided(analysis, found)
-    return f"{_finding(found, decision)} {_cause(found, _about(analysis, found))}".strip()
+    answer = decision(analysis)
+    if answer is not None and answer.workers == "open":
+        return _undecided(analysis, found, answer)
+    return f"{_finding(found, answer)} {_cause(found, _about(analysis, found))}".strip()
 
 
-def _finding(found: Headline, decision: Decision | None) -> str:
+def _finding(found: Headline, answer: Decision | None) -> str:
     cell, row = found.fastest, found.scaling
     if row.speedup is not None and row.baseline is not None and _slower(row.speedup.estimate):
-        return _one_worker_wins(found)
-    even = decision is not None and decision.workers == "even"
+        return _one_worker_wins(found, answer)
+    even = answer is not None and answer.workers == "even"
     who = "Several workers gain nothing. The fastest of them" if even else "The fastest multi-worker configuration"
     text = f"{who} is {cell_name(cell)}: {number_text(rate(cell))} samples/s"
     if row.speedup is None or row.efficiency is None or row.baseline is None:
@@ -81,10 +78,10 @@ def _finding(found: Headline, decision: Decision | None) -> str:
             f", {NAMES[row.kind]} of {estimate_text(speedup)} over {row.baseline.id}{KEPT[row.kind]} "
             f"(efficiency {efficiency}{_against_one(speedup)})"
         )
-    return f"{text}{_rival(found)}."
+    return f"{text}{_rival(answer)}."
 
 
-def _undecided(analysis: StudyAnalysis, found: Headline) -> str:
+def _undecided(analysis: StudyAnalysis, found: Headline, answer: Decision) -> str:
     """What to say where it is not known whether several workers gain anything."""
     row = found.scaling
     assert row.speedup is not None, "only with a speed-up there is something to decide"
@@ -92,7 +89,7 @@ def _undecided(analysis: StudyAnalysis, found: Headline) -> str:
     return (
         f"No significant gain or loss against one worker: the fastest of several is {cell_name(found.fastest)}, with "
         f"{NAMES[row.kind]} of {estimate_text(row.speedup.estimate)} over {row.baseline.id}{KEPT[row.kind]}"
-        f"{_against_one(row.speedup.estimate)}{_rival(found)}. {noise_text(analysis, found)}"
+        f"{_against_one(row.speedup.estimate)}{_rival(answer)}. {noise_text(analysis, found)}"
     )
 
 
@@ -101,7 +98,7 @@ def _slower(speedup: Estimate) -> bool:
     return speedup.high is not None and speedup.high < 1
 
 
-def _one_worker_wins(found: Headline) -> str:
+def _one_worker_wins(found: Headline, answer: Decision | None) -> str:
     """The finding where even the fastest of several workers is slower than one."""
     cell, row = found.fastest, found.scaling
     assert row.speedup is not None, "only with a speed-up it is known"
@@ -111,16 +108,15 @@ def _one_worker_wins(found: Headline) -> str:
         f"several, {cell_name(cell)}, has {number_text(rate(cell))}: {NAMES[row.kind]} of "
         f"{estimate_text(row.speedup.estimate)}{KEPT[row.kind]}"
     )
-    return f"{text}{_rival(found)}."
+    return f"{text}{_rival(answer)}."
 
 
-def _rival(found: Headline) -> str:
+def _rival(answer: Decision | None) -> str:
     """The configurations that may be faster, by how much at most, and whether that matters."""
-    decision = decide(found)
-    if decision is None:
+    if answer is None:
         return ""
     text = ""
-    for told, cells in (("not significantly slower", decision.close), ("indistinguishable from it", decision.doubtful)):
+    for told, cells in (("not significantly slower", answer.close), ("indistinguishable from it", answer.doubtful)):
         if cells:
             text += f"; {told}: {', '.join(f'{cell.id} ({_at_most(share)})' for cell, share in cells)}"
     return text

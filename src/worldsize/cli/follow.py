@@ -13,6 +13,7 @@ from worldsize.errors import OutputError
 from worldsize.launch.slurm.files import ending
 from worldsize.launch.slurm.state import JobState, state_of
 from worldsize.results.folder import Cell, load_run
+from worldsize.results.rank_files import GrowingFile, rank_file
 
 EVERY_S = 2.0
 """Between two looks at the run folder."""
@@ -22,28 +23,6 @@ MAY_GO_ON = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL")
 """Ends after which Slurm may queue a job again; they are believed when they last."""
 LATE_S = 15.0
 """How long the last files of a job may take to be seen here, on a file system over a network."""
-CHUNK_BYTES = 2**20
-
-
-class Lines:
-    """Lines that files have, counted as they grow."""
-
-    def __init__(self) -> None:
-        self._seen: dict[Path, tuple[int, int]] = {}
-
-    def count(self, file: Path) -> int:
-        """Lines of a file that only grows; one that was begun anew is counted anew."""
-        size = file.stat().st_size if file.exists() else 0
-        at, lines = self._seen.get(file, (0, 0))
-        if size < at:
-            at = lines = 0
-        if size > at:
-            with file.open("rb") as content:
-                content.seek(at)
-                while new := content.read(CHUNK_BYTES):
-                    at, lines = at + len(new), lines + new.count(b"\n")
-        self._seen[file] = at, lines
-        return lines
 
 
 class Follower:
@@ -53,7 +32,7 @@ class Follower:
         self.out, self.job_id = out, job_id
         self._console = console
         self._ask = ask
-        self._lines = Lines()
+        self._files: dict[Path, GrowingFile] = {}
         self._told: set[tuple[Path, str]] = set()
         """Cells whose end was told, each with its state: a stopped one may go on."""
         self._planned = False
@@ -117,7 +96,7 @@ class Follower:
             self._print(Text.assemble((mark, style), f"  {printable(ending_text(record))}"))
 
     def _steps(self, cells: Sequence[Cell]) -> int:
-        return sum(self._lines.count(cell.folder / "rank0.jsonl") for cell in cells)
+        return sum(self._files.setdefault(cell.folder, GrowingFile(rank_file(cell.folder, 0))).skip() for cell in cells)
 
     def _wait_for_the_last_files(self, state: JobState) -> None:
         """A job that ended by itself has said how."""

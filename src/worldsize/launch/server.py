@@ -40,8 +40,9 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ),
     ("torch._dynamo", "worldsize.training.rank", "worldsize.training.verify"),
 )
-"""What is loaded, and in which order. The second stage is what the first optimizer of a process needs: torch._dynamo,
-nearly as long as torch itself. The look at data and model and the benchmark of collectives begin without it."""
+"""What is loaded, and in which order: names only, like those of the functions that are called. The second stage is what
+the first optimizer of a process needs: torch._dynamo, nearly as long as torch itself. The look at data and model and
+the benchmark of collectives begin without it."""
 
 
 @dataclass

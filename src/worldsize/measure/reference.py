@@ -6,12 +6,12 @@ same steps of two ddp workers took 0.26 s, and 0.35 s where this computation too
 210 steps; correlation of the logarithms 0.68).
 """
 
-import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
+
+from worldsize.threads import pinned_thread
 
 SIZE = 256
 """Rows of the matrices: three of them fit into the second cache of a core, so that it is the core that is timed."""
@@ -35,7 +35,11 @@ class Reference:
         self._factors = [torch.randn(SIZE, SIZE, generator=generator) for _ in range(workers)]
         self._products = [torch.empty(SIZE, SIZE) for _ in range(workers)]
         self._quickest_s = [float("inf")] * workers
-        self._threads = [] if workers == 1 else [_pinned_thread(cores, worker) for worker in range(workers)]
+        threads = torch.get_num_threads()
+        self._threads = [
+            pinned_thread(f"reference-{worker}", cores[worker] if cores else (), threads)
+            for worker in range(workers if workers > 1 else 0)
+        ]
 
     def time_s(self) -> float:
         """Compute, and say how long it took on the slowest of the workers (s)."""
@@ -61,14 +65,3 @@ class Reference:
         for _ in range(count):
             torch.mm(self._factors[worker], self._factors[worker], out=self._products[worker])
         return time.perf_counter() - begin_s
-
-
-def _pinned_thread(cores: Sequence[Sequence[int]], worker: int) -> ThreadPoolExecutor:
-    threads = torch.get_num_threads()
-
-    def settle() -> None:
-        if cores and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, cores[worker])  # 0 is the calling thread, and it alone
-        torch.set_num_threads(threads)
-
-    return ThreadPoolExecutor(1, f"reference-{worker}", initializer=settle)

@@ -11,10 +11,12 @@ from worldsize.measure.alignment import Offset, align
 from worldsize.measure.limits import peak_memory_bytes
 from worldsize.measure.reference import Reference
 from worldsize.measure.timeline import Step
+from worldsize.ranks.checkpoint import save
 from worldsize.ranks.exchange import between_cpus
 from worldsize.ranks.recorder import Pending, Recorder, Span
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.ranks.workload import Workload
+from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.device_records import DeviceMemory
 
 
@@ -59,6 +61,10 @@ class Loop:
             reply = Reply(step_s=self._steps(turn, turn.count or whole))
             if turn.op == "steps":
                 reply.reference_s = self._references
+        elif turn.op == "checkpoint":
+            reply = Reply()
+            if self.workload.steps:
+                save(self.workload, checkpoint_folder(self.recorder.folder))
         else:
             reply = self.workload.other(turn, self._align)
         reply.peak_memory_bytes = self._peak_of_training(turn)

@@ -2,15 +2,48 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from worldsize.measure.alignment import Offset
 from worldsize.measure.timeline import Timeline
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.results.memory_records import MemoryParts
-from worldsize.strategies import World
+
+
+class Group(Protocol):
+    """The processes that do the work together."""
+
+    @property
+    def rank(self) -> int:
+        """Which of them this is."""
+
+    @property
+    def world_size(self) -> int:
+        """How many they are."""
+
+
+class World(Protocol):
+    """Where a workload runs: what the loop asks of the `World` of a strategy (strategies/base.py)."""
+
+    @property
+    def channel(self) -> Group:
+        """The processes."""
+
+    @property
+    def world_size(self) -> int:
+        """N: workers, which is more than processes where one process drives several."""
+
+    @property
+    def device(self) -> torch.device:
+        """Of this process."""
+
+    @property
+    def cores(self) -> tuple[tuple[int, ...], ...]:
+        """Of each worker, where workers are threads of one process."""
 
 
 class StepResult(Protocol):
@@ -33,16 +66,41 @@ class StepResult(Protocol):
         """How many of them were classified right; None where nothing is classified."""
 
 
+@dataclass(frozen=True)
+class State:
+    """What work is made of at the end of a step: dicts, lists and tuples of tensors, numbers and text."""
+
+    steps: int
+    """Steps behind it."""
+    common: dict[str, dict[str, Any]]
+    """What all ranks have in common, by name; a checkpoint has a file of each."""
+    own: dict[str, Any]
+    """What only this rank has."""
+    alike: tuple[Tensor, ...] = ()
+    """The tensors of `common` that are the same on all ranks, unless they have drifted apart. Not kept."""
+    belongs_to: dict[str, Any] = field(default_factory=dict)
+    """Further fields of the index of a checkpoint: what it belongs to. Not put back."""
+
+
+class MisfitError(Exception):
+    """A state of other work than this, or of work that was changed meanwhile."""
+
+    def __init__(self, part: str, why: str) -> None:
+        super().__init__(why)
+        self.part = part
+        """The name in `common` of what does not fit; else it is what only this rank has."""
+
+
 class Workload(Protocol):
     """Work in steps, under a strategy, with state that can be kept and put back.
 
-    The training of a classifier is one (training/workload.py). The loop (loop.py) gives it its turns, and times and
-    records its steps.
+    The training of a classifier is one (training/workload.py). The loop (loop.py) gives it its turns, times and
+    records its steps, and saves it (checkpoint.py).
     """
 
     @property
     def world(self) -> World:
-        """In which its strategy works."""
+        """In which it runs."""
 
     @property
     def timeline(self) -> Timeline:
@@ -73,7 +131,13 @@ class Workload(Protocol):
         """No instruments of ours within, as far as all ranks have room for that."""
 
     def other(self, turn: Turn, align: Callable[[], Offset]) -> Reply:
-        """Do a turn that is no steps: an evaluation, a proof, a checkpoint, a profile. `align` aligns clocks."""
+        """Do a turn that is neither steps nor a save: an evaluation, a proof, a profile. `align` aligns clocks."""
+
+    def state(self) -> State:
+        """All that the next step depends on."""
+
+    def restore(self, state: State) -> None:
+        """Become what it was when `state` was taken; raise MisfitError for one that is not of this work."""
 
     def memory(self) -> MemoryParts | None:
         """What the memory of this rank is made of; None where that is not known."""

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.headline import Headline, cell_name, fastest_worker, headline
 from worldsize.analysis.numbers import ABSENT, estimate_text, interval_text, number_text, percent_text
 from worldsize.analysis.scaling import ScalingRow
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.sweep import BatchSweep
-from worldsize.analysis.verdict import Headline, cell_name, fastest_worker, headline
 from worldsize.results.records import Estimate
 
 ONE_WORKER_LABELS = ("Throughput", "Step time", "Waiting for data")

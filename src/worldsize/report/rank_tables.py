@@ -72,7 +72,7 @@ def rank_parts_table(found: Sequence[CellRanks]) -> Table:
     return table_of(BY_RANK, "The parts of a step, by rank", columns, rows, note)
 
 
-def _mean_s(row: _Ranked, part: str) -> float:
+def _mean_s(row: _Ranked, part: str) -> float | None:
     return row.rank.parts_s.get(part)
 
 
@@ -89,7 +89,8 @@ def _fold(whole: Table, cell: CellRanks) -> Fold:
     )
     count = f"{len(cell.ranks)} of {cell.of} ranks" if cell.chosen else f"{cell.of} ranks"
     bars = tuple(
-        tuple((part, share) for part in PARTS if (share := rank.parts_s.get(part, 0.0) / longest) > 0) for rank in cell.ranks
+        tuple((part, share) for part in PARTS if (share := rank.parts_s.get(part, 0.0) / longest) > 0)
+        for rank in cell.ranks
     )
     return Fold(f"{cell.cell_id}, by rank ({count})", table, BY_RANK, bars)
 

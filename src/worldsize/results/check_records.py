@@ -16,7 +16,7 @@ class Difference(Record):
     parameter: str
     """Dotted name, as in `named_parameters()`."""
     relative: float | None = None
-    """‖found − wanted‖ ÷ ‖wanted‖ (training/compare.py); None where it is not finite, or where bits were compared."""
+    """‖found − wanted‖ ÷ ‖wanted‖ (training/proof.py); None where it is not finite, or where bits were compared."""
 
 
 class RankCheck(Record):

@@ -2,9 +2,8 @@
 
 cells/<cell>/checkpoint/
     checkpoint.json        the index: which step, and the digest of each part; written last, whole or not at all
-    model-<step>.pt        rank 0: the model's state_dict
-    optimizer-<step>.pt    rank 0: the optimizer's state_dict
-    rank<k>-<step>.pt      each rank: what only it has (buffers, random state)
+    <name>-<step>.pt       rank 0: what all ranks have in common (of a training `model` and `optimizer`: a state_dict)
+    rank<k>-<step>.pt      each rank: what only it has (of a training buffers and random state)
 
 Parts of another step lie beside the current ones until the index names theirs, so that a kill at any moment leaves
 the old checkpoint or the new one. No torch here: the process of a command checks a checkpoint before it starts workers.
@@ -43,7 +42,8 @@ class CheckpointRecord(Record):
     """checkpoint.json: what the parts belong to."""
 
     schema_version: int = SCHEMA_VERSION
-    settings: CellSettings
+    settings: CellSettings | None = None
+    """Of a training; None for work of another kind."""
     processes: int
     device: str
     """`cpu` or `cuda`."""
@@ -80,9 +80,10 @@ def check_checkpoint(
     folder: Path, record: CheckpointRecord, settings: CellSettings, *, processes: int, device: str
 ) -> None:
     """Raise UsageError, in plain lines, for a checkpoint of another cell than the one that is to go on."""
-    then = {**record.settings.model_dump(), "processes": record.processes, "device": record.device}
+    of_then = record.settings.model_dump() if record.settings else {}
+    then = {**of_then, "processes": record.processes, "device": record.device}
     now = {**settings.model_dump(), "processes": processes, "device": device}
-    other = [f"{name} {then[name]} there, {now[name]} here" for name in now if then[name] != now[name]]
+    other = [f"{name} {then.get(name)} there, {now[name]} here" for name in now if then.get(name) != now[name]]
     if other:
         raise UsageError(f"{folder / INDEX} belongs to another training: {', '.join(other)}\n{_way_out(folder)}")
 

@@ -24,8 +24,9 @@ from pydantic import Field
 
 from worldsize.errors import OutputError
 from worldsize.results.files import own, read_record, write_whole
+from worldsize.results.rank_files import state
 from worldsize.results.records import SCHEMA_VERSION, Record
-from worldsize.results.samples import KINDS, Kind, read_lines, state
+from worldsize.results.samples import KINDS, Kind, read_lines
 from worldsize.results.step_records import ENDS
 
 INDEX = "columns.json"

@@ -32,11 +32,11 @@ from worldsize.results.files import own
 from worldsize.results.files import read_record as read_record
 from worldsize.results.files import write_whole as write_whole
 from worldsize.results.gate import readable, whole
+from worldsize.results.rank_files import state
 from worldsize.results.records import CellRecord, StudyRecord, WarningRecord
 from worldsize.results.samples import SPAN_SCHEMA as SPAN_SCHEMA
-from worldsize.results.samples import SPANS, STEPS, Kind, each_once, read_lines, state
+from worldsize.results.samples import SPANS, STEPS, Kind, each_once, read_lines
 from worldsize.results.samples import STEP_SCHEMA as STEP_SCHEMA
-from worldsize.results.samples import whole_lines as whole_lines
 from worldsize.results.undisturbed import disturbed_steps, without_disturbed
 
 IN_MEMORY_BYTES = 2**26

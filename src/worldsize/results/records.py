@@ -12,11 +12,11 @@ from worldsize.config import MOST_WORKERS, CellSettings, StudySettings
 from worldsize.config.redact import without_credentials
 from worldsize.results.base import Record as Record
 from worldsize.results.check_records import VerifyRecord
-from worldsize.results.code_records import UserCode as UserCode
+from worldsize.results.code_records import UserCode
 from worldsize.results.evaluation_records import Divergence as Divergence
 from worldsize.results.evaluation_records import Evaluation as Evaluation
 from worldsize.results.evaluation_records import MessageCount as MessageCount
-from worldsize.results.memory_records import MemoryParts as MemoryParts
+from worldsize.results.memory_records import MemoryParts
 from worldsize.results.step_records import BlockConditions as BlockConditions
 from worldsize.results.step_records import SpanRecord as SpanRecord
 from worldsize.results.step_records import StepRecord as StepRecord

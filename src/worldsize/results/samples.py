@@ -1,7 +1,5 @@
 """The samples that the ranks of a cell wrote, a line per step, as columns."""
 
-import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from worldsize.config import MOST_WORKERS
 from worldsize.errors import OutputError
-from worldsize.results.files import own
+from worldsize.results.rank_files import SPAN_LINES, STEP_LINES, line_blocks, rank_files
 from worldsize.results.records import SpanRecord
 from worldsize.results.schema_1 import TakenApartStep
 
@@ -36,8 +33,6 @@ SPAN_SCHEMA: Schema = {
 }
 assert SPAN_SCHEMA.keys() == SpanRecord.model_fields.keys()
 
-BLOCK_BYTES = 2**26
-"""Bytes of a file that are read at a time."""
 CHUNK_ROWS = 2**17
 """Rows that are gathered before they are handed on."""
 
@@ -58,30 +53,12 @@ class Kind:
 
     def files(self, folder: Path) -> dict[int, Path]:
         """The files of a cell's ranks, in the order of the ranks; raise OutputError for a rank that cannot be."""
-        found = {path.name[len("rank") : -len(self.suffix)]: path for path in folder.glob(f"rank*{self.suffix}")}
-        ranks = [rank for rank in found if re.fullmatch("[0-9]+", rank)]
-        for rank in ranks:
-            if len(rank) > len(str(MOST_WORKERS)):
-                raise OutputError(f"{found[rank]} is the file of no rank: there are at most {MOST_WORKERS:,} workers")
-        return {int(rank): own(folder, found[rank].name) for rank in sorted(ranks, key=int)}
+        return rank_files(folder, self.suffix)
 
 
-STEPS = Kind("steps", ".jsonl", STEP_SCHEMA)
-SPANS = Kind("spans", ".spans.jsonl", SPAN_SCHEMA)
+STEPS = Kind("steps", STEP_LINES, STEP_SCHEMA)
+SPANS = Kind("spans", SPAN_LINES, SPAN_SCHEMA)
 KINDS = (STEPS, SPANS)
-
-
-def state(path: Path) -> os.stat_result:
-    """Size and time of a file of lines; raise OutputError where the system tells neither."""
-    try:
-        return path.stat()
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def whole_lines(path: Path) -> bytes:
-    """The complete lines of a JSONL file; a line that a crash cut short is left out."""
-    return b"".join(_blocks(path))
 
 
 def read_lines(kind: Kind, files: Mapping[int, Path]) -> Iterator[pl.DataFrame]:
@@ -91,7 +68,7 @@ def read_lines(kind: Kind, files: Mapping[int, Path]) -> Iterator[pl.DataFrame]:
     """
     gathered, rows = [pl.DataFrame(schema=kind.schema)], 0
     for rank, path in files.items():
-        for lines in _blocks(path):
+        for lines in line_blocks(path):
             gathered.append(_frame(kind, rank, path, lines))
             rows += gathered[-1].height
             if rows >= CHUNK_ROWS:
@@ -123,28 +100,6 @@ def goes_back(order: pl.DataFrame) -> bool:
     """Whether a rank has run a step that it had behind it; without, its steps are sorted, and each is there once."""
     before = order.select("rank", "step").shift()
     return bool(((order["rank"] == before["rank"]) & (order["step"] <= before["step"])).any())
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    """Whole lines, many at a time; a file may be larger than what fits into memory.
-
-    Raises OutputError for a file that cannot be read; one that is not there holds none.
-    """
-    rest = b""
-    try:
-        with path.open("rb") as file:
-            while block := file.read(BLOCK_BYTES):
-                lines, _, rest = (rest + block).rpartition(b"\n")
-                if lines:
-                    yield lines + b"\n"
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path, error: OSError) -> OutputError:
-    return OutputError(f"cannot read {path}: {error.strerror}")
 
 
 def _frame(kind: Kind, rank: int, path: Path, lines: bytes) -> pl.DataFrame:

@@ -5,9 +5,8 @@ scatter, apply in parallel, gather, and reduce the gradients to the first.
 """
 
 import copy
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from worldsize.strategies.base import Strategy, World, trained
 from worldsize.strategies.channel import payload_bytes
+from worldsize.threads import pinned_thread
 from worldsize.traits import TRAITS
 
 T = TypeVar("T")
@@ -60,7 +60,10 @@ class ThreadReplicas(nn.Module):
         self.channel = world.channel
         # A tuple keeps them out of parameters(): the replicas are copies, not part of the model.
         self.replicas = (module, *(copy.deepcopy(module) for _ in range(world.world_size - 1)))
-        self.threads = [_pinned_thread(world, worker) for worker in range(world.world_size)]
+        self.threads = [
+            pinned_thread(f"worker-{worker}", world.cores[worker] if world.cores else (), world.threads_per_worker)
+            for worker in range(world.world_size)
+        ]
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Outputs of all replicas, in the order of the inputs."""
@@ -86,15 +89,6 @@ class ThreadReplicas(nn.Module):
             thread.submit(work, *row) for thread, *row in zip(self.threads, *columns, strict=True)
         ]
         return [future.result() for future in futures]
-
-
-def _pinned_thread(world: World, worker: int) -> ThreadPoolExecutor:
-    def settle() -> None:
-        if world.cores and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, world.cores[worker])  # 0 is the calling thread, and it alone
-        torch.set_num_threads(world.threads_per_worker)
-
-    return ThreadPoolExecutor(1, f"worker-{worker}", initializer=settle)
 
 
 class _Replicated(torch.autograd.Function):

@@ -13,6 +13,8 @@ from worldsize.errors import UsageError
 from worldsize.ranks.exchange import agree, gather, send_bytes
 from worldsize.ranks.setup import Rank
 from worldsize.results.folder import write_whole
+from worldsize.results.rank_files import SPAN_LINES, rank_file
+from worldsize.results.traces import rank_trace
 from worldsize.study.folder_lock import hold_folder
 from worldsize.study.resuming import set_aside
 
@@ -69,8 +71,10 @@ def agreed_samples(samples: Samples) -> Samples:
 
 def collect(folder: Path, rank: Rank) -> None:
     """Bring the samples of ranks on other file systems to rank 0's run folder."""
-    kinds = ("rank{}.jsonl", "rank{}.spans.jsonl", "profile/rank{}.json")
-    names = {kind.format(r): r for r in range(rank.processes) for kind in kinds}
+    names: dict[str, int] = {}
+    for owner in range(rank.processes):
+        files = rank_file(folder, owner), rank_file(folder, owner, SPAN_LINES), rank_trace(folder, owner)
+        names |= {str(file.relative_to(folder)): owner for file in files}
     missing = agreed([name for name in names if not (folder / name).exists()])
     mine = [name for name in missing if names[name] == rank.rank and (folder / name).exists()]
     for owner, found in enumerate(gather(mine, rank.processes)):

@@ -1,9 +1,17 @@
 """The short proof of a cell, put together from what its ranks found (method.md §10)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from worldsize.results.check_records import RankCheck, VerifyRecord
 from worldsize.results.records import WarningRecord
+
+T = TypeVar("T")
+
+
+def in_epoch_order(of_ranks: Sequence[Sequence[T]]) -> Iterator[T]:
+    """What ranks have read, step by step: in each the share of rank 0, then that of rank 1, and so on."""
+    return (share for step in zip(*of_ranks, strict=True) for share in step)
 
 
 def verdict_of(checks: Sequence[RankCheck]) -> VerifyRecord:
@@ -18,7 +26,7 @@ def verdict_of(checks: Sequence[RankCheck]) -> VerifyRecord:
         rank=rank,
         apart=checks[0].apart,
         left_out=checks[0].left_out,
-        samples="".join(part for batch in zip(*(check.samples for check in checks), strict=True) for part in batch),
+        samples="".join(in_epoch_order([check.samples for check in checks])),
     )
 
 

@@ -12,7 +12,7 @@ from worldsize.config import CommSettings, NetworkSettings
 from worldsize.errors import RunError, UsageError
 from worldsize.launch.cluster import Cluster, Running, ThisMachine
 from worldsize.launch.environment import worker_environment
-from worldsize.launch.job import Job
+from worldsize.launch.job import Job, Node
 from worldsize.launch.local import JobFailed
 from worldsize.launch.placement import default_threads, place
 from worldsize.launch.warm import WARM
@@ -111,12 +111,25 @@ def run_comm(
     begun_s = time.monotonic()
     if settings.world_size < 2:
         raise UsageError(f"world size {settings.world_size} was given; collectives need at least 2 workers")
-    cluster = cluster or ThisMachine()
+    cluster, listener = cluster or ThisMachine(), listener or Silence()
     settings, _ = with_hosts(settings, settings.world_size, gpus)
     check_hosts(settings, settings.world_size)
     nodes = cluster.share_out(settings.world_size)
+    placement = _placed(settings, cluster, nodes, gpus)
+    job = _job(settings, folder, placement, nodes, hang_timeout_s)
+    origin = provenance(command, host=snapshot_host(with_gpus=False), worker_environment=job.environment)
+    listener.starting(settings.world_size)
+    try:
+        with WARM.held(), contextlib.closing(cluster.start(job)) as running:
+            found = _found(running, settings, begun_s, listener)
+    except JobFailed as failed:
+        raise RunError(failed.error.message) from None
+    return comm_record(settings, found, placement, origin)
+
+
+def _placed(settings: CommSettings, cluster: Cluster, nodes: tuple[Node, ...], gpus: int) -> Placement:
     busiest = max((node.processes for node in nodes), default=settings.world_size)
-    placement = place(
+    return place(
         world_size=settings.world_size,
         processes=settings.world_size,
         threads_per_worker=settings.threads_per_worker or default_threads(cluster.cores.threads, busiest),
@@ -125,8 +138,13 @@ def run_comm(
         backend=settings.backend,
         nodes=nodes,
     )
+
+
+def _job(
+    settings: CommSettings, folder: Path, placement: Placement, nodes: tuple[Node, ...], hang_timeout_s: float | None
+) -> Job:
     hosts = settings.emulated
-    job = Job(
+    return Job(
         entry=ENTRY,
         payload={"placement": placement.model_dump(mode="json")},
         processes=settings.world_size,
@@ -136,15 +154,6 @@ def run_comm(
         nodes=nodes,
         hang_timeout_s=hang_timeout_s,
     )
-    origin = provenance(command, host=snapshot_host(with_gpus=False), worker_environment=job.environment)
-    listener = listener or Silence()
-    listener.starting(settings.world_size)
-    try:
-        with WARM.held(), contextlib.closing(cluster.start(job)) as running:
-            found = _found(running, settings, begun_s, listener)
-    except JobFailed as failed:
-        raise RunError(failed.error.message) from None
-    return comm_record(settings, found, placement, origin)
 
 
 def _found(running: Running, settings: CommSettings, begun_s: float, listener: CommListener) -> Found:

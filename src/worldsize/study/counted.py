@@ -27,6 +27,17 @@ def reference_every(cell: PlannedCell, settings: TrainingSettings, step_s: float
     return max(1, round(REFERENCE_EVERY_S / (step_s or REFERENCE_EVERY_S)))
 
 
+def timed_steps(blocks: Blocks) -> int:
+    """Timed steps of a cell; a block that was broken off, at the end of a session, counts as long as the one before.
+
+    Blocks of one session need not be alike: those that fill a budget are longer (block_sizes.py).
+    """
+    lengths: dict[int, list[int]] = {}
+    for session, block in sorted(blocks):
+        lengths.setdefault(session, []).append(len(blocks[session, block]))
+    return sum(sum(each[:-1]) + max(each[-2:]) for each in lengths.values())
+
+
 class Counted:
     """All timed steps of this session, and what of them counts by all that is known so far."""
 

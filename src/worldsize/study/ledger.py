@@ -14,6 +14,7 @@ from worldsize.results.check_records import RankCheck
 from worldsize.results.checkpoints import checkpoint_folder, find_checkpoint
 from worldsize.results.folder import Cell, Run, cell_folder, write_cell
 from worldsize.results.profile_records import ProfileRecord
+from worldsize.results.rank_files import first_step, last_step, rank_file
 from worldsize.results.records import (
     BlockConditions,
     CellRecord,
@@ -25,7 +26,6 @@ from worldsize.results.records import (
 )
 from worldsize.results.traces import write_profile
 from worldsize.study.checks import not_the_reference, verdict_of
-from worldsize.study.lines import first_step, last_step
 from worldsize.study.listener import Listener
 from worldsize.study.plan import PlannedCell
 
@@ -67,10 +67,6 @@ class Ledger:
         """How many steps a cell has run in this session."""
         return self._done.get(cell.id, 0)
 
-    def record(self, cell: PlannedCell) -> CellRecord:
-        """The record of a cell, as far as it is."""
-        return self._record(cell)
-
     def samples(self, cell: PlannedCell) -> dict[tuple[int, int], Any]:
         """Timed step times of earlier sessions by (session, block); whatever was written counts."""
         # A cell that is evaluated at its end trains from its first step again: all its steps must be of one training.
@@ -85,7 +81,7 @@ class Ledger:
 
     def started(self, cell: PlannedCell, facts: Sequence[Facts]) -> None:
         """The workers of a cell are ready."""
-        record, first = self._record(cell), facts[0]
+        record, first = self.record(cell), facts[0]
         record.state = "running"
         # Of what was evaluated after the checkpoint nothing is left, and it will be evaluated again.
         record.evaluations = [each for each in record.evaluations if each.step <= first.steps]
@@ -99,21 +95,21 @@ class Ledger:
 
     def verified(self, cell: PlannedCell, checks: Sequence[RankCheck]) -> None:
         """The ranks of a cell gave their short proof; one that fails is a warning, for the cell is still timed."""
-        record = self._record(cell)
+        record = self.record(cell)
         record.verified = verdict_of(checks)
         record.warnings += not_the_reference(cell.id, record.verified)
         self._write(record)
 
     def evaluated(self, cell: PlannedCell, evaluation: Evaluation) -> None:
         """A cell was evaluated on the test set."""
-        record = self._record(cell)
+        record = self.record(cell)
         record.evaluations = [each for each in record.evaluations if each.step < evaluation.step] + [evaluation]
         self._write(record)
 
     def unobserved(self, cell: PlannedCell, block: int, times: Sequence[float]) -> None:
         """A cell has run some steps without instruments, after its block with them."""
         values = [float(time) for time in times]
-        self._record(cell).unobserved.append(UnobservedBlock(session=self.session, block=block, step_s=values))
+        self.record(cell).unobserved.append(UnobservedBlock(session=self.session, block=block, step_s=values))
 
     @contextmanager
     def watched(self, cell: PlannedCell, block: int) -> Iterator[None]:
@@ -124,13 +120,13 @@ class Ledger:
         self._watch.begin()
         yield
         seen = self._watch.end()
-        self._record(cell).conditions.append(
+        self.record(cell).conditions.append(
             BlockConditions(session=self.session, block=block, **dataclasses.asdict(seen))
         )
 
     def used_memory(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
         """The largest memory of a process of the cell so far, and what is in it, where that rank tells."""
-        record = self._record(cell)
+        record = self.record(cell)
         most = max(replies, key=lambda reply: reply.peak_memory_bytes)
         if most.peak_memory_bytes >= (record.peak_memory_bytes or 0):
             record.peak_memory_bytes = most.peak_memory_bytes
@@ -154,17 +150,17 @@ class Ledger:
         """The profile of a cell, or of some of its ranks, failed."""
         first = why.strip().split("\n")[0]
         message = f"not all ranks could be profiled, which touches no other number: {first}"
-        self._record(cell).warnings.append(WarningRecord(code="no-profile", message=message))
+        self.record(cell).warnings.append(WarningRecord(code="no-profile", message=message))
 
     def completed(self, cell: PlannedCell, ending: Any) -> CellRecord:
         """A cell came to its end."""
-        record = self._record(cell)
+        record = self.record(cell)
         record.state, record.ended_by = "complete", ending
         return self._close(record)
 
     def failed(self, cell: PlannedCell, error: ErrorRecord) -> CellRecord:
         """A cell failed; what it measured before is kept."""
-        record = self._record(cell)
+        record = self.record(cell)
         record.state, record.error = "failed", error
         try:
             return self._close(record)
@@ -187,7 +183,7 @@ class Ledger:
         self._warn(cell, "fewer-workers", f"{workers} and the same global batch, because", error)
 
     def _warn(self, cell: PlannedCell, code: str, what: str, error: ErrorRecord) -> None:
-        record = self._record(cell)
+        record = self.record(cell)
         why = error.message.split("\n")[0]
         record.warnings.append(WarningRecord(code=code, message=f"{cell.id}: {what}: {why}"))
         self._write(record)
@@ -212,7 +208,8 @@ class Ledger:
         """Count steps of a cell."""
         self._done[cell.id] = self.done_steps(cell) + steps
 
-    def _record(self, cell: PlannedCell) -> CellRecord:
+    def record(self, cell: PlannedCell) -> CellRecord:
+        """The record of a cell, as far as it is."""
         if cell.id not in self._records:
             earlier = self._before.get(cell.id)
             self._records[cell.id] = CellRecord.of(
@@ -245,7 +242,7 @@ class Follower:
 
     def __init__(self, ledger: Ledger, cell: PlannedCell, listener: Listener) -> None:
         self._ledger, self._cell, self._listener = ledger, cell, listener
-        self._file = cell_folder(ledger.run, cell.id) / "rank0.jsonl"
+        self._file = rank_file(cell_folder(ledger.run, cell.id), 0)
         self._begin = self._file.stat().st_size if self._file.exists() else 0
         self._told = 0
 

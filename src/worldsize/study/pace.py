@@ -51,17 +51,6 @@ TABLE_INTERVAL = 0.10
 """Half width that is enough for a ratio of a cell that is not a contender: to tell it from others in a table."""
 
 
-def timed_steps(blocks: Blocks) -> int:
-    """Timed steps of a cell; a block that was broken off, at the end of a session, counts as long as the one before.
-
-    Blocks of one session need not be alike: those that fill a budget are longer (block_sizes.py).
-    """
-    lengths: dict[int, list[int]] = {}
-    for session, block in sorted(blocks):
-        lengths.setdefault(session, []).append(len(blocks[session, block]))
-    return sum(sum(each[:-1]) + max(each[-2:]) for each in lengths.values())
-
-
 class Pace:
     """The plan of one session of the protocol *steps*: with a budget of time, or for a fixed number of steps."""
 
@@ -99,6 +88,7 @@ class Pace:
         self._known: tuple[dict[str, Any], dict[str, Level]] = {}, {}
         self._rounds = 0
         self._all_launches_s = 0.0
+        self._failed: set[str] = set()
 
     @property
     def budgeted(self) -> bool:
@@ -211,6 +201,15 @@ class Pace:
         """A cell was created after a failure."""
         self.cells.append(cell)
 
+    def drop(self, cell: PlannedCell) -> None:
+        """A cell has failed for good: it cannot be the fastest, and none is compared with it while there is another."""
+        self._failed.add(cell.id)
+        self.race.out.add(cell.id)
+
+    def baseline_of(self, cell: PlannedCell) -> PlannedCell | None:
+        """What a cell is compared with, of those that have not failed if there is one."""
+        return baseline_of(cell, self.cells, self._failed)
+
     def wants_pair(self, cell: PlannedCell, block: int) -> bool:
         """Whether a block of a cell is followed by steps without synchronisation."""
         pairs = self._pairs.get(cell.id, {})
@@ -270,7 +269,7 @@ class Pace:
 
     def width(self, cell: PlannedCell, samples: Mapping[str, Any]) -> float:
         """Half of the interval of what a cell is timed for, as a share: its ratio to its baseline, or its own step."""
-        baseline = baseline_of(cell, self.cells)
+        baseline = self.baseline_of(cell)
         if baseline is None:
             means = [np.mean(values) for values in samples[cell.id].values()]
             return mean_and_half(np.log(means), 0.025)[1]
@@ -293,7 +292,7 @@ class Pace:
 
     def estimate(self, cell: PlannedCell, samples: Mapping[str, Any]) -> Estimate | None:
         """What a cell is timed for, as the report will have it; None where its baseline has no samples."""
-        baseline = baseline_of(cell, self.cells)
+        baseline = self.baseline_of(cell)
         blocks: Blocks = samples[cell.id]
         if baseline is None:
             return levels({cell.id: blocks})[cell.id].step_s

@@ -1,19 +1,22 @@
 """Which cells of a study are held against each other."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import ceil
 
-from worldsize.analysis.baseline import any_baselines
+from worldsize.analysis.baseline import any_baselines, with_numbers
 from worldsize.study.plan import PlannedCell
 
 MOST_READ = 4
 """Global batches that are read to compare them with those of other world sizes, at most."""
 
 
-def baseline_of(cell: PlannedCell, cells: Sequence[PlannedCell]) -> PlannedCell | None:
-    """The cell of one worker that a cell is compared with: same local batch, else same global one (method.md §6)."""
-    return next(iter(any_baselines(cell, cells)), None)
+def baseline_of(cell: PlannedCell, cells: Sequence[PlannedCell], failed: Collection[str] = ()) -> PlannedCell | None:
+    """The cell of one worker that a cell is compared with: same local batch, else same global one (method.md §6).
+
+    Cells that have `failed` (ids) have no numbers, as in the report.
+    """
+    return with_numbers(cell, any_baselines(cell, cells), lambda other: other.id not in failed)
 
 
 def batches_to_read(cell: PlannedCell, cells: Sequence[PlannedCell]) -> int:

@@ -17,7 +17,7 @@ from worldsize.measure.conditions import Watch
 from worldsize.measure.machine import busy_warning, provenance, snapshot_host
 from worldsize.results.folder import Cell, Run, load_run, write_study
 from worldsize.results.launch_records import SUBMISSIONS
-from worldsize.results.records import Findings, StudyRecord, WarningRecord
+from worldsize.results.records import Findings, Provenance, StudyRecord, WarningRecord
 from worldsize.study.budget import check_budget, until_s, with_default_protocol
 from worldsize.study.comm import check_hosts, with_hosts
 from worldsize.study.executor import JobExecutor
@@ -188,36 +188,48 @@ def open_study(
 
     `anew` sets aside what is there (resuming.py). Raises UsageError for a study of other settings or another machine.
     """
+    origin = _origin(settings, findings, command)
+    busy = busy_warning(origin.host)
+    warnings = [*findings.warnings, *left_out(settings, findings, (cluster or ThisMachine()).nodes)]
+    warnings += [busy] if busy else []
+    if (out / "study.json").exists():
+        check_settings(out, settings)
+        if not anew:
+            return _reopened(out, settings, plan, origin, warnings, busy)
+        set_aside(out)
+    record = StudyRecord(
+        name=out.name,
+        settings=settings,
+        plan=[cell.id for cell in plan],
+        provenance=origin,
+        data=findings.data,
+        model=findings.model,
+        warnings=warnings,
+    )
+    write_study(out, record)
+    return {}, 0
+
+
+def _origin(settings: StudySettings, findings: Findings, command: Sequence[str]) -> Provenance:
     host = snapshot_host(with_gpus=False).model_copy(update={"gpus": findings.gpus})
-    origin = provenance(
+    return provenance(
         command,
         host=host,
         worker_environment=worker_environment(settings.emulated),
         code=findings.user_code,
         started_by=torchrun_words(),
     )
-    warnings = list(findings.warnings)
-    cluster = cluster or ThisMachine()
-    warnings += left_out(settings, findings, cluster.nodes)
-    busy = busy_warning(origin.host)
-    if busy:
-        warnings.append(busy)
-    if (out / "study.json").exists():
-        check_settings(out, settings)
-        if anew:
-            set_aside(out)
-    if anew or not (out / "study.json").exists():
-        record = StudyRecord(
-            name=out.name,
-            settings=settings,
-            plan=[cell.id for cell in plan],
-            provenance=origin,
-            data=findings.data,
-            model=findings.model,
-            warnings=warnings,
-        )
-        write_study(out, record)
-        return {}, 0
+
+
+def _reopened(
+    out: Path,
+    settings: StudySettings,
+    plan: Sequence[PlannedCell],
+    origin: Provenance,
+    warnings: Sequence[WarningRecord],
+    busy: WarningRecord | None,
+) -> tuple[Mapping[str, Cell], int]:
+    """Add a session to study.json, with the warnings that are new."""
     run = load_run(out)
     study = run.study
     planned, then_planned = {cell.id for cell in plan}, {name for name in study.plan if not is_shrunk(name)}

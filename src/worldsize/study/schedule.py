@@ -16,14 +16,14 @@ from worldsize.analysis.statistics import half_width
 from worldsize.config import TrainingSettings
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.study.bursts import LEAD_STEPS, burst, lead_steps
-from worldsize.study.counted import Counted, reference_every
+from worldsize.study.counted import Counted, reference_every, timed_steps
 from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
-from worldsize.study.pace import MIN_BLOCKS, Pace, timed_steps
+from worldsize.study.pace import MIN_BLOCKS, Pace
 from worldsize.study.plan import PlannedCell
 from worldsize.study.restarts import Restarts, pieces
-from worldsize.study.rounds import baseline_of, batches_to_read, in_turn
+from worldsize.study.rounds import batches_to_read, in_turn
 
 PROFILED_STEPS = 3
 """Enough to see one like the next; a trace of more is slow to open."""
@@ -91,6 +91,7 @@ class Schedule:
                 self._guard(cell, work, *args)
                 return
             self.open.discard(cell.id)
+            self.pace.drop(cell)
             self.listener.skipped(self._steps_left(cell))
             self.listener.ended(self.ledger.failed(cell, failed.error))
             self._take_over(self.restarts.fewer(cell, failed.error))
@@ -243,7 +244,7 @@ class Schedule:
         needed = {
             base.id
             for cell in self.cells
-            if not endings.get(cell.id, "ended") and (base := baseline_of(cell, self.cells))
+            if not endings.get(cell.id, "ended") and (base := self.pace.baseline_of(cell))
         }
         for cell in self.cells:
             ending = endings.get(cell.id)

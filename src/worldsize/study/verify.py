@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from worldsize.analysis.sameness import first_unlike
 from worldsize.config import VerifySettings
 from worldsize.errors import OutputError
 from worldsize.launch.environment import worker_environment
@@ -17,6 +18,7 @@ from worldsize.report.tables import to_csv, to_markdown
 from worldsize.report.verify_table import verify_table
 from worldsize.results.folder import cell_folder, write_whole
 from worldsize.results.verify_records import DataDifference, ProofRecord, RankProof, Samples, VerifyRow
+from worldsize.study.checks import in_epoch_order
 from worldsize.study.plan import PlannedCell, make_plan
 from worldsize.study.probe import probe
 
@@ -113,15 +115,14 @@ def _prove(
 
 
 def _as_read(ranks: Sequence[RankProof]) -> Sequences:
-    """What a cell read: in each step the share of rank 0, then that of rank 1, and so on."""
+    """What a cell read."""
     return _joined([rank.samples for rank in ranks])
 
 
 def _joined(columns: Sequence[Sequence[Samples]]) -> Sequences:
     found: Sequences = {}
-    for step in zip(*columns, strict=True):
-        for samples in step:
-            found.setdefault(samples.epoch, []).extend(samples.digests)
+    for samples in in_epoch_order(columns):
+        found.setdefault(samples.epoch, []).extend(samples.digests)
     return found
 
 
@@ -129,11 +130,11 @@ def _compare(row: VerifyRow, mine: Sequences, name: str, others: Sequences) -> N
     """Note the first sample that is not the other's, as far as both have read; the order is that of the epoch."""
     compared = 0
     for epoch in sorted(mine.keys() & others.keys()):
-        for position, (a, b) in enumerate(zip(mine[epoch], others[epoch], strict=False)):
-            if a != b:
-                row.data = DataDifference(other=name, epoch=epoch, position=position)
-                return
-            compared += 1
+        position = first_unlike(mine[epoch], others[epoch])
+        if position is not None:
+            row.data = DataDifference(other=name, epoch=epoch, position=position)
+            return
+        compared += min(len(mine[epoch]), len(others[epoch]))
     row.samples = max(row.samples, compared)
 
 

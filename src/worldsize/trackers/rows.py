@@ -1,12 +1,10 @@
 """Reads what the ranks of a cell have appended to their files, as rows of a history."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from worldsize.results.folder import whole_lines
+from worldsize.results.rank_files import GrowingFile, parsed_step, rank_files
 from worldsize.results.records import CellRecord, Evaluation, StepRecord
 from worldsize.trackers.tracker import Number, Row
 
@@ -25,7 +23,9 @@ class Rows:
         self._folder = folder
         self._session = session
         self._global_batch = global_batch
-        self._read = {path: len(whole_lines(path)) for path in self._files()}
+        self._files: dict[int, GrowingFile] = {}
+        for file in self._there():
+            file.skip()
         self._begin: int | None = None
         """Step with which this session began; one that goes on from a checkpoint begins after it."""
         self._evaluated = 0
@@ -44,23 +44,16 @@ class Rows:
 
     def _steps(self) -> list[list[dict[str, Any]]]:
         """The new lines by step, in the order of rank 0; of a step that was run twice, the second try."""
-        ranks = [{line["step"]: line for line in self._lines(path)} for path in self._files()]
+        ranks = [{step.step: step.model_dump() for step in self._new_steps(file)} for file in self._there()]
         return [[rank[step] for rank in ranks if step in rank] for step in (ranks[0] if ranks else ())]
 
-    def _files(self) -> list[Path]:
+    def _there(self) -> list[GrowingFile]:
         """Rank 0 first."""
-        files = {path: path.name[len("rank") : -len(".jsonl")] for path in self._folder.glob("rank*.jsonl")}
-        return sorted((path for path, rank in files.items() if rank.isdigit()), key=lambda path: int(files[path]))
+        return [self._files.setdefault(rank, GrowingFile(path)) for rank, path in rank_files(self._folder).items()]
 
-    def _lines(self, path: Path) -> list[dict[str, Any]]:
-        begin = self._read.get(path, 0)
-        with path.open("rb") as file:
-            file.seek(begin)
-            content = file.read()
-        content = content[: content.rfind(b"\n") + 1]
-        self._read[path] = begin + len(content)
-        lines = (_parsed(line) for line in content.splitlines())
-        return [line for line in lines if line.get("session") == self._session and line.get("synchronised")]
+    def _new_steps(self, file: GrowingFile) -> Iterator[StepRecord]:
+        steps = map(parsed_step, file.new_lines())
+        return (step for step in steps if step and step.session == self._session and step.synchronised)
 
     def _row(self, ranks: Sequence[dict[str, Any]]) -> Row:
         if self._begin is None:
@@ -72,14 +65,6 @@ class Rows:
         values |= {"epoch": ranks[0]["epoch"], "timed": int(ranks[0]["timed"]), "step_s": step_s}
         values["samples_per_s"] = self._global_batch / step_s if step_s > 0 else None
         return Row(self._step, _present(values))
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    """A step record; nothing for a line that a crash has damaged."""
-    try:
-        return StepRecord.model_validate_json(line).model_dump()
-    except ValidationError:
-        return {}
 
 
 def summary_values(record: CellRecord) -> dict[str, Number]:

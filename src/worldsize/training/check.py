@@ -12,24 +12,21 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.nn import functional as F
 
 from worldsize.measure.accelerator import kept_random_state
 from worldsize.ranks.heartbeat import beat
-from worldsize.results.check_records import DIGEST_LENGTH, Difference, RankCheck
-from worldsize.training.compare import (
-    distances,
+from worldsize.results.check_records import DIGEST_LENGTH, RankCheck
+from worldsize.training.proof import (
+    TOLERANCES,
+    compare,
     first_apart,
-    first_beyond,
-    largest,
     named_gradients,
     named_weights,
     sample_digests,
 )
+from worldsize.training.reference import add_mean_gradients
 from worldsize.training.trainer import Trainer
 
-TOLERANCES = {"fp32": 1e-4, "bf16": 2e-2}
-"""Relative difference up to which two gradients are the same: far above rounding, far below any mistake."""
 MOST_SAMPLES = 4096
 """Samples of an epoch whose digests are kept, over all ranks; more would only make the records large."""
 CHUNK = 2**22
@@ -86,11 +83,9 @@ def _compare(trainer: Trainer, inputs: Tensor, labels: Tensor, found: RankCheck)
         return
     with _buffers_kept(trainer):
         _exchanged(trainer, inputs, labels)
-    far = distances(named_gradients(trainer.strategy.unwrap()), wanted)
-    name = first_beyond(far, found.tolerance)
-    found.largest = largest(far.values())
-    if name is not None:
-        found.gradients = Difference(step=0, parameter=name, relative=largest([far[name]]))
+    found.largest, found.gradients = compare(
+        named_gradients(trainer.strategy.unwrap()), wanted, found.tolerance, step=0
+    )
 
 
 def _exchanged(trainer: Trainer, inputs: Tensor, labels: Tensor) -> None:
@@ -129,10 +124,8 @@ def _mean_over_shares(trainer: Trainer, inputs: Tensor, labels: Tensor) -> Gradi
     """The gradients of the model itself, averaged over the workers' shares of one process's batch."""
     model, workers = trainer.strategy.unwrap(), trainer.settings.world_size
     trainer.optimizer.zero_grad()
-    for share, answers in zip(inputs.chunk(workers), labels.chunk(workers), strict=True):
-        with torch.autocast(trainer.device.type, torch.bfloat16, enabled=trainer.settings.precision == "bf16"):
-            loss = F.cross_entropy(model(share), answers, label_smoothing=trainer.settings.label_smoothing)
-        (loss / workers).backward()
+    shares = list(zip(inputs.chunk(workers), labels.chunk(workers), strict=True))
+    add_mean_gradients(model, shares, trainer.settings)
     return {name: gradient.clone() for name, gradient in named_gradients(model).items()}
 
 

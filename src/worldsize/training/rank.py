@@ -15,6 +15,7 @@ from worldsize.measure.limits import forget_peak, matmul_flops_per_s, matmul_pre
 from worldsize.measure.message_counter import MessageCounter
 from worldsize.measure.timeline import Timeline
 from worldsize.measure.user_code import user_files
+from worldsize.ranks.checkpoint import agreed_checkpoint, restore
 from worldsize.ranks.loop import Loop
 from worldsize.ranks.memory import limit_memory
 from worldsize.ranks.recorder import Recorder
@@ -25,7 +26,7 @@ from worldsize.results.code_records import named
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.files import cell_folder, read_record
 from worldsize.results.records import Placement, Record, StudyRecord
-from worldsize.training.checkpoint import agreed_checkpoint, restore
+from worldsize.training.checkpoint import arrange_buckets
 from worldsize.training.trainer import Trainer
 from worldsize.training.workload import TrainingWorkload
 from worldsize.training.world import world_of
@@ -86,11 +87,13 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
         place=where(assignment.placement),
     )
     forget_peak(device)  # of the model's building and of the yardstick, which has large matrices on a GPU
+    workload = TrainingWorkload(trainer, data, place)
     if saved:  # after everything else that draws from the random generators
-        restore(trainer, checkpoint_folder(place), saved)
+        arrange_buckets(trainer)
+        restore(workload, checkpoint_folder(place), saved)
     with Recorder(place, rank.rank, timeline.clock) as recorder:
         loop = Loop(
-            TrainingWorkload(trainer, data, place),
+            workload,
             recorder,
             assignment.session,
             launch=assignment.launch,

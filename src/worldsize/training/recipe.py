@@ -1,9 +1,10 @@
-"""The training recipe: how the learning rate follows the batch and the step, and how the weights follow it."""
+"""The training recipe: the loss, how the learning rate follows the batch and the step, how the weights follow it."""
 
 import math
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from worldsize.config import TrainingSettings
 from worldsize.training.muon import Muon
@@ -11,6 +12,13 @@ from worldsize.training.muon import Muon
 DECAYS = (0.5, 0.75)
 """Shares of the training after which `step` divides the rate (He et al. 2016, §4.2: after 32k and 48k of 64k steps)."""
 DECAY = 0.1
+
+
+def loss_of(model: nn.Module, inputs: Tensor, labels: Tensor, settings: TrainingSettings) -> tuple[Tensor, Tensor]:
+    """The mean loss of a batch on its device, and the outputs that it comes from."""
+    with torch.autocast(inputs.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
+        outputs: Tensor = model(inputs)
+        return F.cross_entropy(outputs, labels, label_smoothing=settings.label_smoothing), outputs
 
 
 def target_rate(settings: TrainingSettings, global_batch: int) -> float:

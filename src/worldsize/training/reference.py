@@ -1,16 +1,15 @@
 """The reference that every strategy must come to: one process that averages the gradients of N micro-batches of b."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from worldsize.config import CellSettings
 from worldsize.data import Batches, DataSet, training_batches
 from worldsize.errors import LossNotFiniteError
-from worldsize.training.recipe import change_weights, make_optimizer
+from worldsize.training.recipe import change_weights, loss_of, make_optimizer
 from worldsize.training.trainer import endless, my_share
 
 Batch = tuple[int, Tensor, Tensor]
@@ -37,28 +36,35 @@ class Reference:
         """
         self.optimizer.zero_grad()
         batches = [next(stream) for stream in self.streams]
-        for _, inputs, labels in batches:
-            loss = self._loss(inputs.to(self.device), labels.to(self.device)) / len(batches)
-            if not math.isfinite(loss):
-                raise LossNotFiniteError(
-                    "the loss of the reference is not finite, so nothing can be compared\nLower --learning-rate."
-                )
-            loss.backward()
+        shares = [(inputs.to(self.device), labels.to(self.device)) for _, inputs, labels in batches]
+        if not math.isfinite(add_mean_gradients(self.model, shares, self.settings)):
+            raise LossNotFiniteError(
+                "the loss of the reference is not finite, so nothing can be compared\nLower --learning-rate."
+            )
         return batches
 
     def step(self, rate: float) -> None:
         """Change the weights by the gradients, at this learning rate."""
         change_weights(self.model, self.optimizer, self.settings, rate)
 
-    def _loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
-            return F.cross_entropy(self.model(inputs), labels, label_smoothing=self.settings.label_smoothing)
-
     def first_batches(self, epoch: int) -> Iterator[Batch]:
         """The first batch of each worker in an epoch."""
         for share in self.shares:
             inputs, labels = next(share.epoch(epoch))
             yield epoch, inputs, labels
+
+
+def add_mean_gradients(model: nn.Module, shares: Sequence[tuple[Tensor, Tensor]], settings: CellSettings) -> Tensor:
+    """Add the mean of the gradients of all workers' shares of a batch to those of the model; returns the mean loss.
+
+    The shares go through the model one by one: each worker's BatchNorm knows its own samples only.
+    """
+    losses = []
+    for inputs, labels in shares:
+        loss = loss_of(model, inputs, labels, settings)[0] / len(shares)
+        loss.backward()
+        losses.append(loss.detach())
+    return torch.stack(losses).sum()
 
 
 def share_of(worker: int, settings: CellSettings, data: DataSet) -> Batches:

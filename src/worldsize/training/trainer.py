@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from worldsize.config import CellSettings
 from worldsize.data import Batches, DataSet, training_batches
@@ -22,7 +21,7 @@ from worldsize.strategies import Strategy, World, find_strategy, sizes_of
 from worldsize.training.bucket_plan import with_planned_buckets
 from worldsize.training.carrier import carrier_for
 from worldsize.training.memory_format import in_memory_format
-from worldsize.training.recipe import change_weights, learning_rate, make_optimizer
+from worldsize.training.recipe import change_weights, learning_rate, loss_of, make_optimizer
 from worldsize.traits import Sizes
 
 
@@ -216,18 +215,14 @@ class Trainer:
         try:
             with self.strategy.no_sync():
                 model = self.model if self.world.channel.world_size == 1 else self.strategy.unwrap()
-                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
-                    loss = F.cross_entropy(model(inputs.to(self.device)), labels.to(self.device))
-                loss.backward()
+                loss_of(model, inputs.to(self.device), labels.to(self.device), self.settings)[0].backward()
             settle(self.device)
         finally:
             self.optimizer.zero_grad()
 
     def loss(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The mean loss of a batch, and the outputs that it comes from."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
-            outputs: Tensor = self.model(inputs)
-            return F.cross_entropy(outputs, labels, label_smoothing=self.settings.label_smoothing), outputs
+        return loss_of(self.model, inputs, labels, self.settings)
 
     @contextmanager
     def unseen(self, *, room: bool) -> Iterator[None]:

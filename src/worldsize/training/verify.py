@@ -23,13 +23,12 @@ from worldsize.ranks.turns import Reply, Turns
 from worldsize.results.check_records import Difference
 from worldsize.results.records import Placement, Record
 from worldsize.results.verify_records import Proof, RankProof, Samples
-from worldsize.training.compare import (
+from worldsize.training.proof import (
+    TOLERANCES,
+    compare,
     digest,
-    distances,
     first_apart,
-    first_beyond,
     first_unlike,
-    largest,
     named_gradients,
     named_weights,
     sample_digests,
@@ -38,9 +37,6 @@ from worldsize.training.reference import Batch, Reference
 from worldsize.training.repeatable import in_double, refuses_double, unrepeatable, without_dropout
 from worldsize.training.trainer import Trainer
 from worldsize.training.world import world_of
-
-TOLERANCES: dict[Arithmetic, float] = {"fp64": 1e-9, "fp32": 1e-4, "bf16": 2e-2}
-"""Relative difference up to which two gradients are the same; the noise in double precision is 1e-14 or less."""
 
 
 class Task(Record):
@@ -168,9 +164,11 @@ class Witness:
         assert reference is not None
         self.found.expected.append(_samples(reference.backward()))
         if step < proof.compared_steps:
-            far = distances(named_gradients(self.model), named_gradients(reference.model))
-            proof.largest_gradient = _larger(proof.largest_gradient, far)
-            proof.gradients = proof.gradients or _difference(step, far, proof.tolerance)
+            largest, first = compare(
+                named_gradients(self.model), named_gradients(reference.model), proof.tolerance, step
+            )
+            proof.largest_gradient = _larger(proof.largest_gradient, largest)
+            proof.gradients = proof.gradients or first
 
     def after_step(self) -> None:
         """Compare the weights with the reference and between the ranks; all ranks call it after each step."""
@@ -186,9 +184,9 @@ class Witness:
         proof.ranks, proof.buffers_apart_from = self.apart, self.buffers_apart_from
         reference.step(self.trainer.optimizer.param_groups[0]["lr"])
         if proof.largest_weight is not None:
-            far = distances(named_weights(self.model), named_weights(reference.model))
-            proof.largest_weight = _larger(proof.largest_weight, far)
-            proof.weights = proof.weights or _difference(step, far, proof.tolerance)
+            largest, first = compare(named_weights(self.model), named_weights(reference.model), proof.tolerance, step)
+            proof.largest_weight = _larger(proof.largest_weight, largest)
+            proof.weights = proof.weights or first
 
     def second_epoch(self) -> None:
         """Note the first batch of the next epoch: its order and augmentation are drawn anew."""
@@ -205,10 +203,6 @@ def _samples(batches: list[Batch]) -> Samples:
     return Samples(epoch=epoch, digests=[each for _, x, y in batches for each in sample_digests(x, y)])
 
 
-def _larger(so_far: float | None, far: dict[str, float]) -> float | None:
-    return None if so_far is None else largest([so_far, *far.values()])
-
-
-def _difference(step: int, far: dict[str, float], tolerance: float) -> Difference | None:
-    name = first_beyond(far, tolerance)
-    return None if name is None else Difference(step=step, parameter=name, relative=largest([far[name]]))
+def _larger(a: float | None, b: float | None) -> float | None:
+    """The larger of two distances; None where one of them is None, for it is not finite."""
+    return None if a is None or b is None else max(a, b)

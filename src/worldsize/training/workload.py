@@ -11,13 +11,13 @@ from worldsize.measure.timeline import Timeline
 from worldsize.ranks.exchange import gather
 from worldsize.ranks.memory import room_for
 from worldsize.ranks.turns import Reply, Turn
-from worldsize.results.checkpoints import checkpoint_folder
+from worldsize.ranks.workload import State
 from worldsize.results.memory_records import MemoryParts
 from worldsize.results.traces import rank_trace
 from worldsize.strategies import World
 from worldsize.training.aside import Aside
 from worldsize.training.check import check
-from worldsize.training.checkpoint import save
+from worldsize.training.checkpoint import put_back, state_of
 from worldsize.training.evaluate import evaluate
 from worldsize.training.fit import fit
 from worldsize.training.memory import memory_parts
@@ -26,7 +26,7 @@ from worldsize.training.trainer import TrainedStep, Trainer
 
 
 class TrainingWorkload:
-    """A trainer and its data; `folder` is where its checkpoints and traces go."""
+    """A trainer and its data; `folder` is where its traces go."""
 
     def __init__(self, trainer: Trainer, data: DataSet, folder: Path) -> None:
         self.trainer, self.data, self.folder = trainer, data, folder
@@ -81,7 +81,7 @@ class TrainingWorkload:
             yield
 
     def other(self, turn: Turn, align: Callable[[], Offset]) -> Reply:
-        """Evaluate, try whether a step fits, prove, save or profile."""
+        """Evaluate, try whether a step fits, prove or profile."""
         reply = Reply()
         if turn.op == "evaluate":
             epoch = max(0, self.steps - 1) // self.steps_per_epoch
@@ -92,13 +92,19 @@ class TrainingWorkload:
             with self.aside():
                 reply.check = check(self.trainer, turn.count)
             forget_peak(self.trainer.device)
-        elif turn.op == "checkpoint" and self.steps:
-            save(self.trainer, checkpoint_folder(self.folder))
         elif turn.op == "profile":
             with self.aside():
                 path = rank_trace(self.folder, self.world.channel.rank)
                 reply.profile, reply.profile_problem = profile_steps(self.trainer, turn, align, path)
         return reply
+
+    def state(self) -> State:
+        """Weights, optimizer, place in the data and random state."""
+        return state_of(self.trainer)
+
+    def restore(self, state: State) -> None:
+        """Go on from there; `arrange_buckets` (checkpoint.py) comes first."""
+        put_back(self.trainer, state)
 
     def memory(self) -> MemoryParts:
         """Weights, gradients, optimizer state and the like, to the byte."""

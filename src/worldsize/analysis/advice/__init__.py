@@ -24,7 +24,7 @@ from worldsize.analysis.advice.strategy import (
     strategy_choice,
     wrapper_overhead,
 )
-from worldsize.analysis.study import StudyAnalysis
+from worldsize.analysis.study import StudyAnalysis, once
 
 RULES = (
     oversubscribed,
@@ -49,6 +49,7 @@ RULES = (
 """All rules; of equal worth, the advice of the first one stands first."""
 
 
+@once
 def advise(analysis: StudyAnalysis) -> tuple[Advice, ...]:
     """What the numbers of a study say should be changed, the most worthwhile first; empty where they say nothing."""
     seen = Seen(analysis)

@@ -11,7 +11,6 @@ from typing import TypeGuard
 import polars as pl
 
 from worldsize.analysis.by_block import BLOCK, STEPS, per_step, ratio_over
-from worldsize.analysis.by_block import COMPUTE as COMPUTE
 from worldsize.results.records import Estimate
 
 NOTABLE = 0.05

@@ -43,7 +43,7 @@ class Seen:
         """Whether worldsize trained, so that one of its commands can try something else."""
         return self.analysis.record.settings is not None
 
-    @cached_property
+    @property
     def headline(self) -> Headline | None:
         """The fastest configuration of several workers; None where there is none."""
         return headline(self.analysis)

@@ -9,7 +9,6 @@ from worldsize.analysis.advice.candidate import Candidate, candidate
 from worldsize.analysis.advice.commands import focused, train_command
 from worldsize.analysis.advice.finding import Advice
 from worldsize.analysis.advice.gains import (
-    COMPUTE,
     COMPUTE_MOST,
     NOTABLE,
     STEP,
@@ -27,6 +26,7 @@ from worldsize.analysis.headline import rate, scaling_row
 from worldsize.analysis.numbers import ABSENT, estimate_text
 from worldsize.analysis.scaling import find_baseline
 from worldsize.analysis.statistics import reciprocal
+from worldsize.analysis.steps import COMPUTE
 from worldsize.results.records import Estimate
 from worldsize.traits import BASELINE_STRATEGY, BUCKETED, OVERLAPPING
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from worldsize.training.compare import (
+from worldsize.training.proof import (
     FLOOR,
     digest,
     distances,

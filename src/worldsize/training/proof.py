@@ -1,14 +1,26 @@
-"""Whether two trainings are the same: gradients and weights by their distance, ranks and samples by their bits."""
+"""Whether two trainings are the same: gradients and weights by their distance, ranks and samples by their bits.
+
+The long proof (verify.py) and the short one (check.py) both judge by it, and differ in what they hold a cell against.
+The long one trains a reference on the samples of all workers, in double precision: it sees every step and wrong data,
+at the price of a second model. The short one takes the ranks' own gradients without synchronisation: it sees the first
+batch, and needs neither a second model nor the data of others.
+"""
 
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from worldsize.config import Arithmetic
 from worldsize.ranks.exchange import gather
+from worldsize.results.check_records import Difference
 
+TOLERANCES: dict[Arithmetic, float] = {"fp64": 1e-9, "fp32": 1e-4, "bf16": 2e-2}
+"""Relative difference up to which two gradients are the same: far above rounding (1e-14 or less in double precision),
+far below any mistake."""
 FLOOR = 0.01
 """A difference counts relative to the norm of its own parameter, or to this share of the norm of all of them where
 that is more: the gradient of a bias before a BatchNorm is 0 but for rounding, and would differ from itself."""
@@ -42,6 +54,23 @@ def distances(found: Named, wanted: Named) -> dict[str, float]:
         scale = max(norm, floor) or float(found[name].norm())
         result[name] = 0.0 if difference == 0 else difference / scale
     return result
+
+
+class Comparison(NamedTuple):
+    """How far named tensors are from those that were wanted."""
+
+    largest: float | None
+    """The largest distance; None if one is not finite."""
+    first: Difference | None
+    """The first that is beyond the tolerance."""
+
+
+def compare(found: Named, wanted: Named, tolerance: float, step: int) -> Comparison:
+    """Hold the gradients, or the weights, of a step against those that were wanted."""
+    far = distances(found, wanted)
+    name = first_beyond(far, tolerance)
+    first = None if name is None else Difference(step=step, parameter=name, relative=largest([far[name]]))
+    return Comparison(largest(far.values()), first)
 
 
 def first_beyond(found: Mapping[str, float], tolerance: float) -> str | None:
