@@ -7,35 +7,24 @@ import typer
 
 from worldsize.cli import options as o
 from worldsize.cli.complete import runs_or_baselines
-from worldsize.cli.help import MEASURE, OUTPUT, argument, flag
+from worldsize.cli.flags import Flags, takes
+from worldsize.cli.panels import OUTPUT
 
 
+@takes("CompareSettings")
 def compare(
-    ctx: typer.Context,
+    flags: Flags,
     a: Annotated[
-        str, argument("The earlier runs: run folders or stored baselines, by commas.", complete=runs_or_baselines)
+        str, o.argument("The earlier runs: run folders or stored baselines, by commas.", completion=runs_or_baselines)
     ],
-    b: Annotated[str | None, argument("The later runs, in the same way.", complete=runs_or_baselines)] = None,
-    fail_above: Annotated[
-        str | None,
-        flag("Fail (exit status 3) if a cell is slower by more than this, such as 5%.", MEASURE, metavar="SHARE"),
-    ] = None,
-    strict: Annotated[bool, flag("Fail also unless every cell is shown not to be.", MEASURE, "--strict")] = False,
-    judge_by: Annotated[
-        str | None,
-        flag(
-            "Judge step times relative to one worker, plain, or whichever is surer.",
-            MEASURE,
-            choices="judge_by",
-        ),
-    ] = None,
+    b: Annotated[str | None, o.argument("The later runs, in the same way.", completion=runs_or_baselines)] = None,
     save: Annotated[
         Path | None,
-        flag("Store the runs of A as a baseline (JSON).", OUTPUT, metavar="FILE", default="nothing"),
+        o.flag("Store the runs of A as a baseline (JSON).", OUTPUT, metavar="FILE", default="nothing"),
     ] = None,
     markdown: Annotated[
         Path | None,
-        flag("Write verdict and tables to this file as Markdown.", OUTPUT, metavar="FILE", default="no file"),
+        o.flag("Write verdict and tables to this file as Markdown.", OUTPUT, metavar="FILE", default="no file"),
     ] = None,
     as_json: o.Json = False,
 ) -> None:
@@ -53,7 +42,7 @@ def compare(
     from worldsize.report.compare_tables import compare_markdown
     from worldsize.results.folder import write_whole
 
-    settings = validated(CompareSettings, o.settings(ctx, "a", "b", "save", "markdown", "as_json"))
+    settings = validated(CompareSettings, flags.of("CompareSettings"))
     if save is not None:
         if b is not None or settings != CompareSettings() or markdown is not None:
             raise UsageError("--save stores one side and compares nothing: worldsize compare RUN --save FILE")
