@@ -7,18 +7,14 @@ from worldsize.cli import options as o
 from worldsize.cli.flags import Flags, takes
 from worldsize.cli.panels import OUTPUT
 
+Csv = Annotated[Path | None, o.flag("Write the table to this file as CSV.", OUTPUT, metavar="FILE", default="no file")]
+Samples = Annotated[
+    Path | None, o.flag("Write the raw samples to this file as JSON.", OUTPUT, metavar="FILE", default="no file")
+]
+
 
 @takes("CommSettings", top="top_bytes")
-def comm(
-    flags: Flags,
-    csv: Annotated[
-        Path | None, o.flag("Write the table to this file as CSV.", OUTPUT, metavar="FILE", default="no file")
-    ] = None,
-    out: Annotated[
-        Path | None, o.flag("Write the raw samples to this file as JSON.", OUTPUT, metavar="FILE", default="no file")
-    ] = None,
-    as_json: o.Json = False,
-) -> None:
+def comm(flags: Flags, csv: Csv = None, out: Samples = None, as_json: o.Json = False) -> None:
     """Benchmark the collectives between workers.
 
     Prints time, algbw and busbw by message size, and fits the α–β cost model.

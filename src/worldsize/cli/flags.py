@@ -92,11 +92,10 @@ def takes(
     """
 
     def taking(command: Command) -> Command:
-        found = [flag for kind in settings for flag in _flags(kind, renamed)]
-        wanted = only.split() or [flag.name for flag in found]
-        taken = {flag.name: flag for flag in found if flag.name in wanted and flag.name not in without.split()}
-        assert taken.keys() >= {*only.split(), *first.split()}, f"{command.__name__}: no such flags"
-        TAKEN[command.__name__] = taken
+        found = {flag.name: flag for kind in settings for flag in _flags(kind, renamed)}
+        assert found.keys() >= {*f"{only} {without} {first}".split()}, f"{command.__name__}: no such flags"
+        wanted = {*(only.split() or found)} - {*without.split()}
+        TAKEN[command.__name__] = taken = {name: flag for name, flag in found.items() if name in wanted}
 
         @functools.wraps(command)
         def called(**values: Any) -> None:

@@ -6,12 +6,10 @@ from typing import Annotated
 from worldsize.cli import options as o
 from worldsize.cli.panels import OUTPUT
 
+Open = Annotated[bool, o.flag("Open the page in the browser.", OUTPUT, "--open")]
 
-def report(
-    run: o.Run,
-    open_page: Annotated[bool, o.flag("Open the page in the browser.", OUTPUT, "--open")] = False,
-    as_json: o.Json = False,
-) -> None:
+
+def report(run: o.Run, open_page: Open = False, as_json: o.Json = False) -> None:
     """Write the report of a run folder again, and print its results.
 
     Writes a page, tables, charts and samples to RUN/report. Ends with status 4 if something cannot be read.

@@ -13,18 +13,14 @@ OF_PROOFS = """model data train_samples data_dir precision seed loader loader_wo
     strategies world_sizes batch_size bucket_mb steps
     learning_rate optimizer momentum weight_decay label_smoothing leave_out backend threads_per_worker"""
 
+Folder = Annotated[
+    Path | None,
+    o.flag("Write verify.json, the table and the logs to this folder.", OUTPUT, metavar="FOLDER", default="nothing"),
+]
+
 
 @takes("VerifySettings", only=OF_PROOFS, precision="arithmetic", batch_size="batch_sizes")
-def verify(
-    flags: Flags,
-    out: Annotated[
-        Path | None,
-        o.flag(
-            "Write verify.json, the table and the logs to this folder.", OUTPUT, metavar="FOLDER", default="nothing"
-        ),
-    ] = None,
-    as_json: o.Json = False,
-) -> None:
+def verify(flags: Flags, out: Folder = None, as_json: o.Json = False) -> None:
     """Check that every strategy trains as one process would.
 
     Compares gradients, weights and data step by step with a single-process reference.
