@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from advised import SINGLE, exchanging, found, records, study
 from worldsize.analysis.advice import commands
 from worldsize.analysis.advice.commands import comm_command, focused, study_command, sweep_command, train_command
-from worldsize.cli import launch_options
 from worldsize.cli.app import app
-from worldsize.config import CellChoice, CommSettings, StudySettings, read_study, validated
+from worldsize.config import CellChoice, CommSettings, LaunchSettings, StudySettings, read_study, validated
 from worldsize.results.records import CellRecord
 
 CELL = exchanging(batch_size=16)
@@ -24,7 +23,7 @@ NO_TRIAL = {
     *("hang_timeout", "max_restarts", "min_workers"),
 }
 """Flags that no command of the advice has, or has for another reason."""
-BY_HAND = {"master_ip", "master_port", "num_nodes", "rank", *launch_options.NAMES}
+BY_HAND = {"master_ip", "master_port", "num_nodes", "rank", *LaunchSettings.model_fields}
 STRANGE: dict[str, Any] = {
     "model": "torchvision:resnet18",
     "data": "my data.py:sets",

@@ -10,8 +10,8 @@ import pytest
 from typer.main import get_command
 
 from worldsize.cli.app import app
-from worldsize.cli.help import PANELS, RECIPE, STOPS, TRAIN, VARY, WHERE
 from worldsize.cli.help_text import allowed_text, default_text, words
+from worldsize.cli.panels import PANELS, RECIPE, STOPS, TRAIN, VARY, WHERE
 
 GROUP: Any = get_command(app)
 PANELED = ("train", "study", "sweep", "verify", "comm")

@@ -16,7 +16,7 @@ from worldsize.cli.attach import attach
 from worldsize.cli.comm import comm
 from worldsize.cli.compare import compare
 from worldsize.cli.doctor import doctor
-from worldsize.cli.help import ONE_CELL, settings_of
+from worldsize.cli.help import PanelCommand
 from worldsize.cli.report import report
 from worldsize.cli.streams import make_patient
 from worldsize.cli.study import study
@@ -32,15 +32,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command(cls=settings_of("TrainSettings", "LaunchSettings", "ByHandSettings", **ONE_CELL))(train)
-app.command(cls=settings_of("StudySettings", "LaunchSettings", "ByHandSettings"))(study)
-app.command(cls=settings_of("SweepSettings", **ONE_CELL))(sweep)
-app.command(cls=settings_of("CommSettings", top="top_bytes"))(comm)
-app.command(cls=settings_of("VerifySettings", precision="arithmetic", batch_size="batch_sizes"))(verify)
-app.command(cls=settings_of())(attach)
-app.command(cls=settings_of())(report)
-app.command(cls=settings_of("CompareSettings"))(compare)
-app.command(cls=settings_of())(doctor)
+for _command in (train, study, sweep, comm, verify, attach, report, compare, doctor):
+    app.command(cls=PanelCommand)(_command)
 
 
 def _tell_version(asked: bool) -> None:

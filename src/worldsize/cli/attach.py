@@ -1,17 +1,9 @@
 """`worldsize attach`: follow a study that was submitted to a cluster, from any login shell."""
 
-from pathlib import Path
-from typing import Annotated
-
 from worldsize.cli import options as o
-from worldsize.cli.complete import run_folder
-from worldsize.cli.help import argument
 
 
-def attach(
-    run: Annotated[Path, argument("A run folder.", complete=run_folder)],
-    as_json: o.Json = False,
-) -> None:
+def attach(run: o.Run, as_json: o.Json = False) -> None:
     """Follow a study that was submitted to Slurm.
 
     When it ends, writes its report and prints its results.

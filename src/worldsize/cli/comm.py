@@ -3,36 +3,18 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from worldsize.cli import options as o
-from worldsize.cli.help import MEASURE, OUTPUT, flag
+from worldsize.cli.flags import Flags, takes
+from worldsize.cli.panels import OUTPUT
+
+Csv = Annotated[Path | None, o.flag("Write the table to this file as CSV.", OUTPUT, metavar="FILE", default="no file")]
+Samples = Annotated[
+    Path | None, o.flag("Write the raw samples to this file as JSON.", OUTPUT, metavar="FILE", default="no file")
+]
 
 
-def comm(
-    ctx: typer.Context,
-    world_size: o.WorldSize = None,
-    collectives: Annotated[
-        str | None, flag("Collectives to benchmark, by commas.", MEASURE, metavar="NAME,...", several="collectives")
-    ] = None,
-    top: Annotated[
-        str | None, flag("Largest message size, such as 64MiB; the smallest is 1 KiB.", MEASURE, metavar="SIZE")
-    ] = None,
-    budget: o.Budget = None,
-    samples: Annotated[int | None, flag("Take K samples of each size.", MEASURE)] = None,
-    backend: o.Backend = None,
-    threads_per_worker: o.ThreadsPerWorker = None,
-    hosts: o.Hosts = None,
-    link: o.Link = None,
-    link_latency: o.LinkLatency = None,
-    csv: Annotated[
-        Path | None, flag("Write the table to this file as CSV.", OUTPUT, metavar="FILE", default="no file")
-    ] = None,
-    out: Annotated[
-        Path | None, flag("Write the raw samples to this file as JSON.", OUTPUT, metavar="FILE", default="no file")
-    ] = None,
-    as_json: o.Json = False,
-) -> None:
+@takes("CommSettings", top="top_bytes")
+def comm(flags: Flags, csv: Csv = None, out: Samples = None, as_json: o.Json = False) -> None:
     """Benchmark the collectives between workers.
 
     Prints time, algbw and busbw by message size, and fits the α–β cost model.
@@ -51,12 +33,10 @@ def comm(
     from worldsize.study.comm import run_comm
     from worldsize.study.comm_budget import check_budget, within
 
-    flags = o.settings(ctx, "csv", "out", "as_json")
-    if "top" in flags:
-        flags["top_bytes"] = flags.pop("top")
-    if isinstance(flags.get("hosts"), int) and world_size is None:
-        flags["world_size"] = flags["hosts"]
-    settings = validated(CommSettings, flags)
+    given = flags.of("CommSettings")
+    if isinstance(given.get("hosts"), int):
+        given = {"world_size": given["hosts"], **given}
+    settings = validated(CommSettings, given)
     check_budget(settings)
     with tempfile.TemporaryDirectory(prefix="worldsize-") as folder, CommDisplay(settings.budget_s) as display:
         record = run_comm(within(settings, began_s()), Path(folder), sys.argv, listener=display)

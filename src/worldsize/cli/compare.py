@@ -1,42 +1,38 @@
 """`worldsize compare`: runs against runs, or against a stored baseline; the gate of continuous integration."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from worldsize.cli import options as o
 from worldsize.cli.complete import runs_or_baselines
-from worldsize.cli.help import MEASURE, OUTPUT, argument, flag
+from worldsize.cli.flags import Flags, takes
+from worldsize.cli.panels import OUTPUT
+
+if TYPE_CHECKING:
+    from worldsize.results.comparison_records import ComparisonRecord
+
+Earlier = Annotated[
+    str, o.argument("The earlier runs: run folders or stored baselines, by commas.", completion=runs_or_baselines)
+]
+Later = Annotated[str | None, o.argument("The later runs, in the same way.", completion=runs_or_baselines)]
+Save = Annotated[
+    Path | None, o.flag("Store the runs of A as a baseline (JSON).", OUTPUT, metavar="FILE", default="nothing")
+]
+Markdown = Annotated[
+    Path | None,
+    o.flag("Write verdict and tables to this file as Markdown.", OUTPUT, metavar="FILE", default="no file"),
+]
 
 
+@takes("CompareSettings")
 def compare(
-    ctx: typer.Context,
-    a: Annotated[
-        str, argument("The earlier runs: run folders or stored baselines, by commas.", complete=runs_or_baselines)
-    ],
-    b: Annotated[str | None, argument("The later runs, in the same way.", complete=runs_or_baselines)] = None,
-    fail_above: Annotated[
-        str | None,
-        flag("Fail (exit status 3) if a cell is slower by more than this, such as 5%.", MEASURE, metavar="SHARE"),
-    ] = None,
-    strict: Annotated[bool, flag("Fail also unless every cell is shown not to be.", MEASURE, "--strict")] = False,
-    judge_by: Annotated[
-        str | None,
-        flag(
-            "Judge step times relative to one worker, plain, or whichever is surer.",
-            MEASURE,
-            choices="judge_by",
-        ),
-    ] = None,
-    save: Annotated[
-        Path | None,
-        flag("Store the runs of A as a baseline (JSON).", OUTPUT, metavar="FILE", default="nothing"),
-    ] = None,
-    markdown: Annotated[
-        Path | None,
-        flag("Write verdict and tables to this file as Markdown.", OUTPUT, metavar="FILE", default="no file"),
-    ] = None,
+    flags: Flags,
+    a: Earlier,
+    b: Later = None,
+    save: Save = None,
+    markdown: Markdown = None,
     as_json: o.Json = False,
 ) -> None:
     """Compare runs: what became slower or faster.
@@ -46,14 +42,11 @@ def compare(
     """
     from worldsize.analysis.compare.comparison import compare_runs
     from worldsize.analysis.compare.snapshot import read_side
-    from worldsize.cli.compare_display import print_comparison, store, written_by
-    from worldsize.cli.json_output import print_json
+    from worldsize.cli.compare_display import store
     from worldsize.config import CompareSettings, validated
     from worldsize.errors import DAMAGED, UsageError
-    from worldsize.report.compare_tables import compare_markdown
-    from worldsize.results.folder import write_whole
 
-    settings = validated(CompareSettings, o.settings(ctx, "a", "b", "save", "markdown", "as_json"))
+    settings = validated(CompareSettings, flags.of("CompareSettings"))
     if save is not None:
         if b is not None or settings != CompareSettings() or markdown is not None:
             raise UsageError("--save stores one side and compares nothing: worldsize compare RUN --save FILE")
@@ -65,6 +58,17 @@ def compare(
             "a second side is missing: worldsize compare A1,A2 B1,B2\nTo store one: worldsize compare RUN --save FILE"
         )
     record = compare_runs(read_side(a), read_side(b), settings, (a, b))
+    _show(record, markdown, as_json=as_json)
+    if record.exit_status:
+        raise typer.Exit(record.exit_status)
+
+
+def _show(record: "ComparisonRecord", markdown: Path | None, *, as_json: bool) -> None:
+    from worldsize.cli.compare_display import print_comparison, written_by
+    from worldsize.cli.json_output import print_json
+    from worldsize.report.compare_tables import compare_markdown
+    from worldsize.results.folder import write_whole
+
     if as_json:
         print_json(record.model_dump(mode="json"))
     else:
@@ -72,5 +76,3 @@ def compare(
     if markdown is not None:
         with written_by("--markdown"):
             write_whole(markdown, compare_markdown(record))
-    if record.exit_status:
-        raise typer.Exit(record.exit_status)

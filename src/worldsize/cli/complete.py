@@ -68,6 +68,22 @@ model = one_of(lambda: (*registered("models"), "torchvision:"))
 data = one_of(lambda: registered("data sets"))
 
 
+def _collectives() -> tuple[str, ...]:
+    from worldsize.traits import COLLECTIVES
+
+    return COLLECTIVES
+
+
+OF_FLAGS: dict[str, Completion] = {
+    "strategy": strategy,
+    "strategies": strategies,
+    "model": model,
+    "data": data,
+    "collectives": some_of(_collectives),
+}
+"""Flags of which no type of the settings says what they may be."""
+
+
 def study(incomplete: str) -> list[str]:
     """A preset, or a TOML file of this folder."""
     names = (*presets(), *sorted(path.name for path in Path().glob("*.toml")))

@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from worldsize.cli.console import lines, output
-from worldsize.cli.help import ARGUMENTS, OUTPUT, PANELS
 from worldsize.cli.help_text import allowed_text, default_text, kind_text
+from worldsize.cli.panels import ARGUMENTS, OUTPUT, PANELS
 
 if TYPE_CHECKING:
     from worldsize.cli.help import PanelCommand

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 
 from worldsize.cli.console import lines
-from worldsize.cli.help import PANELS
+from worldsize.cli.flags import TAKEN, Flag
 from worldsize.cli.help_text import allowed_text, default_text
+from worldsize.cli.panels import PANELS
 from worldsize.errors import UsageError
 
 if TYPE_CHECKING:
-    import typer
     from pydantic.fields import FieldInfo
 
     from worldsize.config import StudySettings
@@ -27,16 +27,16 @@ BY_PRESETS = ("experiment", "sweep")
 """Keys without a flag, which presets give."""
 
 
-def print_study(settings: "StudySettings", ctx: "typer.Context", *, as_json: bool) -> None:
+def print_study(settings: "StudySettings", *, as_json: bool) -> None:
     """Print the file, in UTF-8 as TOML is; of ranks that others have started the first prints it."""
     if as_json:
         raise UsageError("--print-toml and --json exclude each other: give one of them")
     if os.environ.get("RANK", "0") == "0":
         sys.stdout.flush()
-        sys.stdout.buffer.write(study_file(settings, ctx).encode())
+        sys.stdout.buffer.write(study_file(settings).encode())
 
 
-def study_file(settings: "StudySettings", ctx: "typer.Context") -> str:
+def study_file(settings: "StudySettings") -> str:
     """The settings as TOML that `worldsize study FILE` reads again to the same settings."""
     given = settings.model_dump(mode="json", exclude_unset=True, exclude_none=True)
     cells = given.pop("cells", [])
@@ -48,7 +48,7 @@ def study_file(settings: "StudySettings", ctx: "typer.Context") -> str:
     for name in BY_PRESETS:
         if name in given:
             file.add(name, given.pop(name))
-    for panel, flags in _panels(ctx).items():
+    for panel, flags in _panels().items():
         file.add(tomlkit.nl())
         _say(file, f"--- {panel} ---")
         for flag in flags:
@@ -68,23 +68,19 @@ def study_file(settings: "StudySettings", ctx: "typer.Context") -> str:
     return tomlkit.dumps(file)
 
 
-def _panels(ctx: "typer.Context") -> dict[str, list[Any]]:
+def _panels() -> dict[str, list[Flag]]:
     """The flags that are keys of a study, by panel."""
-    from worldsize.config import StudySettings
-
-    found: dict[str, list[Any]] = {panel: [] for panel in PANELS}
-    for parameter in ctx.command.params:
-        if parameter.name in StudySettings.model_fields:
-            found[parameter.rich_help_panel].append(parameter)  # type: ignore[attr-defined]
+    keys = {name: flag for name, flag in TAKEN["study"].items() if flag.settings == "StudySettings"}
+    found = {panel: [keys[name] for name in names.split() if name in keys] for panel, names in PANELS.items()}
     return {panel: flags for panel, flags in found.items() if flags}
 
 
-def _sentence(flag: Any, field: "FieldInfo") -> str:
+def _sentence(flag: Flag, field: "FieldInfo") -> str:
     """What the help says of a key; of its default only where no value stands for it."""
-    allowed = "true or false" if flag.is_flag else allowed_text(flag.name, field)
+    allowed = "true or false" if field.annotation is bool else allowed_text(flag.name, field)
     default = f"default: {default_text(flag.name, field)}" if _is_absent(field) else ""
     details = "; ".join(filter(None, [allowed, default]))
-    return f"{flag.help} [{details}]" if details else str(flag.help)
+    return f"{flag.help} [{details}]" if details else flag.help
 
 
 def _is_absent(field: "FieldInfo") -> bool:

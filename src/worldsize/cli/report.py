@@ -4,15 +4,12 @@ from pathlib import Path
 from typing import Annotated
 
 from worldsize.cli import options as o
-from worldsize.cli.complete import run_folder
-from worldsize.cli.help import OUTPUT, argument, flag
+from worldsize.cli.panels import OUTPUT
+
+Open = Annotated[bool, o.flag("Open the page in the browser.", OUTPUT, "--open")]
 
 
-def report(
-    run: Annotated[Path, argument("A run folder.", complete=run_folder)],
-    open_page: Annotated[bool, flag("Open the page in the browser.", OUTPUT, "--open", default="off")] = False,
-    as_json: o.Json = False,
-) -> None:
+def report(run: o.Run, open_page: Open = False, as_json: o.Json = False) -> None:
     """Write the report of a run folder again, and print its results.
 
     Writes a page, tables, charts and samples to RUN/report. Ends with status 4 if something cannot be read.

@@ -1,7 +1,7 @@
 """What `train` and `study` share: run, show, write the report, print the results, choose the exit status."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,6 +11,27 @@ if TYPE_CHECKING:
     from worldsize.config import LaunchSettings, StudySettings
     from worldsize.results.folder import Run
     from worldsize.study.resuming import Resume
+
+
+def started(given: dict[str, Any]) -> int | None:
+    """How many workers were started by others, one of which this process is; None if it is a user's own.
+
+    `given` are flags of a start by hand. Raises UsageError where only some of those that it needs are given.
+    """
+    from worldsize.config import ByHandSettings, validated
+    from worldsize.errors import UsageError
+    from worldsize.launch.by_hand import join_by_hand, name_interface, started_workers
+
+    if given:
+        needed = [name for name, field in ByHandSettings.model_fields.items() if field.is_required()]
+        missing = [f"--{name.replace('_', '-')}" for name in needed if name not in given]
+        if missing:
+            raise UsageError(f"a start by hand needs {', '.join(missing)} as well")
+        node = validated(ByHandSettings, given)
+        join_by_hand(node.master_ip, node.num_nodes, node.rank, node.master_port)
+    else:
+        name_interface()
+    return started_workers()
 
 
 def run_and_show(

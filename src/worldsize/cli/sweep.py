@@ -1,34 +1,17 @@
 """`worldsize sweep`: the largest batch that fits, and the smallest that is worth it."""
 
-import typer
-
 from worldsize.cli import options as o
+from worldsize.cli.flags import ONE_CELL, Flags, takes
+
+OF_SWEEPS = """model data train_samples data_dir precision seed loader strategy world_size steps epochs
+    backend threads_per_worker hosts link link_latency"""
+FIRST = "batch_size growth largest_batch resolution memory_limit hang_timeout"
+"""What a sweep is about."""
 
 
+@takes("SweepSettings", only=f"{OF_SWEEPS} {FIRST}", first=FIRST, **ONE_CELL)
 def sweep(
-    ctx: typer.Context,
-    model: o.Model = None,
-    data: o.Data = None,
-    train_samples: o.TrainSamples = None,
-    data_dir: o.DataDir = None,
-    precision: o.Precision = None,
-    seed: o.Seed = None,
-    loader: o.Loader = None,
-    batch_size: o.BatchSize = None,
-    growth: o.Growth = None,
-    largest_batch: o.LargestBatch = None,
-    resolution: o.Resolution = None,
-    strategy: o.Strategy = None,
-    world_size: o.WorldSize = None,
-    steps: o.Steps = None,
-    epochs: o.Epochs = None,
-    memory_limit: o.MemoryLimit = None,
-    hang_timeout: o.HangTimeout = None,
-    backend: o.Backend = None,
-    threads_per_worker: o.ThreadsPerWorker = None,
-    hosts: o.Hosts = None,
-    link: o.Link = None,
-    link_latency: o.LinkLatency = None,
+    flags: Flags,
     resume: o.Resume = False,
     anew: o.Anew = False,
     out: o.Out = None,
@@ -44,6 +27,6 @@ def sweep(
     from worldsize.study.again import settings_to_resume
 
     again = o.resuming(resume=resume, anew=anew)
-    flags = o.in_tuples(o.settings(ctx, "out", "resume", "anew", "as_json"))
-    settings = settings_to_resume(out, flags) if resume else validated(SweepSettings, flags).study
+    given = flags.of("SweepSettings")
+    settings = settings_to_resume(out, given) if resume else validated(SweepSettings, given).study
     run_and_show(settings, out, LaunchSettings(), name="sweep", resume=again, as_json=as_json)

@@ -6,42 +6,21 @@ from typing import Annotated
 import typer
 
 from worldsize.cli import options as o
-from worldsize.cli import recipe_options as r
-from worldsize.cli.help import MEASURE, OUTPUT, TRAIN, flag
+from worldsize.cli.flags import Flags, takes
+from worldsize.cli.panels import OUTPUT
+
+OF_PROOFS = """model data train_samples data_dir precision seed loader loader_workers
+    strategies world_sizes batch_size bucket_mb steps
+    learning_rate optimizer momentum weight_decay label_smoothing leave_out backend threads_per_worker"""
+
+Folder = Annotated[
+    Path | None,
+    o.flag("Write verify.json, the table and the logs to this folder.", OUTPUT, metavar="FOLDER", default="nothing"),
+]
 
 
-def verify(
-    ctx: typer.Context,
-    model: o.Model = None,
-    data: o.Data = None,
-    train_samples: o.TrainSamples = None,
-    data_dir: o.DataDir = None,
-    precision: Annotated[
-        str | None,
-        flag("fp64; with fp32 or bf16 (autocast) only the first step is compared.", TRAIN, choices="arithmetic"),
-    ] = None,
-    seed: o.Seed = None,
-    loader: o.Loader = None,
-    loader_workers: o.LoaderWorkers = None,
-    strategies: o.Strategies = None,
-    world_sizes: o.WorldSizes = None,
-    batch_size: o.BatchSize = None,
-    bucket_mb: o.BucketMb = None,
-    steps: Annotated[int | None, flag("Compare K steps.", MEASURE)] = None,
-    learning_rate: r.LearningRate = None,
-    optimizer: r.Optimizer = None,
-    momentum: r.Momentum = None,
-    weight_decay: r.WeightDecay = None,
-    label_smoothing: r.LabelSmoothing = None,
-    leave_out: r.LeaveOut = None,
-    backend: o.Backend = None,
-    threads_per_worker: o.ThreadsPerWorker = None,
-    out: Annotated[
-        Path | None,
-        flag("Write verify.json, the table and the logs to this folder.", OUTPUT, metavar="FOLDER", default="nothing"),
-    ] = None,
-    as_json: o.Json = False,
-) -> None:
+@takes("VerifySettings", only=OF_PROOFS, precision="arithmetic", batch_size="batch_sizes")
+def verify(flags: Flags, out: Folder = None, as_json: o.Json = False) -> None:
     """Check that every strategy trains as one process would.
 
     Compares gradients, weights and data step by step with a single-process reference.
@@ -55,12 +34,7 @@ def verify(
     from worldsize.config import VerifySettings, validated
     from worldsize.study.verify import run_verify, write_proof
 
-    flags = o.settings(ctx, "out", "as_json")
-    if "batch_size" in flags:
-        flags["batch_sizes"] = (flags.pop("batch_size"),)
-    if "precision" in flags:
-        flags["arithmetic"] = flags.pop("precision")
-    settings = validated(VerifySettings, flags)
+    settings = validated(VerifySettings, flags.of("VerifySettings"))
     place = nullcontext(str(out)) if out else tempfile.TemporaryDirectory(prefix="worldsize-")
     with place as folder, spinner() as starting:
         record = run_verify(settings, Path(folder), sys.argv, starting=starting)

@@ -5,6 +5,17 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+Duration = str
+"""A time with its unit, such as `90s`."""
+Rate = str
+"""A bandwidth with its unit, such as `1gbit`."""
+Size = str
+"""An amount of memory with its unit, such as `3GiB`."""
+Bytes = int
+"""The same in bytes; as text, such as `16MiB`, it is read in config/text.py."""
+Share = float
+"""A part of one, such as 0.03; as text, such as `3%`, it is read in config/text.py."""
+
 MOST_WORKERS = 1_000_000
 """A larger world is a slip of the pen."""
 MOST_BATCH = 2**31

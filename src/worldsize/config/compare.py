@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from worldsize.config.base import Settings, absent
+from worldsize.config.base import Settings, Share, absent
 
 JudgeBy = Literal["auto", "relative", "plain"]
 
@@ -12,14 +12,15 @@ JudgeBy = Literal["auto", "relative", "plain"]
 class CompareSettings(Settings):
     """How two sides of runs are judged."""
 
-    fail_above: float | None = absent("no gate", ge=0, allow_inf_nan=False)
-    """Fail if a cell is significantly slower and its step takes longer by more than this share, such as 5%."""
+    fail_above: Share | None = absent("no gate", ge=0, allow_inf_nan=False)
+    """Fail (exit status 3) if a cell is slower by more than this, such as 5%. It must be significantly slower."""
     strict: bool = False
-    """The gate also fails unless each cell is proved not to take longer by more."""
+    """Fail also unless every cell is shown not to be."""
     judge_by: JudgeBy = "auto"
-    """`relative`: step times over that of the baseline cell of the same run, and nothing else but for the baseline cell
-    itself; `plain`: as they are, also between different machines; `auto`: relative where all runs have the baseline
-    cell, unless plain ones differ less from run to run on one kind of machine."""
+    """Judge step times relative to one worker, plain, or whichever is surer. `relative`: over that of the baseline cell
+    of the same run, and nothing else but for the baseline cell itself; `plain`: as they are, also between different
+    machines; `auto`: relative where all runs have the baseline cell, unless plain ones differ less from run to run on
+    one kind of machine."""
 
     @model_validator(mode="after")
     def _a_share_and_its_gate(self) -> Self:

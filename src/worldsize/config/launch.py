@@ -28,31 +28,35 @@ class ByHandSettings(Settings):
     """Which node this is, where a command is started by hand on each."""
 
     master_ip: str
-    """Address of node 0."""
+    """Manual start on each node: address of node 0."""
     master_port: int = DEFAULT_PORT
-    """A free port of node 0."""
+    """Manual start: a free port on node 0."""
     num_nodes: int
+    """Manual start: number of nodes."""
     rank: int
-    """Of this node, from 0."""
+    """Manual start: rank of this node, from 0."""
 
 
 class LaunchSettings(Settings):
     """Who starts the workers, and where."""
 
     launcher: Launcher = "local"
+    """Launcher: what starts the workers."""
     nodes: int | None = absent("enough for the largest world size", ge=1, le=MOST_WORKERS)
-    """Nodes that are asked for; None is enough for the largest world size, or all (Ray) or one (Slurm) without one."""
+    """Slurm, Ray: number of nodes. None is enough for the largest world size; without one, all (Ray) or one (Slurm)."""
     workers_per_node: int | None = absent("as many as it has GPUs, or one", ge=1, le=MOST_WORKERS)
-    """Most workers on one node; None is as many as it has GPUs, or one."""
+    """Slurm, Ray: workers per node, at most. None is as many as it has GPUs, or one."""
     partition: str | None = absent("that of the cluster", min_length=1)
+    """Slurm: partition."""
     time: str | None = absent("none; Slurm needs one", min_length=1)
-    """How long the job may take, as Slurm writes it: minutes, or [days-]hours:minutes:seconds."""
+    """Slurm: time limit of the job, in minutes or [days-]h:m:s."""
     print_script: bool = False
-    """Print what would be submitted, and submit nothing."""
+    """Slurm: print the batch script; submit nothing."""
     address: str | None = absent("RAY_ADDRESS, or a cluster on this machine", min_length=1)
-    """Of the Ray cluster; None is the one that RAY_ADDRESS names, or one that runs here."""
+    """Ray: address of a running cluster; none is started. None is the one that RAY_ADDRESS names, or one that runs
+    here."""
     arrangement: Literal["packed", "spread"] | None = absent("packed")
-    """Workers on as few nodes as possible (packed), or on as many."""
+    """Ray: pack workers on few nodes or spread them over many."""
 
     @property
     def workers(self) -> int:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from worldsize.config.base import DELAYS, RATES, TIMES, Settings, absent, quantity
+from worldsize.config.base import DELAYS, RATES, TIMES, Bytes, Duration, Rate, Settings, absent, quantity
 from worldsize.traits import COLLECTIVES
 
 Backend = Literal["auto", "gloo", "nccl"]
@@ -30,11 +30,12 @@ class NetworkSettings(Settings):
     """Where the workers are put: on this machine's loopback, or on emulated hosts."""
 
     hosts: Annotated[int, Field(ge=2)] | Literal["auto"] | None = absent("none, the machine as it is")
-    """Emulated hosts, one worker on each; None is this machine as it is, `auto` emulates where the rights are there."""
-    link: str | None = absent("as fast as the kernel goes")
-    """Rate of each emulated host's link, such as `1gbit` or `100mbit`."""
-    link_latency: str | None = absent("none is added")
-    """Delay of each packet that leaves an emulated host, such as `200us` or `1ms`."""
+    """Emulate K hosts on this machine, with one worker each (Linux, root); none: do not. `auto` emulates them where the
+    rights are there."""
+    link: Rate | None = absent("as fast as the kernel goes")
+    """Bandwidth of each emulated link, such as 1gbit or 100mbit."""
+    link_latency: Duration | None = absent("none is added")
+    """Latency added to each emulated link, such as 200us. Each packet that leaves an emulated host is delayed by it."""
 
     @model_validator(mode="after")
     def _links_belong_to_hosts(self) -> Self:
@@ -67,15 +68,16 @@ class CommSettings(NetworkSettings):
     """What `worldsize comm` measures."""
 
     collectives: tuple[str, ...] = Field(default=COLLECTIVES, min_length=1)
+    """Collectives to benchmark, by commas."""
     world_size: int = Field(default=2, ge=1)
-    top_bytes: int = Field(default=16 * 2**20, ge=1024)
-    """The largest S; the smallest is 1 KiB."""
-    budget: str | None = absent("20s, unless samples are given", allowed="a time such as 20s or 2min")
-    """How long the benchmark may take in all, the start of the workers included, such as `20s`. None is 20 s, or as
-    long as it takes where `samples` are given."""
+    top_bytes: Bytes = Field(default=16 * 2**20, ge=1024)
+    """Largest message size, such as 64MiB; the smallest is 1 KiB."""
+    budget: Duration | None = absent("20s, unless samples are given", allowed="a time such as 20s or 2min")
+    """Time budget, from Enter to the report. The start of the workers is part of it. None is 20 s, or as long as it
+    takes where `samples` are given."""
     samples: int | None = absent("as many as the budget permits", ge=1)
-    """Samples of each size, in rounds over all of them; None is as many as the budget permits, most where they vary
-    most."""
+    """Take K samples of each size. They are taken in rounds over all sizes; None is as many as the budget permits, most
+    where they vary most."""
     backend: Backend = "auto"
     threads_per_worker: int | None = absent("cores / workers", ge=1)
 

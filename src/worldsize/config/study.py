@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from worldsize.config.base import MOST_BATCH, MOST_WORKERS, TIMES, Settings, absent, quantity
+from worldsize.config.base import MOST_BATCH, MOST_WORKERS, TIMES, Duration, Settings, Share, absent, quantity
 from worldsize.config.training import DEFAULT_BATCH_SIZE, Agreement, LrScaling, TrainingSettings
 from worldsize.traits import TRAITS
 
@@ -39,51 +39,53 @@ class StudySettings(TrainingSettings):
     """A grid of cells: strategies × world sizes × local batches."""
 
     strategies: tuple[str, ...] = Field(default=tuple(TRAITS), min_length=1)
+    """Strategies (ways to synchronise gradients), by commas."""
     world_sizes: tuple[int, ...] | None = absent("1, 2, 4, 8 and so on, and all", allowed=EACH, min_length=1)
-    """None is 1, 2, 4 … and all: workers of the nodes, GPUs, or physical cores up to 4 (config/room.py)."""
+    """World sizes (numbers of workers N), by commas. None is 1, 2, 4 … and all: workers of the nodes, GPUs, or physical
+    cores up to 4 (config/room.py)."""
     batch_sizes: tuple[int, ...] | None = absent(f"{DEFAULT_BATCH_SIZE}", allowed=EACH, min_length=1)
-    """Local batches b: samples per worker per step; none is DEFAULT_BATCH_SIZE."""
+    """Local batches b (samples per worker per step), by commas. None is DEFAULT_BATCH_SIZE."""
     global_batch: int | None = absent("off", ge=1)
-    """B, the same at every world size N, in place of local batches: b = B/N (strong scaling)."""
+    """Global batch B, the same at every N: b = B/N (strong scaling). It takes the place of local batches."""
     sweep: bool = False
     """Grow the local batch from the given ones until memory or the data ends, each trial in fresh processes
     (method.md §9)."""
     growth: int = Field(default=4, ge=2)
-    """Of a sweep: each batch is so many times the one before."""
+    """Sweep: multiply the batch by K each time."""
     largest_batch: int | None = absent("what memory or data allow", ge=1)
-    """Of a sweep: no batch is larger than this; none lets memory or the data end it."""
-    resolution: float = Field(default=0.05, ge=0, lt=1)
-    """Of a sweep: the largest batch that fits is known to this share of it; 0 finds it exactly."""
+    """Sweep: largest batch to try. None lets memory or the data end it."""
+    resolution: Share = Field(default=0.05, ge=0, lt=1)
+    """Sweep: precision of the largest batch that fits; 0 finds it exactly. It is a share of that batch."""
     cells: tuple[CellChoice, ...] = ()
     """Cells named one by one, in place of the grid."""
     accuracy_epochs: int | None = absent("no such runs", ge=1)
-    """Experiment `ddp-large-batch`: epochs of the runs that compare learning-rate rules; none leaves them out."""
+    """ddp-large-batch: epochs of the accuracy runs. They compare learning-rate rules; None leaves them out."""
     accuracy_batch: int = Field(default=512, ge=1)
-    """Experiment `ddp-large-batch`: local batch b of the N workers in these runs."""
+    """ddp-large-batch: local batch of N workers in these."""
     accuracy_base_batch: int = Field(default=128, ge=1)
-    """Experiment `ddp-large-batch`: batch of the one worker in these runs, and B₀ of the rules."""
+    """ddp-large-batch: batch of one worker in these. It is also the B₀ of the rules."""
     seeds: int = Field(default=1, ge=1, le=MOST_SEEDS)
-    """Train whole epochs with so many seeds, `seed`, `seed` + 1 and so on: what a seed does to accuracies is then
-    known. In `ddp-large-batch` they are those of the runs that compare learning-rate rules."""
-    target_accuracy: float | None = absent("the best that all reach, no interval", gt=0, le=1)
-    """Share of the test samples that the trainings are to classify right: statistical efficiency is told at it
-    (method.md §10). None takes the largest that every training has reached, which is known only afterwards."""
+    """Repeat each training with K seeds, from --seed upwards. Only whole epochs are trained so; the spread of
+    accuracies between seeds is then known. In `ddp-large-batch` these are the runs that compare learning-rate rules."""
+    target_accuracy: Share | None = absent("the best that all reach, no interval", gt=0, le=1)
+    """Target test accuracy, such as 0.8 or 80%: compare the epochs and time to reach it. Statistical efficiency is told
+    at it (method.md §10). None takes the largest that every training has reached, which is known only afterwards."""
     experiment: str = ""
     """Name of the experiment whose tables the report shows (docs/experiments.md)."""
     baseline: Baseline = "both"
-    """What runs at world size 1: `single` only, each strategy `wrapped` around one worker, or `both` (method.md §6)."""
+    """Baseline at N = 1: single, each strategy wrapped around one worker, or both. See method.md §6."""
     allow_oversubscribed: bool = False
-    """Print speed-ups also of cells with more threads than cores (method.md §8)."""
-    hang_timeout: str = "10min"
-    """How long the ranks of a cell may begin nothing (no step, no batch) before it counts as hanging: `20s`, `10min`;
-    `none` waits for ever."""
+    """Report speed-ups even with more threads than cores. See method.md §8."""
+    hang_timeout: Duration = "10min"
+    """End a cell that makes no progress for this long, such as 20s; none waits for ever. Progress is that the ranks
+    begin something: a step, a batch."""
     max_restarts: int = Field(default=0, ge=0)
-    """How often the training of a cell goes on from its last checkpoint when a worker has failed (epochs only)."""
+    """If a worker fails, restart from the last checkpoint, at most K times. Only whole epochs leave checkpoints."""
     min_workers: int | None = absent("off", ge=1)
-    """Where a training fails for good, restarts included, one with fewer workers goes on from its last checkpoint, with
-    the same global batch and as a cell of its own: with at least so many. None is no such cell."""
+    """If restarts do not help, go on with fewer workers, but at least K. The smaller training goes on from the last
+    checkpoint, with the same global batch and as a cell of its own. None is no such cell."""
     log: tuple[Tracker, ...] = ()
-    """Clients that get a copy of the history, beside the run folder (docs/trackers.md)."""
+    """Also log to these experiment trackers, by commas. The run folder stays the record (docs/trackers.md)."""
 
     @model_validator(mode="before")
     @classmethod

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from worldsize.config.base import MOST_BATCH, MOST_WORKERS, SIZES, TIMES, absent, quantity
+from worldsize.config.base import MOST_BATCH, MOST_WORKERS, SIZES, TIMES, Duration, Share, Size, absent, quantity
 from worldsize.config.network import Backend, NetworkSettings
 
 SWEEP_STEPS = 22
@@ -26,78 +26,88 @@ class TrainingSettings(NetworkSettings):
     """What is trained, on what, and how it is timed; the same for every cell of a study."""
 
     model: str = "resnet18"
-    """Name of a built-in model, `torchvision:NAME`, `package.module:factory` or `file.py:factory`."""
+    """Model to train. Name of a built-in model, `torchvision:NAME`, `package.module:factory` or `file.py:factory`."""
     data: str = "digits"
-    """`digits`, `cifar10`, `synthetic[:CxHxW[:CLASSES[:SAMPLES]]]`, `package.module:factory` or `file.py:factory`."""
+    """Data set; synthetic[:CxHxW[:CLASSES[:SAMPLES]]] generates one. Others are `digits`, `cifar10`,
+    `package.module:factory` or `file.py:factory`."""
     data_dir: Path | None = absent("WORLDSIZE_DATA, or your cache folder")
-    """Folder that holds the data set; none looks in $WORLDSIZE_DATA, then in the user's cache folder."""
+    """Folder that holds the data set. None looks in $WORLDSIZE_DATA, then in the user's cache folder."""
     train_samples: int | None = absent("all", ge=1)
-    """Training samples that are used, the first ones of the set; none is all of them."""
+    """Use only the first K training samples. None is all of them."""
     test_samples: int | None = absent("all", ge=1)
-    """Test samples that are used, the first ones of the set; none is all of them."""
+    """Use only the first K test samples. None is all of them."""
     loader: Loader = "batched"
-    """`batched` augments whole batches of uint8 tensors; `per-sample` is the classic one-image-at-a-time loader."""
+    """Data loader; per-sample is a usual DataLoader. `batched` augments whole batches of uint8 tensors."""
     loader_workers: int = Field(default=2, ge=0)
     """Worker processes of the per-sample loader, per rank."""
     precision: Precision = "fp32"
-    """Arithmetic of forward and backward: `fp32`, or `bf16` autocast."""
+    """Precision; bf16 uses autocast. It is that of forward and backward."""
     seed: int = Field(default=0, ge=0, lt=2**63)
-    """Seed of the weights, of the sample order and of the augmentation."""
+    """Seed of weights, sample order and augmentation."""
     backend: Backend = "auto"
-    """Library that carries the collectives; `auto` is nccl on GPUs and gloo on CPUs."""
+    """Backend of torch.distributed; auto: nccl on GPUs. On CPUs `auto` is gloo."""
     threads_per_worker: int | None = absent("min(physical cores, CPU quota) / largest world size", ge=1)
-    """Compute threads of each worker, the baseline included; none divides the cores by the largest world size."""
+    """Compute threads per worker, for the baseline as well. None divides the cores by the largest world size."""
     bucket_mb: Annotated[float, Field(gt=0)] | Literal["auto"] | None = absent("that of the strategy")
-    """MB of gradients that `ddp` and `bucketed` send together; `auto` plans with the link and the backward that it
-    measures; none is the strategy's own default."""
+    """Bucket size of ddp and bucketed, in MB. `auto` plans with the link and the backward that it measures; None is the
+    strategy's own default."""
     optimizer: OptimizerName = "sgd"
-    """How gradients change the weights: `sgd`, or `muon`, which learns more from few updates (training/muon.py)."""
+    """Optimizer; muon suits short trainings at a rate of about 0.015. It learns more from few updates than `sgd`
+    (training/muon.py)."""
     learning_rate: float = Field(default=0.1, gt=0)
-    """Of the base batch; with `lr_scaling = "none"` of any batch."""
+    """Learning rate at the base batch (--base-batch). With `lr_scaling = "none"` it holds at any batch."""
     lr_scaling: LrScaling = "none"
-    """How the learning rate grows with the global batch B: not at all, with B/B₀, or with its square root."""
+    """Learning-rate scaling with the global batch: by B/B0 or its root. `none` keeps the rate."""
     base_batch: int = Field(default=128, ge=1)
-    """B₀: the global batch that `learning_rate` belongs to."""
+    """Base batch B0: the global batch that --learning-rate is for."""
     lr_warmup_epochs: float = Field(default=0, ge=0)
-    """Epochs (or parts of one) in which the rate grows from that of the base batch to that of B."""
+    """Learning-rate warm-up, in epochs. The rate grows from that of the base batch to that of B; parts of an epoch are
+    allowed."""
     lr_schedule: LrSchedule = "constant"
-    """How the rate falls over the epochs: not at all, by ten at one half and three quarters, or as a cosine."""
+    """Learning-rate schedule; step divides by 10 after 1/2 and 3/4 of the epochs. `cosine` lets it fall to 0 over all
+    of them."""
     label_smoothing: float = Field(default=0, ge=0, lt=1)
-    """Share of the label that training gives to all classes alike; test losses are without it."""
+    """Label smoothing. Training gives this share of the label to all classes alike; test losses are without it."""
     leave_out: tuple[Agreement, ...] = ()
-    """For demonstrations: what the ranks, or the epochs, do *not* agree on as they should (training/leave_out.py)."""
+    """Demonstrate mistakes: leave out what ranks agree on. The ranks, or the epochs, then do *not* agree on what is
+    named."""
     clip_norm: float | None = absent("off", gt=0)
-    """Largest norm of all gradients together; a larger one is scaled down to it. None takes them as they are."""
+    """Clip the norm of all gradients together to this value. None takes all gradients as they are."""
     nesterov: bool = False
-    """Nesterov's momentum in place of the plain one."""
+    """Nesterov momentum. It takes the place of the plain one."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Momentum."""
     weight_decay: float = Field(default=5e-4, ge=0)
-    """Share of the weights that is added to the gradients (`sgd`), or, times the rate, taken from them (`muon`)."""
+    """Weight decay. This share of the weights is added to the gradients (`sgd`), or, times the rate, taken from them
+    (`muon`)."""
 
     epochs: int | None = absent("none, but steps", ge=1)
-    """Protocol *epochs* (method.md §8): this many epochs; with more than one, the first only warms up."""
+    """Train K whole epochs instead; if K > 1, the first is warm-up. This is the protocol *epochs* (method.md §8)."""
     steps: int | None = absent("as many as the budget allows", ge=1)
-    """Protocol *steps* (method.md §8): at most so many timed steps per cell, rounded up to whole blocks."""
+    """Time at most K steps of each cell (configuration). This is the protocol *steps* (method.md §8); K is rounded up
+    to whole blocks."""
     warmup_steps: int = Field(default=3, ge=0)
-    """Protocol *steps*: untimed steps before the first timed one."""
-    budget: str | None = absent("90s, unless epochs or steps are given", allowed="a time such as 90s or 5min")
-    """How long the command may take from its start to its answer, such as `90s` or `5min`; cells that are not the
-    fastest, with certainty, end early. None is 90 s where neither steps nor epochs are given."""
+    """Warm-up steps, which are not timed. They belong to the protocol *steps*."""
+    budget: Duration | None = absent("90s, unless epochs or steps are given", allowed="a time such as 90s or 5min")
+    """Time budget, from Enter to the report. Cells that are not the fastest, with certainty, end early. None is 90 s
+    where neither steps nor epochs are given."""
     block_steps: int | None = absent("as many as half a second takes", ge=1)
-    """Protocol *steps*: timed steps in each turn of a cell; none makes turns of about half a second."""
-    target_interval: float = Field(default=0.03, ge=0, lt=1)
-    """Protocol *steps*: stop when the half width of the 95 % interval of each ratio is below this share of it; 0 runs
-    all steps."""
+    """Timed steps in each block; the cells take turns block by block. They belong to the protocol *steps*; None makes
+    blocks of about half a second."""
+    target_interval: Share = Field(default=0.03, ge=0, lt=1)
+    """Stop when the 95 % interval of each ratio is within ± this share; 0 runs all steps. Only the protocol *steps*
+    stops so; the half width of the interval counts, over the ratio."""
     evaluate: Evaluate = "auto"
-    """When the test set is run: `auto` after each epoch of the protocol *epochs*, `end` when a cell has ended."""
+    """Evaluate on the test set: after each epoch (auto), at the end, or never. `auto` is for the protocol *epochs*; the
+    end is that of the cell."""
     checkpoint: bool = False
-    """Protocol *epochs*: write a checkpoint after every epoch."""
+    """Write a checkpoint after every epoch. Only the protocol *epochs* leaves checkpoints."""
     checkpoint_steps: int | None = absent("off", ge=1)
-    """Write one also after each so many steps of an epoch, between two timed steps."""
+    """Also write a checkpoint every K steps. It is written within an epoch, between two timed steps."""
     profile: bool = False
-    """Run a few more steps of each cell under torch's profiler when it has ended, and keep a trace of each rank."""
-    memory_limit: str | None = absent("none")
-    """Memory that each worker process may use on a CPU, such as `3GiB`; an allocation beyond it fails."""
+    """Profile a few more steps: a Chrome trace of each rank and one of all ranks. They follow each cell's end."""
+    memory_limit: Size | None = absent("none")
+    """Memory limit of each worker on a CPU, such as 3GiB (Linux). An allocation beyond it fails."""
 
     @property
     def optimizer_name(self) -> str:
@@ -165,11 +175,11 @@ class CellSettings(TrainingSettings):
     """One configuration: what `worldsize train` runs, and one cell of a study."""
 
     strategy: str = "single"
-    """Name of a strategy, or `module:Class` for one of the user's own."""
+    """Strategy: how gradients are synchronised. Its name, or `module:Class` for one of the user's own."""
     world_size: int = Field(default=1, ge=1, le=MOST_WORKERS)
-    """N: how many workers share the work."""
+    """World size: the number of workers N."""
     batch_size: int = Field(default=DEFAULT_BATCH_SIZE, ge=1, le=MOST_BATCH)
-    """b: samples per worker per step (the *local* batch)."""
+    """Local batch b: samples per worker per step."""
     label: str = Field(default="", pattern=r"^[a-z0-9-]*$")
     """Tells cells apart that differ in something else, such as the recipe."""
 

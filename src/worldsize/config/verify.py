@@ -15,8 +15,9 @@ class VerifySettings(StudySettings):
     """What is proved: for the cells of a study, in some steps."""
 
     arithmetic: Arithmetic = "fp64"
-    """In which the strategies and the reference are compared; only `fp64` is sharp in more than one step."""
+    """fp64; with fp32 or bf16 (autocast) only the first step is compared. Only `fp64` is sharp in more than one."""
     steps: int | None = Field(default=3, ge=1)
+    """Compare K steps."""
     batch_sizes: tuple[int, ...] | None = absent("4", default=(4,), allowed=EACH, min_length=1)
 
     @model_validator(mode="before")

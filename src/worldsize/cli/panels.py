@@ -1,0 +1,44 @@
+"""The panels of the help, and which flags of the settings each shows, in this order: the most used first.
+
+A field of the settings that is named here is a flag of every command that takes these settings; any other has none.
+"""
+
+ARGUMENTS = "What it works on"
+TRAIN = "What to train"
+VARY = "What to vary"
+MEASURE = "How to measure"
+RECIPE = "Recipe"
+WHERE = "Where to run"
+STOPS = "When it stops, or a worker fails"
+OUTPUT = "Output"
+
+PANELS = {
+    ARGUMENTS: "",
+    TRAIN: "model data train_samples test_samples data_dir precision seed loader loader_workers",
+    VARY: """strategy strategies world_size world_sizes batch_size batch_sizes global_batch bucket_mb
+        growth largest_batch resolution""",
+    MEASURE: """collectives top budget steps epochs target_interval warmup_steps block_steps samples
+        baseline evaluate profile allow_oversubscribed fail_above strict judge_by""",
+    RECIPE: """learning_rate optimizer lr_scaling base_batch lr_warmup_epochs lr_schedule momentum nesterov
+        weight_decay label_smoothing clip_norm leave_out seeds target_accuracy
+        accuracy_epochs accuracy_batch accuracy_base_batch""",
+    WHERE: """backend threads_per_worker memory_limit launcher nodes workers_per_node time partition print_script
+        address arrangement hosts link link_latency master_ip master_port num_nodes rank""",
+    STOPS: "checkpoint checkpoint_steps hang_timeout max_restarts min_workers",
+    OUTPUT: "log",
+}
+PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
+ORDER = {name: place for place, name in enumerate(PANEL_OF)}
+
+METAVARS = {
+    "collectives": "NAME,...",
+    "bucket_mb": "MB",
+    "hosts": "K",
+    "time": "TIME",
+    "partition": "NAME",
+    "address": "HOST:PORT",
+    "master_ip": "ADDRESS",
+}
+"""What a text stands for, where the type of the field does not say it."""
+TO_SWITCH_OFF = ("checkpoint",)
+"""Switches that have a `--no-` form, too: they are on in some command by default."""
