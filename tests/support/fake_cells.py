@@ -16,7 +16,7 @@ from worldsize.results.check_records import RankCheck
 from worldsize.results.folder import cell_folder
 from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.records import DataRecord, ErrorRecord, Evaluation, Findings, ModelRecord
-from worldsize.results.step_records import ENDS, StepRecord
+from worldsize.results.step_records import StepRecord
 from worldsize.strategies import STRATEGIES
 from worldsize.study.executor import CellFailed
 from worldsize.study.plan import PlannedCell
@@ -113,7 +113,12 @@ def step_line(
         loss=1.0,
         start_ns=round(1e9 * begin_s),
         step_s=step_s,
-        **{name: 0.0 if name in ENDS[:2] else step_s for name in ENDS},
+        data_wait_end_s=0.0,
+        copy_end_s=0.0,
+        forward_end_s=step_s,
+        backward_end_s=step_s,
+        synchronise_end_s=step_s,
+        optimizer_end_s=step_s,
         synchronised=synchronised,
     )
     return record.model_dump_json() + "\n"
