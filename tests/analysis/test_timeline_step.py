@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from made_messages import add_messages
+from made_messages import add_marks, add_messages, with_messages
 from made_runs import SHARES, MadeCell, make_run, synchronised
 from worldsize.analysis.intervals import length
 from worldsize.analysis.timeline_step import (
@@ -101,6 +101,7 @@ CELL = MadeCell(
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make_run(tmp_path_factory.mktemp("made"), [CELL, MadeCell("single", 1)])
+    add_marks(folder, MadeCell("single", 1))
     add_messages(folder, CELL, count=4, late_s=0.002)
     return folder
 
@@ -164,7 +165,7 @@ def test_one_worker_has_no_messages_and_a_cell_without_timed_steps_no_picture(ru
 
 def test_of_many_ranks_the_first_and_the_extremes_are_drawn(tmp_path: Path) -> None:
     many = MadeCell("ddp", 40, blocks=1, block_steps=1, warmup_steps=0)
-    found = picture(load_run(make_run(tmp_path, [many])).cells[many.id])
+    found = picture(load_run(with_messages(make_run(tmp_path, [many]), [many])).cells[many.id])
     assert found is not None
     ranks = [rank.rank for rank in found.ranks]
     assert len(ranks) <= MOST_RANKS < found.processes == 40

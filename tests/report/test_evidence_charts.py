@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from checked import checked_charts as checked_charts
-from made_messages import add_link, add_messages
+from made_messages import add_link, add_marks, add_messages, with_messages
 from made_runs import SHARES, MadeCell, make_run, synchronised, usual_cells
 from worldsize.analysis.groups import groups
 from worldsize.analysis.study import StudyAnalysis, analyse
@@ -58,6 +58,7 @@ CELLS = (MadeCell("single", 1, step_s=0.4), several("ddp", 2, 0.5), several("all
 @pytest.fixture(scope="module")
 def ladder(tmp_path_factory: pytest.TempPathFactory) -> StudyAnalysis:
     run = make_run(tmp_path_factory.mktemp("timeline"), CELLS)
+    add_marks(run, CELLS[0])
     for cell in CELLS[1:]:
         add_messages(run, cell, count=5)
     return analyse(load_run(run))
@@ -149,7 +150,7 @@ class TestTimeline:
         alone = analyse(load_run(make_run(tmp_path / "alone", [MadeCell("single", 1)])))
         assert scenes(alone, groups(alone)) == []
         many = [MadeCell("data-parallel", n, blocks=1) for n in range(2, 11)]
-        found = analyse(load_run(make_run(tmp_path / "many", many)))
+        found = analyse(load_run(with_messages(make_run(tmp_path / "many", many), many)))
         assert len(scenes(found, groups(found))) == MOST_PICTURES
 
     def test_many_messages_do_not_make_a_large_picture(self, tmp_path: Path) -> None:

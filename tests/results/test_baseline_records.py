@@ -84,15 +84,25 @@ def test_a_baseline_of_a_newer_worldsize_says_what_to_do(tmp_path: Path) -> None
     assert refusal(file).endswith("Upgrade worldsize to read it.")
 
 
-def test_a_summary_that_lacks_a_part_of_a_step_is_refused(tmp_path: Path) -> None:
-    """Found by fuzzing: the comparison asked for it."""
+def test_a_summary_that_lacks_a_part_of_a_step_is_compared_without_it(tmp_path: Path) -> None:
+    """As where a phase was not marked; found by fuzzing: the comparison asked for it."""
     a, _ = make_pair(tmp_path, {})
     write_baseline(tmp_path / "a.json", read_snapshot(a))
     content = json.loads((tmp_path / "a.json").read_text())
     for cell in content["cells"]:
         cell["summary"]["parts_s"].pop("backward_s")
     (tmp_path / "a.json").write_text(json.dumps(content))
-    assert "lacks parts of a step: backward_s" in refusal(tmp_path / "a.json")
+    found = compared(a, tmp_path / "a.json")
+    assert {cell.verdict for cell in found.cells} != {"not judged"}
+
+
+def test_a_summary_with_a_part_that_no_step_has_is_refused(tmp_path: Path) -> None:
+    a, _ = make_pair(tmp_path, {})
+    write_baseline(tmp_path / "a.json", read_snapshot(a))
+    content = json.loads((tmp_path / "a.json").read_text())
+    content["cells"][0]["summary"]["parts_s"]["lunch_s"] = 0.1
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    assert "has parts that no step has: lunch_s" in refusal(tmp_path / "a.json")
 
 
 def test_numbers_that_nobody_measured_are_no_numbers(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_a_damaged_line_in_the_middle_is_refused_by_the_name_of_its_file(run: Pa
         ('{"name": ', "Invalid JSON"),
         ("[]", "Input should be an object"),
         ("\x00" * 50, "Invalid JSON"),
-        ('{"name": "x"}', "settings: Field required"),
+        ('{"name": "x"}', "plan: Field required"),
     ],
 )
 def test_a_damaged_study_json_is_refused(run: Path, content: str, told: str) -> None:

@@ -20,7 +20,17 @@ from worldsize.results.comm_records import CommRecord, CommSample, PeerRate
 from worldsize.results.comparison_records import ComparedRun, RunError, Side
 from worldsize.results.launch_records import Submissions, SubmittedJob
 from worldsize.results.profile_records import ProfiledRank
-from worldsize.results.records import PARTS, CellSummary, Evaluation, Placement, Record, StepRecord, StudyRecord
+from worldsize.results.records import (
+    PARTS,
+    CellSummary,
+    DataRecord,
+    Evaluation,
+    ModelRecord,
+    Placement,
+    Record,
+    StepRecord,
+    StudyRecord,
+)
 from worldsize.results.schema_1 import TakenApartStep
 
 UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -72,6 +82,9 @@ BOUNDED: dict[tuple[type[BaseModel], str], st.SearchStrategy[Any]] = {
         lambda: st.lists(records(CommSample), max_size=2).map(lambda rank: [rank, rank])
     ),
     (StudyRecord, "plan"): st.lists(TEXT, max_size=2, unique=True),
+    (StudyRecord, "settings"): SETTINGS[StudySettings],  # all of the three, or none
+    (StudyRecord, "data"): st.deferred(lambda: records(DataRecord)),
+    (StudyRecord, "model"): st.deferred(lambda: records(ModelRecord)),
     (CellSummary, "parts_s"): st.fixed_dictionaries(dict.fromkeys(PARTS, FINITE)),
     (PeerRate, "bytes_per_s"): st.floats(1e-3, 1e15),
     (RunError, "standard_error"): st.floats(1e-6, 1e6),

@@ -2,20 +2,53 @@
 
 import json
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
-from made_runs import MadeCell, marked, provenance
+from made_runs import MadeCell, provenance
 from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.folder import cell_folder, write_comm
 from worldsize.results.records import Placement, SpanRecord
+from worldsize.results.schema_1 import TAKEN_APART
 
 
 def with_messages(run: Path, cells: Sequence[MadeCell]) -> Path:
-    """The run, with messages of those of its cells that communicate between processes."""
+    """The run with marks in place of parts, and with messages where they go between processes."""
     for cell in cells:
         if cell.processes > 1 and cell.comm_s:
             add_messages(run, cell, count=4)
+        elif not cell.comm_s:
+            add_marks(run, cell)
     return run
+
+
+def add_marks(run: Path, cell: MadeCell) -> None:
+    """Let the steps of a cell have marks in place of parts."""
+    for rank in range(cell.processes):
+        mark(cell_folder(run, cell.id) / f"rank{rank}.jsonl")
+
+
+def mark(path: Path) -> list[dict[str, Any]]:
+    """Let the steps of a rank have marks in place of parts; returns the steps with their parts."""
+    steps = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    path.write_text("".join(f"{json.dumps(marked(step))}\n" for step in steps), encoding="utf-8")
+    return steps
+
+
+def marked(step: dict[str, Any]) -> dict[str, Any]:
+    """The line of a step with marks in place of its parts; exposed communication ends its backward."""
+    lengths = {
+        "data_wait": step["data_wait_s"],
+        "copy": step["copy_s"],
+        "forward": step["forward_s"],
+        "backward": step["backward_s"] + step["exposed_sync_s"],
+        "synchronise": 0.0,
+        "optimizer": step["optimizer_s"],
+    }
+    ends = {f"{name}_end_s": end for name, end in zip(lengths, accumulate(lengths.values()), strict=True)}
+    computed = {"last_gradient_s": ends["forward_end_s"] + step["backward_s"]}
+    return {**{name: value for name, value in step.items() if name not in TAKEN_APART}, **ends, **computed}
 
 
 def add_messages(run: Path, cell: MadeCell, *, count: int, kind: str = "all_reduce", late_s: float = 0.0) -> None:
@@ -25,9 +58,7 @@ def add_messages(run: Path, cell: MadeCell, *, count: int, kind: str = "all_redu
     """
     for rank in range(cell.processes):
         place = cell_folder(run, cell.id)
-        path = place / f"rank{rank}.jsonl"
-        steps = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        path.write_text("".join(f"{json.dumps(marked(step))}\n" for step in steps), encoding="utf-8")
+        steps = mark(place / f"rank{rank}.jsonl")
         spans = [_spans(step, count, kind, late_s if rank == 0 else 0.0) for step in steps]
         text = "".join(f"{span.model_dump_json()}\n" for span in spans)
         (place / f"rank{rank}.spans.jsonl").write_text(text, encoding="utf-8")

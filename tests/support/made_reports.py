@@ -4,12 +4,12 @@
 link's benchmark, evaluations, proofs, memory, profiles and further parts.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from made_runs import SHARES, MadeCell, make_run, marked, messy_cells, provenance, synchronised
+from made_messages import mark
+from made_runs import SHARES, MadeCell, make_run, messy_cells, provenance, synchronised
 from made_traces import rank_of, write_traces
 from worldsize.analysis.collective_cost import cost_s
 from worldsize.config import StudySettings, read_study, validated
@@ -198,8 +198,7 @@ def messages_of(cell: Cell, kinds: tuple[str, ...]) -> None:
     if not kinds or cell.record.wire is None:
         return
     for path in sorted(cell.folder.glob("rank?.jsonl")) + sorted(cell.folder.glob("rank??.jsonl")):
-        steps = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        path.write_text("".join(f"{json.dumps(marked(step))}\n" for step in steps), encoding="utf-8")
+        steps = mark(path)
         spans = "".join(f"{_span(step, kinds, cell.record.wire.payload_bytes).model_dump_json()}\n" for step in steps)
         path.with_suffix(".spans.jsonl").write_text(spans, encoding="utf-8")
 

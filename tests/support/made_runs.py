@@ -4,10 +4,8 @@ A `MadeCell` says what is true of a cell (its step time, how it is made up, how 
 samples that a study on a drifting machine would leave of it.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,7 @@ from worldsize.results.records import (
     StudyRecord,
     WarningRecord,
 )
-from worldsize.results.schema_1 import TAKEN_APART, TakenApartStep
+from worldsize.results.schema_1 import TakenApartStep
 from worldsize.traits import WireBytes
 
 Drift = Callable[[float], float]
@@ -271,23 +269,7 @@ def _line(cell: MadeCell, step: int, block: int, step_s: float, start_ns: int) -
         overlapped_s=cell.overlapped_s * stretch,
         **parts,
     )
-    sent = record.comm_s or record.exposed_sync_s  # of messages that add_messages writes
-    return json.dumps(record.model_dump() if sent else marked(record.model_dump())) + "\n"
-
-
-def marked(step: dict[str, Any]) -> dict[str, Any]:
-    """The line of a step with marks in place of its parts; exposed communication ends its backward."""
-    lengths = {
-        "data_wait": step["data_wait_s"],
-        "copy": step["copy_s"],
-        "forward": step["forward_s"],
-        "backward": step["backward_s"] + step["exposed_sync_s"],
-        "synchronise": 0.0,
-        "optimizer": step["optimizer_s"],
-    }
-    ends = {f"{name}_end_s": end for name, end in zip(lengths, accumulate(lengths.values()), strict=True)}
-    computed = {"last_gradient_s": ends["forward_end_s"] + step["backward_s"]}
-    return {**{name: value for name, value in step.items() if name not in TAKEN_APART}, **ends, **computed}
+    return record.model_dump_json() + "\n"
 
 
 def messy_cells() -> list[MadeCell]:
