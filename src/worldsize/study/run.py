@@ -73,22 +73,28 @@ def run_study(
         before, session = open_study(out, settings, plan, findings, command or sys.argv, cluster, anew=anew)
         note(out, no_hosts)
         trackers = tracked(settings.log, out, session, listener, keep=partial(note, out))
-        run = load_run(out)
         if settings.sweep:
             with trackers as everyone:
                 _sweep(out, settings, plan, findings, Ledger(out, session, before), everyone, cluster)
-            note(out, pack_complete(out))
-            return load_run(out)
-        done = finished(run)
-        todo = [cell for cell in plan if cell.id not in done]
-        if needed(run, settings):
-            note(out, measure_links(out, settings, todo, command or sys.argv, cluster))
-        ledger = Ledger(out, session, before, watch=Watch())
-        with trackers as everyone:
-            schedule = _schedule(settings, todo, findings, ledger, everyone, cluster, began_s)
-            run_to_its_end(schedule, findings)
+        else:
+            todo = _missing(out, settings, plan, command or sys.argv, cluster)
+            ledger = Ledger(out, session, before, watch=Watch())
+            with trackers as everyone:
+                run_to_its_end(_schedule(settings, todo, findings, ledger, everyone, cluster, began_s), findings)
         note(out, pack_complete(out))
     return load_run(out)
+
+
+def _missing(
+    out: Path, settings: StudySettings, plan: Sequence[PlannedCell], command: Sequence[str], cluster: Cluster
+) -> list[PlannedCell]:
+    """The cells that are not complete; the links between their workers are measured where they are not known."""
+    run = load_run(out)
+    done = finished(run)
+    todo = [cell for cell in plan if cell.id not in done]
+    if needed(run, settings):
+        note(out, measure_links(out, settings, todo, command, cluster))
+    return todo
 
 
 def _schedule(
