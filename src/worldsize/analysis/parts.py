@@ -73,8 +73,10 @@ def _kept(cell: Cell, pieces: Iterator[pl.DataFrame]) -> pl.LazyFrame:
 def taken_apart(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     """Step records with their parts, from their marks and their messages; rows and their order stay."""
     lists = ("issued_s", "done_s", "blocking")
-    spans = spans.select(*STEP, *lists).unique(STEP, keep="last", maintain_order=True)
-    sent = steps.select(STEP).join(spans, on=STEP, how="left", maintain_order="left")
+    sent = spans.select(*STEP, *lists)
+    if not sent.select(STEP).equals(steps.select(STEP)):  # mostly it does, and a join takes long
+        once = sent.unique(STEP, keep="last", maintain_order=True)
+        sent = steps.select(STEP).join(once, on=STEP, how="left", maintain_order="left")
     if sent["blocking"].null_count() > sent["issued_s"].null_count():  # lines of schema 1, in a cell of both
         sent = sent.with_columns(pl.col("blocking").fill_null(pl.col("issued_s").list.eval(pl.element().is_null())))
     counts = sent["issued_s"].list.len().fill_null(0).to_numpy()
