@@ -14,8 +14,7 @@ def report(run: o.Run, open_page: Open = False, as_json: o.Json = False) -> None
 
     Writes a page, tables, charts and samples to RUN/report. Ends with status 4 if something cannot be read.
     """
-    from worldsize.cli.results import report_and_print
-    from worldsize.cli.run import exit_for_damage
+    from worldsize.cli.results import exit_for_damage, report_and_print
 
     shown = report_and_print(run, as_json=as_json)
     if open_page:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -22,6 +23,7 @@ from worldsize.cli.console import lines, output, printable
 from worldsize.cli.heartbeat import working
 from worldsize.cli.json_output import print_json
 from worldsize.cli.tables import TerminalTable
+from worldsize.errors import DAMAGED
 from worldsize.report.comm_tables import communication_summary
 from worldsize.report.experiments.batch_sweep import sweep_table
 from worldsize.report.fact_tables import accuracy_table
@@ -31,7 +33,7 @@ from worldsize.report.profile_tables import HOW_TO_OPEN, profiled
 from worldsize.report.result_tables import compact_table, parts_table, results_table
 from worldsize.report.tables import Table, to_records, turned
 from worldsize.report.write import write_report
-from worldsize.results.folder import load_run
+from worldsize.results.folder import Run, load_run
 from worldsize.results.records import Estimate, WarningRecord
 
 MOST_WARNINGS = 3
@@ -203,3 +205,18 @@ def _whole(console: Console, text: str, *, style: str = "") -> None:
     """A path or a command: never broken, so that it can be copied."""
     body = text.lstrip("\n")
     console.print("\n" * (len(text) - len(body)) + printable(body), style=style, soft_wrap=True)
+
+
+def exit_for_failures(run: Run) -> None:
+    """Exit with 1 if a cell failed; a batch that does not fit is what a sweep looks for."""
+    sweep = run.study.asked.sweep
+    cells = [cell.record for part in (run, *run.parts.values()) for cell in part.cells.values()]
+    failed = [record.error for record in cells if record.state == "failed"]
+    if any(not (sweep and error and error.kind == "OutOfMemory") for error in failed):
+        raise typer.Exit(1)
+
+
+def exit_for_damage(*, damaged: bool) -> None:
+    """Exit with 4 if something in the run folder could not be read."""
+    if damaged:
+        raise typer.Exit(DAMAGED)

@@ -3,13 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from worldsize.cli import BEGAN_S
 
 if TYPE_CHECKING:
     from worldsize.config import LaunchSettings, StudySettings
-    from worldsize.results.folder import Run
     from worldsize.study.resuming import Resume
 
 
@@ -45,7 +42,7 @@ def run_and_show(
 ) -> None:
     """Run a study with a display, write its report, print the results; exit with 1 if a cell failed, 4 for damage."""
     from worldsize.cli.display import Display
-    from worldsize.cli.results import report_and_print
+    from worldsize.cli.results import exit_for_damage, exit_for_failures, report_and_print
     from worldsize.errors import RunError
     from worldsize.launch.clusters import cluster_for
     from worldsize.launch.slurm.cluster import inside_a_job
@@ -74,23 +71,6 @@ def run_and_show(
     exit_for_damage(damaged=shown.damaged)
 
 
-def exit_for_failures(run: "Run") -> None:
-    """Exit with 1 if a cell failed; a batch that does not fit is what a sweep looks for."""
-    sweep = run.study.asked.sweep
-    cells = [cell.record for part in (run, *run.parts.values()) for cell in part.cells.values()]
-    failed = [record.error for record in cells if record.state == "failed"]
-    if any(not (sweep and error and error.kind == "OutOfMemory") for error in failed):
-        raise typer.Exit(1)
-
-
-def exit_for_damage(*, damaged: bool) -> None:
-    """Exit with 4 if something in the run folder could not be read."""
-    if damaged:
-        from worldsize.errors import DAMAGED
-
-        raise typer.Exit(DAMAGED)
-
-
 def run_inside_and_show(
     settings: "StudySettings", out: Path | None, *, name: str, resume: "Resume", as_json: bool
 ) -> None:
@@ -102,7 +82,7 @@ def run_inside_and_show(
     # What torch's profiler says of itself would stand on this terminal; it is read when torch is loaded.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from worldsize.cli.display import Display
-    from worldsize.cli.results import report_and_print
+    from worldsize.cli.results import exit_for_damage, exit_for_failures, report_and_print
     from worldsize.errors import Interrupted, RunError
     from worldsize.study.inside import run_inside
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from worldsize.cli.console import messages, printable
 from worldsize.cli.follow import Follower
-from worldsize.cli.results import report_and_print
-from worldsize.cli.run import exit_for_damage, exit_for_failures
+from worldsize.cli.results import exit_for_damage, exit_for_failures, report_and_print
 from worldsize.errors import Interrupted, RunError, UsageError, WorldsizeError
 from worldsize.launch.slurm.files import ending, folder, log_file, submitted
 from worldsize.launch.slurm.state import JobState
