@@ -1,13 +1,9 @@
 """Terminals and pipes as they come: an encoding without signs, a reader that goes away, 40 columns."""
 
-import fcntl
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 import time
 import tomllib
 from pathlib import Path
@@ -16,6 +12,7 @@ import pytest
 
 from fake_cells import planned
 from made_runs import make_run, usual_cells
+from on_terminals import on_terminal
 from worldsize.analysis.study import analyse
 from worldsize.cli.console import output
 from worldsize.cli.display import _rows
@@ -97,26 +94,8 @@ def test_the_exit_status_is_that_of_the_command(run: Path, tmp_path: Path) -> No
 
 
 def on_a_terminal(columns: int, *line: str) -> str:
-    """What a command writes to a terminal that is so wide."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    environment |= {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
-    with subprocess.Popen([*COMMAND, *line], stdin=slave, stdout=slave, stderr=slave, env=environment) as process:
-        os.close(slave)
-        written = b""
-        while chunk := _read(master):
-            written += chunk
-    os.close(master)
-    assert process.returncode == 0, written.decode()
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode().replace("\r\n", "\n"))
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # Linux' way to say that nobody writes any more
-        return b""
+    """What a command writes to a terminal that is so wide, without what steers it."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", on_terminal([*COMMAND, *line], (columns, 50), NO_COLOR="1"))
 
 
 def test_no_number_is_cut_on_40_columns(run: Path) -> None:

@@ -1,16 +1,13 @@
 """What a person sees: on a real pseudo-terminal, and what a pipe gets."""
 
-import fcntl
-import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
+
+from on_terminals import environment, on_terminal
 
 SCRIPT = Path(__file__).parents[1] / "support" / "shown_study.py"
 WIDTH, HEIGHT = 80, 24
@@ -18,34 +15,11 @@ ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 COLOUR = re.compile(r"\x1b\[[0-9;]*\b(?:3[0-9]|9[0-7])\b[0-9;]*m")
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 """The cursor."""
-STEERING = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "LINES")
-
-
-def environment(**variables: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in STEERING}
-    return {**kept, "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", **variables}
 
 
 def on_a_terminal(folder: Path, **variables: str) -> str:
     """All that the study writes to a terminal of 80 columns."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
-    command = [sys.executable, str(SCRIPT), str(folder)]
-    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment(**variables)) as process:
-        os.close(slave)
-        written = b""
-        while chunk := read(master):
-            written += chunk
-    os.close(master)
-    assert process.returncode == 0, written.decode()
-    return written.decode().replace("\r\n", "\n")
-
-
-def read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # Linux' way to say that nobody writes any more
-        return b""
+    return on_terminal([sys.executable, str(SCRIPT), str(folder)], (WIDTH, HEIGHT), **variables)
 
 
 def seen(text: str) -> list[str]:
