@@ -95,7 +95,7 @@ def _steps(record: ComparisonRecord) -> dict[str, str]:
 
 
 def _others(record: ComparisonRecord) -> set[str]:
-    """What else is told apart, by name."""
+    """Other significant differences, by name."""
     every = (quantity for cell in record.cells for quantity in cell.quantities)
     return {each.name for each in every if each.name in OTHERS and each.direction in ("larger", "smaller")}
 

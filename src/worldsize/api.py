@@ -180,9 +180,9 @@ def compare(
 ) -> ComparisonRecord:
     """Compare the runs of B with those of A: ratios B ÷ A.
 
-    Each side is a run folder or a stored baseline, or several, as a sequence or by commas; the settings are the fields
-    of `config.CompareSettings`. A gate that fails is in the result. Raises OutputError for what is neither, UsageError
-    for a `fail_above` that is no share, and for a side with a run twice or with runs of other work.
+    Each side is a run folder or a stored baseline, or several, as a sequence or comma-separated; the settings are the
+    fields of `config.CompareSettings`. A gate that fails is in the result. Raises OutputError for what is neither,
+    UsageError for a `fail_above` that is no share, and for a side with a run twice or with runs of other work.
     """
     from worldsize.analysis.compare.comparison import compare_runs
     from worldsize.analysis.compare.snapshot import paths_of, read_side

@@ -27,7 +27,7 @@ def steps_told(record: ComparisonRecord) -> dict[str, str]:
 
 
 def others_told(record: ComparisonRecord) -> set[str]:
-    """What else is told apart, by name."""
+    """Other significant differences, by name."""
     return {
         quantity.name
         for cell in record.cells

@@ -53,7 +53,7 @@ def test_what_did_not_move_is_left_out_of_the_short_table_only(tmp_path: Path) -
     assert [(row["cell"], row["what"]) for row in short] == [(DDP, "exposed"), (DDP, "data wait"), (DDP, "compute")]
     assert len(full) == sum(len(cell.quantities) for cell in record.cells)
     assert {row["difference"] for row in full} == {"larger", "smaller", "indistinguishable", "same", None}
-    assert compact_quantities(record).title == "What else is told apart"
+    assert compact_quantities(record).title == "Other significant differences"
     named = [row["what"] for row in full if "speed-up" in str(row["what"])]
     assert set(named) == {"scaled speed-up over single-w1-b32"}, "a speed-up names its baseline"
 

@@ -70,7 +70,7 @@ def test_what_is_no_baseline_is_refused(tmp_path: Path) -> None:
         file.write_text(text)
         assert told in refusal(file)
         assert refusal(file).endswith(
-            "A baseline is made by: worldsize compare RUN --save FILE (several runs by commas)"
+            "A baseline is made by: worldsize compare RUN --save FILE (several runs separated by commas)"
         )
     assert "is a part of a run folder" in refusal(a / "study.json")
     assert "is not a worldsize run folder" in refusal(tmp_path)

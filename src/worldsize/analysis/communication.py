@@ -180,7 +180,7 @@ def observing_text(price: Ratio) -> str:
     found = price.estimate
     if found.value < 1 and found.high is None:
         return "Instrumentation overhead: not known, for the only pair of blocks was disturbed by more than that."
-    told = f"Instrumentation overhead: a step with it takes {estimate_text(found)} times as long as one without"
+    told = f"Instrumentation overhead: a step with it takes {estimate_text(found)} times as long as one without it"
     if found.high is not None and found.high < 1:
         return f"{told}; it makes no step shorter, so the machine changed between the two."
     return f"{told}."

@@ -79,7 +79,7 @@ def noise_text(analysis: StudyAnalysis, found: Headline) -> str:
         why = cause([block for cell in analysis.cells for block in blocks_of(cell)])
         noisy = f"Blocks of {name} are {percent_text(width)} apart. {why}"
     more = longer_text(analysis, found.fastest, speedup)
-    return f"{noisy} More time would tell, if the noise stays: {more}.".strip()
+    return f"{noisy} To decide it, measure longer: {more}, if the noise stays as it is.".strip()
 
 
 def _workers(speedup: Estimate) -> Workers:

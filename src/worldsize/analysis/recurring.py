@@ -36,11 +36,11 @@ def recurring_warning(cell: Cell, summary: CellSummary) -> Iterator[WarningRecor
     long = pl.col("world_s") > LONG * typical_s
     slow, usual = steps.filter(long), steps.filter(~long)
     message = (
-        f"{summary.timed_steps:,} steps took {number_text(1e3 * mean_s)} ms each, and the typical one "
+        f"{summary.timed_steps:,} steps took {number_text(1e3 * mean_s)} ms on average, the median one "
         f"{number_text(1e3 * typical_s)} ms"
     )
     if slow.is_empty() or usual.is_empty():
-        yield WarningRecord(code="uneven-steps", message=f"{message}; throughput and speed-up are from the former.")
+        yield WarningRecord(code="uneven-steps", message=f"{message}; throughput and speed-up are from the average.")
         return
     having, without = (each.select(pl.col(*PARTS).mean()).row(0, named=True) for each in (slow, usual))
     known = [name for name in PARTS if having[name] is not None and without[name] is not None]

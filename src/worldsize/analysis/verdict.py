@@ -123,7 +123,7 @@ def _rival(answer: Decision | None) -> str:
 
 
 def _at_most(share: float) -> str:
-    return f"at most {percent_text(share)} faster" if isfinite(share) else "measured in one block"
+    return f"may be up to {percent_text(share)} faster" if isfinite(share) else "measured in one block"
 
 
 def _against_one(speedup: Estimate) -> str:
@@ -154,6 +154,38 @@ def _cause(found: Headline, about: Sequence[Advice]) -> str:
         f"Its bottleneck is {CAUSES[cause]}: {number_text(1e3 * loss_s)} ms of a mean step of {whole} ms, "
         f"{percent_text(share)}."
     )
+
+
+SHORT: dict[LossCause, str] = {
+    "exposed_sync": "exposed communication",
+    "data_wait": "data wait",
+    "compute": "compute",
+    "copy_and_other": "copies and other work",
+    "wrapper": "the strategy itself at N = 1",
+}
+
+
+def step_sum(analysis: StudyAnalysis) -> str | None:
+    """In a sentence, why the step of the fastest configuration is longer than one worker's; None where it is not known.
+
+    Means over ranks, whose sum is exact (method.md §2). With one global batch the worker's step has other samples.
+    """
+    found = headline(analysis)
+    if found is None or found.scaling.kind != "weak" or not found.losses_s:
+        return None
+    cell, base = found.fastest, found.scaling.baseline
+    if cell.summary is None or base is None or base.summary is None:
+        return None
+    own, alone = (sum(each.parts_s.values()) for each in (cell.summary, base.summary))
+    terms = "".join(
+        f" {'+' if seconds >= 0 else '−'} {number_text(1e3 * abs(seconds))} {SHORT[cause]}"
+        for cause, seconds in found.losses_s.items()
+        if abs(seconds) >= NOTABLE_LOSS * own
+    )
+    if not terms:
+        return None
+    whole = f"Mean step of {cell.id}: {number_text(1e3 * own)} ms"
+    return f"{whole} ≈ {number_text(1e3 * alone)} of {base.id}{terms}."
 
 
 def _about(analysis: StudyAnalysis, found: Headline) -> list[Advice]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from worldsize.results.comparison_records import ComparisonRecord
 
 Earlier = Annotated[
-    str, o.argument("The earlier runs: run folders or stored baselines, by commas.", completion=runs_or_baselines)
+    str, o.argument("The earlier runs: run folders or stored baselines, comma-separated.", completion=runs_or_baselines)
 ]
 Later = Annotated[str | None, o.argument("The later runs, in the same way.", completion=runs_or_baselines)]
 Save = Annotated[

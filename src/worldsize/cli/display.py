@@ -192,13 +192,20 @@ def ahead_text(cells: Sequence[PlannedCell], steps: int, left_s: float | None) -
     """What is ahead of a study: a time, or steps."""
     if not cells:
         return "no cell is missing: nothing is run"
-    named = f"{len(cells)} cell{'' if len(cells) == 1 else 's'}"
+    named = f"{work_text(cells[0])}: {len(cells)} cell{'' if len(cells) == 1 else 's'}"
     if left_s is not None:
         return f"{named}; the answer comes within about {duration_text(left_s)}"
     cap = cells[0].settings.steps
     if cap is None:
         return f"{named}, {steps:,} steps"
-    return f"{named}, at most {cap:,} timed steps each"
+    return f"{named}, at most {cap:,} timed steps each, in whole blocks"
+
+
+def work_text(cell: PlannedCell) -> str:
+    """What is trained and on what, as far as a person may not have asked for it: an experiment brings its own."""
+    settings, threads = cell.settings, cell.placement.threads_per_worker
+    hosts = "" if settings.emulated is None else f", {settings.emulated.count} emulated hosts"
+    return f"{settings.model} on {settings.data}{hosts}, {threads} thread{'' if threads == 1 else 's'} per worker"
 
 
 def counts_text(progress: Progress) -> str:

@@ -39,7 +39,7 @@ Run = Annotated[Path, argument("A run folder.", completion=complete.run_folder)]
 Resume = Annotated[bool, flag("Resume the study in --out: run only what is missing.", STOPS, "--resume")]
 Anew = Annotated[
     bool,
-    flag("With --resume, after your code has changed: keep the old results aside and measure again.", STOPS, "--anew"),
+    flag("With --resume, after your code has changed: archive the old results and measure again.", STOPS, "--anew"),
 ]
 
 Out = Annotated[

@@ -3,13 +3,13 @@
 A field of the settings that is named here is a flag of every command that takes these settings; any other has none.
 """
 
-ARGUMENTS = "What it works on"
+ARGUMENTS = "Arguments"
 TRAIN = "What to train"
 VARY = "What to vary"
 MEASURE = "How to measure"
 RECIPE = "Recipe"
 WHERE = "Where to run"
-STOPS = "When it stops, or a worker fails"
+STOPS = "Failures and resuming"
 OUTPUT = "Output"
 
 PANELS = {

@@ -18,7 +18,7 @@ from worldsize.analysis.communication import observing_text
 from worldsize.analysis.decision import is_decided
 from worldsize.analysis.scaling import ScalingRow
 from worldsize.analysis.study import StudyAnalysis, analyse
-from worldsize.analysis.verdict import verdict
+from worldsize.analysis.verdict import step_sum, verdict
 from worldsize.cli.console import lines, output, printable
 from worldsize.cli.heartbeat import working
 from worldsize.cli.json_output import print_json
@@ -123,6 +123,8 @@ def print_results(analysis: StudyAnalysis, page: Path, console: Console | None =
     console = console or output()
     console.print()
     _say(console, verdict(analysis), style="bold")
+    if why := step_sum(analysis):
+        _say(console, why)
     _print_advice(console, advise(analysis))
     for table in terminal_tables(analysis):
         console.print()
@@ -162,7 +164,7 @@ def _print_advice(console: Console, advice: tuple[Advice, ...]) -> None:
     if first.command:
         _whole(console, f"    {first.command}", style="bold cyan")
     if first.gain:
-        _say(console, f"Gain:    {first.gain.text} ({first.gain.basis})", indent=" " * 9)
+        _say(console, f"Effect:  {first.gain.text} ({first.gain.basis})", indent=" " * 9)
     if others:
         _say(console, f"{len(others)} more in the report.", style="dim")
 

@@ -12,7 +12,10 @@ def study(
     flags: Flags,
     preset: Annotated[
         str | None,
-        o.argument("Name of a preset, or a TOML file with the same keys as the flags.", completion=complete.study),
+        o.argument(
+            "default, batch-sweep, dp-scaling, ddp-large-batch, sync-ladder, or a TOML file with the flags as keys.",
+            completion=complete.study,
+        ),
     ] = None,
     resume: o.Resume = False,
     anew: o.Anew = False,

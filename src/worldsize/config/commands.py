@@ -46,7 +46,7 @@ class TrainSettings(OneStrategySettings):
     """What `worldsize train` runs: one configuration, for one epoch, with its checkpoint."""
 
     epochs: int | None = absent("1, unless steps are given", ge=1)
-    steps: int | None = absent("none, but whole epochs", ge=1)
+    steps: int | None = absent("off, whole epochs are timed", ge=1)
     checkpoint: bool = absent("after each epoch", default=False)
 
     @model_validator(mode="before")

@@ -15,12 +15,12 @@ class CompareSettings(Settings):
     fail_above: Share | None = absent("no gate", ge=0, allow_inf_nan=False)
     """Fail (exit status 3) if a cell is slower by more than this, such as 5%. It must be significantly slower."""
     strict: bool = False
-    """Fail also unless every cell is shown not to be."""
+    """Also fail if a slowdown beyond --fail-above cannot be ruled out for some cell."""
     judge_by: JudgeBy = "auto"
-    """Judge step times relative to one worker, plain, or whichever is surer. `relative`: over that of the baseline cell
-    of the same run, and nothing else but for the baseline cell itself; `plain`: as they are, also between different
-    machines; `auto`: relative where all runs have the baseline cell, unless plain ones differ less from run to run on
-    one kind of machine."""
+    """Compare step times (plain), those over one worker's (relative), or the less noisy (auto). `relative`: over that
+    of the baseline cell of the same run, and nothing else but for the baseline cell itself; `plain`: as they are, also
+    between different machines; `auto`: relative where all runs have the baseline cell, unless plain ones differ less
+    from run to run on one kind of machine."""
 
     @model_validator(mode="after")
     def _a_share_and_its_gate(self) -> Self:

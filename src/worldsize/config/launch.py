@@ -32,9 +32,9 @@ class ByHandSettings(Settings):
     master_port: int = DEFAULT_PORT
     """Manual start: a free port on node 0."""
     num_nodes: int
-    """Manual start: number of nodes."""
+    """Manual start: number of nodes, as torchrun's --nnodes."""
     rank: int
-    """Manual start: rank of this node, from 0."""
+    """Manual start: rank of this node from 0, as torchrun's --node-rank."""
 
 
 class LaunchSettings(Settings):
@@ -46,17 +46,17 @@ class LaunchSettings(Settings):
     """Slurm, Ray: number of nodes. None is enough for the largest world size; without one, all (Ray) or one (Slurm)."""
     workers_per_node: int | None = absent("as many as it has GPUs, or one", ge=1, le=MOST_WORKERS)
     """Slurm, Ray: workers per node, at most. None is as many as it has GPUs, or one."""
-    partition: str | None = absent("that of the cluster", min_length=1)
+    partition: str | None = absent("cluster default", min_length=1)
     """Slurm: partition."""
-    time: str | None = absent("none; Slurm needs one", min_length=1)
+    time: str | None = absent("none; Slurm requires one", min_length=1)
     """Slurm: time limit of the job, in minutes or [days-]h:m:s."""
     print_script: bool = False
     """Slurm: print the batch script; submit nothing."""
     address: str | None = absent("RAY_ADDRESS, or a cluster on this machine", min_length=1)
-    """Ray: address of a running cluster; none is started. None is the one that RAY_ADDRESS names, or one that runs
-    here."""
+    """Ray: address of a running cluster (worldsize starts none). None is the one that RAY_ADDRESS names, or one
+    that runs here."""
     arrangement: Literal["packed", "spread"] | None = absent("packed")
-    """Ray: pack workers on few nodes or spread them over many."""
+    """Ray: placement, workers packed on few nodes or spread over many."""
 
     @property
     def workers(self) -> int:

@@ -29,12 +29,12 @@ class Hosts(Settings):
 class NetworkSettings(Settings):
     """Where the workers are put: on this machine's loopback, or on emulated hosts."""
 
-    hosts: Annotated[int, Field(ge=2)] | Literal["auto"] | None = absent("none, the machine as it is")
-    """Emulate K hosts on this machine, with one worker each (Linux, root); none: do not. `auto` emulates them where the
-    rights are there."""
-    link: Rate | None = absent("as fast as the kernel goes")
+    hosts: Annotated[int, Field(ge=2)] | Literal["auto"] | None = absent("off")
+    """Emulate K hosts in network namespaces, one worker each (Linux, root); auto: if permitted. None is the machine
+    as it is."""
+    link: Rate | None = absent("unlimited")
     """Bandwidth of each emulated link, such as 1gbit or 100mbit."""
-    link_latency: Duration | None = absent("none is added")
+    link_latency: Duration | None = absent("0")
     """Latency added to each emulated link, such as 200us. Each packet that leaves an emulated host is delayed by it."""
 
     @model_validator(mode="after")
@@ -68,18 +68,19 @@ class CommSettings(NetworkSettings):
     """What `worldsize comm` measures."""
 
     collectives: tuple[str, ...] = Field(default=COLLECTIVES, min_length=1)
-    """Collectives to benchmark, by commas."""
+    """Collectives to benchmark, comma-separated."""
     world_size: int = Field(default=2, ge=1)
     top_bytes: Bytes = Field(default=16 * 2**20, ge=1024)
     """Largest message size, such as 64MiB; the smallest is 1 KiB."""
     budget: Duration | None = absent("20s, unless samples are given", allowed="a time such as 20s or 2min")
-    """Time budget, from Enter to the report. The start of the workers is part of it. None is 20 s, or as long as it
+    """Time budget of the whole command. The start of the workers is part of it. None is 20 s, or as long as it
     takes where `samples` are given."""
     samples: int | None = absent("as many as the budget permits", ge=1)
     """Take K samples of each size. They are taken in rounds over all sizes; None is as many as the budget permits, most
     where they vary most."""
     backend: Backend = "auto"
     threads_per_worker: int | None = absent("cores / workers", ge=1)
+    """Compute threads per worker."""
 
     @property
     def budget_s(self) -> float | None:

@@ -39,53 +39,53 @@ class StudySettings(TrainingSettings):
     """A grid of cells: strategies × world sizes × local batches."""
 
     strategies: tuple[str, ...] = Field(default=tuple(TRAITS), min_length=1)
-    """Strategies (ways to synchronise gradients), by commas."""
-    world_sizes: tuple[int, ...] | None = absent("1, 2, 4, 8 and so on, and all", allowed=EACH, min_length=1)
-    """World sizes (numbers of workers N), by commas. None is 1, 2, 4 … and all: workers of the nodes, GPUs, or physical
-    cores up to 4 (config/room.py)."""
+    """Strategies (ways to synchronise gradients), comma-separated; see docs/strategies.md."""
+    world_sizes: tuple[int, ...] | None = absent("powers of two up to all GPUs or cores", allowed=EACH, min_length=1)
+    """World sizes (numbers of workers N), comma-separated. None is 1, 2, 4 … and all: workers of the nodes,
+    GPUs, or physical cores up to 4 (config/room.py)."""
     batch_sizes: tuple[int, ...] | None = absent(f"{DEFAULT_BATCH_SIZE}", allowed=EACH, min_length=1)
-    """Local batches b (samples per worker per step), by commas. None is DEFAULT_BATCH_SIZE."""
+    """Local batches b (samples per worker per step), comma-separated. None is DEFAULT_BATCH_SIZE."""
     global_batch: int | None = absent("off", ge=1)
     """Global batch B, the same at every N: b = B/N (strong scaling). It takes the place of local batches."""
     sweep: bool = False
     """Grow the local batch from the given ones until memory or the data ends, each trial in fresh processes
     (method.md §9)."""
     growth: int = Field(default=4, ge=2)
-    """Sweep: multiply the batch by K each time."""
+    """For a sweep: multiply the batch by K each time."""
     largest_batch: int | None = absent("what memory or data allow", ge=1)
-    """Sweep: largest batch to try. None lets memory or the data end it."""
+    """For a sweep: largest batch to try. None lets memory or the data end it."""
     resolution: Share = Field(default=0.05, ge=0, lt=1)
-    """Sweep: precision of the largest batch that fits; 0 finds it exactly. It is a share of that batch."""
+    """For a sweep: precision of the largest batch that fits; 0 finds it exactly. It is a share of that batch."""
     cells: tuple[CellChoice, ...] = ()
     """Cells named one by one, in place of the grid."""
     accuracy_epochs: int | None = absent("no such runs", ge=1)
-    """ddp-large-batch: epochs of the accuracy runs. They compare learning-rate rules; None leaves them out."""
+    """Preset ddp-large-batch: epochs of the runs that compare learning-rate rules. None leaves them out."""
     accuracy_batch: int = Field(default=512, ge=1)
-    """ddp-large-batch: local batch of N workers in these."""
+    """Preset ddp-large-batch: local batch of the runs with N workers that compare such rules."""
     accuracy_base_batch: int = Field(default=128, ge=1)
-    """ddp-large-batch: batch of one worker in these. It is also the B₀ of the rules."""
+    """Preset ddp-large-batch: batch of the one-worker runs that compare such rules. It is also the B₀ of the rules."""
     seeds: int = Field(default=1, ge=1, le=MOST_SEEDS)
-    """Repeat each training with K seeds, from --seed upwards. Only whole epochs are trained so; the spread of
+    """Repeat each training run with K seeds, from --seed upwards. Only whole epochs are trained so; the spread of
     accuracies between seeds is then known. In `ddp-large-batch` these are the runs that compare learning-rate rules."""
-    target_accuracy: Share | None = absent("the best that all reach, no interval", gt=0, le=1)
+    target_accuracy: Share | None = absent("the highest that all reach; no interval", gt=0, le=1)
     """Target test accuracy, such as 0.8 or 80%: compare the epochs and time to reach it. Statistical efficiency is told
     at it (method.md §10). None takes the largest that every training has reached, which is known only afterwards."""
     experiment: str = ""
     """Name of the experiment whose tables the report shows (docs/experiments.md)."""
     baseline: Baseline = "both"
-    """Baseline at N = 1: single, each strategy wrapped around one worker, or both. See method.md §6."""
+    """One-worker baseline: plain model (single), each strategy around it (wrapped), or both. See method.md §6."""
     allow_oversubscribed: bool = False
     """Report speed-ups even with more threads than cores. See method.md §8."""
     hang_timeout: Duration = "10min"
-    """End a cell that makes no progress for this long, such as 20s; none waits for ever. Progress is that the ranks
+    """End a cell that makes no progress for this long, such as 20s; none: never. Progress is that the ranks
     begin something: a step, a batch."""
     max_restarts: int = Field(default=0, ge=0)
     """If a worker fails, restart from the last checkpoint, at most K times. Only whole epochs leave checkpoints."""
     min_workers: int | None = absent("off", ge=1)
-    """If restarts do not help, go on with fewer workers, but at least K. The smaller training goes on from the last
+    """If restarts fail, continue with fewer workers, at least K. The smaller training goes on from the last
     checkpoint, with the same global batch and as a cell of its own. None is no such cell."""
     log: tuple[Tracker, ...] = ()
-    """Also log to these experiment trackers, by commas. The run folder stays the record (docs/trackers.md)."""
+    """Also log to these experiment trackers, comma-separated. The run folder stays the record (docs/trackers.md)."""
 
     @model_validator(mode="before")
     @classmethod

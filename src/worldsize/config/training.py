@@ -37,7 +37,8 @@ class TrainingSettings(NetworkSettings):
     test_samples: int | None = absent("all", ge=1)
     """Use only the first K test samples. None is all of them."""
     loader: Loader = "batched"
-    """Data loader; per-sample is a usual DataLoader. `batched` augments whole batches of uint8 tensors."""
+    """Loader: batched augments whole batches in the rank's process; per-sample is a torch DataLoader. The
+    batches are uint8 tensors."""
     loader_workers: int = Field(default=2, ge=0)
     """Worker processes of the per-sample loader, per rank."""
     precision: Precision = "fp32"
@@ -45,14 +46,16 @@ class TrainingSettings(NetworkSettings):
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Seed of weights, sample order and augmentation."""
     backend: Backend = "auto"
-    """Backend of torch.distributed; auto: nccl on GPUs. On CPUs `auto` is gloo."""
+    """Backend of torch.distributed; auto: nccl on GPUs, gloo on CPUs."""
     threads_per_worker: int | None = absent("min(physical cores, CPU quota) / largest world size", ge=1)
-    """Compute threads per worker, for the baseline as well. None divides the cores by the largest world size."""
-    bucket_mb: Annotated[float, Field(gt=0)] | Literal["auto"] | None = absent("that of the strategy")
-    """Bucket size of ddp and bucketed, in MB. `auto` plans with the link and the backward that it measures; None is the
-    strategy's own default."""
+    """Compute threads per worker; a one-worker baseline has the same number. None divides the cores by the largest
+    world size."""
+    bucket_mb: Annotated[float, Field(gt=0)] | Literal["auto"] | None = absent("25 MiB for ddp, 5 MB for bucketed")
+    """Bucket size of ddp and bucketed, in MB (10^6 bytes); auto plans it from the measured link. `auto` plans with the
+    backward that it measures as well; None is the strategy's own default: for `ddp` that of torch, 25 MiB with a first
+    bucket of 1 MiB."""
     optimizer: OptimizerName = "sgd"
-    """Optimizer; muon suits short trainings at a rate of about 0.015. It learns more from few updates than `sgd`
+    """Optimizer; muon learns faster in short runs, at a rate of about 0.015. It learns more from few updates than `sgd`
     (training/muon.py)."""
     learning_rate: float = Field(default=0.1, gt=0)
     """Learning rate at the base batch (--base-batch). With `lr_scaling = "none"` it holds at any batch."""
@@ -69,8 +72,8 @@ class TrainingSettings(NetworkSettings):
     label_smoothing: float = Field(default=0, ge=0, lt=1)
     """Label smoothing. Training gives this share of the label to all classes alike; test losses are without it."""
     leave_out: tuple[Agreement, ...] = ()
-    """Demonstrate mistakes: leave out what ranks agree on. The ranks, or the epochs, then do *not* agree on what is
-    named."""
+    """For teaching: break one thing that ranks must agree on, and see what happens. The ranks, or the epochs, then do
+    *not* agree on what is named."""
     clip_norm: float | None = absent("off", gt=0)
     """Clip the norm of all gradients together to this value. None takes all gradients as they are."""
     nesterov: bool = False
@@ -81,22 +84,22 @@ class TrainingSettings(NetworkSettings):
     """Weight decay. This share of the weights is added to the gradients (`sgd`), or, times the rate, taken from them
     (`muon`)."""
 
-    epochs: int | None = absent("none, but steps", ge=1)
-    """Train K whole epochs instead; if K > 1, the first is warm-up. This is the protocol *epochs* (method.md §8)."""
+    epochs: int | None = absent("off, steps are timed", ge=1)
+    """Train K whole epochs; if K > 1, the first is not timed. This is the protocol *epochs* (method.md §8)."""
     steps: int | None = absent("as many as the budget allows", ge=1)
-    """Time at most K steps of each cell (configuration). This is the protocol *steps* (method.md §8); K is rounded up
-    to whole blocks."""
+    """Time at most K steps of each cell (configuration), in whole blocks. This is the protocol *steps* (method.md §8),
+    which rounds K up."""
     warmup_steps: int = Field(default=3, ge=0)
-    """Warm-up steps, which are not timed. They belong to the protocol *steps*."""
+    """Warm-up steps (not timed), at least; more follow until step times settle. They belong to the protocol *steps*."""
     budget: Duration | None = absent("90s, unless epochs or steps are given", allowed="a time such as 90s or 5min")
-    """Time budget, from Enter to the report. Cells that are not the fastest, with certainty, end early. None is 90 s
+    """Time budget of the whole command. Cells that are significantly slower than the fastest end early. None is 90 s
     where neither steps nor epochs are given."""
-    block_steps: int | None = absent("as many as half a second takes", ge=1)
-    """Timed steps in each block; the cells take turns block by block. They belong to the protocol *steps*; None makes
+    block_steps: int | None = absent("as many as fit in half a second", ge=1)
+    """Timed steps per block; the cells take turns, a block each. They belong to the protocol *steps*; None makes
     blocks of about half a second."""
     target_interval: Share = Field(default=0.03, ge=0, lt=1)
-    """Stop when the 95 % interval of each ratio is within ± this share; 0 runs all steps. Only the protocol *steps*
-    stops so; the half width of the interval counts, over the ratio."""
+    """Stop when each step-time ratio to the baseline is known within ± this (95 %); 0: never early. Only the protocol
+    *steps* stops so; the half width of the interval counts, over the ratio."""
     evaluate: Evaluate = "auto"
     """Evaluate on the test set: after each epoch (auto), at the end, or never. `auto` is for the protocol *epochs*; the
     end is that of the cell."""

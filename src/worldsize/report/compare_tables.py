@@ -102,7 +102,7 @@ def compact_quantities(record: ComparisonRecord, width: int = TERMINAL_WIDTH) ->
     """
     moved = [_Told(cell, each) for cell in record.cells for each in cell.quantities if _moved(each)]
     unknown = any(told.quantity.direction == "not known" for told in moved)
-    title = "What else differs, with too few runs to call it a change" if unknown else "What else is told apart"
+    title = "What else differs, with too few runs to call it a change" if unknown else "Other significant differences"
     return fitted(table_of("compare-moved", title, _quantity_columns(_short_label), moved), width, _shortened)
 
 

@@ -8,6 +8,7 @@ from worldsize.analysis.efficiency import ACCURACY, compared
 from worldsize.analysis.groups import Group, groups
 from worldsize.analysis.scaling import Kind
 from worldsize.analysis.study import StudyAnalysis
+from worldsize.analysis.verdict import step_sum
 from worldsize.report.assumption_table import assumption_table
 from worldsize.report.charts.bandwidth import bandwidth_chart
 from worldsize.report.charts.loss import loss_chart
@@ -93,8 +94,9 @@ def _step(analysis: StudyAnalysis, found: Sequence[Group]) -> Section:
     ranks = ranks_of(analysis, found)
     by_rank = rank_parts_table(ranks)
     folds = rank_folds(by_rank, ranks)
-    price = () if analysis.observing is None else (observing_text(analysis.observing),)
-    return Section("step", "Where a step goes", _drawn(drawings), (parts_table(analysis), by_rank), price, folds)
+    overhead = None if analysis.observing is None else observing_text(analysis.observing)
+    said = tuple(text for text in (step_sum(analysis), overhead) if text)
+    return Section("step", "Where a step goes", _drawn(drawings), (parts_table(analysis), by_rank), said, folds)
 
 
 def _timeline(analysis: StudyAnalysis, found: Sequence[Group]) -> Section:

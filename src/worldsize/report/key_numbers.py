@@ -66,9 +66,9 @@ def _exposed(cell: CellAnalysis) -> KeyNumber:
     further = "" if hidden is None else f"; {percent_text(hidden)} of all communication is hidden behind compute"
     if cell.exposed is not None and cell.exposed.disagree:
         paired = cell.exposed.pairing.value / sum(cell.summary.parts_s.values())
-        further += f"; by pairing with steps without exchange {percent_text(paired)}"
+        further += f"; by the second way, steps with − without synchronisation, {percent_text(paired)} of a step"
     share = percent_text(cell.exposed_share).removesuffix(" %")
-    detail = f"a rank only waits for the synchronisation{further}"
+    detail = f"only waiting for the synchronisation, hidden behind nothing{further}"
     return KeyNumber("Exposed communication", share, "% of a step", detail)
 
 

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from worldsize.analysis.advice import Advice, advise
+from worldsize.analysis.advice.words import several
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.verdict import verdict
 from worldsize.report.charts.colours import PART_COLOURS
@@ -57,13 +58,19 @@ def machine_text(analysis: StudyAnalysis) -> str:
     study = analysis.record
     host, hosts = study.provenance.host, study.asked.emulated
     devices = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in Counter(host.gpus).items())
-    machine = devices or f"{host.cpu_model}, {host.room_cores:g} cores"
+    machine = f"{devices or f'{host.cpu_model}, {host.room_cores:g} cores'}{_threads(analysis)}"
     if hosts is None:
         of_cells = [{place.host for place in cell.record.ranks} for cell in analysis.cells if cell.record]
         nodes = max(map(len, of_cells), default=1)
         return f"{nodes} nodes · {machine}" if nodes > 1 else machine
     link = f" with links of {study.asked.link}" if study.asked.link else ""
     return f"{hosts.count} emulated hosts{link} on {machine}"
+
+
+def _threads(analysis: StudyAnalysis) -> str:
+    """Compute threads per worker, by which a speed-up must be read; nothing where cells differ, or nobody knows."""
+    found = {cell.threads_per_worker for cell in analysis.cells if cell.threads_per_worker}
+    return f" · {several(found.pop(), 'thread')} per worker" if len(found) == 1 else ""
 
 
 def _environment() -> Environment:

@@ -96,9 +96,10 @@ def results_table(analysis: StudyAnalysis) -> Table:
     ours = "N·t₁(b)/t_N(b)" if weak else "t₁(B)/t_N(B/N)"
     note = (
         "N workers with b samples each per step, B = N·b. Step time: elapsed time ÷ timed steps, from the end of a "
-        f"step on its last rank to that of the next; throughput: B over it. {analysis.speedup_name}: {ours} against "
-        "the named baseline, the ratio of their columns; efficiency: this over N. A cell that ended early is shown as "
-        "if it had been timed in all blocks. Peak memory: of the largest process (on a GPU, allocated on the device). "
+        "step on its last rank to that of the next; throughput: B ÷ step time. "
+        f"{analysis.speedup_name}: {ours} against the named baseline, the ratio of their columns; efficiency: "
+        "speed-up ÷ N. A cell that ended early is shown as if it had been timed in all blocks. Peak memory: of the "
+        "largest process (on a GPU, allocated on the device). "
         "In brackets: 95 % intervals (method §2, §6, §8, §9)."
         f"{chosen_note(analysis)}{_launch_note(analysis)}"
     )
@@ -110,7 +111,7 @@ def chosen_note(analysis: StudyAnalysis, kind: Kind | None = None) -> str:
     chosen = next((row for row in analysis.scaling if row.rivals and row.kind == (kind or analysis.kind)), None)
     if chosen is None:
         return ""
-    return f" That of the speed-up of {chosen.cell.id} allows for its having been chosen as the fastest."
+    return f" The interval of the speed-up of {chosen.cell.id} allows for its having been picked as the fastest."
 
 
 def _launch_note(analysis: StudyAnalysis) -> str:
@@ -122,7 +123,7 @@ def _launch_note(analysis: StudyAnalysis) -> str:
     ]
     if not launches or any(len(each) > 1 for each in launches):
         return ""
-    return " Each cell was launched once: what another launch would change is in no interval."
+    return " Each cell was launched once, so no interval includes how launches differ."
 
 
 def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table:
@@ -130,7 +131,7 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
 
     Long names of strategies are cut; what must be explained stands in the State column of `results_table`.
     """
-    row_of, speedup = analysis.scaling_of, "Scaled speed-up" if analysis.kind == "weak" else "Speed-up, same B"
+    row_of, speedup = analysis.scaling_of, "Scaled speed-up" if analysis.kind == "weak" else "Strong speed-up"
     columns: list[ColumnOf[CellAnalysis]] = [
         texts("Strategy", "strategy", lambda cell: cell.strategy),
         ColumnOf("N", ("world_size",), value=lambda cell: Entry(str(cell.world_size), (cell.world_size,))),
@@ -183,10 +184,10 @@ def parts_table(analysis: StudyAnalysis) -> Table:
         ),
     ]
     note = (
-        "Means over timed steps and ranks; the parts of a row add up to its mean step, and other is what is in no "
-        "part (method §2)."
+        "Means over timed steps and ranks; the parts of a row add up to its mean step, and other is time in none "
+        "of these phases (method §2)."
     )
-    return table_of("parts", "A step, taken apart", columns, taken_apart(analysis), note)
+    return table_of("parts", "Step time breakdown", columns, taken_apart(analysis), note)
 
 
 def state_entry(cell: CellAnalysis, row: ScalingRow | None) -> Entry:

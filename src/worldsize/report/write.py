@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from worldsize.analysis.advice import advise
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.report.contents import sections
@@ -62,7 +63,7 @@ def _table_files(table: Table) -> Iterator[tuple[str, str]]:
 
 def summary_markdown(analysis: StudyAnalysis, contents: Sequence[Section]) -> str:
     """The verdict and all tables that have rows, in Markdown."""
-    parts = [f"# {escaped(analysis.record.name)}\n", f"{escaped(verdict(analysis))}\n"]
+    parts = [f"# {escaped(analysis.record.name)}\n", f"{escaped(verdict(analysis))}\n", *_advice(analysis)]
     for section in contents:
         tables = [to_markdown(table) for table in section.tables if table.rows]
         images = [f"![{escaped(drawing.title)}]({drawing.id}.svg)\n" for drawing in section.drawings]
@@ -70,3 +71,14 @@ def summary_markdown(analysis: StudyAnalysis, contents: Sequence[Section]) -> st
             said = [f"{escaped(paragraph)}\n" for paragraph in section.paragraphs]
             parts += [f"## {section.title}\n", *said, *images, *tables]
     return "\n".join(parts)
+
+
+def _advice(analysis: StudyAnalysis) -> Iterator[str]:
+    """What limits it and what to try, most worthwhile first; nothing without advice."""
+    for number, each in enumerate(advise(analysis), start=1):
+        if number == 1:
+            yield "## What limits it, and what to try\n"
+        effect = f" Expected effect: {each.gain.text} ({each.gain.basis})" if each.gain else ""
+        yield escaped(f"{number}. {each.finding} {each.cause} {each.next_step}{effect}") + "\n"
+        if each.command:
+            yield f"       {' '.join(each.command.splitlines())}\n"

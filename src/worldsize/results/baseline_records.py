@@ -24,7 +24,7 @@ from worldsize.results.records import (
     SeenState,
 )
 
-HOW = "A baseline is made by: worldsize compare RUN --save FILE (several runs by commas)"
+HOW = "A baseline is made by: worldsize compare RUN --save FILE (several runs separated by commas)"
 
 
 class StoredBlock(Record):

@@ -38,7 +38,7 @@ class Side(Record):
     """A or B: one run, or several of the same commit."""
 
     path: str
-    """As it was given; several paths by commas."""
+    """As it was given; several paths, comma-separated."""
     runs: list[ComparedRun] = Field(min_length=1)
 
 

@@ -91,7 +91,7 @@ def _one_of(same: Sequence[Candidate], focus: CellAnalysis | None) -> Candidate:
     others = [each.cell.id for each in same if each is not best and each.cell is not None]
     if not others:
         return best
-    told = replace(best.advice, evidence=(*best.advice.evidence, Evidence("The same in", names(others))))
+    told = replace(best.advice, evidence=(*best.advice.evidence, Evidence("Also in", names(others))))
     return replace(best, advice=told)
 
 

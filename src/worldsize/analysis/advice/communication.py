@@ -19,6 +19,11 @@ from worldsize.traits import BUCKETED, OVERLAPPING, WireBytes
 
 BASIS = "Step ÷ (step − exposed communication); assumes that all of it can be hidden or left out."
 
+BASIS_BY_PAIRING = (
+    "Step ÷ (step − exposed communication by the second way, which finds more); assumes that all of it can be hidden "
+    "or left out."
+)
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -100,7 +105,7 @@ def root_bound(seen: Seen) -> Iterator[Candidate]:
                 code="root-bound",
                 how="and all of it passes through rank 0",
                 cause="Rank 0 takes and sends (N−1)·S in each step, one gradient after the other, and the others wait.",
-                next_step="Use a strategy that shares the exchange among all ranks, and does it during backward.",
+                next_step="Use a strategy that shares the all-reduce among all ranks, and overlaps it with backward.",
                 command=_with_overlap(seen, cell),
                 evidence=tuple(_through_root(wire)),
             ),
@@ -142,7 +147,7 @@ def _unexplained(seen: Seen, exchange: Exchange) -> Diagnosis:
 def _look_or_change(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     """What to try where it is not known why the link is not full."""
     if not cell.traits.overlaps:
-        return "Use a strategy that exchanges during backward.", _with_overlap(seen, cell)
+        return "Use a strategy that synchronises during backward.", _with_overlap(seen, cell)
     if cell.profile is None:
         look = "Look at a trace of some steps: what runs while the messages are on their way?"
         return look, focused(seen.settings, cell, profile=True)
@@ -161,10 +166,10 @@ def _with_overlap(seen: Seen, cell: CellAnalysis) -> str | None:
 
 def _not_full(exchange: Exchange) -> str:
     if not exchange.cell.traits.overlaps:
-        return "Nothing is computed while it exchanges, and the messages do not fill the link one after the other."
+        return "Nothing is computed while it synchronises, and the messages do not fill the link one after the other."
     if exchange.hidden is None or not notable(exchange.hidden):
         return "The link is not full: likely the messages are too small to fill it, or other work takes the cores."
-    return "The link is not full: likely the exchange and the computing slow each other down on the same cores."
+    return "The link is not full: likely synchronisation and compute slow each other down on the same cores."
 
 
 def on_exchange(exchange: Exchange, found: Diagnosis) -> Candidate:
@@ -172,7 +177,8 @@ def on_exchange(exchange: Exchange, found: Diagnosis) -> Candidate:
     cell, exposed = exchange.cell, exchange.exposed
     assert exposed is not None
     saved = exchange.exposed_at_most if found.saved is None else found.saved
-    gain = at_most(without(exchange.blocks, saved, found.step), found.basis)
+    basis = found.basis if found.saved is not None or not exchange.more_by_pairing else BASIS_BY_PAIRING
+    gain = at_most(without(exchange.blocks, saved, found.step), basis)
     half = without(exchange.blocks, saved / 2) if found.halved else None
     return candidate(
         found.code,
@@ -198,7 +204,7 @@ def _evidence(exchange: Exchange) -> Iterator[Evidence]:
     if exchange.for_data is not None:
         yield time_of("Of it, for a rank that waits for data, at most", exchange.for_data.seconds)
     if exchange.cell.exposed is not None and exchange.cell.exposed.disagree:
-        yield time_of("The same by pairing with steps without exchange", exchange.cell.exposed.pairing)
+        yield time_of("The same by the second way: steps with − without synchronisation", exchange.cell.exposed.pairing)
     if exchange.overlapped is not None:
         yield time_of("Overlapped with computing per step", exchange.overlapped.seconds)
     if exchange.busbw is not None:
@@ -217,8 +223,8 @@ def _more_per_exchange(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]
     b, whole = f"b = {batch:,}", batch * cell.world_size
     changed = {"global_batch": whole} if seen.settings.global_batch else {"batch_sizes": (batch,)}
     return (
-        f"Let each exchange serve twice the samples: {b}, B = {whole:,} (the learning rate may have to follow); or use "
-        "a faster link.",
+        f"Let each all-reduce serve twice the samples: {b}, B = {whole:,} (the learning rate may have to follow); or "
+        "use a faster link.",
         focused(seen.settings, cell, **changed),
     )
 

@@ -54,8 +54,13 @@ class Exchange:
     def exposed_at_most(self) -> pl.Expr:
         """Seconds per step that are exposed, by the way of measuring that finds more (method.md §3)."""
         both = self.cell.exposed
-        more = both.pairing.value / both.timeline.value if both and both.disagree and both.timeline.value > 0 else 1.0
-        return EXPOSED * max(1.0, more)
+        return EXPOSED * (both.pairing.value / both.timeline.value) if both and self.more_by_pairing else EXPOSED
+
+    @property
+    def more_by_pairing(self) -> bool:
+        """Whether the second way of measuring finds significantly more of it."""
+        both = self.cell.exposed
+        return both is not None and both.disagree and 0 < both.timeline.value < both.pairing.value
 
     @cached_property
     def overlapped(self) -> Part | None:

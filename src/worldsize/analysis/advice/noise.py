@@ -88,8 +88,8 @@ def _candidate(
         next_step=f"Time {steps:,} steps per cell, on a quiet machine.",
         command=command,
         gain=Gain(
-            f"An interval of about ±{percent_text(AIM)}",
-            "Width × √blocks stays the same (Student's distribution for few); assumes noise as it was here.",
+            f"a 95 % interval of about ±{percent_text(AIM)}",
+            "Its width falls with the square root of the number of blocks, if the noise stays as it was.",
         ),
         everywhere=seen.settings.sweep,  # what is not known of a sweep concerns all its batches
         first=unsure,

@@ -44,8 +44,8 @@ def overlap_incomplete(seen: Seen) -> Iterator[Candidate]:
             command=command,
             gain=at_most(
                 gain,
-                "Step ÷ max(its computing; all but backward, and the communication as long as here): nothing "
-                "can travel before the first gradient, and computing need not wait (method.md §12).",
+                "If all communication runs beside backward from its first gradient on, and takes as long as here "
+                "(method.md §12).",
             ),
         )
 

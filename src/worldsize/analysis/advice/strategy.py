@@ -70,7 +70,7 @@ def _not_faster_than_one(seen: Seen, cell: CellAnalysis) -> str:
     row = scaling_row(seen.analysis, cell)
     speedup = row.speedup.estimate if row and row.speedup else None
     sure = speedup is None or speedup.low is None or speedup.low > 1
-    return "" if sure else "; one worker is not significantly slower than that"
+    return "" if sure else "; it is not significantly faster than one worker, though"
 
 
 def _slower(best: CellAnalysis, cells: list[CellAnalysis]) -> Iterator[tuple[CellAnalysis, Estimate]]:

@@ -28,7 +28,7 @@ def read_snapshot(path: Path) -> StoredRun:
 
 
 def paths_of(side: Path | str | Sequence[Path | str]) -> list[Path]:
-    """The paths of a side: one, several by commas, or a sequence; a name with a comma in it may be a path, too.
+    """The paths of a side: one, several separated by commas, or a sequence; a path may have a comma in its name.
 
     Raises UsageError for an empty one.
     """
@@ -37,7 +37,9 @@ def paths_of(side: Path | str | Sequence[Path | str]) -> list[Path]:
     text = str(side)
     words = [text] if "," not in text or Path(text).exists() else [word.strip() for word in text.split(",")]
     if not all(words):
-        raise UsageError(f"'{text}' names an empty path: give run folders or baselines, several by commas: A1,A2")
+        raise UsageError(
+            f"'{text}' names an empty path: give run folders or baselines, several separated by commas: A1,A2"
+        )
     return [Path(word) for word in words]
 
 
