@@ -28,13 +28,13 @@ class ScalingRow:
     efficiency: Ratio | None = None
     """Speed-up ÷ N; weak scaling's t_1(b)/t_N(b)."""
     epoch_time_ratio: float | None = None
-    """T_1/T_N over the same D samples: by the identity of §6 already the speed-up."""
+    """T_1/T_N over the same D samples; equals the scaled speed-up (method.md §6)."""
     karp_flatt: Estimate | None = None
     """Karp and Flatt's experimentally determined serial fraction; strong scaling only, None at world size 1."""
     withheld: str | None = None
     rivals: int = 0
-    """Of the fastest of several workers: from how many others, not significantly slower, it was chosen; its interval
-    allows for that (method.md §8)."""
+    """Of the fastest cell of several workers: how many others are not significantly slower. Its interval is corrected
+    for having picked the best of them (method.md §8)."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def karp_flatt(speedup: float, world_size: int) -> float:
 
 
 def karp_flatt_estimate(speedup: Estimate, world_size: int) -> Estimate:
-    """Serial fraction of one point with its interval, that of the speed-up with its ends changed (method.md §6)."""
+    """Serial fraction of one point with its interval: the speed-up's, its ends swapped, for e falls as s rises (§6)."""
     low, high = (None if end is None else karp_flatt(end, world_size) for end in (speedup.high, speedup.low))
     value = karp_flatt(speedup.value, world_size)
     return Estimate(value=value, low=low, high=high, samples=speedup.samples)
@@ -104,13 +104,14 @@ def epoch_time_ratio(step_ratio: float, baseline_batch: int, global_batch: int) 
 
 
 def amdahl_fraction(points: Iterable[tuple[int, float]]) -> float:
-    """Least-squares serial fraction f of 1/s = f + (1 − f)/N over points (N > 1, s) (Amdahl 1967)."""
+    """Serial fraction f of 1/s = f + (1 − f)/N over points (N > 1, s) by least squares (Amdahl 1967)."""
+    # Through the origin: one worker has speed-up 1 by definition.
     pairs = [(1 - 1 / n, 1 / s - 1 / n) for n, s in points]
     return sum(x * y for x, y in pairs) / sum(x * x for x, _ in pairs)
 
 
 def gustafson_fraction(points: Iterable[tuple[int, float]]) -> float:
-    """Least-squares serial fraction f of s = N − f·(N − 1) over points (N > 1, s) (Gustafson 1988)."""
+    """Serial fraction f of s = N − f·(N − 1) over points (N > 1, s) by least squares (Gustafson 1988)."""
     pairs = [(n - 1, n - s) for n, s in points]
     return sum(x * y for x, y in pairs) / sum(x * x for x, _ in pairs)
 
@@ -133,18 +134,19 @@ def serial_fractions(rows: Iterable[ScalingRow]) -> list[SerialFraction]:
 
 
 def _chosen(rows: list[ScalingRow]) -> list[ScalingRow]:
-    """The rows, of which that of the fastest of several workers has the interval of one that was chosen as such."""
+    """The rows; the interval of the fastest of several workers is corrected for its selection (levels.chosen)."""
     racing = [row for row in rows if row.cell.world_size > 1 and row.speedup is not None and row.baseline is not None]
     if not racing:
         return rows
     best = min(racing, key=_seconds_per_sample)
-    # What is surely slower could hardly have been chosen.
-    others = [row for row in racing if row is not best and not _surely_slower(row.cell, best.cell)]
+    # What is significantly slower could hardly have been picked.
+    others = [row for row in racing if row is not best and not _significantly_slower(row.cell, best.cell)]
     speedup, pairs = best.speedup, [_pair(row) for row in (best, *others)]
     if not others or speedup is None or speedup.estimate.low is None or not speedup.paired:
         return rows
     further = chosen(pairs[0], pairs[1:])
     value, low = speedup.estimate.value, speedup.estimate.low
+    # Only downwards: the best of several looks too good, never too bad (the winner's curse).
     lower = speedup.estimate.model_copy(update={"low": value * (low / value) ** further})
     corrected = _with_speedup(replace(best, rivals=len(others)), replace(speedup, estimate=lower))
     return [corrected if row is best else row for row in rows]
@@ -154,7 +156,7 @@ def _seconds_per_sample(row: ScalingRow) -> float:
     return _level(row.cell).value_s / row.cell.global_batch
 
 
-def _surely_slower(cell: CellAnalysis, best: CellAnalysis) -> bool:
+def _significantly_slower(cell: CellAnalysis, best: CellAnalysis) -> bool:
     margin = cell.step_ratio(best).scaled(best.global_batch / cell.global_batch).estimate
     return margin.low is not None and margin.low > 1
 

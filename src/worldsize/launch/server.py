@@ -8,8 +8,8 @@ each child is as if it had been started anew; where that is not so, child.py sta
     {"do": "line", "id": 3, "line": …} {"do": "hang-up", "id": 3} {"do": "kill", "id": 3}
                                                                     → {"id": 3, "line": …} {"id": 3, "ended": 0}
 
-Run as `python -m worldsize.launch.server PARENT_PID STAGES`, or with a path in place of the process id, where it
-listens for the clients of other commands until its stdin ends.
+Run as `python -m worldsize.launch.server PARENT_PID STAGES`. With the path of a socket in place of the process id it
+serves other commands until it is killed or its parent ends.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ class _Child:
 
 @dataclass
 class _Client:
-    """Somebody who starts children, and hears of them."""
+    """A client connection, and the children that it started."""
 
     reads: int
     writes: int
@@ -65,7 +65,7 @@ class _Client:
     rest: bytes = b""
     children: dict[int, _Child] = field(default_factory=dict)
     waiting: list[dict[str, Any]] = field(default_factory=list)
-    """What it wants started once more is loaded."""
+    """Its requests to start something that needs a later stage."""
 
 
 class Server:
@@ -86,7 +86,7 @@ class Server:
         self._selector.register(client.reads, selectors.EVENT_READ, client)
 
     def run(self) -> None:
-        """Load stage by stage, and serve until there is nobody left to serve."""
+        """Load stage by stage, and serve until the last client has left; with a listener, for ever."""
         for modules in STAGES[: self._stages]:
             for module in modules:
                 importlib.import_module(module)
@@ -97,6 +97,8 @@ class Server:
             self._serve(None)
 
     def _serve(self, timeout_s: float | None) -> None:
+        # Between two stages (0) all that is there is served; afterwards (None) one round at a time, so that `run` sees
+        # when the last client has left.
         while ready := self._selector.select(timeout_s):
             for key, _ in ready:
                 if key.fileobj is self._listener:
@@ -142,14 +144,14 @@ class Server:
             self._start_waiting()
             return
         waiting = next((each for each in client.waiting if each["id"] == order["id"]), None)
-        if waiting is not None:  # it has not begun: remember what it is to hear, or forget it
+        if waiting is not None:  # not started yet: keep the order; a kill takes effect right after the start
             waiting.setdefault("then", []).append(order)
             return
         child = client.children.get(order["id"])
         if child is None:
             return
         if order["do"] == "kill":
-            os.kill(child.pid, signal.SIGKILL)
+            os.kill(child.pid, signal.SIGKILL)  # its number is its own until `_bury` has waited for it
         elif order["do"] == "hang-up":
             self._close_stdin(child)
         elif child.stdin >= 0:
@@ -189,7 +191,7 @@ class Server:
         except OSError as error:
             os.close(ours_in)
             os.close(ours_out)
-            _say(client, {"id": number, "refused": f"the system starts no further process: {error.strerror}"})
+            _say(client, {"id": number, "refused": f"cannot start a process: {error.strerror}"})
             return
         finally:
             for descriptor in (child_in, child_out, *opened):
@@ -212,7 +214,7 @@ class Server:
         return {descriptor for descriptor in found if descriptor > 2}
 
     def _hear_child(self, client: _Client, number: int, descriptor: int) -> None:
-        """A child has said something, or has ended; what it had started may hold its stdout open for ever."""
+        """A child has said something, or has ended. Its stdout may have no end: a grandchild may hold it open for ever."""
         child = client.children.get(number)
         if child is None:
             return  # it was buried a moment ago
@@ -252,7 +254,7 @@ class Server:
             child.stdin = -1
 
     def _leave(self, client: _Client) -> None:
-        """A client has gone, and so does all that it has started."""
+        """A client has disconnected: kill its children."""
         self._selector.unregister(client.reads)
         self._clients.remove(client)
         for number, child in list(client.children.items()):

@@ -84,18 +84,18 @@ class Loop:
         return self._peak_bytes
 
     def _check_place(self, turn: Turn) -> None:
-        # Workers that had to be started again in the middle of a training would begin it anew, and nobody would know.
+        # Workers that were restarted in the middle of a training run would silently begin it from scratch.
         if turn.first_step is not None and turn.first_step != self.workload.steps:
             lost = turn.first_step - self.workload.steps
-            way = "Go on with --resume" if self.workload.saves else "Give --checkpoint"
+            way = "Resume with --resume" if self.workload.saves else "Give --checkpoint"
             raise RunError(
-                f"the workers had to be started again and lost {lost} steps of training\n"
+                f"the workers were restarted and lost {lost} training steps, for lack of memory as a rule\n"
                 f"{way}, with less beside them in memory."
             )
 
     def _steps(self, turn: Turn, count: int) -> list[float]:
         """Step times (s), from end to end; the clocks are aligned at both ends of each turn, outside of its steps."""
-        self.workload.timeline.clock.rebase()
+        self.workload.timeline.clock.rebase()  # a GPU's events tell milliseconds in single precision (method.md §3)
         begin = self._align()
         every, self._references = turn.reference_every, []
         if every and self._reference is None:
@@ -105,9 +105,11 @@ class Loop:
             nullcontext() if turn.observe else self.workload.unseen(),
             nullcontext() if turn.trains else self.workload.aside(),
         ):
-            # Those that train are on the record of the training; what leads into steps aside is on none.
+            # Lead steps that train are recorded, untimed; those before steps that only measure are not.
             lead = turn.model_copy(update={"timed": False, "observe": turn.trains})
             spans: list[Span] = []
+            # The reference computation tells whether something else used the cores (method.md §8). It runs after the
+            # last lead step and after the last timed one as well, so that each timed step lies between two of them.
             for left in reversed(range(self._lead_steps(turn))):
                 spans += self._step(lead, begin, refer=every > 0 and not left)
             # The last step waits for the offset at the end: analysis/clocks.py interpolates between both.
@@ -128,8 +130,8 @@ class Loop:
     def _lead_steps(self, turn: Turn) -> int:
         """Steps before those that count.
 
-        Aside, a loader that makes bursts begins with one that nobody waited for. A wrapper without hooks is a new one,
-        and a new DDP arranges its buckets anew in its second step.
+        The first steps aside need twice the lead of a loader that works in bursts: its first burst was made while
+        nobody waited for it. Without instruments DDP is wrapped anew, and rebuilds its buckets in its second step: two.
         """
         first = not turn.trains and not self._begun_aside
         self._begun_aside |= first

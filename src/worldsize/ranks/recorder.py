@@ -22,10 +22,9 @@ from worldsize.results.records import Record, SpanRecord, StepRecord
 Span = tuple[int, int]
 """Begin and end of a step, in nanoseconds of the rank's clock."""
 LONG_S = 0.02
-"""Steps that take as long are written at once: writing one takes 0.2 ms, 1 % of that. Shorter ones wait for the last of
-their turn,"""
+"""Steps at least as long are written at once: writing one takes 0.2 ms, 1 % of that."""
 EVERY_S = 1.0
-"""but no longer than this."""
+"""Shorter ones are kept until the last of their turn, but no longer than this."""
 
 
 @dataclasses.dataclass
@@ -104,6 +103,8 @@ class Recorder:
 
     def _write(self, *, wait: bool) -> list[Span]:
         written = []
+        # In order, so behind a step that waits for its offset: lines are read as the steps were run. Each is handed to
+        # the system, which a kill −9 leaves in place; only a loss of power takes what was not synced.
         while self._pending and not self._pending[0].held:
             if not wait and not self.clock.passed(self._pending[0].step.end):
                 break
@@ -156,7 +157,9 @@ class Recorder:
             append_line(file, record)
         except OSError as error:
             told = f"rank {self.rank} cannot write its steps in {self.folder}: {error.strerror}"
-            raise OutputError(f"{told}\nMake room for them, then go on with --resume.") from None
+            raise OutputError(
+                f"{told}\nFree space there, or make the folder writable, then resume with --resume."
+            ) from None
 
 
 def _after(begin_ns: int, point_ns: int | None) -> float | None:

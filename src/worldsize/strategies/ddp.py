@@ -23,7 +23,7 @@ _SHARE_BUFFERS = (
     if "forward_sync_buffers" in inspect.signature(DistributedDataParallel.__init__).parameters
     else "broadcast_buffers"
 )
-"""What the argument is called that keeps buffers to each rank; torch 2.13 has renamed it."""
+"""The argument that turns off the broadcast of buffers; torch 2.13 has renamed it."""
 
 
 def _reduce_bucket(channel: Channel, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
@@ -40,8 +40,10 @@ def _broadcast_buffers(channel: Channel, buffers: dict[str, Tensor]) -> None:
 class DDP(Strategy):
     """DistributedDataParallel with torch's defaults; its messages go through our channel, so they are seen.
 
-    Phase timers would book its communication under *backward*. The hooks tell the truth: each bucket has its
-    own issue and completion, and so has the broadcast of buffers at the beginning of forward.
+    Phase timers would attribute its communication to *backward*. The hooks record when each bucket is issued and done,
+    and so of the broadcast of buffers at the start of forward. A hook replaces DDP's built-in reduction, so the parity
+    tests (method.md §10) hold its gradients against the reference, and the instrumentation overhead against a DDP
+    without one (§2).
     """
 
     traits = TRAITS["ddp"]
@@ -54,12 +56,14 @@ class DDP(Strategy):
         self.wrapped = self._without_hooks(model)
         self.wrapped.register_comm_hook(self.channel, _reduce_bucket)
         if self.world.share_buffers:
+            # Private in torch, and the only way to see this broadcast: DDP runs it inside its forward, in C++.
             before = _BufferCommHookLocation.PRE_FORWARD
             self.wrapped._register_buffer_comm_hook(self.channel, _broadcast_buffers, before)
         return self.wrapped
 
     def _without_hooks(self, model: nn.Module, **options: Any) -> DistributedDataParallel:
         ids = [self.world.device.index] if self.world.device.type == "cuda" else None
+        # DDP's MB are MiB. A cap that is given also replaces its first bucket of 1 MiB: 25 MiB is not the default.
         cap_mb = None if self.world.bucket_bytes is None else self.world.bucket_bytes / 2**20
         if not self.world.share_buffers:
             options[_SHARE_BUFFERS] = False
@@ -72,10 +76,11 @@ class DDP(Strategy):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """DDP's own context, without its lag.
+        """DDP's no_sync(), which here holds for broadcasts of buffers at once.
 
-        DDP would broadcast buffers in the first forward within it, and not in the first one after it.
+        DDP itself would broadcast buffers in the first forward within it, and not in the first one after it.
         """
+        # Private in torch: the flag that its forward of this step sets for the next one.
         shares = self.wrapped.require_forward_param_sync
         self.wrapped.require_forward_param_sync = False
         try:
@@ -86,9 +91,9 @@ class DDP(Strategy):
 
     @contextmanager
     def unseen(self) -> Iterator[nn.Module]:
-        """A second DDP around the same model, for no hook of the first one can be taken off again.
+        """A second DDP around the same model, because DDP cannot unregister a communication hook.
 
-        Its buckets are asked for, and given back, with it; it arranges them anew in its second forward.
+        Its buckets are allocated and freed with it; it rebuilds them in its second forward.
         """
         hooked = self.wrapped
         assert self.model is not None, "wrap comes before unseen"

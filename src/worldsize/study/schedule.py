@@ -124,6 +124,7 @@ class Schedule:
             while self.pace.still_warming(cell, times):
                 times += [*self._take(cell, Turn(op="steps", count=1, timed=False))]
             self.pace.launched()
+            # The fastest step is warm; of a loader in bursts (bursts.py) only the mean tells how long a step takes.
             self.pace.saw_step(cell, float(min(times) if burst(self.settings) == 1 else np.mean(times)))
         self.warm.add(cell.id)
         return bool(times)
@@ -144,7 +145,7 @@ class Schedule:
         if self.steps_protocol:
             if self.pace.launches_again(block) and self.executor.alive(cell):
                 self.executor.finish(cell)
-            warm = self._prepare(cell)  # who has just been warmed up has not paused
+            warm = self._prepare(cell)  # who has just been warmed up has not paused, and needs no lead
             self._steps(cell, block, lead=0 if warm and burst(self.settings) == 1 else lead_steps(self.settings))
             return
         self._prepare(cell)
@@ -200,11 +201,10 @@ class Schedule:
             self.ledger.evaluated(cell, evaluation)
 
     def _asides(self, cell: PlannedCell, turn: Turn, block: int) -> None:
-        """The other halves of the pairs, right after the block they belong to; they leave no trace in training.
+        """Paired measurements right after the block they belong to; they leave no trace in training.
 
-        Steps without synchronisation tell exposed communication a second way (method.md §3), in as many blocks as
-        their interval needs; the cells take turns in running steps without instruments, which tell the overhead of
-        these (§2).
+        Steps without synchronisation give a second estimate of exposed communication (method.md §3), in as many blocks
+        as its interval needs. Steps without instruments give their overhead (§2); one cell after the other runs them.
         """
         turn = turn.model_copy(update={"count": self.pace.aside_steps(cell), "lead": lead_steps(self.settings)})
         if cell.placement.processes > 1 and self.pace.wants_pair(cell, block):
@@ -228,12 +228,12 @@ class Schedule:
         return replies
 
     def _aside(self, cell: PlannedCell, turn: Turn) -> Any:
-        """One turn that only measures: no step of it was announced, so none is told. Its undisturbed steps (s)."""
+        """One turn that only measures, so its progress is not reported. Its undisturbed steps (s)."""
         replies = self.executor.take(cell, turn, lambda: None)
         return self.counted.aside(cell.id, self._slowest(cell, replies), replies)
 
     def _slowest(self, cell: PlannedCell, replies: list[Reply]) -> Any:
-        """The step times of the rank that took longest for all of them; the report knows each world end (§8)."""
+        """The step times of the rank that took longest in all; the report ends each step on its last rank (§8)."""
         self.ledger.used_memory(cell, replies)
         return np.array(max((reply.step_s for reply in replies), key=sum))
 
