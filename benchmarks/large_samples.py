@@ -108,7 +108,7 @@ class _Step:
         self.exposed_s = np.maximum(0.0, self.done_s[-1] - computed) if world > 1 else 0 * factors
         self.optimizer_s, self.other_s = OPTIMIZER_S * jitter, OTHER_S * jitter
         self.alone_s = computed + self.optimizer_s + self.other_s
-        """A step without exchange."""
+        """A step without synchronisation."""
         self.step_s = self.alone_s + self.exposed_s
 
     def _union(self) -> Floats:

@@ -106,7 +106,7 @@ def test_a_study_of_five_strategies(finished: tuple[Path, Any]) -> None:
             steps = [step for step in written if step["synchronised"]]
             # One to warm up, and one that leads into each of the two blocks.
             assert [step["timed"] for step in steps] == [False] + [False, True, True] * 2
-            # After each block as many steps without exchange, where there is one.
+            # After each block as many steps without synchronisation, where there is one.
             assert len(written) - len(steps) == (0 if processes == 1 else 4)
             assert [step["block"] for step in steps if step["timed"]] == [0, 0, 1, 1]
             assert [step["samples"] for step in steps] == [8 if cell.startswith("data-parallel") else 4] * 7

@@ -1,6 +1,6 @@
 """What the parity test runs: training with a strategy in real processes, and the reference it is held against.
 
-Both train on the same batches, then may look at one more batch without exchange and at another one with it. The
+Both train on the same batches, then may look at one more batch without synchronisation and at another one with it. The
 reference is one process that averages the gradients of N micro-batches of b (method.md §10).
 """
 
@@ -41,7 +41,7 @@ class Reference:
     steps: list[Gradients]
     """In each step."""
     local: list[Gradients]
-    """Of each worker, in the batch after them, without exchange."""
+    """Of each worker, in the batch after them, without synchronisation."""
     again: Gradients
     """In the batch after that, exchanged again."""
 
@@ -53,7 +53,7 @@ class Outcome:
     steps: list[Gradients]
     """In each step, after synchronisation; on rank 0 only, for they are large."""
     local: Gradients
-    """Of the batch after them, without exchange; empty if the case does not look beyond its steps."""
+    """Of the batch after them, without synchronisation; empty if the case does not look beyond its steps."""
     again: Gradients
     """Of the batch after that, exchanged again; likewise."""
     weights: str
@@ -153,7 +153,7 @@ def _train(trainer: Trainer, count: int, *, beyond: bool) -> Outcome:
 
 
 def _look_beyond(trainer: Trainer) -> tuple[Gradients, Gradients]:
-    """Gradients of the next batch without exchange, and of the one after it with exchange."""
+    """Gradients of the next batch without synchronisation, and of the one after it with exchange."""
     model = trainer.strategy.unwrap()
     with trainer.strategy.no_sync():
         _backward(trainer)

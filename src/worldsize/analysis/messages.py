@@ -196,7 +196,7 @@ class _Last:
             self.ranks[:, k] += np.bincount(batch.place, minlength=len(self.ranks))
 
     def began(self, batch: _Batch) -> Nanoseconds:
-        """When each rank's part of a message began: at the last rank's issue, where that was surely later."""
+        """When each rank's part of a message began: at the last rank's issue, where that was significantly later."""
         last = self.issued[batch.place, : batch.count]
         return np.where(last - batch.issued > self.bound[batch.place, None], last, batch.issued)
 

@@ -1,4 +1,4 @@
-"""Which cells of a study still matter: those that are surely not the fastest drop out early (method.md §8).
+"""Which cells of a study still matter: those that are significantly not the fastest drop out early (method.md §8).
 
 Successive elimination (Even-Dar, Mannor and Mansour, Action Elimination and Stopping Conditions for the Multi-Armed
 Bandit and Reinforcement Learning Problems, JMLR 2006), with ratios of block means in place of means, because
@@ -72,7 +72,7 @@ class Race:
         return [name for name in self.batches if name not in self.out]
 
     def look(self, samples: Mapping[str, Blocks]) -> None:
-        """Drop those that are surely slower than another one, where it is time to look."""
+        """Drop those that are significantly slower than another one, where it is time to look."""
         left = [name for name in self.left if samples.get(name)]
         if len(left) < 2:
             return

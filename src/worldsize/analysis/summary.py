@@ -29,7 +29,8 @@ def summarise(cell: Cell, global_batch: int) -> CellSummary | None:
     """Step time, throughput and parts of a cell from its raw steps; None without a timed step.
 
     `global_batch` is B, the samples of all workers per step. Throughput is B ÷ (elapsed time ÷ steps), from the end of
-    a step on its last rank to that of the next (method.md §8); the parts are means over timed steps and ranks in seconds (§2).
+    a step on its last rank to that of the next (method.md §8); the parts are means over timed steps and ranks in
+    seconds (§2).
     """
     steps = world_steps(cell)
     if steps.is_empty():

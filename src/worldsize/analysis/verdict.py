@@ -94,7 +94,7 @@ def _undecided(analysis: StudyAnalysis, found: Headline, answer: Decision) -> st
 
 
 def _slower(speedup: Estimate) -> bool:
-    """Whether it is surely below 1."""
+    """Whether it is significantly below 1."""
     return speedup.high is not None and speedup.high < 1
 
 
@@ -132,7 +132,7 @@ def _against_one(speedup: Estimate) -> str:
 
 
 def _cause(found: Headline, about: Sequence[Advice]) -> str:
-    """What limits it: the loss that the first advice on it names, else the largest one, if there is a sure one."""
+    """What limits it: the loss that the first advice on it names, else the largest one, if one is significant."""
     row, summary = found.scaling, found.fastest.summary
     if row.speedup is None or row.efficiency is None or summary is None or not found.losses_s:
         return ""

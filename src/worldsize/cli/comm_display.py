@@ -99,7 +99,7 @@ class CommDisplay:
         if widest is not None and math.isfinite(widest.half_width):
             case, wide = widest.case, widest.half_width > 1
             known = "more than ± 100 %" if wide else f"± {percent_text(widest.half_width)}"
-            text += f"; least sure: {case.collective}, {size_text(case.size_bytes)}, {known}"
+            text += f"; widest interval: {case.collective}, {size_text(case.size_bytes)}, {known}"
         return text
 
 

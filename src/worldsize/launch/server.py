@@ -214,7 +214,7 @@ class Server:
         return {descriptor for descriptor in found if descriptor > 2}
 
     def _hear_child(self, client: _Client, number: int, descriptor: int) -> None:
-        """A child has said something, or has ended. Its stdout may have no end: a grandchild may hold it open for ever."""
+        """A child has said something, or has ended; its stdout may have no end, for a grandchild may hold it open."""
         child = client.children.get(number)
         if child is None:
             return  # it was buried a moment ago

@@ -1,4 +1,4 @@
-"""The classic numbers beside ours, each with a line on why it is not it."""
+"""Mistakes that are often made with such numbers: what is right, what the mistake gives, and why it is one."""
 
 from worldsize.analysis.assumptions import Assumption, assumptions
 from worldsize.analysis.study import StudyAnalysis
@@ -9,11 +9,11 @@ from worldsize.report.tables import Table
 def assumption_table(analysis: StudyAnalysis) -> Table:
     """One row for each wrong assumption that would change a number of this study."""
     columns: list[ColumnOf[Assumption]] = [
-        texts("Wrong assumption", "mistake", lambda each: each.mistake),
+        texts("Mistake", "mistake", lambda each: each.mistake),
         prose("Where", "where", lambda each: each.where),
-        prose("Ours", "ours", lambda each: each.ours),
-        prose("The other number", "other", lambda each: each.other),
-        prose("Why it is not it", "why", lambda each: each.why),
+        prose("Correct", "ours", lambda each: each.ours),
+        prose("With the mistake", "other", lambda each: each.other),
+        prose("Why it is one", "why", lambda each: each.why),
     ]
     found = assumptions(analysis.record, analysis.cells, analysis.scaling)
-    return table_of("assumptions", "Numbers that are often printed instead", columns, found)
+    return table_of("assumptions", "Common mistakes with these numbers", columns, found)

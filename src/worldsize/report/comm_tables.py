@@ -140,9 +140,9 @@ def communication_table(analysis: StudyAnalysis) -> Table:
     ]
     note = (
         "Step: elapsed time ÷ steps; the others: means per step over ranks. Exposed: communication during which "
-        "a rank computes nothing, by the timeline (all timed steps) and by pairing (step − the same worker's step "
-        "without exchange, in turn, in the blocks that were paired); the rest of it is overlapped. Wait: until the "
-        "last rank has issued a message; longest and shortest: means of single ranks, where they differ by "
+        "a rank computes nothing, by the timeline (all timed steps) and by the second way (paired steps with − "
+        "without synchronisation of the same worker); the rest of it is overlapped. Wait: a rank has called a "
+        "collective, and not all ranks have; longest and shortest: means of single ranks, where they differ by "
         "more than their clocks; transfer: from then on. busbw = bus bytes ÷ the time from the last "
         f"issue to the last end of each message. {PEAK_NOTE} Rated: TCP payload of the emulated link "
         "(method §3, §5, §12)."

@@ -32,8 +32,8 @@ def wire_table(analysis: StudyAnalysis) -> Table:
     several = (cell.record for cell in analysis.cells if cell.record is not None and cell.world_size > 1)
     records = (record for record in several if record.wire is not None)  # of one worker nothing travels: absent, not 0
     note = (
-        "Per step, by formula (method §4); a rank receives as many bytes as it sends. S: bytes of all gradients that "
-        "are exchanged. Steps per epoch: floor(D/B), the last partial batch is dropped. 1 MB = 1e6 bytes."
+        "Per step, by formula (method §4); a rank receives as many bytes as it sends. S: bytes of all gradients. "
+        "Steps per epoch: floor(D/B), the last partial batch is dropped. 1 MB = 1e6 bytes."
     )
     return table_of("wire", "Bytes on the wire", columns, records, note)
 

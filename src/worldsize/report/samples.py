@@ -13,7 +13,7 @@ from worldsize.results.folder import STEP_SCHEMA, Cell, Run
 MOST_MESSAGES = 1_000_000
 """Beyond them a report would take longer to write them than for all the rest; the run folder has them."""
 _SAME_FOR_ALL = ("timed", "synchronised")
-"""Every sample here is a timed step with exchange."""
+"""Every sample here is a timed step with synchronisation."""
 CELL_SCHEMA: dict[str, type[pl.DataType]] = {
     "part": pl.String,
     "cell": pl.String,

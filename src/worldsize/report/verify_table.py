@@ -34,7 +34,11 @@ def _table(record: ProofRecord, result: Callable[[VerifyRow], str]) -> Table:
         texts("Strategy", "strategy", lambda row: row.strategy),
         integers("N", "world_size", lambda row: row.world_size),
         prose("Result", "result", result),
-        numbers("Gradients", "largest_gradient", lambda row: row.proof.largest_gradient if row.proof else None),
+        numbers(
+            "Largest gradient difference",
+            "largest_gradient",
+            lambda row: row.proof.largest_gradient if row.proof else None,
+        ),
         numbers("Weights", "largest_weight", lambda row: row.proof.largest_weight if row.proof else None),
         integers("Samples", "samples", lambda row: row.samples if row.proof else None),
         prose("Buffers", "buffers", _buffers),
@@ -107,9 +111,11 @@ def same_training_table(analysis: StudyAnalysis) -> Table:
     first = data_reader(analysis.cells)
     columns: list[ColumnOf[_Checked]] = [
         texts("Cell", "cell", lambda row: row.cell.id),
-        numbers("Gradients", "largest_gradient", lambda row: row.found.largest),
+        numbers("Largest gradient difference", "largest_gradient", lambda row: row.found.largest),
         texts(
-            "First that differs", "parameter", lambda row: other.parameter if (other := row.found.gradients) else None
+            "First differing parameter",
+            "parameter",
+            lambda row: other.parameter if (other := row.found.gradients) else None,
         ),
         texts("Weights on all ranks", "weights", _weights),
         integers("Samples read", "samples", lambda row: len(samples_of(row.cell))),
@@ -120,8 +126,8 @@ def same_training_table(analysis: StudyAnalysis) -> Table:
     left_out = {row.found.left_out: row.cell.id for row in rows if row.found.left_out}
     note = (
         "Before it is timed, each cell takes one batch twice from the same weights. Gradients: the largest "
-        "‖difference‖ ÷ ‖gradient‖ of a parameter between the strategy's exchange and the mean over the workers, which "
-        "travels apart from it. Data: whether the first samples are those of the first row, augmented alike. "
+        "‖difference‖ ÷ ‖gradient‖ of a parameter as the strategy averages it and as a plain mean over the workers "
+        "has it. Data: whether the first samples are those of the first row, augmented alike. "
         "The command verify proves it in double precision over several steps (method §10)."
     )
     note += "".join(f" Gradients of {cell} were not compared: {why}." for why, cell in left_out.items())

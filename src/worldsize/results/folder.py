@@ -95,7 +95,7 @@ class Cell:
 
     @property
     def unsynchronised(self) -> pl.DataFrame:
-        """Steps without exchange of gradients, which only serve as the other half of a pair (method.md §3)."""
+        """Steps without gradient synchronisation, which only serve as the other half of a pair (method.md §3)."""
         return self.collect(self.scan_unsynchronised())
 
     @property

@@ -51,7 +51,7 @@ class StepRecord(Record):
     last_gradient_s: float | None = None
     """When backward had computed its last gradient: from there on it only waits."""
     synchronised: bool = True
-    """False for the steps without exchange that are paired with the others; they are never `timed`."""
+    """False for the steps without synchronisation that are paired with the others; they are never `timed`."""
     clock_offset_ns: int = 0
     """What to add to this rank's clock to get rank 0's: as measured before the turn, in its last step after it."""
     clock_error_ns: int = 0

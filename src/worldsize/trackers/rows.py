@@ -15,7 +15,7 @@ MEANS = ("loss", "accuracy")
 class Rows:
     """The history of one cell in one session, in pieces: each step and each evaluation once, in order.
 
-    Steps without exchange and steps without instruments are no training, so not part of it. Where ranks run on
+    Steps without synchronisation and steps without instruments are no training, so not part of it. Where ranks run on
     several machines, the rank files of this one are read.
     """
 

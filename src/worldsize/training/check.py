@@ -96,7 +96,7 @@ def _exchanged(trainer: Trainer, inputs: Tensor, labels: Tensor) -> None:
 
 
 def _mean_over_ranks(trainer: Trainer, inputs: Tensor, labels: Tensor) -> Gradients:
-    """The gradients of each rank without exchange, averaged over the ranks on the default group."""
+    """The gradients of each rank without synchronisation, averaged over the ranks on the default group."""
     with trainer.strategy.no_sync():
         _exchanged(trainer, inputs, labels)
     found = {name: gradient.clone() for name, gradient in named_gradients(trainer.strategy.unwrap()).items()}

@@ -10,7 +10,7 @@ from worldsize.training.trainer import Trainer
 
 
 def fit(trainer: Trainer) -> Fit:
-    """Forward and backward of one batch without exchange, on every rank; the weights stay as they are.
+    """Forward and backward of one batch without synchronisation, on every rank; the weights stay as they are.
 
     Without exchange no rank waits for one whose allocation has failed. What exchange and optimizer need on top shows
     in the steps after it; a rank that fails there ends its job with the reason.

@@ -205,9 +205,9 @@ class Trainer:
         return result
 
     def try_step(self) -> None:
-        """Forward and backward of a batch without exchange; weights, optimizer and data stay as they are.
+        """Forward and backward of a batch without synchronisation; weights, optimizer and data stay as they are.
 
-        The bare model is called, not the wrapper: DDP may broadcast buffers in a forward without exchange as well, and
+        The bare model is called, not the wrapper: DDP may broadcast buffers in a forward without synchronisation as well, and
         a rank whose memory ends before it would keep the others waiting.
         """
         beat()

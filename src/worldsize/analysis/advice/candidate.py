@@ -19,7 +19,7 @@ class Candidate:
     cell: CellAnalysis | None = None
     """None for one that concerns all cells."""
     first: bool = False
-    """Whether the study has no sure answer before this is mended, whatever may be gained elsewhere."""
+    """Whether the study has no answer with 95 % confidence before this is mended, whatever may be gained elsewhere."""
     doubt: bool = False
     """Whether it tells how little the numbers are to be trusted."""
 

@@ -43,7 +43,7 @@ def too_noisy(seen: Seen) -> Iterator[Candidate]:
     if _is_noisy(ratio):
         steps = steps_needed(ratio, _block_steps(cell))
         command = _longer(seen, ratio, steps)
-        why = "too little to compare it" if _surely_limited(seen, cell, ratio) else HIDES_THE_LIMIT
+        why = "too little to compare it" if _limited_anyway(seen, cell, ratio) else HIDES_THE_LIMIT
         words = f"The speed-up of {cell_name(cell)}", why, f"Speed-up over {found.scaling.baseline.id}"
         yield _candidate(seen, cell, ratio, words, (steps, command))
 
@@ -78,7 +78,7 @@ def _candidate(
     width = half_width(ratio)
     known = "is not known: it was timed in one block" if width is None else f"is known to ±{percent_text(width)} only"
     # Who does not know whether several workers gain anything should find that out first.
-    unsure = includes(ratio, 1) or not _surely_limited(seen, cell, ratio)
+    unsure = includes(ratio, 1) or not _limited_anyway(seen, cell, ratio)
     return candidate(
         "too-noisy",
         cell,
@@ -97,8 +97,8 @@ def _candidate(
     )
 
 
-def _surely_limited(seen: Seen, cell: CellAnalysis, ratio: Estimate) -> bool:
-    """Whether a part of the step is surely larger than all that the noise may hide: then the limit is known anyway."""
+def _limited_anyway(seen: Seen, cell: CellAnalysis, ratio: Estimate) -> bool:
+    """Whether a part of the step is significantly larger than all that the noise may hide: then the limit is known anyway."""
     width, blocks = half_width(ratio), seen.blocks(cell)
     parts = (part(blocks, EXPOSED), part(blocks, pl.col("data_wait_s")))
     return width is not None and any(notable(found.share, width) for found in parts if found is not None)

@@ -106,7 +106,7 @@ def _remedy(seen: Seen, exchange: Exchange) -> tuple[str, str, str | None]:
             focused(settings, cell, *BUCKETED, bucket_mb="auto"),
         )
     return (
-        f"{cell.strategy} begins its exchange when backward is over.",
-        "Use a strategy that sends gradients while backward goes on.",
+        f"{cell.strategy} begins to synchronise when backward is over.",
+        "Use a strategy that sends gradients during backward.",
         focused(settings, cell, cell.strategy, *BUCKETED, bucket_mb="auto"),
     )

@@ -58,7 +58,7 @@ def strategy_choice(seen: Seen) -> Iterator[Candidate]:
             worst,
             finding=f"With {same}, {named(best)} is {estimate_text(ratio)} times as fast as {named(worst)}.",
             evidence=[ratio_of_two(f"Samples/s, {named(best)} ÷ {named(cell)}", value) for cell, value in slower],
-            cause="They exchange the same gradients; they differ in the way of the bytes and in what is hidden.",
+            cause="They average the same gradients; they differ in the way of the bytes and in what is hidden.",
             next_step=f"Use {named(best)} in place of {' or '.join(named(cell) for cell, _ in slower)}{alone}.",
             command=train_command(seen.settings, best),
             gain=measured(ratio, IN_THIS_STUDY, of=f" of {named(worst)}"),
@@ -66,15 +66,15 @@ def strategy_choice(seen: Seen) -> Iterator[Candidate]:
 
 
 def _not_faster_than_one(seen: Seen, cell: CellAnalysis) -> str:
-    """What must be said beside a recommendation of several workers that do not surely beat one."""
+    """What must be said beside a recommendation of several workers that do not significantly beat one."""
     row = scaling_row(seen.analysis, cell)
     speedup = row.speedup.estimate if row and row.speedup else None
-    sure = speedup is None or speedup.low is None or speedup.low > 1
-    return "" if sure else "; it is not significantly faster than one worker, though"
+    faster = speedup is None or speedup.low is None or speedup.low > 1
+    return "" if faster else "; it is not significantly faster than one worker, though"
 
 
 def _slower(best: CellAnalysis, cells: list[CellAnalysis]) -> Iterator[tuple[CellAnalysis, Estimate]]:
-    """Cells that the best one surely beats, and by how much."""
+    """Cells that the best one significantly beats, and by how much."""
     for cell in cells:
         if cell.strategy == best.strategy or not _same_threads(cell, best):
             continue
@@ -84,7 +84,7 @@ def _slower(best: CellAnalysis, cells: list[CellAnalysis]) -> Iterator[tuple[Cel
 
 
 def _slower_than_one(seen: Seen) -> tuple[CellAnalysis, CellAnalysis, Estimate] | None:
-    """The fastest configuration of several workers, the one worker that surely beats it, and its speed-up over it."""
+    """The fastest configuration of several workers, the one worker that significantly beats it, and its speed-up over it."""
     if seen.settings.sweep:
         return None
     cell = seen.headline.fastest if seen.headline else None
@@ -106,7 +106,7 @@ def beside_one_worker(advice: Advice, seen: Seen) -> Advice:
 
 
 def scaling_does_not_pay(seen: Seen) -> Iterator[Candidate]:
-    """Several workers that are slower than one, surely, even in the fastest configuration."""
+    """Several workers that are significantly slower than one, even in the fastest configuration."""
     found = _slower_than_one(seen)
     if found is None:
         return
@@ -145,7 +145,7 @@ def wrapper_overhead(seen: Seen) -> Iterator[Candidate]:
         yield candidate(
             "wrapper-overhead",
             cell,
-            finding=f"{wrapped.strategy} around one worker, where nothing is exchanged, takes "
+            finding=f"{wrapped.strategy} around one worker, where nothing is sent, takes "
             f"{estimate_text(found.ratio)} times the step of {alone.id}.",
             evidence=[time_of(f"{wrapped.id} − {alone.id}, per step", found.more)],
             cause="The strategy itself takes time in each step: hooks, copies into buckets, work per gradient.",
@@ -199,7 +199,7 @@ def compute_slower(seen: Seen) -> Iterator[Candidate]:
             f"{estimate_text(longer) if longer else ABSENT} times as long as those of {origin.id}.",
             evidence=[time_of(f"Computing per step, more than {origin.id}", more)],
             cause="The workers share what each has for itself when alone: memory bandwidth, caches, the clock of the "
-            "cores; an exchange that goes on meanwhile takes some of it too.",
+            "cores; synchronisation beside it takes some of it, too.",
             next_step=next_step,
             command=command,
             gain=at_most(

@@ -142,5 +142,5 @@ def _why(analysis: StudyAnalysis, row: ScalingRow) -> str:
         f"The two differ by what a smaller local batch costs each worker per sample: one worker reaches "
         f"{number_text(small.summary.samples_per_s.value)} samples/s at b = {small.batch_size}, "
         f"{percent_text(rate)} of its {number_text(large.summary.samples_per_s.value)} at b = {large.batch_size}; "
-        "and the same bytes are exchanged for fewer samples."
+        "and the same bytes travel for fewer samples."
     )
