@@ -60,7 +60,7 @@ def test_measuring_aside_follows_the_block_it_is_paired_with(tmp_path: Path) -> 
 
 
 def test_all_that_is_timed_begins_with_a_step_that_is_not(tmp_path: Path) -> None:
-    """So do both halves of a pair: DDP's broadcast of buffers, for one, goes on in the first step without synchronisation."""
+    """So do both halves of a pair: DDP's broadcast of buffers lasts into the first step without synchronisation."""
     study = Study(tmp_path, grid("single", "ddp"), FakeExecutor(tmp_path, 0, noisy(2.0))).run()
     leads: dict[str, set[int]] = {}
     for _, turn in study.executor.turns:

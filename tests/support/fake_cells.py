@@ -125,7 +125,7 @@ def step_line(
 
 
 def name_of(turn: Turn) -> str:
-    """The op of a turn; `warmup`, `alone` (without synchronisation) and `unobserved` for the steps that are no training."""
+    """The op of a turn; `warmup`, `alone` (without synchronisation) and `unobserved` for steps that are no training."""
     if turn.op != "steps":
         return turn.op
     if not turn.synchronise:

@@ -154,7 +154,7 @@ def _cores(blocks: Sequence[Block]) -> float:
 
 
 def _more(quick: Sequence[Block], slow: Sequence[Block], name: str) -> float:
-    """How much more of something the slow blocks had, beyond what is usual for their cells; 0 if that is not significant."""
+    """How much more of something the slow blocks had than is usual for their cells; 0 if that is not significant."""
     few, many = (
         np.array([getattr(block.conditions, name) - block.usual[name] for block in blocks]) for blocks in (quick, slow)
     )

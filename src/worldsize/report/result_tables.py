@@ -107,7 +107,7 @@ def results_table(analysis: StudyAnalysis) -> Table:
 
 
 def chosen_note(analysis: StudyAnalysis, kind: Kind | None = None) -> str:
-    """What must be said where the fastest may have been chosen by luck; nothing where it significantly is the fastest."""
+    """What must be said where the fastest may have been picked by luck; nothing where it is significantly faster."""
     chosen = next((row for row in analysis.scaling if row.rivals and row.kind == (kind or analysis.kind)), None)
     if chosen is None:
         return ""

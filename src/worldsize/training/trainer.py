@@ -207,7 +207,7 @@ class Trainer:
     def try_step(self) -> None:
         """Forward and backward of a batch without synchronisation; weights, optimizer and data stay as they are.
 
-        The bare model is called, not the wrapper: DDP may broadcast buffers in a forward without synchronisation as well, and
+        The bare model is called, not the wrapper: DDP may broadcast buffers in a forward without synchronisation, and
         a rank whose memory ends before it would keep the others waiting.
         """
         beat()

@@ -64,7 +64,7 @@ def compared(one: CellAnalysis, other: CellAnalysis, ratio: Estimate) -> Evidenc
 
 
 def _settled(gain: Estimate | None, beyond: Estimate | None) -> bool:
-    """Whether the knee is significant: it beats the first batch, and the last one does not beat it by what the knee allows."""
+    """Whether the knee is significant: it beats the first batch, and the last one beats it by no more than it allows."""
     below_is_slower = gain is None or notable(gain, 1)
     return below_is_slower and (beyond is None or (beyond.high is not None and beyond.high < 1 / KNEE))
 

@@ -98,7 +98,7 @@ def _candidate(
 
 
 def _limited_anyway(seen: Seen, cell: CellAnalysis, ratio: Estimate) -> bool:
-    """Whether a part of the step is significantly larger than all that the noise may hide: then the limit is known anyway."""
+    """Whether a part of the step is significantly larger than what the noise may hide: then the limit is known."""
     width, blocks = half_width(ratio), seen.blocks(cell)
     parts = (part(blocks, EXPOSED), part(blocks, pl.col("data_wait_s")))
     return width is not None and any(notable(found.share, width) for found in parts if found is not None)

@@ -84,7 +84,7 @@ def _slower(best: CellAnalysis, cells: list[CellAnalysis]) -> Iterator[tuple[Cel
 
 
 def _slower_than_one(seen: Seen) -> tuple[CellAnalysis, CellAnalysis, Estimate] | None:
-    """The fastest configuration of several workers, the one worker that significantly beats it, and its speed-up over it."""
+    """The fastest configuration of several workers, the one worker that is significantly faster, and the speed-up."""
     if seen.settings.sweep:
         return None
     cell = seen.headline.fastest if seen.headline else None
