@@ -18,7 +18,7 @@ from worldsize.report.result_tables import parts_table
 from worldsize.report.tables import to_records
 from worldsize.report.write import write_report
 from worldsize.results.folder import load_run
-from worldsize.results.schema_1 import TAKEN_APART
+from worldsize.results.samples import TAKEN_APART
 from worldsize.results.step_records import ENDS
 
 CELLS = [cell for cell in usual_cells() if cell.strategy in ("single", "ddp")]

@@ -17,7 +17,8 @@ from worldsize.report.page import render_page
 from worldsize.report.section import Section
 from worldsize.report.tables import to_records
 from worldsize.results.folder import load_run, write_cell, write_study
-from worldsize.results.records import Divergence, ErrorRecord, Evaluation, MessageCount
+from worldsize.results.records import ErrorRecord
+from worldsize.results.training_records import Divergence, Evaluation, MessageCount
 
 
 def several(strategy: str, n: int, b: int, step_s: float, **more: Any) -> MadeCell:

@@ -18,7 +18,7 @@ from worldsize.launch.placement import place
 from worldsize.ranks.turns import Reply
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellRecord, Placement
-from worldsize.results.schema_1 import TakenApartStep
+from worldsize.results.samples import TakenApartStep
 from worldsize.results.undisturbed import SLOW
 from worldsize.study.counted import Counted, reference_every
 from worldsize.study.plan import PlannedCell

@@ -12,7 +12,8 @@ from worldsize.config import StudySettings
 from worldsize.report.tables import to_records
 from worldsize.report.verify_table import same_training_table
 from worldsize.results.check_records import Difference, RankCheck, VerifyRecord
-from worldsize.results.folder import cell_folder, load_run, read_record, write_cell
+from worldsize.results.files import cell_folder, read_record
+from worldsize.results.folder import load_run, write_cell
 from worldsize.results.records import CellRecord
 from worldsize.study.checks import not_the_reference, verdict_of
 from worldsize.study.rounds import MOST_READ, batches_to_read

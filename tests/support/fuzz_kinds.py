@@ -31,7 +31,8 @@ from worldsize.results import columns
 from worldsize.results.baseline_records import write_baseline
 from worldsize.results.checkpoints import CheckpointRecord, check_parts, find_checkpoint, write_index, write_part
 from worldsize.results.columns import pack, parquet_file
-from worldsize.results.folder import cell_folder, load_run
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import load_run
 from worldsize.results.records import Findings
 from worldsize.results.samples import KINDS
 from worldsize.strategies import STRATEGIES

@@ -16,8 +16,8 @@ from worldsize.analysis.levels import IN_TURN_BLOCK, Level, levels, ratio
 from worldsize.analysis.profile import CellProfile, profile_of
 from worldsize.analysis.recurring import recurring_warning
 from worldsize.analysis.statistics import Blocks, Ratio, outliers, reciprocal
-from worldsize.analysis.steps import timed_steps
-from worldsize.analysis.summary import block_launches, step_blocks, summarise, world_steps
+from worldsize.analysis.steps import timed_steps, world_steps
+from worldsize.analysis.summary import block_launches, step_blocks, summarise
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord, CellState, CellSummary, Estimate, SeenState, WarningRecord

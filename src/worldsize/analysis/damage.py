@@ -12,7 +12,7 @@ AGAIN = "Remove its folder, and --resume measures it again."
 def check_samples(cell: Cell) -> None:
     """Raise OutputError where samples of a cell cannot be read, or some that it had are gone.
 
-    Steps that are there and hold what cannot be are left out with a warning (results/gate.py): nobody lost those.
+    Steps that are there and hold what cannot be are left out with a warning (results/samples.py): nobody lost those.
     """
     counts = dict(cell.collect(cell.scan_steps().group_by("rank").agg(pl.col("timed").sum())).iter_rows())
     cell.collect(cell.scan_spans().select(pl.len()))

@@ -14,8 +14,9 @@ from worldsize.ranks.exchange import between_cpus
 from worldsize.ranks.heartbeat import beat
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle, where
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
+from worldsize.results.base import Record
 from worldsize.results.comm_records import CommSample
-from worldsize.results.records import Placement, Record
+from worldsize.results.records import Placement
 
 
 class Task(Record):

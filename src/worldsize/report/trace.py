@@ -8,11 +8,11 @@ from typing import Any
 
 from worldsize.analysis.profile import MOST_RANKS
 from worldsize.errors import OutputError
-from worldsize.results.profile_records import ProfiledRank
 from worldsize.results.traces import (
     COLLECTIVE,
     COMMUNICATION_THREAD,
     STEP_MARK,
+    ProfiledRank,
     Trace,
     TraceEvent,
     rank_trace,

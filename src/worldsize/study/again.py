@@ -5,7 +5,7 @@ from typing import Any
 
 from worldsize.config import StudySettings, laid_over, validated
 from worldsize.errors import UsageError
-from worldsize.results.folder import read_record
+from worldsize.results.files import read_record
 from worldsize.results.records import StudyRecord
 
 

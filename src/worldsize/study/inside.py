@@ -24,7 +24,8 @@ from worldsize.measure.limits import begin_to_count_memory
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.exchange import gather
 from worldsize.ranks.setup import Rank, choose_device, make_further_groups, process_group
-from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import Cell, Run, load_run, new_run_folder
 from worldsize.results.records import Findings, WarningRecord
 from worldsize.study.agreeing import agreed, agreed_samples, collect, leave_plan, locked, set_aside_elsewhere
 from worldsize.study.budget import began_s, check_budget, until_s, with_default_protocol

@@ -11,9 +11,9 @@ from typing import Literal
 from worldsize.config import StudySettings
 from worldsize.errors import OutputError, UsageError
 from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
-from worldsize.results.code_records import UserCode, different_files, named
-from worldsize.results.files import own, read_record
-from worldsize.results.folder import cell_folder, load_run
+from worldsize.results.files import cell_folder, own, read_record
+from worldsize.results.folder import load_run
+from worldsize.results.provenance import UserCode, different_files, named
 from worldsize.results.records import StudyRecord
 from worldsize.study.ledger import finished
 from worldsize.study.plan import PlannedCell

@@ -12,12 +12,13 @@ from worldsize.errors import OutputError, UsageError
 from worldsize.launch.by_hand import torchrun_words
 from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.launch.environment import worker_environment
+from worldsize.launch.slurm.files import SUBMISSIONS
 from worldsize.launch.warm import WARM
 from worldsize.measure.conditions import Watch
 from worldsize.measure.machine import busy_warning, provenance, snapshot_host
 from worldsize.results.folder import Cell, Run, load_run, write_study
-from worldsize.results.launch_records import SUBMISSIONS
-from worldsize.results.records import Findings, Provenance, StudyRecord, WarningRecord
+from worldsize.results.provenance import Provenance
+from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.study.budget import check_budget, until_s, with_default_protocol
 from worldsize.study.comm import check_hosts, with_hosts
 from worldsize.study.executor import JobExecutor

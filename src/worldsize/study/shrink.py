@@ -13,7 +13,8 @@ from pathlib import Path
 from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.launch.placement import place
 from worldsize.results.checkpoints import checkpoint_folder, hand_over
-from worldsize.results.folder import cell_folder, load_run, write_study
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import load_run, write_study
 from worldsize.results.records import ErrorRecord, Placement
 from worldsize.study.ledger import Ledger
 from worldsize.study.plan import PlannedCell

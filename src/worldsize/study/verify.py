@@ -16,7 +16,7 @@ from worldsize.measure.machine import allowed_cores, provenance, snapshot_host
 from worldsize.ranks.turns import read_replies
 from worldsize.report.tables import to_csv, to_markdown
 from worldsize.report.verify_table import verify_table
-from worldsize.results.folder import cell_folder, write_whole
+from worldsize.results.files import cell_folder, write_whole
 from worldsize.results.verify_records import DataDifference, ProofRecord, RankProof, Samples, VerifyRow
 from worldsize.study.checks import in_epoch_order
 from worldsize.study.plan import PlannedCell, make_plan

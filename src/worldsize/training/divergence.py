@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from worldsize.results.records import Divergence
+from worldsize.results.training_records import Divergence
 
 
 @torch.no_grad()

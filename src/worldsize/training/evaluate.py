@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from worldsize.data import DataSet, test_batches
 from worldsize.measure.message_counter import MessageCounter
 from worldsize.ranks.heartbeat import beat
-from worldsize.results.records import Evaluation
+from worldsize.results.training_records import Evaluation
 from worldsize.training.divergence import divergence
 from worldsize.training.trainer import Trainer
 

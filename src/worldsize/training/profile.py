@@ -20,8 +20,7 @@ from worldsize.measure.alignment import Offset
 from worldsize.measure.timeline import Message, Phase, Step, Timeline, read
 from worldsize.ranks.turns import Turn
 from worldsize.results.files import write_whole
-from worldsize.results.profile_records import ProfiledRank
-from worldsize.results.traces import COLLECTIVE, COMMUNICATION_THREAD, STEP_MARK
+from worldsize.results.traces import COLLECTIVE, COMMUNICATION_THREAD, STEP_MARK, ProfiledRank
 from worldsize.training.trainer import Trainer
 
 CLOCK_MARK = "worldsize clock"

@@ -21,11 +21,12 @@ from worldsize.ranks.memory import limit_memory
 from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle, where
 from worldsize.ranks.turns import Facts, Reply, Turns, run_turns
+from worldsize.results.base import Record
 from worldsize.results.checkpoints import checkpoint_folder
-from worldsize.results.code_records import named
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.files import cell_folder, read_record
-from worldsize.results.records import Placement, Record, StudyRecord
+from worldsize.results.provenance import named
+from worldsize.results.records import Placement, StudyRecord
 from worldsize.training.checkpoint import arrange_buckets
 from worldsize.training.trainer import Trainer
 from worldsize.training.workload import TrainingWorkload

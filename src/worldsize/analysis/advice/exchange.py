@@ -10,7 +10,7 @@ from worldsize.analysis.advice.gains import DATA_WAIT_MOST, EXPOSED, STEP, STEP_
 from worldsize.analysis.bandwidth import LinkAnalysis
 from worldsize.analysis.by_block import mean_over, ratio_over
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.communication import KINDS
+from worldsize.analysis.messages import KINDS
 from worldsize.analysis.statistics import scaled
 from worldsize.results.records import Estimate
 

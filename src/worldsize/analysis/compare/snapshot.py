@@ -8,8 +8,8 @@ import polars as pl
 from worldsize.analysis.cells import CellAnalysis, absent_cell, reason_of, unreadable_cell
 from worldsize.analysis.damage import check_samples
 from worldsize.analysis.parts import with_parts
-from worldsize.analysis.steps import COMPUTE
-from worldsize.analysis.summary import summarise, world_steps
+from worldsize.analysis.steps import COMPUTE, world_steps
+from worldsize.analysis.summary import summarise
 from worldsize.errors import OutputError, UsageError
 from worldsize.results.baseline_records import HOW, StoredBlock, StoredCell, StoredRun, read_baseline
 from worldsize.results.folder import Cell, Run, load_run

@@ -14,10 +14,9 @@ from typing import Any
 from worldsize.config import LaunchSettings
 from worldsize.config.redact import safe_command
 from worldsize.errors import OutputError, UsageError
-from worldsize.launch.slurm.files import add_submission, folder, submitted
+from worldsize.launch.slurm.files import SubmittedJob, add_submission, folder, submitted
 from worldsize.launch.slurm.limits import minutes, signal_delay_s
 from worldsize.launch.slurm.state import state_of
-from worldsize.results.launch_records import SubmittedJob
 
 try:
     from submitit import SlurmExecutor

@@ -20,7 +20,7 @@ from worldsize.report.result_tables import Apart, last_evaluation, taken_apart
 from worldsize.report.section import Section
 from worldsize.report.svg import AXIS_LABEL, Chart, Drawing, Size, draw, values
 from worldsize.report.tables import Entry, Table
-from worldsize.results.records import Evaluation
+from worldsize.results.training_records import Evaluation
 
 RUNGS = {"single": "1", "gather-scatter": "2a", "all-reduce": "2b", "ddp": "3"}
 """How the rungs are numbered; strategies beside them have no number."""
