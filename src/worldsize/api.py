@@ -185,7 +185,7 @@ def compare(
     for a `fail_above` that is no share, and for a side with a run twice or with runs of other work.
     """
     from worldsize.analysis.compare.comparison import compare_runs
-    from worldsize.analysis.compare.snapshot import paths_of, read_side
+    from worldsize.analysis.compare.sides import paths_of, read_side
     from worldsize.config import CompareSettings, validated
 
     wanted = validated(CompareSettings, {"fail_above": fail_above, "strict": strict, "judge_by": judge_by})

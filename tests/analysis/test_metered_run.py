@@ -11,7 +11,7 @@ from commands import worldsize
 from made_messages import with_messages
 from made_runs import make_run, usual_cells
 from worldsize.analysis.advice import advise
-from worldsize.analysis.compare.snapshot import snapshot
+from worldsize.analysis.compare.sides import snapshot
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.report.result_tables import parts_table

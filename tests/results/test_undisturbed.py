@@ -9,8 +9,8 @@ import pytest
 
 from made_runs import SHARES
 from worldsize.analysis.cells import analyse_cell
-from worldsize.analysis.damage import check_samples
 from worldsize.analysis.drift import disturbed_warning
+from worldsize.analysis.steps import check_samples
 from worldsize.analysis.summary import summarise
 from worldsize.config import CellSettings
 from worldsize.errors import OutputError

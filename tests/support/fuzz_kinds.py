@@ -20,7 +20,7 @@ from made_messages import add_link, add_messages
 from made_runs import make_run, usual_cells
 from made_traces import rank_of, record, write_traces
 from worldsize.analysis.compare.comparison import compare_runs
-from worldsize.analysis.compare.snapshot import read_side, read_snapshot
+from worldsize.analysis.compare.sides import read_side, read_snapshot
 from worldsize.analysis.study import analyse
 from worldsize.config import CellSettings, CompareSettings, StudySettings, read_study, validated
 from worldsize.data import cifar10, load_data

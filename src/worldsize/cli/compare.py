@@ -41,7 +41,7 @@ def compare(
     change from the variation between runs. With --fail-above it is a gate for continuous integration.
     """
     from worldsize.analysis.compare.comparison import compare_runs
-    from worldsize.analysis.compare.snapshot import read_side
+    from worldsize.analysis.compare.sides import read_side
     from worldsize.cli.compare_display import store
     from worldsize.config import CompareSettings, validated
     from worldsize.errors import DAMAGED, UsageError

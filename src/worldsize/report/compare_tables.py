@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from worldsize.analysis.compare.words import basis, other
+from worldsize.analysis.compare.verdicts import basis, other
 from worldsize.analysis.numbers import ABSENT, GIB, number_text
 from worldsize.report.columns import MS, PERCENT, ColumnOf, estimates, numbers, prose, table_of, texts
 from worldsize.report.tables import TERMINAL_WIDTH, Entry, Table, escaped, fitted, headed, to_markdown
