@@ -212,7 +212,7 @@ def _one_cell(
 def _resumed(resume: Resume, out: PathLike | None, given: dict[str, Any]) -> StudySettings:
     """The settings of the study in `out`, with what is given on top."""
     from worldsize.errors import UsageError
-    from worldsize.study.again import settings_to_resume
+    from worldsize.study.resuming import settings_to_resume
 
     if resume not in (True, "anew"):
         raise UsageError(f"resume={resume!r} was given; True, False or 'anew' is allowed")

@@ -18,7 +18,7 @@ from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
-from worldsize.study.bursts import lead_steps
+from worldsize.study.blocks import lead_steps
 from worldsize.training.aside import Aside
 from worldsize.training.trainer import Trainer
 from worldsize.training.workload import TrainingWorkload

@@ -20,7 +20,7 @@ from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellRecord, Placement
 from worldsize.results.samples import TakenApartStep
 from worldsize.results.undisturbed import SLOW
-from worldsize.study.counted import Counted, reference_every
+from worldsize.study.blocks import Counted, reference_every
 from worldsize.study.plan import PlannedCell
 
 USUAL_S = 0.004

@@ -34,11 +34,10 @@ from worldsize.study.inside_links import measure_inside
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.pace import Pace
-from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, make_plan
 from worldsize.study.resuming import Resume, check_checkpoints, other_code
 from worldsize.study.run import check_folder, note, open_study
-from worldsize.study.running import run_to_its_end, stoppable_group
+from worldsize.study.running import pack_complete, run_to_its_end, stoppable_group
 from worldsize.study.schedule import Schedule
 from worldsize.study.thread_executor import ThreadExecutor
 from worldsize.study.tracking import tracked

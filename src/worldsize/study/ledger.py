@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from worldsize.analysis.sameness import not_the_reference, verdict_of
 from worldsize.analysis.steps import world_steps
 from worldsize.analysis.summary import step_blocks, summarise
 from worldsize.errors import OutputError
@@ -20,7 +21,6 @@ from worldsize.results.records import CellRecord, ErrorRecord, WarningRecord
 from worldsize.results.step_records import BlockConditions, StepRecord, UnobservedBlock
 from worldsize.results.traces import ProfileRecord, write_profile
 from worldsize.results.training_records import Evaluation
-from worldsize.study.checks import not_the_reference, verdict_of
 from worldsize.study.listener import Listener
 from worldsize.study.plan import PlannedCell
 

@@ -27,14 +27,12 @@ from worldsize.study.ledger import Ledger, finished
 from worldsize.study.links import link_costs, measure_links, needed
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.pace import Pace
-from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
 from worldsize.study.probe import probe
-from worldsize.study.restarts import Restarts
+from worldsize.study.restarts import Restarts, Shrink, is_shrunk
 from worldsize.study.resuming import Resume, check_checkpoints, check_settings, other_code, set_aside
-from worldsize.study.running import run_to_its_end, stoppable
+from worldsize.study.running import pack_complete, run_to_its_end, stoppable
 from worldsize.study.schedule import Schedule
-from worldsize.study.shrink import Shrink, is_shrunk
 from worldsize.study.sweep import Sweep
 from worldsize.study.tracking import tracked
 from worldsize.trackers import check_trackers

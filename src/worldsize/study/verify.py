@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from worldsize.analysis.sameness import first_unlike
+from worldsize.analysis.sameness import first_unlike, in_epoch_order
 from worldsize.config import VerifySettings
 from worldsize.errors import OutputError
 from worldsize.launch.environment import worker_environment
@@ -18,7 +18,6 @@ from worldsize.report.tables import to_csv, to_markdown
 from worldsize.report.verify_table import verify_table
 from worldsize.results.files import cell_folder, write_whole
 from worldsize.results.verify_records import DataDifference, ProofRecord, RankProof, Samples, VerifyRow
-from worldsize.study.checks import in_epoch_order
 from worldsize.study.plan import PlannedCell, make_plan
 from worldsize.study.probe import probe
 
