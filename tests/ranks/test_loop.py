@@ -19,9 +19,8 @@ from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
 from worldsize.study.blocks import lead_steps
-from worldsize.training.aside import Aside
 from worldsize.training.trainer import Trainer
-from worldsize.training.workload import TrainingWorkload
+from worldsize.training.workload import Aside, TrainingWorkload
 
 SLOW_DATA = """
 import time

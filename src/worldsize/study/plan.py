@@ -61,7 +61,7 @@ class PlannedCell:
 
 
 def world_sizes(settings: StudySettings, findings: Findings) -> tuple[int, ...]:
-    """The world sizes that were asked for, or those that the look before the start has chosen (config/room.py)."""
+    """The world sizes that were asked for, or those that the look before the start has chosen (config/study.py)."""
     return settings.world_sizes or findings.world_sizes
 
 

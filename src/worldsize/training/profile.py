@@ -124,7 +124,7 @@ def load_profiler() -> None:
 def profile_steps(trainer: Trainer, turn: Turn, align: Callable[[], Offset], path: Path) -> Profiled:
     """Run `turn.lead` steps, then `turn.count` steps whose trace is written to `path`; all ranks do it together.
 
-    The caller sees to it that the steps leave nothing behind in training (aside.py). `align` measures the offset
+    The caller sees to it that the steps leave nothing behind in training (workload.py). `align` measures the offset
     of the clocks, between the two. Returns the record of the rank, or why there is none.
     """
     recording, timeline = Recording(trainer.device), trainer.timeline

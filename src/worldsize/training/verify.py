@@ -34,10 +34,10 @@ from worldsize.training.proof import (
     named_weights,
     sample_digests,
 )
+from worldsize.training.rank import world_of
 from worldsize.training.reference import Batch, Reference
 from worldsize.training.repeatable import in_double, refuses_double, unrepeatable, without_dropout
 from worldsize.training.trainer import Trainer
-from worldsize.training.world import world_of
 
 
 class Task(Record):

@@ -15,7 +15,7 @@ from worldsize.analysis.ranks import RankAnalysis, ranks, step_times
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.charts.loss import CURVE_POINTS, thinned
 from worldsize.report.columns import MS, ColumnOf, integers, numbers, table_of, texts
-from worldsize.report.profile_tables import profile_table, profiled
+from worldsize.report.profile import profile_table, profiled
 from worldsize.report.result_tables import Apart, last_evaluation, taken_apart
 from worldsize.report.section import Section
 from worldsize.report.svg import AXIS_LABEL, Chart, Drawing, Size, draw, values
