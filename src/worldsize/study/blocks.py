@@ -158,7 +158,7 @@ def reference_every(cell: PlannedCell, settings: TrainingSettings, step_s: float
 def timed_steps(blocks: Blocks) -> int:
     """Timed steps of a cell; a block that was broken off, at the end of a session, counts as long as the one before.
 
-    Blocks of one session need not be alike: those that fill a budget are longer (block_sizes.py).
+    Blocks of one session need not be alike: those that fill a budget are longer.
     """
     lengths: dict[int, list[int]] = {}
     for session, block in sorted(blocks):

@@ -48,7 +48,7 @@ class Restarts:
     def __init__(self, most: int, ledger: Ledger, fewer: Successor = lambda cell, error: None) -> None:
         self.most = most
         self.fewer = fewer
-        """Finds the cell that trains on, with fewer workers, for one that failed for good (study/restarts.py)."""
+        """Finds the cell that trains on, with fewer workers, for one that failed for good."""
         self._ledger = ledger
         self._done: dict[str, int] = {}
 
