@@ -16,7 +16,7 @@ import worldsize
 from common import keep, say
 from worldsize.analysis.compare.comparison import compare_runs
 from worldsize.analysis.compare.quantities import OTHERS
-from worldsize.analysis.compare.snapshot import snapshot
+from worldsize.analysis.compare.sides import snapshot
 from worldsize.config import CompareSettings
 from worldsize.launch.warm import WARM
 from worldsize.results.baseline_records import StoredRun

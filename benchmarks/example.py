@@ -12,7 +12,8 @@ from worldsize.analysis.study import analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.report.contents import sections
 from worldsize.report.tables import escaped, to_markdown
-from worldsize.results.folder import load_run, write_whole
+from worldsize.results.files import write_whole
+from worldsize.results.folder import load_run
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
 PRIVATE = ("--out", "--data-dir")

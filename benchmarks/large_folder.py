@@ -8,20 +8,12 @@ from large_samples import BATCH, BLOCK_STEPS, KINDS, LINK_BYTES_PER_S, SIZES, WA
 from worldsize.config import CellSettings, StudySettings
 from worldsize.results.check_records import DIGEST_LENGTH, VerifyRecord
 from worldsize.results.comm_records import CommRecord, CommSample
-from worldsize.results.folder import cell_folder, write_cell, write_comm, write_study
-from worldsize.results.records import (
-    BlockConditions,
-    CellRecord,
-    DataRecord,
-    Divergence,
-    Evaluation,
-    Host,
-    ModelRecord,
-    Placement,
-    Provenance,
-    StudyRecord,
-    UnobservedBlock,
-)
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import write_cell, write_comm, write_study
+from worldsize.results.provenance import Host, Provenance
+from worldsize.results.records import CellRecord, Placement, StudyRecord
+from worldsize.results.step_records import BlockConditions, UnobservedBlock
+from worldsize.results.training_records import DataRecord, Divergence, Evaluation, ModelRecord
 from worldsize.traits import WireBytes
 
 PAYLOAD_BYTES = sum(size for kind, size in zip(KINDS, SIZES, strict=True) if kind == "all_reduce")

@@ -19,7 +19,7 @@ from typing import Any
 from common import keep, say
 from large_samples import LargeRun
 from worldsize.results.columns import INDEX
-from worldsize.study.packing import pack_complete
+from worldsize.study.running import pack_complete
 
 HERE = Path(__file__).parent
 CORES = 2

@@ -12,8 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from worldsize.results.folder import SPAN_SCHEMA, STEP_SCHEMA
-from worldsize.results.schema_1 import TAKEN_APART
+from worldsize.results.samples import SPAN_SCHEMA, STEP_SCHEMA, TAKEN_APART
 from worldsize.results.step_records import ENDS
 
 Floats = NDArray[np.float64]

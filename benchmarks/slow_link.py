@@ -21,7 +21,8 @@ from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.turns import Turn
 from worldsize.results.comm_records import AllReduceCost
-from worldsize.results.folder import Cell, cell_folder
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
 from worldsize.study.comm import check_hosts, run_comm
 from worldsize.study.executor import JobExecutor

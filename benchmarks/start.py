@@ -25,7 +25,8 @@ from worldsize.launch.local import LocalJob
 from worldsize.launch.placement import place
 from worldsize.launch.warm import WARM
 from worldsize.measure.machine import allowed_cores
-from worldsize.results.folder import STEP_SCHEMA, load_run
+from worldsize.results.folder import load_run
+from worldsize.results.samples import STEP_SCHEMA
 from worldsize.results.undisturbed import Beside, Times, undisturbed
 from worldsize.study.executor import ENTRY
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from worldsize.config import CellSettings, StudySettings, TrainSettings, preset_names, read_study, validated
 from worldsize.errors import UsageError
-from worldsize.results.folder import cell_folder
+from worldsize.results.files import cell_folder
 
 
 def refusal(values: dict[str, Any], source: str = "") -> str:

@@ -185,7 +185,7 @@ def compare(
     UsageError for a `fail_above` that is no share, and for a side with a run twice or with runs of other work.
     """
     from worldsize.analysis.compare.comparison import compare_runs
-    from worldsize.analysis.compare.snapshot import paths_of, read_side
+    from worldsize.analysis.compare.sides import paths_of, read_side
     from worldsize.config import CompareSettings, validated
 
     wanted = validated(CompareSettings, {"fail_above": fail_above, "strict": strict, "judge_by": judge_by})
@@ -212,7 +212,7 @@ def _one_cell(
 def _resumed(resume: Resume, out: PathLike | None, given: dict[str, Any]) -> StudySettings:
     """The settings of the study in `out`, with what is given on top."""
     from worldsize.errors import UsageError
-    from worldsize.study.again import settings_to_resume
+    from worldsize.study.resuming import settings_to_resume
 
     if resume not in (True, "anew"):
         raise UsageError(f"resume={resume!r} was given; True, False or 'anew' is allowed")

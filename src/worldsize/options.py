@@ -7,10 +7,10 @@ together. Text is read as the command line reads it: `world_sizes="1,2"`, `targe
 from pathlib import Path
 from typing import Literal, TypedDict
 
+from worldsize.config.commands import Arithmetic
 from worldsize.config.network import Backend
 from worldsize.config.study import Baseline, CellChoice, Tracker
 from worldsize.config.training import Agreement, Evaluate, Loader, LrScaling, LrSchedule, OptimizerName, Precision
-from worldsize.config.verify import Arithmetic
 
 
 class NetworkOptions(TypedDict, total=False):

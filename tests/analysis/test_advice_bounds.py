@@ -10,9 +10,9 @@ import pytest
 from advised import SINGLE, Change, Messages, basis, codes, exchanging, found, gain, messages, steps, study
 from made_runs import MadeCell
 from worldsize.analysis.advice.exchange import Exchange
-from worldsize.analysis.by_block import block_means
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.communication import Exposed
+from worldsize.analysis.steps import block_means
 from worldsize.results.folder import load_run
 from worldsize.results.records import Estimate
 

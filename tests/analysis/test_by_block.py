@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from advised import exchanging, longer, steps, study
-from worldsize.analysis.by_block import block_means, mean_over, rank_means, ratio_over
+from worldsize.analysis.steps import block_means, mean_over, rank_means, ratio_over
 from worldsize.results.folder import load_run
 
 

@@ -6,11 +6,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from worldsize.analysis.communication import communication, exposed, messages, observing, observing_text
+from worldsize.analysis.communication import communication, exposed, observing, observing_text
+from worldsize.analysis.messages import messages
 from worldsize.config import CellSettings
 from worldsize.results.folder import Cell
-from worldsize.results.records import CellRecord, Placement, SpanRecord, UnobservedBlock
-from worldsize.results.schema_1 import TakenApartStep
+from worldsize.results.records import CellRecord, Placement
+from worldsize.results.samples import TakenApartStep
+from worldsize.results.step_records import SpanRecord, UnobservedBlock
 
 PARTS: dict[str, Any] = {
     "data_wait_s": 0.0,

@@ -6,7 +6,7 @@ import pytest
 
 from made_pairs import DDP, SINGLE, cell_of, change_study, compared, make_pair, make_sides
 from made_runs import make_run, usual_cells
-from worldsize.analysis.compare.snapshot import read_side
+from worldsize.analysis.compare.sides import read_side
 from worldsize.errors import UsageError
 from worldsize.results.comparison_records import Change
 from worldsize.results.records import StudyRecord

@@ -8,7 +8,8 @@ import pytest
 from made_runs import MadeCell
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.drift import BOUND, drift_warning, drifts, spread
-from worldsize.results.records import BlockConditions, CellRecord
+from worldsize.results.records import CellRecord
+from worldsize.results.step_records import BlockConditions
 
 QUIET = {"others_cores": 0.02, "stolen_cores": 0.0, "frequency_hz": 3e9}
 

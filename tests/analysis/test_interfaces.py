@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from worldsize.analysis.interfaces import slow_peers
+from worldsize.analysis.comm_report import slow_peers
 from worldsize.results.comm_records import CommRecord, PeerRate
 from worldsize.results.records import Placement, RankPlace
 

@@ -22,8 +22,9 @@ from worldsize.analysis.ranks import ranks, training_steps
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.results.columns import pack
 from worldsize.results.folder import Cell, load_run
-from worldsize.results.records import PARTS, SpanRecord
-from worldsize.results.schema_1 import TakenApartStep
+from worldsize.results.records import PARTS
+from worldsize.results.samples import TakenApartStep
+from worldsize.results.step_records import SpanRecord
 
 MADE = LargeRun(worlds=(1, 4, 40), steps=120)
 SMALL, LARGE = (f"ddp-w{world}-b32" for world in MADE.worlds[1:])

@@ -11,14 +11,14 @@ from commands import worldsize
 from made_messages import with_messages
 from made_runs import make_run, usual_cells
 from worldsize.analysis.advice import advise
-from worldsize.analysis.compare.snapshot import snapshot
+from worldsize.analysis.compare.sides import snapshot
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.report.result_tables import parts_table
 from worldsize.report.tables import to_records
 from worldsize.report.write import write_report
 from worldsize.results.folder import load_run
-from worldsize.results.schema_1 import TAKEN_APART
+from worldsize.results.samples import TAKEN_APART
 from worldsize.results.step_records import ENDS
 
 CELLS = [cell for cell in usual_cells() if cell.strategy in ("single", "ddp")]

@@ -11,7 +11,7 @@ from made_traces import event, message, rank_of, trace, write_traces
 from worldsize.analysis.profile import MOST_RANKS, Shares, profile_of, shares
 from worldsize.analysis.study import analyse
 from worldsize.errors import OutputError
-from worldsize.report.trace import merged_trace
+from worldsize.report.profile import merged_trace
 from worldsize.results.folder import load_run
 from worldsize.results.traces import Trace, profile_folder, read_trace
 

@@ -6,7 +6,7 @@ import pytest
 
 from made_runs import SHARES, MadeCell, make_run, synchronised
 from worldsize.analysis.groups import groups
-from worldsize.analysis.rank_parts import MOST_ROWS, rank_parts
+from worldsize.analysis.ranks import MOST_ROWS, rank_parts
 from worldsize.analysis.study import analyse
 from worldsize.results.folder import load_run, write_study
 

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from made_runs import SHARES, MadeCell, make_run, synchronised
-from worldsize.analysis.summary import step_blocks, summarise, world_steps
+from worldsize.analysis.steps import world_steps
+from worldsize.analysis.summary import step_blocks, summarise
 from worldsize.results.folder import Cell, load_run
 from worldsize.results.records import PARTS
 

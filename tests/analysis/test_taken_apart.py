@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from worldsize.analysis.parts import taken_apart
 from worldsize.measure.timeline import Message, Phase
-from worldsize.results.folder import SPAN_SCHEMA, STEP_SCHEMA
 from worldsize.results.records import PARTS
-from worldsize.results.schema_1 import TAKEN_APART
+from worldsize.results.samples import SPAN_SCHEMA, STEP_SCHEMA, TAKEN_APART
 from worldsize.results.step_records import ENDS
 
 MICROSECOND = 1_000

@@ -21,7 +21,8 @@ from worldsize.analysis.timeline_step import (
     picture,
     rastered,
 )
-from worldsize.results.folder import cell_folder, load_run
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import load_run
 
 Stretches = list[tuple[str, int, int]]
 PHASES = ("data_wait_s", "copy_s", "forward_s", "backward_s", "other_s", "optimizer_s", "other_s")

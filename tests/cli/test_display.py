@@ -14,7 +14,9 @@ from worldsize.cli.console import duration_text, lines
 from worldsize.cli.display import BETWEEN_S, WITHIN_S, Display, ending_text, far_text
 from worldsize.cli.progress import Progress, rate_text
 from worldsize.config import StudySettings
-from worldsize.results.records import CellRecord, CellSummary, ErrorRecord, Estimate, Evaluation, StepRecord
+from worldsize.results.records import CellRecord, CellSummary, ErrorRecord, Estimate
+from worldsize.results.step_records import StepRecord
+from worldsize.results.training_records import Evaluation
 
 SETTINGS = StudySettings(steps=6)
 CELL, OTHER = planned("ddp", 2, SETTINGS), planned("single", 1, SETTINGS)

@@ -12,7 +12,8 @@ import pytest
 import worldsize as library
 from commands import finish, processes_of, start, wait_until, worker, worldsize
 from worldsize.results.check_records import DIGEST_LENGTH
-from worldsize.results.folder import Run, cell_folder, load_run
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import Run, load_run
 
 MODEL = """
 import os, time

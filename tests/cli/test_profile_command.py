@@ -12,7 +12,7 @@ import pytest
 
 from commands import worldsize
 from worldsize.analysis.study import analyse
-from worldsize.report.profile_tables import profile_table
+from worldsize.report.profile import profile_table
 from worldsize.report.tables import to_records
 from worldsize.results.folder import Run, load_run
 from worldsize.study.schedule import PROFILED_STEPS

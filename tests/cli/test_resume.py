@@ -19,9 +19,10 @@ from torch import nn
 
 from commands import finish, processes_of, start, wait_until, worldsize
 from worldsize.analysis.cells import analyse_cell
-from worldsize.analysis.summary import world_steps
+from worldsize.analysis.steps import world_steps
 from worldsize.results.checkpoints import checkpoint_folder, find_checkpoint
-from worldsize.results.folder import cell_folder, load_run
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import load_run
 
 MODEL = """
 import os, time

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from commands import worldsize
-from worldsize.measure.memory_kills import memory_kills
+from worldsize.measure.conditions import memory_kills
 from worldsize.results.folder import Run, load_run
 
 MODEL = """

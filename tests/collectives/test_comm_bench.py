@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from worldsize.analysis.bandwidth import curve
-from worldsize.analysis.comm_time import sizes_up_to
+from worldsize.analysis.collective_cost import sizes_up_to
 from worldsize.collectives import OPERATIONS
 from worldsize.collectives.bench import Bench
 from worldsize.config import CommSettings

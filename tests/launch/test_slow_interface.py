@@ -4,7 +4,7 @@ from pathlib import Path
 
 from nodes_apart import nodes_apart
 from rights import needs_rights
-from worldsize.analysis.interfaces import slow_peers
+from worldsize.analysis.comm_report import slow_peers
 from worldsize.config import CommSettings
 from worldsize.study.comm import run_comm
 

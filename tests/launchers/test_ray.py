@@ -17,7 +17,8 @@ from ray_nodes import QUIET, RayNodes
 from same_study import DATA, MODEL
 from worldsize.launch.job import Job
 from worldsize.launch.warm import SERVER
-from worldsize.results.folder import Cell, Run, cell_folder, load_run
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import Cell, Run, load_run
 
 needs_private_mounts = pytest.mark.skipif(
     subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0,

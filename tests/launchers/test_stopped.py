@@ -13,7 +13,8 @@ import pytest
 
 from commands import LONG_S, TYPED, finish, processes_of, wait_until
 from same_study import MODEL
-from worldsize.results.folder import Run, cell_folder, load_run
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import Run, load_run
 
 CELL = "ddp-w2-b4"
 FAILS_ALONE = """

@@ -11,7 +11,7 @@ from worldsize.errors import UsageError
 from worldsize.measure import abilities
 from worldsize.measure.abilities import Ability, Diagnosis, StrategyClass, core_ranges, diagnose
 from worldsize.measure.facts import SystemFacts, TorchFacts
-from worldsize.results.records import Host
+from worldsize.results.provenance import Host
 
 CPU_TORCH = TorchFacts(version="2.13.0", build="CPU", cpu_capability="AVX2", gloo=True)
 CUDA_TORCH = TorchFacts(version="2.13.0", build="CUDA 12.6", cpu_capability="AVX2", gloo=True, nccl=True)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worldsize.measure import allocator, machine
-from worldsize.results.records import Host, Provenance
+from worldsize.results.provenance import Host, Provenance
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from worldsize.measure.memory_kills import memory_kills
+from worldsize.measure.conditions import memory_kills
 
 
 def test_the_counter_is_read(tmp_path: Path) -> None:

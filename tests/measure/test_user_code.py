@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from worldsize.results.code_records import Repository, UserCode, UserFile, different_files, named, short_commit
+from worldsize.results.provenance import Repository, UserCode, UserFile, different_files, named, short_commit
 
 ASK = """
 import json, sys

@@ -18,10 +18,9 @@ from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
-from worldsize.study.bursts import lead_steps
-from worldsize.training.aside import Aside
+from worldsize.study.blocks import lead_steps
 from worldsize.training.trainer import Trainer
-from worldsize.training.workload import TrainingWorkload
+from worldsize.training.workload import Aside, TrainingWorkload
 
 SLOW_DATA = """
 import time

@@ -8,16 +8,16 @@ import pytest
 
 from checked import checked_charts as checked_charts
 from made_runs import SHARES, MadeCell, make_run, synchronised
-from worldsize.analysis.deviations import deviations
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.config import StudySettings, preset_names, read_study, validated
 from worldsize.report.contents import sections
-from worldsize.report.experiments import EXPERIMENTS
+from worldsize.report.experiments import EXPERIMENTS, deviations
 from worldsize.report.page import render_page
 from worldsize.report.section import Section
 from worldsize.report.tables import to_records
 from worldsize.results.folder import load_run, write_cell, write_study
-from worldsize.results.records import Divergence, ErrorRecord, Evaluation, MessageCount
+from worldsize.results.records import ErrorRecord
+from worldsize.results.training_records import Divergence, Evaluation, MessageCount
 
 
 def several(strategy: str, n: int, b: int, step_s: float, **more: Any) -> MadeCell:

@@ -9,8 +9,9 @@ import pytest
 from made_runs import MadeCell, make_run, messy_cells
 from worldsize.report import samples as exports
 from worldsize.report.samples import messages, parquet, samples
-from worldsize.results.folder import append_line, cell_folder, load_run
-from worldsize.results.records import SpanRecord
+from worldsize.results.files import append_line, cell_folder
+from worldsize.results.folder import load_run
+from worldsize.results.step_records import SpanRecord
 
 
 def spans(run: Path, cell: str, rank: int, steps: range, kinds: list[str]) -> None:

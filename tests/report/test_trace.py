@@ -10,9 +10,8 @@ from made_runs import MadeCell, make_run, usual_cells
 from made_traces import PROCESS, event, message, rank_of, record, trace, write_traces
 from worldsize.analysis.study import analyse
 from worldsize.report.contents import sections
-from worldsize.report.profile_tables import profile_table
+from worldsize.report.profile import merged_trace, profile_table
 from worldsize.report.tables import to_records
-from worldsize.report.trace import merged_trace
 from worldsize.report.write import write_report
 from worldsize.results.folder import load_run
 from worldsize.results.traces import profile_folder

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from made_pairs import DDP, compared, make_pair, make_sides
-from worldsize.analysis.compare.snapshot import read_side, read_snapshot
+from worldsize.analysis.compare.sides import read_side, read_snapshot
 from worldsize.errors import OutputError
 from worldsize.results.baseline_records import read_baseline, write_baseline
 from worldsize.results.records import SCHEMA_VERSION

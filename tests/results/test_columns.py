@@ -13,7 +13,7 @@ from packed import CELL, MADE, WORLD, frames, from_lines, grown, lines, read, sa
 from worldsize.errors import OutputError
 from worldsize.results import columns, folder, rank_files, samples
 from worldsize.results.columns import INDEX, Digest, pack, parquet_file
-from worldsize.results.folder import cell_folder
+from worldsize.results.files import cell_folder
 from worldsize.results.samples import STEPS
 
 
@@ -46,7 +46,7 @@ def test_columns_are_what_the_lines_are(run: Path) -> None:
 
 def test_anybody_can_read_them(place: Path) -> None:
     steps = pl.read_parquet(parquet_file(place, STEPS))
-    assert steps.columns == ["rank", *folder.STEP_SCHEMA]
+    assert steps.columns == ["rank", *samples.STEP_SCHEMA]
     assert steps["rank"].unique(maintain_order=True).to_list() == list(range(WORLD))
     assert steps.filter("synchronised").equals(read(place).steps)
 

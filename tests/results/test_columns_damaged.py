@@ -17,7 +17,8 @@ from worldsize.analysis.study import analyse
 from worldsize.errors import OutputError
 from worldsize.results import columns, folder
 from worldsize.results.columns import INDEX, pack, parquet_file
-from worldsize.results.folder import cell_folder, load_run
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import load_run
 from worldsize.results.samples import SPANS, STEPS
 
 

@@ -11,15 +11,15 @@ import pytest
 
 from made_messages import add_messages
 from made_runs import make_run, usual_cells
+from worldsize.analysis.steps import world_steps
 from worldsize.analysis.study import analyse
-from worldsize.analysis.summary import world_steps
 from worldsize.errors import UsageError
 from worldsize.report.write import write_report
 from worldsize.results import columns, folder
 from worldsize.results.columns import pack, parquet_file
-from worldsize.results.folder import cell_folder, load_run
-from worldsize.results.samples import SPANS, STEPS
-from worldsize.results.schema_1 import TAKEN_APART
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import load_run
+from worldsize.results.samples import SPANS, STEPS, TAKEN_APART
 from worldsize.results.step_records import ENDS
 
 CELL = "ddp-w2-b32"

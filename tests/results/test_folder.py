@@ -10,20 +10,11 @@ import pytest
 
 from made_runs import make_run, usual_cells
 from worldsize.errors import OutputError
-from worldsize.results.folder import (
-    STEP_SCHEMA,
-    append_line,
-    cell_folder,
-    load_run,
-    new_run_folder,
-    read_record,
-    write_cell,
-    write_study,
-    write_whole,
-)
+from worldsize.results.files import append_line, cell_folder, read_record, write_whole
+from worldsize.results.folder import load_run, new_run_folder, write_cell, write_study
 from worldsize.results.rank_files import line_blocks
 from worldsize.results.records import SCHEMA_VERSION, CellRecord, StudyRecord
-from worldsize.results.schema_1 import TakenApartStep
+from worldsize.results.samples import STEP_SCHEMA, TakenApartStep
 
 CELL = "ddp-w2-b32"
 

@@ -13,25 +13,18 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from worldsize.config import CellSettings, Hosts, StudySettings, VerifySettings
+from worldsize.launch.slurm.files import Submissions, SubmittedJob
 from worldsize.measure.machine import provenance
+from worldsize.results.base import Record
 from worldsize.results.baseline_records import StoredBlock
 from worldsize.results.checkpoints import Part
 from worldsize.results.comm_records import CommRecord, CommSample, PeerRate
 from worldsize.results.comparison_records import ComparedRun, RunError, Side
-from worldsize.results.launch_records import Submissions, SubmittedJob
-from worldsize.results.profile_records import ProfiledRank
-from worldsize.results.records import (
-    PARTS,
-    CellSummary,
-    DataRecord,
-    Evaluation,
-    ModelRecord,
-    Placement,
-    Record,
-    StepRecord,
-    StudyRecord,
-)
-from worldsize.results.schema_1 import TakenApartStep
+from worldsize.results.records import PARTS, CellSummary, Placement, StudyRecord
+from worldsize.results.samples import TakenApartStep
+from worldsize.results.step_records import StepRecord
+from worldsize.results.traces import ProfiledRank
+from worldsize.results.training_records import DataRecord, Evaluation, ModelRecord
 
 UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
 """To shrink a record of records takes minutes."""

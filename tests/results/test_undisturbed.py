@@ -9,8 +9,8 @@ import pytest
 
 from made_runs import SHARES
 from worldsize.analysis.cells import analyse_cell
-from worldsize.analysis.damage import check_samples
 from worldsize.analysis.drift import disturbed_warning
+from worldsize.analysis.steps import check_samples
 from worldsize.analysis.summary import summarise
 from worldsize.config import CellSettings
 from worldsize.errors import OutputError
@@ -18,9 +18,9 @@ from worldsize.launch.placement import place
 from worldsize.ranks.turns import Reply
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellRecord, Placement
-from worldsize.results.schema_1 import TakenApartStep
+from worldsize.results.samples import TakenApartStep
 from worldsize.results.undisturbed import SLOW
-from worldsize.study.counted import Counted, reference_every
+from worldsize.study.blocks import Counted, reference_every
 from worldsize.study.plan import PlannedCell
 
 USUAL_S = 0.004

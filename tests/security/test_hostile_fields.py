@@ -15,7 +15,8 @@ from made_hostile import ATTEMPTS, OWNED
 from worldsize.analysis.study import analyse
 from worldsize.errors import OutputError
 from worldsize.report.write import write_report
-from worldsize.results.folder import cell_folder, load_run
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import load_run
 
 HOSTILE = "".join(ATTEMPTS[:-1]) + "=cmd|' /C calc'!A0"
 Where = tuple[str | int, ...]

@@ -15,11 +15,11 @@ from worldsize.errors import OutputError
 from worldsize.report.write import write_report
 from worldsize.results.checkpoints import CheckpointRecord, Part, check_parts, find_checkpoint, write_index
 from worldsize.results.columns import INDEX, pack, parquet_file
-from worldsize.results.files import own, write_whole
-from worldsize.results.folder import cell_folder, load_run, read_record
-from worldsize.results.profile_records import ProfiledRank
+from worldsize.results.files import cell_folder, own, read_record, write_whole
+from worldsize.results.folder import load_run
 from worldsize.results.records import CellRecord
 from worldsize.results.samples import STEPS
+from worldsize.results.traces import ProfiledRank
 
 CELL = "ddp-w2-b32"
 SECRET = "the secret of another folder"

@@ -15,11 +15,9 @@ from worldsize.cli.submit import command_in_job, readable
 from worldsize.config import LaunchSettings, StudySettings, chosen_world_sizes
 from worldsize.errors import OutputError, UsageError
 from worldsize.launch.slurm.cluster import SlurmCluster
-from worldsize.launch.slurm.files import add_submission, submissions_file, submitted
-from worldsize.launch.slurm.limits import minutes, signal_delay_s
+from worldsize.launch.slurm.files import JobEnd, SubmittedJob, add_submission, submissions_file, submitted
 from worldsize.launch.slurm.state import JobState, state_of
-from worldsize.launch.slurm.submit import Request, script
-from worldsize.results.launch_records import JobEnd, SubmittedJob
+from worldsize.launch.slurm.submit import Request, minutes, script, signal_delay_s
 from worldsize.results.rank_files import GrowingFile
 from worldsize.study.plan import make_plan
 from worldsize.study.probe import room_of

@@ -15,7 +15,8 @@ from commands import LONG_S, finish, processes_of, start, wait_until
 from slurm_here import Slurm
 from worldsize.launch.slurm.files import ending, submitted
 from worldsize.launch.slurm.state import state_of
-from worldsize.results.folder import Run, cell_folder, load_run
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import Run, load_run
 
 MODEL = """
 import os, pathlib, time

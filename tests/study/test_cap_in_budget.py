@@ -8,7 +8,7 @@ import pytest
 from fake_cells import FakeExecutor
 from fake_study import Study, grid
 from worldsize.config import StudySettings
-from worldsize.study.counted import timed_steps
+from worldsize.study.blocks import timed_steps
 
 
 @pytest.mark.parametrize(

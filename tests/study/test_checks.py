@@ -7,15 +7,16 @@ import pytest
 from fake_cells import FakeExecutor, planned
 from fake_study import STUDY, Study, grid
 from made_runs import make_run, usual_cells
+from worldsize.analysis.sameness import not_the_reference, verdict_of
 from worldsize.analysis.study import analyse
 from worldsize.config import StudySettings
 from worldsize.report.tables import to_records
 from worldsize.report.verify_table import same_training_table
 from worldsize.results.check_records import Difference, RankCheck, VerifyRecord
-from worldsize.results.folder import cell_folder, load_run, read_record, write_cell
+from worldsize.results.files import cell_folder, read_record
+from worldsize.results.folder import load_run, write_cell
 from worldsize.results.records import CellRecord
-from worldsize.study.checks import not_the_reference, verdict_of
-from worldsize.study.rounds import MOST_READ, batches_to_read
+from worldsize.study.plan import MOST_READ, batches_to_read
 
 RIGHT = RankCheck(tolerance=1e-4, largest=1e-7)
 WRONG = RankCheck(tolerance=1e-4, largest=0.5, gradients=Difference(step=0, parameter="fc.weight", relative=0.25))

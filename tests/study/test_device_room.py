@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from worldsize.ranks.turns import Reply
-from worldsize.study.device_room import CONTEXT_BYTES, DeviceRoom
 from worldsize.study.executor import JobExecutor
+from worldsize.study.memory import CONTEXT_BYTES, DeviceRoom
 
 GIB = 2**30
 

@@ -11,10 +11,11 @@ from fake_cells import STEPS_PER_EPOCH, facts, planned, step_line, write_steps
 from heard import Heard
 from worldsize.config import StudySettings
 from worldsize.ranks.turns import Reply
-from worldsize.results.folder import cell_folder, read_record
+from worldsize.results.files import cell_folder, read_record
 from worldsize.results.memory_records import MemoryParts
 from worldsize.results.rank_files import last_step
-from worldsize.results.records import CellRecord, ErrorRecord, StepRecord
+from worldsize.results.records import CellRecord, ErrorRecord
+from worldsize.results.step_records import StepRecord
 from worldsize.study.ledger import Follower, Ledger
 from worldsize.study.plan import PlannedCell
 

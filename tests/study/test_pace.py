@@ -11,7 +11,7 @@ import pytest
 from fake_cells import FakeExecutor, StepTime, name_of, planned
 from fake_study import Study, grid
 from worldsize.config import StudySettings
-from worldsize.study.block_sizes import LEAST_STEPS
+from worldsize.study.blocks import LEAST_STEPS
 from worldsize.study.pace import FIRST_PAIRS_EVERY, LAUNCHES, PAIRS, TOLD_BLOCKS, TOO_FEW, Pace
 from worldsize.study.plan import PlannedCell
 

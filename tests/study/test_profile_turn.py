@@ -8,10 +8,10 @@ import pytest
 from fake_cells import FakeExecutor, made_rank
 from fake_study import STUDY, Study, grid
 from worldsize.ranks.turns import Turn
-from worldsize.results.folder import cell_folder, read_record
+from worldsize.results.files import cell_folder, read_record
 from worldsize.results.records import CellRecord
 from worldsize.results.traces import profile_folder, read_profile
-from worldsize.study.bursts import LEAD_STEPS
+from worldsize.study.blocks import LEAD_STEPS
 from worldsize.study.schedule import PROFILED_STEPS
 
 PROFILED = STUDY.model_copy(update={"profile": True})

@@ -22,7 +22,8 @@ from worldsize.config import DEFAULT_BUDGET, Room, StudySettings
 from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.launch import cluster
 from worldsize.measure.cores import as_cores
-from worldsize.results.folder import Cell, Run, cell_folder, load_run, write_cell
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import Cell, Run, load_run, write_cell
 from worldsize.results.records import Findings
 from worldsize.study import run as study_run
 from worldsize.study.plan import PlannedCell

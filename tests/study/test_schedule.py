@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from fake_cells import STEPS_PER_EPOCH, FakeExecutor, name_of, planned, write_steps
 from fake_study import BLOCK_STEPS, STUDY, Study, grid, noisy
 from worldsize.config import StudySettings
-from worldsize.results.folder import Cell, cell_folder, read_record
-from worldsize.results.records import CellRecord, Evaluation
-from worldsize.study.bursts import LEAD_STEPS
+from worldsize.results.files import cell_folder, read_record
+from worldsize.results.folder import Cell
+from worldsize.results.records import CellRecord
+from worldsize.results.training_records import Evaluation
+from worldsize.study.blocks import LEAD_STEPS
 from worldsize.study.pace import MIN_BLOCKS, PAIRS
-from worldsize.study.plan import PlannedCell
-from worldsize.study.rounds import baseline_of, in_turn
+from worldsize.study.plan import PlannedCell, baseline_of, in_turn
 
 
 def test_cells_take_turns_block_by_block(tmp_path: Path) -> None:

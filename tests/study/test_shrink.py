@@ -10,7 +10,7 @@ from worldsize.config import StudySettings
 from worldsize.measure.cores import Cores
 from worldsize.study.ledger import Ledger
 from worldsize.study.plan import make_plan
-from worldsize.study.shrink import Shrink
+from worldsize.study.restarts import Shrink
 
 
 @pytest.mark.parametrize("evenly", [False, True])

@@ -14,7 +14,7 @@ from fake_study import Study, grid
 from histories import tensorboard_numbers, wandb_numbers, wandb_records, wandb_summary
 from worldsize.config import StudySettings
 from worldsize.results.records import WarningRecord
-from worldsize.study.bursts import LEAD_STEPS
+from worldsize.study.blocks import LEAD_STEPS
 from worldsize.study.plan import PlannedCell
 from worldsize.study.tracking import tracked
 

@@ -12,8 +12,10 @@ from worldsize.analysis.collective_cost import cost_s
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.config import Hosts
 from worldsize.results.comm_records import CommRecord, CommSample
-from worldsize.results.folder import cell_folder, load_run, write_cell, write_comm, write_study
-from worldsize.results.records import CellRecord, Placement, SpanRecord
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import load_run, write_cell, write_comm, write_study
+from worldsize.results.records import CellRecord, Placement
+from worldsize.results.step_records import SpanRecord
 
 STEP_S = 0.5
 SINGLE = MadeCell("single", 1)

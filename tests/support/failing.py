@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from commands import processes_of, start
-from worldsize.results.folder import cell_folder
+from worldsize.results.files import cell_folder
 
 MODEL = """
 import os, time

@@ -13,10 +13,11 @@ from worldsize.errors import UsageError
 from worldsize.launch.placement import place
 from worldsize.ranks.turns import Facts, Reply, Turn, read_replies
 from worldsize.results.check_records import RankCheck
-from worldsize.results.folder import cell_folder
-from worldsize.results.profile_records import ProfiledRank
-from worldsize.results.records import DataRecord, ErrorRecord, Evaluation, Findings, ModelRecord
+from worldsize.results.files import cell_folder
+from worldsize.results.records import ErrorRecord, Findings
 from worldsize.results.step_records import StepRecord
+from worldsize.results.traces import ProfiledRank
+from worldsize.results.training_records import DataRecord, Evaluation, ModelRecord
 from worldsize.strategies import STRATEGIES
 from worldsize.study.executor import CellFailed
 from worldsize.study.plan import PlannedCell

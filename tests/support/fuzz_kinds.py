@@ -20,7 +20,7 @@ from made_messages import add_link, add_messages
 from made_runs import make_run, usual_cells
 from made_traces import rank_of, record, write_traces
 from worldsize.analysis.compare.comparison import compare_runs
-from worldsize.analysis.compare.snapshot import read_side, read_snapshot
+from worldsize.analysis.compare.sides import read_side, read_snapshot
 from worldsize.analysis.study import analyse
 from worldsize.config import CellSettings, CompareSettings, StudySettings, read_study, validated
 from worldsize.data import cifar10, load_data
@@ -31,7 +31,8 @@ from worldsize.results import columns
 from worldsize.results.baseline_records import write_baseline
 from worldsize.results.checkpoints import CheckpointRecord, check_parts, find_checkpoint, write_index, write_part
 from worldsize.results.columns import pack, parquet_file
-from worldsize.results.folder import cell_folder, load_run
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import load_run
 from worldsize.results.records import Findings
 from worldsize.results.samples import KINDS
 from worldsize.strategies import STRATEGIES

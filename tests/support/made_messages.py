@@ -8,9 +8,11 @@ from typing import Any
 
 from made_runs import MadeCell, provenance
 from worldsize.results.comm_records import CommRecord, CommSample
-from worldsize.results.folder import cell_folder, write_comm
-from worldsize.results.records import Placement, SpanRecord
-from worldsize.results.schema_1 import TAKEN_APART
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import write_comm
+from worldsize.results.records import Placement
+from worldsize.results.samples import TAKEN_APART
+from worldsize.results.step_records import SpanRecord
 
 
 def with_messages(run: Path, cells: Sequence[MadeCell]) -> Path:

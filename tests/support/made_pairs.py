@@ -7,10 +7,11 @@ from typing import Any
 
 from made_runs import Drift, MadeCell, make_run, steady, usual_cells
 from worldsize.analysis.compare.comparison import compare_runs
-from worldsize.analysis.compare.snapshot import read_side
+from worldsize.analysis.compare.sides import read_side
 from worldsize.config import CompareSettings
 from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Quantity
-from worldsize.results.folder import read_record, write_study
+from worldsize.results.files import read_record
+from worldsize.results.folder import write_study
 from worldsize.results.records import StudyRecord
 
 DDP = "ddp-w2-b32"

@@ -16,17 +16,9 @@ from worldsize.config import StudySettings, read_study, validated
 from worldsize.results.check_records import VerifyRecord
 from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.folder import Cell, load_run, write_cell, write_comm, write_study
-from worldsize.results.records import (
-    CellRecord,
-    Divergence,
-    ErrorRecord,
-    Evaluation,
-    MessageCount,
-    Placement,
-    SpanRecord,
-    UnobservedBlock,
-    WarningRecord,
-)
+from worldsize.results.records import CellRecord, ErrorRecord, Placement, WarningRecord
+from worldsize.results.step_records import SpanRecord, UnobservedBlock
+from worldsize.results.training_records import Divergence, Evaluation, MessageCount
 
 MESSAGES = {"gather-scatter": ("gather", "scatter"), "all-reduce": ("all_reduce",), "ddp": ("all_reduce",)}
 """Kinds of the messages of a strategy's step; `data-parallel` has none that a timeline sees."""

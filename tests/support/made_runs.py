@@ -12,22 +12,12 @@ from typing import Any
 import numpy as np
 
 from worldsize.config import CellSettings, StudySettings
-from worldsize.results.folder import cell_folder, write_cell, write_study
-from worldsize.results.records import (
-    PARTS,
-    CellRecord,
-    CellState,
-    DataRecord,
-    ErrorRecord,
-    Evaluation,
-    Host,
-    ModelRecord,
-    Placement,
-    Provenance,
-    StudyRecord,
-    WarningRecord,
-)
-from worldsize.results.schema_1 import TakenApartStep
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import write_cell, write_study
+from worldsize.results.provenance import Host, Provenance
+from worldsize.results.records import PARTS, CellRecord, CellState, ErrorRecord, Placement, StudyRecord, WarningRecord
+from worldsize.results.samples import TakenApartStep
+from worldsize.results.training_records import DataRecord, Evaluation, ModelRecord
 from worldsize.traits import WireBytes
 
 Drift = Callable[[float], float]

@@ -12,7 +12,7 @@ import numpy as np
 
 from made_runs import make_run, usual_cells
 from worldsize.analysis.compare.comparison import compare_runs
-from worldsize.analysis.compare.snapshot import read_snapshot
+from worldsize.analysis.compare.sides import read_snapshot
 from worldsize.config import CompareSettings
 from worldsize.results.baseline_records import StoredBlock, StoredCell, StoredRun
 from worldsize.results.comparison_records import ComparisonRecord

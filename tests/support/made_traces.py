@@ -5,8 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from worldsize.results.profile_records import ProfiledRank, ProfileRecord
-from worldsize.results.traces import COLLECTIVE, COMMUNICATION_THREAD, rank_trace, write_profile
+from worldsize.results.traces import (
+    COLLECTIVE,
+    COMMUNICATION_THREAD,
+    ProfiledRank,
+    ProfileRecord,
+    rank_trace,
+    write_profile,
+)
 
 PROCESS = 4242
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from made_runs import MadeCell, make_run
 from worldsize.results.folder import load_run, write_cell, write_study
-from worldsize.results.records import Evaluation
+from worldsize.results.training_records import Evaluation
 
 D = 256
 """Training samples of an epoch."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from nodes_here import NodesHere
 from worldsize.cli.app import main
 from worldsize.config import LaunchSettings
-from worldsize.launch import clusters
+from worldsize.launch import cluster
 from worldsize.launch.cluster import Cluster
 
 
@@ -16,5 +16,5 @@ def _two_nodes(launch: LaunchSettings, largest_world: int | None) -> Iterator[Cl
 
 
 if __name__ == "__main__":
-    clusters.cluster_for = _two_nodes
+    cluster.cluster_for = _two_nodes
     main()

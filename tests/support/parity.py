@@ -24,8 +24,8 @@ from worldsize.models.resnet import BasicBlock, resnet18
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.records import Placement
+from worldsize.training.rank import world_of
 from worldsize.training.trainer import Trainer, my_share
-from worldsize.training.world import world_of
 
 CLASSES, SHAPE = 10, (3, 16, 16)
 DATA = "synthetic:3x16x16:10:64"

@@ -23,11 +23,11 @@ from worldsize.results.records import Placement
 from worldsize.strategies.all_reduce import AllReduce
 from worldsize.strategies.base import gradients
 from worldsize.strategies.data_parallel import DataParallel
-from worldsize.training.aside import Aside
 from worldsize.training.check import check
+from worldsize.training.rank import world_of
 from worldsize.training.trainer import Trainer
 from worldsize.training.verify import Task, prove
-from worldsize.training.world import world_of
+from worldsize.training.workload import Aside
 
 HERE = str(Path(__file__))
 SMALL_DATA = "synthetic:3x8x8:10:64"

@@ -6,8 +6,9 @@ import pytest
 
 from fake_cells import planned, step_line, write_steps
 from worldsize.config import StudySettings
-from worldsize.results.folder import cell_folder
-from worldsize.results.records import CellRecord, Evaluation
+from worldsize.results.files import cell_folder
+from worldsize.results.records import CellRecord
+from worldsize.results.training_records import Evaluation
 from worldsize.trackers import Row, Rows, summary_values
 
 CELL = planned("ddp", 2, StudySettings(steps=6))

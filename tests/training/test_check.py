@@ -10,8 +10,8 @@ from tiny import alone, tiny_settings
 from worldsize.config import CellSettings
 from worldsize.results.check_records import DIGEST_LENGTH
 from worldsize.training import check as module
-from worldsize.training.aside import Aside
 from worldsize.training.check import check
+from worldsize.training.workload import Aside
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 

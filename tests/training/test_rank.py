@@ -15,7 +15,8 @@ from worldsize.config import CellSettings
 from worldsize.launch.local import LocalJob
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
-from worldsize.results.folder import Cell, cell_folder
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
 from worldsize.training.evaluate import evaluate
 

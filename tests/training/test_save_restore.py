@@ -36,7 +36,7 @@ from worldsize.results.checkpoints import (
     find_checkpoint,
     write_part,
 )
-from worldsize.results.folder import cell_folder
+from worldsize.results.files import cell_folder
 from worldsize.training.checkpoint import arrange_buckets
 from worldsize.training.trainer import Trainer
 from worldsize.training.workload import TrainingWorkload

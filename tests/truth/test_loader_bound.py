@@ -23,7 +23,7 @@ from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
-from worldsize.study.bursts import lead_steps, whole_bursts
+from worldsize.study.blocks import lead_steps, whole_bursts
 from worldsize.training.workload import TrainingWorkload
 
 pytestmark = [pytest.mark.quiet, pytest.mark.usefixtures("clean_imports")]

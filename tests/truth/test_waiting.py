@@ -9,7 +9,8 @@ import worldsize
 from known import LATE, LATE_S, WIDE_MODEL
 from repeated import Repeated
 from rights import needs_rights
-from worldsize.analysis.communication import communication, messages
+from worldsize.analysis.communication import communication
+from worldsize.analysis.messages import messages
 from worldsize.results.folder import Cell
 
 pytestmark = [*needs_rights, pytest.mark.usefixtures("clean_imports")]

@@ -11,7 +11,7 @@ from worldsize.analysis.summary import summarise
 from worldsize.config import CellSettings
 from worldsize.results.folder import Cell, load_run
 from worldsize.results.records import CellRecord, Placement
-from worldsize.results.schema_1 import TakenApartStep
+from worldsize.results.samples import TakenApartStep
 
 BLOCKS, STEPS, COMPUTE_S = 5, 20, 0.1
 

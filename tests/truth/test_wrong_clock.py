@@ -10,10 +10,12 @@ from jobs import start
 from known import AHEAD_NS, LATE, true_offset_ns
 from tiny import tiny_settings
 from worldsize.analysis.clocks import interpolated
-from worldsize.analysis.communication import communication, messages
+from worldsize.analysis.communication import communication
+from worldsize.analysis.messages import messages
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
-from worldsize.results.folder import Cell, cell_folder
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
 
 STEPS = 6

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import number_text
 from worldsize.analysis.scaling import ScalingRow
-from worldsize.results.records import DataRecord, ModelRecord, StudyRecord
+from worldsize.results.records import StudyRecord
+from worldsize.results.training_records import DataRecord, ModelRecord
 
 THOUSAND_CLASSES = {"resnet18": 11_689_512, "vgg11": 132_868_840}
 """Parameters of the models of the same name for 224×224 images and 1000 classes (torchvision: resnet18, vgg11_bn)."""

@@ -8,16 +8,14 @@ import numpy as np
 import polars as pl
 
 from worldsize.analysis.breakdown import Breakdown, breakdown
-from worldsize.analysis.by_block import block_means, per_step
 from worldsize.analysis.communication import Communication, Exposed, communication, exposed
-from worldsize.analysis.damage import check_samples
 from worldsize.analysis.dependence import Launches
 from worldsize.analysis.levels import IN_TURN_BLOCK, Level, levels, ratio
 from worldsize.analysis.profile import CellProfile, profile_of
 from worldsize.analysis.recurring import recurring_warning
 from worldsize.analysis.statistics import Blocks, Ratio, outliers, reciprocal
-from worldsize.analysis.steps import timed_steps
-from worldsize.analysis.summary import block_launches, step_blocks, summarise, world_steps
+from worldsize.analysis.steps import block_means, check_samples, per_step, timed_steps, world_steps
+from worldsize.analysis.summary import block_launches, step_blocks, summarise
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord, CellState, CellSummary, Estimate, SeenState, WarningRecord
@@ -49,7 +47,7 @@ class CellAnalysis:
     level: Level | None = None
     """Its mean step beside the other cells of its study, from which its summary and all ratios are; None without."""
     block_means: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """Parts of a step by session and block, in seconds (by_block.py); empty without a timed step."""
+    """Parts of a step by session and block, in seconds (steps.py); empty without a timed step."""
     communication: Communication | None = None
     """Wait, transfer and bus bandwidth; None at world size 1."""
     exposed: Exposed | None = None

@@ -9,15 +9,12 @@ import polars as pl
 
 from worldsize.analysis.collective_cost import bus_factor
 from worldsize.analysis.levels import ratio_estimate
-from worldsize.analysis.messages import BLOCK as BLOCK
-from worldsize.analysis.messages import KINDS as KINDS
-from worldsize.analysis.messages import aligned as aligned
-from worldsize.analysis.messages import exchanges
-from worldsize.analysis.messages import messages as messages
+from worldsize.analysis.messages import BLOCK, KINDS, exchanges
 from worldsize.analysis.numbers import estimate_text, number_text
 from worldsize.analysis.parts import with_parts
 from worldsize.analysis.statistics import Ratio, mean_estimate
-from worldsize.analysis.summary import step_blocks, world_steps
+from worldsize.analysis.steps import world_steps
+from worldsize.analysis.summary import step_blocks
 from worldsize.results.folder import Cell
 from worldsize.results.records import Estimate
 

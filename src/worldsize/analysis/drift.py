@@ -8,7 +8,8 @@ import numpy as np
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import percent_text
 from worldsize.analysis.statistics import SEED, Floats
-from worldsize.results.records import BlockConditions, WarningRecord
+from worldsize.results.records import WarningRecord
+from worldsize.results.step_records import BlockConditions
 from worldsize.results.undisturbed import SLOW
 
 BOUND = 0.15

@@ -1,12 +1,18 @@
-"""The timed steps of a cell, all ranks of each together: what most of the analysis begins with (method.md §2, §8)."""
+"""The timed steps of a cell, all ranks of each together, and block by block; and whether all are still there.
+
+Most of the analysis begins with them (method.md §2, §8); intervals of shares and of times are made of blocks.
+What was lost must not change a number unseen.
+"""
 
 from weakref import WeakKeyDictionary
 
 import polars as pl
 
 from worldsize.analysis.parts import with_parts
+from worldsize.analysis.statistics import mean_estimate
+from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
-from worldsize.results.records import PARTS
+from worldsize.results.records import PARTS, Estimate
 
 COLUMNS = ("step_s", *PARTS, "comm_s", "overlapped_s")
 COMPUTE = pl.col("forward_s") + pl.col("backward_s") + pl.col("optimizer_s")
@@ -20,6 +26,10 @@ MOST = {
 
 _SEEN: WeakKeyDictionary[Cell, pl.DataFrame] = WeakKeyDictionary()
 """The steps of the cells that were read: of many ranks it takes long to find them, and many ask."""
+BLOCK = ("session", "block")
+STEPS = pl.col("steps")
+"""Timed steps of a block: blocks by time have more or fewer, and the tables are over steps."""
+AGAIN = "Remove its folder, and --resume measures it again."
 
 
 def timed_steps(cell: Cell) -> pl.DataFrame:
@@ -80,3 +90,71 @@ def steps_of_ranks(cell: Cell, *columns: str) -> pl.LazyFrame:
     counting = timed_steps(cell).select("session", "step").lazy()
     whole = with_parts(cell).select(names).join(counting, on=["session", "step"], how="semi", maintain_order="left")
     return whole.select(names)
+
+
+def block_means(cell: Cell) -> pl.DataFrame:
+    """One row per session and block, in order: `steps`, and means of COLUMNS (s) over ranks and these (method.md §2).
+
+    And means of MOST (s) over timed steps. The same steps count as in the cell's summary: those that every process
+    has written, so the mean of their means over ranks is the mean over all.
+    """
+    steps = timed_steps(cell).group_by(*BLOCK, maintain_order=True)
+    return steps.agg(pl.col(*COLUMNS, *MOST).mean(), pl.len().alias("steps")).sort(*BLOCK)
+
+
+def rank_means(cell: Cell) -> pl.DataFrame:
+    """The same for each rank by itself, in the order of session, block and rank."""
+    steps = steps_of_ranks(cell, *BLOCK, "rank", *COLUMNS)
+    return cell.collect(steps.group_by(*BLOCK, "rank").agg(pl.col(*COLUMNS).mean()).sort(*BLOCK, "rank"))
+
+
+def mean_over(blocks: pl.DataFrame, value: pl.Expr) -> Estimate | None:
+    """Mean of a value over blocks, with its interval; None where no block has it."""
+    values = blocks.select(value.cast(pl.Float64).alias("value"))["value"].drop_nulls().drop_nans()
+    return mean_estimate(values.to_numpy()) if values.len() else None
+
+
+def ratio_over(blocks: pl.DataFrame, top: pl.Expr, bottom: pl.Expr) -> Estimate | None:
+    """Sum of one value ÷ sum of another over blocks, with its interval; None where no block has both.
+
+    The ratio of totals, as the tables have it, never the mean of ratios; its interval is that of the blocks'
+    deviations from it (the ratio estimator: Cochran, Sampling Techniques, 1977, §6.3).
+    """
+    both = blocks.select(top.cast(pl.Float64).alias("top"), bottom.cast(pl.Float64).alias("bottom")).drop_nulls()
+    above, below = both["top"].to_numpy(), both["bottom"].to_numpy()
+    if not below.sum():
+        return None
+    ratio = above.sum() / below.sum()
+    return mean_estimate(ratio + (above - ratio * below) / below.mean())
+
+
+def per_step(blocks: pl.DataFrame, value: pl.Expr) -> Estimate | None:
+    """Mean over steps of what is a mean of each block, as the tables have it; None where no block has it."""
+    return ratio_over(blocks, value * STEPS, STEPS)
+
+
+def check_samples(cell: Cell) -> None:
+    """Raise OutputError where samples of a cell cannot be read, or some that it had are gone.
+
+    Steps that are there and hold what cannot be are left out with a warning (results/samples.py): nobody lost those.
+    """
+    counts = dict(cell.collect(cell.scan_steps().group_by("rank").agg(pl.col("timed").sum())).iter_rows())
+    cell.collect(cell.scan_spans().select(pl.len()))
+    record = cell.record
+    left_out = any(warning.code == "damaged-samples" for warning in cell.warnings)
+    if record.placement is None or record.summary is None or record.state == "failed" or left_out:
+        return
+    ranks = range(record.placement.processes)
+    missing = [rank for rank in ranks if rank not in counts]
+    if missing:
+        more = f" and {len(missing) - 1} more ranks" if len(missing) > 1 else ""
+        raise OutputError(f"no sample of rank {missing[0]}{more} is left in {cell.folder}\n{AGAIN}")
+    # Which steps are disturbed is found anew: without those that are lost it may be others.
+    wanted = record.summary.timed_steps + record.summary.disturbed_steps
+    found = timed_steps(cell).height + cell.left_out.height
+    if found < wanted:
+        shortest = min(ranks, key=lambda rank: counts[rank])
+        raise OutputError(
+            f"{wanted - found} of its {wanted} timed steps are gone from {cell.folder}: "
+            f"rank {shortest} has {counts[shortest]}\n{AGAIN}"
+        )

@@ -16,7 +16,8 @@ from worldsize.analysis.statistics import Ratio
 from worldsize.analysis.sweep import BatchSweep, batch_sweeps
 from worldsize.errors import OutputError
 from worldsize.results.folder import Run
-from worldsize.results.records import Provenance, StudyRecord, WarningRecord
+from worldsize.results.provenance import Provenance
+from worldsize.results.records import StudyRecord, WarningRecord
 
 NOTABLE_OUTLIERS = 0.05
 """Share of flagged steps from which on a cell is warned about; normal data has 0.05 % of them."""

@@ -6,8 +6,7 @@ import polars as pl
 from worldsize.analysis.dependence import Launches
 from worldsize.analysis.levels import levels
 from worldsize.analysis.statistics import Blocks, reciprocal
-from worldsize.analysis.steps import timed_steps
-from worldsize.analysis.steps import world_steps as world_steps
+from worldsize.analysis.steps import timed_steps, world_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellSummary
 

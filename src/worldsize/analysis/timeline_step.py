@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 
 from worldsize.analysis.clocks import CLOCK, NEEDED, interpolated
-from worldsize.analysis.communication import aligned
 from worldsize.analysis.intervals import Interval, Intervals, difference, intersection, union
+from worldsize.analysis.messages import aligned
 from worldsize.analysis.parts import BACKWARD, FORWARD, OPTIMIZER, PHASES, with_parts
-from worldsize.analysis.summary import world_steps
+from worldsize.analysis.steps import world_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS
 from worldsize.results.step_records import ENDS

@@ -7,7 +7,7 @@ import polars as pl
 
 from worldsize.analysis.ranks import training_steps
 from worldsize.results.folder import Cell
-from worldsize.results.records import Evaluation
+from worldsize.results.training_records import Evaluation
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def comm(flags: Flags, csv: Csv = None, out: Samples = None, as_json: o.Json = F
     from worldsize.config import CommSettings, validated
     from worldsize.report.comm_tables import comm_table
     from worldsize.report.tables import to_csv
-    from worldsize.results.folder import write_whole
+    from worldsize.results.files import write_whole
     from worldsize.study.budget import began_s
     from worldsize.study.comm import run_comm
     from worldsize.study.comm_budget import check_budget, within

@@ -41,7 +41,7 @@ def compare(
     change from the variation between runs. With --fail-above it is a gate for continuous integration.
     """
     from worldsize.analysis.compare.comparison import compare_runs
-    from worldsize.analysis.compare.snapshot import read_side
+    from worldsize.analysis.compare.sides import read_side
     from worldsize.cli.compare_display import store
     from worldsize.config import CompareSettings, validated
     from worldsize.errors import DAMAGED, UsageError
@@ -67,7 +67,7 @@ def _show(record: "ComparisonRecord", markdown: Path | None, *, as_json: bool) -
     from worldsize.cli.compare_display import print_comparison, written_by
     from worldsize.cli.json_output import print_json
     from worldsize.report.compare_tables import compare_markdown
-    from worldsize.results.folder import write_whole
+    from worldsize.results.files import write_whole
 
     if as_json:
         print_json(record.model_dump(mode="json"))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from worldsize.analysis.compare.sides import named_runs, refuse_unlike
-from worldsize.analysis.compare.snapshot import read_side
+from worldsize.analysis.compare.sides import named_runs, read_side, refuse_unlike
 from worldsize.cli.json_output import print_json
 from worldsize.cli.tables import TerminalTable
 from worldsize.errors import OutputError, UsageError

@@ -22,7 +22,8 @@ from worldsize.analysis.statistics import half_width
 from worldsize.cli.console import LOOKING, duration_text, lines, messages, printable
 from worldsize.cli.heartbeat import Heartbeat
 from worldsize.cli.progress import CellProgress, Progress, rate_text
-from worldsize.results.records import CellRecord, StepRecord
+from worldsize.results.records import CellRecord
+from worldsize.results.step_records import StepRecord
 from worldsize.study.plan import PlannedCell
 
 WITHIN_S = 2.0

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from worldsize.analysis.numbers import number_text
-from worldsize.results.records import CellRecord, StepRecord
+from worldsize.results.records import CellRecord
+from worldsize.results.step_records import StepRecord
 from worldsize.study.plan import PlannedCell
 
 

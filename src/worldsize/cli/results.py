@@ -29,7 +29,7 @@ from worldsize.report.experiments.batch_sweep import sweep_table
 from worldsize.report.fact_tables import accuracy_table
 from worldsize.report.memory_table import memory_table
 from worldsize.report.narrow_tables import sweep_summary
-from worldsize.report.profile_tables import HOW_TO_OPEN, profiled
+from worldsize.report.profile import HOW_TO_OPEN, profiled
 from worldsize.report.result_tables import compact_table, parts_table, results_table
 from worldsize.report.tables import Table, to_records, turned
 from worldsize.report.write import write_report

@@ -30,7 +30,7 @@ def study(
     """
     from worldsize.cli.run import run_and_show, run_inside_and_show, started
     from worldsize.config import LaunchSettings, StudySettings, laid_over, read_study, validated
-    from worldsize.study.again import settings_to_resume
+    from worldsize.study.resuming import settings_to_resume
 
     again = o.resuming(resume=resume, anew=anew)
     given = flags.of("StudySettings")

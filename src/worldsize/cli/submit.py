@@ -15,7 +15,7 @@ from worldsize.results.folder import load_run
 
 if TYPE_CHECKING:
     from worldsize.config import LaunchSettings
-    from worldsize.results.launch_records import JobEnd
+    from worldsize.launch.slurm.files import JobEnd
     from worldsize.study.resuming import Resume
 
 MODULE = ("-m", "worldsize")

@@ -24,7 +24,7 @@ def sweep(
     """
     from worldsize.cli.run import run_and_show
     from worldsize.config import LaunchSettings, SweepSettings, validated
-    from worldsize.study.again import settings_to_resume
+    from worldsize.study.resuming import settings_to_resume
 
     again = o.resuming(resume=resume, anew=anew)
     given = flags.of("SweepSettings")

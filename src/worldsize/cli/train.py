@@ -22,7 +22,7 @@ def train(
     """
     from worldsize.cli.run import run_and_show, run_inside_and_show, started
     from worldsize.config import LaunchSettings, TrainSettings, validated
-    from worldsize.study.again import settings_to_resume
+    from worldsize.study.resuming import settings_to_resume
 
     workers = started(flags.of("ByHandSettings"))
     again = o.resuming(resume=resume, anew=anew)

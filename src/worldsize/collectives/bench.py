@@ -1,4 +1,7 @@
-"""One rank of the collective benchmark: takes the samples that it is asked for, and checks the results."""
+"""One rank of the collective benchmark: takes the samples that it is asked for, and checks the results.
+
+And how fast each rank reaches rank 0, one after the other: one on the wrong interface is far slower than the others.
+"""
 
 import time
 from typing import Any
@@ -7,15 +10,50 @@ import torch
 import torch.distributed as dist
 
 from worldsize.collectives.operations import OPERATIONS, Operation
-from worldsize.collectives.peers import rate_to_first
 from worldsize.measure.accelerator import settle as wait_for
 from worldsize.measure.alignment import Offset, align
 from worldsize.ranks.exchange import between_cpus
 from worldsize.ranks.heartbeat import beat
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle, where
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
+from worldsize.results.base import Record
 from worldsize.results.comm_records import CommSample
-from worldsize.results.records import Placement, Record
+from worldsize.results.records import Placement
+
+SIZE_BYTES = 512 * 2**10
+TURNS = 3
+FEWEST = 3
+"""Ranks from which on one can be told from the others."""
+
+
+def rate_to_first(device: torch.device) -> float | None:
+    """Bytes per second between this rank and rank 0, the best of a few turns; None on rank 0, or of two ranks.
+
+    All ranks call it together.
+    """
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    if world_size < FEWEST:
+        return None
+    box = torch.zeros(SIZE_BYTES, dtype=torch.uint8, device=device)
+    best_s = float("inf")
+    for other in range(1, world_size):
+        for _ in range(TURNS):
+            dist.barrier()
+            if rank in (0, other):
+                best_s = min(best_s, _there_and_back(box, rank, other))
+    return None if rank == 0 else 2 * SIZE_BYTES / best_s
+
+
+def _there_and_back(box: torch.Tensor, rank: int, other: int) -> float:
+    began = time.perf_counter()
+    if rank == 0:
+        dist.recv(box, other)
+        dist.send(box, other)
+    else:
+        dist.send(box, 0)
+        dist.recv(box, 0)
+    wait_for(box.device)
+    return time.perf_counter() - began
 
 
 class Task(Record):

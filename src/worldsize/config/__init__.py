@@ -5,13 +5,19 @@ is the user's mistake and raises `errors.UsageError` (through `validated`), neve
 """
 
 from worldsize.config.base import DELAYS, MOST_BATCH, MOST_WORKERS, RATES, SIZES, Settings, quantity
-from worldsize.config.commands import SweepSettings, TrainSettings
-from worldsize.config.compare import CompareSettings, JudgeBy
+from worldsize.config.commands import Arithmetic, CompareSettings, JudgeBy, SweepSettings, TrainSettings, VerifySettings
 from worldsize.config.launch import DEFAULT_PORT, ByHandSettings, Launcher, LaunchSettings
 from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings
 from worldsize.config.reading import laid_over, preset_names, read_study, validated
-from worldsize.config.room import Question, Room, chosen_world_sizes
-from worldsize.config.study import DEFAULT_BUDGET, Baseline, CellChoice, StudySettings
+from worldsize.config.study import (
+    DEFAULT_BUDGET,
+    Baseline,
+    CellChoice,
+    Question,
+    Room,
+    StudySettings,
+    chosen_world_sizes,
+)
 from worldsize.config.training import (
     SWEEP_STEPS,
     Agreement,
@@ -22,7 +28,6 @@ from worldsize.config.training import (
     Precision,
     TrainingSettings,
 )
-from worldsize.config.verify import Arithmetic, VerifySettings
 
 __all__ = [
     "DEFAULT_PORT",

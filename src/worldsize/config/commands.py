@@ -1,19 +1,22 @@
-"""Settings of the commands that are a study of one kind, `train` and `sweep`: what they run where nothing else is said.
+"""Settings of single commands: what `train` and `sweep` run where nothing else is said, of `verify` and of `compare`.
 
-Each takes the settings of a study, and is one (`study`); the functions of the package take the same defaults.
+Those of `train` and `sweep` take the settings of a study, and are one (`study`); the functions of the package take the
+same defaults.
 """
 
-from typing import Any
+from typing import Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from worldsize.config.base import absent
+from worldsize.config.base import Settings, Share, absent
 from worldsize.config.study import EACH, StudySettings
 from worldsize.config.training import DEFAULT_BATCH_SIZE, SWEEP_STEPS, Evaluate
-from worldsize.traits import BASELINE_STRATEGY, OVERLAPPING
+from worldsize.traits import BASELINE_STRATEGY, MULTI_WORKER_STRATEGIES, OVERLAPPING
 
 ONE = (1,)
 OF_WORKERS = f"{OVERLAPPING[0]} for several workers, else {BASELINE_STRATEGY}"
+Arithmetic = Literal["fp64", "fp32", "bf16"]
+JudgeBy = Literal["auto", "relative", "plain"]
 
 
 def _strategies(values: dict[str, Any]) -> tuple[str, ...]:
@@ -67,3 +70,49 @@ class SweepSettings(OneStrategySettings):
     sweep: bool = True
     experiment: str = "batch-sweep"
     evaluate: Evaluate = "never"
+
+
+class VerifySettings(StudySettings):
+    """What is proved: for the cells of a study, in some steps."""
+
+    arithmetic: Arithmetic = "fp64"
+    """fp64; with fp32 or bf16 (autocast) only the first step is compared. Only `fp64` is sharp in more than one."""
+    steps: int | None = Field(default=3, ge=1)
+    """Compare K steps."""
+    batch_sizes: tuple[int, ...] | None = absent("4", default=(4,), allowed=EACH, min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fitting_strategies(cls, values: Any) -> Any:
+        """Where nobody chose strategies, those of one worker belong to a world of one."""
+        if not isinstance(values, dict) or "strategies" in values or 1 in (values.get("world_sizes") or (1,)):
+            return values
+        return {**values, "strategies": MULTI_WORKER_STRATEGIES}
+
+    @property
+    def study(self) -> StudySettings:
+        """The study whose cells are proved."""
+        shared = self.model_dump(include=set(StudySettings.model_fields))
+        return StudySettings(**{**shared, "precision": "bf16" if self.arithmetic == "bf16" else "fp32"})
+
+
+class CompareSettings(Settings):
+    """How two sides of runs are judged."""
+
+    fail_above: Share | None = absent("no gate", ge=0, allow_inf_nan=False)
+    """Fail (exit status 3) if a cell is slower by more than this, such as 5%. It must be significantly slower."""
+    strict: bool = False
+    """Also fail if a slowdown beyond --fail-above cannot be ruled out for some cell."""
+    judge_by: JudgeBy = "auto"
+    """Compare step times (plain), those over one worker's (relative), or the less noisy (auto). `relative`: over that
+    of the baseline cell of the same run, and nothing else but for the baseline cell itself; `plain`: as they are, also
+    between different machines; `auto`: relative where all runs have the baseline cell, unless plain ones differ less
+    from run to run on one kind of machine."""
+
+    @model_validator(mode="after")
+    def _a_share_and_its_gate(self) -> Self:
+        if self.fail_above is not None and self.fail_above >= 1:  # steps that take twice as long would pass
+            raise ValueError(f"fail_above is {self.fail_above:.0%}: a share below 1 is allowed, such as 5% or 0.05")
+        if self.strict and self.fail_above is None:
+            raise ValueError("strict says what else fails: give fail_above as well, such as 5%")
+        return self

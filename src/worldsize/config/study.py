@@ -1,4 +1,7 @@
-"""Settings of a study: which cells are run and compared."""
+"""Settings of a study: which cells are run and compared; and its world sizes where nobody gave any.
+
+Those are as many workers as there is room for, and fewer.
+"""
 
 from collections.abc import Iterator
 from typing import Any, Literal, Self
@@ -21,6 +24,8 @@ MOST_SEED = 2**63 - 1
 """The largest that torch takes."""
 EACH = "at least 1"
 """World sizes and local batches (`_positive_grid`)."""
+MOST_ON_CORES = 4
+"""The largest default world on the cores of a machine; larger ones are measured when they are asked for."""
 
 
 class CellChoice(Settings):
@@ -42,7 +47,7 @@ class StudySettings(TrainingSettings):
     """Strategies (ways to synchronise gradients), comma-separated; see docs/strategies.md."""
     world_sizes: tuple[int, ...] | None = absent("powers of two up to all GPUs or cores", allowed=EACH, min_length=1)
     """World sizes (numbers of workers N), comma-separated. None is 1, 2, 4 … and all: workers of the nodes,
-    GPUs, or physical cores up to 4 (config/room.py)."""
+    GPUs, or physical cores up to 4 (config/study.py)."""
     batch_sizes: tuple[int, ...] | None = absent(f"{DEFAULT_BATCH_SIZE}", allowed=EACH, min_length=1)
     """Local batches b (samples per worker per step), comma-separated. None is DEFAULT_BATCH_SIZE."""
     global_batch: int | None = absent("off", ge=1)
@@ -173,3 +178,41 @@ class StudySettings(TrainingSettings):
             raise ValueError(f"a global batch of {self.global_batch} cannot be divided among {world_size} workers")
         else:
             yield self.global_batch // world_size
+
+
+class Room(Settings):
+    """How many workers fit where a study runs, as far as it is known before anybody has looked for GPUs."""
+
+    cores: int = Field(default=1, ge=1)
+    """min(physical cores, CPU quota) of this machine, as far as the study may use them, in whole threads."""
+    on_nodes: int | None = Field(default=None, ge=1)
+    """Workers that all nodes of a cluster take together; None is this machine alone."""
+
+
+class Question(Settings):
+    """What the look before the start is asked (training/probe.py)."""
+
+    settings: StudySettings
+    room: Room
+
+
+def chosen_world_sizes(settings: StudySettings, room: Room, gpus: int) -> tuple[int, ...]:
+    """The world sizes that were asked for, or 1, 2, 4 … up to all workers for which there is room.
+
+    There is room for as many as the nodes of the cluster take; on one machine for one on each of its emulated hosts
+    and each of its `gpus`, and where no GPU is used for one on each physical core, as far
+    as a quota permits (method.md §8), up to 4.
+    """
+    if settings.world_sizes:
+        return settings.world_sizes
+    if room.on_nodes is not None:
+        return powers_up_to(room.on_nodes)
+    on_gpus = 0 if settings.backend == "gloo" else gpus
+    if settings.emulated:
+        return powers_up_to(min(settings.emulated.count, on_gpus or settings.emulated.count))
+    return powers_up_to(on_gpus or min(room.cores, MOST_ON_CORES))
+
+
+def powers_up_to(most: int) -> tuple[int, ...]:
+    """The powers of two from 1 up to `most`, and `most` itself."""
+    return (*(2**k for k in range((most - 1).bit_length())), most)

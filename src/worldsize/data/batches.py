@@ -6,8 +6,7 @@ from typing import Protocol
 import torch
 
 from worldsize.config import Loader
-from worldsize.data.augment import Normalise
-from worldsize.data.batched import Batch, BatchedImages, BatchedTensors
+from worldsize.data.batched import Batch, BatchedImages, BatchedTensors, Normalise
 from worldsize.data.order import Plan
 from worldsize.data.per_sample import PerSampleLoader, collated, one_by_one
 from worldsize.data.sets import DataSet, ImageArrays, MapStyle, TensorPair, as_input

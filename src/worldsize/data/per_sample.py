@@ -18,8 +18,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
-from worldsize.data.augment import Normalise
-from worldsize.data.batched import Batch
+from worldsize.data.batched import Batch, Normalise
 from worldsize.data.order import Plan, draws, sample_bits
 from worldsize.data.sets import ImageArrays, MapStyle, Split, TensorPair, as_input
 from worldsize.data.standing import LoaderProcesses

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from worldsize.errors import DataError
-from worldsize.results.records import DataRecord, WarningRecord
+from worldsize.results.records import WarningRecord
+from worldsize.results.training_records import DataRecord
 
 Verification = Literal["official", "embedded", "generated", "unverified", "user"]
 

@@ -30,9 +30,8 @@ from worldsize.launch import hosts
 from worldsize.launch.by_hand import SOCKET_VARIABLES, interface_to
 from worldsize.launch.failure import explain, first_cause
 from worldsize.launch.job import Job
-from worldsize.launch.mailbox import StoreDesk
 from worldsize.launch.workers import LocalRanks, Workers
-from worldsize.ranks.store import listen
+from worldsize.ranks.store import StoreDesk, listen
 
 LOOPBACK = "127.0.0.1"
 LEAVE_S = 10.0

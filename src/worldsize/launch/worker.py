@@ -9,9 +9,9 @@ from pathlib import Path
 from worldsize.launch.failure import say_why
 from worldsize.launch.hosts import join_own
 from worldsize.launch.job import Job
-from worldsize.launch.mailbox import StoreTurns
 from worldsize.measure.limits import begin_to_count_memory
 from worldsize.ranks.heartbeat import open_heartbeat
+from worldsize.ranks.store import StoreTurns
 
 
 def main(job_file: str) -> int:

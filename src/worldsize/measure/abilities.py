@@ -8,7 +8,8 @@ from worldsize.analysis.numbers import gib_text
 from worldsize.errors import UsageError
 from worldsize.measure.facts import SystemFacts, TorchFacts
 from worldsize.measure.machine import BUSY_LOAD_PER_CORE, is_busy, package_version
-from worldsize.results.records import Host, Record
+from worldsize.results.base import Record
+from worldsize.results.provenance import Host
 
 _MEMORY_GAIN = (
     "tcmalloc and huge pages together gave 1.15 times the samples/s (ResNet-18, b = 128), before workers kept the "

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from worldsize.results.device_records import DeviceMemory
+from worldsize.results.memory_records import DeviceMemory
 
 
 class Event(Protocol):

@@ -4,10 +4,13 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
 from worldsize.measure.machine import allowed_cores
+
+COUNTER = Path("/proc/vmstat")
 
 
 @dataclass(frozen=True)
@@ -86,3 +89,13 @@ def _frequency_hz() -> float | None:
     except (OSError, NotImplementedError):
         return None
     return float(found.current) * 1e6 if found is not None and found.current else None
+
+
+def memory_kills(counter: Path = COUNTER) -> int | None:
+    """The counter `oom_kill` of the kernel, memory limits of control groups included; None where it is not told."""
+    try:
+        lines = counter.read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("oom_kill ")]
+    return int(found[0]) if found else None

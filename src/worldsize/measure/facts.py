@@ -8,7 +8,7 @@ import psutil
 
 from worldsize.measure.allocator import find_program, find_tcmalloc
 from worldsize.measure.machine import package_version
-from worldsize.results.records import Record
+from worldsize.results.base import Record
 
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _NAMESPACE_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}  # name → bit, as in capabilities(7)

@@ -17,8 +17,8 @@ import psutil
 from worldsize.config.redact import names_a_secret, safe_command, without_credentials
 from worldsize.errors import RunError
 from worldsize.measure.cores import usable_cores
-from worldsize.results.code_records import UserCode
-from worldsize.results.records import Host, Provenance, WarningRecord
+from worldsize.results.provenance import Host, Provenance, UserCode
+from worldsize.results.records import WarningRecord
 
 BUSY_LOAD_PER_CORE = 0.5
 """Load average per allowed core above which others are said to disturb the measurement."""

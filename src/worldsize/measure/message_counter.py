@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from worldsize.results.records import MessageCount
+from worldsize.results.training_records import MessageCount
 
 NAMES = {"allreduce_": "all_reduce", "allgather_": "all_gather", "broadcast_": "broadcast", "gather_": "gather"}
 """torch's names of the operations → the field's, where they differ by more than the mark of working in place."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from worldsize.factories import imported_modules, is_installed
 from worldsize.measure.machine import git
-from worldsize.results.code_records import Repository, UserCode, UserFile
+from worldsize.results.provenance import Repository, UserCode, UserFile
 
 
 def user_code(references: Sequence[str]) -> UserCode | None:

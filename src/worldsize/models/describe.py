@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from worldsize.results.records import ModelRecord
+from worldsize.results.training_records import ModelRecord
 
 
 def describe_model(name: str, model: nn.Module, shape: tuple[int, ...]) -> ModelRecord:

@@ -17,7 +17,7 @@ from worldsize.ranks.recorder import Pending, Recorder, Span
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.ranks.workload import Workload
 from worldsize.results.checkpoints import checkpoint_folder
-from worldsize.results.device_records import DeviceMemory
+from worldsize.results.memory_records import DeviceMemory
 
 
 class Loop:

@@ -16,8 +16,9 @@ from worldsize.errors import LossNotFiniteError, OutputError
 from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import Clock
 from worldsize.measure.timeline import Marks, Phase, Step, read
+from worldsize.results.base import Record
 from worldsize.results.files import append_line
-from worldsize.results.records import Record, SpanRecord, StepRecord
+from worldsize.results.step_records import SpanRecord, StepRecord
 
 Span = tuple[int, int]
 """Begin and end of a step, in nanoseconds of the rank's clock."""

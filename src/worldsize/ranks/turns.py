@@ -9,12 +9,13 @@ from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
+from worldsize.results.base import Record
 from worldsize.results.check_records import RankCheck
 from worldsize.results.comm_records import CommSample
-from worldsize.results.device_records import DeviceMemory
-from worldsize.results.memory_records import MemoryParts
-from worldsize.results.profile_records import ProfiledRank
-from worldsize.results.records import Evaluation, MessageCount, RankPlace, Record
+from worldsize.results.memory_records import DeviceMemory, MemoryParts
+from worldsize.results.records import RankPlace
+from worldsize.results.traces import ProfiledRank
+from worldsize.results.training_records import Evaluation, MessageCount
 from worldsize.results.verify_records import RankProof
 from worldsize.traits import WireBytes
 

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from worldsize.analysis.compare.words import basis, other
+from worldsize.analysis.compare.verdicts import basis, other
 from worldsize.analysis.numbers import ABSENT, GIB, number_text
 from worldsize.report.columns import MS, PERCENT, ColumnOf, estimates, numbers, prose, table_of, texts
 from worldsize.report.tables import TERMINAL_WIDTH, Entry, Table, escaped, fitted, headed, to_markdown
-from worldsize.results.code_records import short_commit
 from worldsize.results.comparison_records import (
     CellComparison,
     Change,
@@ -18,6 +17,7 @@ from worldsize.results.comparison_records import (
     Quantity,
     Side,
 )
+from worldsize.results.provenance import short_commit
 
 NOTABLE = 0.02
 """Relative difference below which the terminal does not name a quantity that has no interval."""

@@ -3,28 +3,25 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from worldsize.analysis.communication import observing_text
-from worldsize.analysis.deviations import deviations
 from worldsize.analysis.efficiency import ACCURACY, compared
 from worldsize.analysis.groups import Group, groups
 from worldsize.analysis.scaling import Kind
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.verdict import step_sum
-from worldsize.report.assumption_table import assumption_table
 from worldsize.report.charts.bandwidth import bandwidth_chart
 from worldsize.report.charts.loss import loss_chart
 from worldsize.report.charts.parts import parts_chart, sample_parts_chart
 from worldsize.report.charts.scaling import scaling_charts, throughput_chart
 from worldsize.report.charts.timeline import how_to_read, scenes, timeline_chart
 from worldsize.report.comm_tables import communication_table
-from worldsize.report.efficiency_table import efficiency_table
-from worldsize.report.experiments import EXPERIMENTS
+from worldsize.report.experiments import EXPERIMENTS, deviations
 from worldsize.report.fact_tables import accuracy_table, provenance_table, warnings_table, wire_table
 from worldsize.report.memory_table import memory_table
 from worldsize.report.message_table import messages_table
-from worldsize.report.profile_tables import profile_table, profiled
+from worldsize.report.profile import profile_table, profiled
 from worldsize.report.rank_tables import TIMELINE, rank_folds, rank_parts_table, ranks_of, timeline_table
 from worldsize.report.result_tables import parts_table, results_table
-from worldsize.report.scaling_tables import epoch_table, scaling_table, serial_table
+from worldsize.report.scaling_tables import assumption_table, efficiency_table, epoch_table, scaling_table, serial_table
 from worldsize.report.section import Fold, Section, with_paragraphs
 from worldsize.report.svg import Drawing
 from worldsize.report.tables import Table

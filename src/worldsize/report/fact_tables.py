@@ -10,8 +10,9 @@ from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.columns import ColumnOf, integers, numbers, prose, table_of, texts
 from worldsize.report.result_tables import last_evaluation
 from worldsize.report.tables import Table
-from worldsize.results.code_records import SHOWN
-from worldsize.results.records import CellRecord, Evaluation, Provenance, StudyRecord
+from worldsize.results.provenance import SHOWN, Provenance
+from worldsize.results.records import CellRecord, StudyRecord
+from worldsize.results.training_records import Evaluation
 from worldsize.traits import WireBytes
 
 LAST_STEPS = 10

@@ -10,18 +10,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from worldsize.analysis.advice import Advice, advise
-from worldsize.analysis.advice.words import several
+from worldsize.analysis.advice.finding import several
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.verdict import verdict
 from worldsize.report.charts.colours import PART_COLOURS
 from worldsize.report.contents import lead
 from worldsize.report.key_numbers import key_numbers
-from worldsize.report.profile_tables import HOW_TO_OPEN, profiled
+from worldsize.report.profile import HOW_TO_OPEN, profiled, trace_name
 from worldsize.report.result_tables import PART_LABELS
 from worldsize.report.section import Section
 from worldsize.report.svg import Drawing, inline
 from worldsize.report.tables import shown
-from worldsize.report.trace import trace_name
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Content-Security-Policy: whatever a page says, a browser loads nothing for it from anywhere."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from worldsize.analysis.groups import Group
 from worldsize.analysis.intervals import Interval, length
-from worldsize.analysis.rank_parts import MOST_ROWS, CellRanks, RankParts, rank_parts
+from worldsize.analysis.ranks import MOST_ROWS, CellRanks, RankParts, rank_parts
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.timeline_step import RankPicture, StepPicture
 from worldsize.report.columns import ColumnOf, Row, integers, numbers, table_of, texts

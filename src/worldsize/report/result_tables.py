@@ -10,7 +10,8 @@ from worldsize.analysis.scaling import Kind, ScalingRow
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.columns import MS, PERCENT, ColumnOf, estimates, integers, numbers, table_of, texts
 from worldsize.report.tables import TERMINAL_WIDTH, Entry, Table, estimate, fitted, interval_keys, text
-from worldsize.results.records import PARTS, CellSummary, Estimate, Evaluation
+from worldsize.results.records import PARTS, CellSummary, Estimate
+from worldsize.results.training_records import Evaluation
 
 PART_LABELS = {
     "data_wait_s": "data wait",

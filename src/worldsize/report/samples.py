@@ -8,7 +8,8 @@ import polars as pl
 from worldsize.analysis.parts import with_parts
 from worldsize.errors import OutputError
 from worldsize.results.columns import BROKEN
-from worldsize.results.folder import STEP_SCHEMA, Cell, Run
+from worldsize.results.folder import Cell, Run
+from worldsize.results.samples import STEP_SCHEMA
 
 MOST_MESSAGES = 1_000_000
 """Beyond them a report would take longer to write them than for all the rest; the run folder has them."""

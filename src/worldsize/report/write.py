@@ -9,14 +9,13 @@ from worldsize.analysis.verdict import verdict
 from worldsize.report.contents import sections
 from worldsize.report.latex import to_latex
 from worldsize.report.page import render_page
-from worldsize.report.profile_tables import profiled
+from worldsize.report.profile import merged_trace, profiled, trace_name
 from worldsize.report.samples import messages, parquet, samples
 from worldsize.report.section import Section
 from worldsize.report.svg import png_later
 from worldsize.report.tables import Table, escaped, to_csv, to_markdown
-from worldsize.report.trace import merged_trace, trace_name
-from worldsize.results.files import own
-from worldsize.results.folder import cell_folder, load_run, write_whole
+from worldsize.results.files import cell_folder, own, write_whole
+from worldsize.results.folder import load_run
 
 
 def write_report(run: Path, analysis: StudyAnalysis | None = None) -> Path:

@@ -11,18 +11,11 @@ from pydantic import ConfigDict, Field, model_validator
 from worldsize.config import StudySettings
 from worldsize.errors import OutputError
 from worldsize.results.base import Record
-from worldsize.results.folder import read_record, write_whole
-from worldsize.results.gate import LEAST_S, MOST_S
-from worldsize.results.records import (
-    PARTS,
-    SCHEMA_VERSION,
-    CellSummary,
-    DataRecord,
-    ModelRecord,
-    Placement,
-    Provenance,
-    SeenState,
-)
+from worldsize.results.files import read_record, write_whole
+from worldsize.results.provenance import Provenance
+from worldsize.results.records import PARTS, SCHEMA_VERSION, CellSummary, Placement, SeenState
+from worldsize.results.samples import LEAST_S, MOST_S
+from worldsize.results.training_records import DataRecord, ModelRecord
 
 HOW = "A baseline is made by: worldsize compare RUN --save FILE (several runs separated by commas)"
 

@@ -22,8 +22,9 @@ from pydantic import Field
 
 from worldsize.config import CellSettings
 from worldsize.errors import OutputError, UsageError
+from worldsize.results.base import Record
 from worldsize.results.files import own, read_record, write_whole
-from worldsize.results.records import SCHEMA_VERSION, Record
+from worldsize.results.records import SCHEMA_VERSION
 
 INDEX = "checkpoint.json"
 CHUNK_BYTES = 2**20

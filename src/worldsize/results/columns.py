@@ -23,9 +23,10 @@ import polars as pl
 from pydantic import Field
 
 from worldsize.errors import OutputError
+from worldsize.results.base import Record
 from worldsize.results.files import own, read_record, write_whole
 from worldsize.results.rank_files import state
-from worldsize.results.records import SCHEMA_VERSION, Record
+from worldsize.results.records import SCHEMA_VERSION
 from worldsize.results.samples import KINDS, Kind, read_lines
 from worldsize.results.step_records import ENDS
 

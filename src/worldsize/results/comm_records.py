@@ -5,7 +5,9 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from worldsize.config import MOST_WORKERS, Hosts
-from worldsize.results.records import SCHEMA_VERSION, Estimate, Placement, Provenance, RankPlace, Record, WarningRecord
+from worldsize.results.base import Record
+from worldsize.results.provenance import Provenance
+from worldsize.results.records import SCHEMA_VERSION, Estimate, Placement, RankPlace, WarningRecord
 
 
 class CommSample(Record):

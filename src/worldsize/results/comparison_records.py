@@ -6,7 +6,8 @@ from pydantic import Field
 
 from worldsize.errors import DAMAGED
 from worldsize.results.base import Record
-from worldsize.results.records import SCHEMA_VERSION, Estimate, Provenance, SeenState
+from worldsize.results.provenance import Provenance
+from worldsize.results.records import SCHEMA_VERSION, Estimate, SeenState
 
 FAILED_GATE = 3
 """Exit status of a gate that fails; 1 and 2 are those of errors.py."""

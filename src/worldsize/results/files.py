@@ -11,7 +11,8 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from worldsize.errors import OutputError
-from worldsize.results.records import SCHEMA_VERSION, Record
+from worldsize.results.base import Record
+from worldsize.results.records import SCHEMA_VERSION
 
 MOST_NAME_BYTES = 255
 """The name of a file is shorter on all systems."""

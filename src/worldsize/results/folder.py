@@ -9,7 +9,7 @@ cells/<cell>/{steps,spans}.parquet, columns.json  the same as columns, once the 
 cells/<cell>/profile/             traces of a few steps after the timed ones, with --profile (results/traces.py)
 parts/<part>/              further parts of an experiment, each such a folder
 cells/<cell>/checkpoint/          what a training goes on from (checkpoints.py)
-slurm/                     jobs that were submitted for it (launch_records.py), with their logs
+slurm/                     jobs that were submitted for it (launch/slurm/files.py), with their logs
 report/                    what `worldsize report` makes
 """
 
@@ -26,17 +26,19 @@ import polars as pl
 from worldsize.errors import OutputError, UsageError
 from worldsize.results.columns import BROKEN, INDEX, columns_bytes, lost_lines, told, usable, write_parts
 from worldsize.results.comm_records import CommRecord
-from worldsize.results.files import append_line as append_line
-from worldsize.results.files import cell_folder as cell_folder
-from worldsize.results.files import own
-from worldsize.results.files import read_record as read_record
-from worldsize.results.files import write_whole as write_whole
-from worldsize.results.gate import readable, whole
+from worldsize.results.files import cell_folder, own, read_record, write_whole
 from worldsize.results.rank_files import state
 from worldsize.results.records import CellRecord, StudyRecord, WarningRecord
-from worldsize.results.samples import SPAN_SCHEMA as SPAN_SCHEMA
-from worldsize.results.samples import SPANS, STEPS, Kind, each_once, read_lines
-from worldsize.results.samples import STEP_SCHEMA as STEP_SCHEMA
+from worldsize.results.samples import (
+    SPANS,
+    STEP_SCHEMA,
+    STEPS,
+    Kind,
+    each_once,
+    read_lines,
+    readable,
+    whole,
+)
 from worldsize.results.undisturbed import disturbed_steps, without_disturbed
 
 IN_MEMORY_BYTES = 2**26

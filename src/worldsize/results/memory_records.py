@@ -1,4 +1,4 @@
-"""What the memory of a training process is made of (method.md §9)."""
+"""What the memory of a training process is made of (method.md §9), and what a worker says of that of its device."""
 
 from worldsize.results.base import Record
 
@@ -25,3 +25,13 @@ class MemoryParts(Record):
         """All of them."""
         tensors = self.parameter_bytes + self.buffer_bytes + self.gradient_bytes
         return tensors + self.optimizer_bytes + self.copy_bytes + (self.before_bytes or 0)
+
+
+class DeviceMemory(Record):
+    """Memory of a device as its worker sees it. A CPU has none of it."""
+
+    free_bytes: int
+    """Of the whole device, beside all that its processes hold."""
+    reserved_bytes: int
+    """What the allocator of this worker holds, tensors in it or not: nobody else can have that."""
+    peak_reserved_bytes: int

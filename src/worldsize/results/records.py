@@ -10,19 +10,12 @@ from pydantic import Field, field_validator, model_validator
 
 from worldsize.config import MOST_WORKERS, CellSettings, StudySettings
 from worldsize.config.redact import without_credentials
-from worldsize.results.base import Record as Record
+from worldsize.results.base import Record
 from worldsize.results.check_records import VerifyRecord
-from worldsize.results.code_records import UserCode
-from worldsize.results.evaluation_records import Divergence as Divergence
-from worldsize.results.evaluation_records import Evaluation as Evaluation
-from worldsize.results.evaluation_records import MessageCount as MessageCount
 from worldsize.results.memory_records import MemoryParts
-from worldsize.results.step_records import BlockConditions as BlockConditions
-from worldsize.results.step_records import SpanRecord as SpanRecord
-from worldsize.results.step_records import StepRecord as StepRecord
-from worldsize.results.step_records import UnobservedBlock as UnobservedBlock
-from worldsize.results.trained_records import DataRecord as DataRecord
-from worldsize.results.trained_records import ModelRecord as ModelRecord
+from worldsize.results.provenance import Provenance, UserCode
+from worldsize.results.step_records import BlockConditions, UnobservedBlock
+from worldsize.results.training_records import DataRecord, Evaluation, MessageCount, ModelRecord
 from worldsize.traits import TraitsRecord, WireBytes
 
 SCHEMA_VERSION = 2
@@ -76,55 +69,6 @@ class ErrorRecord(Record):
     def _without_credentials(cls, text: str | None) -> str | None:
         """What a library or a user's code said may name an address with a password in it."""
         return None if text is None else without_credentials(text)
-
-
-class Host(Record):
-    """The machine, as far as it explains a number (method.md §11)."""
-
-    hostname: str
-    system: str
-    cpu_model: str
-    logical_cores: int
-    physical_cores: int | None
-    allowed_cores: tuple[int, ...]
-    """Logical CPUs that this process may run on (its affinity mask)."""
-    allowed_physical_cores: int | None = None
-    """Physical cores that these are; None in older runs."""
-    quota_cores: float | None = None
-    """CPU seconds per second that the control groups of this process permit; None where they set no limit."""
-    memory_bytes: int
-    load_1min: float
-    """Load average at the start of the study; what others were doing."""
-    gpus: tuple[str, ...] = ()
-    interfaces: dict[str, list[str]] = Field(default_factory=dict)
-    """Network interface → its addresses."""
-
-    @property
-    def room_cores(self) -> float:
-        """Threads that can compute at the same time: min(physical cores, quota) (method.md §8)."""
-        own = self.allowed_physical_cores or len(self.allowed_cores)
-        return own if self.quota_cores is None else min(own, self.quota_cores)
-
-
-class Provenance(Record):
-    """Where a result comes from (method.md §11)."""
-
-    created: str
-    """UTC, ISO 8601."""
-    command: tuple[str, ...]
-    started_by: tuple[str, ...] = ()
-    """What stood before that command and started its workers, as torchrun with its flags; empty where it did itself."""
-    worldsize_version: str
-    commit: str | None = None
-    """Commit of worldsize's own working tree, with `+dirty` if it had changes; None for an installed one."""
-    user_code: UserCode | None = None
-    """The user's own model, data and strategies; None where there are none, or nobody looked."""
-    python_version: str
-    torch_version: str
-    host: Host
-    environment: dict[str, str] = Field(default_factory=dict)
-    """OMP_*, KMP_*, MKL_*, GLOO_*, NCCL_*, TORCH_*, LD_PRELOAD, THP_MEM_ALLOC_ENABLE, CUDA_VISIBLE_DEVICES; none of
-    them if it names a secret."""
 
 
 class Findings(Record):

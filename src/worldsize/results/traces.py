@@ -1,18 +1,24 @@
-"""Chrome traces of a cell's ranks, read with suspicion: they may be cut short, or made by somebody else.
+"""The traces of a profile: what is needed to read those of all ranks together, and how they are read.
 
-The format is the JSON object of the Trace Event Format, as torch.profiler writes it: `traceEvents`, and beside it
-`distributedInfo` and `baseTimeNanoseconds`.
+They are Chrome traces, read with suspicion: they may be cut short, or made by somebody else. The format is the JSON
+object of the Trace Event Format, as torch.profiler writes it: `traceEvents`, and beside it `distributedInfo` and
+`baseTimeNanoseconds`.
 """
 
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from worldsize.errors import OutputError
+from worldsize.results.base import Record
 from worldsize.results.files import own, read_record, write_whole
-from worldsize.results.profile_records import ProfileRecord
+from worldsize.results.records import SCHEMA_VERSION
 
+Nanoseconds = Annotated[int, Field(ge=-(2**62), lt=2**62)]
+"""No clock of a machine is out of it; a file may say anything."""
 MOST_BYTES = 512 * 2**20
 """A larger file is refused: it would take gigabytes of memory to read."""
 MOST_US = 2.0**52
@@ -24,6 +30,28 @@ COLLECTIVE = "collective"
 """Category of the messages that our own timeline saw."""
 COMMUNICATION_THREAD = 9_000_001
 """Thread number of the messages in a rank's trace, and of the further lanes after it; no system counts so far."""
+
+
+class ProfiledRank(Record):
+    """How the trace of one rank was made, and how its clock is read."""
+
+    rank: int = Field(ge=0, lt=2**20)
+    steps: int
+    zero_ns: Nanoseconds
+    """The rank's monotonic clock at `ts` = 0 of its trace: clock = zero_ns + 1000·ts."""
+    zero_error_ns: Nanoseconds
+    """How wrong `zero_ns` can be: half of the mark during which both clocks were read."""
+    clock_offset_ns: Nanoseconds
+    """What to add to this rank's clock to get rank 0's."""
+    clock_error_ns: Nanoseconds
+    """How wrong the offset can be."""
+
+
+class ProfileRecord(Record):
+    """cells/<cell>/profile/profile.json: the ranks whose traces lie beside it."""
+
+    schema_version: int = SCHEMA_VERSION
+    ranks: list[ProfiledRank]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from pydantic import Field
 from worldsize.config import Arithmetic, VerifySettings
 from worldsize.results.base import Record
 from worldsize.results.check_records import Difference
-from worldsize.results.records import SCHEMA_VERSION, ErrorRecord, Provenance
+from worldsize.results.provenance import Provenance
+from worldsize.results.records import SCHEMA_VERSION, ErrorRecord
 
 
 class Samples(Record):

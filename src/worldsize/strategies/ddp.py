@@ -76,7 +76,7 @@ class DDP(Strategy):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """DDP's no_sync(), which here holds for broadcasts of buffers at once.
+        """The context of DDP itself, which here holds for broadcasts of buffers at once.
 
         DDP itself would broadcast buffers in the first forward within it, and not in the first one after it.
         """

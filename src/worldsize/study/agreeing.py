@@ -12,7 +12,7 @@ import torch.distributed as dist
 from worldsize.errors import UsageError
 from worldsize.ranks.exchange import agree, gather, send_bytes
 from worldsize.ranks.setup import Rank
-from worldsize.results.folder import write_whole
+from worldsize.results.files import write_whole
 from worldsize.results.rank_files import SPAN_LINES, rank_file
 from worldsize.results.traces import rank_trace
 from worldsize.study.folder_lock import hold_folder

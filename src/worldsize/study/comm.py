@@ -21,7 +21,8 @@ from worldsize.measure.facts import system_facts
 from worldsize.measure.machine import provenance, snapshot_host
 from worldsize.ranks.turns import Reply, Turn, read_replies
 from worldsize.results.comm_records import CommRecord, PeerRate
-from worldsize.results.records import Placement, Provenance, WarningRecord
+from worldsize.results.provenance import Provenance
+from worldsize.results.records import Placement, WarningRecord
 from worldsize.study.comm_budget import cases, countdown
 from worldsize.study.sampling import LEAST_SAMPLES, Case, Sampling, Together
 

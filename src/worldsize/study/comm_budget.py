@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable
 
-from worldsize.analysis.comm_time import ENDING_S, least_s, roomy_budget, sizes_up_to
+from worldsize.analysis.collective_cost import ENDING_S, least_s, roomy_budget, sizes_up_to
 from worldsize.analysis.numbers import number_text
 from worldsize.config import CommSettings
 from worldsize.errors import UsageError

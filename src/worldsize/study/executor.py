@@ -15,14 +15,13 @@ from worldsize.launch.environment import worker_environment
 from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed
 from worldsize.launch.warm import ServerLostError
-from worldsize.measure.memory_kills import memory_kills
+from worldsize.measure.conditions import memory_kills
 from worldsize.ranks.turns import Facts, Reply, Turn, facts_of, read_replies
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
-from worldsize.results.folder import cell_folder
+from worldsize.results.files import cell_folder
 from worldsize.results.records import ErrorRecord
-from worldsize.study.device_room import DeviceRoom
-from worldsize.study.memory_end import OUT_OF_MEMORY, judged
+from worldsize.study.memory import OUT_OF_MEMORY, DeviceRoom, judged
 from worldsize.study.plan import PlannedCell
 
 ENTRY = "worldsize.training.rank:enter"

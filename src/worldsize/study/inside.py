@@ -24,7 +24,8 @@ from worldsize.measure.limits import begin_to_count_memory
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.exchange import gather
 from worldsize.ranks.setup import Rank, choose_device, make_further_groups, process_group
-from worldsize.results.folder import Cell, Run, cell_folder, load_run, new_run_folder
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import Cell, Run, load_run, new_run_folder
 from worldsize.results.records import Findings, WarningRecord
 from worldsize.study.agreeing import agreed, agreed_samples, collect, leave_plan, locked, set_aside_elsewhere
 from worldsize.study.budget import began_s, check_budget, until_s, with_default_protocol
@@ -33,11 +34,10 @@ from worldsize.study.inside_links import measure_inside
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.pace import Pace
-from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, make_plan
 from worldsize.study.resuming import Resume, check_checkpoints, other_code
 from worldsize.study.run import check_folder, note, open_study
-from worldsize.study.running import run_to_its_end, stoppable_group
+from worldsize.study.running import pack_complete, run_to_its_end, stoppable_group
 from worldsize.study.schedule import Schedule
 from worldsize.study.thread_executor import ThreadExecutor
 from worldsize.study.tracking import tracked

@@ -6,26 +6,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from worldsize.analysis.summary import step_blocks, summarise, world_steps
+from worldsize.analysis.sameness import not_the_reference, verdict_of
+from worldsize.analysis.steps import world_steps
+from worldsize.analysis.summary import step_blocks, summarise
 from worldsize.errors import OutputError
 from worldsize.measure.conditions import Watch
 from worldsize.ranks.turns import Facts, Reply
 from worldsize.results.check_records import RankCheck
 from worldsize.results.checkpoints import checkpoint_folder, find_checkpoint
-from worldsize.results.folder import Cell, Run, cell_folder, write_cell
-from worldsize.results.profile_records import ProfileRecord
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import Cell, Run, write_cell
 from worldsize.results.rank_files import first_step, last_step, rank_file
-from worldsize.results.records import (
-    BlockConditions,
-    CellRecord,
-    ErrorRecord,
-    Evaluation,
-    StepRecord,
-    UnobservedBlock,
-    WarningRecord,
-)
-from worldsize.results.traces import write_profile
-from worldsize.study.checks import not_the_reference, verdict_of
+from worldsize.results.records import CellRecord, ErrorRecord, WarningRecord
+from worldsize.results.step_records import BlockConditions, StepRecord, UnobservedBlock
+from worldsize.results.traces import ProfileRecord, write_profile
+from worldsize.results.training_records import Evaluation
 from worldsize.study.listener import Listener
 from worldsize.study.plan import PlannedCell
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from worldsize.results.records import CellRecord, StepRecord
+from worldsize.results.records import CellRecord
+from worldsize.results.step_records import StepRecord
 from worldsize.study.plan import PlannedCell
 
 

@@ -15,10 +15,8 @@ from worldsize.analysis.racing import Race, mean_and_half, relative_half
 from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
 from worldsize.results.records import Estimate
-from worldsize.study.block_sizes import BLOCK_S, LEAST_STEPS, BlockSizes
-from worldsize.study.bursts import burst, warmup_steps, whole_bursts
-from worldsize.study.plan import PlannedCell
-from worldsize.study.rounds import baseline_of
+from worldsize.study.blocks import BLOCK_S, LEAST_STEPS, BlockSizes, burst, warmup_steps, whole_bursts
+from worldsize.study.plan import PlannedCell, baseline_of
 
 MIN_BLOCKS = 5  # a bootstrap over fewer knows too little of the spread
 TOLD_BLOCKS = 12

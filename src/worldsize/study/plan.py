@@ -1,8 +1,11 @@
-"""A grid becomes cells: which configurations are run, on which cores, and what cannot be and why."""
+"""A grid becomes cells: which are run, on which cores, what cannot be and why; and which compare with each other."""
 
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 
+from worldsize.analysis.baseline import any_baselines, with_numbers
 from worldsize.config import CellChoice, CellSettings, StudySettings, TrainingSettings, validated
 from worldsize.errors import DataError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
@@ -14,6 +17,8 @@ from worldsize.traits import BASELINE_STRATEGY, TraitsRecord, traits_of
 
 ONE_PROCESS = "it runs in one process, so its workers cannot be on different hosts."
 """Why some strategies have no cells over several hosts."""
+MOST_READ = 4
+"""Global batches that are read to compare them with those of other world sizes, at most."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class PlannedCell:
 
 
 def world_sizes(settings: StudySettings, findings: Findings) -> tuple[int, ...]:
-    """The world sizes that were asked for, or those that the look before the start has chosen (config/room.py)."""
+    """The world sizes that were asked for, or those that the look before the start has chosen (config/study.py)."""
     return settings.world_sizes or findings.world_sizes
 
 
@@ -224,3 +229,32 @@ def _check_batches(choices: Sequence[CellChoice], samples: int) -> None:
                 f"batch size {choice.batch_size} was given; each of {choice.world_size} worker(s) has {share} of the "
                 f"{samples} training samples\nUse a batch size of at most {share}."
             )
+
+
+def baseline_of(cell: PlannedCell, cells: Sequence[PlannedCell], failed: Collection[str] = ()) -> PlannedCell | None:
+    """The cell of one worker that a cell is compared with: same local batch, else same global one (method.md §6).
+
+    Cells that have `failed` (ids) have no numbers, as in the report.
+    """
+    return with_numbers(cell, any_baselines(cell, cells), lambda other: other.id not in failed)
+
+
+def batches_to_read(cell: PlannedCell, cells: Sequence[PlannedCell]) -> int:
+    """Global batches that a cell reads in its short proof: as many samples as the largest world with the same b."""
+    largest = max(c.settings.world_size for c in cells if c.settings.batch_size == cell.settings.batch_size)
+    return min(ceil(largest / cell.settings.world_size), MOST_READ)
+
+
+def in_turn(
+    cells: Sequence[PlannedCell], seed: int, session: int, block: int, *, drawn: bool = True
+) -> Iterator[PlannedCell]:
+    """The cells in the order of one round, which is `drawn` anew for each, and those that are added meanwhile (§8).
+
+    So none always follows the same other one. The order is the same for the same study, session and round, on every
+    rank that others have started.
+    """
+    known = len(cells)
+    yield from random.Random(f"{seed} {session} {block}").sample(list(cells), known) if drawn else list(cells)
+    while known < len(cells):
+        yield cells[known]
+        known += 1

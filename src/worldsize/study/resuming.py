@@ -1,19 +1,19 @@
-"""What must be the same when a study is gone on with: settings, checkpoints, the user's own code.
+"""Go on with a study: its settings, and what must be the same: settings, checkpoints, the user's own code.
 
-Samples of two codes never come into one cell.
+The settings are those it was begun with, and on top what is given now. Samples of two codes never come into one cell.
 """
 
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from worldsize.config import StudySettings
+from worldsize.config import StudySettings, laid_over, validated
 from worldsize.errors import OutputError, UsageError
 from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
-from worldsize.results.code_records import UserCode, different_files, named
-from worldsize.results.files import own, read_record
-from worldsize.results.folder import cell_folder, load_run
+from worldsize.results.files import cell_folder, own, read_record
+from worldsize.results.folder import load_run
+from worldsize.results.provenance import UserCode, different_files, named
 from worldsize.results.records import StudyRecord
 from worldsize.study.ledger import finished
 from worldsize.study.plan import PlannedCell
@@ -95,3 +95,16 @@ def set_aside(out: Path) -> Path:
             f"cannot set aside what is in {out}: {error.strerror}\nGive a folder you may write to with --out."
         ) from None
     return target
+
+
+def settings_to_resume(out: Path | str | None, given: dict[str, Any]) -> StudySettings:
+    """Settings of the study in `out` with what is given on top.
+
+    Raises UsageError without `out` and for settings that cannot be, OutputError where `out` holds no study.
+    """
+    if out is None:
+        raise UsageError("--resume needs --out: the folder of the study to go on with (in Python: out=)")
+    stored = read_record(StudyRecord, Path(out) / "study.json").settings
+    if stored is None:
+        raise UsageError(f"{out} holds a run that was only metered: run its script again to go on with it")
+    return validated(StudySettings, laid_over(stored.model_dump(), given))

@@ -12,12 +12,13 @@ from worldsize.errors import OutputError, UsageError
 from worldsize.launch.by_hand import torchrun_words
 from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.launch.environment import worker_environment
+from worldsize.launch.slurm.files import SUBMISSIONS
 from worldsize.launch.warm import WARM
 from worldsize.measure.conditions import Watch
 from worldsize.measure.machine import busy_warning, provenance, snapshot_host
 from worldsize.results.folder import Cell, Run, load_run, write_study
-from worldsize.results.launch_records import SUBMISSIONS
-from worldsize.results.records import Findings, Provenance, StudyRecord, WarningRecord
+from worldsize.results.provenance import Provenance
+from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.study.budget import check_budget, until_s, with_default_protocol
 from worldsize.study.comm import check_hosts, with_hosts
 from worldsize.study.executor import JobExecutor
@@ -26,14 +27,12 @@ from worldsize.study.ledger import Ledger, finished
 from worldsize.study.links import link_costs, measure_links, needed
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.pace import Pace
-from worldsize.study.packing import pack_complete
 from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
 from worldsize.study.probe import probe
-from worldsize.study.restarts import Restarts
+from worldsize.study.restarts import Restarts, Shrink, is_shrunk
 from worldsize.study.resuming import Resume, check_checkpoints, check_settings, other_code, set_aside
-from worldsize.study.running import run_to_its_end, stoppable
+from worldsize.study.running import pack_complete, run_to_its_end, stoppable
 from worldsize.study.schedule import Schedule
-from worldsize.study.shrink import Shrink, is_shrunk
 from worldsize.study.sweep import Sweep
 from worldsize.study.tracking import tracked
 from worldsize.trackers import check_trackers

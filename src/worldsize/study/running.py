@@ -1,4 +1,7 @@
-"""A schedule run to its end, or until the user stops it: then it ends in order, with everything kept."""
+"""A schedule run to its end, or until the user stops it: then it ends in order, with everything kept.
+
+After all turns the samples of finished cells are gathered into columns: nothing is timed any more.
+"""
 
 import os
 import signal
@@ -9,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from worldsize.errors import Interrupted
+from worldsize.errors import Interrupted, OutputError
+from worldsize.results.columns import pack
 from worldsize.results.folder import load_run
-from worldsize.results.records import Findings
-from worldsize.study.bursts import lead_steps, warmup_steps
+from worldsize.results.records import Findings, WarningRecord
+from worldsize.study.blocks import lead_steps, warmup_steps
 from worldsize.study.listener import Listener
 from worldsize.study.schedule import Schedule
 
@@ -118,3 +122,17 @@ def run_to_its_end(schedule: Schedule, findings: Findings) -> None:
         raise
     finally:
         schedule.executor.close()
+
+
+def pack_complete(out: Path) -> list[WarningRecord]:
+    """Gather the samples of each complete cell; what cannot be gathered is a warning, for its lines are there."""
+    warnings = []
+    for name, cell in load_run(out).cells.items():
+        if cell.record.state != "complete":
+            continue  # it may go on
+        try:
+            pack(cell.folder)
+        except OutputError as error:
+            message = f"the samples of {name} stay lines, which take longer to read: {error}"
+            warnings.append(WarningRecord(code="not-packed", message=message))
+    return warnings

@@ -15,15 +15,13 @@ import numpy as np
 from worldsize.analysis.statistics import half_width
 from worldsize.config import TrainingSettings
 from worldsize.ranks.turns import Reply, Turn
-from worldsize.study.bursts import LEAD_STEPS, burst, lead_steps
-from worldsize.study.counted import Counted, reference_every, timed_steps
+from worldsize.study.blocks import LEAD_STEPS, Counted, burst, lead_steps, reference_every, timed_steps
 from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
 from worldsize.study.pace import MIN_BLOCKS, Pace
-from worldsize.study.plan import PlannedCell
+from worldsize.study.plan import PlannedCell, batches_to_read, in_turn
 from worldsize.study.restarts import Restarts, pieces
-from worldsize.study.rounds import batches_to_read, in_turn
 
 PROFILED_STEPS = 3
 """Enough to see one like the next; a trace of more is slow to open."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from worldsize.results.folder import cell_folder
+from worldsize.results.files import cell_folder
 from worldsize.results.records import CellRecord, WarningRecord
 from worldsize.study.listener import Listener, Listeners, Silence
 from worldsize.study.plan import PlannedCell

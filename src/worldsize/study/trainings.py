@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from worldsize.analysis.efficiency import THROUGHPUT, part_of_seed
 from worldsize.config import SWEEP_STEPS, StudySettings
-from worldsize.study.block_sizes import LEAST_STEPS
+from worldsize.study.blocks import LEAST_STEPS
 from worldsize.study.pace import MIN_BLOCKS
 
 

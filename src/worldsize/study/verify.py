@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from worldsize.analysis.sameness import first_unlike
+from worldsize.analysis.sameness import first_unlike, in_epoch_order
 from worldsize.config import VerifySettings
 from worldsize.errors import OutputError
 from worldsize.launch.environment import worker_environment
@@ -16,9 +16,8 @@ from worldsize.measure.machine import allowed_cores, provenance, snapshot_host
 from worldsize.ranks.turns import read_replies
 from worldsize.report.tables import to_csv, to_markdown
 from worldsize.report.verify_table import verify_table
-from worldsize.results.folder import cell_folder, write_whole
+from worldsize.results.files import cell_folder, write_whole
 from worldsize.results.verify_records import DataDifference, ProofRecord, RankProof, Samples, VerifyRow
-from worldsize.study.checks import in_epoch_order
 from worldsize.study.plan import PlannedCell, make_plan
 from worldsize.study.probe import probe
 

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from worldsize.results.rank_files import GrowingFile, parsed_step, rank_files
-from worldsize.results.records import CellRecord, Evaluation, StepRecord
+from worldsize.results.records import CellRecord
+from worldsize.results.step_records import StepRecord
+from worldsize.results.training_records import Evaluation
 from worldsize.trackers.tracker import Number, Row
 
 MEANS = ("loss", "accuracy")

@@ -1,10 +1,15 @@
-"""The memory of training, taken apart: the bytes of the tensors that a rank holds (method.md §9)."""
+"""The memory of training: the bytes of the tensors that a rank holds, and whether a step fits (method.md §9)."""
 
+import gc
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
+from worldsize.measure.accelerator import give_back_memory
+from worldsize.ranks.exchange import gather
+from worldsize.ranks.memory import is_out_of_memory
+from worldsize.ranks.turns import Fit
 from worldsize.results.memory_records import MemoryParts
 from worldsize.training.trainer import Trainer, tensor_bytes
 
@@ -27,3 +32,30 @@ def memory_parts(trainer: Trainer) -> MemoryParts:
 
 def _states(optimizer: torch.optim.Optimizer) -> Iterable[Tensor]:
     return (value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor))
+
+
+def fit(trainer: Trainer) -> Fit:
+    """Forward and backward of one batch without synchronisation, on every rank; the weights stay as they are.
+
+    Without exchange no rank waits for one whose allocation has failed. What exchange and optimizer need on top shows
+    in the steps after it; a rank that fails there ends its job with the reason.
+    """
+    said = _try(trainer)
+    gc.collect()  # the failed step's tensors: the agreement needs a little memory itself
+    give_back_memory(trainer.device)
+    everyone = gather(said, trainer.world.channel.world_size)
+    failed = [(rank, message) for rank, message in enumerate(everyone) if message is not None]
+    if not failed:
+        return Fit(fits=True)
+    return Fit(fits=False, rank=failed[0][0], message=failed[0][1])
+
+
+def _try(trainer: Trainer) -> str | None:
+    """What the allocator said, in one line; None if it fitted."""
+    try:
+        trainer.try_step()
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return (str(error).splitlines() or ["Python could not allocate memory"])[0]
+    return None

@@ -20,8 +20,7 @@ from worldsize.measure.alignment import Offset
 from worldsize.measure.timeline import Message, Phase, Step, Timeline, read
 from worldsize.ranks.turns import Turn
 from worldsize.results.files import write_whole
-from worldsize.results.profile_records import ProfiledRank
-from worldsize.results.traces import COLLECTIVE, COMMUNICATION_THREAD, STEP_MARK
+from worldsize.results.traces import COLLECTIVE, COMMUNICATION_THREAD, STEP_MARK, ProfiledRank
 from worldsize.training.trainer import Trainer
 
 CLOCK_MARK = "worldsize clock"
@@ -125,7 +124,7 @@ def load_profiler() -> None:
 def profile_steps(trainer: Trainer, turn: Turn, align: Callable[[], Offset], path: Path) -> Profiled:
     """Run `turn.lead` steps, then `turn.count` steps whose trace is written to `path`; all ranks do it together.
 
-    The caller sees to it that the steps leave nothing behind in training (aside.py). `align` measures the offset
+    The caller sees to it that the steps leave nothing behind in training (workload.py). `align` measures the offset
     of the clocks, between the two. Returns the record of the rank, or why there is none.
     """
     recording, timeline = Recording(trainer.device), trainer.timeline

@@ -19,17 +19,31 @@ from worldsize.ranks.checkpoint import agreed_checkpoint, restore
 from worldsize.ranks.loop import Loop
 from worldsize.ranks.memory import limit_memory
 from worldsize.ranks.recorder import Recorder
-from worldsize.ranks.setup import Rank, choose_device, process_group, settle, where
+from worldsize.ranks.setup import Rank, choose_device, group_of, process_group, settle, where
 from worldsize.ranks.turns import Facts, Reply, Turns, run_turns
+from worldsize.results.base import Record
 from worldsize.results.checkpoints import checkpoint_folder
-from worldsize.results.code_records import named
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.files import cell_folder, read_record
-from worldsize.results.records import Placement, Record, StudyRecord
+from worldsize.results.provenance import named
+from worldsize.results.records import Placement, StudyRecord
+from worldsize.strategies import Channel, Observer, World
 from worldsize.training.checkpoint import arrange_buckets
 from worldsize.training.trainer import Trainer
 from worldsize.training.workload import TrainingWorkload
-from worldsize.training.world import world_of
+
+
+def world_of(rank: Rank, settings: CellSettings, placement: Placement, device: torch.device, seen: Observer) -> World:
+    """The world that the strategy of this process works in; `seen` observes its messages."""
+    return World(
+        channel=Channel(rank.rank, rank.processes, seen),
+        world_size=settings.world_size,
+        group=group_of(rank.processes),
+        device=device,
+        cores=placement.cores,
+        threads_per_worker=placement.threads_per_worker,
+        share_buffers="buffers" not in settings.leave_out,
+    )
 
 
 class Assignment(Record):

@@ -118,7 +118,7 @@ class Trainer:
         self.seen = SeenOrder()
         self.stream = endless(self.batches, self.seen)
         self.spare_stream = endless(self.spare_batches)
-        """Data of steps that only measure (aside.py)."""
+        """Data of steps that only measure (workload.py)."""
         self.carrier = carrier_for(self.device)
         self.steps = 0
 

@@ -20,8 +20,9 @@ from worldsize.measure.timeline import Timeline
 from worldsize.ranks.exchange import gather
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle
 from worldsize.ranks.turns import Reply, Turns
+from worldsize.results.base import Record
 from worldsize.results.check_records import Difference
-from worldsize.results.records import Placement, Record
+from worldsize.results.records import Placement
 from worldsize.results.verify_records import Proof, RankProof, Samples
 from worldsize.training.proof import (
     TOLERANCES,
@@ -33,10 +34,10 @@ from worldsize.training.proof import (
     named_weights,
     sample_digests,
 )
+from worldsize.training.rank import world_of
 from worldsize.training.reference import Batch, Reference
 from worldsize.training.repeatable import in_double, refuses_double, unrepeatable, without_dropout
 from worldsize.training.trainer import Trainer
-from worldsize.training.world import world_of
 
 
 class Task(Record):

@@ -3,19 +3,17 @@
 from dataclasses import replace
 
 from worldsize.analysis.advice.baseline import baseline_not_comparable
-from worldsize.analysis.advice.batch import batch_too_small, memory_headroom
-from worldsize.analysis.advice.candidate import in_order
+from worldsize.analysis.advice.batch import batch_knee, batch_too_small, memory_headroom
+from worldsize.analysis.advice.commands import launched_as
 from worldsize.analysis.advice.communication import bandwidth_bound, communication_bound, latency_bound, root_bound
 from worldsize.analysis.advice.finding import Advice as Advice
 from worldsize.analysis.advice.finding import Evidence as Evidence
 from worldsize.analysis.advice.finding import Gain as Gain
 from worldsize.analysis.advice.input import input_bound
-from worldsize.analysis.advice.knee import batch_knee
-from worldsize.analysis.advice.launched import launched_as
 from worldsize.analysis.advice.noise import too_noisy
 from worldsize.analysis.advice.overlap import overlap_incomplete, overlapped_already
 from worldsize.analysis.advice.placement import oversubscribed
-from worldsize.analysis.advice.seen import Seen
+from worldsize.analysis.advice.rule import Seen, in_order
 from worldsize.analysis.advice.stragglers import straggler_bound
 from worldsize.analysis.advice.strategy import (
     beside_one_worker,

@@ -5,13 +5,20 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from worldsize.analysis.advice.candidate import Candidate, candidate
 from worldsize.analysis.advice.commands import comm_command, focused, train_command, value_text
 from worldsize.analysis.advice.exchange import Exchange, Limit
-from worldsize.analysis.advice.finding import Evidence, Gain
+from worldsize.analysis.advice.finding import (
+    Evidence,
+    Gain,
+    at_most,
+    cell_name,
+    megabytes,
+    rate_of_link,
+    share,
+    time_of,
+)
 from worldsize.analysis.advice.gains import STEP, notable, without
-from worldsize.analysis.advice.seen import Seen
-from worldsize.analysis.advice.words import at_most, cell_name, megabytes, rate_of_link, share, time_of
+from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, number_text
 from worldsize.results.records import Estimate

@@ -8,10 +8,10 @@ import polars as pl
 
 from worldsize.analysis.advice.gains import DATA_WAIT_MOST, EXPOSED, STEP, STEP_MOST, Part, at_least, notable, part
 from worldsize.analysis.bandwidth import LinkAnalysis
-from worldsize.analysis.by_block import mean_over, ratio_over
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.communication import KINDS
+from worldsize.analysis.messages import KINDS
 from worldsize.analysis.statistics import scaled
+from worldsize.analysis.steps import mean_over, ratio_over
 from worldsize.results.records import Estimate
 
 NEAR_PEAK = 0.8

@@ -10,7 +10,7 @@ from typing import TypeGuard
 
 import polars as pl
 
-from worldsize.analysis.by_block import BLOCK, STEPS, per_step, ratio_over
+from worldsize.analysis.steps import BLOCK, STEPS, per_step, ratio_over
 from worldsize.results.records import Estimate
 
 NOTABLE = 0.05

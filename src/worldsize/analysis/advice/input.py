@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 
-from worldsize.analysis.advice.candidate import Candidate, candidate
 from worldsize.analysis.advice.commands import focused
-from worldsize.analysis.advice.finding import Evidence
+from worldsize.analysis.advice.finding import Evidence, at_most, cell_name, share, time_of
 from worldsize.analysis.advice.gains import DATA_WAIT_MOST, STEP_MOST, notable, part, without
-from worldsize.analysis.advice.seen import Seen, ranks_of
-from worldsize.analysis.advice.words import at_most, cell_name, share, time_of
+from worldsize.analysis.advice.rule import Candidate, Seen, candidate, ranks_of
 from worldsize.analysis.cells import CellAnalysis
 
 

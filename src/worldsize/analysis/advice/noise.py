@@ -6,13 +6,11 @@ from math import ceil, sqrt
 import polars as pl
 from scipy.special import stdtrit
 
-from worldsize.analysis.advice.candidate import Candidate, candidate
+from worldsize.analysis.advice.batch import rate_ratio
 from worldsize.analysis.advice.commands import by_steps, study_command, sweep_command
-from worldsize.analysis.advice.finding import Evidence, Gain
+from worldsize.analysis.advice.finding import Evidence, Gain, cell_name, ratio_of_two
 from worldsize.analysis.advice.gains import EXPOSED, notable, part
-from worldsize.analysis.advice.knee import rate_ratio
-from worldsize.analysis.advice.seen import Seen
-from worldsize.analysis.advice.words import cell_name, ratio_of_two
+from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import percent_text
 from worldsize.analysis.statistics import LEVEL, half_width, includes

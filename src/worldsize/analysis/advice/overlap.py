@@ -4,14 +4,12 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from worldsize.analysis.advice.candidate import Candidate, candidate
 from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.exchange import Exchange
-from worldsize.analysis.advice.finding import Evidence
+from worldsize.analysis.advice.finding import Evidence, at_most, cell_name, share, time_of
 from worldsize.analysis.advice.gains import EXPOSED, NOTABLE, STEP, notable, without
-from worldsize.analysis.advice.seen import Seen
-from worldsize.analysis.advice.words import at_most, cell_name, share, time_of
-from worldsize.analysis.by_block import per_step
+from worldsize.analysis.advice.rule import Candidate, Seen, candidate
+from worldsize.analysis.steps import per_step
 from worldsize.traits import BUCKETED
 
 MOSTLY = 0.5

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 
-from worldsize.analysis.advice.candidate import Candidate, candidate
 from worldsize.analysis.advice.commands import study_command
-from worldsize.analysis.advice.finding import Evidence
-from worldsize.analysis.advice.seen import Seen, on_one_host, ranks_of
-from worldsize.analysis.advice.words import cell_name, count_of, several
+from worldsize.analysis.advice.finding import Evidence, cell_name, count_of, several
+from worldsize.analysis.advice.rule import Candidate, Seen, candidate, on_one_host, ranks_of
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.results.records import Placement
 

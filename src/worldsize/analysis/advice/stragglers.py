@@ -5,18 +5,15 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from worldsize.analysis.advice.candidate import Candidate
 from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.communication import Diagnosis, limited_by, on_exchange
 from worldsize.analysis.advice.exchange import Exchange
-from worldsize.analysis.advice.finding import Evidence
+from worldsize.analysis.advice.finding import Evidence, share, share_of, time_of
 from worldsize.analysis.advice.gains import STEP_MOST, notable
-from worldsize.analysis.advice.seen import Seen, ranks_of
-from worldsize.analysis.advice.words import share, share_of, time_of
-from worldsize.analysis.by_block import BLOCK, per_step, rank_means, ratio_over
+from worldsize.analysis.advice.rule import Candidate, Seen, ranks_of
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text
-from worldsize.analysis.steps import COMPUTE
+from worldsize.analysis.steps import BLOCK, COMPUTE, per_step, rank_means, ratio_over
 from worldsize.results.folder import Cell
 from worldsize.results.records import Estimate
 

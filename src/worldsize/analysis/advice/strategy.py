@@ -5,9 +5,17 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from worldsize.analysis.advice.candidate import Candidate, candidate
 from worldsize.analysis.advice.commands import focused, train_command
-from worldsize.analysis.advice.finding import Advice
+from worldsize.analysis.advice.finding import (
+    Advice,
+    at_most,
+    cell_name,
+    measured,
+    named,
+    ratio_of_two,
+    several,
+    time_of,
+)
 from worldsize.analysis.advice.gains import (
     COMPUTE_MOST,
     NOTABLE,
@@ -18,15 +26,13 @@ from worldsize.analysis.advice.gains import (
     ratio_of,
     without,
 )
-from worldsize.analysis.advice.seen import Seen, ranks_of
-from worldsize.analysis.advice.words import at_most, cell_name, measured, named, ratio_of_two, several, time_of
-from worldsize.analysis.by_block import BLOCK
+from worldsize.analysis.advice.rule import Candidate, Seen, candidate, ranks_of
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.headline import rate, scaling_row
 from worldsize.analysis.numbers import ABSENT, estimate_text
 from worldsize.analysis.scaling import find_baseline
 from worldsize.analysis.statistics import reciprocal
-from worldsize.analysis.steps import COMPUTE
+from worldsize.analysis.steps import BLOCK, COMPUTE
 from worldsize.results.records import Estimate
 from worldsize.traits import BASELINE_STRATEGY, BUCKETED, OVERLAPPING
 

@@ -7,8 +7,7 @@ from worldsize.analysis.compare.gate import judge
 from worldsize.analysis.compare.over_runs import contrasts
 from worldsize.analysis.compare.quantities import Draft
 from worldsize.analysis.compare.sides import CellRuns, Pair, named_runs, parts, refuse_unlike
-from worldsize.analysis.compare.verdicts import tell_apart
-from worldsize.analysis.compare.words import caveats, comparison_verdict
+from worldsize.analysis.compare.verdicts import caveats, comparison_verdict, tell_apart
 from worldsize.config import CompareSettings
 from worldsize.results.baseline_records import StoredCell, StoredRun
 from worldsize.results.comparison_records import (

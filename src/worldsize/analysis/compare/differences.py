@@ -5,9 +5,9 @@ from typing import Any
 
 from worldsize.analysis.numbers import gib_text
 from worldsize.results.baseline_records import StoredCell, StoredRun
-from worldsize.results.code_records import SHOWN, UserCode, different_files, named, short_commit
 from worldsize.results.comparison_records import Area, Change
-from worldsize.results.records import Host, Placement, Provenance
+from worldsize.results.provenance import SHOWN, Host, Provenance, UserCode, different_files, named, short_commit
+from worldsize.results.records import Placement
 
 ABSENT = "none"
 MOST_FILES = 8

@@ -1,17 +1,117 @@
-"""The gate of continuous integration: whether a cell is slower by more than is allowed, proved or not known."""
+"""The gate of continuous integration: whether a cell is slower by more than is allowed, proved or not known.
 
-from collections.abc import Iterator
+Where it is not known: how many runs would settle it, and the commands that make and compare them.
+"""
 
-from worldsize.analysis.compare.over_runs import PROOF, chance_below
-from worldsize.analysis.compare.settle import settling
-from worldsize.analysis.compare.verdicts import loss_is_the_baselines
-from worldsize.analysis.compare.words import basis, other
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from scipy.special import ndtri
+
+from worldsize.analysis.compare.over_runs import PROOF, STEP_ALARM, chance_below, spread
+from worldsize.analysis.compare.verdicts import basis, loss_is_the_baselines, other
 from worldsize.analysis.numbers import percent_text
 from worldsize.config import CompareSettings
-from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Finding, Gate, Outcome, Weight
+from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Finding, Gate, Outcome, Side, Weight
 from worldsize.results.records import Estimate
 
+FIRST_RUNS = 3
+"""On each side, where the spread between runs is not known yet."""
+MOST_RUNS = 20
+"""More runs than these nobody makes for a gate."""
+POWER = 0.8
+"""Chance that so many runs settle it, if the true ratio is the one that was seen."""
+OWN_FLAGS = {"--out": 1, "-o": 1, "--resume": 0, "--json": 0, "--open": 0}
+"""Flags of a recorded command that another run must not have, with how many words follow each."""
 ORDER: tuple[Weight, ...] = ("fails", "not known", "note")
+
+
+def settling(record: ComparisonRecord, settings: CompareSettings, gate: Gate) -> list[str]:
+    """Lines to paste: more runs of either side, then the comparison of all; or why no number of runs would do."""
+    codes = {finding.code for finding in gate.findings if finding.weight == "not known"}
+    if not codes & {"one-run", "maybe-slower", "not-ruled-out"}:
+        return ["More runs would not settle it: give runs of the same work, from the same kind of machine."]
+    needed = runs_needed(record.cells, 1 + gate.fail_above, strict=gate.strict)
+    if "one-run" not in codes:  # where chance alone is in the way, more runs than there are
+        needed = max(needed, 1 + min(len(side.runs) for side in (record.a, record.b)))
+    if needed > MOST_RUNS:
+        return [
+            f"More than {MOST_RUNS} runs a side would be needed: what was seen is small beside what runs of the same "
+            "commit differ by. Choose another limit, or longer runs."
+        ]
+    paths: list[str] = []
+    lines: list[str] = []
+    for letter, side in (("A", record.a), ("B", record.b)):
+        more = _more(side, needed)
+        paths.append(",".join([side.path, *more]))
+        if more:
+            lines += _commands(letter, side, more)
+    return [*lines, shlex.join(["worldsize", "compare", *paths, *_flags(settings)])]
+
+
+def runs_needed(cells: Sequence[CellComparison], limit: float, *, strict: bool) -> int:
+    """Runs a side after which the cells that are open are probably settled (two normal means, known spread)."""
+    judged = [cell for cell in cells if cell.judged is not None]
+    most = FIRST_RUNS
+    for cell in judged:
+        assert cell.judged is not None
+        if cell.judged_error is None:
+            continue
+        above = cell.judged.value > limit
+        if cell.verdict == "slower" or not (above or strict):
+            continue
+        level = STEP_ALARM / 2 / len(judged) if above else PROOF
+        gap = math.log(cell.judged.value) if above else math.log(limit / cell.judged.value)
+        reach = spread(cell.judged_error) * float(ndtri(1 - level) + ndtri(POWER))
+        needed = 2 * (reach / gap) ** 2 if gap > 0 else math.inf
+        most = max(most, math.ceil(min(needed, MOST_RUNS + 1)))
+    return most
+
+
+def _more(side: Side, needed: int) -> list[str]:
+    """Paths of the runs that a side lacks, beside its first; several given runs are not counted twice."""
+    first = side.path.split(",")[0]
+    base = first.removesuffix(".json").rstrip("/")
+    return [f"{base}-{place}" for place in range(len(side.runs) + 1, needed + 1)]
+
+
+def _commands(letter: str, side: Side, paths: list[str]) -> Iterator[str]:
+    """The commands that make them: as the first run was made, by its commit."""
+    provenance = side.runs[0].provenance
+    name = provenance.commit[:12] if provenance.commit else ""
+    commit = f" at commit {name}" if name.isalnum() else ""
+    command = _again(provenance.command)
+    if command is None:
+        yield f"# {letter}: {len(paths)} more run(s){commit}, made as the first, in {', '.join(paths)}"
+        return
+    yield f"# {letter}{commit}:"
+    for path in paths:
+        yield shlex.join([*command, "--out", path])
+
+
+def _again(command: Sequence[str]) -> list[str] | None:
+    """A recorded command without its place; None where it was no command of worldsize, or nothing to be pasted."""
+    if len(command) < 2 or Path(command[0]).name != "worldsize" or not all(word.isprintable() for word in command):
+        return None
+    kept, skip = ["worldsize"], 0
+    for word in command[1:]:
+        name, has_value, _ = word.partition("=")
+        if skip:
+            skip -= 1
+        elif name in OWN_FLAGS:
+            skip = 0 if has_value else OWN_FLAGS[name]
+        else:
+            kept.append(word)
+    return kept
+
+
+def _flags(settings: CompareSettings) -> list[str]:
+    assert settings.fail_above is not None
+    flags = ["--fail-above", f"{100 * settings.fail_above:g}%"]
+    flags += ["--strict"] if settings.strict else []
+    return flags + ([] if settings.judge_by == "auto" else ["--judge-by", settings.judge_by])
 
 
 def judge(record: ComparisonRecord, settings: CompareSettings) -> Gate | None:

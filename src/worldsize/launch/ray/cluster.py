@@ -1,9 +1,13 @@
-"""A running Ray cluster as a Cluster: an actor on each node that has places for workers (worker_actor.py)."""
+"""A running Ray cluster as a Cluster: an actor on each node that has places for workers (worker_actor.py).
 
+The agents of a job are, as the command sees them, calls to these actors.
+"""
+
+import itertools
 import os
 import sys
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,14 +21,16 @@ from worldsize.errors import UsageError
 from worldsize.launch import cluster
 from worldsize.launch.cluster import Running
 from worldsize.launch.job import Job, Node
-from worldsize.launch.ray.agents import RayAgent
+from worldsize.launch.local import JobFailed
 from worldsize.launch.ray.connection import connected, first_line
 from worldsize.launch.ray.places import Place, gpus_of, has_gpus, places_for, rooms
 from worldsize.launch.ray.wanted import Wanted
 from worldsize.launch.ray.worker_actor import WorkerActor
 from worldsize.launch.spread import SpreadJob
 from worldsize.measure.cores import Cores
+from worldsize.results.records import ErrorRecord
 
+_numbers = itertools.count()
 HANDED_ON = ("GLOO_", "GOMP_", "KMP_", "MKL_", "NCCL_", "OMP_", "PYTORCH_", "THP_", "TORCH_", "WORLDSIZE_")
 """Beginnings of the variables that the workers get from the command: on other launchers they inherit its own."""
 HANDED_ON_TOO = ("PYTHONPATH",)
@@ -32,6 +38,53 @@ SEATED_WITHIN_S = 60.0
 """How long the processes on the nodes may take to start: they import what they need from a file system of others."""
 LEFT_WITHIN_S = 5.0
 """How long Ray may take to end them."""
+
+
+class RayAgent:
+    """One node's part of a job (an Agent of launch/spread.py), or a job that runs on this node alone."""
+
+    def __init__(self, seat: Any, node: Node, job: Job, number: int = 0) -> None:
+        """`number` is which of the job's nodes this is. Raises JobFailed if the node is lost."""
+        self.job = job
+        self._seat, self._node = seat, node
+        self._name = next(_numbers)
+        self._wait_for(seat.start.remote(self._name, job.model_dump_json(), number))
+
+    def send(self, turn: dict[str, Any]) -> None:
+        """Give the agent a line; one that has ended says so on `receive`."""
+        self._seat.send.remote(self._name, turn)
+
+    def receive(self, idle: Callable[[], None] | None = None) -> list[Any]:
+        """Wait for the agent's next replies; call `idle` meanwhile. Raises JobFailed when it has ended."""
+        heard = self._wait_for(self._seat.receive.remote(self._name), idle)
+        if isinstance(heard, dict):
+            raise JobFailed(ErrorRecord.model_validate(heard))
+        replies: list[Any] = heard
+        return replies
+
+    def hang_up(self) -> None:
+        """Tell the agent to end, without waiting for it."""
+        self._seat.hang_up.remote(self._name)
+
+    def kill(self) -> None:
+        """End the agent whatever it is doing."""
+        self._seat.kill.remote(self._name)
+
+    def close(self) -> None:
+        """End the agent: nothing of it runs when this returns, or its node is lost."""
+        try:
+            self._wait_for(self._seat.close.remote(self._name))
+        except JobFailed:
+            return
+
+    def _wait_for(self, answer: Any, idle: Callable[[], None] | None = None, every_s: float = 0.25) -> Any:
+        try:
+            while idle and not ray.wait([answer], timeout=every_s)[0]:
+                idle()
+            return ray.get(answer)
+        except RayError as error:
+            message = f"node {self._node.name} ({self._node.address}) was lost: {first_line(error)}"
+            raise JobFailed(ErrorRecord(kind="WorkerError", message=message)) from None
 
 
 @contextmanager

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from submitit.helpers import DelayedSubmission
 
-from worldsize.launch.slurm.files import end_file, log_file
+from worldsize.launch.slurm.files import JobEnd, end_file, log_file
 from worldsize.results.files import write_whole
-from worldsize.results.launch_records import JobEnd
 
 PREFIX = "\nworldsize: "
 """With which a command says why it ends (cli/app.py)."""

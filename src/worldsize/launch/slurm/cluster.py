@@ -7,7 +7,7 @@ from worldsize.errors import UsageError
 from worldsize.launch.cluster import Running, ThisMachine, share_out
 from worldsize.launch.job import Job, Node
 from worldsize.launch.local import LocalJob
-from worldsize.launch.slurm.commands import run
+from worldsize.launch.slurm.state import run
 from worldsize.launch.spread import SpreadJob
 
 STEP = ("--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", "--mpi=none", "--export=ALL", "--unbuffered")

@@ -1,10 +1,12 @@
-"""What Slurm says of a job."""
+"""What Slurm says of a job, asked through its own commands."""
 
 import subprocess
 from dataclasses import dataclass
 
-from worldsize.launch.slurm.commands import run
+from worldsize.errors import UsageError
 
+PATIENCE_S = 60.0
+"""Slurm's commands wait for a controller that is away, longer than a person would."""
 ENDS = {
     "COMPLETED": "has ended",
     "FAILED": "failed",
@@ -20,6 +22,19 @@ ENDS = {
 """States that last, in words; the last one is ours."""
 UNKNOWN_JOB = "Invalid job id"
 """What squeue says of a job that ended some minutes ago, or never was."""
+
+
+def run(*command: str) -> str:
+    """What a command prints. Raises UsageError where there is none, CalledProcessError with its stderr if it fails."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=PATIENCE_S
+        )
+    except FileNotFoundError:
+        raise UsageError(f"there is no command {command[0]} here: this machine belongs to no Slurm cluster") from None
+    except subprocess.TimeoutExpired as error:
+        raise subprocess.CalledProcessError(1, command, "", f"no answer within {error.timeout:.0f} s") from None
+    return done.stdout
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
-"""Submit a study as one job, through submitit, or write down the script that would."""
+"""Submit a study as one job, through submitit, or write down the script that would; with its time limit."""
 
 import io
+import math
+import re
 import shlex
 import shutil
 import sys
@@ -14,10 +16,8 @@ from typing import Any
 from worldsize.config import LaunchSettings
 from worldsize.config.redact import safe_command
 from worldsize.errors import OutputError, UsageError
-from worldsize.launch.slurm.files import add_submission, folder, submitted
-from worldsize.launch.slurm.limits import minutes, signal_delay_s
+from worldsize.launch.slurm.files import SubmittedJob, add_submission, folder, submitted
 from worldsize.launch.slurm.state import state_of
-from worldsize.results.launch_records import SubmittedJob
 
 try:
     from submitit import SlurmExecutor
@@ -26,8 +26,36 @@ except ImportError:
 
 from worldsize.launch.slurm.batch import Batch
 
+SIGNAL_BEFORE_S = 120
+"""How long before its time limit a job is told to end in order; a short one shortly before."""
+_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<parts>\d+(?::\d+){0,2})")
 MOST_TIMEOUTS = 10
 """How often a job that reached its time limit is queued again; a study that gets nowhere must end."""
+
+
+def minutes(text: str) -> int:
+    """`90`, `90:00`, `1:30:00`, `1-0`, `1-6:30` or `1-6:30:00` in whole minutes. Raises UsageError for others."""
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(
+            f"--time: {text!r} was given; minutes, minutes:seconds or [days-]hours:minutes:seconds is allowed"
+        )
+    parts = [int(part) for part in found["parts"].split(":")]
+    if found["days"] is not None:
+        hours, mins, seconds = [*parts, 0, 0][:3]
+    elif len(parts) == 3:
+        hours, mins, seconds = parts
+    else:
+        hours, mins, seconds = 0, *[*parts, 0][:2]
+    whole = int(found["days"] or 0) * 24 * 60 + hours * 60 + mins + math.ceil(seconds / 60)
+    if whole < 1:
+        raise UsageError(f"--time: {text!r} was given; a job needs at least a minute")
+    return whole
+
+
+def signal_delay_s(limit_min: int) -> int:
+    """Seconds before the limit at which the job is told; Slurm may do so up to a minute sooner."""
+    return min(SIGNAL_BEFORE_S, limit_min * 60 // 4)
 
 
 class _Writer(SlurmExecutor):

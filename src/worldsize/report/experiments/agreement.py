@@ -10,7 +10,7 @@ from worldsize.analysis.numbers import number_text, percent_text
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.columns import PERCENT, ColumnOf, integers, numbers, prose, table_of, texts
 from worldsize.report.tables import Entry, Table, text
-from worldsize.results.records import Evaluation
+from worldsize.results.training_records import Evaluation
 
 MOST_RANKS = 8
 """Ranks whose accuracies are listed one by one."""

@@ -15,12 +15,12 @@ from worldsize.analysis.ranks import RankAnalysis, ranks, step_times
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.charts.loss import CURVE_POINTS, thinned
 from worldsize.report.columns import MS, ColumnOf, integers, numbers, table_of, texts
-from worldsize.report.profile_tables import profile_table, profiled
+from worldsize.report.profile import profile_table, profiled
 from worldsize.report.result_tables import Apart, last_evaluation, taken_apart
 from worldsize.report.section import Section
 from worldsize.report.svg import AXIS_LABEL, Chart, Drawing, Size, draw, values
 from worldsize.report.tables import Entry, Table
-from worldsize.results.records import Evaluation
+from worldsize.results.training_records import Evaluation
 
 RUNGS = {"single": "1", "gather-scatter": "2a", "all-reduce": "2b", "ddp": "3"}
 """How the rungs are numbered; strategies beside them have no number."""

@@ -1,11 +1,39 @@
-"""Is there room on the GPUs for another cell, beside those that wait for their turns? Their workers have told."""
+"""Memory of the cells: whether a job ended because it ran out, and whether GPUs have room for another cell.
+
+Signals and the kernel's counter tell what an exception did not say; of GPUs the workers of waiting cells have told.
+"""
 
 from collections.abc import Iterable, Sequence
 
+from worldsize.measure.conditions import memory_kills
 from worldsize.ranks.turns import Reply
+from worldsize.results.records import ErrorRecord
 
+OUT_OF_MEMORY = "OutOfMemory"
+AT_THE_LIMIT = ("SIGABRT", "SIGSEGV", "SIGBUS")
+"""How a worker ends that runs into its own memory limit where C++ does not expect it."""
 CONTEXT_BYTES = 2**29
 """What a process takes on a GPU beside what its allocator holds: the context, kernels, buffers of NCCL."""
+
+
+def judged(error: ErrorRecord, kills_before: int | None, *, limited: bool) -> ErrorRecord:
+    """The same error, or `OutOfMemory` where a worker was killed and memory was the cause.
+
+    `kills_before` is `memory_kills()` before the job was started, `limited` whether its workers had a memory limit.
+    """
+    if error.kind != "Signal":
+        return error
+    kills = memory_kills()
+    if "SIGKILL" in error.message and kills_before is not None and kills is not None and kills > kills_before:
+        return _because(error, "the kernel ended it because memory ran out")
+    if limited and any(name in error.message for name in AT_THE_LIMIT):
+        return _because(error, "it had reached its memory limit")
+    return error
+
+
+def _because(error: ErrorRecord, cause: str) -> ErrorRecord:
+    said = error.message.split(";")[0]
+    return error.model_copy(update={"kind": OUT_OF_MEMORY, "message": f"{said}: {cause}"})
 
 
 class DeviceRoom:

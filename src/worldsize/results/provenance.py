@@ -1,4 +1,4 @@
-"""Which of the user's own code a result was measured with: model, data and strategy, and all that they import."""
+"""Where a result comes from: the machine, the command, versions, and the user's own code (method.md §11)."""
 
 from collections.abc import Sequence
 
@@ -67,3 +67,52 @@ def short_commit(commit: str) -> str:
     """A commit, or several, as they are shown: not all digits, but whether it is dirty."""
     parts = (each.partition("+") for each in commit.split(", "))
     return ", ".join(f"{digits[:SHOWN]}{plus}{dirty}" for digits, plus, dirty in parts)
+
+
+class Host(Record):
+    """The machine, as far as it explains a number (method.md §11)."""
+
+    hostname: str
+    system: str
+    cpu_model: str
+    logical_cores: int
+    physical_cores: int | None
+    allowed_cores: tuple[int, ...]
+    """Logical CPUs that this process may run on (its affinity mask)."""
+    allowed_physical_cores: int | None = None
+    """Physical cores that these are; None in older runs."""
+    quota_cores: float | None = None
+    """CPU seconds per second that the control groups of this process permit; None where they set no limit."""
+    memory_bytes: int
+    load_1min: float
+    """Load average at the start of the study; what others were doing."""
+    gpus: tuple[str, ...] = ()
+    interfaces: dict[str, list[str]] = Field(default_factory=dict)
+    """Network interface → its addresses."""
+
+    @property
+    def room_cores(self) -> float:
+        """Threads that can compute at the same time: min(physical cores, quota) (method.md §8)."""
+        own = self.allowed_physical_cores or len(self.allowed_cores)
+        return own if self.quota_cores is None else min(own, self.quota_cores)
+
+
+class Provenance(Record):
+    """Where a result comes from (method.md §11)."""
+
+    created: str
+    """UTC, ISO 8601."""
+    command: tuple[str, ...]
+    started_by: tuple[str, ...] = ()
+    """What stood before that command and started its workers, as torchrun with its flags; empty where it did itself."""
+    worldsize_version: str
+    commit: str | None = None
+    """Commit of worldsize's own working tree, with `+dirty` if it had changes; None for an installed one."""
+    user_code: UserCode | None = None
+    """The user's own model, data and strategies; None where there are none, or nobody looked."""
+    python_version: str
+    torch_version: str
+    host: Host
+    environment: dict[str, str] = Field(default_factory=dict)
+    """OMP_*, KMP_*, MKL_*, GLOO_*, NCCL_*, TORCH_*, LD_PRELOAD, THP_MEM_ALLOC_ENABLE, CUDA_VISIBLE_DEVICES; none of
+    them if it names a secret."""

@@ -1,0 +1,195 @@
+"""The steps of a block: how many are not timed, how many are, and which of these count (method.md §8).
+
+In a budget it goes by time, in a fixed protocol by number. Blocks are planned once all cells are warm. What rounds of
+them would leave of a budget goes to the steps of the last rounds: on two cores a default study of six cells ended 9 s
+before its budget, a twelfth of it, because one more whole round did not fit. Steps during which the machine was
+disturbed do not count. A loader whose processes make batches side by side is given whole bursts.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from math import ceil
+
+import numpy as np
+
+from worldsize.analysis.statistics import Blocks
+from worldsize.config import TrainingSettings
+from worldsize.ranks.turns import Reply
+from worldsize.results.undisturbed import Beside, Times, undisturbed, usual_s
+from worldsize.study.plan import PlannedCell
+
+LEAD_STEPS = 1
+"""Steps at the begin of each block that are not timed: the first one after a pause was seen to be 6 % slower."""
+LEAST_STEPS = 2
+"""Steps in a block, at least: the median of one is that one."""
+GOOD_STEPS = 4
+"""Steps in a block where a budget has room for FEW_ROUNDS of them: one more in each block is not timed."""
+FEW_ROUNDS = 5
+MOST_STEPS = 2_000
+BLOCK_S = 0.5
+"""How long a block is at most, where its steps are short: what a machine does to cells that are timed within a few
+seconds of each other still cancels, and the time to hand over a turn no longer counts."""
+LEAST_BLOCK_S = 0.05
+DEVICE_BLOCK_S = 1.0
+"""The same on a GPU, whose clocks need a good part of a second to rise after a pause."""
+MOST_DEVICE_STEPS = 20_000
+ROUNDS = 20
+"""Turns of each cell that a budget should be enough for."""
+FIXED_BLOCKS = 10
+"""Blocks that a fixed number of steps makes, at least, where blocks are sized by time."""
+UNTIMED = 1.5
+"""Length of a turn ÷ that of its timed steps, as a first guess."""
+MOST_STRETCH = 2.0
+"""Steps of a block ÷ what was planned, at most, where that uses a budget up."""
+REFERENCE_EVERY_S = 0.25
+"""Steps that take about so long are followed by the short computation, which takes 5 ms: 2 % of that."""
+
+
+def loader_processes(settings: TrainingSettings) -> int:
+    """The processes W of a rank's loader; 0 where the batches are made in the rank's own process."""
+    of_user = ":" in settings.data and settings.data.partition(":")[0] != "synthetic"
+    return settings.loader_workers if of_user or settings.loader == "per-sample" else 0
+
+
+def burst(settings: TrainingSettings) -> int:
+    """How many batches the W processes of a loader make side by side: they come W at a time, then none for a while."""
+    return max(1, loader_processes(settings))
+
+
+def lead_steps(settings: TrainingSettings) -> int:
+    """Steps at the begin of each block that train and are not timed: one, or a burst of the loader.
+
+    Its processes stand still while the cell does, but what they have asked the system for, they get meanwhile: a sample
+    each, of the batch that each was about to make.
+    """
+    return max(LEAD_STEPS, burst(settings))
+
+
+def warmup_steps(settings: TrainingSettings) -> int:
+    """Steps before the first block: those that were asked for, and the burst that a loader begins with."""
+    return max(settings.warmup_steps, burst(settings)) if settings.warmup_steps else 0
+
+
+def whole_bursts(settings: TrainingSettings, steps: int) -> int:
+    """So many steps, or as many more as make whole bursts of the loader: else a block may miss the wait between two."""
+    return ceil(steps / burst(settings)) * burst(settings)
+
+
+class BlockSizes:
+    """The timed steps in a block of each cell."""
+
+    def __init__(self, settings: TrainingSettings, *, budgeted: bool, devices: bool = False) -> None:
+        """`devices`: whether steps run on GPUs."""
+        self.settings = settings
+        self.budgeted = budgeted
+        self.devices = devices
+        self._planned: dict[str, int] = {}
+        self._steps: dict[str, int] = {}
+
+    def plan(self, step_s: Mapping[str, float], left_s: float) -> None:
+        """Decide it for cells whose steps take so long (s), with so much time left in a budget."""
+        fitting, length_s = 0, BLOCK_S
+        if self.budgeted:
+            length_s = left_s / (ROUNDS * max(1, len(step_s)) * UNTIMED)
+            fitting = int((left_s / (FEW_ROUNDS * max(sum(step_s.values()), 1e-6)) - LEAD_STEPS) / UNTIMED)
+        length_s = min(BLOCK_S, max(LEAST_BLOCK_S, length_s))
+        if self.devices:
+            room_s = left_s / (FEW_ROUNDS * max(1, len(step_s)) * UNTIMED) if self.budgeted else DEVICE_BLOCK_S
+            length_s = max(length_s, min(DEVICE_BLOCK_S, room_s))
+        longest_s = max(step_s.values(), default=BLOCK_S)
+        self._planned = {name: self._sized(each_s, length_s, longest_s, fitting) for name, each_s in step_s.items()}
+        self._steps = dict(self._planned)
+
+    def of(self, name: str) -> int:
+        """Timed steps in the next block of a cell."""
+        return self._steps.get(name, whole_bursts(self.settings, self.settings.block_steps or LEAST_STEPS))
+
+    def added_s(self, step_s: Mapping[str, float], names: Collection[str]) -> float:
+        """How much longer (s) a round of these cells is by the steps that were added to what was planned."""
+        return sum(step_s[name] * (self._steps[name] - self._planned[name]) for name in names if name in self._planned)
+
+    def fill(self, step_s: Mapping[str, float], names: Collection[str], *, round_s: float, left_s: float) -> None:
+        """Size the blocks of these cells so that whole rounds, each of `round_s` as planned, use up what is left."""
+        timed_s = sum(step_s[name] * self._planned[name] for name in names if name in self._planned)
+        if self.settings.block_steps is not None or not timed_s or not round_s:
+            return
+        rounds = max(1, int(left_s / round_s))
+        stretch = min(MOST_STRETCH, 1 + (left_s / rounds - round_s) / timed_s)
+        for name in names:
+            if name in self._planned:
+                whole = max(LEAST_STEPS, int(self._planned[name] * stretch))
+                size = max(1, whole // burst(self.settings)) * burst(self.settings)
+                self._steps[name] = min(size, max(self._planned[name], self.share_of_cap))
+
+    @property
+    def share_of_cap(self) -> int:
+        """Steps in a block, at most, so that a cap on steps makes some blocks."""
+        if self.settings.steps is None:
+            return self._most_steps
+        return max(LEAST_STEPS, ceil(self.settings.steps / FIXED_BLOCKS))
+
+    @property
+    def _most_steps(self) -> int:
+        return MOST_DEVICE_STEPS if self.devices else MOST_STEPS
+
+    def _sized(self, step_s: float, length_s: float, longest_s: float, fitting: int) -> int:
+        """Steps in a block of about this length, of which so many fit into a budget for all cells alike."""
+        if self.settings.block_steps is not None:
+            return whole_bursts(self.settings, self.settings.block_steps)
+        if self.budgeted:
+            least = min(GOOD_STEPS, max(LEAST_STEPS, fitting))
+            count = min(self._most_steps, max(least, round(length_s / max(step_s, 1e-6))), self.share_of_cap)
+        else:  # a fixed number of steps is the same for all cells, and so is the number of their blocks
+            count = max(LEAST_STEPS, min(round(length_s / max(longest_s, 1e-6)), self.share_of_cap))
+        return whole_bursts(self.settings, count)
+
+
+def reference_every(cell: PlannedCell, settings: TrainingSettings, step_s: float | None) -> int:
+    """After how many steps of a cell comes the computation that tells of disturbances; 0 for never.
+
+    A number of steps that was asked for is timed as it is. Loader processes, a strategy of the user's, and more workers
+    than cores may disturb the computation by what the training itself does. `step_s`: None where it is not known.
+    """
+    own = loader_processes(settings) > 0 or ":" in cell.settings.strategy or cell.placement.oversubscribed
+    if settings.steps is not None or cell.placement.device != "cpu" or own:
+        return 0
+    return max(1, round(REFERENCE_EVERY_S / (step_s or REFERENCE_EVERY_S)))
+
+
+def timed_steps(blocks: Blocks) -> int:
+    """Timed steps of a cell; a block that was broken off, at the end of a session, counts as long as the one before.
+
+    Blocks of one session need not be alike: those that fill a budget are longer.
+    """
+    lengths: dict[int, list[int]] = {}
+    for session, block in sorted(blocks):
+        lengths.setdefault(session, []).append(len(blocks[session, block]))
+    return sum(sum(each[:-1]) + max(each[-2:]) for each in lengths.values())
+
+
+class Counted:
+    """All timed steps of this session, and what of them counts by all that is known so far."""
+
+    def __init__(self) -> None:
+        self._timed: dict[str, dict[tuple[int, int], tuple[Times, Beside]]] = {}
+
+    def add(
+        self, samples: Blocks, name: str, key: tuple[int, int], steps_s: Times, replies: Sequence[Reply]
+    ) -> dict[tuple[int, int], Times]:
+        """The samples of a cell with a further block, which can show that steps before it were disturbed."""
+        timed = self._timed.setdefault(name, {})
+        timed[key] = steps_s, _beside(replies, steps_s)
+        counting = zip(timed, undisturbed(list(timed.values())), strict=True)
+        earlier = {key: each for key, each in samples.items() if key not in timed}
+        return earlier | {key: each for key, each in counting if each.size}
+
+    def aside(self, name: str, steps_s: Times, replies: Sequence[Reply]) -> Times:
+        """The steps that count of those that a cell ran aside, right after a block."""
+        return steps_s[~_beside(replies, steps_s).disturbed(usual_s(list(self._timed[name].values())))]
+
+
+def _beside(replies: Sequence[Reply], steps_s: Times) -> Beside:
+    """What the ranks tell of the computation; nothing where they do not tell of the same steps."""
+    told = [reply.reference_s for reply in replies]
+    if len({len(each) for each in told}) > 1 or len(told[0]) < len(steps_s):
+        told = [[None] * len(steps_s)] * len(replies)
+    return Beside(np.array(told, dtype=np.float64), len(steps_s))
