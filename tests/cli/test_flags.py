@@ -13,6 +13,7 @@ from worldsize.cli.fields import fields, first_sentence
 from worldsize.cli.flags import TAKEN, TYPES, Flag
 from worldsize.cli.help_text import parts_of, words
 from worldsize.cli.panels import METAVARS, PANEL_OF, TO_SWITCH_OFF
+from worldsize.config import preset_names
 from worldsize.config.text import READERS
 
 FLAGS = [pytest.param(flag, id=f"{command} {name}") for command, taken in TAKEN.items() for name, flag in taken.items()]
@@ -59,3 +60,10 @@ def test_the_commands_load_no_settings() -> None:
     code = "import sys, worldsize.cli.app; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "worldsize.config" not in done.stdout.split()
+
+
+def test_the_help_of_study_names_every_preset() -> None:
+    """Its sentence is written out, for reading the folder of presets would slow down each command."""
+    command = [sys.executable, "-m", "worldsize", "study", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert [name for name in preset_names() if name not in shown.replace("\n", " ")] == []
