@@ -143,6 +143,7 @@ def test_lines_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
             display.rested(record())
         display.ended(record(state="failed", error=ErrorRecord(kind="ValueError", message="no\nand why")))
     assert capsys.readouterr().err.splitlines() == [
+        "resnet18 on digits, 1 thread per worker",
         "1 cell, at most 6 timed steps each",
         "  starting ddp-w2-b4",
         "  0 of 1 cells, 30 of 80 steps, at most 50 s left; ddp-w2-b4 2.00 steps/s",
@@ -160,7 +161,12 @@ def test_a_batch_that_does_not_fit_is_no_failure(capsys: pytest.CaptureFixture[s
         display.skipped(-3)
         display.ended(record(state="failed", error=ErrorRecord(kind="OutOfMemory", message="no memory")))
     told = capsys.readouterr().err.splitlines()
-    assert told == ["1 sweep(s)", "  starting ddp-w2-b4", "✗ does not fit  ddp-w2-b4: no memory"]
+    assert told == [
+        "resnet18 on digits, 1 thread per worker",
+        "1 sweep(s)",
+        "  starting ddp-w2-b4",
+        "✗ does not fit  ddp-w2-b4: no memory",
+    ]
 
 
 def test_the_end_of_a_cell_in_a_line() -> None:
@@ -173,7 +179,9 @@ def test_the_end_of_a_cell_in_a_line() -> None:
     )
     evaluation = Evaluation(epoch=1, step=8, test_loss=1, test_accuracy=0.75, test_samples=8)
     text = ending_text(record(summary=summary, evaluations=[evaluation]))
-    assert text == "ddp-w2-b4  500 ms/step ± 2.00 %  16.0 samples/s  test accuracy 75.0% after epoch 2"
+    assert text == "ddp-w2-b4  500 ms/step ± 2.00 %  16.0 samples/s  test accuracy 75.0% after 8 steps"
+    of_epochs = CellRecord.of(CELL.settings.model_copy(update={"epochs": 2, "steps": None}), evaluations=[evaluation])
+    assert ending_text(of_epochs).endswith("test accuracy 75.0% after epoch 2")
     summary.step_s = Estimate(value=0.5, samples=1)
     assert ending_text(record(summary=summary)) == "ddp-w2-b4  500 ms/step  16.0 samples/s"
 

@@ -73,7 +73,8 @@ def test_a_pipe_gets_plain_lines(tmp_path: Path) -> None:
     lines = [*done.stderr.splitlines(), *done.stdout.splitlines()]
     assert max(len(line) for line in lines if not line.startswith("report: ")) <= WIDTH
     told = done.stderr.splitlines()
-    assert told[0] == "3 cells, at most 30 timed steps each"
+    assert told[0] == "resnet18 on digits, 1 thread per worker"
+    assert told[1] == "3 cells, at most 30 timed steps each"
     assert [line for line in told if line.startswith("  starting")] == [
         f"  starting {name}" for name in ("single-w1-b4", "ddp-w2-b4", "all-reduce-w2-b4")
     ]

@@ -3,6 +3,7 @@
 import pytest
 
 from worldsize.results.records import ErrorRecord
+from worldsize.study import memory as study_memory
 from worldsize.study.memory import judged
 
 
@@ -24,7 +25,7 @@ def killed(signal: str) -> ErrorRecord:
 def test_who_killed_it(
     monkeypatch: pytest.MonkeyPatch, signal: str, before: int | None, after: int | None, limited: bool, memory: bool
 ) -> None:
-    monkeypatch.setattr("worldsize.study.memory.memory_kills", lambda: after)
+    monkeypatch.setattr(study_memory, "memory_kills", lambda: after)
     found = judged(killed(signal), before, limited=limited)
     assert (found.kind == "OutOfMemory") is memory
     assert found.rank == 1
@@ -32,6 +33,6 @@ def test_who_killed_it(
 
 
 def test_other_errors_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worldsize.study.memory.memory_kills", lambda: 9)
+    monkeypatch.setattr(study_memory, "memory_kills", lambda: 9)
     error = ErrorRecord(kind="ValueError", message="ValueError: no", rank=0)
     assert judged(error, 3, limited=True) is error

@@ -84,6 +84,8 @@ class Display:
         """Say how much is ahead."""
         known = steps or left_s is not None or not cells  # a sweep plans as it goes
         self._progress = Progress(cells if known else (), steps, self._clock(), left_s)
+        if cells:
+            self._print(work_text(cells[0]))
         self._print(ahead_text(cells, steps, left_s) if known else f"{len(cells)} sweep(s)")
         self._draw(0)
 
@@ -193,13 +195,13 @@ def ahead_text(cells: Sequence[PlannedCell], steps: int, left_s: float | None) -
     """What is ahead of a study: a time, or steps."""
     if not cells:
         return "no cell is missing: nothing is run"
-    named = f"{work_text(cells[0])}: {len(cells)} cell{'' if len(cells) == 1 else 's'}"
+    named = f"{len(cells)} cell{'' if len(cells) == 1 else 's'}"
     if left_s is not None:
         return f"{named}; the answer comes within about {duration_text(left_s)}"
     cap = cells[0].settings.steps
     if cap is None:
         return f"{named}, {steps:,} steps"
-    return f"{named}, at most {cap:,} timed steps each, in whole blocks"
+    return f"{named}, at most {cap:,} timed steps each"
 
 
 def work_text(cell: PlannedCell) -> str:
@@ -249,5 +251,6 @@ def ending_text(record: CellRecord) -> str:
         text += f"  {number_text(record.summary.samples_per_s.value)} samples/s"
     if record.evaluations:
         last = record.evaluations[-1]
-        text += f"  test accuracy {last.test_accuracy:.1%} after epoch {last.epoch + 1}"
+        after = f"epoch {last.epoch + 1}" if record.of_epochs else f"{last.step:,} steps"
+        text += f"  test accuracy {last.test_accuracy:.1%} after {after}"
     return text

@@ -12,8 +12,8 @@ from worldsize.results.base import Record
 from worldsize.results.provenance import Host
 
 _MEMORY_GAIN = (
-    "tcmalloc and huge pages together gave 1.15 times the samples/s (ResNet-18, b = 128), before workers kept the "
-    "memory that they free without it"
+    "tcmalloc and huge pages together gave 1.15 times the samples/s (ResNet-18, b = 128) in an older version, whose "
+    "workers gave freed memory back; not measured since"
 )
 EXPECTED_GAIN = {"tcmalloc": _MEMORY_GAIN, "huge pages": _MEMORY_GAIN}
 """Name of an ability → what it gave where it was measured; only measured gains are entered."""

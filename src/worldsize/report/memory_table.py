@@ -9,7 +9,7 @@ from worldsize.results.records import CellRecord
 NOTE = (
     "Of the rank with the largest peak. Weights, gradients, optimizer state and copies (buckets of gradients, "
     "replicas): bytes of the tensors that are there. Before the first step: what was in use beside the weights, such "
-    "as data in memory. The rest is the peak − all of them: activations, workspace, what torch and its allocator keep; "
+    "as data in memory. The rest: the peak − all of them: activations, workspace, what torch and its allocator keep; "
     "most activations are gone when the last gradient is there, so it is less than their sum. 1 MiB = 2^20 bytes "
     "(method §9)."
 )
