@@ -59,13 +59,13 @@ class TestOrder:
         advice = found(study(tmp_path, [SINGLE, self.FAST, self.SLOW]), "communication-bound")
         assert advice is not None
         assert advice.cell_id == self.FAST.id, "not the worst one: the one that the verdict speaks of"
-        assert evidence(advice)["The same in"] == "all-reduce-w2-b32"
+        assert evidence(advice)["Also in"] == "all-reduce-w2-b32"
 
     def test_many_others_are_counted(self, tmp_path: Path) -> None:
         others = [replace(self.SLOW, strategy=name) for name in ("a", "b", "c", "d", "e")]
         advice = found(study(tmp_path, [SINGLE, self.FAST, *others]), "communication-bound")
         assert advice is not None
-        assert evidence(advice)["The same in"] == "a-w2-b32, b-w2-b32, c-w2-b32 and 2 more"
+        assert evidence(advice)["Also in"] == "a-w2-b32, b-w2-b32, c-w2-b32 and 2 more"
 
     def test_what_keeps_from_an_answer_goes_before_any_gain(self, tmp_path: Path) -> None:
         assert codes(study(tmp_path, [self.FAST]))[0] == "baseline-not-comparable"

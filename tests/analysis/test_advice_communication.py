@@ -129,7 +129,7 @@ class TestRoot:
         """Each sends and takes as much as the other: what costs is that nothing else is done meanwhile."""
         cell = exchanging("gather-scatter", exposed=0.2)
         advice = only(exchange(tmp_path, self.SENT, link(1e-5, 1.1e9), cell=cell), "communication-bound")
-        assert "Nothing is computed while it exchanges" in advice.cause
+        assert "Nothing is computed while it synchronises" in advice.cause
         assert "--strategies single,gather-scatter,ddp" in str(advice.command)
 
     def test_ddp_that_was_measured_beside_it_is_not_measured_again(self, tmp_path: Path) -> None:

@@ -183,9 +183,9 @@ def test_the_price_of_observing_pairs_a_block_with_its_own_other_half(tmp_path: 
     [
         ((0.34 / 1.01, 0.34 / 1.03), "Instrumentation overhead: a step with it takes 1.02 ["),
         ((0.34 / 0.97, 0.34 / 1.02), "Instrumentation overhead: a step with it takes 0.994 ["),
-        ((0.34 / 0.97, 0.34 / 0.97), "0.970 [0.970, 0.970] times as long as one without; it makes no step shorter"),
+        ((0.34 / 0.97, 0.34 / 0.97), "0.970 [0.970, 0.970] times as long as one without it; it makes no step shorter"),
         ((0.34 / 0.97,), "Instrumentation overhead: not known"),
-        ((0.34 / 1.02,), "Instrumentation overhead: a step with it takes 1.02 times as long as one without."),
+        ((0.34 / 1.02,), "Instrumentation overhead: a step with it takes 1.02 times as long as one without it."),
     ],
 )
 def test_a_price_below_nothing_is_shown_with_its_interval_alone(

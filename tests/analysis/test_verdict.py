@@ -9,7 +9,7 @@ from worldsize.analysis.decision import decide, is_decided
 from worldsize.analysis.headline import headline
 from worldsize.analysis.statistics import Ratio
 from worldsize.analysis.study import StudyAnalysis, analyse
-from worldsize.analysis.verdict import verdict
+from worldsize.analysis.verdict import step_sum, verdict
 from worldsize.results.folder import load_run
 from worldsize.results.records import ErrorRecord, Estimate
 
@@ -31,6 +31,21 @@ def test_names_the_fastest_its_speed_up_its_baseline_and_its_largest_loss(tmp_pa
         "1.80 [1.80, 1.80] over single-w1-b32 (efficiency 90.0 %). Its bottleneck is exposed communication: "
         "31.7 ms of a mean step of 528 ms, 6.00 %."
     )
+
+
+def test_the_step_is_that_of_one_worker_and_what_was_lost(tmp_path: Path) -> None:
+    """Of 500 ms of one worker 475 are compute; two workers add 70 ms of communication, and 10 ms of compute."""
+    lengths_s = {"data_wait_s": 0.01, "forward_s": 0.15, "backward_s": 0.31, "optimizer_s": 0.025, "other_s": 0.015}
+    shares = {part: seconds / 0.58 for part, seconds in {**lengths_s, "exposed_sync_s": 0.07}.items()}
+    cells = [SINGLE, several(0.58, shares, comm_s=0.07)]
+    assert step_sum(study(tmp_path, cells)) == (
+        "Mean step of ddp-w2-b32: 580 ms ≈ 500 of single-w1-b32 + 70.0 exposed communication + 10.0 compute."
+    )
+
+
+def test_there_is_no_such_sum_where_nothing_is_compared(tmp_path: Path) -> None:
+    assert step_sum(study(tmp_path / "one", [SINGLE])) is None
+    assert step_sum(study(tmp_path / "alone", [several(0.5, SHARES)])) is None
 
 
 def test_is_at_most_two_sentences(tmp_path: Path) -> None:
@@ -63,7 +78,7 @@ def test_says_that_the_two_fastest_are_not_told_apart(tmp_path: Path) -> None:
     found = headline(analysis)
     assert found is not None
     assert found.runner_up is not None
-    assert f"; not significantly slower: {found.runner_up.id} (at most " in verdict(analysis)
+    assert f"; not significantly slower: {found.runner_up.id} (may be up to " in verdict(analysis)
     assert is_decided(analysis)
 
 
@@ -124,7 +139,7 @@ def test_says_how_noisy_it_was_and_what_would_tell_where_nothing_is_decided(tmp_
         "No significant gain or loss against one worker: the fastest of several is ddp with 2 workers"
     )
     assert "Blocks of " in text
-    assert "would tell, if the noise stays: --steps " in text  # it was timed by steps, as the advice says
+    assert "To decide it, measure longer: --steps " in text  # it was timed by steps, as the advice says
     assert is_decided(analysis) is False
 
 

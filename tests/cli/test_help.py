@@ -93,10 +93,10 @@ def test_default_and_allowed_values_are_those_of_the_settings(command: str) -> N
     [
         ("study", "--steps", "[at least 1; default: as many as the budget allows]"),
         ("study", "--target-interval", "[at least 0 and below 1; default: 3%]"),
-        ("study", "--hosts", "[auto or at least 2; default: none, the machine as it is]"),
+        ("study", "--hosts", "[auto or at least 2; default: off]"),
         ("study", "--log", "[wandb, tensorboard or mlflow; default: none]"),
         ("study", "--nesterov", "[default: off]"),
-        ("study", "--epochs", "[at least 1; default: none, but steps]"),
+        ("study", "--epochs", "[at least 1; default: off, steps are timed]"),
         ("train", "--epochs", "[at least 1; default: 1, unless steps are given]"),
         ("train", "--checkpoint", "[default: after each epoch]"),
         ("train", "--world-size", "[at least 1; default: 1]"),

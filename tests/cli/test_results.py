@@ -83,7 +83,7 @@ def test_the_verdict_first_then_the_advice_then_the_table(tmp_path: Path, monkey
         "Finding: ddp with 2",
         "Next:    Take a larger",
         f"    {COMMAND}",
-        "Gain:    at most 1.31",
+        "Effect:  at most 1.31",
         "1 more in the",
     ]
     order += ["Results", "report: run/report/index.html"]

@@ -99,5 +99,5 @@ def test_a_system_without_room_for_processes(place: Place, group: Path) -> None:
     assert done.returncode == 1, done.stderr
     assert place.record(ALONE)["state"] == "complete"
     assert place.record(PAIR)["state"] == "failed"
-    assert "the system starts no further process" in place.record(PAIR)["error"]["message"]
+    assert "cannot start a process" in place.record(PAIR)["error"]["message"]
     assert "Traceback" not in done.stderr

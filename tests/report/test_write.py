@@ -109,6 +109,8 @@ def test_summary_has_the_verdict_and_only_tables_with_rows(page: Path) -> None:
     assert summary.startswith("# made\n\nThe fastest multi-worker configuration is ddp")
     assert "### Results" in summary
     assert "### Strong scaling" not in summary
+    assert "## What limits it, and what to try\n\n1. " in summary
+    assert "\n       worldsize " in summary
     assert "![Where a step goes, b = 32](step-parts-b32.svg)" in summary
 
 

@@ -289,5 +289,7 @@ def test_workers_that_were_started_again_say_so_rather_than_begin_anew(tmp_path:
     trainer, data = alone(settings_of(tmp_path))
     with Recorder(tmp_path / "cell", 0, HostClock()) as recorder:
         loop = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=0)
-        with pytest.raises(RunError, match=r"started again and lost 4 steps of training\nGive --checkpoint"):
+        with pytest.raises(
+            RunError, match=r"restarted and lost 4 training steps, for lack of memory as a rule\nGive --checkpoint"
+        ):
             loop.take(Turn(op="epoch", first_step=4))

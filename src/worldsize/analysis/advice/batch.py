@@ -230,7 +230,8 @@ def _still_rising(seen: Seen, rise: Rise) -> Candidate:
         finding=f"{named(cell)} with N = {cell.world_size} still gains from larger batches: b = {cell.batch_size:,} "
         f"has {estimate_text(rise.ratio)} times the samples/s of b = {rise.smaller.batch_size:,}.",
         evidence=(rate_of(rise.smaller), rate_of(cell)),
-        cause="A part of each step does not grow with its samples: per-operator work, synchronisation, the optimizer.",
+        cause="A part of each step does not grow with its samples: per-operator work"
+        f"{', synchronisation' if cell.world_size > 1 else ''}, the optimizer.",
         next_step=f"Try b = {next_batch:,} (the learning rate may have to follow).",
         command=upward if seen.settings.sweep else further,
         gain=at_most(rise.gain, LINE),
