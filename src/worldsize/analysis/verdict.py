@@ -164,6 +164,9 @@ SHORT: dict[LossCause, str] = {
     "wrapper": "the strategy itself at N = 1",
 }
 
+LEAST_TERM = 0.005
+"""Share of a step below which a term is left out of the sum: what is left still adds up to about a percent."""
+
 
 def step_sum(analysis: StudyAnalysis) -> str | None:
     """In a sentence, why the step of the fastest configuration is longer than one worker's; None where it is not known.
@@ -180,7 +183,7 @@ def step_sum(analysis: StudyAnalysis) -> str | None:
     terms = "".join(
         f" {'+' if seconds >= 0 else '−'} {number_text(1e3 * abs(seconds))} {SHORT[cause]}"
         for cause, seconds in found.losses_s.items()
-        if abs(seconds) >= NOTABLE_LOSS * own
+        if abs(seconds) >= LEAST_TERM * own
     )
     if not terms:
         return None
