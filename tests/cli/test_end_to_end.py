@@ -177,7 +177,7 @@ def test_ctrl_c_then_resume_loses_nothing(place: Path) -> None:
     stopped = finish(study, place)
     assert stopped.returncode == 130
     told = stopped.stderr.splitlines()
-    assert told[1] == f"  starting {cell}", "progress is told with --json, too"
+    assert told[2] == f"  starting {cell}", "progress is told with --json, too"
     assert told[-3].startswith("– stopped")
     assert told[-2:] == [
         "worldsize: stopped; what was measured is in run",

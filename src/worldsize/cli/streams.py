@@ -10,6 +10,7 @@ PLAIN = "plain-signs"
 """The error handler of signs that an encoding lacks, as PYTHONIOENCODING=ascii and LANG=C do."""
 SIGNS = {
     "±": "+/-",
+    "≈": "~",
     "–": "-",
     "−": "-",
     "—": "-",

@@ -80,7 +80,6 @@ class CommSettings(NetworkSettings):
     where they vary most."""
     backend: Backend = "auto"
     threads_per_worker: int | None = absent("cores / workers", ge=1)
-    """Compute threads per worker."""
 
     @property
     def budget_s(self) -> float | None:

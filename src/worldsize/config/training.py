@@ -48,8 +48,7 @@ class TrainingSettings(NetworkSettings):
     backend: Backend = "auto"
     """Backend of torch.distributed; auto: nccl on GPUs, gloo on CPUs."""
     threads_per_worker: int | None = absent("min(physical cores, CPU quota) / largest world size", ge=1)
-    """Compute threads per worker; a one-worker baseline has the same number. None divides the cores by the largest
-    world size."""
+    """Compute threads per worker, the same at every N. None divides the cores by the largest world size."""
     bucket_mb: Annotated[float, Field(gt=0)] | Literal["auto"] | None = absent("25 MiB for ddp, 5 MB for bucketed")
     """Bucket size of ddp and bucketed, in MB (10^6 bytes); auto plans it from the measured link. `auto` plans with the
     backward that it measures as well; None is the strategy's own default: for `ddp` that of torch, 25 MiB with a first
