@@ -16,6 +16,7 @@ import worldsize
 from repeated import Repeated
 from tiny import alone, tiny_settings
 from worldsize.analysis.advice import advise
+from worldsize.analysis.parts import with_parts
 from worldsize.analysis.study import analyse
 from worldsize.measure.clocks import HostClock
 from worldsize.ranks.loop import Loop
@@ -95,7 +96,7 @@ def in_turns(folder: Path, make: str, workers: int, interval_s: float) -> tuple[
         loop.close()
     del loop, trainer
     gc.collect()
-    steps = Cell(place, CellRecord.of(settings, id="cell")).steps.filter("timed")
+    steps = with_parts(Cell(place, CellRecord.of(settings, id="cell"))).filter("timed").collect()
     wait_s, step_s = (float(steps[name].to_numpy().mean()) for name in ("data_wait_s", "step_s"))
     return float(np.mean(times)), wait_s, step_s - wait_s
 

@@ -7,6 +7,7 @@ import pytest
 
 import worldsize
 from repeated import Repeated
+from worldsize.analysis.parts import with_parts
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS
 from worldsize.traits import MULTI_WORKER_STRATEGIES, TRAITS
@@ -45,7 +46,7 @@ def studied(folder: Path) -> dict[str, Cell]:
 @pytest.mark.parametrize("strategy", TRAITS)
 def test_what_no_part_explains_is_small(studies: Repeated[dict[str, Cell]], strategy: str) -> None:
     def holds(cells: dict[str, Cell]) -> None:
-        steps = cells[strategy].steps.filter("timed")
+        steps = with_parts(cells[strategy]).filter("timed").collect()
         explained = steps.select((pl.sum_horizontal(*NAMED) / pl.col("step_s")).alias("share"))["share"]
         assert not explained.is_empty()
         # A wrong clock would leave a part out of every step; a shared machine stands still in some of them.
@@ -56,7 +57,7 @@ def test_what_no_part_explains_is_small(studies: Repeated[dict[str, Cell]], stra
 
 @pytest.mark.parametrize("strategy", TRAITS)
 def test_all_parts_together_are_the_step(cells: dict[str, Cell], strategy: str) -> None:
-    steps = cells[strategy].steps
+    steps = with_parts(cells[strategy]).collect()
     added = steps.select(pl.sum_horizontal(*PARTS).alias("s"))["s"]
     assert added.to_list() == pytest.approx(steps["step_s"].to_list(), rel=1e-6)
     assert steps.select(pl.min_horizontal(*PARTS).min()).item() >= -1e-6, "no part is counted twice"
