@@ -81,7 +81,7 @@ OF_FLAGS: dict[str, Completion] = {
     "data": data,
     "collectives": some_of(_collectives),
 }
-"""Flags of which no type of the settings says what they may be."""
+"""Flags whose allowed values stand in no type of the settings."""
 
 
 def study(incomplete: str) -> list[str]:

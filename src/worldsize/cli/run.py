@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def started(given: dict[str, Any]) -> int | None:
-    """How many workers were started by others, one of which this process is; None if it is a user's own.
+    """How many workers others have started, this process among them; None if the user started it directly.
 
     `given` are flags of a start by hand. Raises UsageError where only some of those that it needs are given.
     """

@@ -51,7 +51,7 @@ class StepResult(Protocol):
 
     @property
     def epoch(self) -> int:
-        """In which it was."""
+        """The epoch that the step belongs to."""
 
     @property
     def samples(self) -> int:
@@ -100,7 +100,7 @@ class Workload(Protocol):
 
     @property
     def world(self) -> World:
-        """In which it runs."""
+        """The world that it runs in."""
 
     @property
     def timeline(self) -> Timeline:

@@ -40,7 +40,7 @@ def wire_table(analysis: StudyAnalysis) -> Table:
 
 
 def _wire(record: CellRecord) -> WireBytes:
-    assert record.wire is not None, "only cells of which it is known have a row"
+    assert record.wire is not None, "only cells with known wire bytes have a row"
     return record.wire
 
 

@@ -220,7 +220,7 @@ def profile_table(analysis: StudyAnalysis) -> Table:
 
 
 def profiled(analysis: StudyAnalysis) -> list[CellAnalysis]:
-    """The cells of which there is a trace."""
+    """The cells that have a trace."""
     return [cell for cell in analysis.cells if cell.profile is not None and cell.profile.ranks]
 
 

@@ -1,4 +1,4 @@
-"""Which cells and quantities are told apart, all at once, and the verdict in words, with what its ratios do not know.
+"""Which cells and quantities differ significantly, all at once; the verdict in words, with what its ratios leave out.
 
 Equal sides give one alarm in twenty (method.md §11).
 """
@@ -173,7 +173,7 @@ def _as_the_cell(quantity: Quantity, cell: CellComparison) -> Direction | None:
 
 
 def comparison_verdict(record: ComparisonRecord) -> str:
-    """How many cells became slower or faster, and the largest change that is told apart."""
+    """How many cells became slower or faster, and the largest significant change."""
     judged = [cell for cell in record.cells if cell.judged is not None]
     if not judged:
         return f"Nothing can be judged: {_why_nothing(record)}."
@@ -230,7 +230,7 @@ def _extreme(cells: list[CellComparison], word: Verdict) -> str:
 
 
 def _largest_unknown(cells: list[CellComparison]) -> str:
-    """The cell that differs most where nothing is told apart for want of runs."""
+    """The cell that differs most where too few runs make nothing significant."""
     found = [(abs(math.log(cell.judged.value)), cell) for cell in cells if cell.verdict == "not known" and cell.judged]
     if not found:
         return ""

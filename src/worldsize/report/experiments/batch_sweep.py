@@ -10,7 +10,7 @@ from worldsize.report.section import Section
 from worldsize.report.tables import Table
 
 Tried = tuple[SweepRow, BatchSweep]
-"""A batch, and the sweep in which it was tried."""
+"""A batch, and its sweep."""
 
 
 def section(analysis: StudyAnalysis) -> Section:
