@@ -23,7 +23,7 @@ STUDIES = 400
 RESAMPLES = 1_000
 """Shrink than a report draws: their luck moves a bound by some percent of the width, outwards as often as inwards."""
 AIM = 0.03
-LEAST, MOST = 0.93, 0.98
+MIN, MAX = 0.93, 0.98
 
 
 def worlds() -> Iterator[World]:
@@ -43,8 +43,8 @@ def run(data_dir: str | None) -> None:
 def main(studies: int) -> None:
     """Simulate so many studies of each kind."""
     levels.RESAMPLES = levels.MIN_RESAMPLES = RESAMPLES
-    print(f"share of 95 % intervals that hold the truth, {studies} studies of each kind (asked: {LEAST:.0%} at least,")
-    print(f"{MOST:.0%} at most where blocks are independent and launches alike)")
+    print(f"share of 95 % intervals that hold the truth, {studies} studies of each kind (asked: {MIN:.0%} at least,")
+    print(f"{MAX:.0%} at most where blocks are independent and launches alike)")
     print("cells  ended by    rho  launches   ratios  headline  half width  blocks")
     found = []
     for number, world in enumerate(worlds()):

@@ -24,7 +24,7 @@ from worldsize.study.running import pack_complete
 HERE = Path(__file__).parent
 CORES = 2
 REPEATS = 3
-MOST_S, MOST_BYTES, MOST_PAGE_BYTES = 10.0, 2**30, 5_000_000
+MAX_S, MAX_BYTES, MAX_PAGE_BYTES = 10.0, 2**30, 5_000_000
 
 
 def run(data_dir: str | None) -> None:
@@ -51,10 +51,8 @@ def run(data_dir: str | None) -> None:
     expected = truth.speedup(truth.worlds[-1])
     say("")
     print(f"report of {truth.worlds[-1]:,} ranks × {truth.steps:,} steps on {CORES} cores, the worst of {REPEATS}:")
-    print(
-        f"  {worst_s:.1f} s (at most {MOST_S:g}), {peak / 2**20:.0f} MiB (at most {MOST_BYTES / 2**20:.0f}),", end=" "
-    )
-    print(f"page {page / 1e6:.2f} MB (below {MOST_PAGE_BYTES / 1e6:g})")
+    print(f"  {worst_s:.1f} s (at most {MAX_S:g}), {peak / 2**20:.0f} MiB (at most {MAX_BYTES / 2**20:.0f}),", end=" ")
+    print(f"page {page / 1e6:.2f} MB (below {MAX_PAGE_BYTES / 1e6:g})")
     print("  " + ", ".join(f"{name} {share:.0%}" for name, share in phases["shares"].items()))
     print(f"  from the lines: {from_lines['wall_s']:.1f} s, {from_lines['peak_bytes'] / 2**20:.0f} MiB")
     print(f"  speed-up {found:.1f}, true {expected:.1f}; gathering the samples took {packing_s:.1f} s")
@@ -63,7 +61,7 @@ def run(data_dir: str | None) -> None:
         {
             "ranks": truth.worlds[-1],
             "steps": truth.steps,
-            "limits": {"wall_s": MOST_S, "peak_bytes": MOST_BYTES, "page_bytes": MOST_PAGE_BYTES},
+            "limits": {"wall_s": MAX_S, "peak_bytes": MAX_BYTES, "page_bytes": MAX_PAGE_BYTES},
             "reports": reports,
             "page_bytes": page,
             "report_bytes": files,

@@ -179,6 +179,8 @@ def _steps(rank: int, step: _Step, turns: Turns, noise: Floats, clock: tuple[NDA
     }
     same: dict[str, int | None] = {"samples": BATCH, "clock_offset_ns": offset, "clock_error_ns": 20_000 if rank else 0}
     same |= dict.fromkeys(TAKEN_APART)
+    absent = {name: None for name in ("phases", "phase_ends_s")}
+    same = {**same, **absent}
     whole = {name: columns.get(name, pl.repeat(same.get(name, 0), number.size, eager=True)) for name in STEP_SCHEMA}
     return pl.DataFrame(whole).cast(dict(STEP_SCHEMA))  # type: ignore[arg-type] # the names of a Mapping
 

@@ -16,6 +16,7 @@ NAMES = (
     "polling",
     "training",
     "instruments",
+    "meter",
     "slow_link",
     "sampling",
     "interval_coverage",

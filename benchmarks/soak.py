@@ -21,7 +21,7 @@ from soak_watch import Losses, family, networks, steps_of
 
 KILLS = 50
 SEED = 6
-MOST_LINES, MOST_PAUSE_S = 16, 9.0
+MAX_LINES, MAX_PAUSE_S = 16, 9.0
 """Three kills in four come when a random number of steps, up to so many, has been written since the one before; the
 others within so long, whatever is being done: starting, evaluating, saving, reporting."""
 SHARES = {"worker": 6, "agent": 2, "server": 1, "parent": 1}
@@ -104,9 +104,9 @@ class Soak:
 
     def _pause(self, process: "subprocess.Popen[bytes]", losses: Losses) -> bool:
         """Wait for a random moment; whether the command still runs then."""
-        lines, until = math.inf, time.monotonic() + self.random.uniform(0, MOST_PAUSE_S)
+        lines, until = math.inf, time.monotonic() + self.random.uniform(0, MAX_PAUSE_S)
         if self.random.random() < 0.75:
-            lines, until = losses.lines() + self.random.randint(1, MOST_LINES), math.inf
+            lines, until = losses.lines() + self.random.randint(1, MAX_LINES), math.inf
         while process.poll() is None:
             if losses.lines() >= lines or time.monotonic() >= until:
                 return True

@@ -35,6 +35,7 @@ PUBLIC = {
     "comm",
     "compare",
     "load_run",
+    "meter",
     "report",
     "study",
     "sweep",
@@ -50,6 +51,8 @@ SIGNATURES = {
     "comm": "(*, progress: bool = True, **settings: Unpack[CommOptions]) -> CommReport",
     "verify": "(*, out: PathLike | None = None, **settings: Unpack[VerifyOptions]) -> ProofRecord",
     "load_run": "(path: PathLike) -> Run",
+    "meter": "(model: nn.Module | None = None, optimizer: Optimizer | None = None, *, out: PathLike | None = None, "
+    "samples_per_step: int | None = None) -> Meter",
     "report": "(path: PathLike) -> Path",
     "compare": "(a: PathLike | Sequence[PathLike], b: PathLike | Sequence[PathLike], *, "
     "fail_above: float | str | None = None, strict: bool = False, "

@@ -15,7 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_type_hints
 
 if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
     from worldsize.config import StudySettings
+    from worldsize.metering.meter import Meter
     from worldsize.options import CommOptions, StudyOptions, SweepOptions, TrainOptions, VerifyOptions
     from worldsize.results.comm_records import CommReport
     from worldsize.results.comparison_records import ComparisonRecord
@@ -240,3 +244,21 @@ def _run(
 
 def _path(path: PathLike | None) -> Path | None:
     return Path(path) if path else None
+
+
+def meter(
+    model: nn.Module | None = None,
+    optimizer: Optimizer | None = None,
+    *,
+    out: PathLike | None = None,
+    samples_per_step: int | None = None,
+) -> Meter:
+    """Return a meter for a training loop of one's own, which wraps its loader or each of its steps.
+
+    Off unless `out` or the variable WORLDSIZE_METER names a run folder. `samples_per_step` are those of this process
+    in each step of the optimizer; without it they are counted by the first dimension of the first tensor. Raises
+    nothing: what goes wrong is a warning, and ends the metering (docs/own-training.md).
+    """
+    from worldsize.metering.meter import Meter
+
+    return Meter(model, optimizer, out=out, samples_per_step=samples_per_step)

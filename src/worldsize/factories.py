@@ -58,6 +58,17 @@ class Factory:
             raise raised(error, f"{self.what} factory {self.reference}", self.file) from error
 
 
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many arguments; True where its signature is not known."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # some callables written in C tell no signature
+        pass
+    return True
+
+
 def find_factory(reference: str, what: str) -> Factory:
     """Find the callable that a reference names; raise FactoryError if that fails or it cannot be called."""
     found = resolve(reference, what)

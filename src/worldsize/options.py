@@ -26,6 +26,7 @@ class TrainingOptions(NetworkOptions, total=False):
 
     model: str
     data: str
+    workload: str | None
     data_dir: Path | str | None
     train_samples: int | None
     test_samples: int | None
@@ -36,6 +37,7 @@ class TrainingOptions(NetworkOptions, total=False):
     backend: Backend
     threads_per_worker: int | None
     bucket_mb: float | Literal["auto"] | str | None
+    find_unused_parameters: bool
     optimizer: OptimizerName
     learning_rate: float
     lr_scaling: LrScaling

@@ -71,6 +71,8 @@ class TraitsRecord(BaseModel):
 class Traits(TraitsRecord):
     """One row."""
 
+    needs_every_gradient: bool = False
+    """Whether a step fails that leaves a trained parameter without a gradient, unless it looks for such parameters."""
     wire: Callable[[int, Sizes], WireBytes]
     """Bytes per step on the wire in a world of N > 1: (N, sizes)."""
     copies: Callable[[int, int, Sizes], int] | None = None
@@ -180,6 +182,7 @@ TRAITS: dict[str, Traits] = {
         collectives=("all-reduce", "broadcast"),
         overlaps=True,
         buckets=True,
+        needs_every_gradient=True,
         wire=ring_and_buffers,
         copies=_gradients_again,
     ),

@@ -9,7 +9,7 @@ import pytest
 
 from advised import SINGLE, Change, Messages, basis, codes, exchanging, found, gain, messages, steps, study
 from made_runs import MadeCell
-from worldsize.analysis.advice.exchange import Exchange
+from worldsize.analysis.advice.gradient_sync import GradientSync
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.communication import Exposed
 from worldsize.analysis.steps import block_means
@@ -93,7 +93,7 @@ def test_the_bound_is_by_the_way_that_finds_more(
     tmp_path: Path, pairing_s: float, disagree: bool, most_s: float
 ) -> None:
     cell = study(tmp_path, [SINGLE, exchanging(exposed=0.2)]).cells[1]
-    exchange = Exchange(both_ways(cell, pairing_s, disagree=disagree), cell.block_means, None)
+    exchange = GradientSync(both_ways(cell, pairing_s, disagree=disagree), cell.block_means, None)
     seconds = cell.block_means.select(exchange.exposed_at_most.alias("most"))["most"]
     assert seconds.to_list() == pytest.approx([most_s] * seconds.len())
     assert isinstance(exchange.exposed_at_most, pl.Expr)

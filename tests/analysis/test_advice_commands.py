@@ -127,7 +127,7 @@ def test_of_an_experiment_with_further_parts_only_the_cells_are_run_again(meant:
     }
 
 
-def test_a_kind_of_scaling_or_a_protocol_can_be_exchanged(meant: Any) -> None:
+def test_a_kind_of_scaling_or_a_protocol_can_be_synchronised(meant: Any) -> None:
     ladder = validated(StudySettings, read_study("sync-ladder"))
     found = meant(study_command(ladder, batch_sizes=(8, 16), global_batch=None))
     assert (found.batch_sizes, found.global_batch) == ((8, 16), None)

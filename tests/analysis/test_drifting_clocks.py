@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from worldsize.analysis.clocks import interpolated
-from worldsize.results.step_records import MOST_DRIFT
+from worldsize.results.step_records import MAX_DRIFT
 
 PPM = 50e-6
 """How much faster the clock of rank 1 runs."""
@@ -69,7 +69,7 @@ def test_what_was_not_aligned_again_is_as_wrong_as_it_says() -> None:
     found = interpolated(steps)
     assert found["clock_offset_ns"].equals(steps["clock_offset_ns"])
     assert all(wrong <= error for wrong, error in zip(wrong_ns(found), found["clock_error_ns"], strict=True))
-    assert found["clock_error_ns"][-1] == pytest.approx(ERROR + MOST_DRIFT * 199.5 * STEP_NS, abs=1)
+    assert found["clock_error_ns"][-1] == pytest.approx(ERROR + MAX_DRIFT * 199.5 * STEP_NS, abs=1)
 
 
 def test_one_clock_is_left_as_it_is() -> None:

@@ -16,7 +16,7 @@ from large_samples import BLOCK_STEPS, LINK_BYTES_PER_S, LargeRun
 from worldsize.analysis import messages as of_messages
 from worldsize.analysis.communication import communication
 from worldsize.analysis.intervals import length, union, union_lengths
-from worldsize.analysis.messages import Exchanges, exchanges, messages
+from worldsize.analysis.messages import Collectives, collectives, messages
 from worldsize.analysis.parts import with_parts
 from worldsize.analysis.ranks import ranks, training_steps
 from worldsize.analysis.study import StudyAnalysis, analyse
@@ -113,7 +113,7 @@ def by_a_loop(cell: Cell) -> dict[str, Any]:
     return {"comm_ns": comm, "transfer_ns": transfer}
 
 
-def whole(found: Exchanges | None) -> dict[str, Any]:
+def whole(found: Collectives | None) -> dict[str, Any]:
     assert found is not None
     return found.unions.select("comm_ns", "transfer_ns").sum().row(0, named=True)
 
@@ -149,9 +149,9 @@ def test_waits_and_transfers_are_what_a_loop_finds(
     for path in [place / f"rank{rank}.spans.jsonl" for rank in (0, 2)]:
         change(pl.read_ndjson(path)).write_ndjson(path)
     cell = Cell(place, load_run(folder).cells[SMALL].record)
-    monkeypatch.setattr(of_messages, "MOST_MESSAGES", most)
-    monkeypatch.setattr(of_messages, "MOST_KEPT", 5 * most if most > 1 else 0)
-    assert whole(exchanges(cell)) == by_a_loop(cell)
+    monkeypatch.setattr(of_messages, "MAX_MESSAGES", most)
+    monkeypatch.setattr(of_messages, "MAX_KEPT", 5 * most if most > 1 else 0)
+    assert whole(collectives(cell)) == by_a_loop(cell)
 
 
 def test_messages_without_their_end_are_left_out_and_told(folder: Path, tmp_path: Path) -> None:

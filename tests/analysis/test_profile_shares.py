@@ -8,7 +8,7 @@ import pytest
 
 from made_runs import MadeCell, make_run, synchronised
 from made_traces import event, message, rank_of, trace, write_traces
-from worldsize.analysis.profile import MOST_RANKS, Shares, profile_of, shares
+from worldsize.analysis.profile import MAX_RANKS, Shares, profile_of, shares
 from worldsize.analysis.study import analyse
 from worldsize.errors import OutputError
 from worldsize.report.profile import merged_trace
@@ -152,15 +152,13 @@ def test_a_broken_trace_is_told_and_the_others_are_used(tmp_path: Path, content:
 def test_of_many_ranks_some_are_read_and_that_is_told(tmp_path: Path) -> None:
     run = make_run(tmp_path, [MadeCell("ddp", 2)])
     place = run / "cells" / "ddp-w2-b32"
-    write_traces(place, [rank_of(rank) for rank in range(MOST_RANKS + 4)])
+    write_traces(place, [rank_of(rank) for rank in range(MAX_RANKS + 4)])
     found = profile_of(load_run(run).cells["ddp-w2-b32"])
     assert found is not None
-    assert [rank.rank for rank in found.ranks] == list(range(MOST_RANKS))
-    assert found.problems == (
-        f"the traces of all but {MOST_RANKS} of {MOST_RANKS + 4} ranks are left out of the report",
-    )
+    assert [rank.rank for rank in found.ranks] == list(range(MAX_RANKS))
+    assert found.problems == (f"the traces of all but {MAX_RANKS} of {MAX_RANKS + 4} ranks are left out of the report",)
     merged = json.loads(merged_trace(place, "ddp-w2-b32") or "")
-    assert {event["pid"] for event in merged["traceEvents"]} == set(range(MOST_RANKS))
+    assert {event["pid"] for event in merged["traceEvents"]} == set(range(MAX_RANKS))
 
 
 @pytest.mark.parametrize("content", ['{"ranks": 7}', '{"ranks": [{"rank": 0, "zero_ns": 1' + 99 * "0" + "}]}", "{"])

@@ -6,7 +6,7 @@ import pytest
 
 from made_runs import SHARES, MadeCell, make_run, synchronised
 from worldsize.analysis.groups import groups
-from worldsize.analysis.ranks import MOST_ROWS, rank_parts
+from worldsize.analysis.ranks import MAX_ROWS, rank_parts
 from worldsize.analysis.study import analyse
 from worldsize.results.folder import load_run, write_study
 
@@ -27,7 +27,7 @@ def test_of_many_ranks_some_are_shown_the_first_the_extremes_and_the_median_amon
     found = rank_parts(load_run(make_run(tmp_path, [cell])).cells[cell.id])
     assert found is not None
     assert found.chosen
-    assert len(found.ranks) <= MOST_ROWS
+    assert len(found.ranks) <= MAX_ROWS
     assert {rank.rank: rank.role for rank in found.ranks if rank.role} == {
         0: "works least",
         20: "median",

@@ -240,3 +240,75 @@ def test_many_steps_at_once_are_each_taken_apart_alone(
         pl.DataFrame(spans, schema={"rank": pl.Int64, **SPAN_SCHEMA}),
     )
     assert found.select("step_s", *TAKEN_APART).rows(named=True) == [take_apart(*step) for step in together]
+
+
+# Two micro-steps and one optimizer step, in µs: each waits 5, prepares 5, forward 20, backward 30, and after the last
+# gradient 10 more; the second synchronises.
+MICRO = [("data_wait", 5), ("other", 5), ("forward", 20), ("backward", 30), ("after_backward", 10)]
+ACCUMULATED = [*MICRO, *MICRO, ("other", 2), ("optimizer", 8)]
+OF_ACCUMULATED = {
+    "data_wait_s": 10,
+    "forward_s": 40,
+    "backward_s": 80,
+    "exposed_sync_s": 0,
+    "optimizer_s": 8,
+    "other_s": 18,
+    "comm_s": 0,
+    "overlapped_s": 0,
+}
+
+
+def accumulated(stretches: Sequence[tuple[str, int]], *messages: tuple[int, int, bool]) -> dict[str, float]:
+    """The parts (µs) of a step of 156 µs of such stretches, with messages from, to, and whether they block."""
+    ends = [end * S_PER_US for end in accumulate(length for _, length in stretches)]
+    step = {"rank": 0, "session": 0, "step": 3, "step_s": 156 * S_PER_US}
+    line = {**step, "phases": [name for name, _ in stretches], "phase_ends_s": ends}
+    span = {
+        "rank": 0,
+        "session": 0,
+        "step": 3,
+        "blocking": [blocking for _, _, blocking in messages],
+        "issued_s": [issued * S_PER_US for issued, _, _ in messages],
+        "done_s": [done * S_PER_US for _, done, _ in messages],
+    }
+    # Beside it a step with other stretches, and one of worldsize's own.
+    steps = [
+        {**step, "step": 2, "phases": ["data_wait"], "phase_ends_s": [1e-6]},
+        line,
+        {**step, "step": 4, "forward_end_s": 9e-6},
+    ]
+    found = taken_apart(
+        pl.DataFrame(steps, schema={"rank": pl.Int64, **STEP_SCHEMA}),
+        pl.DataFrame([span] if messages else [], schema={"rank": pl.Int64, **SPAN_SCHEMA}),
+    )
+    assert found["forward_s"].to_list()[0] is None
+    assert found["data_wait_s"].to_list()[2] is None
+    row = found.select(TAKEN_APART).row(1, named=True)
+    return {name: round(value / S_PER_US, 6) for name, value in row.items() if value is not None}
+
+
+def test_stretches_of_one_kind_add_up_and_what_nobody_marked_is_absent() -> None:
+    assert accumulated(ACCUMULATED) == OF_ACCUMULATED
+
+
+def test_a_message_is_hidden_by_the_backward_that_it_lies_beside() -> None:
+    # The second backward computes from 100 to 130, then waits to 140, and 2 more pass before the optimizer.
+    assert accumulated(ACCUMULATED, (110, 141, False)) == OF_ACCUMULATED | {
+        "backward_s": 70,
+        "exposed_sync_s": 11,
+        "other_s": 17,
+        "comm_s": 31,
+        "overlapped_s": 20,
+    }
+
+
+def test_a_blocking_message_between_backward_and_optimizer_is_exposed() -> None:
+    assert accumulated(ACCUMULATED, (140, 142, True)) == OF_ACCUMULATED | {
+        "exposed_sync_s": 2,
+        "other_s": 16,
+        "comm_s": 2,
+    }
+
+
+def test_no_part_is_known_where_messages_were_not_seen() -> None:
+    assert accumulated([*ACCUMULATED, ("unknown", 0)], (140, 142, True)) == {}

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from made_messages import add_marks, add_messages, with_messages
 from made_runs import SHARES, MadeCell, make_run, synchronised
 from worldsize.analysis.intervals import length
+from worldsize.analysis.parts import FIXED
 from worldsize.analysis.timeline_step import (
-    MOST_RANKS,
+    MAX_RANKS,
     Sent,
     StepPicture,
     drawn_ranks,
@@ -54,7 +55,9 @@ def joined(stretches: Stretches) -> Stretches:
 
 def laid(ends: list[int], messages: list[Sent], last_gradient: int | None) -> Stretches:
     """The step as it is laid out from what is recorded of it."""
-    return joined(lay_out(0, ends, last_gradient, messages))
+    over = ends[3]
+    computed = over if last_gradient is None or last_gradient < ends[2] else min(over, last_gradient)
+    return joined(lay_out(0, FIXED, [*ends[:3], computed, *ends[3:]], messages))
 
 
 def summed(lengths: list[int]) -> list[int]:
@@ -169,7 +172,7 @@ def test_of_many_ranks_the_first_and_the_extremes_are_drawn(tmp_path: Path) -> N
     found = picture(load_run(with_messages(make_run(tmp_path, [many]), [many])).cells[many.id])
     assert found is not None
     ranks = [rank.rank for rank in found.ranks]
-    assert len(ranks) <= MOST_RANKS < found.processes == 40
+    assert len(ranks) <= MAX_RANKS < found.processes == 40
     assert {0, 39} <= set(ranks)  # of a made cell the last rank is the slowest
     assert ranks == sorted(ranks)
 

@@ -6,7 +6,7 @@ from browser.conftest import Surveys
 from browsing import NARROW_AND_WIDE, SCHEMES
 from made_reports import RUNS
 
-LEAST = 4.5
+MIN = 4.5
 every_report = pytest.mark.parametrize("name", RUNS)
 
 
@@ -16,7 +16,7 @@ def test_text_can_be_read_in_light_and_dark(seen: Surveys, name: str) -> None:
         for scheme in SCHEMES:
             found = seen(name).contrasts[width, scheme]
             assert len(found) > 50
-            assert [each for each in found if each["contrast"] < LEAST] == [], f"{scheme}, {width} px"
+            assert [each for each in found if each["contrast"] < MIN] == [], f"{scheme}, {width} px"
 
 
 @every_report

@@ -6,7 +6,7 @@ import pytest
 
 from browser.conftest import Open, Reports
 
-MOST = 400
+MAX = 400
 """Stops of a page; more would be an endless loop."""
 
 
@@ -17,7 +17,7 @@ def test_tab_visits_everything_in_reading_order(opened: Open, report: Reports, n
     wanted = page.look("stops")
     assert len(wanted) > 10
     stops: list[dict[str, Any]] = []
-    for _ in range(MOST):
+    for _ in range(MAX):
         page.page.keyboard.press("Tab")
         here = page.look("focused")
         if here is None or (stops and here["place"] == stops[0]["place"]):

@@ -316,7 +316,10 @@ def test_a_folder_that_holds_another_study(command: Command, tmp_path: Path) -> 
     assert "old holds a study already" in message
     assert "--resume" in message
     message = refused(command(f"study --resume --out old --seed 7 {SMALL}"))
-    assert "old holds a study with other settings" in message
+    assert "old holds a study with other settings: data, seed" in message
+    message = refused(command("study dp-scaling --resume --out old"))
+    assert "old holds a study with other settings: " in message, "a preset is not dropped in silence"
+    assert "strategies" in message
     assert (tmp_path / "old" / "study.json").read_bytes() == before
     assert len(load_run(tmp_path / "old").cells) == len(usual_cells())
 

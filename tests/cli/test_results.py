@@ -20,7 +20,7 @@ from worldsize.cli import results
 from worldsize.cli.json_output import finite
 from worldsize.cli.report import show_in_browser
 from worldsize.cli.results import (
-    MOST_WARNINGS,
+    MAX_WARNINGS,
     content,
     print_results,
     report_and_print,
@@ -142,8 +142,8 @@ def test_warnings_are_short_and_counted_the_grave_ones_first(tmp_path: Path) -> 
     lines = printed(analysed(tmp_path, warnings=warned(3, "drift", "busy", "data-differ", "load", "other")))
     begins = [i for i, line in enumerate(lines) if line.startswith("warning (")]
     assert [re.findall(r"\): (\S+) 0:", lines[i]) for i in begins] == [["data-differ"], ["drift"], ["busy"]]
-    assert len(begins) == MOST_WARNINGS
-    assert begins == list(range(begins[0], begins[0] + 2 * MOST_WARNINGS, 2)), "two lines each"
+    assert len(begins) == MAX_WARNINGS
+    assert begins == list(range(begins[0], begins[0] + 2 * MAX_WARNINGS, 2)), "two lines each"
     assert all(lines[i + 1].endswith("… (and 2 like it)") for i in begins)
     assert lines[begins[-1] + 2] == "6 more; all in full in the report."
     assert max(map(len, lines)) <= 80

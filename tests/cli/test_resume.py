@@ -162,7 +162,7 @@ def test_epochs_go_on(place: Path) -> None:
 def test_a_kill_leaves_a_whole_checkpoint(place: Path) -> None:
     folder = checkpoint_folder(cell_folder(place / "killed", "ddp-w2-b8"))
     found = record(place / "killed", "ddp-w2-b8")
-    assert (found.epoch, found.epoch_step % EVERY) == (1, 0), "in the second epoch, but not at its begin"
+    assert (found.epoch, found.epoch_step % EVERY) == (1, 0), "in the second epoch, but not at its start"
     assert found.step == EPOCH + found.epoch_step > EPOCH
     assert all((folder / part.name).stat().st_size == part.size_bytes for parts in found.parts for part in parts)
 
@@ -207,7 +207,7 @@ def test_a_damaged_checkpoint_is_refused_before_anything_is_started(place: Path,
     why = f"it is not what checkpoint.json says (1000 bytes of {size})"
     assert done.stderr.splitlines() == [
         f"worldsize: cannot go on from {folder}/{file.name}: {why}",
-        f"Remove {folder} to train this cell from its begin with --resume, or give another --out.",
+        f"Remove {folder} to train this cell from its start with --resume, or give another --out.",
     ]
     assert (tmp_path / "run" / "study.json").read_bytes() == before
 

@@ -12,13 +12,14 @@ from worldsize import __version__
 from worldsize.cli.app import app
 
 TRAINING = """
+--workload --find-unused-parameters
 --model --data --data-dir --train-samples --test-samples --evaluate --memory-limit --loader-workers --momentum
 --clip-norm --nesterov --weight-decay --leave-out --checkpoint --checkpoint-steps --hang-timeout --max-restarts
 --min-workers --profile --steps
 --epochs --precision --seed --backend --threads-per-worker --loader --optimizer --learning-rate
 --lr-scaling --base-batch --lr-warmup-epochs --lr-schedule --label-smoothing
---master-ip --master-port --num-nodes --rank --bucket-mb --hosts --link --link-latency --log --out --resume --json
---anew --launcher --nodes --workers-per-node --partition --time --print-script --address --arrangement
+--master-ip --master-port --num-nodes --rank --node-rank --bucket-mb --hosts --link --link-latency --log --out
+--resume --json --anew --launcher --nodes --workers-per-node --partition --time --print-script --address --arrangement
 """
 SURFACE = {
     "train": f"--strategy --world-size --batch-size {TRAINING}",
@@ -29,14 +30,15 @@ SURFACE = {
         --print-toml""",
     "sweep": """--model --data --data-dir --train-samples --strategy --world-size --batch-size --growth --largest-batch
         --resolution --memory-limit --hang-timeout --steps --epochs --precision --seed --backend --threads-per-worker
-        --loader --hosts --link --link-latency --out --resume --anew --json""",
+        --loader --hosts --link --link-latency --find-unused-parameters --out --resume --anew --json""",
     "comm": """--collectives --world-size --top --budget --samples --backend --threads-per-worker
         --hosts --link --link-latency --csv --out --json""",
     "verify": """--model --data --data-dir --train-samples --strategies --world-sizes --batch-size --steps --precision
         --seed --backend --threads-per-worker --loader --loader-workers --optimizer --learning-rate --momentum
-        --weight-decay --label-smoothing --bucket-mb --leave-out --out --json""",
+        --weight-decay --label-smoothing --bucket-mb --find-unused-parameters --leave-out --out --json""",
     "attach": "run --json",
     "report": "run --open --json",
+    "scale": "runs --out --json",
     "compare": "a b --fail-above --strict --judge-by --save --markdown --json",
     "doctor": "--json",
 }

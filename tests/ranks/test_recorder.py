@@ -50,7 +50,7 @@ def pending(number: int, *, loss: float = 2.5, messages: bool = True, synchronis
 
 
 def span(number: int) -> tuple[int, int]:
-    """Begin and end of that step."""
+    """Start and end of that step."""
     return number * 1000 * US, number * 1000 * US + 700 * US
 
 

@@ -16,7 +16,7 @@ from worldsize.report.charts.bandwidth import bandwidth_chart
 from worldsize.report.charts.colours import MESSAGES, PART_COLOURS
 from worldsize.report.charts.scaling import scaling_charts
 from worldsize.report.charts.sweep import epoch_chart, rate_chart
-from worldsize.report.charts.timeline import MOST_PICTURES, Scene, scenes, timeline_chart
+from worldsize.report.charts.timeline import MAX_PICTURES, Scene, scenes, timeline_chart
 from worldsize.report.rank_tables import timeline_table
 from worldsize.report.svg import Drawing
 from worldsize.report.tables import to_records
@@ -151,7 +151,7 @@ class TestTimeline:
         assert scenes(alone, groups(alone)) == []
         many = [MadeCell("data-parallel", n, blocks=1) for n in range(2, 11)]
         found = analyse(load_run(with_messages(make_run(tmp_path / "many", many), many)))
-        assert len(scenes(found, groups(found))) == MOST_PICTURES
+        assert len(scenes(found, groups(found))) == MAX_PICTURES
 
     def test_many_messages_do_not_make_a_large_picture(self, tmp_path: Path) -> None:
         cell = several("all-reduce", 8, 0.8, blocks=1, block_steps=1, warmup_steps=0)

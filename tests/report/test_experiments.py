@@ -268,7 +268,7 @@ def test_wrong_assumptions_stand_beside_ours(tmp_path: Path) -> None:
     assert rows["Parameters of the 1000-class model"]["other"] == "11,689,512"
     assert rows["Elements taken for bytes"]["ours"] == "44.7 MB of gradients"
     assert rows["Elements taken for bytes"]["other"] == "11.2 MB"
-    assert rows["One exchange counted for a whole epoch"]["ours"] == "1.07 GB per epoch"
+    assert rows["One synchronisation counted for a whole epoch"]["ours"] == "1.07 GB per epoch"
     assert "A batch larger than the data set" not in rows
 
 

@@ -63,7 +63,7 @@ def test_each_message_of_a_timed_step_has_a_row(tmp_path: Path) -> None:
 def test_too_many_messages_are_left_to_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path, [MadeCell("ddp", 2, blocks=1)])
     spans(run, "ddp-w2-b32", 0, range(5), ["all_reduce"])
-    monkeypatch.setattr(exports, "MOST_MESSAGES", 4)
+    monkeypatch.setattr(exports, "MAX_MESSAGES", 4)
     assert messages(load_run(run)) is None
 
 

@@ -92,7 +92,7 @@ def steps_of(folder: Path, settings: CellSettings, lines: list[tuple[int, int]])
         pytest.param([(0, 0), (0, 1), (0, 2)], [(0, 0), (0, 1), (0, 2)], id="one session"),
         pytest.param([(0, 0), (0, 1), (0, 2), (1, 1), (1, 2)], [(0, 0), (1, 1), (1, 2)], id="from a checkpoint"),
         pytest.param([(0, 0), (0, 1), (0, 2), (1, 1)], [(0, 0), (1, 1)], id="and killed before it was as far"),
-        pytest.param([(0, 0), (0, 1), (0, 2), (1, 0)], [(1, 0)], id="from the begin"),
+        pytest.param([(0, 0), (0, 1), (0, 2), (1, 0)], [(1, 0)], id="from the start"),
         pytest.param([(0, 0), (0, 1), (1, 2), (3, 1)], [(0, 0), (3, 1)], id="twice"),
         pytest.param([(0, 0), (0, 1), (0, 1), (0, 2)], [(0, 0), (0, 1), (0, 2)], id="again in one session"),
     ],

@@ -75,7 +75,7 @@ STEP_DAMAGES: dict[str, dict[str, Any]] = {
     "step_s vast": {"step_s": 1e300},
     "comm_s null": {**dict.fromkeys(TAKEN_APART, 0.01), "comm_s": None},
     "overlapped_s null": {**dict.fromkeys(TAKEN_APART, 0.01), "overlapped_s": None},
-    "phase ends before its begin": {"copy_end_s": 0.3, "forward_end_s": 0.1},
+    "phase ends before its start": {"copy_end_s": 0.3, "forward_end_s": 0.1},
     "phase ends before the step begins": dict.fromkeys(ENDS, -0.1),
     "phase ends after the step": {"optimizer_end_s": 1e6},
     "phase vast": {"backward_end_s": 1e300},

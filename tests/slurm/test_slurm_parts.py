@@ -75,11 +75,14 @@ def test_a_job_without_a_time_limit_is_refused() -> None:
         request(LaunchSettings(launcher="slurm")).parameters(signal="USR2")
 
 
-def test_the_printed_script_is_one_process_that_goes_on_where_something_is() -> None:
+def test_the_printed_script_goes_on_where_something_is_and_stops_before_its_limit() -> None:
     launch = LaunchSettings(launcher="slurm", time="5")
-    *_, command = script(request(launch, Path("my run; rm"))).splitlines()
-    assert command.startswith("exec worldsize study --out 'my run; rm' $(")
-    assert "[ -e 'my run; rm/study.json' ] && echo --resume" in command
+    lines = script(request(launch, Path("my run; rm"))).splitlines()
+    [command] = [line for line in lines if line.startswith("worldsize study")]
+    assert command == "worldsize study --out 'my run; rm' $([ -e 'my run; rm/study.json' ] && echo --resume) &"
+    assert "#SBATCH --signal=B:USR2@75" in lines
+    assert "#SBATCH --open-mode=append" in lines
+    assert any(line.startswith("trap ") and line.endswith(" USR2") for line in lines)
 
 
 def test_the_job_runs_what_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from select import select
 
 import pytest
 
@@ -59,6 +60,11 @@ def ends(process: "subprocess.Popen[str]") -> "subprocess.CompletedProcess[str]"
     """Wait for a command's end; the job that it follows may go on."""
     out, err = process.communicate(timeout=LONG_S)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def speaks(process: "subprocess.Popen[str]") -> bool:
+    """Whether a command has said something: before it has, Ctrl-C ends it while it loads, without a word."""
+    return bool(select([process.stderr], [], [], 0)[0])
 
 
 def steps(run: Path, cell: str, rank: int = 0) -> list[int]:
@@ -134,6 +140,7 @@ def test_a_job_outlives_its_login_shell_and_is_cancelled(place: Path, slurm: Slu
     twice = ends(start(*STUDY, *grid, *SLURM, "--resume", "--out", "run", cwd=place, **slurm.variables))
     assert twice.returncode == 2
     assert "has not ended: running on n[1-2]" in twice.stderr
+    wait_until(lambda: speaks(other), other)
     other.send_signal(signal.SIGINT)
     detached = ends(other)
     assert detached.returncode == 130
@@ -221,6 +228,30 @@ def test_the_printed_script_runs_by_itself(place: Path, slurm: Slurm) -> None:
     assert "no job was submitted for run" in unknown.stderr
 
 
+def test_the_printed_script_is_queued_again_before_its_time_limit(place: Path, slurm: Slurm) -> None:
+    (place / "wait").touch()
+    run = place / "run"
+    train = ("train", *TINY, "--batch-size", 4, "--world-size", 2, "--checkpoint-steps", 1, "--out", "run", *SLURM)
+    shown = ends(start(*train, "--workers-per-node", 2, "--print-script", cwd=place, **slurm.variables))
+    (place / "job.sh").write_text(shown.stdout)
+    job_id = slurm.run("sbatch", "--parsable", f"--chdir={place}", place / "job.sh").strip()
+    becomes(lambda: len(steps(run, DDP)) >= 1)
+    slurm.run("scontrol", "update", f"JobId={job_id}", f"TimeLimit={minutes_run(slurm, job_id) + 2}")
+    becomes(lambda: slurm.states() == ["PENDING"])
+    assert states(load_run(run)) == {DDP: "interrupted"}
+    before = steps(run, DDP)
+    (place / "wait").unlink()
+    slurm.run("scontrol", "update", f"JobId={job_id}", "TimeLimit=60")
+
+    becomes(lambda: not slurm.states())
+    found = load_run(run)
+    assert states(found) == {DDP: "complete"}
+    assert len(found.study.sessions) == 1
+    assert steps(run, DDP)[: len(before)] == before
+    [log] = place.glob("worldsize-*.log")
+    assert f"– stopped  {DDP}" in log.read_text(), "the log of both starts is one"
+
+
 def test_what_slurm_refuses_is_said_in_plain_words_and_leaves_no_folder(place: Path, slurm: Slurm) -> None:
     grid = ("--strategies", "ddp", "--world-sizes", 2, "--launcher", "slurm", "--out", "run")
     refused = ends(start(*STUDY, *grid, "--time", 5, "--partition", "nope", cwd=place, **slurm.variables))
@@ -238,7 +269,7 @@ def test_without_slurm_a_study_is_not_submitted_and_its_script_can_still_be_seen
 
     shown = ends(start(*STUDY, *grid, "--time", "1-12", "--partition", "big", "--print-script", cwd=tmp_path, **empty))
     assert shown.returncode == 0
-    wanted = {"--nodes=4", "--time=2160", "--partition=big", "--exclusive", "--signal=B:TERM@120"}
+    wanted = {"--nodes=4", "--time=2160", "--partition=big", "--exclusive", "--signal=B:USR2@120", "--requeue"}
     assert wanted <= {line.removeprefix("#SBATCH ") for line in shown.stdout.splitlines()}
     assert "--print-script" not in shown.stdout
     subprocess.run(["/bin/bash", "-n"], input=shown.stdout, text=True, check=True, env=os.environ)

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -92,3 +93,44 @@ def test_what_a_replica_raises_is_raised() -> None:
     model = wrapped(Told(tell), 2).train()
     with pytest.raises(ValueError, match="second sample"):
         model(torch.arange(6.0).reshape(2, 3))
+
+
+class Structured(nn.Module):
+    """Two inputs, one of them by name, and outputs of several kinds; one of its layers may not be used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.mean, self.spread = nn.Embedding(5, 3), nn.Linear(3, 2), nn.Linear(3, 1)
+
+    def forward(self, batch: dict[str, Tensor], *, scale: Tensor, shift: Tensor) -> dict[str, object]:
+        assert batch["tokens"].dtype == torch.int64
+        hidden = self.embedding(batch["tokens"]) * scale[:, None] + shift
+        heads = (self.mean(hidden), self.spread(hidden))
+        return {"heads": heads, "size": heads[0].square().mean(), "best": heads[0].argmax(dim=1), "name": "two heads"}
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_inputs_and_outputs_of_any_structure_are_those_of_the_model(both: bool) -> None:
+    torch.manual_seed(0)
+    model = Structured()
+    batch, scale, shift = {"tokens": torch.tensor([0, 1, 2, 3, 4, 0])}, torch.rand(6), torch.rand(3)
+
+    def backward(called: nn.Module) -> tuple[dict[str, Tensor | None], dict[str, Any]]:
+        model.zero_grad()
+        found = called(batch, scale=scale, shift=shift)
+        mean, spread = found["heads"]
+        loss = mean.square().sum() + found["size"].mean() + (spread.sum() if both else 0)
+        loss.backward()
+        return {name: parameter.grad for name, parameter in model.named_parameters()}, found
+
+    wanted, alone = backward(model)
+    found, together = backward(wrapped(model, 2).train())
+    for name, gradient in wanted.items():
+        other = found[name]
+        assert (gradient is None) == (other is None) == (not both and name.startswith("spread"))
+        assert gradient is None or other is None or torch.allclose(gradient, other, atol=1e-6)
+    assert all(torch.allclose(a, b) for a, b in zip(alone["heads"], together["heads"], strict=True))
+    assert torch.equal(alone["best"], together["best"])
+    assert together["name"] == "two heads"
+    assert together["size"].shape == (2,)  # one number of each worker
+    assert torch.allclose(together["size"].mean(), alone["size"])

@@ -16,7 +16,7 @@ from worldsize.results.check_records import Difference, RankCheck, VerifyRecord
 from worldsize.results.files import cell_folder, read_record
 from worldsize.results.folder import load_run, write_cell
 from worldsize.results.records import CellRecord
-from worldsize.study.plan import MOST_READ, batches_to_read
+from worldsize.study.plan import MAX_READ, batches_to_read
 
 RIGHT = RankCheck(tolerance=1e-4, largest=1e-7)
 WRONG = RankCheck(tolerance=1e-4, largest=0.5, gradients=Difference(step=0, parameter="fc.weight", relative=0.25))
@@ -76,7 +76,7 @@ def test_the_worlds_of_a_local_batch_read_as_many_samples() -> None:
     one, two, sixteen = (planned("ddp", size, STUDY) for size in (1, 2, 16))
     other = planned("ddp", 1, STUDY, batch_size=8)
     cells = [one, two, sixteen, other]
-    assert [batches_to_read(cell, cells) for cell in cells] == [MOST_READ, MOST_READ, 1, 1]
+    assert [batches_to_read(cell, cells) for cell in cells] == [MAX_READ, MAX_READ, 1, 1]
     assert batches_to_read(one, [one, two]) == 2
 
 

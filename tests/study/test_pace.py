@@ -11,7 +11,7 @@ import pytest
 from fake_cells import FakeExecutor, StepTime, name_of, planned
 from fake_study import Study, grid
 from worldsize.config import StudySettings
-from worldsize.study.blocks import LEAST_STEPS
+from worldsize.study.blocks import MIN_STEPS
 from worldsize.study.pace import FIRST_PAIRS_EVERY, LAUNCHES, PAIRS, TOLD_BLOCKS, TOO_FEW, Pace
 from worldsize.study.plan import PlannedCell
 
@@ -42,7 +42,7 @@ def test_blocks_are_sized_by_the_time_there_is(tmp_path: Path, budget_s: float, 
     study = run(tmp_path, 0.3, budget_s=budget_s)
     assert Counter(name for name, _ in study.turns("steps"))["ddp-w2-b4"] >= blocks
     counts = {turn.count for _, turn in study.executor.turns if name_of(turn) == "steps"}
-    assert min(counts) >= LEAST_STEPS
+    assert min(counts) >= MIN_STEPS
     assert min(counts) == steps if budget_s < 100 else min(counts) >= steps
 
 

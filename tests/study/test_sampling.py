@@ -12,7 +12,7 @@ from worldsize.analysis.bandwidth import call_s
 from worldsize.results.comm_records import CommSample
 from worldsize.study.sampling import (
     ENOUGH,
-    LEAST_SAMPLES,
+    MIN_SAMPLES,
     SAMPLE_S,
     SHORT_SAMPLES_S,
     Case,
@@ -69,7 +69,7 @@ def test_the_noisier_size_gets_more_samples_and_the_budget_is_kept() -> None:
     sampling = link.sampling(budget_s=12.0, names="broadcast gather")
     sampling.run()
     found = counts(sampling)
-    assert min(found.values()) >= LEAST_SAMPLES
+    assert min(found.values()) >= MIN_SAMPLES
     assert found[noisy] > 2 * max(number for case, number in found.items() if case != noisy)
     assert 11.8 <= link.now_s <= 12.1
 
@@ -126,7 +126,7 @@ def test_each_size_that_is_timed_has_seven_samples_or_is_one_long_call(budget_s:
     taken = sampling.run()
     assert link.now_s <= budget_s + 0.05
     found = Counter(Case(each[0].collective, each[0].size_bytes) for each in taken)
-    few = [case for case, number in found.items() if number < LEAST_SAMPLES]
+    few = [case for case, number in found.items() if number < MIN_SAMPLES]
     calls = {Case(each[0].collective, each[0].size_bytes): each[0].calls for each in taken}
     assert {calls[case] for case in few} <= {1}
     assert all(call_s(sampling.known[case].kept[0]) > ENOUGH * SHORT_SAMPLES_S[-1] for case in few)

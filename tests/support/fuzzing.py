@@ -22,7 +22,7 @@ LIMIT_S = 20.0
 """Processor time: one input that takes more hangs; most take milliseconds."""
 PATIENCE = 10
 """Times so much real time, for one that only waits: the machine may do other things as well."""
-MOST_LINES, MOST_SIGNS = 3, 6000
+MAX_LINES, MAX_SIGNS = 3, 6000
 """A refusal is shorter: plain lines, and not the input itself."""
 
 Act = Callable[[], object]
@@ -81,7 +81,7 @@ def outcome_of(act: Act) -> tuple[str, str | None]:
             act()
     except WorldsizeError as error:
         lines, said = str(error).splitlines(), str(error)
-        if 1 <= len(lines) <= MOST_LINES and len(said) <= MOST_SIGNS and "Traceback" not in said:
+        if 1 <= len(lines) <= MAX_LINES and len(said) <= MAX_SIGNS and "Traceback" not in said:
             return "refused", None
         return (
             "crashed",

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from worldsize.measure.alignment import align
-from worldsize.ranks import exchange
+from worldsize.ranks import host_collectives
 from worldsize.ranks.heartbeat import beat
 from worldsize.ranks.setup import group_of, make_further_groups
 from worldsize.ranks.turns import Reply, Turns, run_turns
@@ -116,15 +116,18 @@ def exchanging(payload: dict[str, Any], turns: Turns) -> None:
     """Tell the other rank something in each way that there is."""
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    exchange.CHUNK_BYTES = 300
-    sent = [exchange.send_bytes(content if rank == source else b"", source) for source, content in enumerate(CONTENTS)]
+    host_collectives.CHUNK_BYTES = 300
+    sent = [
+        host_collectives.send_bytes(content if rank == source else b"", source)
+        for source, content in enumerate(CONTENTS)
+    ]
     said = {
-        "gathered": exchange.gather(WORDS[rank], 2),
-        "agreed": exchange.agree(WORDS[rank], 2),
+        "gathered": host_collectives.gather(WORDS[rank], 2),
+        "agreed": host_collectives.agree(WORDS[rank], 2),
         "bytes": [[len(each), sum(each)] for each in sent],
     }
     try:
-        exchange.gather(PickleBomb(), 2)
+        host_collectives.gather(PickleBomb(), 2)
     except TypeError as error:
         said["refused"] = str(error)
     turns.reply(Answer(said=said))
@@ -135,13 +138,13 @@ def waiting(payload: dict[str, Any], turns: Turns) -> None:
     """Rank 1 waits for rank 0 far longer than the group of both allows."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=1))
     if payload["between_cpus"]:
-        exchange.open_between_cpus()
+        host_collectives.open_between_cpus()
     if dist.get_rank() == 0:
         time.sleep(4)
-    agreed = exchange.agree("at last", 2)
-    gathered = exchange.gather(dist.get_rank(), 2)
-    turns.reply(Answer(said=[agreed, gathered, exchange.between_cpus() is not None]))
-    exchange.close_between_cpus()
+    agreed = host_collectives.agree("at last", 2)
+    gathered = host_collectives.gather(dist.get_rank(), 2)
+    turns.reply(Answer(said=[agreed, gathered, host_collectives.between_cpus() is not None]))
+    host_collectives.close_between_cpus()
     turns.next()
 
 
@@ -157,8 +160,8 @@ def wrapped_alone(payload: dict[str, Any], turns: Turns) -> None:
             strategy.wrap(torch.nn.Linear(4, 2))(torch.ones(1, 4)).sum().backward()
             strategy.synchronise()
             done.append(name)
-    turns.reply(Answer(said=exchange.gather(done, 2)))
-    exchange.close_between_cpus()
+    turns.reply(Answer(said=host_collectives.gather(done, 2)))
+    host_collectives.close_between_cpus()
     turns.next()
 
 

@@ -27,7 +27,7 @@ SHARES = {"data_wait_s": 0.02, "forward_s": 0.3, "backward_s": 0.6, "optimizer_s
 """How a step of one worker is made up."""
 PAYLOAD_BYTES = 44_695_848
 TURN_S = 1_000
-"""From the begin of one turn to that of the next."""
+"""From the start of one turn to that of the next."""
 
 
 @dataclass(frozen=True)

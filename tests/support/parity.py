@@ -24,8 +24,9 @@ from worldsize.models.resnet import BasicBlock, resnet18
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.records import Placement
+from worldsize.training.classifier import Classifier, my_share
 from worldsize.training.rank import world_of
-from worldsize.training.trainer import Trainer, my_share
+from worldsize.training.trainer import Trainer
 
 CLASSES, SHAPE = 10, (3, 16, 16)
 DATA = "synthetic:3x16x16:10:64"
@@ -117,7 +118,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
             timeline = Timeline(HostClock())
             settings = CellSettings.model_validate(case["settings"])
             world = world_of(rank, settings, placement, device, timeline)
-            trainer = Trainer(settings, load_data(settings), world, timeline)
+            trainer = Trainer(settings, Classifier(settings, load_data(settings)), world, timeline)
             outcome = _train(trainer, turn.count, beyond=case["beyond"])
             torch.save(vars(outcome), Path(payload["folder"]) / f"case{turn.block}-rank{rank.rank}.pt")
         return Reply()
@@ -165,7 +166,7 @@ def _look_beyond(trainer: Trainer) -> tuple[Gradients, Gradients]:
 
 def _backward(trainer: Trainer) -> None:
     """The gradients of the next batch; the weights stay, so that the ranks do not drift apart."""
-    _, inputs, labels = next(trainer.stream)
+    _, (inputs, labels) = next(trainer.stream)
     F.cross_entropy(trainer.model(inputs), labels).backward()
     trainer.strategy.synchronise()
 

@@ -24,6 +24,7 @@ from worldsize.strategies.all_reduce import AllReduce
 from worldsize.strategies.base import gradients
 from worldsize.strategies.data_parallel import DataParallel
 from worldsize.training.check import check
+from worldsize.training.classifier import Classifier
 from worldsize.training.rank import world_of
 from worldsize.training.trainer import Trainer
 from worldsize.training.verify import Task, prove
@@ -165,7 +166,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
             return Reply(proof=prove(task, rank, device))
         timeline = Timeline(HostClock())
         world = world_of(rank, settings, placement, device, timeline)
-        trainer = Trainer(settings, load_data(settings), world, timeline)
+        trainer = Trainer(settings, Classifier(settings, load_data(settings)), world, timeline)
         with Aside(trainer)():
             return Reply(check=check(trainer, turn.count))
 

@@ -5,11 +5,11 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-MOST = 3
+MAX = 3
 
 
 class Repeated(Generic[T]):
-    """Takes a measurement up to `MOST` times, until a check holds for one of them.
+    """Takes a measurement up to `MAX` times, until a check holds for one of them.
 
     A machine that stood still for a while fails a check once; a wrong formula fails it each time. So a check may be as
     narrow as the truth is known, and the last failure is the one that is shown.
@@ -26,13 +26,13 @@ class Repeated(Generic[T]):
         return self._taken[0]
 
     def check(self, holds: Callable[[T], None]) -> None:
-        """Raises the last AssertionError of `holds` where it holds for none of `MOST` measurements."""
-        for turn in range(MOST):
+        """Raises the last AssertionError of `holds` where it holds for none of `MAX` measurements."""
+        for turn in range(MAX):
             if turn == len(self._taken):
                 self._taken.append(self._measure())
             try:
                 return holds(self._taken[turn])
             except AssertionError:
-                if turn == MOST - 1:
+                if turn == MAX - 1:
                     raise
         raise AssertionError

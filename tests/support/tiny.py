@@ -10,6 +10,7 @@ from worldsize.data import DataSet, load_data
 from worldsize.measure.clocks import Clock, HostClock
 from worldsize.measure.timeline import Timeline
 from worldsize.strategies import Channel, World
+from worldsize.training.classifier import Classifier
 from worldsize.training.trainer import Trainer
 
 MODEL = """
@@ -37,4 +38,4 @@ def alone(settings: CellSettings, clock: Clock | None = None) -> tuple[Trainer, 
     timeline = Timeline(clock or HostClock())
     world = World(Channel(0, 1, timeline), settings.world_size, torch.device("cpu"))
     data = load_data(settings)
-    return Trainer(settings, data, world, timeline), data
+    return Trainer(settings, Classifier(settings, data), world, timeline), data

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn import functional as F
 
 from worldsize.measure.clocks import HostClock
 from worldsize.results.comm_records import AllReduceCost
@@ -16,6 +17,10 @@ from worldsize.training.bucket_plan import DDP_CAPS_BYTES, ready_times, with_pla
 
 WORLD = World(Channel(0, 1), 2, torch.device("cpu"))
 INPUTS, LABELS = torch.randn(4, 64), torch.zeros(4, dtype=torch.int64)
+
+
+def loss(model: nn.Module) -> torch.Tensor:
+    return F.cross_entropy(model(INPUTS), LABELS)
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +39,7 @@ def model() -> nn.Module:
 
 def test_gradients_are_ready_from_the_last_layer_to_the_first(model: nn.Module) -> None:
     first, norm, last = (slice(start, start + 2) for start in (0, 2, 4))  # weight and bias of each trained layer
-    times = ready_times(model, INPUTS, LABELS)
+    times = ready_times(model, loss, WORLD.device)
     assert len(times) == 6
     assert min(times) > 0
     assert max(times[last]) < min(times[norm])
@@ -49,7 +54,7 @@ def test_gradients_are_ready_from_the_last_layer_to_the_first(model: nn.Module) 
     ],
 )
 def test_the_link_decides_how_many_buckets_there_are(model: nn.Module, link: AllReduceCost, one_bucket: bool) -> None:
-    planned = with_planned_buckets(WORLD, model, INPUTS, LABELS, link)
+    planned = with_planned_buckets(WORLD, model, loss, link)
     assert planned.bucket_groups is not None
     assert (len(planned.bucket_groups) == 1) == one_bucket
     assert sorted(index for group in planned.bucket_groups for index in group) == list(range(6))
@@ -58,7 +63,7 @@ def test_the_link_decides_how_many_buckets_there_are(model: nn.Module, link: All
 
 def test_planning_leaves_the_model_as_it_was(model: nn.Module) -> None:
     before = copy.deepcopy(model.state_dict())
-    with_planned_buckets(WORLD, model, INPUTS, LABELS, AllReduceCost(alpha_s=1e-5, beta_bytes_per_s=1e9))
+    with_planned_buckets(WORLD, model, loss, AllReduceCost(alpha_s=1e-5, beta_bytes_per_s=1e9))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -84,5 +89,5 @@ def test_buckets_are_planned_by_when_the_device_has_a_gradient(
     model: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bucket_plan, "clock_for", lambda device: Ahead())
-    times = ready_times(model, INPUTS, LABELS)
+    times = ready_times(model, loss, WORLD.device)
     assert sorted(times) == pytest.approx([0.003 * number for number in range(1, 7)])

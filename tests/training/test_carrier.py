@@ -17,7 +17,7 @@ from worldsize.ranks.loop import Loop
 from worldsize.ranks.recorder import Pending, Recorder
 from worldsize.ranks.turns import Turn
 from worldsize.training import carrier
-from worldsize.training.carrier import DEPTH, AtHand, Prefetcher, carrier_for
+from worldsize.training.carrier import DEPTH, AtHand, Prefetcher, brought, carrier_for
 from worldsize.training.workload import TrainingWorkload
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
@@ -31,8 +31,21 @@ def test_on_a_cpu_nothing_is_copied() -> None:
     assert all(a is b for a, b in zip(here.fetch(*batch), batch, strict=True))
 
 
+def test_a_batch_of_any_structure_travels_and_nothing_is_converted() -> None:
+    given = torch.arange(6).view(2, 3)
+    batch = {"tokens": given, "more": (torch.ones(2, dtype=torch.float64), "as it is", None)}
+    with later_device() as device:
+        there = brought(Prefetcher(device), batch)
+        device.synchronize()
+    tokens, (ones, *others) = there["tokens"], there["more"]
+    assert torch.equal(tokens, given)
+    assert (tokens.dtype, ones.dtype, others) == (torch.int64, torch.float64, ["as it is", None])
+    assert tokens is not given
+    assert brought(AtHand(), batch) is batch
+
+
 class Training:
-    """Steps on the later device: each reads its batch twice, at its begin and at its end, and overwrites one loss."""
+    """Steps on the later device: each reads its batch twice, at its start and at its end, and overwrites one loss."""
 
     def __init__(self, device: LaterDevice) -> None:
         self.device = device

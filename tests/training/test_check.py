@@ -65,7 +65,7 @@ def test_it_reads_the_same_whatever_was_read_before_and_no_more_than_there_is(tm
 
 
 def test_late_samples_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_SAMPLES", 20)
+    monkeypatch.setattr(module, "MAX_SAMPLES", 20)
     trainer, _ = alone(tiny_settings(tmp_path, batch_size=8))
     assert [len(batch) // DIGEST_LENGTH for batch in check(trainer, 4).samples] == [8, 8, 4, 0]
 

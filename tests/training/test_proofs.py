@@ -88,7 +88,7 @@ def test_a_model_with_batchnorm_and_dropout_trains_as_the_reference(prove: Prove
 
 def test_only_ddp_gives_all_ranks_the_same_buffers(prove: Prove) -> None:
     assert proof_of(prove("ddp")).buffers_apart_from is None
-    assert proof_of(prove("all-reduce")).buffers_apart_from == 1, "at the begin of step 0 all have those of rank 0"
+    assert proof_of(prove("all-reduce")).buffers_apart_from == 1, "at the start of step 0 all have those of rank 0"
 
 
 def test_a_strategy_that_forgets_to_divide_is_named_with_its_first_parameter(prove: Prove) -> None:

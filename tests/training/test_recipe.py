@@ -80,7 +80,7 @@ def test_the_optimizer_takes_the_rate_of_each_step(tmp_path: Path) -> None:
 def test_label_smoothing_is_in_the_training_loss(tmp_path: Path) -> None:
     trainer, _ = alone(tiny_settings(tmp_path, label_smoothing=0.1))
     plain, _ = alone(tiny_settings(tmp_path))
-    _, inputs, labels = next(plain.stream)
+    _, (inputs, labels) = next(plain.stream)
     wanted = F.cross_entropy(plain.model(inputs), labels, label_smoothing=0.1)
     assert torch.allclose(trainer.step()[2], wanted)
     assert not torch.allclose(wanted, F.cross_entropy(plain.model(inputs), labels))

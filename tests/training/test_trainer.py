@@ -12,7 +12,7 @@ from worldsize.config import CellSettings
 from worldsize.data import load_data, training_batches
 from worldsize.errors import DataError
 from worldsize.measure.timeline import Phase, read
-from worldsize.training.trainer import my_share
+from worldsize.training.classifier import my_share
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
@@ -73,6 +73,7 @@ def test_the_same_seed_trains_the_same_model(tmp_path: Path) -> None:
 def test_a_step_is_marked_phase_by_phase(tmp_path: Path) -> None:
     trainer, _ = alone(tiny_settings(tmp_path, strategy="data-parallel", world_size=2, batch_size=4))
     epoch, samples, loss, right = trainer.step()
+    assert right is not None
     assert 0 <= int(right) <= samples
     marks = read(trainer.timeline.take(), trainer.timeline.clock)
     assert (epoch, samples, loss.requires_grad) == (0, 8, False)

@@ -14,7 +14,7 @@ from worldsize.analysis.levels import levels, ratio
 from worldsize.analysis.statistics import half_width
 from worldsize.analysis.summary import block_launches
 
-LEAST, MOST = 0.93, 0.98
+MIN, MAX = 0.93, 0.98
 
 
 @pytest.fixture(autouse=True)
@@ -45,13 +45,13 @@ def luck(limit: float, studies: int) -> float:
 )
 def test_ratios_hold_where_blocks_depend_on_each_other(world: World) -> None:
     found = held(world, studies=100)
-    assert share(found.ratios) >= LEAST - luck(LEAST, 100)
-    assert share(found.headlines) >= LEAST - luck(LEAST, 100)
+    assert share(found.ratios) >= MIN - luck(MIN, 100)
+    assert share(found.headlines) >= MIN - luck(MIN, 100)
 
 
 def test_independent_blocks_are_not_held_for_much_worse_than_they_are() -> None:
     found = held(World(6, 20), studies=100)
-    assert LEAST - luck(LEAST, 100) <= share(found.ratios) <= MOST + luck(MOST, 100)
+    assert MIN - luck(MIN, 100) <= share(found.ratios) <= MAX + luck(MAX, 100)
     # What independent blocks of 1.5 % each would give if that were known: 1.96 · 1.5 % · √(2 ÷ 20).
     assert np.median(found.widths) < 1.3 * 1.96 * 0.015 * np.sqrt(2 / 20)
 
@@ -59,8 +59,8 @@ def test_independent_blocks_are_not_held_for_much_worse_than_they_are() -> None:
 def test_the_fastest_of_six_equal_cells_is_held() -> None:
     """It seems the fastest because it was lucky; an interval that does not know it held it in 86 %."""
     found = held(World(7, 20), studies=300)
-    assert share(found.headlines) >= LEAST - luck(LEAST, 300) + 0.03
-    assert share(found.headlines) <= MOST + luck(MOST, 300)
+    assert share(found.headlines) >= MIN - luck(MIN, 300) + 0.03
+    assert share(found.headlines) <= MAX + luck(MAX, 300)
 
 
 def test_the_spread_of_launches_is_pooled_over_the_cells() -> None:

@@ -13,9 +13,9 @@ from worldsize.study.comm import run_comm
 
 pytestmark = needs_rights
 
-LEAST_PREDICTED_BYTES = 256 * 2**10
+MIN_PREDICTED_BYTES = 256 * 2**10
 """Below it a message fits into the sockets' buffers and the bucket of the shaper: no straight line describes it."""
-MOST_PREDICTED_BYTES = {"gather": 8 * 2**20}
+MAX_PREDICTED_BYTES = {"gather": 8 * 2**20}
 """gloo's gather copies all parts out of one buffer. With one of 32 MiB (two parts of 16) a gather that follows other
 collectives took 5 to 30 % longer than the line says, on two cores; alone it did not: memory, and not the link."""
 
@@ -55,8 +55,8 @@ def test_the_model_predicts_sizes_that_it_was_not_fitted_to(links: Repeated[Comm
         points = curve(link, collective)
         model = fit(points[::2], link.world_size)
         assert model is not None
-        most = MOST_PREDICTED_BYTES.get(collective, math.inf)
-        held_out = [point for point in points[1::2] if LEAST_PREDICTED_BYTES <= point.size_bytes <= most]
+        most = MAX_PREDICTED_BYTES.get(collective, math.inf)
+        held_out = [point for point in points[1::2] if MIN_PREDICTED_BYTES <= point.size_bytes <= most]
         assert held_out
         for point in held_out:
             assert model.time_s(point.size_bytes) == pytest.approx(point.time_s.value, rel=0.1)

@@ -57,7 +57,7 @@ def _volumes(cell: CellAnalysis, model: ModelRecord) -> Iterator[Assumption]:
     step, steps = cell.record.wire.busiest_rank_bytes, cell.record.steps_per_epoch
     if steps:
         yield Assumption(
-            "One exchange counted for a whole epoch",
+            "One synchronisation counted for a whole epoch",
             cell.id,
             f"{number_text(step * steps / 1e9)} GB per epoch",
             f"{number_text(step / 1e9)} GB",

@@ -12,13 +12,13 @@ from worldsize.analysis.statistics import Floats, half_width, median_estimate
 from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.records import Estimate
 
-LEAST_DOUBT = 0.03
+MIN_DOUBT = 0.03
 """Relative: what separates two runs anyway, however many samples each has."""
 EXACT = 1e-6
 """A mean square of residuals, in units of the doubt, below which a fit is as good as it can be."""
 SPREAD_ROUNDS = 10
 """Rounds of the fit of the spread to its sizes, each weighted by the one before."""
-LEAST_R_SQUARED = 0.5
+MIN_R_SQUARED = 0.5
 """Below it α and β describe nothing, and are not shown."""
 
 
@@ -192,7 +192,7 @@ def analyse_link(record: CommRecord) -> LinkAnalysis:
 
 
 def _doubts_s(points: Sequence[CurvePoint]) -> Floats:
-    """How far off each median may be (s): jitter of the latency, jitter of the rate, and LEAST_DOUBT.
+    """How far off each median may be (s): jitter of the latency, jitter of the rate, and MIN_DOUBT.
 
     Both jitters are those of all sizes together: a few samples that happen to agree say little of their own spread.
     One relative spread would not do. At 1 Gbit/s samples of 1 KiB were 30 % apart and those of 4 MiB 1 %; with the mean
@@ -203,7 +203,7 @@ def _doubts_s(points: Sequence[CurvePoint]) -> Floats:
     widths = [half_width(point.time_s) for point in points]
     known = np.array([width is not None for width in widths])
     if not known.any():
-        alone: Floats = LEAST_DOUBT * times
+        alone: Floats = MIN_DOUBT * times
         return alone
     # Squared half widths of single samples, as latency² + (rate · time)², each in units of what is expected of it.
     squares = np.array([width or 0.0 for width in widths])[known] ** 2 * counts[known] * times[known] ** 2
@@ -212,5 +212,5 @@ def _doubts_s(points: Sequence[CurvePoint]) -> Floats:
     for _ in range(SPREAD_ROUNDS):
         latency, rate = nnls(design / expected[:, None], squares / expected)[0]
         expected = np.maximum(latency + rate * times[known] ** 2, EXACT * times[known] ** 2)
-    doubts: Floats = np.sqrt((latency + rate * times**2) / counts + (LEAST_DOUBT * times) ** 2)
+    doubts: Floats = np.sqrt((latency + rate * times**2) / counts + (MIN_DOUBT * times) ** 2)
     return doubts

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from worldsize.results.step_records import MOST_DRIFT
+from worldsize.results.step_records import MAX_DRIFT
 
 LIFE = ("rank", "session", "launch")
 """One process, and so one clock."""
@@ -16,7 +16,7 @@ def interpolated(steps: pl.DataFrame) -> pl.DataFrame:
 
     The first step of a turn has the offset that was measured before it, the last one of several that which was
     measured after it, where that was done; between two of them the clocks drift evenly. The error is the larger one
-    of both. After the last one it grows by MOST_DRIFT.
+    of both. After the last one it grows by MAX_DRIFT.
     """
     if not steps.height or (steps["clock_error_ns"] == 0).all():  # one clock, which needs no correction
         return steps
@@ -32,7 +32,7 @@ def interpolated(steps: pl.DataFrame) -> pl.DataFrame:
     )
     drifted = (offset1 - offset0) * ((middle - t0) / (t1 - t0)).clip(0, 1)
     later = pl.col("_after").is_not_null() & (t1 > t0)
-    grown = pl.when(error0 > 0).then((middle - t0).clip(0) * MOST_DRIFT).otherwise(0)
+    grown = pl.when(error0 > 0).then((middle - t0).clip(0) * MAX_DRIFT).otherwise(0)
     return marked.with_columns(
         pl.when(later).then(offset0 + drifted.round().cast(pl.Int64)).otherwise(offset0).alias("clock_offset_ns"),
         pl.when(later)
@@ -51,7 +51,7 @@ def pair_error_ns() -> pl.Expr:
 
 
 def _with_knots(steps: pl.DataFrame) -> pl.DataFrame:
-    """The steps, with the moments of aligning: which of them has one at its begin or at its end, when, and what."""
+    """The steps, with the moments of aligning: which of them has one at its start or at its end, when, and what."""
     value = pl.struct("clock_offset_ns", "clock_error_ns")
     first, last = ((pl.col("block") != pl.col("block").shift(by)).fill_null(value=True).over(LIFE) for by in (1, -1))
     length_ns = (pl.col("step_s") * 1e9).round().cast(pl.Int64)

@@ -5,7 +5,7 @@ A rank on the wrong network interface reaches rank 0 far more slowly than the ot
 
 from statistics import median
 
-from worldsize.analysis.bandwidth import LEAST_R_SQUARED, CurvePoint, curve, fit, peak
+from worldsize.analysis.bandwidth import MIN_R_SQUARED, CurvePoint, curve, fit, peak
 from worldsize.analysis.collective_cost import as_run
 from worldsize.analysis.numbers import GB, number_text
 from worldsize.analysis.statistics import reciprocal, scaled
@@ -87,7 +87,7 @@ def _fit(name: str, points: list[CurvePoint], record: CommRecord) -> CommFit:
         return found
     found.r_squared = model.r_squared
     found.smallest_bytes, found.largest_bytes = model.smallest_bytes, model.largest_bytes
-    if model.r_squared >= LEAST_R_SQUARED:
+    if model.r_squared >= MIN_R_SQUARED:
         found.alpha_s, found.beta_gb_per_s = model.alpha_s, model.beta_bytes_per_s / GB
         found.segment_s = model.segment_s
     return found

@@ -9,7 +9,7 @@ import polars as pl
 
 from worldsize.analysis.collective_cost import bus_factor
 from worldsize.analysis.levels import ratio_estimate
-from worldsize.analysis.messages import BLOCK, KINDS, exchanges
+from worldsize.analysis.messages import BLOCK, KINDS, collectives
 from worldsize.analysis.numbers import estimate_text, number_text
 from worldsize.analysis.parts import with_parts
 from worldsize.analysis.statistics import Ratio, mean_estimate
@@ -45,7 +45,7 @@ class Communication:
     by_rank: pl.DataFrame = field(repr=False, compare=False)
     """rank, wait_s and transfer_s: means over the timed steps of each rank."""
     messages: pl.DataFrame = field(repr=False, compare=False)
-    """One row per message of all ranks, the rank that is waited for among it: see messages.Exchanges."""
+    """One row per message of all ranks, the rank that is waited for among it: see messages.Collectives."""
 
     @property
     def extremes(self) -> tuple[RankWait, RankWait] | None:
@@ -73,7 +73,7 @@ def waits_text(found: Communication) -> str:
 
 def communication(cell: Cell) -> Communication | None:
     """Wait, transfer and bus bandwidth of a cell; None where no message was recorded (as at N = 1)."""
-    found = exchanges(cell) if cell.record.world_size > 1 else None
+    found = collectives(cell) if cell.record.world_size > 1 else None
     if found is None:
         return None
     counts = pl.len().alias("rows"), pl.col("step").n_unique().alias("steps")
@@ -117,7 +117,7 @@ def _bus_transfers(cell: Cell, together: pl.DataFrame) -> pl.DataFrame:
     """
     factors = {kind: bus_factor(name, cell.record.world_size) for kind, name in KINDS.items()}
     placement = cell.record.placement
-    leaves = placement is not None and placement.processes > 1
+    leaves = placement is None or placement.processes > 1  # a meter sees messages between processes alone
     factor = pl.col("kind").replace_strict(factors, default=None, return_dtype=pl.Float64)
     reached = pl.col("done_ns").cum_max().shift(1).over("session", "step")
     return (

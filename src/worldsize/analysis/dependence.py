@@ -30,7 +30,7 @@ INDEPENDENT = 0.3
 AGAINST_LAUNCHES = 0.4
 """Launches are taken to be alike where that explains the blocks better than 1 ÷ this as well as their being unlike: few
 launches could hide their spread, so it needs more than a tie to be left out."""
-LEAST_BLOCKS = 3
+MIN_BLOCKS = 3
 """Two blocks of a cell differ by one number, which is needed for σ."""
 HALVINGS = 28
 NEGLIGIBLE = 1e-6
@@ -80,7 +80,7 @@ class Dependence:
         """How many times as wide the interval of a series' mean is as that of as many independent blocks."""
         n = len(found.keys)
         independent = np.sqrt(np.var(found.values, ddof=1) / n) * float(stdtrit(n - 1, (1 + LEVEL) / 2))
-        if n < LEAST_BLOCKS or not independent > 0:
+        if n < MIN_BLOCKS or not independent > 0:
             return 1.0
         _, squares = _likelihood(found.keys, found.indicators, found.values[:, np.newaxis])
         launched = float((found.indicators.sum(axis=0) ** 2).sum())
@@ -93,7 +93,7 @@ def dependence(cells: Sequence[Series], freedom: float) -> Dependence:
     total = np.zeros((CORRELATIONS.size, SPREADS.size))
     patterns: dict[tuple[tuple[BlockKey, ...], bytes], list[Series]] = {}
     for each in cells:
-        if len(each.keys) >= LEAST_BLOCKS and np.ptp(each.values) > 0:
+        if len(each.keys) >= MIN_BLOCKS and np.ptp(each.values) > 0:
             patterns.setdefault(each.pattern, []).append(each)
     for alike in patterns.values():
         values = np.stack([each.values for each in alike], axis=1)
@@ -109,7 +109,7 @@ def dependence(cells: Sequence[Series], freedom: float) -> Dependence:
 
 
 def _neighbours(keys: Sequence[BlockKey]) -> Floats:
-    """ρ to the power of the distance from the block before; 0 at the begin of a session. CORRELATIONS × blocks."""
+    """ρ to the power of the distance from the block before; 0 at the start of a session. CORRELATIONS × blocks."""
     before = [keys[0], *keys[:-1]]
     same = np.array([a[0] == b[0] and a != b for a, b in zip(before, keys, strict=True)])
     distance = np.array([b[1] - a[1] for a, b in zip(before, keys, strict=True)])

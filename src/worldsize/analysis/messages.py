@@ -26,11 +26,13 @@ KINDS = {
     "broadcast": "broadcast",
     "gather": "gather",
     "scatter": "scatter",
+    "all_gather": "all-gather",
+    "reduce_scatter": "reduce-scatter",
 }
 """Messages between processes → the collective whose bus factor they have; copies inside a process are no traffic."""
-MOST_MESSAGES = 1_000_000
+MAX_MESSAGES = 1_000_000
 """How many are read at a time; some hundred MB with all that is made of them."""
-MOST_KEPT = 5 * MOST_MESSAGES
+MAX_KEPT = 5 * MAX_MESSAGES
 """How many are kept from the first round for the second, as two numbers each."""
 
 Nanoseconds = NDArray[np.int64]
@@ -74,7 +76,7 @@ def aligned(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 @dataclass(frozen=True)
-class Exchanges:
+class Collectives:
     """What the ranks of a cell sent to each other in its timed steps."""
 
     together: pl.DataFrame
@@ -91,15 +93,15 @@ class Exchanges:
     """Largest residual error of the aligned clocks."""
 
 
-def exchanges(cell: Cell) -> Exchanges | None:
+def collectives(cell: Cell) -> Collectives | None:
     """All messages of the timed steps, aligned; None where none was recorded. Raises OutputError for damaged spans."""
     steps = _clocks(cell)
     places = steps.filter("timed").select(*BLOCK, "step").unique(maintain_order=True).with_row_index("place")
     places = places.with_columns(pl.col("place").cast(pl.Int64))
     steps = steps.join(places, on=[*BLOCK, "step"], how="left", maintain_order="left")
     each = cell.collect(_of_rank(cell, steps["rank"].min()).select(pl.col("issued_s").list.len().sum())).item()
-    width = max(1, MOST_MESSAGES // max(1, each))
-    kept: list[_Batch] | None = [] if each * steps["rank"].n_unique() <= MOST_KEPT else None
+    width = max(1, MAX_MESSAGES // max(1, each))
+    kept: list[_Batch] | None = [] if each * steps["rank"].n_unique() <= MAX_KEPT else None
     bounds = places.join(steps.group_by("place").agg(pair_error_ns().alias("bound_ns")), on="place", how="left")
     last = _Last(bounds["bound_ns"].to_numpy())
     for batch in _batches(cell, steps, width):
@@ -122,7 +124,7 @@ def exchanges(cell: Cell) -> Exchanges | None:
         np.add.at(of_rank[1], batch.rank, of_transfer)
     found = {"comm_ns": comm, "transfer_ns": transfer, "wait_most_ns": wait_most}
     lengths = places.with_columns(pl.Series(name, values) for name, values in found.items())
-    return Exchanges(
+    return Collectives(
         together=_together(cell, steps["rank"].min(), places.with_columns(last.columns())),
         unions=lengths.group_by(*BLOCK).agg(pl.col(*found).sum()),
         by_rank=ranks.with_columns(

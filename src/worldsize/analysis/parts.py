@@ -1,9 +1,10 @@
 """Steps taken apart: from the marks of a step and its messages to its parts (method.md §2, §3).
 
-A rank computes in forward, in backward until its last gradient is there, and in the optimizer, except while a blocking
-message holds it. Exposed communication is the union of the messages outside those stretches; it is taken out of the
-phase it lies in, so that the parts add up to the time of the step. Work of the synchronisation that is no message (the
-root's averaging) is *other*, and so is bookkeeping after the optimizer.
+A step is a row of stretches, and each stretch counts to one part. A rank computes in forward, in backward until its last
+gradient is there, and in the optimizer, except while a blocking message holds it. Exposed communication is the union of
+the messages outside of that; it is taken out of the stretch it lies in, so that the parts add up to the time of the
+step. Work of the synchronisation that is no message (the root's averaging) is *other*, and so is bookkeeping after the
+optimizer.
 """
 
 from collections.abc import Iterator
@@ -15,21 +16,27 @@ import polars as pl
 from numpy.typing import NDArray
 
 from worldsize.results.folder import Cell
-from worldsize.results.step_records import ENDS
+from worldsize.results.records import PARTS
+from worldsize.results.step_records import ENDS, PHASES
 
 STEP = ("rank", "session", "step")
-PHASES = ("data_wait_s", "copy_s", "forward_s", "backward_s", "other_s", "optimizer_s", "other_s")
-"""The part to which the time of each phase counts that is no exposed communication, in the order of ENDS; the last one
-ends with the step."""
-FORWARD, BACKWARD, OPTIMIZER = PHASES.index("forward_s"), PHASES.index("backward_s"), PHASES.index("optimizer_s")
-NAMED = [place for place, name in enumerate(PHASES) if name != "other_s"]
-MOST_MESSAGES = 1_000_000
+FIXED = ("data_wait", "copy", "forward", "backward", "after_backward", "other", "optimizer", "other")
+"""The stretches of a step of worldsize's own training: between the marks of ENDS, with the last gradient in backward;
+the last one ends with the step."""
+COMPUTING = frozenset(("forward", "backward", "optimizer"))
+"""Stretches in which the rank computes. In the others it does nothing of its step: all communication is exposed."""
+UNSEEN = "unknown"
+"""The name of a stretch that says: some messages of the step were not recorded."""
+IN_MESSAGES = ("exposed_sync_s", "comm_s", "overlapped_s")
+END_OF = {name: f"{name.removesuffix('_s')}_end_s" for name in PARTS if name not in (*IN_MESSAGES, "other_s")}
+"""Part → the mark of ENDS at which its phase ends."""
+MAX_MESSAGES = 1_000_000
 """Messages that are worked on at a time; some hundred MB."""
-MOST_STEPS = 100_000
+MAX_STEPS = 100_000
 """Steps that are worked on at a time, where they have few messages."""
 
 Nanoseconds = NDArray[np.int64]
-"""After the begin of the step; one row per step."""
+"""After the start of the step; one row per step."""
 
 _CACHE: WeakKeyDictionary[Cell, pl.LazyFrame] = WeakKeyDictionary()
 """By cell: many ask, and of 1,024 ranks × 1,000 steps it takes 2 s."""
@@ -42,7 +49,7 @@ def with_parts(cell: Cell) -> pl.LazyFrame:
     """
     if cell not in _CACHE:
         steps = cell.scan_steps()
-        marked = cell.collect(steps.select(pl.any_horizontal(pl.col(ENDS).is_not_null()).any())).item()
+        marked = cell.collect(steps.select(pl.any_horizontal(pl.col(*ENDS, "phases").is_not_null()).any())).item()
         _CACHE[cell] = _kept(cell, _in_pieces(cell, steps)) if marked else steps
     return _CACHE[cell]
 
@@ -55,7 +62,7 @@ def _in_pieces(cell: Cell, steps: pl.LazyFrame) -> Iterator[pl.DataFrame]:
     # All ranks of a step send as many messages, so those of the first rank tell how many ranks fit at a time.
     of_first = spans.filter(rank == ranks[0]).select(pl.col("kind").list.len().sum())
     each = cell.collect(of_first).item() or 0
-    width = max(1, min(MOST_MESSAGES // max(1, each), MOST_STEPS // max(1, rows)))
+    width = max(1, min(MAX_MESSAGES // max(1, each), MAX_STEPS // max(1, rows)))
     for begin in range(0, len(ranks), width):
         here = rank.is_between(ranks[begin], ranks[begin : begin + width][-1])
         yield taken_apart(cell.collect(steps.filter(here)), cell.collect(spans.filter(here)))
@@ -82,52 +89,86 @@ def taken_apart(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     if sent["blocking"].null_count() > sent["issued_s"].null_count():  # lines of schema 1, in a cell of both
         sent = sent.with_columns(pl.col("blocking").fill_null(pl.col("issued_s").list.eval(pl.element().is_null())))
     counts = sent["issued_s"].list.len().fill_null(0).to_numpy()
-    phases = Phases.of(steps)
-    exposed, overlapped = np.zeros_like(phases.ends), np.zeros(steps.height, np.int64)
-    for count in np.unique(counts[counts > 0]):
-        rows = np.flatnonzero(counts == count)
-        issued, done, blocking = (sent[name].gather(rows).explode().to_numpy().reshape(-1, count) for name in lists)
-        exposed[rows], overlapped[rows] = _exposed(phases.rows(rows), _ns(issued), _ns(done), blocking.astype(bool))
-    own, communication = phases.ends - phases.starts - exposed, exposed.sum(axis=1)
-    other = np.delete(own, NAMED, axis=1).sum(axis=1)
-    unmarked = pl.all_horizontal(pl.col(ENDS).is_null())
-    found = [
-        *((PHASES[place], own[:, place], pl.col(ENDS[place]).is_null()) for place in NAMED),
-        ("exposed_sync_s", communication, unmarked),
-        ("other_s", other, unmarked),
-        ("comm_s", communication + overlapped, unmarked),
-        ("overlapped_s", overlapped, unmarked),
-    ]
+    parts = {name: np.zeros(steps.height, np.int64) for name in (*PARTS, "overlapped_s")}
+    for there, stretches in layouts(steps):
+        for count in np.unique(counts[there]):
+            among = np.flatnonzero(counts[there] == count)
+            rows, here = there[among], stretches.rows(among)
+            exposed = np.zeros_like(here.ends)
+            if count:
+                messages = (sent[name].gather(rows).explode().to_numpy().reshape(-1, count) for name in lists)
+                issued, done, blocking = messages
+                exposed, hidden = _exposed(here, _ns(issued), _ns(done), blocking.astype(bool))
+                parts["overlapped_s"][rows] = hidden
+            parts["exposed_sync_s"][rows] = exposed.sum(axis=1)
+            for place, name in enumerate(here.names):
+                parts[PHASES[name]][rows] += here.ends[:, place] - here.starts[:, place] - exposed[:, place]
+    parts["comm_s"] = parts["exposed_sync_s"] + parts["overlapped_s"]
     # Where no phase was marked a line of schema 1 has its parts, and another one has none.
+    unmarked = pl.all_horizontal(pl.col(ENDS).is_null()) & pl.col("phases").is_null()
     return steps.with_columns(
-        pl.when(absent).then(pl.when(unmarked).then(name)).otherwise(pl.Series(values / 1e9)).alias(name)
-        for name, values, absent in found
+        pl.when(_absent(name)).then(pl.when(unmarked).then(name)).otherwise(pl.Series(values / 1e9)).alias(name)
+        for name, values in parts.items()
     )
 
 
-class Phases(NamedTuple):
-    """The phases of steps: of shape (steps, phases), and (steps,)."""
+def _absent(part: str) -> pl.Expr:
+    """Whether nobody marked what this part is made of.
 
-    starts: Nanoseconds
+    If messages of the step were not recorded, no part is known: any stretch may have waited for them.
+    """
+    names, unmarked = pl.col("phases"), pl.all_horizontal(pl.col(ENDS).is_null())
+    fixed, listed = unmarked, pl.lit(True)
+    if part in END_OF:
+        fixed = pl.col(END_OF[part]).is_null()
+        listed = pl.any_horizontal(names.list.contains(name) for name, of in PHASES.items() if of == part)
+    return pl.when(names.is_null()).then(fixed).otherwise(~listed | names.list.contains(UNSEEN))
+
+
+class Stretches(NamedTuple):
+    """What some steps consisted of, one after the other: of shape (steps, stretches)."""
+
+    names: tuple[str, ...]
     ends: Nanoseconds
-    computed: Nanoseconds
-    """When the rank had computed its last gradient, or the end of backward."""
 
-    @classmethod
-    def of(cls, steps: pl.DataFrame) -> Self:
-        """From their marks; a phase that was not marked takes no time."""
-        marks = [pl.coalesce(*ENDS[place::-1], pl.lit(0.0)).alias(str(place)) for place in range(len(ENDS))]
-        ends = _ns(steps.select(*marks, "step_s").to_numpy())
-        starts = np.hstack([np.zeros((steps.height, 1), np.int64), ends[:, :-1]])
-        last = steps["last_gradient_s"].to_numpy()
-        # One before backward is of another backward, as of a second model: it ends nothing here.
-        seen = np.nan_to_num(last, nan=-1.0) * 1e9 >= starts[:, BACKWARD]
-        computed = np.where(seen, np.minimum(_ns(np.nan_to_num(last)), ends[:, BACKWARD]), ends[:, BACKWARD])
-        return cls(starts, ends, computed)
+    @property
+    def starts(self) -> Nanoseconds:
+        """Each begins where the one before it ends."""
+        return np.hstack([np.zeros((len(self.ends), 1), np.int64), self.ends[:, :-1]])
 
     def rows(self, rows: NDArray[np.int64]) -> Self:
-        """The phases of some of the steps."""
-        return self._replace(starts=self.starts[rows], ends=self.ends[rows], computed=self.computed[rows])
+        """Those of some of the steps."""
+        return self._replace(ends=self.ends[rows])
+
+
+def layouts(steps: pl.DataFrame) -> Iterator[tuple[NDArray[np.int64], Stretches]]:
+    """Rows of the steps that consisted of the same stretches, and these."""
+    fixed = np.flatnonzero(steps["phases"].is_null().to_numpy())
+    if fixed.size:
+        yield fixed, _fixed(steps.gather(fixed) if fixed.size < steps.height else steps)
+    if fixed.size == steps.height:
+        return
+    others = steps.select("phases", "phase_ends_s", "step_s").with_row_index("row")
+    others = others.filter(pl.col("phases").is_not_null())
+    for (joined,), same in others.group_by(pl.col("phases").list.join(","), maintain_order=True):
+        names = tuple(str(joined).split(","))
+        ends = same["phase_ends_s"].explode().to_numpy().reshape(-1, len(names))
+        whole = _ns(np.hstack([ends, same["step_s"].to_numpy()[:, None]]))
+        whole[:, :-1] = np.minimum(whole[:, :-1], whole[:, -1:])
+        yield same["row"].to_numpy().astype(np.int64), Stretches((*names, "other"), whole)
+
+
+def _fixed(steps: pl.DataFrame) -> Stretches:
+    """From the marks of ENDS; a phase that was not marked takes no time."""
+    marks = [pl.coalesce(*ENDS[place::-1], pl.lit(0.0)).alias(str(place)) for place in range(len(ENDS))]
+    ends = _ns(steps.select(*marks, "step_s").to_numpy())
+    backward = FIXED.index("backward")
+    start, end = ends[:, backward - 1], ends[:, backward]
+    last = steps["last_gradient_s"].to_numpy()
+    # One before backward is of another backward, as of a second model: it ends nothing here.
+    seen = np.nan_to_num(last, nan=-1.0) * 1e9 >= start
+    computed = np.where(seen, np.minimum(_ns(np.nan_to_num(last)), end), end)
+    return Stretches(FIXED, np.insert(ends, backward, computed, axis=1))
 
 
 def _ns(seconds: NDArray[np.float64]) -> Nanoseconds:
@@ -135,9 +176,9 @@ def _ns(seconds: NDArray[np.float64]) -> Nanoseconds:
 
 
 def _exposed(
-    phases: Phases, issued: Nanoseconds, done: Nanoseconds, blocking: NDArray[np.bool_]
+    stretches: Stretches, issued: Nanoseconds, done: Nanoseconds, blocking: NDArray[np.bool_]
 ) -> tuple[Nanoseconds, Nanoseconds]:
-    """Exposed communication in each phase, and what is hidden behind compute in each step.
+    """Exposed communication in each stretch, and what is hidden behind compute in each step.
 
     Messages are of shape (steps, messages), in any order.
     """
@@ -146,14 +187,13 @@ def _exposed(
         issued, done = np.take_along_axis(issued, order, axis=1), np.take_along_axis(done, order, axis=1)
         blocking = np.take_along_axis(blocking, order, axis=1)
     sent, held = _disjoint(issued, done), _disjoint(issued, np.where(blocking, done, issued))
-    exposed, overlapped = np.zeros_like(phases.ends), np.zeros(len(issued), np.int64)
-    for place in range(len(PHASES)):
-        start, end = phases.starts[:, place], phases.ends[:, place]
-        # In the other phases the rank computes nothing of its step: all communication in them is exposed.
-        computed = phases.computed if place == BACKWARD else end if place in (FORWARD, OPTIMIZER) else start
-        holding = _within(held, start, computed)
-        exposed[:, place] = holding + _within(sent, computed, end)
-        overlapped += _within(sent, start, computed) - holding
+    starts = stretches.starts
+    exposed, overlapped = np.zeros_like(stretches.ends), np.zeros(len(issued), np.int64)
+    for place, name in enumerate(stretches.names):
+        start, end = starts[:, place], stretches.ends[:, place]
+        exposed[:, place] = _within(held if name in COMPUTING else sent, start, end)
+        if name in COMPUTING:
+            overlapped += _within(sent, start, end) - exposed[:, place]
     return exposed, overlapped
 
 

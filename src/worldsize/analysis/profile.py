@@ -17,7 +17,7 @@ BACKENDS = ("nccl", "gloo:")
 OPERATORS_OF_COLLECTIVES = ("c10d::", "record_param_comms")
 """Operators that only hand a message to the backend."""
 KERNELS = ("kernel", "gpu_memset")
-MOST_RANKS = 16
+MAX_RANKS = 16
 """Ranks whose traces are read, the first ones: each takes seconds, and a merged trace of more opens nowhere."""
 
 
@@ -70,7 +70,7 @@ def shares(trace: Trace) -> Shares:
     count = len({event.name for event in marks})
     kernels = [event for event in trace.events if event.category in KERNELS]
     if kernels and steps:
-        # A GPU runs behind its host: only the steps as a whole have a begin and an end that both know.
+        # A GPU runs behind its host: only the steps as a whole have a start and an end that both know.
         steps = [(steps[0][0], max(steps[-1][1], *(event.end_ns for event in kernels)))]
     whole = length(steps)
     if not whole:
@@ -150,9 +150,9 @@ def profile_of(cell: Cell) -> CellProfile | None:
         return None
     timeline = timeline_shares(cell)
     found, problems = [], []
-    if len(record.ranks) > MOST_RANKS:
-        problems.append(f"the traces of all but {MOST_RANKS} of {len(record.ranks)} ranks are left out of the report")
-    for rank in (each.rank for each in record.ranks[:MOST_RANKS]):
+    if len(record.ranks) > MAX_RANKS:
+        problems.append(f"the traces of all but {MAX_RANKS} of {len(record.ranks)} ranks are left out of the report")
+    for rank in (each.rank for each in record.ranks[:MAX_RANKS]):
         try:
             seen = shares(read_trace(rank_trace(cell.folder, rank)))
         except OutputError as error:

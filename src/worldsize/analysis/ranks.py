@@ -11,7 +11,7 @@ from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS
 from worldsize.results.samples import goes_back
 
-MOST_ROWS = 16
+MAX_ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def rank_parts(cell: Cell, sent: Communication | None = None) -> CellRanks | Non
     roles = {order[0]: "works longest", order[-1]: "works least"}
     if means.height > 2:
         roles = {order[round((means.height - 1) / 2)]: "median", **roles}
-    chosen = means.filter(pl.col("rank").is_in(drawn_ranks(means, MOST_ROWS)))
+    chosen = means.filter(pl.col("rank").is_in(drawn_ranks(means, MAX_ROWS)))
     waits = {} if sent is None else {rank: times for rank, *times in sent.by_rank.iter_rows()}
     rows = tuple(
         RankParts(

@@ -16,7 +16,7 @@ from worldsize.results.records import PARTS, Estimate
 
 COLUMNS = ("step_s", *PARTS, "comm_s", "overlapped_s")
 COMPUTE = pl.col("forward_s") + pl.col("backward_s") + pl.col("optimizer_s")
-MOST = {
+MAX = {
     "step_most_s": pl.col("step_s"),
     "data_wait_most_s": pl.col("data_wait_s"),
     "compute_most_s": COMPUTE,
@@ -33,7 +33,7 @@ AGAIN = "Remove its folder, and --resume measures it again."
 
 
 def timed_steps(cell: Cell) -> pl.DataFrame:
-    """One row per timed step, in the order of time: session, block, step, launch, world_s, means of COLUMNS, and MOST.
+    """One row per timed step, in the order of time: session, block, step, launch, world_s, means of COLUMNS, and MAX.
 
     `world_s` is the time (s) from the end of the step before on its last rank to the end of this one on its own last
     rank, on aligned clocks. So a rank that is late once counts once, and nothing between two steps is left out; the
@@ -43,7 +43,7 @@ def timed_steps(cell: Cell) -> pl.DataFrame:
     """
     if cell not in _SEEN:
         trained = with_parts(cell).filter("synchronised")
-        most = (value.max().alias(name) for name, value in MOST.items())
+        most = (value.max().alias(name) for name, value in MAX.items())
         # One offset for a turn: another one at its end would be taken for time that its last step took.
         offset_ns = pl.col("clock_offset_ns").first().over("rank", "session", "block")
         begin_ns = pl.col("start_ns") + pl.col("offset_ns")
@@ -95,11 +95,11 @@ def steps_of_ranks(cell: Cell, *columns: str) -> pl.LazyFrame:
 def block_means(cell: Cell) -> pl.DataFrame:
     """One row per session and block, in order: `steps`, and means of COLUMNS (s) over ranks and these (method.md §2).
 
-    And means of MOST (s) over timed steps. The same steps count as in the cell's summary: those that every process
+    And means of MAX (s) over timed steps. The same steps count as in the cell's summary: those that every process
     has written, so the mean of their means over ranks is the mean over all.
     """
     steps = timed_steps(cell).group_by(*BLOCK, maintain_order=True)
-    return steps.agg(pl.col(*COLUMNS, *MOST).mean(), pl.len().alias("steps")).sort(*BLOCK)
+    return steps.agg(pl.col(*COLUMNS, *MAX).mean(), pl.len().alias("steps")).sort(*BLOCK)
 
 
 def rank_means(cell: Cell) -> pl.DataFrame:

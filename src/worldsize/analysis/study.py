@@ -22,7 +22,7 @@ from worldsize.results.records import StudyRecord, WarningRecord
 NOTABLE_OUTLIERS = 0.05
 """Share of flagged steps from which on a cell is warned about; normal data has 0.05 % of them."""
 
-LEAST_OUTLIERS = 3
+MIN_OUTLIERS = 3
 """One or two flagged steps of a short study say nothing."""
 
 T = TypeVar("T")
@@ -161,7 +161,7 @@ def _warnings(
         for problem in cell.profile.problems if cell.profile else ():
             yield cell.id, WarningRecord(code="no-profile", message=f"{problem}.")
         flagged = cell.outlier_steps
-        if cell.summary and flagged >= LEAST_OUTLIERS and flagged > NOTABLE_OUTLIERS * cell.summary.timed_steps:
+        if cell.summary and flagged >= MIN_OUTLIERS and flagged > NOTABLE_OUTLIERS * cell.summary.timed_steps:
             text = f"{cell.outlier_steps} of {cell.summary.timed_steps} timed steps are outliers; likely something "
             yield cell.id, WarningRecord(code="outliers", message=text + "else used the machine. None was dropped.")
         if cell.exposed is not None and cell.exposed.disagree:

@@ -54,6 +54,6 @@ def summarise(cell: Cell, global_batch: int) -> CellSummary | None:
 
 
 def _hidden(cell: Cell) -> bool:
-    """Whether several workers in one process exchange where no message is seen (torch's own nn.DataParallel)."""
+    """Whether several workers in one process synchronise where no message is seen (torch's own nn.DataParallel)."""
     placement = cell.record.placement
     return placement is not None and placement.processes == 1 and placement.device == "cuda"

@@ -15,7 +15,7 @@ KNEE = 0.95
 
 TOP = 0.85
 """Share of the best samples/s from which on a size may be the knee, or what it is compared with."""
-MOST_IN_TURN = 4
+MAX_IN_TURN = 4
 
 EndedBy = Literal["memory", "data", "asked", "failure"]
 
@@ -132,7 +132,7 @@ def top_sizes(rates: Mapping[int, float]) -> list[int]:
         return []
     near = sorted(b for b, rate in rates.items() if rate >= TOP * rates[best])
     below = [b for b in sorted(rates) if b < near[0]][-1:]
-    return sorted({best, *[*below, *near][: MOST_IN_TURN - 1]})
+    return sorted({best, *[*below, *near][: MAX_IN_TURN - 1]})
 
 
 def knee(cells: Sequence[CellAnalysis]) -> Knee | None:

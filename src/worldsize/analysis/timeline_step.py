@@ -1,9 +1,8 @@
 """One real step of a cell as a picture: which step, and where its parts and messages lie on one clock."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -11,19 +10,19 @@ import polars as pl
 from worldsize.analysis.clocks import CLOCK, NEEDED, interpolated
 from worldsize.analysis.intervals import Interval, Intervals, difference, intersection, union
 from worldsize.analysis.messages import aligned
-from worldsize.analysis.parts import BACKWARD, FORWARD, OPTIMIZER, PHASES, with_parts
+from worldsize.analysis.parts import COMPUTING, layouts, with_parts
 from worldsize.analysis.steps import world_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS
-from worldsize.results.step_records import ENDS
+from worldsize.results.step_records import ENDS, PHASES
 
-MOST_RANKS = 8
-MOST_STRETCHES = 200
+MAX_RANKS = 8
+MAX_STRETCHES = 200
 """Stretches of a communication lane: more than that cannot be told apart on a screen."""
 RESOLUTION = 1 / 600
 """Share of the picture's width below which a gap between messages cannot be seen."""
 Stretch = tuple[str, int, int]
-"""A part of PARTS, its begin and its end (ns)."""
+"""A part of PARTS, its start and its end (ns)."""
 Sent = tuple[int, int, bool]
 """A message: issued, done (ns), and whether its rank computed nothing meanwhile."""
 
@@ -87,7 +86,8 @@ def picture(cell: Cell) -> StepPicture | None:
     chosen = slowest.sort((pl.col("step_s") - median_s).abs(), "session", "step").row(0, named=True)
     where = (pl.col("session") == chosen["session"]) & (pl.col("step") == chosen["step"])
     steps = _on_one_clock(cell, cell.collect(with_parts(cell).filter("timed", where)))
-    if steps.select(ENDS).null_count().sum_horizontal().item():
+    marked = pl.all_horizontal(pl.col(ENDS).is_not_null()) | pl.col("phases").is_not_null()
+    if not steps.select(marked.all()).item():
         return None
     record = cell.record
     return StepPicture(
@@ -116,46 +116,45 @@ def _on_one_clock(cell: Cell, steps: pl.DataFrame) -> pl.DataFrame:
 def _ranks(steps: pl.DataFrame, spans: pl.DataFrame) -> tuple[RankPicture, ...]:
     """The ranks that are drawn, from the step and the spans of all of them."""
     origin = int(steps.select((pl.col("start_ns") + pl.col("clock_offset_ns")).min()).item())
-    chosen = drawn_ranks(steps, MOST_RANKS)
+    chosen = drawn_ranks(steps, MAX_RANKS)
     messages = aligned(spans, steps).filter(pl.col("rank").is_in(chosen))
     return tuple(
-        _rank(row, messages.filter(pl.col("rank") == row["rank"]), origin)
-        for row in steps.filter(pl.col("rank").is_in(chosen)).sort("rank").iter_rows(named=True)
+        _rank(row, messages.filter(pl.col("rank") == row["rank"][0]), origin)
+        for row in steps.filter(pl.col("rank").is_in(chosen)).sort("rank").iter_slices(1)
     )
 
 
-def _rank(step: Mapping[str, Any], messages: pl.DataFrame, origin: int) -> RankPicture:
+def _rank(row: pl.DataFrame, messages: pl.DataFrame, origin: int) -> RankPicture:
+    [step], [(_, stretches)] = row.to_dicts(), layouts(row)
     start = step["start_ns"] + step["clock_offset_ns"] - origin
     points = messages.select("blocking", *(pl.col(f"{point}_ns") - origin for point in ("issued", "started", "done")))
     rows: list[tuple[bool, int, int, int]] = points.rows()
     transfer = union((started, done) for _, _, started, done in rows)
-    ends = [start + round(1e9 * step[name]) for name in (*ENDS, "step_s")]
-    last = None if step["last_gradient_s"] is None else start + round(1e9 * step["last_gradient_s"])
+    ends = [start + int(end) for end in stretches.ends[0]]
+    sent = [(issued, done, blocking) for blocking, issued, _, done in rows]
     return RankPicture(
         rank=step["rank"],
         start_ns=start,
         end_ns=ends[-1],
-        compute=tuple(lay_out(start, ends, last, [(issued, done, blocking) for blocking, issued, _, done in rows])),
+        compute=tuple(lay_out(start, stretches.names, ends, sent)),
         wait=tuple(difference(union((issued, started) for _, issued, started, _ in rows), transfer)),
         transfer=tuple(transfer),
         messages=len(rows),
-        parts_s={part: float(step[part]) for part in PARTS},
+        parts_s={part: float(step[part]) for part in PARTS if step[part] is not None},
     )
 
 
-def lay_out(start: int, ends: Sequence[int], last_gradient: int | None, messages: Iterable[Sent]) -> list[Stretch]:
-    """Where the parts of a step lie: its phases, but for the exposed communication in them (analysis/parts.py)."""
+def lay_out(start: int, names: Sequence[str], ends: Sequence[int], messages: Iterable[Sent]) -> list[Stretch]:
+    """Where the parts of a step lie: its stretches, but for the exposed communication in them (analysis/parts.py)."""
     sent = list(messages)
-    phases = list(zip([start, *ends[:-1]], ends, strict=True))
-    begun, over = phases[BACKWARD]
-    computed = over if last_gradient is None or last_gradient < begun else min(over, last_gradient)
+    stretches = list(zip(names, [start, *ends[:-1]], ends, strict=True))
     held = union((issued, done) for issued, done, blocking in sent if blocking)
-    compute = difference(union([phases[FORWARD], (begun, computed), phases[OPTIMIZER]]), held)
+    compute = difference(union((begin, end) for name, begin, end in stretches if name in COMPUTING), held)
     exposed = difference(union((issued, done) for issued, done, _ in sent), compute)
     exposed = intersection(exposed, [(start, ends[-1])])
-    own = ((part, difference(union([phase]), exposed)) for part, phase in zip(PHASES, phases, strict=True))
-    stretches = [(part, *each) for part, intervals in [*own, ("exposed_sync_s", exposed)] for each in intervals]
-    return sorted(stretches, key=lambda stretch: stretch[1])
+    own = ((PHASES[name], difference(union([(begin, end)]), exposed)) for name, begin, end in stretches)
+    found = [(part, *each) for part, intervals in [*own, ("exposed_sync_s", exposed)] for each in intervals]
+    return sorted(found, key=lambda stretch: stretch[1])
 
 
 def drawn_ranks(ranks: pl.DataFrame, most: int) -> list[int]:
@@ -172,7 +171,7 @@ def drawn_ranks(ranks: pl.DataFrame, most: int) -> list[int]:
     return sorted({0, *chosen})
 
 
-def merged(intervals: Iterable[Interval], gap: int, most: int = MOST_STRETCHES) -> Intervals:
+def merged(intervals: Iterable[Interval], gap: int, most: int = MAX_STRETCHES) -> Intervals:
     """Neighbours no further apart than `gap`, or than it takes to be at most `most`, as one stretch."""
     found, gap = union(intervals), max(1, gap)
     while True:

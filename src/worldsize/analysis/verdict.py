@@ -164,7 +164,7 @@ SHORT: dict[LossCause, str] = {
     "wrapper": "the strategy itself at N = 1",
 }
 
-LEAST_TERM = 0.005
+MIN_TERM = 0.005
 """Share of a step below which a term is left out of the sum: what is left still adds up to about a percent."""
 
 
@@ -183,7 +183,7 @@ def step_sum(analysis: StudyAnalysis) -> str | None:
     terms = "".join(
         f" {'+' if seconds >= 0 else '−'} {number_text(1e3 * abs(seconds))} {SHORT[cause]}"
         for cause, seconds in found.losses_s.items()
-        if abs(seconds) >= LEAST_TERM * own
+        if abs(seconds) >= MIN_TERM * own
     )
     if not terms:
         return None

@@ -20,7 +20,7 @@ REGISTRIES = {
 }
 """What is registered → its package, and the literal dict there."""
 RUNS = Path("runs")
-MOST_LOOKED_AT = 500
+MAX_LOOKED_AT = 500
 """Entries of a folder that are looked at; a home on a slow disk must not stop the shell."""
 
 Completion = Callable[[str], list[str]]
@@ -120,7 +120,7 @@ def out(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _runs_in(place: Path) -> Iterator[Path]:
     try:
-        entries = [entry for entry, _ in zip(place.iterdir(), range(MOST_LOOKED_AT), strict=False)]
+        entries = [entry for entry, _ in zip(place.iterdir(), range(MAX_LOOKED_AT), strict=False)]
     except OSError:
         return
     yield from (entry for entry in sorted(entries) if (entry / "study.json").is_file())

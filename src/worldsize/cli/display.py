@@ -32,7 +32,7 @@ BETWEEN_S = 0.25
 """The same between two turns, which may be short."""
 LINE_S = 25.0
 """Least time between two lines of progress where nobody looks; less than BEAT_S, whose lines know less."""
-MOST_ROWS = 12
+MAX_ROWS = 12
 """Cells that are listed; more would leave no room for anything else."""
 OTHER_LINES = 6
 """Lines of the terminal that are kept for the rest."""
@@ -160,7 +160,7 @@ class Display:
             running = progress.running
             starting = "starting " if running.last is None else ""
             blocks.append(Text(starting + rate_text(running.cell, running.last), no_wrap=True, overflow="ellipsis"))
-        room = min(MOST_ROWS, self._console.height - OTHER_LINES)
+        room = min(MAX_ROWS, self._console.height - OTHER_LINES)
         listed = [each for each in progress.open.values() if each.cell.settings.epochs is None]
         if room > 0 and (progress.steps or progress.budget_s) and listed:
             blocks.append(_rows(listed, room, progress.running, self._console.width))
@@ -208,7 +208,8 @@ def work_text(cell: PlannedCell) -> str:
     """What is trained and on what, as far as a person may not have asked for it: an experiment brings its own."""
     settings, threads = cell.settings, cell.placement.threads_per_worker
     hosts = "" if settings.emulated is None else f", {settings.emulated.count} emulated hosts"
-    return f"{settings.model} on {settings.data}{hosts}, {threads} thread{'' if threads == 1 else 's'} per worker"
+    work = settings.workload or f"{settings.model} on {settings.data}"
+    return f"{work}{hosts}, {threads} thread{'' if threads == 1 else 's'} per worker"
 
 
 def counts_text(progress: Progress) -> str:

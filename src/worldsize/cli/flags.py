@@ -15,7 +15,7 @@ import typer
 
 from worldsize.cli import complete
 from worldsize.cli.fields import Field, fields
-from worldsize.cli.panels import METAVARS, ORDER, PANEL_OF, PANELS, TO_SWITCH_OFF
+from worldsize.cli.panels import ALSO, METAVARS, ORDER, PANEL_OF, PANELS, TO_SWITCH_OFF
 
 Command = Callable[..., None]
 
@@ -127,6 +127,7 @@ def _parameter(flag: Flag) -> inspect.Parameter:
     option = typer.Option(
         None,
         f"{word}/--no-{word[2:]}" if flag.name in TO_SWITCH_OFF else word,
+        *([ALSO[flag.name]] if flag.name in ALSO else []),
         help=flag.help,
         rich_help_panel=PANEL_OF[flag.name],
         metavar=METAVARS.get(flag.name) or UNITS.get(written.kind),

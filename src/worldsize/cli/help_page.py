@@ -14,25 +14,25 @@ from worldsize.cli.panels import ARGUMENTS, OUTPUT, PANELS
 if TYPE_CHECKING:
     from worldsize.cli.help import PanelCommand
 
-MOST_WIDTH = 100
+MAX_WIDTH = 100
 """Longer lines are hard to read."""
 FRAME = 6
 """Columns of the frame and of what stands between flag and sentence."""
-MOST_NAME = 30
+MAX_NAME = 30
 """Columns that a flag may take of 80."""
 
 
 def drawn(command: "PanelCommand", ctx: Any) -> str:
     """Usage, description and panels, with colour where the terminal has it."""
     console = output()
-    console.width = min(console.width, MOST_WIDTH)
+    console.width = min(console.width, MAX_WIDTH)
     panels: dict[str, list[Any]] = {name: [] for name in PANELS}
     for parameter in command.get_params(ctx):
         argument = parameter.param_type_name == "argument"
         panel = getattr(parameter, "rich_help_panel", None) or (ARGUMENTS if argument else OUTPUT)
         panels[panel].append(parameter)
     shown = {name: [_row(command, each) for each in found] for name, found in panels.items() if found}
-    left = min(MOST_NAME, max(part.cell_len for rows in shown.values() for head, _, _ in rows for part in head.split()))
+    left = min(MAX_NAME, max(part.cell_len for rows in shown.values() for head, _, _ in rows for part in head.split()))
     room = console.width - left - FRAME
     with console.capture() as captured:
         console.print(command.get_usage(ctx), style="bold", soft_wrap=True)
@@ -70,7 +70,7 @@ def _row(command: "PanelCommand", parameter: Any) -> tuple[Text, str, str]:
     if parameter.param_type_name == "argument":
         head = Text(parameter.name.upper(), style="bold cyan")
     else:
-        names = [", ".join(parameter.opts), *parameter.secondary_opts]
+        names = [*parameter.opts, *parameter.secondary_opts]
         head = Text("\n").join(Text(each, style="bold cyan") for each in names)
         kind = parameter.metavar or (kind_text(parameter.name, field) if field else "TEXT")
         if not parameter.is_flag and kind:

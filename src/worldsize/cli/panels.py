@@ -14,8 +14,9 @@ OUTPUT = "Output"
 
 PANELS = {
     ARGUMENTS: "",
-    TRAIN: "model data train_samples test_samples data_dir precision seed loader loader_workers",
+    TRAIN: "model data workload train_samples test_samples data_dir precision seed loader loader_workers",
     VARY: """strategy strategies world_size world_sizes batch_size batch_sizes global_batch bucket_mb
+        find_unused_parameters
         growth largest_batch resolution""",
     MEASURE: """collectives top budget steps epochs target_interval warmup_steps block_steps samples
         baseline evaluate profile allow_oversubscribed fail_above strict judge_by""",
@@ -31,6 +32,7 @@ PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.spl
 ORDER = {name: place for place, name in enumerate(PANEL_OF)}
 
 METAVARS = {
+    "workload": "FILE.PY:CLASS",
     "collectives": "NAME,...",
     "bucket_mb": "MB",
     "hosts": "K",
@@ -40,5 +42,7 @@ METAVARS = {
     "master_ip": "ADDRESS",
 }
 """What a text stands for, where the type of the field does not say it."""
+ALSO = {"rank": "--node-rank"}
+"""Flag → another word for it, that of torchrun."""
 TO_SWITCH_OFF = ("checkpoint",)
 """Switches that have a `--no-` form, too: they are on in some command by default."""

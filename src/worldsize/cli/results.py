@@ -36,7 +36,7 @@ from worldsize.report.write import write_report
 from worldsize.results.folder import Run, load_run
 from worldsize.results.records import Estimate, WarningRecord
 
-MOST_WARNINGS = 3
+MAX_WARNINGS = 3
 """Kinds of warnings that are shown; the report has all."""
 WARNING_LINES = 2
 GRAVE = ("unreadable", "not-the-reference", "data-differ", "oversubscribed")
@@ -176,7 +176,7 @@ def _print_warnings(console: Console, warnings: Iterable[Warned]) -> None:
         return
     counts = Counter(warning.code for _, warning in found)
     first = {warning.code: (where, warning) for where, warning in reversed(found)}
-    kinds = sorted(counts, key=lambda code: code not in GRAVE)[:MOST_WARNINGS]
+    kinds = sorted(counts, key=lambda code: code not in GRAVE)[:MAX_WARNINGS]
     console.print()
     for code in kinds:
         for line in warning_lines(first[code], counts[code] - 1, console.width):

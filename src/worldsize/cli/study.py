@@ -33,11 +33,8 @@ def study(
     from worldsize.study.resuming import settings_to_resume
 
     again = o.resuming(resume=resume, anew=anew)
-    given = flags.of("StudySettings")
-    if resume:
-        settings = settings_to_resume(out, given)
-    else:
-        settings = validated(StudySettings, laid_over(read_study(preset) if preset else {}, given), preset or "")
+    given = laid_over(read_study(preset) if preset else {}, flags.of("StudySettings"))
+    settings = settings_to_resume(out, given) if resume else validated(StudySettings, given, preset or "")
     name = preset.rsplit("/", 1)[-1].removesuffix(".toml") if preset else "study"
     launch = validated(LaunchSettings, flags.of("LaunchSettings"))
     if print_toml:

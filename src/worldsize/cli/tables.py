@@ -8,7 +8,7 @@ from rich.text import Text
 from worldsize.cli.console import printable
 from worldsize.report.tables import Table, shown
 
-LEAST_NAME = 8
+MIN_NAME = 8
 """Columns that names and prose get at least; numbers get all that they need."""
 BETWEEN = 2
 """Columns between two columns: one of padding, and the one that rich keeps for a line."""
@@ -35,7 +35,7 @@ def _least_widths(table: Table) -> list[int]:
     widths = []
     for place, column in enumerate(table.columns):
         widest = max(len(text) for text in (column.heading, *(row[place].plain for row in table.rows)))
-        widths.append(widest if column.align == "right" else min(LEAST_NAME, widest))
+        widths.append(widest if column.align == "right" else min(MIN_NAME, widest))
     return widths
 
 

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from worldsize.collectives.operations import OPERATIONS, Operation
 from worldsize.measure.accelerator import settle as wait_for
 from worldsize.measure.alignment import Offset, align
-from worldsize.ranks.exchange import between_cpus
 from worldsize.ranks.heartbeat import beat
+from worldsize.ranks.host_collectives import between_cpus
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle, where
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.base import Record

@@ -4,7 +4,7 @@ Names, units and defaults here are those of the command line: `--batch-size` is 
 is the user's mistake and raises `errors.UsageError` (through `validated`), never an assertion.
 """
 
-from worldsize.config.base import DELAYS, MOST_BATCH, MOST_WORKERS, RATES, SIZES, Settings, quantity
+from worldsize.config.base import DELAYS, MAX_BATCH, MAX_WORKERS, RATES, SIZES, Settings, quantity
 from worldsize.config.commands import Arithmetic, CompareSettings, JudgeBy, SweepSettings, TrainSettings, VerifySettings
 from worldsize.config.launch import DEFAULT_PORT, ByHandSettings, Launcher, LaunchSettings
 from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings
@@ -33,8 +33,8 @@ __all__ = [
     "DEFAULT_PORT",
     "SWEEP_STEPS",
     "DELAYS",
-    "MOST_BATCH",
-    "MOST_WORKERS",
+    "MAX_BATCH",
+    "MAX_WORKERS",
     "DEFAULT_BUDGET",
     "RATES",
     "SIZES",

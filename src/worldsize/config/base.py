@@ -16,10 +16,10 @@ Bytes = int
 Share = float
 """A part of one, such as 0.03; as text, such as `3%`, it is read in config/text.py."""
 
-MOST_WORKERS = 1_000_000
+MAX_WORKERS = 1_000_000
 """A larger world is a slip of the pen."""
-MOST_BATCH = 2**31
-"""Samples per worker and step; with MOST_WORKERS of them a global batch fits into 64 bits."""
+MAX_BATCH = 2**31
+"""Samples per worker and step; with MAX_WORKERS of them a global batch fits into 64 bits."""
 
 
 class Settings(BaseModel):

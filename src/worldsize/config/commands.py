@@ -58,7 +58,7 @@ class TrainSettings(OneStrategySettings):
         """Where nobody chose a protocol, one epoch; whole epochs leave checkpoints."""
         if not isinstance(values, dict):
             return values
-        chosen = values.get("steps") is not None or values.get("budget") is not None
+        chosen = any(values.get(name) is not None for name in ("steps", "budget", "workload"))
         epochs = values.get("epochs", None if chosen else 1)
         return {"checkpoint": epochs is not None, **values, "epochs": epochs}
 
@@ -80,6 +80,12 @@ class VerifySettings(StudySettings):
     steps: int | None = Field(default=3, ge=1)
     """Compare K steps."""
     batch_sizes: tuple[int, ...] | None = absent("4", default=(4,), allowed=EACH, min_length=1)
+
+    @model_validator(mode="after")
+    def _of_settings(self) -> Self:
+        if self.workload is not None:
+            raise ValueError("verify proves models and data of the settings; a study proves each cell of a workload")
+        return self
 
     @model_validator(mode="before")
     @classmethod

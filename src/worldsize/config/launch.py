@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from worldsize.config.base import MOST_WORKERS, Settings, absent
+from worldsize.config.base import MAX_WORKERS, Settings, absent
 from worldsize.errors import UsageError
 
 Launcher = Literal["local", "slurm", "ray"]
@@ -34,7 +34,7 @@ class ByHandSettings(Settings):
     num_nodes: int
     """Manual start: number of nodes, as torchrun's --nnodes."""
     rank: int
-    """Manual start: rank of this node from 0, as torchrun's --node-rank."""
+    """Manual start: rank of this node, from 0."""
 
 
 class LaunchSettings(Settings):
@@ -42,9 +42,9 @@ class LaunchSettings(Settings):
 
     launcher: Launcher = "local"
     """Launcher: what starts the workers."""
-    nodes: int | None = absent("enough for the largest world size", ge=1, le=MOST_WORKERS)
+    nodes: int | None = absent("enough for the largest world size", ge=1, le=MAX_WORKERS)
     """Slurm, Ray: number of nodes. None is enough for the largest world size; without one, all (Ray) or one (Slurm)."""
-    workers_per_node: int | None = absent("as many as it has GPUs, or one", ge=1, le=MOST_WORKERS)
+    workers_per_node: int | None = absent("as many as it has GPUs, or one", ge=1, le=MAX_WORKERS)
     """Slurm, Ray: workers per node, at most. None is as many as it has GPUs, or one."""
     partition: str | None = absent("cluster default", min_length=1)
     """Slurm: partition."""

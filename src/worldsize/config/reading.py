@@ -75,7 +75,7 @@ BOUNDS = {"greater_than_equal": "at least {ge}", "greater_than": "more than {gt}
 BOUNDS |= {"less_than_equal": "at most {le}", "less_than": "less than {lt}"}
 
 
-MOST_SHOWN = 60
+MAX_SHOWN = 60
 """Characters of a value that are shown."""
 
 
@@ -98,7 +98,7 @@ def _allowed(error: ErrorDetails) -> str:
 def _shown(value: Any) -> str:
     """What was given, short enough for a line."""
     text = repr(value)
-    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
 
 
 def _number(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from worldsize.config.base import MOST_BATCH, MOST_WORKERS, TIMES, Duration, Settings, Share, absent, quantity
+from worldsize.config.base import MAX_BATCH, MAX_WORKERS, TIMES, Duration, Settings, Share, absent, quantity
 from worldsize.config.training import DEFAULT_BATCH_SIZE, Agreement, LrScaling, TrainingSettings
 from worldsize.traits import TRAITS
 
@@ -18,13 +18,13 @@ Tracker = Literal["wandb", "tensorboard", "mlflow"]
 
 DEFAULT_BUDGET = "90s"
 """Of a study that is told nothing else: of six cells of ResNet-18 on two cores it leaves a minute for steps."""
-MOST_SEEDS = 100
+MAX_SEEDS = 100
 """More seeds are a slip of the pen."""
-MOST_SEED = 2**63 - 1
+MAX_SEED = 2**63 - 1
 """The largest that torch takes."""
 EACH = "at least 1"
 """World sizes and local batches (`_positive_grid`)."""
-MOST_ON_CORES = 4
+MAX_ON_CORES = 4
 """The largest default world on the cores of a machine; larger ones are measured when they are asked for."""
 
 
@@ -32,8 +32,8 @@ class CellChoice(Settings):
     """One cell that is named by itself; what is not given is that of the study."""
 
     strategy: str
-    world_size: int = Field(ge=1, le=MOST_WORKERS)
-    batch_size: int = Field(ge=1, le=MOST_BATCH)
+    world_size: int = Field(ge=1, le=MAX_WORKERS)
+    batch_size: int = Field(ge=1, le=MAX_BATCH)
     label: str = ""
     lr_scaling: LrScaling | None = None
     lr_warmup_epochs: float | None = None
@@ -69,7 +69,7 @@ class StudySettings(TrainingSettings):
     """Preset ddp-large-batch: local batch of the runs with N workers that compare such rules."""
     accuracy_base_batch: int = Field(default=128, ge=1)
     """Preset ddp-large-batch: batch of the one-worker runs that compare such rules. It is also the B₀ of the rules."""
-    seeds: int = Field(default=1, ge=1, le=MOST_SEEDS)
+    seeds: int = Field(default=1, ge=1, le=MAX_SEEDS)
     """Repeat each training run with K seeds, from --seed upwards. Only whole epochs are trained so; the spread of
     accuracies between seeds is then known. In `ddp-large-batch` these are the runs that compare learning-rate rules."""
     target_accuracy: Share | None = absent("the highest that all reach; no interval", gt=0, le=1)
@@ -147,13 +147,13 @@ class StudySettings(TrainingSettings):
                 raise ValueError(f"{name} belongs to the training of whole epochs: give epochs as well, and no sweep")
         if self.target_accuracy is not None and self.accuracy_epochs is None and self.evaluate != "auto":
             raise ValueError(f"target_accuracy needs the test set after each epoch: evaluate is {self.evaluate}")
-        if self.all_seeds[-1] > MOST_SEED:
+        if self.all_seeds[-1] > MAX_SEED:
             raise ValueError(f"seeds: {self.seeds} were given from {self.seed} on; the last must be below 2^63")
         return self
 
     @model_validator(mode="after")
     def _positive_grid(self) -> Self:
-        grids = (("world_sizes", self.world_sizes, MOST_WORKERS), ("batch_sizes", self.batch_sizes, MOST_BATCH))
+        grids = (("world_sizes", self.world_sizes, MAX_WORKERS), ("batch_sizes", self.batch_sizes, MAX_BATCH))
         for name, values, most in grids:
             for value in values or ():
                 if value < 1:
@@ -210,7 +210,7 @@ def chosen_world_sizes(settings: StudySettings, room: Room, gpus: int) -> tuple[
     on_gpus = 0 if settings.backend == "gloo" else gpus
     if settings.emulated:
         return powers_up_to(min(settings.emulated.count, on_gpus or settings.emulated.count))
-    return powers_up_to(on_gpus or min(room.cores, MOST_ON_CORES))
+    return powers_up_to(on_gpus or min(room.cores, MAX_ON_CORES))
 
 
 def powers_up_to(most: int) -> tuple[int, ...]:

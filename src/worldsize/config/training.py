@@ -6,8 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from worldsize.config.base import MOST_BATCH, MOST_WORKERS, SIZES, TIMES, Duration, Share, Size, absent, quantity
+from worldsize.config.base import MAX_BATCH, MAX_WORKERS, SIZES, TIMES, Duration, Share, Size, absent, quantity
 from worldsize.config.network import Backend, NetworkSettings
+from worldsize.config.workload import refuse_beside_workload
 
 SWEEP_STEPS = 22
 """Cap on timed steps of each batch of a sweep where neither steps nor epochs are given."""
@@ -30,6 +31,9 @@ class TrainingSettings(NetworkSettings):
     data: str = "digits"
     """Data set; synthetic[:CxHxW[:CLASSES[:SAMPLES]]] generates one. Others are `digits`, `cifar10`,
     `package.module:factory` or `file.py:factory`."""
+    workload: str | None = absent("off")
+    """Class with your own model, batches and loss, in place of --model and --data: file.py:Class. It can also be
+    `package.module:Class`; see docs/workload.md."""
     data_dir: Path | None = absent("WORLDSIZE_DATA, or your cache folder")
     """Folder that holds the data set. None looks in $WORLDSIZE_DATA, then in the user's cache folder."""
     train_samples: int | None = absent("all", ge=1)
@@ -53,6 +57,9 @@ class TrainingSettings(NetworkSettings):
     """Bucket size of ddp and bucketed, in MB (10^6 bytes); auto plans it from the measured link. `auto` plans with the
     backward that it measures as well; None is the strategy's own default: for `ddp` that of torch, 25 MiB with a first
     bucket of 1 MiB."""
+    find_unused_parameters: bool = False
+    """Let ddp look for parameters that a step does not use. It takes time in each step; without it such parameters
+    are an error."""
     optimizer: OptimizerName = "sgd"
     """Optimizer; muon learns faster in short runs, at a rate of about 0.015. It learns more from few updates than `sgd`
     (training/muon.py)."""
@@ -110,6 +117,16 @@ class TrainingSettings(NetworkSettings):
     """Profile a few more steps: a Chrome trace of each rank and one of all ranks. They follow each cell's end."""
     memory_limit: Size | None = absent("none")
     """Memory limit of each worker on a CPU, such as 3GiB (Linux). An allocation beyond it fails."""
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """What --model and --data, or --workload, name; a name may lead to the user's own code."""
+        return (self.model, self.data) if self.workload is None else (self.workload,)
+
+    @model_validator(mode="after")
+    def _fits_the_workload(self) -> Self:
+        refuse_beside_workload(self)
+        return self
 
     @property
     def optimizer_name(self) -> str:
@@ -178,9 +195,9 @@ class CellSettings(TrainingSettings):
 
     strategy: str = "single"
     """Strategy: how gradients are synchronised. Its name, or `module:Class` for one of the user's own."""
-    world_size: int = Field(default=1, ge=1, le=MOST_WORKERS)
+    world_size: int = Field(default=1, ge=1, le=MAX_WORKERS)
     """World size: the number of workers N."""
-    batch_size: int = Field(default=DEFAULT_BATCH_SIZE, ge=1, le=MOST_BATCH)
+    batch_size: int = Field(default=DEFAULT_BATCH_SIZE, ge=1, le=MAX_BATCH)
     """Local batch b: samples per worker per step."""
     label: str = Field(default="", pattern=r"^[a-z0-9-]*$")
     """Tells cells apart that differ in something else, such as the recipe."""

@@ -12,7 +12,7 @@ from worldsize.errors import DataError
 GRAMMAR = "synthetic[:CxHxW[:CLASSES[:SAMPLES]]], as in synthetic:3x64x64:100:20000"
 POOL_BYTES = 256 << 20
 """At most so many bytes of distinct images in a split; further samples repeat them, so that any shape fits."""
-MOST = {"CLASSES": 1_000_000, "SAMPLES": 10_000_000}
+MAX = {"CLASSES": 1_000_000, "SAMPLES": 10_000_000}
 """Largest values; the labels and the order of the samples are kept in memory."""
 
 
@@ -43,8 +43,8 @@ def parse_spec(text: str) -> tuple[tuple[int, int, int], int, int]:
     if min(channels, height, width, classes, samples) < 1:
         raise DataError(f"{text!r} was given; each number must be at least 1 ({GRAMMAR})")
     for name, value in (("CLASSES", classes), ("SAMPLES", samples)):
-        if value > MOST[name]:
-            raise DataError(f"{text!r} was given; {name} may be at most {MOST[name]:,}")
+        if value > MAX[name]:
+            raise DataError(f"{text!r} was given; {name} may be at most {MAX[name]:,}")
     if channels * height * width > POOL_BYTES:
         raise DataError(f"{text!r} was given; one image may have at most {POOL_BYTES:,} bytes")
     return (channels, height, width), classes, samples

@@ -15,7 +15,7 @@ from worldsize.errors import FactoryError
 from worldsize.factories import Factory, find_factory, raised
 
 ALLOWED = "a map-style torch Dataset or a pair (inputs, labels) of tensors"
-MOST_SAMPLES = 2**31
+MAX_SAMPLES = 2**31
 """The order of an epoch is in memory, and larger sets do not exist."""
 SCANNED_SAMPLES = 1000
 """At most so many labels of a Dataset are read to learn how many classes there are."""
@@ -72,9 +72,9 @@ def _as_pair(value: tuple[Any, ...] | list[Any], reference: str) -> TensorPair:
 
 
 def _not_empty(samples: int, reference: str) -> None:
-    if samples > MOST_SAMPLES:
+    if samples > MAX_SAMPLES:
         raise FactoryError(
-            f"{reference} returned a data set of {samples:,} samples; at most {MOST_SAMPLES:,} are allowed"
+            f"{reference} returned a data set of {samples:,} samples; at most {MAX_SAMPLES:,} are allowed"
         )
     if samples == 0:
         raise FactoryError(f"{reference} returned a data set without samples; at least one is needed")

@@ -16,7 +16,7 @@ from worldsize.results.records import ErrorRecord
 
 START_S = 300.0
 """How long a rank may take to begin its first step, at least: torch is loaded, data are read, nothing counts there."""
-MOST_LOOK_S = 1.0
+MAX_LOOK_S = 1.0
 """What a pause between two looks counts for at most: a machine, or a parent, that stood still is no hang."""
 ANSWER_S = 2.0
 """How long a rank may take to leave its stack."""
@@ -90,7 +90,7 @@ class HangWatch:
         if limit_s is None:
             return None
         now_s, seen = time.monotonic(), [_content(self.job.pulse_file(rank)) for rank in range(self.job.processes)]
-        self._still_s += min(now_s - self._looked_s, MOST_LOOK_S)
+        self._still_s += min(now_s - self._looked_s, MAX_LOOK_S)
         if seen != self._seen:
             self._still_s = 0.0
         self._seen, self._looked_s = seen, now_s

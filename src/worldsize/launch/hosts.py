@@ -26,7 +26,7 @@ NETWORKS_VARIABLE = "WORLDSIZE_NETWORKS"
 BURST_S = 0.001
 """What a link may send at once after a pause, as time at its rate. Short, or small messages would not be shaped
 at all; not shorter, or a timer that comes late costs rate."""
-LEAST_BURST_BYTES = 10 * 1514
+MIN_BURST_BYTES = 10 * 1514
 QUEUE_S = 0.05
 """How long a packet may wait in a link's queue before it is dropped."""
 PATIENCE_S = 10.0
@@ -98,7 +98,7 @@ def _add_host(host: int, hosts: Hosts) -> int:
 
 
 def _shape(inside: Sequence[str], interface: str, rate_bits_per_s: int) -> None:
-    burst = max(LEAST_BURST_BYTES, round(rate_bits_per_s / 8 * BURST_S))
+    burst = max(MIN_BURST_BYTES, round(rate_bits_per_s / 8 * BURST_S))
     _run(
         *inside, "tc", "qdisc", "add", "dev", interface, "root", "handle", "1:", "tbf",
         "rate", f"{rate_bits_per_s}bit", "burst", str(burst), "latency", f"{round(QUEUE_S * 1e3)}ms",

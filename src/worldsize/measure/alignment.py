@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from worldsize.results.step_records import MOST_DRIFT
+from worldsize.results.step_records import MAX_DRIFT
 
 ROUNDS = 12
 """Round trips per rank; the quickest of them counts, for in the others something waited on the way."""
@@ -34,7 +34,7 @@ class Offset:
 
     def aged(self, by_ns: int) -> "Offset":
         """The same so much later, if nobody has aligned the clocks since."""
-        drift_ns = 0 if self.one_clock else math.ceil(by_ns * MOST_DRIFT)
+        drift_ns = 0 if self.one_clock else math.ceil(by_ns * MAX_DRIFT)
         return Offset(self.offset_ns, self.error_ns + drift_ns, self.one_clock)
 
 

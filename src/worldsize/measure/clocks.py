@@ -36,7 +36,7 @@ class Clock(Protocol):
         """Nanoseconds now on the rank's monotonic clock, on which all marks are read."""
 
     def rebase(self) -> None:
-        """Tie device time to host time anew (at the begin of a turn, outside the timed steps)."""
+        """Tie device time to host time anew (at the start of a turn, outside the timed steps)."""
 
     def astray(self) -> tuple[int, int]:
         """What to add to marks that are read now to get the host's clock, and how wrong that can be (ns).

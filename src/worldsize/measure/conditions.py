@@ -50,7 +50,7 @@ class Watch:
         self._before = _read(self._beside)
 
     def end(self) -> Conditions:
-        """The block is over; processes of ours that ended within it count for what they had used at its begin."""
+        """The block is over; processes of ours that ended within it count for what they had used at its start."""
         before, after = self._before, _read(self._beside)
         elapsed_s = max(after.at_s - before.at_s, 1e-9)
         own_s = sum(max(0.0, used - before.own_s.get(pid, 0.0)) for pid, used in after.own_s.items())

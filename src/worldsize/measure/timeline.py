@@ -50,6 +50,8 @@ class Step:
     """Of the phases that were marked."""
     messages: list[Message] = field(default_factory=list)
     last_gradient: Mark | None = None
+    phases: list[tuple[str, Mark]] = field(default_factory=list)
+    """In place of `ends`, of a loop that may have several of a kind in a step: what each stretch was, and its end."""
 
     @property
     def end(self) -> Mark:
@@ -70,7 +72,7 @@ class Timeline:
 
     @property
     def watching(self) -> bool:
-        """Whether more than begin and end of a step is marked; without it no parameter has a hook of ours."""
+        """Whether more than start and end of a step is marked; without it no parameter has a hook of ours."""
         return self._watching
 
     @watching.setter
@@ -83,6 +85,7 @@ class Timeline:
         self._ends: dict[Phase, Mark] = {}
         self._messages: list[Message] = []
         self._last_gradient: Mark | None = None
+        self._phases: list[tuple[str, Mark]] = []
 
     def begin(self) -> None:
         """A step begins; it ends with the last of the phases."""
@@ -94,6 +97,19 @@ class Timeline:
         """A phase ends, and the next begins. Without watching, only the end of the step is marked."""
         if self.watching or phase is Phase.END:
             self._ends[phase] = self.clock.mark()
+
+    def stretch(self, name: str) -> None:
+        """A stretch of a loop that is not worldsize's own ends: a name of `results.step_records.PHASES`."""
+        if self.watching:
+            self._phases.append((name, self.clock.mark()))
+
+    def backward_over(self) -> None:
+        """A backward ends; since its last gradient the rank has computed nothing."""
+        last, self._last_gradient = self._last_gradient, None
+        self._gradients_before, self._gradients = self._gradients, 0
+        if last is not None and self.watching:
+            self._phases.append(("backward", last))
+        self.stretch("backward" if last is None else "after_backward")
 
     def ready(self) -> Mark | None:
         """A mark of now, at which a bucket has all of its gradients (called by the channel)."""
@@ -134,8 +150,9 @@ class Timeline:
 
     def take(self) -> Step:
         """The marks of the step that has just ended."""
-        self._gradients_before = self._gradients
-        return Step(self._begin, self._ends, self._messages, self._last_gradient)
+        if not self._phases:
+            self._gradients_before = self._gradients
+        return Step(self._begin, self._ends, self._messages, self._last_gradient, self._phases)
 
 
 @dataclass(frozen=True)
@@ -148,6 +165,7 @@ class Marks:
     messages: list[Message]
     """Those that are done."""
     last_gradient: int | None
+    phases: list[tuple[str, int]] = field(default_factory=list)
 
 
 def read(step: Step, clock: Clock) -> Marks:
@@ -161,6 +179,7 @@ def read(step: Step, clock: Clock) -> Marks:
             if m.done is not None
         ],
         last_gradient=_read(clock, step.last_gradient),
+        phases=[(name, clock.read(mark)) for name, mark in step.phases],
     )
 
 

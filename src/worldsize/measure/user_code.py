@@ -17,12 +17,23 @@ def user_code(references: Sequence[str]) -> UserCode | None:
     return UserCode(files=files, repositories=list(_repositories(files))) if files else None
 
 
+def script_code(script: Path) -> UserCode | None:
+    """A script that runs, and what it imports from beside it, with their commits; None where there is no such file."""
+    file = script.resolve()
+    files = _with_imports({file: file.parent}) if file.is_file() else []
+    return UserCode(files=files, repositories=list(_repositories(files))) if files else None
+
+
 def user_files(references: Sequence[str]) -> list[UserFile]:
     """What was imported for those references in this process, and what these files import from beside them.
 
     The latter also where it is in a function that nobody has called yet.
     """
-    roots = dict(imported_modules(references))
+    return _with_imports(dict(imported_modules(references)))
+
+
+def _with_imports(roots: dict[Path, Path]) -> list[UserFile]:
+    """Files, each with the folder that it is found from, and what they import from there."""
     waiting = [file for file, root in roots.items() if file.suffix == ".py" and not is_installed(file)]
     while waiting:
         file = waiting.pop()

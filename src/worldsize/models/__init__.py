@@ -7,7 +7,7 @@ from torch import nn
 
 from worldsize.errors import UnknownNameError
 from worldsize.factories import GRAMMAR
-from worldsize.models.describe import describe_model
+from worldsize.models.describe import count_model, describe_model
 from worldsize.models.resnet import resnet18
 from worldsize.models.user import torchvision_model, user_model
 from worldsize.models.vgg import vgg11
@@ -18,7 +18,7 @@ MODELS: dict[str, Callable[[int, tuple[int, ...]], nn.Module]] = {
 }
 """Name on the command line → what builds it from (classes, shape). A new model is one function and one line here."""
 
-__all__ = ["MODELS", "build_model", "describe_model"]
+__all__ = ["MODELS", "build_model", "count_model", "describe_model"]
 
 
 def build_model(name: str, *, classes: int, shape: tuple[int, ...], seed: int) -> nn.Module:

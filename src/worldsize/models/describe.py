@@ -12,6 +12,11 @@ from worldsize.results.training_records import ModelRecord
 
 def describe_model(name: str, model: nn.Module, shape: tuple[int, ...]) -> ModelRecord:
     """Count parameters, bytes, gradient tensors and operations of a model for samples of `shape` (C, H, W)."""
+    return count_model(name, model, flops_per_sample(model, shape))
+
+
+def count_model(name: str, model: nn.Module, flops: int | None) -> ModelRecord:
+    """The same, where the operations per sample are known."""
     parameters = list(model.parameters())
     return ModelRecord(
         name=name,
@@ -19,7 +24,7 @@ def describe_model(name: str, model: nn.Module, shape: tuple[int, ...]) -> Model
         parameter_bytes=_bytes(parameters),
         buffer_bytes=_bytes(model.buffers()),
         gradient_tensors=sum(parameter.requires_grad for parameter in parameters),
-        flops_per_sample=flops_per_sample(model, shape),
+        flops_per_sample=flops,
     )
 
 

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from worldsize.errors import OutputError
-from worldsize.ranks.exchange import agree, gather, send_bytes
 from worldsize.ranks.heartbeat import beat
+from worldsize.ranks.host_collectives import agree, gather, send_bytes
 from worldsize.ranks.workload import MisfitError, State, Workload
 from worldsize.results.checkpoints import (
     CheckpointRecord,

@@ -12,7 +12,7 @@ from worldsize.measure.limits import peak_memory_bytes
 from worldsize.measure.reference import Reference
 from worldsize.measure.timeline import Step
 from worldsize.ranks.checkpoint import save
-from worldsize.ranks.exchange import between_cpus
+from worldsize.ranks.host_collectives import between_cpus
 from worldsize.ranks.recorder import Pending, Recorder, Span
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.ranks.workload import Workload
@@ -122,7 +122,7 @@ class Loop:
         return lengths(spans, [each is not None for each in self._references])[-count:] if count else []
 
     def _read_bare(self) -> list[Span]:
-        """Begin and end of the steps without instruments."""
+        """Start and end of the steps without instruments."""
         clock = self.workload.timeline.clock
         steps, self._bare = self._bare, []
         return [(clock.read(step.begin), clock.read(step.end)) for step in steps]

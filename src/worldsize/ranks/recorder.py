@@ -21,7 +21,7 @@ from worldsize.results.files import append_line
 from worldsize.results.step_records import SpanRecord, StepRecord
 
 Span = tuple[int, int]
-"""Begin and end of a step, in nanoseconds of the rank's clock."""
+"""Start and end of a step, in nanoseconds of the rank's clock."""
 LONG_S = 0.02
 """Steps at least as long are written at once: writing one takes 0.2 ms, 1 % of that."""
 EVERY_S = 1.0
@@ -86,7 +86,7 @@ class Recorder:
     def add(self, pending: Pending) -> list[Span]:
         """Take a step that has just been run; now and then write those that can be read without waiting.
 
-        Returns begin and end (ns) of the steps that were written.
+        Returns start and end (ns) of the steps that were written.
         """
         self._pending.append(pending)
         since_s = time.monotonic() - self._wrote_s
@@ -138,6 +138,8 @@ class Recorder:
                 synchronise_end_s=after(marks.ends.get(Phase.SYNCHRONISE)),
                 optimizer_end_s=after(marks.ends.get(Phase.OPTIMIZER)),
                 last_gradient_s=after(marks.last_gradient),
+                phases=[name for name, _ in marks.phases] or None,
+                phase_ends_s=[(end - marks.begin) / 1e9 for _, end in marks.phases] or None,
                 synchronised=p.synchronised,
                 clock_offset_ns=p.offset.offset_ns,
                 clock_error_ns=p.offset.error_ns,

@@ -15,7 +15,7 @@ from worldsize.errors import Interrupted, UsageError
 from worldsize.measure.allocator import keep_freed_memory
 from worldsize.measure.cores import usable_cores
 from worldsize.measure.machine import allowed_cores
-from worldsize.ranks.exchange import close_between_cpus, open_between_cpus
+from worldsize.ranks.host_collectives import close_between_cpus, open_between_cpus
 from worldsize.ranks.store import store_by_hand
 from worldsize.results.records import Placement, RankPlace
 

@@ -43,7 +43,7 @@ class Turn(Record):
     first_step: int | None = None
     """How many steps of training the cell must have done before, where it matters (protocol *epochs*)."""
     synchronise: bool = True
-    """False switches the exchange of gradients off."""
+    """False switches the synchronisation of gradients off."""
 
     @property
     def trains(self) -> bool:
@@ -58,7 +58,8 @@ class Turn(Record):
 class Facts(Record):
     """What a rank knows once it is built; the reply to being started."""
 
-    steps_per_epoch: int
+    steps_per_epoch: int | None
+    """None where nobody knows how long an epoch is."""
     steps: int = 0
     """Steps of training that a checkpoint has given it."""
     wire: WireBytes

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from worldsize.analysis.bandwidth import LEAST_R_SQUARED, CostModel, CurvePoint, curve, fit, peak
+from worldsize.analysis.bandwidth import MIN_R_SQUARED, CostModel, CurvePoint, curve, fit, peak
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.collective_cost import as_run, wire_factor
 from worldsize.analysis.communication import Communication, waits_text
@@ -73,7 +73,7 @@ def model_table(record: CommRecord) -> Table:
     ]
     note = (
         "t(S) = steps·α + further segments·γ + factor·S/β; γ is 0 where the times show no latency of segments. "
-        f"R² of log t, no model below {LEAST_R_SQUARED} (method.md §5)."
+        f"R² of log t, no model below {MIN_R_SQUARED} (method.md §5)."
     )
     if any(as_run(name, record.placement.backend) != name for name in collectives_of(record)):
         note += ALL_REDUCE_NOTE
@@ -87,7 +87,7 @@ def _fit(record: CommRecord, name: str, rated: float | None) -> _Fit:
     backend, points = record.placement.backend, curve(record, name)
     best, model = peak(points), fit(points, record.world_size, backend)
     share = None if rated is None or best is None else best * wire_factor(name, record.world_size, backend) / rated
-    return _Fit(name, backend, best, share, None if model and model.r_squared < LEAST_R_SQUARED else model)
+    return _Fit(name, backend, best, share, None if model and model.r_squared < MIN_R_SQUARED else model)
 
 
 def _named(row: _Fit) -> Entry:

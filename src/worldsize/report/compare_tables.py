@@ -45,8 +45,8 @@ SAME = "Provenance and settings are the same."
 RATIOS_NOTE = (
     "Ratios are B ÷ A with 95 % intervals; above 1, a step takes longer. They are taken from logarithms, so they are "
     "not quite the ratios of the step times. A verdict holds for all cells at once (Holm), so an interval may exclude "
-    "1 where nothing is told apart. With one run on a side intervals are those of blocks, and no verdict is known "
-    "(method §11)."
+    '1 where the verdict is "indistinguishable". With one run on a side intervals are those of blocks, and no verdict '
+    "is known (method §11)."
 )
 
 
@@ -88,7 +88,7 @@ def quantities_table(record: ComparisonRecord) -> Table:
     rows = (_Told(cell, each) for cell in record.cells for each in cell.quantities)
     note = (
         "Exposed communication, data wait and compute (forward, backward and optimizer): means per step over ranks, "
-        "and ratios of the means of blocks. They, memory and training are told apart together (Holm), with runs as the "
+        "and ratios of the means of blocks. They, memory and training are tested together (Holm), with runs as the "
         "unit; what the verdict on the step is taken from goes with it (method §2, §3, §8, §11)."
     )
     columns = [*_quantity_columns(_label), texts("Difference", "difference", _difference)]

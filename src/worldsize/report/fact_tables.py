@@ -119,12 +119,19 @@ def _provenance(analysis: StudyAnalysis) -> Iterator[tuple[str, str | None]]:
 
 
 def _training(study: StudyRecord) -> Iterator[tuple[str, str | None]]:
-    settings, data, model = study.training
-    shape, flops = "×".join(str(size) for size in data.shape), model.flops_per_sample
-    yield "Data", f"{data.name}: {data.train_samples:,} training and {data.test_samples:,} test samples of {shape}"
-    yield "Data verification", f"{data.verification}, {data.location}" if data.location else data.verification
+    settings, data, model = study.settings, study.data, study.model
+    assert settings is not None
+    assert model is not None
+    if data is not None:
+        shape = "×".join(str(size) for size in data.shape)
+        yield "Data", f"{data.name}: {data.train_samples:,} training and {data.test_samples:,} test samples of {shape}"
+        yield "Data verification", f"{data.verification}, {data.location}" if data.location else data.verification
+    flops = model.flops_per_sample
     yield "Model", f"{model.name}: {model.parameters:,} parameters in {model.gradient_tensors} gradient tensors"
     yield "Operations per sample", f"{flops:.3g} floating-point operations, forward and backward" if flops else None
+    if settings.workload is not None:
+        yield "Training", f"model, batches and loss of {settings.workload}, {settings.precision}, seed {settings.seed}"
+        return
     rate = f"{settings.optimizer_name} at learning rate {settings.learning_rate:g}"
     yield "Training", f"{rate}, {settings.precision}, seed {settings.seed}, loader {settings.loader}"
 

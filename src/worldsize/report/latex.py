@@ -24,7 +24,7 @@ _SIGNS = {
     '"': r"\char34{}",
     "'": r"\textquotesingle{}",
     "`": r"\textasciigrave{}",
-    # At the begin of a row these two would be an argument of the command that ended the row before.
+    # At the start of a row these two would be an argument of the command that ended the row before.
     "[": "{[}",
     "*": "{*}",
     "\N{MINUS SIGN}": r"$-$",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.profile import MOST_RANKS, RankProfile, Shares
+from worldsize.analysis.profile import MAX_RANKS, RankProfile, Shares
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.errors import OutputError
 from worldsize.report.columns import ColumnOf, integers, numbers, table_of, texts
@@ -74,7 +74,7 @@ def merged_trace(cell_folder: Path, cell_id: str) -> str | None:
     except OutputError:
         return None  # the analysis says why
     traces = {}
-    for each in record.ranks[:MOST_RANKS] if record else ():
+    for each in record.ranks[:MAX_RANKS] if record else ():
         try:
             traces[each.rank] = (each, read_trace(rank_trace(cell_folder, each.rank)))
         except OutputError:

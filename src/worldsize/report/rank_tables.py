@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from worldsize.analysis.groups import Group
 from worldsize.analysis.intervals import Interval, length
-from worldsize.analysis.ranks import MOST_ROWS, CellRanks, RankParts, rank_parts
+from worldsize.analysis.ranks import MAX_ROWS, CellRanks, RankParts, rank_parts
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.timeline_step import RankPicture, StepPicture
 from worldsize.report.columns import ColumnOf, Row, integers, numbers, table_of, texts
@@ -16,7 +16,7 @@ from worldsize.report.tables import Table
 from worldsize.results.records import PARTS
 
 WAIT_NOTE = "Wait: of its communication, until the last rank has issued a message; transfer: from then on (method §3)."
-MOST_CELLS = 24
+MAX_CELLS = 24
 """Cells whose ranks are shown on the page."""
 BY_RANK = "parts-by-rank"
 TIMELINE = "timeline"
@@ -65,7 +65,7 @@ def rank_parts_table(found: Sequence[CellRanks]) -> Table:
     )
     if any(cell.chosen for cell in found):
         note += (
-            f" Of a cell with more than {MOST_ROWS} ranks: rank 0, and {MOST_ROWS - 1} from the one that works longest "
+            f" Of a cell with more than {MAX_ROWS} ranks: rank 0, and {MAX_ROWS - 1} from the one that works longest "
             "over the median to the one that works least."
         )
     rows = (_Ranked(cell.cell_id, rank) for cell in found for rank in cell.ranks)
@@ -77,8 +77,8 @@ def _mean_s(row: _Ranked, part: str) -> float | None:
 
 
 def rank_folds(whole: Table, found: Sequence[CellRanks]) -> tuple[Fold, ...]:
-    """The same for the page: a table with bars for each cell, at most MOST_CELLS of them."""
-    return tuple(_fold(whole, cell) for cell in found[:MOST_CELLS])
+    """The same for the page: a table with bars for each cell, at most MAX_CELLS of them."""
+    return tuple(_fold(whole, cell) for cell in found[:MAX_CELLS])
 
 
 def _fold(whole: Table, cell: CellRanks) -> Fold:

@@ -11,7 +11,7 @@ from worldsize.results.columns import BROKEN
 from worldsize.results.folder import Cell, Run
 from worldsize.results.samples import STEP_SCHEMA
 
-MOST_MESSAGES = 1_000_000
+MAX_MESSAGES = 1_000_000
 """Beyond them a report would take longer to write them than for all the rest; the run folder has them."""
 _SAME_FOR_ALL = ("timed", "synchronised")
 """Every sample here is a timed step with synchronisation."""
@@ -49,11 +49,11 @@ def samples(run: Run) -> pl.LazyFrame:
 
 
 def messages(run: Run) -> pl.LazyFrame | None:
-    """All messages of those steps, one row each, numbered within its step; times from the beginning of the step.
+    """All messages of those steps, one row each, numbered within its step; times from the startning of the step.
 
-    None where there are more than MOST_MESSAGES.
+    None where there are more than MAX_MESSAGES.
     """
-    if sum(map(_message_count, (cell for _, cell in _cells(run)))) > MOST_MESSAGES:
+    if sum(map(_message_count, (cell for _, cell in _cells(run)))) > MAX_MESSAGES:
         return None
     schema = {**CELL_SCHEMA, **MESSAGE_SCHEMA}
     found = (_of_cell(part, cell, _messages(cell)).select(*schema) for part, cell in _cells(run))

@@ -86,7 +86,7 @@ def _note(record: ProofRecord) -> str:
         f"Compared {WAYS[first.arithmetic]} over {first.compared_steps} step(s), with one process that averages the "
         "gradients of N micro-batches of b. Gradients, weights: the largest ‖difference‖ ÷ ‖reference‖ of a parameter "
         f"(allowed: {first.tolerance:.0e}). Parameters are compared bit for bit between ranks. Samples: so many were "
-        "the same in order and augmentation at every world size. Buffers (BatchNorm statistics) at the begin of a "
+        "the same in order and augmentation at every world size. Buffers (BatchNorm statistics) at the start of a "
         "forward: ddp gives every rank those of rank 0, with other strategies each rank averages over its own samples. "
         "Steps are counted from 0 (method §10)."
     )
@@ -107,7 +107,7 @@ class _Checked(NamedTuple):
 
 
 def same_training_table(analysis: StudyAnalysis) -> Table:
-    """The short proof of each cell: one batch, with and without the strategy's exchange."""
+    """The short proof of each cell: one batch, with and without the strategy's synchronisation."""
     first = data_reader(analysis.cells)
     columns: list[ColumnOf[_Checked]] = [
         texts("Cell", "cell", lambda row: row.cell.id),
@@ -134,7 +134,9 @@ def same_training_table(analysis: StudyAnalysis) -> Table:
     return table_of("same-training", "Same training", columns, rows, note)
 
 
-def _data(cell: CellAnalysis, first: CellAnalysis | None) -> str:
+def _data(cell: CellAnalysis, first: CellAnalysis | None) -> str | None:
+    if not samples_of(cell):
+        return None  # a workload of the user's own, whose samples nobody compares
     place = first_other_sample(cell, first) if first else None
     return "same" if place is None else f"differ from sample {place} on"
 

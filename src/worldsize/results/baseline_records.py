@@ -14,7 +14,7 @@ from worldsize.results.base import Record
 from worldsize.results.files import read_record, write_whole
 from worldsize.results.provenance import Provenance
 from worldsize.results.records import PARTS, SCHEMA_VERSION, CellSummary, Placement, SeenState
-from worldsize.results.samples import LEAST_S, MOST_S
+from worldsize.results.samples import MAX_S, MIN_S
 from worldsize.results.training_records import DataRecord, ModelRecord
 
 HOW = "A baseline is made by: worldsize compare RUN --save FILE (several runs separated by commas)"
@@ -28,14 +28,14 @@ class StoredBlock(Record):
     session: int
     block: int
     steps: int
-    step_s: float = Field(ge=LEAST_S, lt=MOST_S)
+    step_s: float = Field(ge=MIN_S, lt=MAX_S)
     """Median of the times at which the slowest rank ended a step."""
     data_wait_s: float | None = None
     """Mean over steps and ranks, as are those below; None where the phases were not marked."""
     compute_s: float | None = None
     """Forward, backward and optimizer."""
     exposed_sync_s: float | None = None
-    """None where nothing is exchanged, or nobody sees it."""
+    """None where nothing is synchronised, or nobody sees it."""
 
 
 class StoredCell(Record):

@@ -36,7 +36,7 @@ class RankCheck(Record):
 
 
 class VerifyRecord(Record):
-    """Whether a cell trains as the reference does: one batch, with and without the strategy's exchange."""
+    """Whether a cell trains as the reference does: one batch, with and without the strategy's synchronisation."""
 
     tolerance: float
     largest: float | None = None

@@ -114,7 +114,7 @@ def unusable(path: Path, why: str) -> OutputError:
 
 
 def _way_out(folder: Path) -> str:
-    return f"Remove {folder} to train this cell from its begin with --resume, or give another --out."
+    return f"Remove {folder} to train this cell from its start with --resume, or give another --out."
 
 
 def write_part(path: Path, save: Callable[[BinaryIO], object]) -> Part:

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from worldsize.config import MOST_WORKERS, Hosts
+from worldsize.config import MAX_WORKERS, Hosts
 from worldsize.results.base import Record
 from worldsize.results.provenance import Provenance
 from worldsize.results.records import SCHEMA_VERSION, Estimate, Placement, RankPlace, WarningRecord
@@ -31,7 +31,7 @@ class CommSample(Record):
     @model_validator(mode="before")
     @classmethod
     def _of_before(cls, values: Any) -> Any:
-        """Folders of an earlier version know the seconds per call on each rank, not its begin and end."""
+        """Folders of an earlier version know the seconds per call on each rank, not its start and end."""
         if not isinstance(values, dict) or "time_s" not in values:
             return values
         known = {name: value for name, value in values.items() if name != "time_s"}
@@ -58,7 +58,7 @@ class CommRecord(Record):
 
     schema_version: int = SCHEMA_VERSION
     provenance: Provenance
-    world_size: int = Field(ge=1, le=MOST_WORKERS)
+    world_size: int = Field(ge=1, le=MAX_WORKERS)
     placement: Placement
     hosts: Hosts | None = None
     """The emulated hosts, where the workers were on some."""

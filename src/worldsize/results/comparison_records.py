@@ -13,8 +13,8 @@ FAILED_GATE = 3
 """Exit status of a gate that fails; 1 and 2 are those of errors.py."""
 
 Verdict = Literal["faster", "slower", "indistinguishable", "not known", "not judged", "no numbers"]
-"""Of a cell: whether its step time is told apart from A's, over all cells at once (method.md §11); not known with less
-than two runs a side."""
+"""Of a cell: whether its step time differs significantly from A's, over all cells at once (method.md §11); not known
+with less than two runs a side."""
 
 Direction = Literal["larger", "smaller", "same", "indistinguishable", "not known"]
 """Of any other quantity, likewise."""

@@ -14,9 +14,9 @@ from worldsize.errors import OutputError
 from worldsize.results.base import Record
 from worldsize.results.records import SCHEMA_VERSION
 
-MOST_NAME_BYTES = 255
+MAX_NAME_BYTES = 255
 """The name of a file is shorter on all systems."""
-MOST_DIGITS = 20
+MAX_DIGITS = 20
 """Of a whole number of 64 bits, its sign included."""
 _LONG = re.compile(rb"\d{19}")
 """Digits of a number that may be larger; a shorter one needs no look of its own."""
@@ -59,7 +59,7 @@ def append_line(file: int, record: Record) -> None:
 def cell_folder(run: Path, cell_id: str) -> Path:
     """Folder of one cell; raise OutputError for an id that would leave the run folder."""
     path = run / "cells" / cell_id
-    if path.parent != run / "cells" or cell_id in ("", ".", "..") or len(os.fsencode(cell_id)) > MOST_NAME_BYTES:
+    if path.parent != run / "cells" or cell_id in ("", ".", "..") or len(os.fsencode(cell_id)) > MAX_NAME_BYTES:
         raise OutputError(f"{cell_id!r} is not the name of a cell")
     return path
 
@@ -100,8 +100,8 @@ def read_record(kind: type[R], path: Path) -> R:
 
 def _bounded(path: Path, digits: str) -> int:
     """A whole number; nothing that is counted or measured here is larger than what 64 bits hold."""
-    if len(digits) > MOST_DIGITS or abs(int(digits)) >= 2**63:
-        raise OutputError(f"{path} holds a number that cannot be: {digits[:MOST_DIGITS]} …")
+    if len(digits) > MAX_DIGITS or abs(int(digits)) >= 2**63:
+        raise OutputError(f"{path} holds a number that cannot be: {digits[:MAX_DIGITS]} …")
     return int(digits)
 
 

@@ -8,7 +8,7 @@ from worldsize.results.base import Record
 
 SHOWN = 12
 """Digits of a commit or a digest that are shown."""
-MOST_NAMED = 3
+MAX_NAMED = 3
 """Files that a message names."""
 
 
@@ -59,7 +59,7 @@ def different_files(old: UserCode | None, new: UserCode | None) -> list[str]:
 
 def named(files: Sequence[str]) -> str:
     """Some names of files, for a message."""
-    shown, left = files[:MOST_NAMED], len(files) - MOST_NAMED
+    shown, left = files[:MAX_NAMED], len(files) - MAX_NAMED
     return ", ".join(shown) + (f" and {left} more" if left > 0 else "")
 
 

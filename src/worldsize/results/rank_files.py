@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from worldsize.config import MOST_WORKERS
+from worldsize.config import MAX_WORKERS
 from worldsize.errors import OutputError
 from worldsize.results.files import own
 from worldsize.results.step_records import StepRecord
@@ -33,8 +33,8 @@ def rank_files(cell: Path, lines: str = STEP_LINES) -> dict[int, Path]:
     found = {path.name[len("rank") : -len(lines)]: path for path in cell.glob(f"rank*{lines}")}
     ranks = [rank for rank in found if re.fullmatch("[0-9]+", rank)]
     for rank in ranks:
-        if len(rank) > len(str(MOST_WORKERS)):
-            raise OutputError(f"{found[rank]} is the file of no rank: there are at most {MOST_WORKERS:,} workers")
+        if len(rank) > len(str(MAX_WORKERS)):
+            raise OutputError(f"{found[rank]} is the file of no rank: there are at most {MAX_WORKERS:,} workers")
     return {int(rank): own(cell, found[rank].name) for rank in sorted(ranks, key=int)}
 
 
@@ -89,7 +89,7 @@ class GrowingFile:
             yield from found
 
     def skip(self) -> int:
-        """Leave out all that is there; how many lines that is from the begin."""
+        """Leave out all that is there; how many lines that is from the start."""
         for _ in self.new_lines():
             pass
         return self.lines

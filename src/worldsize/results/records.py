@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from worldsize.config import MOST_WORKERS, CellSettings, StudySettings
+from worldsize.config import MAX_WORKERS, CellSettings, StudySettings
 from worldsize.config.redact import without_credentials
 from worldsize.results.base import Record
 from worldsize.results.check_records import VerifyRecord
@@ -74,7 +74,8 @@ class ErrorRecord(Record):
 class Findings(Record):
     """What is known of a study before it starts: its data, its model, the devices, what each strategy takes."""
 
-    data: DataRecord
+    data: DataRecord | None
+    """None of a workload of the user's own, which does not say how many samples it has."""
     model: ModelRecord
     gpus: tuple[str, ...]
     matmul_flops_per_s: float | None = None
@@ -90,11 +91,16 @@ class Findings(Record):
     user_code: UserCode | None = None
     warnings: list[WarningRecord] = Field(default_factory=list)
 
+    @property
+    def train_samples(self) -> int | None:
+        """D, where it is known."""
+        return self.data.train_samples if self.data else None
+
 
 class Placement(Record):
     """Where the workers of a cell run."""
 
-    processes: int = Field(ge=1, le=MOST_WORKERS)
+    processes: int = Field(ge=1, le=MAX_WORKERS)
     """Operating-system processes; fewer than the world size where one process drives several workers."""
     threads_per_worker: int
     cores: tuple[tuple[int, ...], ...]
@@ -222,7 +228,8 @@ class StudyRecord(Record):
     schema_version: int = SCHEMA_VERSION
     name: str
     settings: StudySettings | None = None
-    """None, as are data and model, where nobody but a script of the user's own knows them."""
+    """None, as are data and model, where nobody but a script of the user's own knows them. Data are also None of a
+    workload of the user's own."""
     plan: list[str]
     """Ids of the cells, in the order of the plan."""
     provenance: Provenance
@@ -234,13 +241,14 @@ class StudyRecord(Record):
 
     @model_validator(mode="after")
     def _of_training(self) -> Self:
-        if len({self.settings is None, self.data is None, self.model is None}) > 1:
+        own = self.settings is not None and self.settings.workload is not None
+        if len({self.settings is None, self.data is None and not own, self.model is None}) > 1:
             raise ValueError("settings, data and model belong together: all of them, or none")
         return self
 
     @property
     def training(self) -> tuple[StudySettings, DataRecord, ModelRecord]:
-        """What was trained, of a study that has settings; an experiment and a sweep have."""
+        """What was trained, of a study of a data set; an experiment and a sweep are."""
         assert self.settings is not None
         assert self.data is not None
         assert self.model is not None
@@ -248,7 +256,7 @@ class StudyRecord(Record):
 
     @property
     def train_samples(self) -> int | None:
-        """D; None of a run that was only metered."""
+        """D; None of a run that was only metered, and of a workload of the user's own."""
         return self.data.train_samples if self.data else None
 
     @property

@@ -16,21 +16,21 @@ import polars as pl
 from worldsize.errors import OutputError
 from worldsize.results.rank_files import SPAN_LINES, STEP_LINES, line_blocks, rank_files
 from worldsize.results.records import PARTS
-from worldsize.results.step_records import ENDS, SpanRecord, StepRecord
+from worldsize.results.step_records import ENDS, PHASES, SpanRecord, StepRecord
 
-LEAST_S = 1e-9
+MIN_S = 1e-9
 """No step is shorter than what a clock tells apart."""
-MOST_S = 1e7
+MAX_S = 1e7
 """A step, or a time in it, is shorter: 116 days."""
-MOST_NS = 2**61
-"""Points on a clock are nearer to its begin, so that the sum of two fits into 64 bits: 73 years."""
-MOST_COUNT = 2**31
+MAX_NS = 2**61
+"""Points on a clock are nearer to its start, so that the sum of two fits into 64 bits: 73 years."""
+MAX_COUNT = 2**31
 """Sessions, blocks, steps, epochs and samples are fewer."""
-MOST_MESSAGES = 2**16
+MAX_MESSAGES = 2**16
 """Messages of one step are fewer."""
-MOST_PAYLOAD_BYTES = 2**46
+MAX_PAYLOAD_BYTES = 2**46
 """A message is smaller, so that those of a step add up within 64 bits."""
-MOST_LOSS = 1e100
+MAX_LOSS = 1e100
 """A loss beyond it is as good as not finite: sums of it would not be."""
 ROUNDING_S = 1e-6
 """By so much a part of a step may be below 0."""
@@ -56,11 +56,13 @@ class TakenApartStep(StepRecord):
 
 Schema = Mapping[str, pl.DataType | type[pl.DataType]]
 
-_POLARS_TYPES: dict[Any, type[pl.DataType]] = {
+_POLARS_TYPES: dict[Any, pl.DataType | type[pl.DataType]] = {
     int: pl.Int64,
     float: pl.Float64,
     float | None: pl.Float64,
     bool: pl.Boolean,
+    list[str] | None: pl.List(pl.String),
+    list[float] | None: pl.List(pl.Float64),
 }
 STEP_SCHEMA: Schema = {name: _POLARS_TYPES[field.annotation] for name, field in TakenApartStep.model_fields.items()}
 SPAN_SCHEMA: Schema = {
@@ -160,7 +162,7 @@ def whole(kind: Kind) -> pl.Expr:
 
 
 def _counts(*names: str) -> list[pl.Expr]:
-    return [pl.col(name).is_between(0, MOST_COUNT) for name in names]
+    return [pl.col(name).is_between(0, MAX_COUNT) for name in names]
 
 
 def _step_conditions() -> list[pl.Expr]:
@@ -170,19 +172,30 @@ def _step_conditions() -> list[pl.Expr]:
     ends = [pl.coalesce(*ENDS[place::-1], pl.lit(0.0)) for place in range(len(ENDS))]
     return [
         *_counts("session", "block", "step", "epoch"),
-        pl.col("launch").is_between(0, MOST_COUNT) | pl.col("launch").is_null(),
-        pl.col("samples").is_between(1, MOST_COUNT),
+        pl.col("launch").is_between(0, MAX_COUNT) | pl.col("launch").is_null(),
+        pl.col("samples").is_between(1, MAX_COUNT),
         pl.col("timed").is_not_null(),
-        pl.col("start_ns").is_between(-MOST_NS, MOST_NS),
-        pl.col("clock_offset_ns").is_between(-MOST_NS, MOST_NS) | pl.col("clock_offset_ns").is_null(),
-        pl.col("clock_error_ns").is_between(0, MOST_NS) | pl.col("clock_error_ns").is_null(),
-        (step_s >= LEAST_S) & (step_s < MOST_S),
+        pl.col("start_ns").is_between(-MAX_NS, MAX_NS),
+        pl.col("clock_offset_ns").is_between(-MAX_NS, MAX_NS) | pl.col("clock_offset_ns").is_null(),
+        pl.col("clock_error_ns").is_between(0, MAX_NS) | pl.col("clock_error_ns").is_null(),
+        (step_s >= MIN_S) & (step_s < MAX_S),
         *(later >= earlier for earlier, later in pairwise([pl.lit(0.0), *ends, step_s + ROUNDING_S])),
-        pl.col("last_gradient_s").is_between(-MOST_S, MOST_S) | pl.col("last_gradient_s").is_null(),
-        *(((pl.col(name) >= least) & (pl.col(name) < MOST_S)) | pl.col(name).is_null() for name in TAKEN_APART),
+        pl.col("last_gradient_s").is_between(-MAX_S, MAX_S) | pl.col("last_gradient_s").is_null(),
+        pl.col("phases").is_null() | (_phase_conditions() & pl.all_horizontal(pl.col(ENDS).is_null())),
+        *(((pl.col(name) >= least) & (pl.col(name) < MAX_S)) | pl.col(name).is_null() for name in TAKEN_APART),
         pl.all_horizontal(pl.col(TAKEN_APART).is_null())
         | (pl.all_horizontal(pl.col(TAKEN_APART).is_not_null()) & (pl.sum_horizontal(PARTS) > 0)),
     ]
+
+
+def _phase_conditions() -> pl.Expr:
+    """Of the stretches of a step: as many ends as names, in order, within the step."""
+    names, ends = pl.col("phases").list, pl.col("phase_ends_s").list
+    known = names.eval(pl.element().is_in([*PHASES])).list.all()
+    ordered = (ends.len() < 2) | (ends.diff(null_behavior="drop").list.min() >= 0)
+    within = (ends.min() >= 0) & (ends.max() <= pl.col("step_s") + ROUNDING_S)
+    one_each = (names.len() > 0) & (names.len() == ends.len()) & (names.len() < MAX_MESSAGES)
+    return one_each & known & ordered & within & ~ends.contains(None, nulls_equal=True)
 
 
 def _span_conditions() -> list[pl.Expr]:
@@ -192,16 +205,16 @@ def _span_conditions() -> list[pl.Expr]:
     blocking = pl.col("blocking").list
     return [
         *_counts("session", "step"),
-        count < MOST_MESSAGES,
+        count < MAX_MESSAGES,
         *(pl.col(name).list.len() == count for name in ("payload_bytes", "issued_s", "done_s")),
         *(
             ~pl.col(name).list.contains(None, nulls_equal=True)
             for name in ("kind", "payload_bytes", "issued_s", "done_s")
         ),
         pl.col("blocking").is_null() | ((blocking.len() == count) & ~blocking.contains(None, nulls_equal=True)),
-        pl.col("ready_s").is_null() | ((ready.len() == count) & (ready.max().fill_null(0.0).abs() < MOST_S)),
-        (count == 0) | ((sizes.min() >= 0) & (sizes.max() < MOST_PAYLOAD_BYTES)),
-        *((count == 0) | ((at.min() > -MOST_S) & (at.max() < MOST_S) & at.sum().is_finite()) for at in (issued, done)),
+        pl.col("ready_s").is_null() | ((ready.len() == count) & (ready.max().fill_null(0.0).abs() < MAX_S)),
+        (count == 0) | ((sizes.min() >= 0) & (sizes.max() < MAX_PAYLOAD_BYTES)),
+        *((count == 0) | ((at.min() > -MAX_S) & (at.max() < MAX_S) & at.sum().is_finite()) for at in (issued, done)),
     ]
 
 
@@ -212,7 +225,7 @@ def readable(kind: Kind, samples: pl.LazyFrame) -> pl.LazyFrame:
     return samples.with_columns(
         pl.col("synchronised").fill_null(True),
         pl.col("launch", "clock_offset_ns", "clock_error_ns").fill_null(0),
-        pl.when(pl.col("loss").abs() < MOST_LOSS).then("loss").alias("loss"),
+        pl.when(pl.col("loss").abs() < MAX_LOSS).then("loss").alias("loss"),
         pl.when(pl.col("accuracy").is_between(0, 1)).then("accuracy").alias("accuracy"),
-        pl.when(pl.col("reference_s").is_between(LEAST_S, MOST_S)).then("reference_s").alias("reference_s"),
+        pl.when(pl.col("reference_s").is_between(MIN_S, MAX_S)).then("reference_s").alias("reference_s"),
     )

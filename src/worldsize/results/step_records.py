@@ -1,8 +1,10 @@
 """The lines that each rank appends as it trains, a step and its collectives; and steps that are on no such line."""
 
+from pydantic import Field
+
 from worldsize.results.base import Record
 
-MOST_DRIFT = 1e-4
+MAX_DRIFT = 1e-4
 """How much two clocks can drift apart per second that nobody has aligned them: two quartzes of 50 ppm each."""
 
 ENDS = (
@@ -14,6 +16,24 @@ ENDS = (
     "optimizer_end_s",
 )
 """The marks at which the phases of a step end, in order."""
+PHASES = {
+    "data_wait": "data_wait_s",
+    "copy": "copy_s",
+    "forward": "forward_s",
+    "backward": "backward_s",
+    "after_backward": "backward_s",
+    "optimizer": "optimizer_s",
+    "other": "other_s",
+    "unknown": "other_s",
+}
+"""What a stretch of a step can be, in a loop of the user's own, and the part of the step that it counts to.
+
+After the last gradient of a backward its rank computes nothing (`after_backward`); nor does it in `other`, which is
+whatever the loop does beside. `unknown` takes no time; it says that some collectives of the step were not recorded."""
+
+
+def _absent(value: object) -> bool:
+    return value is None
 
 
 class StepRecord(Record):
@@ -37,11 +57,11 @@ class StepRecord(Record):
     accuracy: float | None = None
     """Share of the training samples of this process that were classified right, 0 to 1."""
     start_ns: int
-    """Begin of the step on the rank's monotonic clock."""
+    """Start of the step on the rank's monotonic clock."""
     step_s: float
-    """From its begin to its end."""
+    """From start to end."""
     data_wait_end_s: float | None = None
-    """When its phases ended, in order, each after its begin; None for one that was not marked. What lies between the
+    """When its phases ended, in order, each after its start; None for one that was not marked. What lies between the
     last of them and the end of the step is bookkeeping. How these become parts of a step is analysis (method.md §2)."""
     copy_end_s: float | None = None
     forward_end_s: float | None = None
@@ -50,6 +70,11 @@ class StepRecord(Record):
     optimizer_end_s: float | None = None
     last_gradient_s: float | None = None
     """When backward had computed its last gradient: from there on it only waits."""
+    phases: list[str] | None = Field(default=None, exclude_if=_absent)
+    """What the step consisted of, in order, where a loop of the user's own has several of a kind, as with accumulated
+    gradients: names of PHASES. Then none of the ends above is there. Left out of a line that has none."""
+    phase_ends_s: list[float] | None = Field(default=None, exclude_if=_absent)
+    """When each of them ended, after the start of the step."""
     synchronised: bool = True
     """False for the steps without synchronisation that are paired with the others; they are never `timed`."""
     clock_offset_ns: int = 0

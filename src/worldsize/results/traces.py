@@ -19,9 +19,9 @@ from worldsize.results.records import SCHEMA_VERSION
 
 Nanoseconds = Annotated[int, Field(ge=-(2**62), lt=2**62)]
 """No clock of a machine is out of it; a file may say anything."""
-MOST_BYTES = 512 * 2**20
+MAX_BYTES = 512 * 2**20
 """A larger file is refused: it would take gigabytes of memory to read."""
-MOST_US = 2.0**52
+MAX_US = 2.0**52
 """Times beyond it have lost their microseconds."""
 
 STEP_MARK = "ProfilerStep#"
@@ -107,8 +107,8 @@ def read_trace(path: Path) -> Trace:
     """Read one trace; events that make no sense are left out. Raises OutputError for a file that is no trace."""
     path = own(path.parent.parent, path.parent.name, path.name)
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise OutputError(f"{path} is larger than {MOST_BYTES >> 20} MiB: it is not read")
+        if path.stat().st_size > MAX_BYTES:
+            raise OutputError(f"{path} is larger than {MAX_BYTES >> 20} MiB: it is not read")
         content = json.loads(path.read_bytes(), parse_constant=_refuse)
     except OSError as error:
         raise OutputError(f"cannot read {path}: {error.strerror}") from None
@@ -155,6 +155,6 @@ def _event(raw: Any) -> TraceEvent | None:
 
 def _time_us(value: Any) -> float | None:
     """A time of the file; None for what is no number, or no time."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not -MOST_US < value < MOST_US:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -MAX_US < value < MAX_US:
         return None
     return float(value)

@@ -18,7 +18,7 @@ gives each 0.6 of its rate (1.7 times), and undisturbed ones were seen to differ
 USUAL = 0.25
 """The quantile of a rank's times in a session that is usual: a machine may be disturbed for much of a study, and is
 still judged by what it gives. If it is for more than three quarters, then that is what it gives."""
-LEAST = 0.25
+MIN = 0.25
 """The share of a cell's timed steps in a session that must count. Disturbances of several ranks add up: on a machine
 with four studies at once no step of two workers was free of them, and the cell would have had no number. Where fewer
 would count, being disturbed is what this machine is like, and all count."""
@@ -54,7 +54,7 @@ def usual_s(blocks: Sequence[tuple[Times, Beside]]) -> Times:
     known = [each[~np.isnan(each)] for each in references]
     usual = np.array([np.quantile(own, USUAL) if own.size else np.nan for own in known])
     slow = np.concatenate([beside.disturbed(usual) for _, beside in blocks])
-    return np.full_like(usual, np.nan) if slow.size and 1 - slow.mean() < LEAST else usual
+    return np.full_like(usual, np.nan) if slow.size and 1 - slow.mean() < MIN else usual
 
 
 def undisturbed(blocks: Sequence[tuple[Times, Beside]]) -> list[Times]:
@@ -86,7 +86,7 @@ def disturbed_steps(samples: pl.LazyFrame, collect: Callable[[pl.LazyFrame], pl.
     rows = collect(samples.select("rank", *columns, slow.alias("slow")))
     steps = rows.group_by(*TURN, "step", maintain_order=True).agg(pl.col("timed").first(), pl.col("slow").any())
     free = (~pl.col("slow")).filter("timed").mean().over("session").fill_null(1.0)
-    return steps.with_columns((free < LEAST).alias("counts")).filter("slow").drop("slow")
+    return steps.with_columns((free < MIN).alias("counts")).filter("slow").drop("slow")
 
 
 def without_disturbed(samples: pl.LazyFrame, disturbed: pl.DataFrame) -> pl.LazyFrame:

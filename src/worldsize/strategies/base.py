@@ -33,6 +33,8 @@ class World:
     """The processes that share the work, where they are not all of the default group."""
     share_buffers: bool = True
     """False keeps each rank's buffers (BatchNorm statistics) to itself, where a strategy would share them."""
+    find_unused_parameters: bool = False
+    """Whether a strategy that waits for all gradients looks, in each step, for parameters that have none."""
     bucket_groups: tuple[tuple[int, ...], ...] | None = None
     """The same, parameter by parameter (numbers of the trained parameters in the model's order), for strategies
     that can have any groups."""
@@ -65,7 +67,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def synchronise(self) -> None:
-        """Run, or finish, the exchange of gradients after backward."""
+        """Run, or finish, the synchronisation of gradients after backward."""
 
     @contextmanager
     def _silent(self) -> Iterator[None]:
@@ -76,7 +78,7 @@ class Strategy(ABC):
             self.synchronising = True
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Switch the exchange off for the steps (forward to synchronise) inside this context."""
+        """Switch synchronisation off for the steps (forward to synchronise) inside this context."""
         return self._silent()
 
     def unseen(self) -> AbstractContextManager[nn.Module | None]:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from worldsize.strategies.base import Strategy, World, trained
 from worldsize.strategies.channel import payload_bytes
@@ -51,7 +52,8 @@ class DataParallel(Strategy):
 class ThreadReplicas(nn.Module):
     """nn.DataParallel's algorithm on one CPU; each replica has a thread, and the thread its own cores.
 
-    In eval mode, or with fewer samples than workers, the model itself is called.
+    Inputs and outputs may be tensors in tuples, lists and dicts. In eval mode, or with fewer samples than workers, the
+    model itself is called.
     """
 
     def __init__(self, module: nn.Module, world: World) -> None:
@@ -65,14 +67,17 @@ class ThreadReplicas(nn.Module):
             for worker in range(world.world_size)
         ]
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Outputs of all replicas, in the order of the inputs."""
-        if not self.training or len(inputs) < len(self.replicas):
-            outputs: Tensor = self.module(inputs)
-            return outputs
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Outputs of all replicas, in the order of the inputs; of numbers, one of each replica."""
+        parts = _scattered((inputs, named), len(self.replicas)) if self.training else None
+        if parts is None:
+            return self.module(*inputs, **named)
         self._replicate()
-        gathered: Tensor = _Replicated.apply(self, inputs, *self.module.parameters())  # type: ignore[no-untyped-call]
-        return gathered
+        call = _Call(parts)
+        gathered = _Replicated.apply(self, call, *self.module.parameters())  # type: ignore[no-untyped-call]
+        outputs = iter(gathered)
+        assert call.structure is not None, "the replicas were called"
+        return tree_unflatten([next(outputs) if leaf is GATHERED else leaf for leaf in call.leaves], call.structure)
 
     @torch.no_grad()
     def _replicate(self) -> None:
@@ -91,6 +96,43 @@ class ThreadReplicas(nn.Module):
         return [future.result() for future in futures]
 
 
+GATHERED = object()
+"""In place of each tensor in the outputs of a replica."""
+
+
+class _Call:
+    """The inputs of each replica, and what their outputs look like."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts
+        self.leaves: list[Any] = []
+        """Of the first replica's outputs; GATHERED for a tensor."""
+        self.structure: TreeSpec | None = None
+
+    def tensors(self, outputs: Any) -> list[Tensor]:
+        """Those among the outputs of a replica."""
+        leaves, self.structure = tree_flatten(outputs)
+        self.leaves = [GATHERED if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+
+def _scattered(inputs: Any, workers: int) -> list[Any] | None:
+    """The inputs of each worker: tensors with as many samples as the first one has are cut along their first dimension.
+
+    None where there are fewer samples than workers.
+    """
+    leaves, structure = tree_flatten(inputs)
+    samples = next((len(leaf) for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()), 0)
+    if samples < workers:
+        return None
+
+    def parts(leaf: Any) -> Sequence[Any]:
+        whole = not isinstance(leaf, Tensor) or not leaf.dim() or len(leaf) != samples
+        return [leaf] * workers if whole else leaf.tensor_split(workers)
+
+    return [tree_unflatten(row, structure) for row in zip(*map(parts, leaves), strict=True)]
+
+
 class _Replicated(torch.autograd.Function):
     """Forward and backward of all replicas as one operation of the model's parameters.
 
@@ -99,38 +141,55 @@ class _Replicated(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, owner: ThreadReplicas, inputs: Tensor, *parameters: Tensor) -> Tensor:
-        """Scatter the inputs, apply each replica, gather the outputs."""
+    def forward(ctx: Any, owner: ThreadReplicas, call: _Call, *parameters: Tensor) -> tuple[Tensor, ...]:
+        """Apply each replica to its inputs, gather the tensors of their outputs."""
         autocast = torch.is_autocast_enabled("cpu")
         dtype = torch.get_autocast_dtype("cpu")
 
-        def apply(replica: nn.Module, part: Tensor) -> Tensor:
+        def apply(replica: nn.Module, part: Any) -> Any:
             # Grad mode and autocast belong to a thread; the worker threads must be told.
             with torch.enable_grad(), torch.autocast("cpu", dtype, enabled=autocast):
-                outputs: Tensor = replica.train()(part)
-                return outputs
+                inputs, named = part
+                return replica.train()(*inputs, **named)
 
-        parts = inputs.tensor_split(len(owner.replicas))
         ctx.owner = owner
-        ctx.outputs = owner.on_all(apply, owner.replicas, parts)
-        with owner.channel.message("gather", payload_bytes(*ctx.outputs[1:])):
-            return torch.cat([outputs.detach() for outputs in ctx.outputs])
+        ctx.outputs = [call.tensors(each) for each in owner.on_all(apply, owner.replicas, call.parts)]
+        with owner.channel.message("gather", payload_bytes(*(t for each in ctx.outputs[1:] for t in each))):
+            gathered = tuple(_joined([t.detach() for t in column]) for column in zip(*ctx.outputs, strict=True))
+        ctx.mark_non_differentiable(*(g for g, t in zip(gathered, ctx.outputs[0], strict=True) if not t.requires_grad))
+        ctx.set_materialize_grads(False)
+        return gathered
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
         """Walk each replica's graph on its thread, then sum the gradients on the first."""
 
-        def walk(replica: nn.Module, outputs: Tensor, gradient: Tensor) -> tuple[Tensor | None, ...]:
-            return torch.autograd.grad(outputs, trained(replica), gradient, allow_unused=True)
+        def walk(replica: nn.Module, outputs: list[Tensor], gradients: list[Tensor]) -> tuple[Tensor | None, ...]:
+            return torch.autograd.grad(outputs, trained(replica), gradients, allow_unused=True)
 
         owner: ThreadReplicas = ctx.owner
-        pieces = upstream[0].split([len(outputs) for outputs in ctx.outputs])
-        columns = list(zip(*owner.on_all(walk, owner.replicas, ctx.outputs, pieces), strict=True))
+        used = [number for number, gradient in enumerate(upstream) if gradient is not None]
+        outputs = [[each[number] for number in used] for each in ctx.outputs]
+        cut = [_cut(gradient, [each[n] for each in ctx.outputs]) for n, gradient in enumerate(upstream)]
+        pieces = [[cut[number][worker] for number in used] for worker in range(len(outputs))]
+        columns = list(zip(*owner.on_all(walk, owner.replicas, outputs, pieces), strict=True))
         ctx.outputs = None
         size = payload_bytes(*(g for column in columns for g in column[1:] if g is not None))
         with owner.channel.message("reduce", size):
             sums = iter([_sum(column) for column in columns])
         return None, None, *(next(sums) if p.requires_grad else None for p in owner.module.parameters())
+
+
+def _joined(column: Sequence[Tensor]) -> Tensor:
+    """The outputs of all replicas as one: side by side, and numbers as a row."""
+    return torch.cat(list(column)) if column[0].dim() else torch.stack(list(column))
+
+
+def _cut(gradient: Tensor | None, outputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The gradient of what `_joined` made of the outputs, for each of them; nothing where there is none."""
+    if gradient is None:
+        return ()
+    return gradient.split([len(each) for each in outputs]) if outputs[0].dim() else gradient.unbind()
 
 
 def _sum(column: tuple[Tensor | None, ...]) -> Tensor | None:

@@ -16,6 +16,7 @@ from torch.nn.parallel.distributed import _BufferCommHookLocation
 
 from worldsize.strategies.base import Strategy
 from worldsize.strategies.channel import Channel
+from worldsize.strategies.unused import UnusedParametersError, without_gradient
 from worldsize.traits import TRAITS
 
 _SHARE_BUFFERS = (
@@ -49,6 +50,7 @@ class DDP(Strategy):
     traits = TRAITS["ddp"]
 
     wrapped: DistributedDataParallel
+    _looked = False
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Wrap the model; at this moment DDP broadcasts parameters and buffers of rank 0."""
@@ -68,11 +70,24 @@ class DDP(Strategy):
         if not self.world.share_buffers:
             options[_SHARE_BUFFERS] = False
         return DistributedDataParallel(
-            model, device_ids=ids, bucket_cap_mb=cap_mb, process_group=self.world.group, **options
+            model,
+            device_ids=ids,
+            bucket_cap_mb=cap_mb,
+            process_group=self.world.group,
+            find_unused_parameters=self.world.find_unused_parameters,
+            **options,
         )
 
     def synchronise(self) -> None:
-        """Nothing is left: backward ended after the last bucket."""
+        """Nothing is left: backward ended after the last bucket.
+
+        Raises UsageError where the first one did not come to all parameters: the next forward would.
+        """
+        if self._looked or not self.wrapped.require_backward_grad_sync or self.world.find_unused_parameters:
+            return
+        self._looked = True
+        if unused := without_gradient(self.unwrap()):
+            raise UnusedParametersError(unused)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch.distributed as dist
 
 from worldsize.errors import UsageError
-from worldsize.ranks.exchange import agree, gather, send_bytes
+from worldsize.ranks.host_collectives import agree, gather, send_bytes
 from worldsize.ranks.setup import Rank
 from worldsize.results.files import write_whole
 from worldsize.results.rank_files import SPAN_LINES, rank_file

@@ -18,27 +18,27 @@ from worldsize.results.undisturbed import Beside, Times, undisturbed, usual_s
 from worldsize.study.plan import PlannedCell
 
 LEAD_STEPS = 1
-"""Steps at the begin of each block that are not timed: the first one after a pause was seen to be 6 % slower."""
-LEAST_STEPS = 2
+"""Steps at the start of each block that are not timed: the first one after a pause was seen to be 6 % slower."""
+MIN_STEPS = 2
 """Steps in a block, at least: the median of one is that one."""
 GOOD_STEPS = 4
 """Steps in a block where a budget has room for FEW_ROUNDS of them: one more in each block is not timed."""
 FEW_ROUNDS = 5
-MOST_STEPS = 2_000
+MAX_STEPS = 2_000
 BLOCK_S = 0.5
 """How long a block is at most, where its steps are short: what a machine does to cells that are timed within a few
 seconds of each other still cancels, and the time to hand over a turn no longer counts."""
-LEAST_BLOCK_S = 0.05
+MIN_BLOCK_S = 0.05
 DEVICE_BLOCK_S = 1.0
 """The same on a GPU, whose clocks need a good part of a second to rise after a pause."""
-MOST_DEVICE_STEPS = 20_000
+MAX_DEVICE_STEPS = 20_000
 ROUNDS = 20
 """Turns of each cell that a budget should be enough for."""
 FIXED_BLOCKS = 10
 """Blocks that a fixed number of steps makes, at least, where blocks are sized by time."""
 UNTIMED = 1.5
 """Length of a turn ÷ that of its timed steps, as a first guess."""
-MOST_STRETCH = 2.0
+MAX_STRETCH = 2.0
 """Steps of a block ÷ what was planned, at most, where that uses a budget up."""
 REFERENCE_EVERY_S = 0.25
 """Steps that take about so long are followed by the short computation, which takes 5 ms: 2 % of that."""
@@ -56,7 +56,7 @@ def burst(settings: TrainingSettings) -> int:
 
 
 def lead_steps(settings: TrainingSettings) -> int:
-    """Steps at the begin of each block that train and are not timed: one, or a burst of the loader.
+    """Steps at the start of each block that train and are not timed: one, or a burst of the loader.
 
     Its processes stand still while the cell does, but what they have asked the system for, they get meanwhile: a sample
     each, of the batch that each was about to make.
@@ -91,7 +91,7 @@ class BlockSizes:
         if self.budgeted:
             length_s = left_s / (ROUNDS * max(1, len(step_s)) * UNTIMED)
             fitting = int((left_s / (FEW_ROUNDS * max(sum(step_s.values()), 1e-6)) - LEAD_STEPS) / UNTIMED)
-        length_s = min(BLOCK_S, max(LEAST_BLOCK_S, length_s))
+        length_s = min(BLOCK_S, max(MIN_BLOCK_S, length_s))
         if self.devices:
             room_s = left_s / (FEW_ROUNDS * max(1, len(step_s)) * UNTIMED) if self.budgeted else DEVICE_BLOCK_S
             length_s = max(length_s, min(DEVICE_BLOCK_S, room_s))
@@ -101,7 +101,7 @@ class BlockSizes:
 
     def of(self, name: str) -> int:
         """Timed steps in the next block of a cell."""
-        return self._steps.get(name, whole_bursts(self.settings, self.settings.block_steps or LEAST_STEPS))
+        return self._steps.get(name, whole_bursts(self.settings, self.settings.block_steps or MIN_STEPS))
 
     def added_s(self, step_s: Mapping[str, float], names: Collection[str]) -> float:
         """How much longer (s) a round of these cells is by the steps that were added to what was planned."""
@@ -113,10 +113,10 @@ class BlockSizes:
         if self.settings.block_steps is not None or not timed_s or not round_s:
             return
         rounds = max(1, int(left_s / round_s))
-        stretch = min(MOST_STRETCH, 1 + (left_s / rounds - round_s) / timed_s)
+        stretch = min(MAX_STRETCH, 1 + (left_s / rounds - round_s) / timed_s)
         for name in names:
             if name in self._planned:
-                whole = max(LEAST_STEPS, int(self._planned[name] * stretch))
+                whole = max(MIN_STEPS, int(self._planned[name] * stretch))
                 size = max(1, whole // burst(self.settings)) * burst(self.settings)
                 self._steps[name] = min(size, max(self._planned[name], self.share_of_cap))
 
@@ -125,21 +125,21 @@ class BlockSizes:
         """Steps in a block, at most, so that a cap on steps makes some blocks."""
         if self.settings.steps is None:
             return self._most_steps
-        return max(LEAST_STEPS, ceil(self.settings.steps / FIXED_BLOCKS))
+        return max(MIN_STEPS, ceil(self.settings.steps / FIXED_BLOCKS))
 
     @property
     def _most_steps(self) -> int:
-        return MOST_DEVICE_STEPS if self.devices else MOST_STEPS
+        return MAX_DEVICE_STEPS if self.devices else MAX_STEPS
 
     def _sized(self, step_s: float, length_s: float, longest_s: float, fitting: int) -> int:
         """Steps in a block of about this length, of which so many fit into a budget for all cells alike."""
         if self.settings.block_steps is not None:
             return whole_bursts(self.settings, self.settings.block_steps)
         if self.budgeted:
-            least = min(GOOD_STEPS, max(LEAST_STEPS, fitting))
+            least = min(GOOD_STEPS, max(MIN_STEPS, fitting))
             count = min(self._most_steps, max(least, round(length_s / max(step_s, 1e-6))), self.share_of_cap)
         else:  # a fixed number of steps is the same for all cells, and so is the number of their blocks
-            count = max(LEAST_STEPS, min(round(length_s / max(longest_s, 1e-6)), self.share_of_cap))
+            count = max(MIN_STEPS, min(round(length_s / max(longest_s, 1e-6)), self.share_of_cap))
         return whole_bursts(self.settings, count)
 
 

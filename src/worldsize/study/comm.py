@@ -24,7 +24,7 @@ from worldsize.results.comm_records import CommRecord, PeerRate
 from worldsize.results.provenance import Provenance
 from worldsize.results.records import Placement, WarningRecord
 from worldsize.study.comm_budget import cases, countdown
-from worldsize.study.sampling import LEAST_SAMPLES, Case, Sampling, Together
+from worldsize.study.sampling import MIN_SAMPLES, Case, Sampling, Together
 
 N = TypeVar("N", bound=NetworkSettings)
 LINKS = ("link", "link_latency")
@@ -232,12 +232,12 @@ def _warnings(settings: CommSettings, found: Found) -> Iterator[WarningRecord]:
     if absent:
         yield _left_out(settings, absent, timed)
     counts = Counter((each[0].collective, each[0].size_bytes) for each in found.samples)
-    few = [count for count in counts.values() if count < LEAST_SAMPLES]
+    few = [count for count in counts.values() if count < MIN_SAMPLES]
     if few and settings.samples is None:
         yield WarningRecord(
             code="few-samples",
             message=(
-                f"{len(few)} of {len(counts)} sizes have fewer than {LEAST_SAMPLES} samples: their intervals are wide\n"
+                f"{len(few)} of {len(counts)} sizes have fewer than {MIN_SAMPLES} samples: their intervals are wide\n"
                 "Give a larger --budget, a smaller --top or fewer --collectives."
             ),
         )

@@ -12,7 +12,7 @@ from worldsize.study.sampling import Case
 
 AFTER_S = 0.5
 """What the tables take after the last sample, by which the benchmark must have ended."""
-LEAST_SHARE = 0.4
+MIN_SHARE = 0.4
 """Of a budget, that is left to time in, however long the workers took to start."""
 
 
@@ -40,7 +40,7 @@ def within(settings: CommSettings, begun_s: float) -> CommSettings:
     """
     if settings.budget_s is None:
         return settings
-    left_s = max(LEAST_SHARE * settings.budget_s, settings.budget_s - AFTER_S - (time.monotonic() - begun_s))
+    left_s = max(MIN_SHARE * settings.budget_s, settings.budget_s - AFTER_S - (time.monotonic() - begun_s))
     return settings.model_copy(update={"budget": f"{left_s:.2f}s"})
 
 
@@ -48,5 +48,5 @@ def countdown(budget_s: float | None, begun_s: float) -> Callable[[], float]:
     """The seconds that are left to time in, from now on, of a budget that began then (`time.monotonic`)."""
     if budget_s is None:
         return lambda: math.inf
-    end_s = max(begun_s + budget_s - ENDING_S, time.monotonic() + LEAST_SHARE * budget_s)
+    end_s = max(begun_s + budget_s - ENDING_S, time.monotonic() + MIN_SHARE * budget_s)
     return lambda: end_s - time.monotonic()

@@ -35,7 +35,7 @@ def run_experiment(
         further_parts(settings, max(settings.world_sizes), settings.train_samples)
     run = run_study(settings, out, resume=resume, command=command, listener=listener, cluster=cluster, began_s=began_s)
     largest = max((cell.record.world_size for cell in run.cells.values()), default=1)
-    for name, part in further_parts(settings, largest, run.study.training[1].train_samples).items():
+    for name, part in further_parts(settings, largest, run.study.train_samples).items():
         place = out / "parts" / name
         begun = (place / "study.json").exists()
         try:
@@ -46,6 +46,8 @@ def run_experiment(
     return load_run(out)
 
 
-def further_parts(settings: StudySettings, largest_world: int, samples: int) -> dict[str, StudySettings]:
-    """Name and settings of what a study runs after its first part; `samples` is D. Raises UsageError."""
+def further_parts(settings: StudySettings, largest_world: int, samples: int | None) -> dict[str, StudySettings]:
+    """Name and settings of what a study runs after its first part; `samples` is D, where known. Raises UsageError."""
+    if samples is None:  # a workload of the user's own, which is no experiment and has no epochs
+        return {}
     return PARTS.get(settings.experiment, trainings.parts)(settings, largest_world, samples)

@@ -22,7 +22,7 @@ from worldsize.measure.conditions import Watch
 from worldsize.measure.cores import usable_cores
 from worldsize.measure.limits import begin_to_count_memory
 from worldsize.measure.machine import allowed_cores
-from worldsize.ranks.exchange import gather
+from worldsize.ranks.host_collectives import gather
 from worldsize.ranks.setup import Rank, choose_device, make_further_groups, process_group
 from worldsize.results.files import cell_folder
 from worldsize.results.folder import Cell, Run, load_run, new_run_folder
@@ -77,7 +77,7 @@ def run_inside(
         device = choose_device(rank, ready.cells[-1].placement)
         here = _Here(rank, device, command, (rank.rank == 0 and listener) or Silence())
         # What is wrong with the further parts is said before the first one is measured.
-        further = further_parts(settings, rank.processes, ready.findings.data.train_samples)
+        further = further_parts(settings, rank.processes, ready.findings.train_samples)
         with process_group(rank, ready.cells[-1].placement, device):
             make_further_groups()
             folder = Path(agreed(str(out or new_run_folder(name))))

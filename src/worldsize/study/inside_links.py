@@ -13,7 +13,7 @@ from worldsize.config import CommSettings, StudySettings
 from worldsize.measure.accelerator import give_back_memory
 from worldsize.measure.limits import forget_peak
 from worldsize.measure.machine import provenance, snapshot_host
-from worldsize.ranks.exchange import agree, gather
+from worldsize.ranks.host_collectives import agree, gather
 from worldsize.ranks.setup import Rank
 from worldsize.ranks.turns import Reply, Turn, read_replies
 from worldsize.results.comm_records import AllReduceCost

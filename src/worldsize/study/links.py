@@ -13,12 +13,12 @@ from worldsize.results.folder import Run, write_comm
 from worldsize.results.records import WarningRecord
 from worldsize.study.comm import run_comm
 from worldsize.study.plan import PlannedCell
-from worldsize.study.sampling import LEAST_SAMPLES
+from worldsize.study.sampling import MIN_SAMPLES
 
 SHORT_TOP_BYTES = 4 * 2**20
 DEVICE_TOP_BYTES = 256 * 2**20
 """The same between devices: at 4 MiB a link such as NVLink is still far below what it can do."""
-SHORT_SAMPLES = LEAST_SAMPLES
+SHORT_SAMPLES = MIN_SAMPLES
 SHORT_BUDGET = "3s"
 SLOW_BUDGET = "5s"
 """The same for hosts of their own, whose links are slower."""

@@ -15,7 +15,7 @@ from worldsize.analysis.racing import Race, mean_and_half, relative_half
 from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
 from worldsize.results.records import Estimate
-from worldsize.study.blocks import BLOCK_S, LEAST_STEPS, BlockSizes, burst, warmup_steps, whole_bursts
+from worldsize.study.blocks import BLOCK_S, MIN_STEPS, BlockSizes, burst, warmup_steps, whole_bursts
 from worldsize.study.plan import PlannedCell, baseline_of
 
 MIN_BLOCKS = 5  # a bootstrap over fewer knows too little of the spread
@@ -44,7 +44,7 @@ OBSERVED_EVERY = 2
 STILL_WARMING = 0.9
 """A step that takes less than this share of the quickest before it is still one of warming up: threads of one process
 were seen to take twenty steps until their memory had settled."""
-MOST_WARMUP = 12
+MAX_WARMUP = 12
 TABLE_INTERVAL = 0.10
 """Half width that is enough for a ratio of a cell that is not a contender: to tell it from others in a table."""
 
@@ -165,7 +165,7 @@ class Pace:
     def aside_steps(self, cell: PlannedCell) -> int:
         """Steps that are measured beside a block: fewer in a budget, for they take the time of timed ones."""
         count = self.block_steps(cell)
-        return whole_bursts(self.settings, max(LEAST_STEPS, count // 2)) if self.budgeted else count
+        return whole_bursts(self.settings, max(MIN_STEPS, count // 2)) if self.budgeted else count
 
     def still_warming(self, cell: PlannedCell, times: Sequence[float]) -> bool:
         """Whether a cell needs another step to warm up, by the times of those so far; only in a budget.
@@ -173,7 +173,7 @@ class Pace:
         A cell that is launched again is warm as soon as a step is about as quick as those of its last block.
         """
         known_s = self._step_s.get(cell.id, 0.0)
-        if not self.budgeted or len(times) >= MOST_WARMUP or STILL_WARMING * times[-1] <= known_s:
+        if not self.budgeted or len(times) >= MAX_WARMUP or STILL_WARMING * times[-1] <= known_s:
             return False
         return len(times) < 2 or times[-1] < STILL_WARMING * min(times[:-1])
 

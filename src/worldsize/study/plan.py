@@ -17,7 +17,7 @@ from worldsize.traits import BASELINE_STRATEGY, TraitsRecord, traits_of
 
 ONE_PROCESS = "it runs in one process, so its workers cannot be on different hosts."
 """Why some strategies have no cells over several hosts."""
-MOST_READ = 4
+MAX_READ = 4
 """Global batches that are read to compare them with those of other world sizes, at most."""
 
 
@@ -85,7 +85,8 @@ def make_plan(
     _check_devices(settings, sizes, len(findings.gpus), busiest)
     threads = settings.threads_per_worker or default_threads(as_cores(cores).threads, busiest)
     choices = settings.cells or list(_grid(settings, findings, sizes, nodes))
-    _check_batches(choices, findings.data.train_samples)
+    if findings.train_samples is not None:
+        _check_batches(choices, findings.train_samples)
     shared = settings.model_dump(include=set(TrainingSettings.model_fields)) | {"threads_per_worker": threads}
     cells = []
     for choice in choices:
@@ -242,7 +243,7 @@ def baseline_of(cell: PlannedCell, cells: Sequence[PlannedCell], failed: Collect
 def batches_to_read(cell: PlannedCell, cells: Sequence[PlannedCell]) -> int:
     """Global batches that a cell reads in its short proof: as many samples as the largest world with the same b."""
     largest = max(c.settings.world_size for c in cells if c.settings.batch_size == cell.settings.batch_size)
-    return min(ceil(largest / cell.settings.world_size), MOST_READ)
+    return min(ceil(largest / cell.settings.world_size), MAX_READ)
 
 
 def in_turn(

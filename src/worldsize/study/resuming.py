@@ -33,9 +33,12 @@ MOVED = ("cells", "report", "tensorboard", "wandb", "mlruns")
 def check_settings(out: Path, settings: StudySettings) -> None:
     """Raise UsageError if the study in the folder has other settings, as far as any number depends on them."""
     then = read_record(StudyRecord, own(out, "study.json")).settings
-    if then != settings.model_copy(update={name: getattr(then, name) for name in CHANGES_NOTHING}):
+    others = [name for name in StudySettings.model_fields if getattr(then, name, None) != getattr(settings, name)]
+    changed = [name.replace("_", "-") for name in others if name not in CHANGES_NOTHING]
+    if changed or then is None:
         raise UsageError(
-            f"{out} holds a study with other settings; resume it with the same ones, or give another --out"
+            f"{out} holds a study with other settings: {', '.join(changed)}\n"
+            "Resume it with the same ones (--resume --out alone takes them all), or give another --out."
         )
 
 
@@ -100,11 +103,14 @@ def set_aside(out: Path) -> Path:
 def settings_to_resume(out: Path | str | None, given: dict[str, Any]) -> StudySettings:
     """Settings of the study in `out` with what is given on top.
 
-    Raises UsageError without `out` and for settings that cannot be, OutputError where `out` holds no study.
+    Raises UsageError without `out`, for settings that cannot be and for those that differ in what numbers depend on,
+    OutputError where `out` holds no study.
     """
     if out is None:
         raise UsageError("--resume needs --out: the folder of the study to go on with (in Python: out=)")
     stored = read_record(StudyRecord, Path(out) / "study.json").settings
     if stored is None:
         raise UsageError(f"{out} holds a run that was only metered: run its script again to go on with it")
-    return validated(StudySettings, laid_over(stored.model_dump(), given))
+    settings = validated(StudySettings, laid_over(stored.model_dump(), given))
+    check_settings(Path(out), settings)
+    return settings

@@ -29,7 +29,8 @@ def announce(schedule: Schedule, findings: Findings, listener: Listener) -> None
     total, settings, pace = 0, schedule.settings, schedule.pace
     for cell in schedule.cells:
         if settings.epochs is not None:
-            steps = settings.epochs * (findings.data.train_samples // cell.settings.global_batch)
+            assert findings.train_samples is not None, "epochs are of a data set"
+            steps = settings.epochs * (findings.train_samples // cell.settings.global_batch)
             steps -= schedule.ledger.checkpointed_steps(cell)
         elif settings.steps is not None and not pace.budgeted:
             steps = warmup_steps(settings) + pace.most_steps(schedule.samples[cell.id], lead_steps(settings))

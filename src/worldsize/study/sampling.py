@@ -16,19 +16,19 @@ from worldsize.results.comm_records import CommSample
 from worldsize.results.records import Estimate
 
 SAMPLE_S = 0.05
-"""One sample lasts about this long: the calls within it are back to back, so that its begin and end weigh little, and
+"""One sample lasts about this long: the calls within it are back to back, so that its start and end weigh little, and
 so does what a link may send at once after a pause."""
 SHORT_SAMPLES_S = (0.025, 0.01)
 """The same where the budget permits no longer ones."""
-MOST_CALLS = 200
-LEAST_SAMPLES = 7
+MAX_CALLS = 200
+MIN_SAMPLES = 7
 """Of each size, before any gets more because it varies: the interval of the median of three is luck."""
-LEAST_SIZES = 3
+MIN_SIZES = 3
 """Sizes of a collective that a cost model needs."""
 PLANNED = 0.85
 """Share of the time left that the samples of all sizes may take by their quickest calls: the others take longer."""
 ENOUGH = 2 / 3
-"""Share of the calls that a sample should have from which on it is one; with fewer, begin and end weigh too much."""
+"""Share of the calls that a sample should have from which on it is one; with fewer, start and end weigh too much."""
 DISTURBED = 1.5
 """So many times as long as a first call can take by the next smaller size, it was disturbed."""
 TRIES = 3
@@ -74,7 +74,7 @@ class Known:
 
     def wanted_calls(self, sample_s: float) -> int:
         """How many calls make a sample of this length."""
-        return self.calls or max(1, min(MOST_CALLS, round(sample_s / self.quickest_s)))
+        return self.calls or max(1, min(MAX_CALLS, round(sample_s / self.quickest_s)))
 
     def expected_s(self, sample_s: float) -> float:
         """How long its next sample takes."""
@@ -183,7 +183,7 @@ class Sampling:
         for case in self.cases:
             self._first_call(case)
         self._over()
-        self._in_rounds(self.samples or LEAST_SAMPLES)
+        self._in_rounds(self.samples or MIN_SAMPLES)
         if self.samples is None:
             self._widest_first()
         absent = set(self.left_out)
@@ -257,7 +257,7 @@ class Sampling:
         sure = [known for known in self.known.values() if known in chosen or known.samples]
         counts = Counter(known.case.collective for known in sure)
         self.thinned = {
-            case for case, known in self.known.items() if known not in sure and counts[case.collective] >= LEAST_SIZES
+            case for case, known in self.known.items() if known not in sure and counts[case.collective] >= MIN_SIZES
         }
 
     def _cost_s(self, known: Known, samples: int) -> float:
@@ -279,7 +279,7 @@ class Sampling:
 
     def _need(self, known: Known) -> tuple[bool, bool, float]:
         """The larger, the sooner it gets another sample: never twice in a row; first where few may only seem sure."""
-        return known is not self._last, len(known.samples) < LEAST_SAMPLES, known.half_width
+        return known is not self._last, len(known.samples) < MIN_SAMPLES, known.half_width
 
     def _fits(self, known: Known) -> bool:
         return known.expected_s(self._sample_s) <= self.left_s()

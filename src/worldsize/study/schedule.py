@@ -57,7 +57,7 @@ class Schedule:
         self.verified: set[str] = set()
         self.trained: dict[str, int] = {}
         """Steps of training that a cell has behind it, those before its checkpoint included."""
-        self.epoch_steps: dict[str, int] = {}
+        self.epoch_steps: dict[str, int] = {}  # 0 where nobody knows, and no epochs are trained
         """Steps of an epoch of a cell."""
 
     @property
@@ -112,7 +112,7 @@ class Schedule:
         facts = self.executor.facts(cell)
         self.pace.launched()
         self.ledger.started(cell, facts)
-        self.trained[cell.id], self.epoch_steps[cell.id] = facts[0].steps, facts[0].steps_per_epoch
+        self.trained[cell.id], self.epoch_steps[cell.id] = facts[0].steps, facts[0].steps_per_epoch or 0
         if not self.pace.plain:
             self._verify(cell)
         times: list[float] = []

@@ -19,7 +19,7 @@ from worldsize.errors import RunError
 from worldsize.ranks.turns import Turn
 from worldsize.results.folder import load_run, write_study
 from worldsize.results.records import ErrorRecord, Findings, WarningRecord
-from worldsize.study.blocks import LEAST_STEPS
+from worldsize.study.blocks import MIN_STEPS
 from worldsize.study.executor import CellFailed, Executor
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
@@ -41,7 +41,7 @@ class InTurn(Schedule):
         listener: Listener,
     ) -> None:
         assert settings.steps is not None, "only steps are timed in turn"
-        steps = max(settings.steps, MIN_BLOCKS * (settings.block_steps or LEAST_STEPS))
+        steps = max(settings.steps, MIN_BLOCKS * (settings.block_steps or MIN_STEPS))
         again = settings.model_copy(update={"steps": steps, "evaluate": "never", "profile": False})
         pace = Pace(again, cells, now_s=time.monotonic, plain=True)
         super().__init__(cells, again, executor, ledger, listener, pace=pace)
@@ -84,7 +84,8 @@ class Sweep:
     ) -> None:
         self.run = run
         self.settings = settings
-        self.samples = findings.data.train_samples
+        assert findings.train_samples is not None, "a sweep is of a data set"
+        self.samples = findings.train_samples
         self.executor = executor
         self.ledger = ledger
         self.listener = listener
@@ -196,7 +197,7 @@ class Sweep:
             raise CellFailed(ErrorRecord(kind=OUT_OF_MEMORY, message=found.message or "", rank=found.rank))
 
     def _step(self, cell: PlannedCell) -> None:
-        """Whole steps, with exchange and optimizer: the second has the optimizer's own memory from its begin."""
+        """Whole steps, with synchronisation and optimizer: the second has the optimizer's own memory from its start."""
         replies = self.executor.take(cell, Turn(op="steps", count=2, timed=False), lambda: None)
         self.ledger.used_memory(cell, replies)
 

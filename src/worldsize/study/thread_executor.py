@@ -14,7 +14,7 @@ import torch
 
 from worldsize.errors import RunError
 from worldsize.launch.failure import explain
-from worldsize.ranks.exchange import agree, gather
+from worldsize.ranks.host_collectives import agree, gather
 from worldsize.ranks.setup import Rank
 from worldsize.ranks.turns import Facts, Reply, Turn, facts_of, read_replies
 from worldsize.results.comm_records import AllReduceCost

@@ -5,31 +5,33 @@ import dataclasses
 import statistics
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from worldsize.analysis.collective_cost import cost_s
 from worldsize.analysis.numbers import MIB
 from worldsize.measure.accelerator import settle
 from worldsize.measure.clocks import Clock, Mark, clock_for
-from worldsize.ranks.exchange import agree
+from worldsize.ranks.host_collectives import agree
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import World
 from worldsize.strategies.base import trained
 from worldsize.strategies.buckets import Cost, by_cost, by_size, end_s
 
+Loss = Callable[[nn.Module], Tensor]
+"""The loss of a model on some batch."""
 REPEATS = 3
 DDP_FIRST_BYTES = 1 * MIB
 """DDP closes its first bucket at this size, whatever the cap (torch.distributed._DEFAULT_FIRST_BUCKET_BYTES)."""
 DDP_CAPS_BYTES = tuple(cap * MIB for cap in (1, 2, 3, 4, 6, 8, 12, 18, 25))
 
 
-def with_planned_buckets(world: World, model: nn.Module, inputs: Tensor, labels: Tensor, link: AllReduceCost) -> World:
-    """The same world with the best buckets for this model; rank 0 decides for all.
+def with_planned_buckets(world: World, model: nn.Module, loss: Loss, link: AllReduceCost) -> World:
+    """The same world with the best buckets for this model and its loss; rank 0 decides for all.
 
     Backward runs a few times on a copy of the model; neither the model nor the data notice.
     """
-    ready = ready_times(model, inputs, labels)
+    ready = ready_times(model, loss, world.device)
     parameters = trained(model)
 
     def cost(size_bytes: int) -> float:
@@ -41,23 +43,23 @@ def with_planned_buckets(world: World, model: nn.Module, inputs: Tensor, labels:
     return dataclasses.replace(world, bucket_groups=tuple(map(tuple, groups)), bucket_bytes=cap)
 
 
-def ready_times(model: nn.Module, inputs: Tensor, labels: Tensor) -> list[float]:
+def ready_times(model: nn.Module, loss: Loss, device: torch.device) -> list[float]:
     """When each trained parameter's gradient is ready, in seconds after backward began; median of some runs.
 
     By the device's clock where it has one: the host is ahead of it, and would tell when a gradient was asked for.
     """
-    clock = clock_for(inputs.device)
+    clock = clock_for(device)
     twin = copy.deepcopy(model).train()
     parameters = trained(twin)
     times: list[list[float]] = []
     for repeat in range(REPEATS + 1):
         seen: list[Mark | None] = [None] * len(parameters)
         hooks = [p.register_post_accumulate_grad_hook(_note(clock, seen, i)) for i, p in enumerate(parameters)]
-        loss = F.cross_entropy(twin(inputs), labels)
-        settle(inputs.device)
+        found = loss(twin)
+        settle(device)
         clock.rebase()
         begin = clock.mark()
-        loss.backward()
+        found.backward()
         for hook in hooks:
             hook.remove()
         twin.zero_grad()
@@ -74,7 +76,7 @@ def _note(clock: Clock, seen: list[Mark | None], index: int) -> Callable[[Tensor
 
 
 def _since_s(clock: Clock, begin: Mark, mark: Mark | None) -> float:
-    """Seconds from the beginning of backward; 0 for a parameter that it did not come to."""
+    """Seconds from the startning of backward; 0 for a parameter that it did not come to."""
     return 0.0 if mark is None else (clock.read(mark) - clock.read(begin)) / 1e9
 
 

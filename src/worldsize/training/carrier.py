@@ -1,9 +1,10 @@
 """Batches on their way to the device, and losses on their way back, while the host goes on."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from worldsize.measure.accelerator import Accelerator, Event, accelerator_for
 
@@ -120,3 +121,17 @@ def carrier_for(device: torch.device) -> Carrier:
 
 def _kind(tensor: Tensor) -> Kind:
     return tensor.shape, tensor.stride(), tensor.dtype
+
+
+def brought(carrier: Carrier, batch: Any) -> Any:
+    """A batch with all its tensors on the device, whatever else is in it; nothing is converted."""
+    if isinstance(carrier, AtHand):
+        return batch
+    leaves, structure = tree_flatten(batch)
+    tensors = iter(carrier.bring(*(leaf for leaf in leaves if isinstance(leaf, Tensor))))
+    return tree_unflatten([next(tensors) if isinstance(leaf, Tensor) else leaf for leaf in leaves], structure)
+
+
+def on_device(batch: Any, device: torch.device) -> Any:
+    """The same at once, without a carrier."""
+    return tree_map_only(Tensor, lambda tensor: tensor.to(device), batch)

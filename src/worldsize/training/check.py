@@ -1,6 +1,6 @@
 """The short proof that each cell of a study gives before it is timed (method.md §10).
 
-One batch, twice from the same weights: the gradients with the strategy's exchange must be the mean of those without.
+One batch, twice from the same weights: the gradients that the strategy synchronises must be the mean of those without.
 The mean travels outside of the strategy's channel, so nothing of the strategy can be in it.
 """
 
@@ -16,19 +16,22 @@ from torch import Tensor
 from worldsize.measure.accelerator import kept_random_state
 from worldsize.ranks.heartbeat import beat
 from worldsize.results.check_records import DIGEST_LENGTH, RankCheck
+from worldsize.training.carrier import on_device
 from worldsize.training.proof import (
     TOLERANCES,
     compare,
     first_apart,
     named_gradients,
     named_weights,
-    sample_digests,
 )
 from worldsize.training.reference import add_mean_gradients
+from worldsize.training.task import Batch
 from worldsize.training.trainer import Trainer
 
-MOST_SAMPLES = 4096
+MAX_SAMPLES = 4096
 """Samples of an epoch whose digests are kept, over all ranks; more would only make the records large."""
+SINGLE_BYTES = 4
+"""Of an element in single precision."""
 CHUNK = 2**22
 """Elements that are averaged in one message: a copy of all gradients at once could be what memory ends at."""
 
@@ -40,23 +43,30 @@ def check(trainer: Trainer, batches: int) -> RankCheck:
 
     Call it aside (TrainingWorkload.aside): what it does to buffers, random state and step count is undone there.
     """
-    found = RankCheck(tolerance=TOLERANCES[trainer.settings.precision])
+    found = RankCheck(tolerance=_tolerance(trainer))
     watching, trainer.timeline.watching = trainer.timeline.watching, False
     try:
         first = None
-        for step, (inputs, labels) in enumerate(_read(trainer, batches)):
-            first = first or (inputs, labels)
-            found.samples.append(_digests(trainer, step, inputs, labels))
+        for step, batch in enumerate(_read(trainer, batches)):
+            first = batch if step == 0 else first
+            found.samples.append(_digests(trainer, step, batch))
         if trainer.settings.world_size > 1 and first is not None:
             found.apart = first_apart(named_weights(trainer.strategy.unwrap()), trainer.world.channel.world_size)
-            _compare(trainer, first[0].to(trainer.device), first[1].to(trainer.device), found)
+            _compare(trainer, on_device(first, trainer.device), found)
     finally:
         trainer.optimizer.zero_grad()
         trainer.timeline.watching = watching
     return found
 
 
-def _read(trainer: Trainer, batches: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _tolerance(trainer: Trainer) -> float:
+    """That of the precision; weights that are narrower than 32 bits are rounded as bf16 is."""
+    trained = (parameter for parameter in trainer.strategy.unwrap().parameters() if parameter.requires_grad)
+    narrow = any(parameter.element_size() < SINGLE_BYTES for parameter in trained)
+    return TOLERANCES["bf16" if narrow else trainer.settings.precision]
+
+
+def _read(trainer: Trainer, batches: int) -> Iterator[Batch]:
     """The first batches of this process in epoch 0, from an iterator of their own; its loader ends with it."""
     epoch = trainer.batches.epoch(0)
     with closing(cast(Any, epoch)) if hasattr(epoch, "close") else nullcontext():
@@ -65,40 +75,40 @@ def _read(trainer: Trainer, batches: int) -> Iterator[tuple[Tensor, Tensor]]:
             yield batch
 
 
-def _digests(trainer: Trainer, step: int, inputs: Tensor, labels: Tensor) -> str:
+def _digests(trainer: Trainer, step: int, batch: Batch) -> str:
     """Digests of this process's samples, without those that come late in the epoch."""
-    begin = step * trainer.settings.global_batch + trainer.world.channel.rank * len(labels)
-    count = max(0, min(len(labels), MOST_SAMPLES - begin))
-    return "".join(sample_digests(inputs[:count], labels[:count], DIGEST_LENGTH // 2))
+    begin = step * trainer.settings.global_batch + trainer.world.channel.rank * trainer.samples
+    count = max(0, min(trainer.samples, MAX_SAMPLES - begin))
+    return "".join(trainer.task.digests(batch, count, DIGEST_LENGTH // 2))
 
 
-def _compare(trainer: Trainer, inputs: Tensor, labels: Tensor, found: RankCheck) -> None:
+def _compare(trainer: Trainer, batch: Batch, found: RankCheck) -> None:
     alone = trainer.world.channel.world_size == 1
     with _buffers_kept(trainer), _same_random_draws(trainer) as state:
-        wanted = _mean_over_shares(trainer, inputs, labels) if alone else _mean_over_ranks(trainer, inputs, labels)
+        wanted = _mean_over_shares(trainer, batch) if alone else _mean_over_ranks(trainer, batch)
         drew = not torch.equal(state, torch.get_rng_state())
     if alone and drew:
         # Its workers are threads that share one generator: who draws first is not ours to say.
         found.left_out = "the model draws random numbers, and its workers share one generator"
         return
     with _buffers_kept(trainer):
-        _exchanged(trainer, inputs, labels)
+        _synchronised(trainer, batch)
     found.largest, found.gradients = compare(
         named_gradients(trainer.strategy.unwrap()), wanted, found.tolerance, step=0
     )
 
 
-def _exchanged(trainer: Trainer, inputs: Tensor, labels: Tensor) -> None:
+def _synchronised(trainer: Trainer, batch: Batch) -> None:
     """Backward as training does it."""
     trainer.optimizer.zero_grad()
-    trainer.loss(inputs, labels)[0].backward()
+    trainer.loss(batch)[0].backward()
     trainer.strategy.synchronise()
 
 
-def _mean_over_ranks(trainer: Trainer, inputs: Tensor, labels: Tensor) -> Gradients:
+def _mean_over_ranks(trainer: Trainer, batch: Batch) -> Gradients:
     """The gradients of each rank without synchronisation, averaged over the ranks on the default group."""
     with trainer.strategy.no_sync():
-        _exchanged(trainer, inputs, labels)
+        _synchronised(trainer, batch)
     found = {name: gradient.clone() for name, gradient in named_gradients(trainer.strategy.unwrap()).items()}
     chunk: list[Tensor] = []
     for gradient in found.values():
@@ -120,12 +130,12 @@ def _average(chunk: list[Tensor]) -> None:
         each.copy_(piece.view(each.shape))
 
 
-def _mean_over_shares(trainer: Trainer, inputs: Tensor, labels: Tensor) -> Gradients:
+def _mean_over_shares(trainer: Trainer, batch: Batch) -> Gradients:
     """The gradients of the model itself, averaged over the workers' shares of one process's batch."""
     model, workers = trainer.strategy.unwrap(), trainer.settings.world_size
     trainer.optimizer.zero_grad()
-    shares = list(zip(inputs.chunk(workers), labels.chunk(workers), strict=True))
-    add_mean_gradients(model, shares, trainer.settings)
+    shares = trainer.task.shares(batch, workers)
+    add_mean_gradients(model, shares, lambda alone, share: trainer.task.loss(alone, share)[0])
     return {name: gradient.clone() for name, gradient in named_gradients(model).items()}
 
 
@@ -142,6 +152,6 @@ def _buffers_kept(trainer: Trainer) -> Iterator[None]:
 
 @contextmanager
 def _same_random_draws(trainer: Trainer) -> Iterator[Tensor]:
-    """What is drawn in this context is drawn again after it; gives the state at its begin."""
+    """What is drawn in this context is drawn again after it; gives the state at its start."""
     with kept_random_state(trainer.device):
         yield torch.get_rng_state()

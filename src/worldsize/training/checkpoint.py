@@ -51,14 +51,13 @@ def put_back(trainer: Trainer, state: State) -> None:
 
 
 def arrange_buckets(trainer: Trainer) -> None:
-    """One step on zeros before a state is put back: DDP arranges its buckets anew after its very first one.
+    """One step on any batch before a state is put back: DDP arranges its buckets anew after its very first one.
 
     With three ranks and more, other buckets mean other sums: without this the first step after a resume would not
     be the one of a training that was never stopped.
     """
-    size = trainer.settings.global_batch // trainer.world.channel.world_size
-    nothing = torch.zeros(size, *trainer.shape), torch.zeros(size, dtype=torch.int64)
-    trainer.stream = (each for each in itertools.repeat((0, *nothing)))
+    batch = trainer.task.some_batch(trainer.samples, torch.device("cpu"))
+    trainer.stream = (each for each in itertools.repeat((0, batch)))
     trainer.step()
     trainer.timeline.take()
 

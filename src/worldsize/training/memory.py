@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from worldsize.measure.accelerator import give_back_memory
-from worldsize.ranks.exchange import gather
+from worldsize.ranks.host_collectives import gather
 from worldsize.ranks.memory import is_out_of_memory
 from worldsize.ranks.turns import Fit
 from worldsize.results.memory_records import MemoryParts
@@ -37,8 +37,8 @@ def _states(optimizer: torch.optim.Optimizer) -> Iterable[Tensor]:
 def fit(trainer: Trainer) -> Fit:
     """Forward and backward of one batch without synchronisation, on every rank; the weights stay as they are.
 
-    Without exchange no rank waits for one whose allocation has failed. What exchange and optimizer need on top shows
-    in the steps after it; a rank that fails there ends its job with the reason.
+    Without synchronisation no rank waits for one whose allocation has failed. What synchronisation and optimizer need
+    on top shows in the steps after it; a rank that fails there ends its job with the reason.
     """
     said = _try(trainer)
     gc.collect()  # the failed step's tensors: the agreement needs a little memory itself

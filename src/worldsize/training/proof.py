@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from worldsize.config import Arithmetic
-from worldsize.ranks.exchange import gather
+from worldsize.ranks.host_collectives import gather
 from worldsize.results.check_records import Difference
 
 TOLERANCES: dict[Arithmetic, float] = {"fp64": 1e-9, "fp32": 1e-4, "bf16": 2e-2}

@@ -29,6 +29,7 @@ from worldsize.results.provenance import named
 from worldsize.results.records import Placement, StudyRecord
 from worldsize.strategies import Channel, Observer, World
 from worldsize.training.checkpoint import arrange_buckets
+from worldsize.training.task import task_of
 from worldsize.training.trainer import Trainer
 from worldsize.training.workload import TrainingWorkload
 
@@ -43,6 +44,7 @@ def world_of(rank: Rank, settings: CellSettings, placement: Placement, device: t
         cores=placement.cores,
         threads_per_worker=placement.threads_per_worker,
         share_buffers="buffers" not in settings.leave_out,
+        find_unused_parameters=settings.find_unused_parameters,
     )
 
 
@@ -79,7 +81,7 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
     settings = assignment.settings
     if settings.memory_limit_bytes is not None and device.type == "cpu":
         limit_memory(settings.memory_limit_bytes)
-    data = load_data(settings)
+    data = None if settings.workload else load_data(settings)
     timeline = Timeline(clock_for(device))
     world = world_of(rank, settings, assignment.placement, device, timeline)
     place = cell_folder(Path(assignment.run), settings.id)
@@ -87,7 +89,7 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
     if saved:
         world = dataclasses.replace(world, bucket_bytes=saved.bucket_bytes, bucket_groups=saved.bucket_groups)
     with MessageCounter("start") as counter:
-        trainer = Trainer(settings, data, world, timeline, None if saved else assignment.link)
+        trainer = Trainer(settings, task_of(settings, data), world, timeline, None if saved else assignment.link)
     _same_code(assignment)
     arithmetic = matmul_precision(device, settings.precision)
     facts = Facts(
@@ -124,7 +126,7 @@ def _same_code(assignment: Assignment) -> None:
     folder cannot tell.
     """
     settings, study = assignment.settings, Path(assignment.run) / "study.json"
-    files = user_files((settings.model, settings.data, settings.strategy))
+    files = user_files((*settings.trained, settings.strategy))
     if not files or not study.exists():
         return
     record = read_record(StudyRecord, study)

@@ -74,12 +74,15 @@ def make_optimizer(model: nn.Module, settings: TrainingSettings, *, fused: bool)
     )
 
 
-def change_weights(model: nn.Module, optimizer: torch.optim.Optimizer, settings: TrainingSettings, rate: float) -> None:
+def change_weights(
+    model: nn.Module, optimizer: torch.optim.Optimizer, settings: TrainingSettings, rate: float | None
+) -> None:
     """Change the weights by the gradients, clipped if that is asked for, at this learning rate.
 
-    After the exchange: every rank then holds the same mean, and all clip by the same factor.
+    None leaves the rate to the optimizer. After the synchronisation: every rank then holds the same mean, and all clip
+    by the same factor.
     """
-    for group in optimizer.param_groups:
+    for group in optimizer.param_groups if rate is not None else ():
         group["lr"] = rate
     if settings.clip_norm is not None:
         nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)

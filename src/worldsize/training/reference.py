@@ -9,10 +9,13 @@ from torch import Tensor, nn
 from worldsize.config import CellSettings
 from worldsize.data import Batches, DataSet, training_batches
 from worldsize.errors import LossNotFiniteError
+from worldsize.training.classifier import Labelled, my_share
 from worldsize.training.recipe import change_weights, loss_of, make_optimizer
-from worldsize.training.trainer import endless, my_share
+from worldsize.training.task import Batch, Loss
+from worldsize.training.trainer import endless
 
-Batch = tuple[int, Tensor, Tensor]
+Numbered = tuple[int, Labelled]
+"""A batch, and the epoch that it is of."""
 
 
 class Reference:
@@ -29,15 +32,15 @@ class Reference:
         self.shares = [share_of(worker, settings, data) for worker in range(settings.world_size)]
         self.streams = [endless(share) for share in self.shares]
 
-    def backward(self) -> list[Batch]:
+    def backward(self) -> list[Numbered]:
         """The gradients of the next global batch, in the model; returns the batch of each worker.
 
         Raises LossNotFiniteError where nothing can be compared any more.
         """
         self.optimizer.zero_grad()
         batches = [next(stream) for stream in self.streams]
-        shares = [(inputs.to(self.device), labels.to(self.device)) for _, inputs, labels in batches]
-        if not math.isfinite(add_mean_gradients(self.model, shares, self.settings)):
+        shares = [(inputs.to(self.device), labels.to(self.device)) for _, (inputs, labels) in batches]
+        if not math.isfinite(add_mean_gradients(self.model, shares, self._loss)):
             raise LossNotFiniteError(
                 "the loss of the reference is not finite, so nothing can be compared\nLower --learning-rate."
             )
@@ -47,21 +50,23 @@ class Reference:
         """Change the weights by the gradients, at this learning rate."""
         change_weights(self.model, self.optimizer, self.settings, rate)
 
-    def first_batches(self, epoch: int) -> Iterator[Batch]:
+    def first_batches(self, epoch: int) -> Iterator[Numbered]:
         """The first batch of each worker in an epoch."""
         for share in self.shares:
-            inputs, labels = next(share.epoch(epoch))
-            yield epoch, inputs, labels
+            yield epoch, next(share.epoch(epoch))
+
+    def _loss(self, model: nn.Module, batch: Labelled) -> Tensor:
+        return loss_of(model, *batch, self.settings)[0]
 
 
-def add_mean_gradients(model: nn.Module, shares: Sequence[tuple[Tensor, Tensor]], settings: CellSettings) -> Tensor:
+def add_mean_gradients(model: nn.Module, shares: Sequence[Batch], loss_of_share: Loss) -> Tensor:
     """Add the mean of the gradients of all workers' shares of a batch to those of the model; returns the mean loss.
 
     The shares go through the model one by one: each worker's BatchNorm knows its own samples only.
     """
     losses = []
-    for inputs, labels in shares:
-        loss = loss_of(model, inputs, labels, settings)[0] / len(shares)
+    for share in shares:
+        loss = loss_of_share(model, share) / len(shares)
         loss.backward()
         losses.append(loss.detach())
     return torch.stack(losses).sum()

@@ -4,24 +4,22 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from worldsize.config import CellSettings
-from worldsize.data import Batches, DataSet, training_batches
 from worldsize.measure.accelerator import settle
 from worldsize.measure.limits import memory_in_use_bytes
 from worldsize.measure.timeline import Phase, Timeline
-from worldsize.models import build_model
 from worldsize.ranks.heartbeat import beat
 from worldsize.results.comm_records import AllReduceCost
-from worldsize.strategies import Strategy, World, find_strategy, sizes_of
+from worldsize.strategies import Strategy, World, find_strategy
 from worldsize.training.bucket_plan import with_planned_buckets
-from worldsize.training.carrier import carrier_for
-from worldsize.training.memory_format import in_memory_format
-from worldsize.training.recipe import change_weights, learning_rate, loss_of, make_optimizer
+from worldsize.training.carrier import brought, carrier_for, on_device
+from worldsize.training.recipe import change_weights, learning_rate
+from worldsize.training.task import Batch, Source, Task
+from worldsize.training.unused import told_plainly
 from worldsize.traits import Sizes
 
 
@@ -33,8 +31,8 @@ class TrainedStep(NamedTuple):
     """Samples of this process."""
     loss: Tensor
     """Their mean loss."""
-    right: Tensor
-    """How many of them were classified right."""
+    right: Tensor | None
+    """How many of them were classified right; None where nothing is classified."""
 
 
 class SeenOrder:
@@ -59,20 +57,15 @@ class SeenOrder:
         return self.last.hex()[:12]
 
 
-def my_share(settings: CellSettings, rank: int, processes: int) -> slice:
-    """The part of each global batch that this process works on: its workers' local batches, side by side."""
-    size = settings.global_batch // processes
-    return slice(rank * size, (rank + 1) * size)
-
-
-def endless(batches: Batches, seen: SeenOrder | None = None, steps: int = 0) -> Generator[tuple[int, Tensor, Tensor]]:
-    """Epoch, inputs and labels of one step after the other, from where `steps` have been; `seen` notes their order."""
-    epoch, first = divmod(steps, batches.steps_per_epoch)
+def endless(batches: Source, steps: int = 0) -> Generator[tuple[int, Batch]]:
+    """Epoch and batch of one step after the other, from where `steps` have been."""
+    epoch, first = 0, 0
+    if steps:
+        assert batches.steps_per_epoch is not None, "only whole epochs are gone on with"
+        epoch, first = divmod(steps, batches.steps_per_epoch)
     while True:
-        for inputs, labels in batches.epoch(epoch, first):
-            if seen is not None:
-                seen.add(epoch, labels)
-            yield epoch, inputs, labels
+        for batch in batches.epoch(epoch, first):
+            yield epoch, batch
         epoch, first = epoch + 1, 0
 
 
@@ -83,7 +76,7 @@ def tensor_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 class Trainer:
-    """Everything that one rank needs to run a step. Raises UsageError for settings that do not fit the data.
+    """Everything that one rank needs to run a step. Raises UsageError for settings that do not fit the task.
 
     `prepare` is given the model before the strategy is.
     """
@@ -91,18 +84,18 @@ class Trainer:
     def __init__(
         self,
         settings: CellSettings,
-        data: DataSet,
+        task: Task,
         world: World,
         timeline: Timeline,
         link: AllReduceCost | None = None,
         prepare: Callable[[nn.Module], nn.Module] = lambda model: model,
     ) -> None:
-        self.settings = settings
+        self.settings, self.task = settings, task
         self.timeline = timeline
-        self.shape, self.classes = data.shape, data.classes
         self.device = world.device
-        model = build_model(settings.model, classes=data.classes, shape=data.shape, seed=settings.seed)
-        model = prepare(in_memory_format(model, data.shape, self.device))
+        self.samples = settings.global_batch // world.channel.world_size
+        """Of this process in a step."""
+        model = prepare(task.put(task.model(settings.seed), self.device))
         self.world = world = self._with_buckets(world, model, link)
         self.built_bytes = memory_in_use_bytes(self.device)
         """In use when the model was there, and nothing that trains it."""
@@ -113,32 +106,30 @@ class Trainer:
         if "initial-weights" in settings.leave_out:
             self._forget_agreement(model)
         timeline.watch_gradients(model)
-        self.optimizer = make_optimizer(model, settings, fused=True)
-        self.batches, self.spare_batches = self._batches(data), self._batches(data)
+        self.optimizer = task.optimizer(model)
+        self.batches, self.spare_batches = self._batches(), self._batches()
         self.seen = SeenOrder()
-        self.stream = endless(self.batches, self.seen)
+        self.stream = self._training_stream(0)
         self.spare_stream = endless(self.spare_batches)
         """Data of steps that only measure (workload.py)."""
         self.carrier = carrier_for(self.device)
         self.steps = 0
 
-    def _batches(self, data: DataSet) -> Batches:
-        settings, channel = self.settings, self.world.channel
-        return training_batches(
-            data,
-            loader=settings.loader,
-            loader_workers=settings.loader_workers,
-            seed=settings.seed,
-            global_batch=settings.global_batch,
-            share=my_share(settings, channel.rank, channel.world_size),
-            redrawn="sampler-epoch" not in settings.leave_out,
-        )
+    def _batches(self) -> Source:
+        return self.task.batches(self.world.channel.rank, self.world.channel.world_size)
+
+    def _training_stream(self, steps: int) -> Generator[tuple[int, Batch]]:
+        """The batches of training after these steps; their order is noted."""
+        for epoch, batch in endless(self.batches, steps):
+            order = self.task.order(batch)
+            if order is not None:
+                self.seen.add(epoch, order)
+            yield epoch, batch
 
     def _forget_agreement(self, model: nn.Module) -> None:
         """Give this rank first weights of its own, drawn with seed + rank: what the strategy agreed on is undone."""
         seed = self.settings.seed + self.world.channel.rank
-        own = build_model(self.settings.model, classes=self.classes, shape=self.shape, seed=seed)
-        model.load_state_dict(own.state_dict())
+        model.load_state_dict(self.task.model(seed).state_dict())
 
     def _with_buckets(self, world: World, model: nn.Module, link: AllReduceCost | None) -> World:
         """The world with the buckets that the settings ask for; `auto` without a known link is the default."""
@@ -147,28 +138,16 @@ class Trainer:
             return dataclasses.replace(world, bucket_bytes=round(wanted * 1e6))
         if wanted != "auto" or link is None or world.channel.world_size == 1:
             return world
-        inputs = torch.randn(self.settings.batch_size, *self.shape, device=self.device)
-        inputs = inputs.to(memory_format=torch.channels_last)
-        labels = torch.zeros(self.settings.batch_size, dtype=torch.int64, device=self.device)
-        return with_planned_buckets(world, model, inputs, labels, link)
+        batch = self.task.some_batch(self.settings.batch_size, self.device)
+        return with_planned_buckets(world, model, lambda twin: self.task.loss(twin, batch)[0], link)
 
     def go_on_after(self, steps: int) -> None:
         """Count these steps as done: the next one has its number, its learning rate and its data."""
-        self.steps, self.stream = steps, endless(self.batches, self.seen, steps)
+        self.steps, self.stream = steps, self._training_stream(steps)
 
     def sizes(self) -> Sizes:
-        """What model and local batch take, in bytes, from the model itself and one sample of zeros."""
-        model = self.strategy.unwrap()
-        inputs = torch.zeros(1, *self.shape, device=self.device)
-        with torch.no_grad():
-            # In eval mode, so that the probe leaves no trace in the BatchNorm statistics.
-            outputs = model.eval()(inputs)
-            model.train()
-        return sizes_of(
-            model,
-            input_bytes=inputs[0].numel() * inputs.element_size() * self.settings.batch_size,
-            output_bytes=outputs.numel() * outputs.element_size() * self.settings.batch_size,
-        )
+        """What model and local batch take, in bytes."""
+        return self.task.sizes(self.strategy.unwrap(), self.settings.batch_size, self.device)
 
     def step(self, *, synchronise: bool = True) -> TrainedStep:
         """Train on the next batch.
@@ -178,12 +157,12 @@ class Trainer:
         timeline = self.timeline
         beat()
         timeline.begin()
-        epoch, inputs, labels = next(self.stream)
+        epoch, batch = next(self.stream)
         timeline.end(Phase.DATA_WAIT)
-        inputs, labels = self.carrier.bring(inputs, labels)
+        batch = brought(self.carrier, batch)
         timeline.end(Phase.COPY)
         with nullcontext() if synchronise else self.strategy.no_sync():
-            loss, outputs = self.loss(inputs, labels)
+            loss, outputs = self.loss(batch)
             timeline.end(Phase.FORWARD)
             loss.backward()
             timeline.end(Phase.BACKWARD)
@@ -196,11 +175,11 @@ class Trainer:
         self.optimizer.zero_grad()
         timeline.end(Phase.OPTIMIZER)
         self.steps += 1
-        loss, right = loss.detach(), (outputs.detach().argmax(dim=1) == labels).sum()
+        found = [loss.detach()] if (right := self.task.right(outputs, batch)) is None else [loss.detach(), right]
         self.carrier.used()
         if timeline.watching:  # what nobody will read need not travel
-            loss, right = self.carrier.fetch(loss, right)
-        result = TrainedStep(epoch, len(labels), loss, right)
+            found = [*self.carrier.fetch(*found)]
+        result = TrainedStep(epoch, self.samples, found[0], None if right is None else found[1])
         timeline.end(Phase.END)
         return result
 
@@ -211,18 +190,19 @@ class Trainer:
         a rank whose memory ends before it would keep the others waiting.
         """
         beat()
-        _, inputs, labels = next(self.spare_stream)
+        _, batch = next(self.spare_stream)
         try:
             with self.strategy.no_sync():
                 model = self.model if self.world.channel.world_size == 1 else self.strategy.unwrap()
-                loss_of(model, inputs.to(self.device), labels.to(self.device), self.settings)[0].backward()
+                self.task.loss(model, on_device(batch, self.device))[0].backward()
             settle(self.device)
         finally:
             self.optimizer.zero_grad()
 
-    def loss(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean loss of a batch, and the outputs that it comes from."""
-        return loss_of(self.model, inputs, labels, self.settings)
+    def loss(self, batch: Batch) -> tuple[Tensor, Any]:
+        """The mean loss of a batch on the device, and the outputs that it comes from."""
+        with told_plainly(self.strategy.unwrap()):
+            return self.task.loss(self.model, batch)
 
     @contextmanager
     def unseen(self, *, room: bool) -> Iterator[None]:
@@ -236,8 +216,10 @@ class Trainer:
         finally:
             self.model, self.timeline.watching = hooked, watching
 
-    def rate(self) -> float:
-        """The learning rate of the next step."""
+    def rate(self) -> float | None:
+        """The learning rate of the next step; None leaves it to the optimizer."""
+        if not self.task.sets_rate:
+            return None
         alone = "learning-rate" in self.settings.leave_out and self.world.channel.rank > 0
         batch = self.settings.base_batch if alone else self.settings.global_batch
-        return learning_rate(self.settings, batch, self.batches.steps_per_epoch, self.steps)
+        return learning_rate(self.settings, batch, self.batches.steps_per_epoch or 0, self.steps)

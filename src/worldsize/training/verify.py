@@ -17,13 +17,14 @@ from worldsize.data import DataSet, load_data
 from worldsize.errors import UsageError
 from worldsize.measure.clocks import clock_for
 from worldsize.measure.timeline import Timeline
-from worldsize.ranks.exchange import gather
+from worldsize.ranks.host_collectives import gather
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle
 from worldsize.ranks.turns import Reply, Turns
 from worldsize.results.base import Record
 from worldsize.results.check_records import Difference
 from worldsize.results.records import Placement
 from worldsize.results.verify_records import Proof, RankProof, Samples
+from worldsize.training.classifier import Classifier
 from worldsize.training.proof import (
     TOLERANCES,
     compare,
@@ -35,7 +36,7 @@ from worldsize.training.proof import (
     sample_digests,
 )
 from worldsize.training.rank import world_of
-from worldsize.training.reference import Batch, Reference
+from worldsize.training.reference import Numbered, Reference
 from worldsize.training.repeatable import in_double, refuses_double, unrepeatable, without_dropout
 from worldsize.training.trainer import Trainer
 
@@ -67,7 +68,7 @@ def prove(task: Task, rank: Rank, device: torch.device) -> RankProof:
     timeline.watching = False
     preparation = Preparation(task, rank, data.shape)
     world = world_of(rank, task.settings, task.placement, device, timeline)
-    trainer = Trainer(task.settings, data, world, timeline, prepare=preparation)
+    trainer = Trainer(task.settings, Classifier(task.settings, data), world, timeline, prepare=preparation)
     witness = Witness(trainer, preparation, data)
     for _ in range(task.steps):
         trainer.step()
@@ -149,7 +150,7 @@ class Witness:
             buffers=sum(1 for _ in self.model.buffers()),
         )
 
-    def _tapped(self, stream: Iterator[Batch]) -> Generator[Batch]:
+    def _tapped(self, stream: Iterator[Numbered]) -> Generator[Numbered]:
         for batch in stream:
             self.found.samples.append(_samples([batch]))
             yield batch
@@ -159,7 +160,7 @@ class Witness:
         self._buffers = {name: digest(buffer) for name, buffer in self.model.named_buffers()}
 
     def _compare_gradients(self) -> None:
-        """After the exchange, before the optimizer (a hook of it)."""
+        """After the synchronisation, before the optimizer (a hook of it)."""
         proof, reference, step = self.found.proof, self.reference, self.trainer.steps
         assert proof is not None
         assert reference is not None
@@ -191,17 +192,16 @@ class Witness:
 
     def second_epoch(self) -> None:
         """Note the first batch of the next epoch: its order and augmentation are drawn anew."""
-        if self.trainer.steps > self.trainer.batches.steps_per_epoch:
+        if self.trainer.steps > (self.trainer.batches.steps_per_epoch or 0):
             return  # the steps have been there
-        inputs, labels = next(self.trainer.batches.epoch(1))
-        self.found.samples.append(_samples([(1, inputs, labels)]))
+        self.found.samples.append(_samples([(1, next(self.trainer.batches.epoch(1)))]))
         if self.reference is not None:
             self.found.expected.append(_samples(list(self.reference.first_batches(1))))
 
 
-def _samples(batches: list[Batch]) -> Samples:
+def _samples(batches: list[Numbered]) -> Samples:
     epoch = batches[0][0]
-    return Samples(epoch=epoch, digests=[each for _, x, y in batches for each in sample_digests(x, y)])
+    return Samples(epoch=epoch, digests=[each for _, batch in batches for each in sample_digests(*batch)])
 
 
 def _larger(a: float | None, b: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""The training of a classifier as a workload: what its turns do that are no steps, and what feeds its steps.
+"""Training as a workload: what its turns do that are no steps, and what feeds its steps.
 
 Steps aside measure, and leave weights, optimizer, step count and the order of the data as they were.
 """
@@ -16,7 +16,7 @@ from worldsize.measure.accelerator import kept_random_state
 from worldsize.measure.alignment import Offset
 from worldsize.measure.limits import forget_peak
 from worldsize.measure.timeline import Timeline
-from worldsize.ranks.exchange import gather
+from worldsize.ranks.host_collectives import gather
 from worldsize.ranks.memory import room_for
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.ranks.workload import State
@@ -101,9 +101,9 @@ class Aside:
 
 
 class TrainingWorkload:
-    """A trainer and its data; `folder` is where its traces go."""
+    """A trainer, and the data set of a classifier; `folder` is where its traces go."""
 
-    def __init__(self, trainer: Trainer, data: DataSet, folder: Path) -> None:
+    def __init__(self, trainer: Trainer, data: DataSet | None, folder: Path) -> None:
         self.trainer, self.data, self.folder = trainer, data, folder
         self.aside = Aside(trainer)
 
@@ -125,7 +125,9 @@ class TrainingWorkload:
     @property
     def steps_per_epoch(self) -> int:
         """Steps of an epoch."""
-        return self.trainer.batches.steps_per_epoch
+        steps = self.trainer.batches.steps_per_epoch
+        assert steps is not None, "whole epochs are trained of data whose size is known"
+        return steps
 
     @property
     def saves(self) -> bool:
@@ -159,6 +161,7 @@ class TrainingWorkload:
         """Evaluate, try whether a step fits, prove or profile."""
         reply = Reply()
         if turn.op == "evaluate":
+            assert self.data is not None, "what has no test set is not evaluated"
             epoch = max(0, self.steps - 1) // self.steps_per_epoch
             reply.evaluation = evaluate(self.trainer, self.data, epoch=epoch)
         elif turn.op == "fit":

@@ -25,7 +25,7 @@ from worldsize.analysis.levels import ratio_estimate
 from worldsize.analysis.numbers import estimate_text, gib_text
 from worldsize.analysis.steps import BLOCK, ratio_over
 from worldsize.analysis.sweep import KNEE, BatchSweep, interval_of, swept_ratio
-from worldsize.config.base import MOST_BATCH
+from worldsize.config.base import MAX_BATCH
 from worldsize.results.records import Estimate
 
 LOW_RATE = 0.25
@@ -167,10 +167,24 @@ def memory_headroom(seen: Seen) -> Iterator[Candidate]:
                 compared(cell, rise.smaller, rise.ratio),
             ),
             cause="The batch was chosen smaller than the memory allows.",
-            next_step="Sweep the batch upward, for the largest that fits and the smallest that is worth it (the knee).",
-            command=sweep_command(seen.settings, cell, largest_batch=None),
+            **_upward(seen, cell),
             gain=at_most(rise.gain, LINE),
         )
+
+
+def _upward(seen: Seen, cell: CellAnalysis) -> dict[str, Any]:
+    """Next step and command towards larger batches; nobody knows how far those of the user's own workload go."""
+    if seen.settings.workload is None:
+        return {
+            "next_step": "Sweep the batch upward, for the largest that fits and the smallest that is worth it (the "
+            "knee).",
+            "command": sweep_command(seen.settings, cell, largest_batch=None),
+        }
+    sizes = (cell.batch_size, 2 * cell.batch_size)
+    return {
+        "next_step": "Time twice the batch beside it.",
+        "command": focused(seen.settings, cell, batch_sizes=sizes, global_batch=None),
+    }
 
 
 def _by_batch(seen: Seen) -> dict[tuple[str, int, str], list[CellAnalysis]]:
@@ -203,7 +217,7 @@ def _of_matmul(seen: Seen, cell: CellAnalysis) -> Estimate | None:
 def _largest(seen: Seen, cell: CellAnalysis) -> int:
     """The largest local batch that the data has samples for."""
     samples = seen.analysis.record.train_samples
-    return MOST_BATCH if samples is None else samples // cell.world_size
+    return MAX_BATCH if samples is None else samples // cell.world_size
 
 
 def _ended_by_itself(seen: Seen, cell: CellAnalysis) -> bool:

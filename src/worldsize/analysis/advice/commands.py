@@ -26,7 +26,7 @@ from worldsize.config.base import Settings
 from worldsize.config.network import DEFAULT_BUDGET_S
 from worldsize.traits import BASELINE_STRATEGY
 
-WHAT = ("model", "data", "data_dir", "train_samples", "test_samples")
+WHAT = ("model", "data", "workload", "data_dir", "train_samples", "test_samples")
 WHERE = ("hosts", "link", "link_latency", "backend", "threads_per_worker", "memory_limit")
 INPUT = ("loader", "loader_workers")
 PROTOCOL = ("epochs", "steps", "budget", "warmup_steps", "block_steps", "target_interval", "evaluate", "profile")
@@ -48,7 +48,7 @@ RECIPE = (
 )
 STUDY_FLAGS = (
     *WHAT,
-    *("strategies", "world_sizes", "batch_sizes", "global_batch", "baseline", "bucket_mb"),
+    *("strategies", "world_sizes", "batch_sizes", "global_batch", "baseline", "bucket_mb", "find_unused_parameters"),
     *WHERE,
     *INPUT,
     *PROTOCOL,
@@ -60,14 +60,15 @@ further parts of an experiment are no trial's business."""
 TRAIN_FLAGS = (
     *WHAT,
     "bucket_mb",
+    "find_unused_parameters",
     *WHERE,
     *INPUT,
     *(name for name in PROTOCOL if name not in ("budget", "warmup_steps", "block_steps", "target_interval")),
     *RECIPE,
 )
 SWEEP_FLAGS = (
-    *WHAT[:-1],
-    *("growth", "largest_batch", "resolution"),
+    *("model", "data", "data_dir", "train_samples"),
+    *("growth", "largest_batch", "resolution", "find_unused_parameters"),
     *WHERE,
     *("loader", "epochs", "steps", "precision", "seed"),
 )

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from worldsize.analysis.advice.commands import comm_command, focused, train_command, value_text
-from worldsize.analysis.advice.exchange import Exchange, Limit
 from worldsize.analysis.advice.finding import (
     Evidence,
     Gain,
@@ -18,6 +17,7 @@ from worldsize.analysis.advice.finding import (
     time_of,
 )
 from worldsize.analysis.advice.gains import STEP, notable, without
+from worldsize.analysis.advice.gradient_sync import GradientSync, Limit
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, number_text
@@ -34,7 +34,7 @@ BASIS_BY_PAIRING = (
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is said of one exchange."""
+    """What is said of the synchronisation of a cell."""
 
     code: str
     how: str
@@ -52,23 +52,23 @@ class Diagnosis:
     """Whether the next step halves it per sample, as doubling the batch does."""
 
 
-def limited_by(seen: Seen, limit: Limit) -> Iterator[Exchange]:
-    """The exchanges whose exposed communication is due to this."""
-    return (exchange for cell in seen.several if (exchange := seen.exchange(cell)).limit == limit)
+def limited_by(seen: Seen, limit: Limit) -> Iterator[GradientSync]:
+    """Those whose exposed communication is due to this."""
+    return (sync for cell in seen.several if (sync := seen.gradient_sync(cell)).limit == limit)
 
 
 def bandwidth_bound(seen: Seen) -> Iterator[Candidate]:
     """Exposed communication whose messages fill the link."""
-    for exchange in limited_by(seen, "bandwidth"):
-        assert exchange.used is not None
-        assert exchange.reference is not None
-        size = megabytes(exchange.bytes)
-        next_step, command = _more_per_exchange(seen, exchange.cell)
-        yield on_exchange(
-            exchange,
+    for sync in limited_by(seen, "bandwidth"):
+        assert sync.used is not None
+        assert sync.reference is not None
+        size = megabytes(sync.bytes)
+        next_step, command = _larger_messages(seen, sync.cell)
+        yield on_sync(
+            sync,
             Diagnosis(
                 code="bandwidth-bound",
-                how=f"and its messages use {share(exchange.used)} of the {exchange.reference.name} of the link",
+                how=f"and its messages use {share(sync.used)} of the {sync.reference.name} of the link",
                 cause=f"The link is full: the {size} of each step need their time on it, whatever the batch is.",
                 next_step=next_step,
                 command=command,
@@ -79,15 +79,15 @@ def bandwidth_bound(seen: Seen) -> Iterator[Candidate]:
 
 def latency_bound(seen: Seen) -> Iterator[Candidate]:
     """Exposed communication of many small messages, whose latency adds up."""
-    for exchange in limited_by(seen, "latency"):
-        assert exchange.modelled is not None
-        latency_s, bytes_s = exchange.modelled
-        next_step, command = _fewer_messages(seen, exchange.cell)
-        yield on_exchange(
-            exchange,
+    for sync in limited_by(seen, "latency"):
+        assert sync.modelled is not None
+        latency_s, bytes_s = sync.modelled
+        next_step, command = _fewer_messages(seen, sync.cell)
+        yield on_sync(
+            sync,
             Diagnosis(
                 code="latency-bound",
-                how=f"and most of the time of its {number_text(exchange.messages)} messages per step is latency",
+                how=f"and most of the time of its {number_text(sync.messages)} messages per step is latency",
                 cause="Each message pays the latency of the link, however small it is.",
                 next_step=next_step,
                 command=command,
@@ -95,7 +95,7 @@ def latency_bound(seen: Seen) -> Iterator[Candidate]:
                     time_of("Cost model, latency of all messages of a step", latency_s),
                     time_of("Cost model, their bytes", bytes_s),
                 ),
-                saved=pl.min_horizontal(exchange.exposed_at_most, latency_s),
+                saved=pl.min_horizontal(sync.exposed_at_most, latency_s),
                 basis="Step ÷ (step − latency of all messages by the link's cost model); assumes next to no messages.",
             ),
         )
@@ -103,11 +103,11 @@ def latency_bound(seen: Seen) -> Iterator[Candidate]:
 
 def root_bound(seen: Seen) -> Iterator[Candidate]:
     """Exposed communication that passes through one rank."""
-    for exchange in limited_by(seen, "root"):
-        cell = exchange.cell
+    for sync in limited_by(seen, "root"):
+        cell = sync.cell
         wire = cell.record.wire if cell.record else None
-        yield on_exchange(
-            exchange,
+        yield on_sync(
+            sync,
             Diagnosis(
                 code="root-bound",
                 how="and all of it passes through rank 0",
@@ -127,13 +127,13 @@ def _through_root(wire: WireBytes | None) -> Iterator[Evidence]:
 
 def communication_bound(seen: Seen) -> Iterator[Candidate]:
     """Exposed communication that neither the link, nor its latency, nor one rank explains."""
-    for exchange in limited_by(seen, "unknown"):
-        yield on_exchange(exchange, _unexplained(seen, exchange))
+    for sync in limited_by(seen, "unknown"):
+        yield on_sync(sync, _unexplained(seen, sync))
 
 
-def _unexplained(seen: Seen, exchange: Exchange) -> Diagnosis:
-    cell, reference = exchange.cell, exchange.reference
-    if exchange.used is None or reference is None:
+def _unexplained(seen: Seen, sync: GradientSync) -> Diagnosis:
+    cell, reference = sync.cell, sync.reference
+    if sync.used is None or reference is None:
         return Diagnosis(
             code="communication-bound",
             how="and what its link can carry is not known",
@@ -144,8 +144,8 @@ def _unexplained(seen: Seen, exchange: Exchange) -> Diagnosis:
     next_step, command = _look_or_change(seen, cell)
     return Diagnosis(
         code="communication-bound",
-        how=f"but its messages use only {share(exchange.used)} of the {reference.name} of the link",
-        cause=_not_full(exchange),
+        how=f"but its messages use only {share(sync.used)} of the {reference.name} of the link",
+        cause=_not_full(sync),
         next_step=next_step,
         command=command,
     )
@@ -171,27 +171,27 @@ def _with_overlap(seen: Seen, cell: CellAnalysis) -> str | None:
     return train_command(seen.settings, beside) if beside else focused(seen.settings, cell, cell.strategy, usual)
 
 
-def _not_full(exchange: Exchange) -> str:
-    if not exchange.cell.traits.overlaps:
+def _not_full(sync: GradientSync) -> str:
+    if not sync.cell.traits.overlaps:
         return "Nothing is computed while it synchronises, and the messages do not fill the link one after the other."
-    if exchange.hidden is None or not notable(exchange.hidden):
+    if sync.hidden is None or not notable(sync.hidden):
         return "The link is not full: likely the messages are too small to fill it, or other work takes the cores."
     return "The link is not full: likely synchronisation and compute slow each other down on the same cores."
 
 
-def on_exchange(exchange: Exchange, found: Diagnosis) -> Candidate:
-    """The advice on one exchange, with what is told of all of them."""
-    cell, exposed = exchange.cell, exchange.exposed
+def on_sync(sync: GradientSync, found: Diagnosis) -> Candidate:
+    """The advice on the synchronisation of a cell, with what is told of all of them."""
+    cell, exposed = sync.cell, sync.exposed
     assert exposed is not None
-    saved = exchange.exposed_at_most if found.saved is None else found.saved
-    basis = found.basis if found.saved is not None or not exchange.more_by_pairing else BASIS_BY_PAIRING
-    gain = at_most(without(exchange.blocks, saved, found.step), basis)
-    half = without(exchange.blocks, saved / 2) if found.halved else None
+    saved = sync.exposed_at_most if found.saved is None else found.saved
+    basis = found.basis if found.saved is not None or not sync.more_by_pairing else BASIS_BY_PAIRING
+    gain = at_most(without(sync.blocks, saved, found.step), basis)
+    half = without(sync.blocks, saved / 2) if found.halved else None
     return candidate(
         found.code,
         cell,
         finding=f"{cell_name(cell)} spends {share(exposed.share)} of its step on exposed communication, {found.how}.",
-        evidence=(*_evidence(exchange), *found.evidence),
+        evidence=(*_evidence(sync), *found.evidence),
         cause=found.cause,
         next_step=found.next_step,
         command=found.command,
@@ -205,23 +205,23 @@ def _halved(half: Estimate, gain: Gain) -> Gain:
     return replace(gain, text=text, expected=half)
 
 
-def _evidence(exchange: Exchange) -> Iterator[Evidence]:
-    assert exchange.exposed is not None
-    yield time_of("Exposed communication per step", exchange.exposed.seconds)
-    if exchange.for_data is not None:
-        yield time_of("Of it, for a rank that waits for data, at most", exchange.for_data.seconds)
-    if exchange.cell.exposed is not None and exchange.cell.exposed.disagree:
-        yield time_of("The same by the second way: steps with − without synchronisation", exchange.cell.exposed.pairing)
-    if exchange.overlapped is not None:
-        yield time_of("Overlapped with computing per step", exchange.overlapped.seconds)
-    if exchange.busbw is not None:
-        name = "Rate of the root's link" if exchange.rooted else "Bus bandwidth of the messages"
-        yield rate_of_link(name, exchange.busbw)
-    if exchange.reference is not None:
-        yield rate_of_link(f"{exchange.reference.name.capitalize()} of the link", exchange.reference.bytes_per_s)
+def _evidence(sync: GradientSync) -> Iterator[Evidence]:
+    assert sync.exposed is not None
+    yield time_of("Exposed communication per step", sync.exposed.seconds)
+    if sync.for_data is not None:
+        yield time_of("Of it, for a rank that waits for data, at most", sync.for_data.seconds)
+    if sync.cell.exposed is not None and sync.cell.exposed.disagree:
+        yield time_of("The same by the second way: steps with − without synchronisation", sync.cell.exposed.pairing)
+    if sync.overlapped is not None:
+        yield time_of("Overlapped with computing per step", sync.overlapped.seconds)
+    if sync.busbw is not None:
+        name = "Rate of the root's link" if sync.rooted else "Bus bandwidth of the messages"
+        yield rate_of_link(name, sync.busbw)
+    if sync.reference is not None:
+        yield rate_of_link(f"{sync.reference.name.capitalize()} of the link", sync.reference.bytes_per_s)
 
 
-def _more_per_exchange(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
+def _larger_messages(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     """A step with more samples needs no more bytes."""
     batch = 2 * cell.batch_size
     samples = seen.analysis.record.train_samples

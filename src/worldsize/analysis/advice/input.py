@@ -50,6 +50,8 @@ def _loader(seen: Seen) -> str:
     settings = seen.settings
     if not seen.trains:
         return "that of the script"
+    if settings.workload is not None:
+        return "that of the workload"
     if settings.loader == "batched" and not _of_a_user(seen):
         return "batched"
     workers = settings.loader_workers
@@ -68,6 +70,12 @@ def _remedy(seen: Seen, cell: CellAnalysis) -> tuple[str, str, str | None]:
         return (
             "The loop takes its samples faster than its input pipeline makes them.",
             "Give the input pipeline more worker processes, or make a sample cheaper (decode and resize it once).",
+            None,
+        )
+    if settings.workload is not None:
+        return (
+            f"{settings.workload} makes its batches more slowly than the model takes them.",
+            "Give the loader in batches() more worker processes, or make a sample cheaper (decode and resize it once).",
             None,
         )
     if _of_a_user(seen):

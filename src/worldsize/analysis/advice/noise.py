@@ -24,7 +24,7 @@ HIDES_THE_LIMIT = "too little to say what limits it"
 AIM = TOO_NOISY / 2
 """What to aim at: a width is itself known to a half only."""
 FEWEST_BLOCKS = 5
-MOST_BLOCKS = 100_000
+MAX_BLOCKS = 100_000
 UNTIMED = 1.5
 """Length of a study ÷ that of its timed steps, about."""
 
@@ -121,7 +121,7 @@ def blocks_needed(ratio: Estimate, aim: float = AIM) -> int:
         return float(stdtrit(blocks - 1, (1 + LEVEL) / 2)) / sqrt(blocks)
 
     wanted = aim / width * relative(max(2, ratio.samples))
-    low, high = FEWEST_BLOCKS, MOST_BLOCKS
+    low, high = FEWEST_BLOCKS, MAX_BLOCKS
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if relative(middle) <= wanted else (middle + 1, high)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import polars as pl
 
 from worldsize.analysis.advice.commands import focused
-from worldsize.analysis.advice.exchange import Exchange
 from worldsize.analysis.advice.finding import Evidence, at_most, cell_name, share, time_of
 from worldsize.analysis.advice.gains import EXPOSED, NOTABLE, STEP, notable, without
+from worldsize.analysis.advice.gradient_sync import GradientSync
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.steps import per_step
 from worldsize.traits import BUCKETED
@@ -17,26 +17,26 @@ MOSTLY = 0.5
 COMPUTING = STEP - EXPOSED
 """What a step takes if all communication is hidden."""
 IN_A_ROW = STEP - EXPOSED - pl.col("backward_s") + pl.col("comm_s")
-"""What it takes if the exchange begins with the first gradient, never stops, and is as long as here (method.md §12)."""
+"""What it takes if synchronisation starts with the first gradient, never stops, and takes as long (method.md §12)."""
 REACHABLE = pl.max_horizontal(COMPUTING, IN_A_ROW)
 
 
 def overlap_incomplete(seen: Seen) -> Iterator[Candidate]:
     """Exposed communication that would fit beside backward, if it began earlier or in smaller pieces."""
     for cell in seen.several:
-        exchange = seen.exchange(cell)
-        if exchange.limit not in ("bandwidth", "unknown") or cell.communication is None or _planned(seen, exchange):
+        sync = seen.gradient_sync(cell)
+        if sync.limit not in ("bandwidth", "unknown") or cell.communication is None or _planned(seen, sync):
             continue  # a root, or latency, is to be left out first, and the transfer is another one then
-        gain, reachable = without(exchange.blocks, STEP - REACHABLE), per_step(exchange.blocks, REACHABLE)
+        gain, reachable = without(sync.blocks, STEP - REACHABLE), per_step(sync.blocks, REACHABLE)
         if gain is None or reachable is None or not notable(gain, 1 + NOTABLE):
             continue
-        cause, next_step, command = _remedy(seen, exchange)
+        cause, next_step, command = _remedy(seen, sync)
         yield candidate(
             "overlap-incomplete",
             cell,
-            finding=f"{cell_name(cell)} hides {_hidden(exchange)} of its communication behind backward, and more would "
+            finding=f"{cell_name(cell)} hides {_hidden(sync)} of its communication behind backward, and more would "
             "fit.",
-            evidence=(*_parts(exchange), time_of("Step with the best overlap", reachable)),
+            evidence=(*_parts(sync), time_of("Step with the best overlap", reachable)),
             cause=cause,
             next_step=next_step,
             command=command,
@@ -51,9 +51,9 @@ def overlap_incomplete(seen: Seen) -> Iterator[Candidate]:
 def overlapped_already(seen: Seen) -> Iterator[Candidate]:
     """Communication that is hidden so well that a faster link would gain next to nothing."""
     for cell in seen.several:
-        exchange = seen.exchange(cell)
-        exposed, hidden, gain = exchange.exposed, exchange.hidden, without(exchange.blocks, EXPOSED)
-        if exposed is None or hidden is None or gain is None or not notable(exchange.share):
+        sync = seen.gradient_sync(cell)
+        exposed, hidden, gain = sync.exposed, sync.hidden, without(sync.blocks, EXPOSED)
+        if exposed is None or hidden is None or gain is None or not notable(sync.share):
             continue
         if not notable(hidden, MOSTLY) or exposed.share.high is None or exposed.share.high >= NOTABLE:
             continue
@@ -62,7 +62,7 @@ def overlapped_already(seen: Seen) -> Iterator[Candidate]:
             cell,
             finding=f"{cell_name(cell)} hides {share(hidden)} of its communication behind computing: more bandwidth "
             "will not help.",
-            evidence=_parts(exchange),
+            evidence=_parts(sync),
             cause="Backward takes longer than the messages, which travel meanwhile.",
             next_step="Leave the link as it is, and look at a trace: which operators take the time?",
             command=focused(seen.settings, cell, profile=True),
@@ -74,29 +74,29 @@ def overlapped_already(seen: Seen) -> Iterator[Candidate]:
         )
 
 
-def _planned(seen: Seen, exchange: Exchange) -> bool:
+def _planned(seen: Seen, sync: GradientSync) -> bool:
     """Whether the buckets are planned already: there is no better plan to try."""
-    return exchange.cell.traits.buckets and seen.settings.bucket_mb == "auto"
+    return sync.cell.traits.buckets and seen.settings.bucket_mb == "auto"
 
 
-def _hidden(exchange: Exchange) -> str:
-    hidden = exchange.hidden
+def _hidden(sync: GradientSync) -> str:
+    hidden = sync.hidden
     return "nothing" if hidden is None or not hidden.value else share(hidden)
 
 
-def _parts(exchange: Exchange) -> Iterator[Evidence]:
-    if exchange.exposed is not None:
-        yield time_of("Exposed communication per step", exchange.exposed.seconds)
-    if exchange.overlapped is not None:
-        yield time_of("Overlapped with computing per step", exchange.overlapped.seconds)
-    backward = per_step(exchange.blocks, pl.col("backward_s"))
+def _parts(sync: GradientSync) -> Iterator[Evidence]:
+    if sync.exposed is not None:
+        yield time_of("Exposed communication per step", sync.exposed.seconds)
+    if sync.overlapped is not None:
+        yield time_of("Overlapped with computing per step", sync.overlapped.seconds)
+    backward = per_step(sync.blocks, pl.col("backward_s"))
     if backward is not None:
         yield time_of("Backward per step", backward)
 
 
-def _remedy(seen: Seen, exchange: Exchange) -> tuple[str, str, str | None]:
+def _remedy(seen: Seen, sync: GradientSync) -> tuple[str, str, str | None]:
     """Likely cause, next step and command."""
-    settings, cell = seen.settings, exchange.cell
+    settings, cell = seen.settings, sync.cell
     if cell.traits.buckets:
         return (
             "The last bucket travels when backward is over, and nothing hides it; large buckets also begin late.",

@@ -11,8 +11,8 @@ from typing import NotRequired, TypedDict, Unpack
 
 import polars as pl
 
-from worldsize.analysis.advice.exchange import Exchange
 from worldsize.analysis.advice.finding import Advice, Evidence, Gain
+from worldsize.analysis.advice.gradient_sync import GradientSync
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.headline import Headline, fastest_worker, headline
 from worldsize.analysis.steps import BLOCK
@@ -41,7 +41,7 @@ class Seen:
     def __init__(self, analysis: StudyAnalysis) -> None:
         self.analysis = analysis
         self._blocks: dict[str, pl.DataFrame] = {}
-        self._exchanges: dict[str, Exchange] = {}
+        self._syncs: dict[str, GradientSync] = {}
 
     @property
     def settings(self) -> StudySettings:
@@ -92,12 +92,12 @@ class Seen:
             self._blocks[cell.id] = found
         return self._blocks[cell.id]
 
-    def exchange(self, cell: CellAnalysis) -> Exchange:
-        """The exchange of gradients of a cell of several workers."""
-        if cell.id not in self._exchanges:
+    def gradient_sync(self, cell: CellAnalysis) -> GradientSync:
+        """The gradient synchronisation of a cell of several workers."""
+        if cell.id not in self._syncs:
             link = self.analysis.links.get(cell.world_size)
-            self._exchanges[cell.id] = Exchange(cell, self.blocks(cell), link)
-        return self._exchanges[cell.id]
+            self._syncs[cell.id] = GradientSync(cell, self.blocks(cell), link)
+        return self._syncs[cell.id]
 
 
 @dataclass(frozen=True)

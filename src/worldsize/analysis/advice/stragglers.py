@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from worldsize.analysis.advice.commands import focused
-from worldsize.analysis.advice.communication import Diagnosis, limited_by, on_exchange
-from worldsize.analysis.advice.exchange import Exchange
+from worldsize.analysis.advice.communication import Diagnosis, limited_by, on_sync
 from worldsize.analysis.advice.finding import Evidence, share, share_of, time_of
 from worldsize.analysis.advice.gains import STEP_MOST, notable
+from worldsize.analysis.advice.gradient_sync import GradientSync
 from worldsize.analysis.advice.rule import Candidate, Seen, ranks_of
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text
@@ -38,20 +38,20 @@ class Late:
 
 def straggler_bound(seen: Seen) -> Iterator[Candidate]:
     """Exposed communication that is mostly waiting for a rank that comes late."""
-    for exchange in limited_by(seen, "stragglers"):
-        assert exchange.waiting is not None
-        late = late_rank(exchange.cell, seen.raw(exchange.cell))
-        told = _told_apart(exchange.cell)
+    for sync in limited_by(seen, "stragglers"):
+        assert sync.waiting is not None
+        late = late_rank(sync.cell, seen.raw(sync.cell))
+        told = _told_apart(sync.cell)
         who = f"rank {late.rank}" if late else "ranks that come late in turn" if told else "a rank that is not known"
-        yield on_exchange(
-            exchange,
+        yield on_sync(
+            sync,
             Diagnosis(
                 code="straggler-bound",
-                how=f"and {share(exchange.waiting)} of its communication is waiting, for {who}",
+                how=f"and {share(sync.waiting)} of its communication is waiting, for {who}",
                 cause=_cause(late) if told else _CLOCKS,
                 next_step="Look at a trace of all ranks: what does the late one do while the others wait?",
-                command=focused(seen.settings, exchange.cell, profile=True),
-                evidence=tuple(_evidence(exchange, late)),
+                command=focused(seen.settings, sync.cell, profile=True),
+                evidence=tuple(_evidence(sync, late)),
                 saved=WAITED,
                 step=STEP_MOST,
                 basis="Step ÷ (step − waiting of the rank that waits longest); assumes ranks that issue each message "
@@ -125,13 +125,13 @@ def _by_rank(cell: CellAnalysis) -> Iterator[Evidence]:
         yield time_of(f"Wait per step of rank {each.rank}", each.wait_s)
 
 
-def _evidence(exchange: Exchange, late: Late | None) -> Iterator[Evidence]:
-    wait = per_step(exchange.blocks, pl.col("wait_s"))
-    transfer = per_step(exchange.blocks, pl.col("transfer_s"))
+def _evidence(sync: GradientSync, late: Late | None) -> Iterator[Evidence]:
+    wait = per_step(sync.blocks, pl.col("wait_s"))
+    transfer = per_step(sync.blocks, pl.col("transfer_s"))
     if wait is not None and transfer is not None:
         yield time_of("Wait per step, mean over ranks", wait)
-        yield from _by_rank(exchange.cell)
-        longest = per_step(exchange.blocks, pl.col("wait_most_s"))
+        yield from _by_rank(sync.cell)
+        longest = per_step(sync.blocks, pl.col("wait_most_s"))
         if longest is not None:
             yield time_of("Wait per step of the rank that waits longest", longest)
         yield time_of("Transfer per step", transfer)

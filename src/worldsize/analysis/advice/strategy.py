@@ -144,7 +144,7 @@ class Overhead:
 
 
 def wrapper_overhead(seen: Seen) -> Iterator[Candidate]:
-    """A strategy that costs time around one worker already, where nothing is exchanged."""
+    """A strategy that costs time around one worker already, where nothing is synchronised."""
     for found in _overheads(seen):
         wrapped, alone, cell = found.wrapped, found.alone, found.cell
         next_step, command = _lighter(seen, cell)

@@ -8,9 +8,10 @@ from worldsize.results.baseline_records import StoredCell, StoredRun
 from worldsize.results.comparison_records import Area, Change
 from worldsize.results.provenance import SHOWN, Host, Provenance, UserCode, different_files, named, short_commit
 from worldsize.results.records import Placement
+from worldsize.results.training_records import DataRecord
 
 ABSENT = "none"
-MOST_FILES = 8
+MAX_FILES = 8
 """Files of the user's that are named, each with its digests."""
 NAMED_AS_WORK = ("model", "data", "precision", "optimizer")
 """Settings that are named with the work that they set."""
@@ -79,9 +80,9 @@ def _code(a: UserCode | None, b: UserCode | None) -> Iterator[Change]:
     if a is None or b is None:
         return
     files, old, new = different_files(a, b), a.digests, b.digests
-    for name in files[:MOST_FILES]:
+    for name in files[:MAX_FILES]:
         yield Change(area="code", what=name, old=_digests(old.get(name)), new=_digests(new.get(name)))
-    left = len(files) - MOST_FILES
+    left = len(files) - MAX_FILES
     if left > 0:
         yield Change(area="code", what=f"{left} more files", old="…", new="…")
     if a.commit != b.commit:
@@ -99,18 +100,24 @@ def _digests(found: tuple[str, ...] | None) -> str:
 
 def _work_facts(run: StoredRun) -> dict[str, str]:
     data, model, settings = run.data, run.model, run.settings
-    if data is None or model is None or settings is None:
+    if model is None or settings is None:
         return {}
     return {
         "model": model.name,
         "model parameters": f"{model.parameters:,}",
         "model parameter bytes": f"{model.parameter_bytes:,}",
         "model gradient tensors": f"{model.gradient_tensors:,}",
+        **({} if data is None else _data_facts(data)),
+        "precision": settings.precision,
+        "optimizer": settings.optimizer,
+    }
+
+
+def _data_facts(data: DataRecord) -> dict[str, str]:
+    return {
         "data": data.name,
         "data shape": "×".join(str(size) for size in data.shape),
         "data classes": f"{data.classes:,}",
-        "precision": settings.precision,
-        "optimizer": settings.optimizer,
     }
 
 

@@ -19,7 +19,7 @@ from worldsize.results.records import Estimate
 
 FIRST_RUNS = 3
 """On each side, where the spread between runs is not known yet."""
-MOST_RUNS = 20
+MAX_RUNS = 20
 """More runs than these nobody makes for a gate."""
 POWER = 0.8
 """Chance that so many runs settle it, if the true ratio is the one that was seen."""
@@ -36,9 +36,9 @@ def settling(record: ComparisonRecord, settings: CompareSettings, gate: Gate) ->
     needed = runs_needed(record.cells, 1 + gate.fail_above, strict=gate.strict)
     if "one-run" not in codes:  # where chance alone is in the way, more runs than there are
         needed = max(needed, 1 + min(len(side.runs) for side in (record.a, record.b)))
-    if needed > MOST_RUNS:
+    if needed > MAX_RUNS:
         return [
-            f"More than {MOST_RUNS} runs a side would be needed: what was seen is small beside what runs of the same "
+            f"More than {MAX_RUNS} runs a side would be needed: what was seen is small beside what runs of the same "
             "commit differ by. Choose another limit, or longer runs."
         ]
     paths: list[str] = []
@@ -66,7 +66,7 @@ def runs_needed(cells: Sequence[CellComparison], limit: float, *, strict: bool) 
         gap = math.log(cell.judged.value) if above else math.log(limit / cell.judged.value)
         reach = spread(cell.judged_error) * float(ndtri(1 - level) + ndtri(POWER))
         needed = 2 * (reach / gap) ** 2 if gap > 0 else math.inf
-        most = max(most, math.ceil(min(needed, MOST_RUNS + 1)))
+        most = max(most, math.ceil(min(needed, MAX_RUNS + 1)))
     return most
 
 
@@ -117,7 +117,7 @@ def _flags(settings: CompareSettings) -> list[str]:
 def judge(record: ComparisonRecord, settings: CompareSettings) -> Gate | None:
     """Judge a comparison by `fail_above`; None where no gate was asked for.
 
-    It fails if a cell is told apart as slower, over all cells at once, and by more than the limit as far as was seen
+    It fails if a cell is significantly slower, over all cells at once, and by more than the limit as far as was seen
     (method.md §11); if one had numbers in A and has none in B; or if nothing can be judged. It is not known with less
     than two runs a side, and where what was seen lies beyond the limit and may be chance. Otherwise it passes; with
     `strict` only if each cell is proved not to be slower by more.

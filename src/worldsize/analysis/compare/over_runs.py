@@ -18,7 +18,7 @@ from worldsize.results.records import Estimate
 
 K = TypeVar("K", bound=Hashable)
 
-LEAST_RUNS = 2
+MIN_RUNS = 2
 """On each side: the spread of one run is not known."""
 ALARM = 0.05
 """Chance of any alarm at all in a comparison of equal sides, at most."""
@@ -27,8 +27,8 @@ STEP_ALARM = 0.8 * ALARM
 they are looked at for is larger than a few percent."""
 PROOF = 0.05
 """Chance that a cell which is slower by the limit is said to be proved not to be."""
-MOST_LOG = 700.0
-LEAST_SPREAD = 1e-6
+MAX_LOG = 700.0
+MIN_SPREAD = 1e-6
 """Of logarithms: no two runs are more alike than this, or nothing would be left to chance where two happen to be."""
 
 
@@ -54,14 +54,14 @@ def contrasts(samples: Mapping[K, Sample]) -> dict[K, tuple[Estimate, RunError]]
     freedom are those of Satterthwaite (An Approximate Distribution of Estimates of Variance Components, 1946) for
     the sum of what cells share in a run and of what is their own. Cells with less than two runs on a side are left out.
     """
-    kept = {key: sample for key, sample in samples.items() if min(sample.runs) >= LEAST_RUNS}
+    kept = {key: sample for key, sample in samples.items() if min(sample.runs) >= MIN_RUNS}
     if not kept:
         return {}
     rest = np.stack([np.concatenate([_centred(each.a), _centred(each.b)]) for each in kept.values()])
     free = np.isfinite(rest).sum(axis=1) - 2
     squares = np.nansum(rest**2, axis=1)
     pooled = squares.sum() / free.sum()
-    variance = np.maximum(np.maximum(pooled, squares / free), LEAST_SPREAD**2)
+    variance = np.maximum(np.maximum(pooled, squares / free), MIN_SPREAD**2)
     dof = _degrees_of_freedom(rest, float(free.sum()))
     found = {}
     for (key, sample), each in zip(kept.items(), variance, strict=True):
@@ -84,7 +84,7 @@ def chance_below(ratio: Estimate, error: RunError, limit: float) -> float:
 
 def exponential(log: float) -> float:
     """The number of a logarithm, within what a float holds: a damaged baseline may say anything."""
-    return math.exp(min(max(log, -MOST_LOG), MOST_LOG))
+    return math.exp(min(max(log, -MAX_LOG), MAX_LOG))
 
 
 def holm(chances: Mapping[K, float], level: float) -> set[K]:
@@ -123,7 +123,7 @@ def _degrees_of_freedom(rest: Floats, free: float) -> float:
     whole = float(np.nansum(rest**2))
     of_shared = float((counts > 0).sum() - 2)
     own, of_own = max(0.0, whole - shared), free - of_shared
-    if whole <= LEAST_SPREAD**2 or of_own <= 0:
+    if whole <= MIN_SPREAD**2 or of_own <= 0:
         return of_shared
     return whole**2 / (shared**2 / of_shared + own**2 / of_own)
 

@@ -28,7 +28,7 @@ PART_VALUES: dict[str, Callable[[StoredBlock], float | None]] = {
 SINGLE_NUMBERS = ("peak_memory_bytes", "test_accuracy", "test_loss")
 """One number per run: with one run a side their ratio has no interval."""
 OTHERS = (*PART_VALUES, *SINGLE_NUMBERS)
-"""What is told apart by itself; step time, throughput, speed-up and efficiency are told apart with the cell."""
+"""What is tested by itself; step time, throughput, speed-up and efficiency are tested with the cell."""
 
 
 def unpaired_ratio(numerator: Blocks, denominator: Blocks) -> Estimate:

@@ -24,7 +24,7 @@ from worldsize.results.records import CellSummary
 
 TURN = ("session", "block")
 Runs = Sequence[StoredRun]
-LEAST, MOST = 1e-100, 1e100
+MIN, MAX = 1e-100, 1e100
 """Beyond them a number of a run is none: nothing is measured there."""
 
 
@@ -231,6 +231,6 @@ def _cell(run: StoredRun, cell_id: str) -> StoredCell | None:
 
 
 def _logs(values: Sequence[float | None]) -> Floats:
-    known = [np.nan if each is None or not LEAST < each < MOST else each for each in values]
+    known = [np.nan if each is None or not MIN < each < MAX else each for each in values]
     logs: Floats = np.log(np.array(known, dtype=np.float64))
     return logs

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from worldsize.analysis.compare.over_runs import ALARM, LEAST_RUNS, STEP_ALARM, chance_differs, holm
+from worldsize.analysis.compare.over_runs import ALARM, MIN_RUNS, STEP_ALARM, chance_differs, holm
 from worldsize.analysis.compare.quantities import OTHERS, Draft
 from worldsize.analysis.numbers import estimate_text
 from worldsize.config import CompareSettings, JudgeBy
@@ -32,7 +32,7 @@ ONE_RUN = (
 )
 RUNS = (
     "The unit is the run: intervals know of what differs from run to run, and of no drift of the machine between all "
-    "runs of A and all of B. What is told apart is so over all cells at once: equal sides give an alarm of any kind "
+    "runs of A and all of B. Differences are tested over all cells at once: equal sides give an alarm of any kind "
     "once in twenty comparisons (Holm)."
 )
 RELATIVE = (
@@ -190,7 +190,7 @@ def comparison_verdict(record: ComparisonRecord) -> str:
 
 def caveats(record: ComparisonRecord, settings: CompareSettings, within_a: list[str], within_b: list[str]) -> list[str]:
     """What a reader must know before believing the ratios; `within_a`: in what the runs of A differ, likewise B."""
-    found = [RUNS if min(len(side.runs) for side in (record.a, record.b)) >= LEAST_RUNS else ONE_RUN]
+    found = [RUNS if min(len(side.runs) for side in (record.a, record.b)) >= MIN_RUNS else ONE_RUN]
     for letter, differ in (("A", within_a), ("B", within_b)):
         if differ:
             found.append(f"The runs of {letter} differ among themselves: {', '.join(differ)}.")

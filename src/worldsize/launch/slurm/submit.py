@@ -29,8 +29,20 @@ from worldsize.launch.slurm.batch import Batch
 SIGNAL_BEFORE_S = 120
 """How long before its time limit a job is told to end in order; a short one shortly before."""
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<parts>\d+(?::\d+){0,2})")
-MOST_TIMEOUTS = 10
+MAX_TIMEOUTS = 10
 """How often a job that reached its time limit is queued again; a study that gets nowhere must end."""
+_STUDY_IN_A_SCRIPT = """\
+{command} $([ -e {study} ] && echo --resume) &
+pid=$!
+# Ahead of the time limit Slurm sends USR2 to this shell: the study stops in order, and the job is queued again.
+trap 'limit=1; kill -TERM $pid 2>/dev/null' USR2
+trap 'kill -TERM $pid 2>/dev/null' TERM
+wait $pid; status=$?
+while kill -0 $pid 2>/dev/null; do wait $pid; status=$?; done # a signal ends a wait early
+if [ -n "$limit" ] && [ "$status" -ne 0 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {max} ]; then
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit $status"""
 
 
 def minutes(text: str) -> int:
@@ -112,13 +124,12 @@ class Request:
 
 
 def script(request: Request) -> str:
-    """A batch script that runs the study; submitted once more, it goes on with it."""
+    """A batch script that runs the study as a submitted job does: stopped in order, queued again, gone on with."""
     writer = _Writer(folder=folder(request.run))
-    log = {"output": "worldsize-%j.log", "error": "worldsize-%j.log"}
-    writer.update_parameters(**request.parameters(signal="TERM", **log))
-    study = shlex.quote(str(request.run / "study.json"))
-    again = f"$([ -e {study} ] && echo --resume)"
-    text = writer.script(f"exec {shlex.join(request.command)} {again}")
+    log = {"output": "worldsize-%j.log", "error": "worldsize-%j.log", "open-mode": "append"}
+    writer.update_parameters(**request.parameters(signal="USR2", **log))
+    command, study = shlex.join(request.command), shlex.quote(str(request.run / "study.json"))
+    text = writer.script(_STUDY_IN_A_SCRIPT.format(command=command, study=study, max=MAX_TIMEOUTS))
     return text.replace("export SUBMITIT_EXECUTOR=slurm\n", "")
 
 
@@ -135,7 +146,7 @@ def submit(request: Request) -> SubmittedJob:
                 "Run it on a login node of the cluster, or see the job with --print-script."
             )
     # The script's process is the study's: Slurm's signal ahead of the time limit reaches that one alone.
-    executor = SlurmExecutor(folder(run), max_num_timeout=MOST_TIMEOUTS, python=f"exec {shlex.quote(sys.executable)}")
+    executor = SlurmExecutor(folder(run), max_num_timeout=MAX_TIMEOUTS, python=f"exec {shlex.quote(sys.executable)}")
     executor.update_parameters(**parameters)
     with _nothing_left(run), redirect_stderr(io.StringIO()):  # submitit passes on what sbatch says; it is said once
         job_id = str(executor.submit(Batch(request.command, run)).job_id)

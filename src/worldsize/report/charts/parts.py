@@ -15,7 +15,7 @@ from worldsize.report.result_tables import PART_LABELS
 from worldsize.report.svg import INK, Chart, Drawing, Size, draw, values
 from worldsize.results.records import PARTS
 
-BAR_HEIGHT, MOST_BAR_HEIGHT = 26, 72
+BAR_HEIGHT, MAX_BAR_HEIGHT = 26, 72
 """Pixels of a bar with the space around it: few of them may be taller."""
 PLOT_HEIGHT = 290
 
@@ -136,5 +136,5 @@ def _drawn(bars: Sequence[_Bar], title: str, size: Size) -> Chart:
     totals = [{"cell": bar.label, "value": bar.total, "text": end} for bar, end in zip(bars, ends, strict=True)]
     text = alt.Chart(values(totals)).mark_text(align="left", dx=6, color=INK)
     chart: Chart = alt.layer(stacked, text.encode(y=y, x="value:Q", text=alt.Text("text:N")))
-    height = max(BAR_HEIGHT, min(MOST_BAR_HEIGHT, PLOT_HEIGHT // len(bars)))
+    height = max(BAR_HEIGHT, min(MAX_BAR_HEIGHT, PLOT_HEIGHT // len(bars)))
     return chart.properties(width=size.plot_width(max(map(len, labels))), height=height * len(bars))

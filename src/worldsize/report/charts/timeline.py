@@ -19,7 +19,7 @@ HOW_TO_READ = (
     "Each rank has two lanes: above, what it does; below, its messages. Where a message lies under forward or backward "
     "it is hidden behind compute; where it lies under exposed communication, the rank only waits for it."
 )
-MOST_PICTURES = 4
+MAX_PICTURES = 4
 """World sizes and batches of which there is a picture: each has up to eight ranks of every strategy."""
 HEADING, COMPUTE, COMMUNICATION, BETWEEN = 22, 13, 8, 6
 """Pixels of a strategy's name, of the lanes of a rank, and between ranks."""
@@ -43,10 +43,10 @@ class Scene:
 def scenes(analysis: StudyAnalysis, found: Sequence[Group]) -> list[Scene]:
     """One for each world size above 1 and group that was measured, those of the verdict first.
 
-    At most MOST_PICTURES; `how_to_read` says how many are left out. Of one worker there is no picture: its messages are
+    At most MAX_PICTURES; `how_to_read` says how many are left out. Of one worker there is no picture: its messages are
     absent, not empty lanes (method.md §5).
     """
-    made = [_scene(analysis, group, n) for group, n in _wanted(found)[:MOST_PICTURES]]
+    made = [_scene(analysis, group, n) for group, n in _wanted(found)[:MAX_PICTURES]]
     return [scene for scene in made if scene.steps]
 
 
@@ -55,7 +55,7 @@ def how_to_read(found: Sequence[Group]) -> tuple[str, ...]:
     every = len(_wanted(found))
     if not every:
         return ()
-    left = f" Drawn are {MOST_PICTURES} of {every} pairs of world size and batch." if every > MOST_PICTURES else ""
+    left = f" Drawn are {MAX_PICTURES} of {every} pairs of world size and batch." if every > MAX_PICTURES else ""
     return (f"{HOW_TO_READ}{left}",)
 
 
@@ -103,7 +103,7 @@ def _notes(scene: Scene, longest: StepPicture) -> Iterator[str]:
     several = [step for step in scene.steps if step.world_size > 1]
     yield (
         "Of each configuration the timed step whose time is nearest the median. "
-        "Recorded are begin and end of each step and message, and the length of each part: the parts are drawn in the "
+        "Recorded are start and end of each step and message, and the length of each part: the parts are drawn in the "
         "order in which they run, around the messages that hold them up."
     )
     for step in several:

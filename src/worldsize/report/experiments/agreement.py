@@ -12,7 +12,7 @@ from worldsize.report.columns import PERCENT, ColumnOf, integers, numbers, prose
 from worldsize.report.tables import Entry, Table, text
 from worldsize.results.training_records import Evaluation
 
-MOST_RANKS = 8
+MAX_RANKS = 8
 """Ranks whose accuracies are listed one by one."""
 CASES = {
     "agreed": "everything is agreed on",
@@ -76,7 +76,7 @@ def _loss(row: _Evaluated) -> float | None:
 
 def _of_each_rank(row: _Evaluated) -> Entry:
     values = [PERCENT * each for each in row.test.rank_accuracy or []]
-    if len(values) <= MOST_RANKS:
+    if len(values) <= MAX_RANKS:
         return text(", ".join(map(number_text, values)) or None)
     return text(f"{number_text(min(values))} to {number_text(max(values))} over {len(values):,} ranks")
 

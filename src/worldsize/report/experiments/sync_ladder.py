@@ -25,7 +25,7 @@ from worldsize.results.training_records import Evaluation
 RUNGS = {"single": "1", "gather-scatter": "2a", "all-reduce": "2b", "ddp": "3"}
 """How the rungs are numbered; strategies beside them have no number."""
 PRINT_AT = (20, 40)
-MOST_RANKS = 16
+MAX_RANKS = 16
 """Ranks of a rung up to which all are shown."""
 DASHES = ([1, 0], [10, 6], [6, 10], [3, 13])
 
@@ -96,13 +96,13 @@ def rank_table(analysis: StudyAnalysis) -> Table:
         chosen += [places[place] for place in standing_out([whole.rows[place] for place in places])]
     if len(chosen) == len(rows):
         return whole
-    which = f"{note} Of more than {MOST_RANKS} ranks, rank 0 and those with the largest or smallest number of a column."
+    which = f"{note} Of more than {MAX_RANKS} ranks, rank 0 and those with the largest or smallest number of a column."
     return replace(whole, note=which, chosen=tuple(chosen))
 
 
 def standing_out(rows: Sequence[tuple[Entry, ...]]) -> list[int]:
     """Places of the rows to show: all of a few, else the first one and where a column is largest or smallest."""
-    if len(rows) <= MOST_RANKS:
+    if len(rows) <= MAX_RANKS:
         return list(range(len(rows)))
     found = {0}
     for column in zip(*rows, strict=True):

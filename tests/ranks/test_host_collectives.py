@@ -7,7 +7,7 @@ import pytest
 from jobs import start
 from launch_entries import WORDS
 from worldsize.launch.local import JobFailed
-from worldsize.ranks.exchange import agree, gather
+from worldsize.ranks.host_collectives import agree, gather
 
 
 def test_two_ranks_exchange_json_and_bytes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The exchange of gradients of a cell: what its exposed communication is, and what limits it."""
+"""The gradient synchronisation of a cell: what its exposed communication is, and what limits it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,7 +37,7 @@ class Reference:
     bytes_per_s: float
 
 
-class Exchange:
+class GradientSync:
     """The communication of a cell of several workers."""
 
     def __init__(self, cell: CellAnalysis, blocks: pl.DataFrame, link: LinkAnalysis | None) -> None:

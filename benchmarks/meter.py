@@ -1,0 +1,61 @@
+"""What a meter costs a loop: µs a step, µs a collective, and the share of a step of 50 ms; beside torch.profiler."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common import keep, say
+from worldsize.analysis.statistics import mean_estimate
+from worldsize.results.records import Estimate
+
+BLOCKS = 30
+STEP_S = 0.05
+"""The step of which the meter may take LIMIT."""
+LIMIT = 0.005
+STEP_LIMIT_US, COLLECTIVE_LIMIT_US = 50.0, 20.0
+
+
+def run(data_dir: str | None) -> None:
+    """Measure and print; exits never, for a limit that is exceeded is a result."""
+    say("")
+    alone = _blocks(1)
+    step = _more(alone, "meter", "bare")
+    profiler = _more(alone, "profiler", "bare")
+    together = _blocks(2)
+    per_step = np.array(together["meter"]) - np.array(together["bare"])
+    one_step = float(np.mean(np.array(alone["meter"]) - np.array(alone["bare"])))
+    message = mean_estimate((per_step - one_step) / together["messages"])
+    print("a meter in a loop, one process; loops in turn, 95 % intervals")
+    print(f"  {_us(step)} µs a step with five stretches and six parameters (asked: at most {STEP_LIMIT_US:g})")
+    print(f"  {step.value / STEP_S:.3%} of a step of 50 ms (asked: at most {LIMIT:.1%})")
+    print(f"  torch.profiler, 5 of 100 steps active: {_us(profiler)} µs a step")
+    print(f"  {_us(message)} µs a collective between two processes (asked: at most {COLLECTIVE_LIMIT_US:g})")
+    found = {"step_s": step, "profiler_step_s": profiler, "collective_s": message}
+    keep("meter", {name: value.model_dump() for name, value in found.items()})
+
+
+def _blocks(workers: int) -> dict[str, Any]:
+    """Seconds a step of each variant, block by block; what `metered_loop.py` says."""
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers))
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(__file__).parent / "metered_loop.py"
+        command = [sys.executable, *(torchrun if workers > 1 else ()), str(script), folder, str(BLOCKS)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)  # torch's profiler says a lot
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        found: dict[str, Any] = json.loads((Path(folder) / "seconds.json").read_text())
+    return found
+
+
+def _more(samples: dict[str, list[float]], with_it: str, without: str) -> Estimate:
+    return mean_estimate(np.array(samples[with_it]) - np.array(samples[without]))
+
+
+def _us(value: Estimate) -> str:
+    low, high = (1e6 * each if each is not None else float("nan") for each in (value.low, value.high))
+    return f"{1e6 * value.value:.1f} [{low:.1f}, {high:.1f}]"

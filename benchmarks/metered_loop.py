@@ -1,0 +1,92 @@
+"""A short loop: in turn as it is, with a meter, and, in one process, with torch.profiler (FOLDER BLOCKS)."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, schedule
+
+import worldsize
+
+STEPS = 400
+TOGETHER = 50
+"""Steps of two processes: their collectives take most of the time."""
+MESSAGES = 20
+"""All-reduces of a step between two processes, of 1 KiB."""
+
+
+class Loop:
+    """A step of about a millisecond: batches from a list, a small network, Adam."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.together = dist.is_initialized()
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        self.batches = [torch.randn(32, 64) for _ in range(TOGETHER if self.together else STEPS)]
+        self.message = torch.zeros(256)
+        self.runs = 0
+
+    def _steps(self, batches: object, after: Callable[[], None]) -> None:
+        for batch in batches:  # type: ignore[attr-defined] # a list, or what the meter makes of it
+            self.model(batch).square().mean().backward()
+            if self.together:
+                for _ in range(MESSAGES):
+                    dist.all_reduce(self.message)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            after()
+
+    def bare(self) -> float:
+        """Seconds a step as it is."""
+        begin = time.perf_counter()
+        self._steps(self.batches, lambda: None)
+        return (time.perf_counter() - begin) / len(self.batches)
+
+    def meter(self) -> float:
+        """The same with a meter; what it writes at the end counts."""
+        self.runs += 1
+        meter = worldsize.meter(self.model, self.optimizer, out=self.folder / f"run{self.runs}")
+        begin = time.perf_counter()
+        self._steps(meter(self.batches), lambda: None)
+        meter.close()
+        return (time.perf_counter() - begin) / len(self.batches)
+
+    def profiler(self) -> float:
+        """The same with torch's profiler, active in 5 of 100 steps; what it makes of them does not count."""
+        plan = schedule(wait=90, warmup=5, active=5)
+        with profile(activities=[ProfilerActivity.CPU], schedule=plan) as profiler:
+            begin = time.perf_counter()
+            self._steps(self.batches, profiler.step)
+            return (time.perf_counter() - begin) / len(self.batches)
+
+
+def main() -> None:
+    """Write the seconds a step of each variant, block by block."""
+    folder, blocks = Path(sys.argv[1]), int(sys.argv[2])
+    torch.set_num_threads(1)
+    if "WORLD_SIZE" in os.environ:
+        dist.init_process_group("gloo")
+    loop = Loop(folder)
+    variants = {"bare": loop.bare, "meter": loop.meter}
+    if not loop.together:
+        variants["profiler"] = loop.profiler
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    for block in range(-1, blocks):  # the first warms everything up
+        for name, variant in variants.items():
+            found = variant()
+            if block >= 0:
+                seconds[name].append(found)
+    if not loop.together or dist.get_rank() == 0:
+        (folder / "seconds.json").write_text(json.dumps({**seconds, "messages": MESSAGES}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""The collectives of a script that knows nothing of us: DDP's buckets, and calls of torch.distributed.
+
+DDP's buckets are seen by its communication hook
+(https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html), all others by wrapped functions, which FSDP2 calls as well.
+Each process group numbers its collectives, so the number that was missed is known.
+"""
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from worldsize.measure.timeline import Timeline
+from worldsize.metering.patches import Patches
+
+KINDS = {
+    "all_reduce": ("all_reduce", "tensor"),
+    "broadcast": ("broadcast", "tensor"),
+    "reduce": ("reduce", "tensor"),
+    "all_gather": ("all_gather", "tensor_list"),
+    "all_gather_into_tensor": ("all_gather", "output_tensor"),
+    "all_gather_single": ("all_gather", "output_tensor"),
+    "reduce_scatter": ("reduce_scatter", "input_list"),
+    "reduce_scatter_tensor": ("reduce_scatter", "input"),
+    "reduce_scatter_single": ("reduce_scatter", "input"),
+    "gather": ("gather", "tensor"),
+    "scatter": ("scatter", "tensor"),
+    "all_to_all": ("all_to_all", "input_tensor_list"),
+    "all_to_all_single": ("all_to_all", "input"),
+    "barrier": ("barrier", ""),
+}
+"""Function of torch.distributed → the kind of the message, and the argument whose bytes it moves (method.md §5)."""
+
+
+class Collectives:
+    """Tells a timeline of every collective that it can see."""
+
+    def __init__(self, timeline: Timeline, patches: Patches) -> None:
+        self.timeline = timeline
+        self._patches = patches
+        self._here = threading.local()
+        self._before = self._accounted = 0
+        self.active = True
+        """Hooks of DDP stay when all else is put back: DDP cannot unregister them. Then they only reduce."""
+        self.seen = self.unseen = 0
+        """Collectives of all steps, or of those since `forget`."""
+
+    def forget(self) -> None:
+        """Count anew."""
+        self.seen = self.unseen = 0
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._before, self._accounted = numbered(), 0
+
+    def end(self) -> int:
+        """How many collectives of the step nobody saw."""
+        unseen = max(0, numbered() - self._before - self._accounted)
+        self.seen += self._accounted
+        self.unseen += unseen
+        return unseen
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """What is called within is part of a message that is noted."""
+        outermost, self._here.within = not self._inside, True
+        before = numbered() if outermost else 0
+        try:
+            yield
+        finally:
+            if outermost:
+                self._here.within = False
+                self._accounted += max(0, numbered() - before)
+
+    @property
+    def _inside(self) -> bool:
+        return bool(getattr(self._here, "within", False))
+
+    @property
+    def watching(self) -> bool:
+        """Whether a call that comes now is a message to note."""
+        return self.active and self.timeline.watching and not self._inside
+
+    def wrap_functions(self) -> None:
+        """See the calls of torch.distributed's functions."""
+        for name, (kind, payload) in KINDS.items():
+            original = getattr(dist, name, None)
+            if original is not None:
+                self._patches.replace_everywhere(original, self._wrapped(original, kind, payload))
+
+    def _wrapped(self, original: Callable[..., Any], kind: str, payload: str) -> Callable[..., Any]:
+        parameters = inspect.signature(original)
+
+        @functools.wraps(original)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if not self.watching:
+                return original(*args, **kwargs)
+            try:
+                given = parameters.bind(*args, **kwargs).arguments
+            except TypeError:  # it is for torch to say what is wrong
+                return original(*args, **kwargs)
+            waits = not given.get("async_op", False)
+            token = self.timeline.issued(kind, bytes_of(given.get(payload)), blocking=waits)
+            with self.within():
+                work = original(*args, **kwargs)
+            if waits or work is None:
+                self.timeline.done(token)
+            else:
+                work.get_future().then(lambda _: self.timeline.done(token))
+            return work
+
+        return called
+
+    def _see_buffers(self, model: DistributedDataParallel) -> None:
+        """The broadcast of buffers in DDP's forward, by a method that is private in torch: there is no other way."""
+        original = getattr(model, "_default_broadcast_coalesced", None)
+        if original is None:
+            return
+
+        @functools.wraps(original)
+        def broadcast(*args: Any, **kwargs: Any) -> None:
+            watching = self.watching
+            token = self.timeline.issued("broadcast", bytes_of(model.modules_buffers), blocking=True) if watching else 0
+            with self.within():
+                original(*args, **kwargs)
+            if watching:
+                self.timeline.done(token)
+
+        self._patches.replace(model, "_default_broadcast_coalesced", broadcast)
+
+    def hook(self, model: DistributedDataParallel) -> bool:
+        """See the buckets of a DDP; False where that cannot be, because it has a communication hook already.
+
+        A hook that is registered later is called by ours, as DDP takes only one.
+        """
+        if getattr(model, "_comm_hooks", None) or getattr(model, "mixed_precision", None) is not None:
+            return False
+        self._see_buffers(model)
+        buckets = Buckets(self, model)
+        model.register_comm_hook(None, buckets.reduce)
+        self._patches.replace(model, "register_comm_hook", buckets.take_another)
+        return True
+
+
+class Buckets:
+    """The communication hook of one DDP: reduces as DDP does, or as the user's own hook does, and notes when."""
+
+    def __init__(self, seen: Collectives, model: DistributedDataParallel) -> None:
+        self._seen = seen
+        self._group = model.process_group
+        self._hook: Callable[[Any, dist.GradBucket], torch.futures.Future[Tensor]] = self._as_without_a_hook
+        self._state: Any = None
+
+    def take_another(self, state: object, hook: Callable[[Any, Any], torch.futures.Future[Tensor]]) -> None:
+        """In place of DDP's `register_comm_hook`, while ours is there."""
+        self._state, self._hook = state, hook
+
+    def reduce(self, _: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        """Called by DDP when all gradients of a bucket are there."""
+        seen = self._seen
+        if not seen.watching:
+            return self._hook(self._state, bucket)
+        ready = seen.timeline.ready()
+        token = seen.timeline.issued("all_reduce", bytes_of(bucket.buffer()), blocking=False, ready=ready)
+        with seen.within():
+            future = self._hook(self._state, bucket)
+
+        def finish(done: torch.futures.Future[Tensor]) -> Tensor:
+            seen.timeline.done(token)
+            return done.value()
+
+        return future.then(finish)
+
+    def _as_without_a_hook(self, _: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        """Average as DDP does without a hook: divide, then all-reduce."""
+        tensor = bucket.buffer().div_(self._group.size())
+        with self._seen.within():
+            work = dist.all_reduce(tensor, group=self._group, async_op=True)
+        reduced: torch.futures.Future[Tensor] = work.get_future().then(lambda future: future.value()[0])
+        return reduced
+
+
+def numbered() -> int:
+    """How many collectives this process has issued, over all groups; 0 where groups do not number them."""
+    try:
+        groups: list[Any] = list(dist.distributed_c10d._world.pg_map)
+        return sum(group._get_sequence_number_for_group() for group in groups)
+    except (AttributeError, RuntimeError):
+        return 0
+
+
+def bytes_of(value: Any) -> int:
+    """Bytes of a tensor, or of all tensors in a list; 0 of what is neither."""
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size()
+    return sum(map(bytes_of, value)) if isinstance(value, list | tuple) else 0

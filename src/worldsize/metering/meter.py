@@ -1,0 +1,225 @@
+"""`worldsize.meter`: two lines in a training loop of one's own, and its run folder is like any other.
+
+Off unless asked. Nothing that goes wrong here ends a training: the first trouble is a warning, and ends the metering.
+"""
+
+import atexit
+import os
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from worldsize.errors import OutputError
+from worldsize.measure.timeline import Step
+from worldsize.metering.run_folder import MAX_STEPS, WARMUP_STEPS, RunFolder, World
+from worldsize.metering.watch import Watch, replicas_of
+from worldsize.results.records import WarningRecord
+from worldsize.traits import BASELINE_STRATEGY, TraitsRecord
+
+VARIABLE = "WORLDSIZE_METER"
+"""Names the run folder; without it, and without `out`, nothing is metered."""
+CUSTOM = "custom"
+"""The strategy of a loop that synchronises by itself."""
+SHARDED = "fsdp2"
+
+Batch = TypeVar("Batch")
+
+
+class Meter:
+    """Meters one training loop: `for batch in meter(loader)`, or `with meter.step()` around each step, or neither.
+
+    With neither, a step ends with the optimizer's. Batches pass unchanged. Source: method.md §13.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        optimizer: Optimizer | None = None,
+        *,
+        out: Path | str | None = None,
+        samples_per_step: int | None = None,
+    ) -> None:
+        place = out or os.environ.get(VARIABLE)
+        self._out = Path(place).absolute() if place else None  # a script may go to another folder
+        self._samples_per_step = samples_per_step
+        self._folder: RunFolder | None = None
+        self._watch: Watch | None = None
+        self._model = model
+        self._full = False
+        if self._out is not None:
+            try:
+                self._watch = Watch(model, optimizer, self._finished, self._gave_up)
+            except Exception as error:
+                self._gave_up(error)
+            else:
+                atexit.register(self.close)
+
+    @property
+    def on(self) -> bool:
+        """Whether anything is metered now."""
+        return self._watch is not None
+
+    def __call__(self, loader: Iterable[Batch]) -> "Iterable[Batch]":
+        """The same batches; waiting for each of them is seen."""
+        return loader if self._watch is None else Fed(loader, self)
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """One step, for a loop without a loader: what lies between two of them counts to none."""
+        watch = self._watch
+        if watch is not None:
+            watch.begin()
+        try:
+            yield
+        finally:
+            if watch is not None:
+                watch.end()
+
+    def close(self) -> None:
+        """Write what is left, and take every hook off; it happens by itself when the process ends."""
+        watch, self._watch = self._watch, None
+        if watch is None:
+            return
+        atexit.unregister(self.close)
+        watch.close()
+        try:
+            if self._folder is not None:
+                self._folder.close(self._warnings(watch))
+            else:
+                _tell(f"no step of an optimizer was seen; nothing is in {self._out}")
+        except Exception as error:
+            warn_of(error)
+
+    def pause(self) -> None:
+        """What the loop does now, until it asks for its next batch, is no part of a step: an evaluation, say."""
+        if self._watch is not None:
+            self._watch.pause()
+        self._next_block()
+
+    def fetching(self) -> None:
+        """The loop asks for a batch; for a loop whose loader cannot be wrapped. See also `fetched` and `fed_out`."""
+        if self._watch is not None:
+            self._watch.fetching()
+
+    def fetched(self, batch: object = None) -> None:
+        """The batch is there; without it, its samples are counted when the model takes them."""
+        if self._watch is not None:
+            self._watch.fetched(batch)
+
+    def fed_out(self) -> None:
+        """There are no more batches: an epoch is over, and what comes now is no part of a step."""
+        if self._watch is not None:
+            self._watch.fed_out()
+        self._next_block()
+
+    def forward(self, batch: object) -> None:
+        """The loss of this batch is about to be computed; for a loop that may do so without calling the model."""
+        if self._watch is not None:
+            self._watch.forward(batch)
+
+    def replace(self, owner: object, name: str, replacement: object) -> None:
+        """Replace an attribute of somebody else's until the metering ends."""
+        if self._watch is not None:
+            self._watch.patches.replace(owner, name, replacement)
+
+    def _next_block(self) -> None:
+        if self._folder is not None:
+            self._folder.next_block()
+
+    def _finished(self, step: Step, samples: int, epoch: int) -> None:
+        assert self._watch is not None
+        if self._folder is None:
+            self._folder = self._opened(self._watch)
+        if self._folder.full:
+            self._full, self._watch.timeline.watching = True, False
+            return
+        if self._folder.steps <= WARMUP_STEPS:  # DDP agrees on its buckets in the second step, from C++
+            self._watch.collectives.forget()
+        timed = not self._watch.interrupted
+        self._folder.add(step, self._samples_per_step or samples, epoch, time.perf_counter_ns(), timed=timed)
+
+    def _opened(self, watch: Watch) -> RunFolder:
+        assert self._out is not None
+        world = World.found(replicas_of(self._model))
+        strategy, traits = strategy_of(self._model, world.workers)
+        return RunFolder(self._out, world, watch.clock, strategy, traits)
+
+    def _warnings(self, watch: Watch) -> list[WarningRecord]:
+        found = []
+        if self._samples_per_step is None:
+            how = watch.samples_from or "nobody knows how: each step counts as one sample; give samples_per_step"
+            found.append(WarningRecord(code="samples-counted", message=f"Samples were counted by {how}."))
+        all_of_them = watch.collectives.seen + watch.collectives.unseen
+        if watch.collectives.unseen:
+            told = f"{watch.collectives.seen:,} of {all_of_them:,} collectives were seen, so no step is taken apart."
+            why = "A communication hook of DDP must be registered after the meter; calls from C++ are not seen."
+            found.append(WarningRecord(code="messages-not-seen", message=f"{told} {why}"))
+        if self._full:
+            found.append(WarningRecord(code="cut-short", message=f"Only the first {MAX_STEPS:,} steps were metered."))
+        return found
+
+    def _gave_up(self, error: Exception) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
+        warn_of(error)
+
+
+class Fed(Generic[Batch]):
+    """A loader whose batches pass through a meter; all else of it is as it was."""
+
+    def __init__(self, loader: Iterable[Batch], meter: Meter) -> None:
+        self._loader, self._meter = loader, meter
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type] # where it has none, it says so itself
+
+    def __iter__(self) -> Iterator[Batch]:
+        batches = iter(self._loader)
+        while True:
+            self._meter.fetching()
+            try:
+                batch = next(batches)
+            except StopIteration:
+                self._meter.fed_out()
+                return
+            self._meter.fetched(batch)
+            try:
+                yield batch
+            except GeneratorExit:  # the loop was left by a break, or by an exception
+                self._meter.fed_out()
+                raise
+
+
+def strategy_of(model: nn.Module | None, workers: int) -> tuple[str, TraitsRecord | None]:
+    """What a study would call the way in which these gradients are synchronised, and the traits of an own one."""
+    if workers == 1:
+        return BASELINE_STRATEGY, None
+    if isinstance(model, DistributedDataParallel):
+        return "ddp", None
+    if model is not None and replicas_of(model) > 1:
+        return "data-parallel", None
+    if any(kind.__name__ == "FSDPModule" for kind in type(model).__mro__):
+        return SHARDED, TraitsRecord(collectives=("all-gather", "reduce-scatter"), overlaps=True)
+    return CUSTOM, TraitsRecord(collectives=("all-reduce",))
+
+
+def warn_of(error: Exception) -> None:
+    """Say that something went wrong in us, and that the training goes on."""
+    told = str(error) if isinstance(error, OutputError) else f"{type(error).__name__}: {error}"
+    _tell(f"metering ended, training goes on: {told}")
+
+
+def _tell(text: str) -> None:
+    with suppress(Warning):  # `python -W error` makes exceptions of them, and none of ours may end a training
+        warnings.warn(f"worldsize: {text}", stacklevel=4)

@@ -1,0 +1,57 @@
+"""Attributes of others that are replaced while something is metered, and put back afterwards."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+class Patches:
+    """What was replaced, so that nothing of it survives: the last replaced is the first put back."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], object]] = []
+
+    def on_close(self, undo: Callable[[], object]) -> None:
+        """Call this, too, when all is put back: the `remove` of a hook."""
+        self._undo.append(undo)
+
+    def replace(self, owner: Any, name: str, replacement: Any) -> None:
+        """Replace an attribute. What somebody else puts over it later stays when this is put back."""
+        own = vars(owner).get(name, self) if hasattr(owner, "__dict__") else self
+        setattr(owner, name, replacement)
+
+        def undo() -> None:
+            if vars(owner).get(name) is not replacement:
+                return
+            if own is self:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, own)
+
+        self.on_close(undo)
+
+    def replace_everywhere(self, original: Any, replacement: Any) -> None:
+        """Replace a function in each module that has it: a script may have imported it by name before."""
+        for module in list(sys.modules.values()):
+            names = [name for name, value in list(getattr(module, "__dict__", {}).items()) if value is original]
+            for name in names:
+                self.replace(module, name, replacement)
+
+    def close(self) -> None:
+        """Put everything back."""
+        while self._undo:
+            self._undo.pop()()
+
+
+class Hook:
+    """A hook on a module whose copies do nothing: a loop may copy its model, or save it whole, while it is metered."""
+
+    def __init__(self, call: Callable[..., None] | None = None) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        if self._call is not None:
+            self._call(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[type["Hook"], tuple[()]]:
+        return Hook, ()

@@ -1,0 +1,137 @@
+"""The run folder of a metered training: what each rank writes of it, in the same files as a study (design.md)."""
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import torch.distributed as dist
+
+from worldsize.errors import OutputError
+from worldsize.measure.alignment import Offset
+from worldsize.measure.clocks import Clock
+from worldsize.measure.machine import provenance
+from worldsize.measure.timeline import Step
+from worldsize.measure.user_code import script_code
+from worldsize.ranks.recorder import Pending, Recorder
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import write_cell, write_study
+from worldsize.results.records import CellRecord, RankPlace, StudyRecord, WarningRecord
+from worldsize.results.step_records import MAX_DRIFT
+from worldsize.traits import TraitsRecord
+
+WARMUP_STEPS = 3
+"""Steps that are recorded and not timed: they allocate memory, and DDP arranges its buckets anew in the second."""
+BLOCK_S = 2.0
+"""How long a block of steps is; steps of one block are a sample."""
+BLOCKS = 32
+"""After so many blocks they become twice as long, so that a run of days has hundreds and not hundreds of thousands."""
+MAX_STEPS = 100_000
+"""Steps of a rank that are written: a line takes 400 bytes. What comes after them is not metered."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+NOT_ALIGNED = Offset(0, round(MAX_DRIFT * 1e18))
+"""Clocks of several hosts are not compared while somebody else's script runs: nothing is said of waits."""
+
+
+class World(NamedTuple):
+    """Who this process is among those that train together."""
+
+    rank: int
+    processes: int
+    workers: int
+    """N; more than processes where one process drives several."""
+
+    @classmethod
+    def found(cls, replicas: int = 1) -> "World":
+        """From the process group, or from the variables of a launcher where there is none."""
+        if dist.is_available() and dist.is_initialized():
+            return cls(dist.get_rank(), dist.get_world_size(), dist.get_world_size() * replicas)
+        rank, processes = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        return cls(rank, processes, processes * replicas)
+
+
+class RunFolder:
+    """Writes the steps of one rank, and, on rank 0, the records of the run.
+
+    Raises OutputError where a run was written before, or it cannot be written.
+    """
+
+    def __init__(self, out: Path, world: World, clock: Clock, strategy: str, traits: TraitsRecord | None) -> None:
+        self.out, self.world = out, world
+        self.cell = CellRecord(
+            id=f"{strategy}-w{world.workers}",
+            strategy=strategy,
+            world_size=world.workers,
+            batch_size=1,
+            own_traits=traits,
+            state="running",
+            launches=1,
+        )
+        folder = cell_folder(out, self.cell.id)
+        if (world.rank == 0 and (out / "study.json").exists()) or (folder / f"rank{world.rank}.jsonl").exists():
+            raise OutputError(f"{out} holds a run already; give another folder")
+        self.recorder = Recorder(folder, world.rank, clock)
+        self.offset = self._offset()
+        self.steps = self.block = self._in_block = 0
+        self._block_end_ns: int | None = None
+        self._samples: dict[int, int] = {}
+        if world.rank == 0:
+            self._write_records()
+
+    def _write_records(self) -> None:
+        code = script_code(Path(sys.argv[0])) if sys.argv else None
+        study = StudyRecord(name=self.out.name, plan=[self.cell.id], provenance=provenance(sys.argv, code=code))
+        self.cell.ranks = [RankPlace(host=socket.gethostname(), cores=tuple(sorted(os.sched_getaffinity(0))))]
+        write_study(self.out, study)
+        write_cell(self.out, self.cell)
+
+    def _offset(self) -> Offset:
+        """All ranks of one boot share a clock; how those of others differ is not known here."""
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
+        one_host = os.environ.get("MASTER_ADDR") in LOOPBACK
+        return Offset(one_clock=True) if one_host or self.world.processes in (1, local) else NOT_ALIGNED
+
+    @property
+    def full(self) -> bool:
+        """Whether no more steps are written."""
+        return self.steps >= MAX_STEPS
+
+    def next_block(self) -> None:
+        """What comes next does not follow the last step: it begins a block of its own."""
+        self.block += self._in_block > 0
+        self._in_block, self._block_end_ns = 0, None
+
+    def add(self, step: Step, samples: int, epoch: int, now_ns: int, *, timed: bool = True) -> None:
+        """Write a step that is over; `samples` are those of this process. One that was interrupted is not timed."""
+        if self._block_end_ns is None:
+            self._block_end_ns = now_ns + round(1e9 * BLOCK_S * 2 ** (self.block // BLOCKS))
+        self.recorder.add(
+            Pending(
+                step=step,
+                loss=None,
+                session=0,
+                block=self.block,
+                number=self.steps,
+                epoch=epoch,
+                timed=timed and self.steps >= WARMUP_STEPS,
+                samples=max(1, samples),
+                offset=self.offset,
+            )
+        )
+        self.steps += 1
+        self._in_block += 1
+        self._samples[samples] = self._samples.get(samples, 0) + 1
+        if now_ns >= self._block_end_ns or self.steps == WARMUP_STEPS:
+            self.next_block()
+
+    def close(self, warnings: list[WarningRecord]) -> None:
+        """Write what is left; the run is complete."""
+        with self.recorder:
+            self.recorder.flush(self.offset)
+        if self.world.rank == 0:
+            usual = max(self._samples, key=lambda samples: self._samples[samples], default=1)
+            self.cell.batch_size = max(1, round(usual * self.world.processes / self.world.workers))
+            self.cell.state = "complete"
+            self.cell.warnings = warnings
+            write_cell(self.out, self.cell)

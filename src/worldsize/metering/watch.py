@@ -1,0 +1,250 @@
+"""What happens in a loop that is not ours, from hooks and wrapped functions: marks for the timeline of each step.
+
+A step ends with the optimizer's step; where batches are fed through the meter, with the next time that one is asked
+for, so that waiting for data stands at the head of the step that it feeds (method.md §13).
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from worldsize.measure.clocks import clock_for
+from worldsize.measure.timeline import Phase, Step, Timeline
+from worldsize.metering.collectives import Collectives
+from worldsize.metering.patches import Hook, Patches
+
+OF_BATCHES = "the first dimension of the first tensor of each batch"
+
+
+def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
+    """What goes wrong in us must not end somebody's training: it ends the metering."""
+
+    @functools.wraps(method)
+    def called(self: "Watch", *args: Any, **kwargs: Any) -> None:
+        if self.broken:
+            return
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:
+            self.broken = True
+            self.gave_up(error)
+
+    return called
+
+
+class Watch:
+    """Hangs hooks on one loop, and hands each of its steps to `finished(step, samples, epoch)`."""
+
+    def __init__(
+        self,
+        model: nn.Module | None,
+        optimizer: Optimizer | None,
+        finished: Callable[[Step, int, int], None],
+        gave_up: Callable[[Exception], None],
+    ) -> None:
+        self.patches = Patches()
+        self.model, self.optimizer, self.finished, self.gave_up = model, optimizer, finished, gave_up
+        self.broken = False
+        """Whether something went wrong in us; nothing is seen after that."""
+        device = next((p.device for p in (model.parameters() if model else ())), torch.device("cpu"))
+        self.clock = clock_for(device)
+        self.timeline = Timeline(self.clock)
+        self.collectives = Collectives(self.timeline, self.patches)
+        self.epoch = self.samples = 0
+        self.fed = False
+        """Whether batches come through the meter."""
+        self.samples_from = ""
+        """How samples were counted."""
+        self._begun = self._stepped = self._forwarded = self._worked = False
+        self._in_backward = False
+        self._fed_samples = self._trained = False
+        self.interrupted = False
+        """Whether the loop did something else in the middle of this step: its time says nothing."""
+        try:
+            self._hang()
+        except Exception:
+            self.close()
+            raise
+
+    def _hang(self) -> None:
+        self.collectives.wrap_functions()
+        pre, post = self._before_optimizer, self._after_optimizer
+        if self.optimizer is None:
+            handles = [register_optimizer_step_pre_hook(pre), register_optimizer_step_post_hook(post)]
+        else:
+            handles = [self.optimizer.register_step_pre_hook(pre), self.optimizer.register_step_post_hook(post)]
+        if self.model is not None:
+            handles.append(self.model.register_forward_pre_hook(Hook(self._before_forward), with_kwargs=True))
+            self.timeline.watch_gradients(self.model)
+            if isinstance(self.model, DistributedDataParallel):
+                self.collectives.hook(self.model)
+        for handle in handles:
+            self.patches.on_close(handle.remove)
+        self.patches.replace(Tensor, "backward", self._backward(Tensor.backward))
+
+    def close(self) -> None:
+        """Take every hook off, and put back every function."""
+        self.collectives.active = self.timeline.watching = False
+        self.patches.close()
+
+    @_never_raises
+    def fetching(self) -> None:
+        """The loop asks for a batch."""
+        self.fed = True
+        if self._begun and self._stepped:
+            self._finish()
+        if self._begun:
+            self.timeline.stretch("other")
+        else:
+            self._begin()
+
+    @_never_raises
+    def fetched(self, batch: Any) -> None:
+        """It is there."""
+        self.timeline.stretch("data_wait")
+        samples = leading(batch)
+        self._count(samples, OF_BATCHES)
+        self._fed_samples |= samples > 0
+
+    @_never_raises
+    def fed_out(self) -> None:
+        """There is none any more: an epoch is over, if a step was made in it."""
+        self.pause()
+        self.epoch, self._trained = self.epoch + self._trained, False
+
+    @_never_raises
+    def pause(self) -> None:
+        """What the loop does until it asks for a batch again, such as an evaluation, is no part of a step."""
+        if self._begun and self._stepped:
+            self._finish()
+        elif self._begun and self._worked:  # gradients of it are there, and it goes on afterwards
+            self.interrupted = True
+        else:
+            self._begun = False
+
+    @_never_raises
+    def forward(self, batch: Any) -> None:
+        """The loop is about to compute the loss of this batch, perhaps without calling the model."""
+        if self._begun:
+            self._forward_begins(batch, OF_BATCHES)
+
+    @_never_raises
+    def begin(self) -> None:
+        """The loop says that a step begins."""
+        self.fed = True
+        self._begin()
+
+    @_never_raises
+    def end(self) -> None:
+        """The loop says that a step ends; one without a step of the optimizer goes on."""
+        if self._begun and self._stepped:
+            self._finish()
+
+    def _begin(self) -> None:
+        self._begun, self._stepped, self._worked, self._forwarded = True, False, False, False
+        self.samples = 0
+        self._fed_samples = self.interrupted = False
+        self.collectives.begin()
+        self.timeline.begin()
+
+    def _finish(self) -> None:
+        if self.collectives.end():
+            self.timeline.stretch("unknown")
+        self.timeline.end(Phase.END)
+        self._begun, self._trained = False, True
+        self.finished(self.timeline.take(), self.samples, self.epoch)
+
+    def _count(self, samples: int, how: str) -> None:
+        self.samples += samples
+        if samples:
+            self.samples_from = how
+
+    @_never_raises
+    def _before_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not (model.training and torch.is_grad_enabled()):
+            return
+        if not self._begun and not self.fed:
+            self._begin()
+        if self._begun:
+            self._forward_begins([args, kwargs], "the first dimension of the first tensor that the model takes")
+
+    def _forward_begins(self, given: Any, how: str) -> None:
+        if not self._forwarded:  # a loop may call its model several times for one loss
+            self.timeline.stretch("other")
+            if not self._fed_samples:
+                self._count(leading(given), how)
+        self._forwarded = self._worked = True
+
+    def _backward(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> None:
+            outermost, self._in_backward = not self._in_backward, True
+            if outermost:
+                self._backward_begins()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._in_backward = not outermost
+                if outermost:
+                    self._backward_ends()
+
+        return backward
+
+    @_never_raises
+    def _backward_begins(self) -> None:
+        if self._begun:
+            self.timeline.stretch("forward" if self._forwarded else "other")
+            self._forwarded, self._worked = False, True
+
+    @_never_raises
+    def _backward_ends(self) -> None:
+        if self._begun:
+            self.timeline.backward_over()
+
+    @_never_raises
+    def _before_optimizer(self, *_: Any) -> None:
+        if self._begun:
+            self.timeline.stretch("other")
+
+    @_never_raises
+    def _after_optimizer(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._begun:
+            self.timeline.stretch("optimizer")
+        self.optimizer = self.optimizer or optimizer
+        if optimizer is not self.optimizer:  # a second one, as of a GAN: its step belongs to that of the first
+            return
+        self._stepped = True
+        if not self.fed:
+            if self._begun:
+                self._finish()
+            self._begin()
+
+
+def replicas_of(model: nn.Module | None) -> int:
+    """Workers that one process drives: those of a DataParallel."""
+    return max(1, len(model.device_ids)) if isinstance(model, DataParallel) else 1
+
+
+def leading(value: Any) -> int:
+    """The first dimension of the first tensor in a batch of any structure; 0 without one."""
+    return next((each.shape[0] for each in tensors(value) if each.dim()), 0)
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """All tensors of a batch, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from tensors(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from tensors(each)
+    elif hasattr(value, "data") and not callable(value.data) and value.data is not value:  # transformers' BatchEncoding
+        yield from tensors(value.data)

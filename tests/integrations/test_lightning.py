@@ -1,0 +1,119 @@
+"""`MeterCallback` in trainings of Lightning: all batches of a step are counted, evaluation is not, nothing changes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from adapted import (
+    BATCHES,
+    EPOCHS,
+    SAMPLES,
+    Net,
+    check_run,
+    hooks_of,
+    interrupted,
+    lines,
+    loader,
+    nothing_left,
+    same,
+)
+
+NEEDS = "needs worldsize[lightning]"
+lightning = pytest.importorskip("lightning.pytorch", reason=NEEDS)
+standalone = pytest.importorskip("pytorch_lightning", reason=NEEDS)
+from worldsize.integrations.lightning import MeterCallback  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error:worldsize")
+
+
+def module_of(package: Any) -> Any:
+    class Tiny(package.LightningModule):  # type: ignore[misc] # may not be installed
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = Net()
+
+        def training_step(self, batch: dict[str, torch.Tensor], _: int) -> torch.Tensor:
+            loss: torch.Tensor = self.net(**batch)["loss"]
+            return loss
+
+        def validation_step(self, batch: dict[str, torch.Tensor], _: int) -> None:
+            self.net(**batch)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+
+    return Tiny()
+
+
+def fit(package: Any, accumulated: int, callbacks: list[Any], **more: Any) -> Any:
+    module = module_of(package)
+    torch.manual_seed(2)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    quiet["enable_model_summary"] = False
+    settings: dict[str, Any] = {**quiet, "max_epochs": EPOCHS, "accelerator": "cpu", "num_sanity_val_steps": 1, **more}
+    trainer = package.Trainer(accumulate_grad_batches=accumulated, callbacks=callbacks, **settings)
+    start = trainer.profiler.start
+    try:
+        trainer.fit(module, loader(), loader())
+    finally:
+        assert trainer.profiler.start == start
+        assert [hooks_of(optimizer) for optimizer in trainer.optimizers] == [0]
+    return module
+
+
+@pytest.mark.parametrize("accumulated", [1, 4])
+@pytest.mark.parametrize("package", [lightning, standalone], ids=["lightning", "pytorch_lightning"])
+def test_each_step_has_all_its_batches(package: Any, accumulated: int, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    plain = fit(package, accumulated, [])
+    with nothing_left(plain):
+        metered = fit(package, accumulated, [MeterCallback(out=out)])
+    assert same(plain, metered)
+    check_run(out, accumulated, metered.net.evaluated)
+    assert len(metered.net.evaluated) > BATCHES * EPOCHS
+
+
+def test_a_step_in_whose_middle_it_evaluates_counts_and_is_not_timed(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    module = fit(lightning, 4, [MeterCallback(out=out)], val_check_interval=6)
+    steps = lines(out)
+    assert [step["samples"] for step in steps] == SAMPLES[4]
+    assert interrupted(steps, module.net.evaluated) == [False, True, False] * EPOCHS
+    assert [step["timed"] for step in steps[3:]] == [True, False, True]
+
+
+def test_the_hooks_go_when_a_training_fails(tmp_path: Path) -> None:
+    callback: Any = lightning.Callback
+
+    class Fails(callback):  # type: ignore[misc] # may not be installed
+        def on_train_batch_end(self, *given: Any) -> None:
+            if given[-1] == 1:
+                raise RuntimeError("on purpose")
+
+    with nothing_left(Net()), pytest.raises(RuntimeError, match="on purpose"):
+        fit(lightning, 1, [Fails(), MeterCallback(out=tmp_path / "run")])
+
+
+def test_off_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    callback = MeterCallback()
+    fit(lightning, 1, [callback], max_epochs=1)
+    monkeypatch.setenv("WORLDSIZE_METER", str(tmp_path / "run"))
+    fit(lightning, 1, [callback], max_epochs=1)
+    assert len(lines(tmp_path / "run")) == BATCHES
+
+
+def test_what_goes_wrong_in_us_is_a_warning(tmp_path: Path) -> None:
+    profiler: Any = lightning.profilers.Profiler
+
+    class Odd(profiler):  # type: ignore[misc] # may not be installed
+        def start(self, action_name: str) -> None: ...
+        def stop(self, action_name: str) -> None: ...
+        def __setattr__(self, name: str, value: object) -> None:
+            if name in ("start", "stop"):
+                raise AttributeError(name)
+            super().__setattr__(name, value)
+
+    with pytest.warns(UserWarning, match="worldsize: (metering ended, training goes on|no step)"):
+        fit(lightning, 1, [MeterCallback(out=tmp_path / "run")], max_epochs=1, profiler=Odd())

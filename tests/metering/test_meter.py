@@ -1,0 +1,336 @@
+"""What a meter sees of loops that people write: steps, micro-steps, samples, messages; and that it leaves no trace."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import worldsize
+from own_loops import only_cell, ran, span_lines, step_lines
+from worldsize.analysis.cells import analyse_cell
+from worldsize.results.folder import load_run
+
+DATA = """
+inputs, labels = torch.randn(40, 16), torch.randint(0, 4, (40,))
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, labels), batch_size=4)
+net = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4))
+model = nn.parallel.DistributedDataParallel(net) if WORLD > 1 else net
+optimizer = torch.optim.AdamW(model.parameters())
+"""
+ACCUMULATED = (
+    DATA
+    + """
+meter = worldsize.meter(model, optimizer)
+for epoch in range(3):
+    for number, (x, y) in enumerate(meter(loader)):
+        cross_entropy(model(x), y).backward()
+        if (number + 1) % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    model.eval()
+    with torch.no_grad():
+        model(inputs)  # an evaluation is no part of a step
+    model.train()
+sys.stdout.write(f"WEIGHTS {sum(p.double().sum().item() for p in model.parameters()).hex()}\\n")
+end()
+"""
+)
+MICRO = ["data_wait", "other", "forward", "backward", "after_backward"]
+
+
+def test_accumulated_gradients_are_one_step_of_all_its_samples(tmp_path: Path) -> None:
+    ran(tmp_path, ACCUMULATED)
+    lines = step_lines(tmp_path / "run")
+    # Ten batches an epoch make two steps of four; two are left, and this loop adds them to the first step that follows.
+    assert [line["samples"] for line in lines] == [16, 16, 24, 16, 24, 16]
+    cell = only_cell(tmp_path / "run")
+    assert (cell.record.strategy, cell.record.world_size, cell.record.batch_size) == ("single", 1, 16)
+    assert cell.record.state == "complete"
+    between = ["other", "data_wait", *MICRO[1:]]
+    assert lines[0]["phases"] == [*MICRO, *between * 3, "other", "optimizer"]
+
+
+def test_without_out_and_variable_nothing_is_metered_or_changed(tmp_path: Path) -> None:
+    code = ACCUMULATED.replace("end()\n", "assert meter(loader) is loader\nend()\n")
+    code += "assert not meter.on and 'backward' not in torch.Tensor.backward.__module__"
+    ran(tmp_path, code, out=None)
+    assert [path.name for path in tmp_path.iterdir()] == ["loop.py"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_weights_are_the_same_to_the_bit_with_a_meter_and_without(tmp_path: Path, workers: int) -> None:
+    said = [ran(tmp_path, ACCUMULATED, workers=workers, out=out) for out in ("run", None)]
+    weights = [[line for line in each.splitlines() if "WEIGHTS" in line] for each in said]
+    assert len(weights[0]) == workers
+    assert sorted(weights[0]) == sorted(weights[1])
+
+
+def test_all_messages_of_ddp_are_seen_with_their_bytes(tmp_path: Path) -> None:
+    ran(tmp_path, ACCUMULATED, workers=2)
+    run = tmp_path / "run"
+    assert only_cell(run).record.strategy == "ddp"
+    assert {warning.code for warning in only_cell(run).record.warnings} == {"samples-counted"}
+    last = span_lines(run)[-1]
+    gradients = 4 * (16 * 32 + 32 + 32 + 32 + 32 * 4 + 4)
+    buffers = 4 * (32 + 32) + 8
+    assert last["kind"] == ["broadcast", "all_reduce"] * 4, "this loop synchronises in each micro-step"
+    assert last["payload_bytes"] == [buffers, gradients] * 4
+    assert last["blocking"] == [True, False] * 4
+    assert [ready is None for ready in last["ready_s"]] == [True, False] * 4
+
+
+def test_what_the_user_registers_afterwards_is_called_and_seen(tmp_path: Path) -> None:
+    code = (
+        DATA
+        + """
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+meter = worldsize.meter(model, optimizer)
+calls = []
+def hook(state, bucket):
+    calls.append(state)
+    return fp16_compress_hook(None, bucket)
+model.register_comm_hook("mine", hook)
+for x, y in meter(loader):
+    cross_entropy(model(x), y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+assert calls and set(calls) == {"mine"}
+end()
+"""
+    )
+    ran(tmp_path, code, workers=2)
+    assert span_lines(tmp_path / "run")[-1]["kind"] == ["broadcast", "all_reduce"]
+
+
+def test_exposed_communication_is_withheld_where_messages_were_not_seen(tmp_path: Path) -> None:
+    code = (
+        DATA
+        + """
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+model.register_comm_hook(None, allreduce_hook)
+from torch.distributed import _functional_collectives as functional
+meter = worldsize.meter(model, optimizer)
+for x, y in meter(loader):
+    loss = cross_entropy(model(x), y)
+    loss.backward()
+    functional.all_reduce(torch.ones(3), "sum", dist.group.WORLD).sum()
+    optimizer.step()
+    optimizer.zero_grad()
+end()
+"""
+    )
+    ran(tmp_path, code, workers=2)
+    run = tmp_path / "run"
+    told = {warning.code: warning.message for warning in only_cell(run).record.warnings}
+    assert "collectives were seen, so no step is taken apart" in told["messages-not-seen"]
+    assert step_lines(run)[-1]["phases"][-1] == "unknown"
+    shown = worldsize("report", run, "--json", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    [row] = json.loads(shown.stdout)["results"]
+    assert row["state"] == "complete"
+    assert "exposed_sync_share" not in {name for name, value in row.items() if value is not None}
+
+
+def test_barriers_objects_and_metrics_of_a_loop_are_seen(tmp_path: Path) -> None:
+    code = (
+        DATA
+        + """
+meter = worldsize.meter(model, optimizer)
+os.makedirs("elsewhere", exist_ok=True)
+os.chdir("elsewhere")
+for x, y in meter(loader):
+    loss = cross_entropy(model(x), y)
+    loss.backward()
+    dist.all_reduce(loss.detach())
+    dist.all_gather_object([None] * WORLD, {"loss": float(loss)})
+    dist.barrier()
+    optimizer.step()
+    optimizer.zero_grad()
+end()
+"""
+    )
+    ran(tmp_path, code, workers=2)
+    run = tmp_path / "run"
+    assert {warning.code for warning in only_cell(run).record.warnings} == {"samples-counted"}
+    kinds = span_lines(run)[-1]["kind"]
+    assert kinds == ["broadcast", "all_reduce", "all_reduce", "all_gather", "all_gather", "barrier"]
+    shown = worldsize("report", run, "--json", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "samples"),
+    [
+        (
+            "no loader, a model",
+            """
+meter = worldsize.meter(model, optimizer)
+for step in range(6):
+    mse_loss(model(torch.randn(8, 16)), torch.zeros(8, 4)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+            8,
+        ),
+        (
+            "neither",
+            """
+meter = worldsize.meter(samples_per_step=5)
+for step in range(6):
+    mse_loss(model(torch.randn(8, 16)), torch.zeros(8, 4)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+            5,
+        ),
+        (
+            "a context for each step",
+            """
+meter = worldsize.meter(model, optimizer)
+for step in range(6):
+    with meter.step():
+        mse_loss(model(torch.randn(8, 16)), torch.zeros(8, 4)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    time.sleep(0.05)
+""",
+            8,
+        ),
+        (
+            "a dict of batches, two losses, two optimizers",
+            """
+other = nn.Linear(16, 4)
+second = torch.optim.SGD(other.parameters(), lr=0.1)
+meter = worldsize.meter(model, optimizer)
+for batch in meter([{"ids": torch.ones(3, 16), "name": "x"}] * 6):
+    mse_loss(other(batch["ids"]), torch.zeros(3, 4)).backward()
+    second.step()
+    mse_loss(model(batch["ids"]), torch.zeros(3, 4)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+            3,
+        ),
+    ],
+)
+def test_other_kinds_of_loops(tmp_path: Path, name: str, body: str, samples: int) -> None:
+    ran(tmp_path, DATA + body)
+    lines = step_lines(tmp_path / "run")
+    assert len(lines) == (5 if name == "neither" else 6), "without a model the first step begins after an optimizer's"
+    assert {line["samples"] for line in lines[1:]} == {samples}, name
+    for line in lines:
+        assert line["phase_ends_s"] == sorted(line["phase_ends_s"])
+        assert "backward" in line["phases"]
+        assert line["phases"][-1] == "optimizer"
+
+
+def test_pauses_between_steps_in_a_context_are_in_no_step(tmp_path: Path) -> None:
+    body = """
+meter = worldsize.meter(model, optimizer)
+for step in range(6):
+    with meter.step():
+        mse_loss(model(torch.randn(8, 16)), torch.zeros(8, 4)).backward()
+        optimizer.step()
+    time.sleep(0.5)
+"""
+    ran(tmp_path, DATA + body)
+    shown = worldsize("report", tmp_path / "run", "--json", cwd=tmp_path)
+    assert max(line["step_s"] for line in step_lines(tmp_path / "run")[1:]) < 0.4
+    assert '"step_s": 0.5' not in shown.stdout
+
+
+def test_nothing_of_ours_is_left_after_close(tmp_path: Path) -> None:
+    code = (
+        DATA
+        + """
+from torch.distributed import all_reduce, distributed_c10d
+before = torch.Tensor.backward, dist.all_reduce, all_reduce, distributed_c10d.all_reduce
+meter = worldsize.meter(model, optimizer)
+assert torch.Tensor.backward is not before[0] and all_reduce is not before[2]
+for x, y in meter(loader):
+    cross_entropy(model(x), y).backward()
+    optimizer.step()
+meter.close()
+assert (torch.Tensor.backward, dist.all_reduce, all_reduce, distributed_c10d.all_reduce) == before
+assert not optimizer._optimizer_step_post_hooks and not optimizer._optimizer_step_pre_hooks
+assert not model._forward_pre_hooks
+assert not any(p._post_accumulate_grad_hooks for p in model.parameters())
+for x, y in meter(loader):
+    cross_entropy(model(x), y).backward()
+    optimizer.step()
+end()
+"""
+    )
+    ran(tmp_path, code, workers=2)
+    assert len(step_lines(tmp_path / "run")) == 10
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        ("os.makedirs('run'); open('run/study.json', 'w').write('{}')", "holds a run already"),
+        ("open('run', 'w').close()", "cannot write in"),
+        (
+            "__import__('sys').modules['worldsize.metering.watch'].leading = None",
+            "TypeError",
+        ),
+    ],
+)
+def test_trouble_of_ours_is_one_warning_and_training_goes_on(tmp_path: Path, before: str, told: str) -> None:
+    said = ran(tmp_path, "import worldsize.metering.watch\n" + before + ACCUMULATED)
+    assert said.count("worldsize: metering ended, training goes on") == 1
+    assert told in said
+    assert "WEIGHTS" in said
+
+
+def test_a_loop_that_is_left_keeps_its_last_step(tmp_path: Path) -> None:
+    code = (
+        DATA
+        + """
+meter = worldsize.meter(model, optimizer)
+for number, (x, y) in enumerate(meter(loader)):
+    cross_entropy(model(x), y).backward()
+    optimizer.step()
+    if number == 6:
+        break
+time.sleep(1.0)
+"""
+    )
+    ran(tmp_path, code)
+    lines = step_lines(tmp_path / "run")
+    assert len(lines) == 7
+    assert lines[-1]["step_s"] < 0.9
+
+
+def test_a_warning_that_is_an_exception_ends_no_training(tmp_path: Path) -> None:
+    (tmp_path / "run").touch()
+    said = ran(tmp_path, ACCUMULATED, PYTHONWARNINGS="error:worldsize")
+    assert "WEIGHTS" in said
+
+
+def test_a_script_that_takes_no_step_is_told_so(tmp_path: Path) -> None:
+    said = ran(tmp_path, DATA + "meter = worldsize.meter(model, optimizer)\n")
+    assert "no step of an optimizer was seen" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_runs_of_one_and_two_workers_become_a_scaling_study(tmp_path: Path) -> None:
+    every = ACCUMULATED.replace("(number + 1) % 4", "(number + 1) % 1").replace("range(3)", "range(4)")
+    ran(tmp_path, every, out="n1")
+    ran(tmp_path, every, out="n1-again")
+    ran(tmp_path, every, workers=2, out="n2")
+    done = worldsize("scale", "n1", "n1-again", "n2", "--out", "joined", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    run = load_run(tmp_path / "joined")
+    assert [*run.cells] == ["single-w1-b4", "ddp-w2-b4"]
+    assert set(analyse_cell(run.cells["single-w1-b4"]).launches) >= {(0, 1), (1, 1)}, "a run is a launch of its own"
+    [source] = load_run(tmp_path / "n1").study.provenance.user_code.files  # type: ignore[union-attr]
+    assert source.name == "loop.py"
+    assert {warning.code for warning in run.study.warnings} == {"unpaired"}
+    assert '"speedup"' in done.stdout
+    twice = worldsize("scale", "n1", "n1", cwd=tmp_path)
+    assert twice.returncode == 2
+    assert "at least two are needed" in twice.stderr
+    again = worldsize("scale", "n1", "n2", "--out", "joined", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "holds a study already" in again.stderr
