@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 help:
 	@echo 'make study      the default scaling study, within two minutes: ResNet-18 on real images, every strategy'
 	@echo 'make test       the tests (ARGS="-k parity" passes arguments on to pytest)'
-	@echo 'make lint       ruff, mypy --strict and the import rules'
+	@echo 'make lint       ruff, mypy --strict, the import rules, no conflict markers'
 	@echo 'make docs       the documentation as a site, in site/; fails on a broken link'
 	@echo 'make bench      speed from Enter to the answer, of the input pipeline, of training, of the network, of the instruments'
 	@echo 'make gpu-check  the same results on the GPUs of this machine'
@@ -34,6 +34,7 @@ lint: $(STAMP)
 	@echo 'ruff format --check' && $(VENV)/bin/ruff format --check --quiet
 	@echo 'mypy --strict' && $(VENV)/bin/mypy
 	@echo 'import-linter' && $(VENV)/bin/lint-imports --no-logo
+	@echo 'conflict markers' && ! git grep -nE '^(<{7}|>{7}) '
 
 # Material prints a notice of its own on each build; NO_MKDOCS_2_WARNING is how it says to turn it off.
 docs: $(STAMP)
