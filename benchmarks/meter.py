@@ -1,4 +1,7 @@
-"""What a meter costs a loop: µs a step, µs a collective, and the share of a step of 50 ms; beside torch.profiler."""
+"""What a meter costs a loop, and being held as a script: µs a step, µs a collective, the share of a step of 50 ms.
+
+Beside torch.profiler, on the same loop.
+"""
 
 import json
 import subprocess
@@ -25,6 +28,7 @@ def run(data_dir: str | None) -> None:
     say("")
     alone = _blocks(1)
     step = _more(alone, "meter", "bare")
+    script = _more(alone, "script", "bare")
     profiler = _more(alone, "profiler", "bare")
     together = _blocks(2)
     per_step = np.array(together["meter"]) - np.array(together["bare"])
@@ -33,9 +37,10 @@ def run(data_dir: str | None) -> None:
     print("a meter in a loop, one process; loops in turn, 95 % intervals")
     print(f"  {_us(step)} µs a step with five stretches and six parameters (asked: at most {STEP_LIMIT_US:g})")
     print(f"  {step.value / STEP_S:.3%} of a step of 50 ms (asked: at most {LIMIT:.1%})")
+    print(f"  held as a script: {_us(script)} µs a step")
     print(f"  torch.profiler, 5 of 100 steps active: {_us(profiler)} µs a step")
     print(f"  {_us(message)} µs a collective between two processes (asked: at most {COLLECTIVE_LIMIT_US:g})")
-    found = {"step_s": step, "profiler_step_s": profiler, "collective_s": message}
+    found = {"step_s": step, "script_step_s": script, "profiler_step_s": profiler, "collective_s": message}
     keep("meter", {name: value.model_dump() for name, value in found.items()})
 
 

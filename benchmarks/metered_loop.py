@@ -1,8 +1,12 @@
-"""A short loop: in turn as it is, with a meter, and, in one process, with torch.profiler (FOLDER BLOCKS)."""
+"""A short loop: in turn as it is, with a meter, held as a script is, and with torch.profiler (FOLDER BLOCKS).
+
+The last two in one process.
+"""
 
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +17,12 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 
 import worldsize
+from worldsize.config import ScriptSettings
+from worldsize.ranks.loop import Loop as TurnLoop
+from worldsize.ranks.recorder import Recorder
+from worldsize.ranks.turns import Turn
+from worldsize.scripts.workload import ScriptWorkload
+from worldsize.strategies import Channel, World
 
 STEPS = 400
 TOGETHER = 50
@@ -59,6 +69,27 @@ class Loop:
         meter.close()
         return (time.perf_counter() - begin) / len(self.batches)
 
+    def script(self) -> float:
+        """The same held between its steps as the script of a study is, which are recorded."""
+        self.runs += 1
+        workload = ScriptWorkload(ScriptSettings(words=("loop.py",)), torch.device("cpu"))
+
+        def take() -> None:
+            workload.gate.wait()
+            workload.begin(World(Channel(0, 1), 1, torch.device("cpu")))
+            with Recorder(self.folder / f"run{self.runs}", 0, workload.timeline.clock) as recorder:
+                TurnLoop(workload, recorder, 0).take(Turn(op="steps", count=len(self.batches) - 1))
+            workload.gate.open()
+
+        turns = threading.Thread(target=take)
+        turns.start()
+        begin = time.perf_counter()
+        self._steps(self.batches, lambda: None)
+        turns.join()
+        ended = time.perf_counter()
+        workload.watch.close()
+        return (ended - begin) / len(self.batches)
+
     def profiler(self) -> float:
         """The same with torch's profiler, active in 5 of 100 steps; what it makes of them does not count."""
         plan = schedule(wait=90, warmup=5, active=5)
@@ -77,7 +108,7 @@ def main() -> None:
     loop = Loop(folder)
     variants = {"bare": loop.bare, "meter": loop.meter}
     if not loop.together:
-        variants["profiler"] = loop.profiler
+        variants |= {"script": loop.script, "profiler": loop.profiler}
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for block in range(-1, blocks):  # the first warms everything up
         for name, variant in variants.items():

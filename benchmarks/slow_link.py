@@ -72,7 +72,9 @@ def _measure(folder: Path, common: dict[str, Any], hosts: Hosts, link: AllReduce
             cell = PlannedCell(CellSettings(**common, **own, threads_per_worker=1), placement)
             executor = JobExecutor(folder / str(number), 0, hosts, {2: link})
             stack.callback(executor.close)
-            wire_s[name] = executor.facts(cell)[0].wire.busiest_rank_bytes / hosts.payload_bytes_per_s
+            wire = executor.facts(cell)[0].wire
+            assert wire is not None
+            wire_s[name] = wire.busiest_rank_bytes / hosts.payload_bytes_per_s
             turns[name] = _turn(executor, cell, synchronise=True)
             if name == "all-reduce":
                 turns[COMPUTE] = _turn(executor, cell, synchronise=False)

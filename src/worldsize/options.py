@@ -83,6 +83,9 @@ class SweepOptions(TrainOptions, total=False):
 class StudyOptions(SweepOptions, total=False):
     """A grid of cells: `config.study.StudySettings`."""
 
+    script: tuple[str, ...] | str
+    samples_per_step: int | None
+    keep_outputs: bool
     strategies: tuple[str, ...] | str
     world_sizes: tuple[int, ...] | int | str | None
     batch_sizes: tuple[int, ...] | int | str | None

@@ -45,6 +45,7 @@ class Slept(NamedTuple):
     samples: int
     loss: None = None
     right: None = None
+    interrupted: bool = False
 
 
 class Sleeper:

@@ -64,6 +64,7 @@ def ends(process: "subprocess.Popen[str]") -> "subprocess.CompletedProcess[str]"
 
 def speaks(process: "subprocess.Popen[str]") -> bool:
     """Whether a command has said something: before it has, Ctrl-C ends it while it loads, without a word."""
+    assert process.stderr is not None
     return bool(select([process.stderr], [], [], 0)[0])
 
 

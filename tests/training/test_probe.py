@@ -23,6 +23,7 @@ def test_data_model_and_processes_are_found(tmp_path: Path) -> None:
     findings = look(study(tmp_path, "single", "data-parallel", "ddp", world_sizes=(1, 3)), Room())
     assert findings.data is not None
     assert (findings.data.train_samples, findings.data.test_samples) == (1437, 360)
+    assert findings.model is not None
     assert findings.model.gradient_tensors == 8
     assert findings.processes == {
         "single@1": 1,

@@ -72,7 +72,7 @@ def test_the_same_seed_trains_the_same_model(tmp_path: Path) -> None:
 
 def test_a_step_is_marked_phase_by_phase(tmp_path: Path) -> None:
     trainer, _ = alone(tiny_settings(tmp_path, strategy="data-parallel", world_size=2, batch_size=4))
-    epoch, samples, loss, right = trainer.step()
+    epoch, samples, loss, right, _ = trainer.step()
     assert right is not None
     assert 0 <= int(right) <= samples
     marks = read(trainer.timeline.take(), trainer.timeline.clock)

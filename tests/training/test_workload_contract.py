@@ -142,6 +142,7 @@ def study(folder: Path, source: str, *strategies: str, **settings: Any) -> Findi
 def test_the_look_before_the_start(tmp_path: Path) -> None:
     findings = study(tmp_path, TABULAR, "single", "ddp", global_batch=8)
     assert findings.data is None
+    assert findings.model is not None
     assert findings.model.gradient_tensors == 7
     assert findings.model.parameter_bytes == 8 * findings.model.parameters
     assert findings.user_code is not None

@@ -170,12 +170,12 @@ def absent_cell(cell_id: str) -> CellAnalysis:
 
     Raises OutputError for an id that was not made by worldsize.
     """
-    match = re.fullmatch(r"(.+?)-w([0-9]{1,7})-b([0-9]{1,10})(?:-([a-z0-9-]+))?", cell_id)
+    match = re.fullmatch(r"(.+?)-w([0-9]{1,7})(?:-b([0-9]{1,10})(?:-([a-z0-9-]+))?)?", cell_id)
     if match is None:
-        raise OutputError(f"the plan in study.json names a cell {cell_id!r}; allowed is STRATEGY-wN-bB")
+        raise OutputError(f"the plan in study.json names a cell {cell_id!r}; allowed is STRATEGY-wN-bB, or SCRIPT-wN")
     strategy, world_size, batch_size, label = match.groups()
     return CellAnalysis(
-        cell_id, strategy, int(world_size), int(batch_size), "planned", "not started", label=label or ""
+        cell_id, strategy, int(world_size), int(batch_size or 1), "planned", "not started", label=label or ""
     )
 
 

@@ -1,10 +1,10 @@
 """Steps taken apart: from the marks of a step and its messages to its parts (method.md §2, §3).
 
-A step is a row of stretches, and each stretch counts to one part. A rank computes in forward, in backward until its last
-gradient is there, and in the optimizer, except while a blocking message holds it. Exposed communication is the union of
-the messages outside of that; it is taken out of the stretch it lies in, so that the parts add up to the time of the
-step. Work of the synchronisation that is no message (the root's averaging) is *other*, and so is bookkeeping after the
-optimizer.
+A step is a row of stretches, and each stretch counts to one part. A rank computes in forward, in backward until its
+last gradient is there, and in the optimizer, except while a blocking message holds it. Exposed communication is the
+union of the messages outside of that; it is taken out of the stretch it lies in, so that the parts add up to the time
+of the step. Work of the synchronisation that is no message (the root's averaging) is *other*, and so is bookkeeping
+after the optimizer.
 """
 
 from collections.abc import Iterator

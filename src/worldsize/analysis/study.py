@@ -71,7 +71,12 @@ class StudyAnalysis:
 
     @property
     def kind(self) -> Kind:
-        """What the study keeps while workers are added: the local batch (weak) or the global one (strong)."""
+        """What the study keeps while workers are added: the local batch (weak) or the global one (strong).
+
+        A loop of the user's own decides that by itself.
+        """
+        if not self.record.trains:
+            return "strong" if {row.kind for row in self.scaling if row.baseline} == {"strong"} else "weak"
         return "weak" if self.record.asked.global_batch is None else "strong"
 
     @property

@@ -15,7 +15,7 @@ import typer
 
 from worldsize.cli import complete
 from worldsize.cli.fields import Field, fields
-from worldsize.cli.panels import ALSO, METAVARS, ORDER, PANEL_OF, PANELS, TO_SWITCH_OFF
+from worldsize.cli.panels import ALSO, METAVARS, ORDER, PANEL_OF, PANELS, REPEATED, TO_SWITCH_OFF
 
 Command = Callable[..., None]
 
@@ -100,7 +100,7 @@ def takes(
         @functools.wraps(command)
         def called(**values: Any) -> None:
             given = {flag: values.pop(name) for name, flag in taken.items()}
-            command(Flags({flag: value for flag, value in given.items() if value is not None}), **values)
+            command(Flags({flag: value for flag, value in given.items() if value not in (None, [])}), **values)
 
         own = [*inspect.signature(command).parameters.values()][1:]
         parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
@@ -124,6 +124,8 @@ def _parameter(flag: Flag) -> inspect.Parameter:
     """The flag as typer takes it; it says nothing where it is not given."""
     written, word = flag.written, f"--{flag.name.replace('_', '-')}"
     kind: Any = str if written.several else TYPES.get(written.kind, str)
+    if flag.name in REPEATED:
+        kind = list[str]
     option = typer.Option(
         None,
         f"{word}/--no-{word[2:]}" if flag.name in TO_SWITCH_OFF else word,

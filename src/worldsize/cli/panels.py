@@ -14,7 +14,8 @@ OUTPUT = "Output"
 
 PANELS = {
     ARGUMENTS: "",
-    TRAIN: "model data workload train_samples test_samples data_dir precision seed loader loader_workers",
+    TRAIN: """script model data workload train_samples test_samples data_dir precision seed loader loader_workers
+        samples_per_step""",
     VARY: """strategy strategies world_size world_sizes batch_size batch_sizes global_batch bucket_mb
         find_unused_parameters
         growth largest_batch resolution""",
@@ -26,12 +27,13 @@ PANELS = {
     WHERE: """backend threads_per_worker memory_limit launcher nodes workers_per_node time partition print_script
         address arrangement hosts link link_latency master_ip master_port num_nodes rank""",
     STOPS: "checkpoint checkpoint_steps hang_timeout max_restarts min_workers",
-    OUTPUT: "log",
+    OUTPUT: "log keep_outputs",
 }
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
 ORDER = {name: place for place, name in enumerate(PANEL_OF)}
 
 METAVARS = {
+    "script": '"FILE.PY ARG..."',
     "workload": "FILE.PY:CLASS",
     "collectives": "NAME,...",
     "bucket_mb": "MB",
@@ -44,5 +46,7 @@ METAVARS = {
 """What a text stands for, where the type of the field does not say it."""
 ALSO = {"rank": "--node-rank"}
 """Flag → another word for it, that of torchrun."""
+REPEATED = ("script",)
+"""Flags that may be given several times, for their text may hold any sign."""
 TO_SWITCH_OFF = ("checkpoint",)
 """Switches that have a `--no-` form, too: they are on in some command by default."""

@@ -122,7 +122,7 @@ def rate_text(cell: PlannedCell, last: StepRecord | None) -> str:
     if last is not None:
         if last.step_s > 0:
             parts.append(f"{number_text(1 / last.step_s)} steps/s")
-            parts.append(f"{number_text(cell.settings.global_batch / last.step_s)} samples/s")
+            parts.append(f"{number_text(last.samples * cell.placement.processes / last.step_s)} samples/s")
         if last.loss is not None:
             parts.append(f"loss {last.loss:.3f}")
         if last.accuracy is not None:

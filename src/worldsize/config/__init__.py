@@ -9,6 +9,7 @@ from worldsize.config.commands import Arithmetic, CompareSettings, JudgeBy, Swee
 from worldsize.config.launch import DEFAULT_PORT, ByHandSettings, Launcher, LaunchSettings
 from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings
 from worldsize.config.reading import laid_over, preset_names, read_study, validated
+from worldsize.config.script import ScriptSettings
 from worldsize.config.study import (
     DEFAULT_BUDGET,
     Baseline,
@@ -58,6 +59,7 @@ __all__ = [
     "Precision",
     "Question",
     "Room",
+    "ScriptSettings",
     "Settings",
     "StudySettings",
     "SweepSettings",

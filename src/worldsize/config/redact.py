@@ -1,6 +1,8 @@
 """What must not be kept of a text: names and passwords in addresses."""
 
 import re
+import shlex
+from contextlib import suppress
 
 HIDDEN = "***"
 _CREDENTIALS = re.compile(r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]*:/{1,2})[^\s/'\"]+@")
@@ -23,11 +25,23 @@ def names_a_secret(name: str) -> bool:
 
 
 def safe_command(command: tuple[str, ...]) -> tuple[str, ...]:
-    """A command line without credentials; of a flag that names a secret the value is hidden."""
+    """A command line without credentials; of a flag that names a secret the value is hidden.
+
+    A word that is a command line itself, such as that of a script, likewise.
+    """
     kept, hide = [], False
-    for word in map(without_credentials, command):
+    for word in map(without_credentials, map(safe_words, command)):
         flag, equals, _ = word.partition("=")
         secret = word.startswith("-") and names_a_secret(flag)
         kept.append(HIDDEN if hide and not word.startswith("-") else f"{flag}={HIDDEN}" if secret and equals else word)
         hide = secret and not equals
     return tuple(kept)
+
+
+def safe_words(text: str) -> str:
+    """A command line that is one word, likewise; any other text as it is."""
+    with suppress(ValueError):  # a quotation that does not end
+        words = shlex.split(text)
+        if len(words) > 1 and (kept := safe_command(tuple(words))) != tuple(words):
+            return " ".join(word if word == HIDDEN else shlex.quote(word) for word in kept)
+    return text

@@ -6,9 +6,11 @@ Those are as many workers as there is room for, and fewer.
 from collections.abc import Iterator
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_serializer, model_validator
 
 from worldsize.config.base import MAX_BATCH, MAX_WORKERS, TIMES, Duration, Settings, Share, absent, quantity
+from worldsize.config.redact import safe_words
+from worldsize.config.script import ScriptSettings, refuse_beside_script, script_names
 from worldsize.config.training import DEFAULT_BATCH_SIZE, Agreement, LrScaling, TrainingSettings
 from worldsize.traits import TRAITS
 
@@ -38,11 +40,20 @@ class CellChoice(Settings):
     lr_scaling: LrScaling | None = None
     lr_warmup_epochs: float | None = None
     leave_out: tuple[Agreement, ...] | None = None
+    script: ScriptSettings | None = None
 
 
 class StudySettings(TrainingSettings):
     """A grid of cells: strategies × world sizes × local batches."""
 
+    script: tuple[str, ...] = ()
+    """Training script of your own, run unmodified at each world size: "train.py --lr 0.1". Given again, the scripts
+    take turns and are compared; see docs/own-training.md."""
+    samples_per_step: int | None = absent("counted", ge=1)
+    """Samples that a process of --script trains on in a step, where they are not the first dimension of its batches."""
+    keep_outputs: bool = False
+    """Keep the files that --script writes into its working folder, a copy of this one. They are in
+    RUN/cells/CELL/outputs."""
     strategies: tuple[str, ...] = Field(default=tuple(TRAITS), min_length=1)
     """Strategies (ways to synchronise gradients), comma-separated; see docs/strategies.md."""
     world_sizes: tuple[int, ...] | None = absent("powers of two up to all GPUs or cores", allowed=EACH, min_length=1)
@@ -91,6 +102,27 @@ class StudySettings(TrainingSettings):
     checkpoint, with the same global batch and as a cell of its own. None is no such cell."""
     log: tuple[Tracker, ...] = ()
     """Also log to these experiment trackers, comma-separated. The run folder stays the record (docs/trackers.md)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_by_their_scripts(cls, values: Any) -> Any:
+        """Cells of a script are called after it, not after a strategy."""
+        scripts = values.get("script") if isinstance(values, dict) else None
+        if not isinstance(scripts, list | tuple) or not scripts or not all(isinstance(each, str) for each in scripts):
+            return values
+        names, chosen = script_names(scripts), values.get("strategies")
+        if chosen is not None and list(chosen) != names:
+            raise ValueError("strategies were given: a script synchronises in its own way, so leave them out")
+        return {**values, "strategies": tuple(names)}
+
+    @field_serializer("script")
+    def _without_secrets(self, scripts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(safe_words, scripts))
+
+    @model_validator(mode="after")
+    def _fits_the_script(self) -> Self:
+        refuse_beside_script(self)
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -52,7 +52,13 @@ def share(text: str) -> float:
     return value
 
 
+def one(text: str) -> tuple[str, ...]:
+    """Text in which a comma separates nothing, as the only one."""
+    return (text,)
+
+
 READERS: dict[str, Callable[[str], Any]] = {
+    "script": one,
     "strategies": names,
     "leave_out": names,
     "log": names,

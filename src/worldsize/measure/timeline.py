@@ -4,11 +4,12 @@ A `Timeline` only sets marks while the step runs, and they are recorded as they 
 apart (analysis/parts.py).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from worldsize.measure.clocks import Clock, Mark
@@ -65,7 +66,7 @@ class Timeline:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._watching = True
-        self._watched: list[nn.Parameter] = []
+        self._watched: list[Tensor] = []
         self._hooks: list[RemovableHandle] = []
         self._gradients = self._gradients_before = 0
         self._reset()
@@ -132,7 +133,11 @@ class Timeline:
         Where marks are dear, only gradients that can be the last get one: as many as came in the step before have come.
         A step with fewer of them has no such moment, and the next one looks for it at its new place.
         """
-        self._watched = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.watch_parameters(model.parameters())
+
+    def watch_parameters(self, parameters: Iterable[Tensor]) -> None:
+        """The same for parameters whose model nobody knows."""
+        self._watched = [parameter for parameter in parameters if parameter.requires_grad]
         self._hang_hooks()
 
     def _hang_hooks(self) -> None:

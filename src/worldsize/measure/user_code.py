@@ -3,7 +3,7 @@
 import ast
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from worldsize.factories import imported_modules, is_installed
@@ -19,8 +19,13 @@ def user_code(references: Sequence[str]) -> UserCode | None:
 
 def script_code(script: Path) -> UserCode | None:
     """A script that runs, and what it imports from beside it, with their commits; None where there is no such file."""
-    file = script.resolve()
-    files = _with_imports({file: file.parent}) if file.is_file() else []
+    return scripts_code({script: script.parent})
+
+
+def scripts_code(roots: Mapping[Path, Path]) -> UserCode | None:
+    """The same for several, each with the folder that its imports are found from."""
+    found = {file.resolve(): root.resolve() for file, root in roots.items() if file.is_file()}
+    files = _with_imports(found)
     return UserCode(files=files, repositories=list(_repositories(files))) if files else None
 
 

@@ -1,7 +1,8 @@
 """What happens in a loop that is not ours, from hooks and wrapped functions: marks for the timeline of each step.
 
 A step ends with the optimizer's step; where batches are fed through the meter, with the next time that one is asked
-for, so that waiting for data stands at the head of the step that it feeds (method.md §13).
+for, so that waiting for data stands at the head of the step that it feeds (method.md §13). A script that is held
+between its steps is held where its optimizer has stepped, whatever feeds it.
 """
 
 import functools
@@ -47,16 +48,32 @@ class Watch:
         optimizer: Optimizer | None,
         finished: Callable[[Step, int, int], None],
         gave_up: Callable[[Exception], None],
+        *,
+        by_optimizer: bool = False,
+        device: torch.device | None = None,
     ) -> None:
+        """`by_optimizer`: a step ends with the optimizer's also where a loader is seen.
+
+        `device`: where the weights will be, if there is no model yet.
+        """
         self.patches = Patches()
         self.model, self.optimizer, self.finished, self.gave_up = model, optimizer, finished, gave_up
         self.broken = False
         """Whether something went wrong in us; nothing is seen after that."""
-        device = next((p.device for p in (model.parameters() if model else ())), torch.device("cpu"))
-        self.clock = clock_for(device)
+        found = next((p.device for p in (model.parameters() if model else ())), device)
+        self.clock = clock_for(found or torch.device("cpu"))
         self.timeline = Timeline(self.clock)
         self.collectives = Collectives(self.timeline, self.patches)
+        self.by_optimizer = by_optimizer
         self.epoch = self.samples = 0
+        self.backwards = 0
+        """How many there have been."""
+        self._steps = self._with_evaluation = 0
+        self._waiting_samples = 0
+        """Of a batch that was fetched and not used yet; it may be for an evaluation."""
+        self._evaluated = False
+        self.further_optimizers: list[Optimizer] = []
+        """Those that stepped beside the first."""
         self.fed = False
         """Whether batches come through the meter."""
         self.samples_from = ""
@@ -80,7 +97,7 @@ class Watch:
         else:
             handles = [self.optimizer.register_step_pre_hook(pre), self.optimizer.register_step_post_hook(post)]
         if self.model is not None:
-            handles.append(self.model.register_forward_pre_hook(Hook(self._before_forward), with_kwargs=True))
+            handles.append(self.model.register_forward_pre_hook(Hook(self.before_forward), with_kwargs=True))
             self.timeline.watch_gradients(self.model)
             if isinstance(self.model, DistributedDataParallel):
                 self.collectives.hook(self.model)
@@ -93,9 +110,18 @@ class Watch:
         self.collectives.active = self.timeline.watching = False
         self.patches.close()
 
+    @property
+    def forwarding(self) -> bool:
+        """Whether a loss is being computed, or its backward runs: what is called now is called by a model."""
+        return self._forwarded or self._in_backward
+
     @_never_raises
     def fetching(self) -> None:
         """The loop asks for a batch."""
+        if self.by_optimizer:
+            if self._begun:
+                self.timeline.stretch("other")
+            return
         self.fed = True
         if self._begun and self._stepped:
             self._finish()
@@ -107,15 +133,26 @@ class Watch:
     @_never_raises
     def fetched(self, batch: Any) -> None:
         """It is there."""
-        self.timeline.stretch("data_wait")
-        samples = leading(batch)
+        if self._begun:
+            self.timeline.stretch("data_wait")
+        self._waiting_samples = leading(batch)
+        if not self.by_optimizer:
+            self._use_batch()
+
+    def _use_batch(self) -> None:
+        """The batch that was fetched is trained on."""
+        samples, self._waiting_samples = self._waiting_samples, 0
         self._count(samples, OF_BATCHES)
         self._fed_samples |= samples > 0
 
     @_never_raises
     def fed_out(self) -> None:
         """There is none any more: an epoch is over, if a step was made in it."""
-        self.pause()
+        if self.by_optimizer:
+            if self._begun:
+                self.timeline.stretch("data_wait")
+        else:
+            self.pause()
         self.epoch, self._trained = self.epoch + self._trained, False
 
     @_never_raises
@@ -149,7 +186,7 @@ class Watch:
     def _begin(self) -> None:
         self._begun, self._stepped, self._worked, self._forwarded = True, False, False, False
         self.samples = 0
-        self._fed_samples = self.interrupted = False
+        self._fed_samples = self.interrupted = self._evaluated = False
         self.collectives.begin()
         self.timeline.begin()
 
@@ -158,6 +195,10 @@ class Watch:
             self.timeline.stretch("unknown")
         self.timeline.end(Phase.END)
         self._begun, self._trained = False, True
+        self._steps += 1
+        self._with_evaluation += self._evaluated
+        # What every other step does at least is part of the training, such as the samples that a policy draws.
+        self.interrupted |= self._evaluated and 2 * self._with_evaluation <= self._steps
         self.finished(self.timeline.take(), self.samples, self.epoch)
 
     def _count(self, samples: int, how: str) -> None:
@@ -166,17 +207,27 @@ class Watch:
             self.samples_from = how
 
     @_never_raises
-    def _before_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A model is about to be called."""
         if not (model.training and torch.is_grad_enabled()):
+            self._evaluated |= self.by_optimizer
+            return
+        if self._in_backward:  # activations that were not kept are computed again
             return
         if not self._begun and not self.fed:
             self._begin()
         if self._begun:
             self._forward_begins([args, kwargs], "the first dimension of the first tensor that the model takes")
 
+    @_never_raises
+    def within_forward(self, model: nn.Module, *_: Any) -> None:
+        """What a model wraps is called, by the model or by the loop itself."""
+        self._evaluated |= self.by_optimizer and not (model.training and torch.is_grad_enabled())
+
     def _forward_begins(self, given: Any, how: str) -> None:
         if not self._forwarded:  # a loop may call its model several times for one loss
             self.timeline.stretch("other")
+            self._use_batch()
             if not self._fed_samples:
                 self._count(leading(given), how)
         self._forwarded = self._worked = True
@@ -198,9 +249,11 @@ class Watch:
 
     @_never_raises
     def _backward_begins(self) -> None:
+        self.backwards += 1
         if self._begun:
             self.timeline.stretch("forward" if self._forwarded else "other")
-            self._forwarded, self._worked = False, True
+            self._use_batch()
+        self._forwarded, self._worked = False, True
 
     @_never_raises
     def _backward_ends(self) -> None:
@@ -218,6 +271,8 @@ class Watch:
             self.timeline.stretch("optimizer")
         self.optimizer = self.optimizer or optimizer
         if optimizer is not self.optimizer:  # a second one, as of a GAN: its step belongs to that of the first
+            if optimizer not in self.further_optimizers:
+                self.further_optimizers.append(optimizer)
             return
         self._stepped = True
         if not self.fed:

@@ -169,7 +169,7 @@ class Loop:
             block=turn.block,
             number=number,
             epoch=result.epoch,
-            timed=turn.timed and turn.synchronise,
+            timed=turn.timed and turn.synchronise and not result.interrupted,
             samples=result.samples,
             right=result.right,
             synchronised=turn.synchronise,

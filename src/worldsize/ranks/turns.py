@@ -13,11 +13,11 @@ from worldsize.results.base import Record
 from worldsize.results.check_records import RankCheck
 from worldsize.results.comm_records import CommSample
 from worldsize.results.memory_records import DeviceMemory, MemoryParts
-from worldsize.results.records import RankPlace
+from worldsize.results.records import RankPlace, WarningRecord
 from worldsize.results.traces import ProfiledRank
 from worldsize.results.training_records import Evaluation, MessageCount
 from worldsize.results.verify_records import RankProof
-from worldsize.traits import WireBytes
+from worldsize.traits import TraitsRecord, WireBytes
 
 
 class Turn(Record):
@@ -62,7 +62,12 @@ class Facts(Record):
     """None where nobody knows how long an epoch is."""
     steps: int = 0
     """Steps of training that a checkpoint has given it."""
-    wire: WireBytes
+    wire: WireBytes | None = None
+    """None where nobody knows the sizes that the formulas are of."""
+    samples: int | None = None
+    """Samples per worker and step, of work that says so only when it runs."""
+    traits: TraitsRecord | None = None
+    """Of the way in which such work was seen to synchronise."""
     matmul_flops_per_s: float | None
     """None where an earlier launch has told it."""
     matmul_precision: str | None = None
@@ -86,6 +91,10 @@ class Reply(Record):
     """What one rank answers to one turn."""
 
     step_s: list[float] = Field(default_factory=list)
+    steps: int | None = None
+    """Steps of training that this launch has behind it, where it may have made more than it was asked for."""
+    warnings: list[WarningRecord] = Field(default_factory=list)
+    """What this rank has seen so far that a reader of its numbers must know."""
     reference_s: list[float | None] = Field(default_factory=list)
     """How long the short computation after each step took, the lead steps included; None where there was none."""
     peak_memory_bytes: int = 0

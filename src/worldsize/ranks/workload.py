@@ -65,6 +65,10 @@ class StepResult(Protocol):
     def right(self) -> Tensor | None:
         """How many of them were classified right; None where nothing is classified."""
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether something else was done in the middle of it, such as an evaluation: its time says nothing."""
+
 
 @dataclass(frozen=True)
 class State:

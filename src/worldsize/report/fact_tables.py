@@ -121,7 +121,10 @@ def _provenance(analysis: StudyAnalysis) -> Iterator[tuple[str, str | None]]:
 def _training(study: StudyRecord) -> Iterator[tuple[str, str | None]]:
     settings, data, model = study.settings, study.data, study.model
     assert settings is not None
-    assert model is not None
+    if settings.script:
+        yield "Script", "; ".join(settings.script)
+    if model is None:
+        return
     if data is not None:
         shape = "×".join(str(size) for size in data.shape)
         yield "Data", f"{data.name}: {data.train_samples:,} training and {data.test_samples:,} test samples of {shape}"

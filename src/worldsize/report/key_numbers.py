@@ -97,12 +97,15 @@ def _of_one_worker(analysis: StudyAnalysis) -> Three:
         rate, step, wait = (KeyNumber(label, ABSENT, "", "nothing was measured") for label in ONE_WORKER_LABELS)
         return rate, step, wait
     samples_per_s, step_s = fastest.summary.samples_per_s, fastest.summary.step_s
-    waiting = percent_text(fastest.breakdown.shares["data_wait_s"]).removesuffix(" %")
+    share = fastest.breakdown.shares.get("data_wait_s")  # absent of a loop whose loader nobody saw
+    waiting = ABSENT if share is None else percent_text(share).removesuffix(" %")
     step_ms = number_text(step_s.value * 1e3)
     return (
         _throughput(fastest, samples_per_s),
         KeyNumber(ONE_WORKER_LABELS[1], step_ms, "ms", "elapsed time ÷ timed steps", interval_text(step_s, 1e3)),
-        KeyNumber(ONE_WORKER_LABELS[2], waiting, "% of a step", "the worker waits for its next batch"),
+        KeyNumber(
+            ONE_WORKER_LABELS[2], waiting, "" if share is None else "% of a step", "the worker waits for its next batch"
+        ),
     )
 
 

@@ -64,6 +64,11 @@ def cell_folder(run: Path, cell_id: str) -> Path:
     return path
 
 
+def outputs_folder(cell: Path) -> Path:
+    """Where a script of the user's own works and writes, in the folder of its cell."""
+    return cell / "outputs"
+
+
 def own(folder: Path, *names: str) -> Path:
     """The path in a run folder to which these names lead; raise OutputError for a link that leads out of the folder.
 

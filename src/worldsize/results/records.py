@@ -76,7 +76,8 @@ class Findings(Record):
 
     data: DataRecord | None
     """None of a workload of the user's own, which does not say how many samples it has."""
-    model: ModelRecord
+    model: ModelRecord | None
+    """None of a script of the user's own."""
     gpus: tuple[str, ...]
     matmul_flops_per_s: float | None = None
     """Matrix-multiply rate of the machine's cores, or of a GPU, before the study (method.md §12)."""
@@ -228,8 +229,8 @@ class StudyRecord(Record):
     schema_version: int = SCHEMA_VERSION
     name: str
     settings: StudySettings | None = None
-    """None, as are data and model, where nobody but a script of the user's own knows them. Data are also None of a
-    workload of the user's own."""
+    """None, as are data and model, of a run that was only metered. Data and model are also None of a script of the
+    user's own, data of a workload of the user's own."""
     plan: list[str]
     """Ids of the cells, in the order of the plan."""
     provenance: Provenance
@@ -241,6 +242,8 @@ class StudyRecord(Record):
 
     @model_validator(mode="after")
     def _of_training(self) -> Self:
+        if self.settings is not None and self.settings.script:
+            return self
         own = self.settings is not None and self.settings.workload is not None
         if len({self.settings is None, self.data is None and not own, self.model is None}) > 1:
             raise ValueError("settings, data and model belong together: all of them, or none")
@@ -258,6 +261,11 @@ class StudyRecord(Record):
     def train_samples(self) -> int | None:
         """D; None of a run that was only metered, and of a workload of the user's own."""
         return self.data.train_samples if self.data else None
+
+    @property
+    def trains(self) -> bool:
+        """Whether worldsize itself trained, so that its commands can try other strategies, batches and models."""
+        return self.settings is not None and not self.settings.script
 
     @property
     def asked(self) -> StudySettings:

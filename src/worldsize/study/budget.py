@@ -54,7 +54,8 @@ def check_budget(settings: StudySettings, plan: Sequence[PlannedCell], findings:
 
 def _step_s(cell: PlannedCell, findings: Findings) -> float:
     """A step of a cell, at the least: warmed up once, and timed once."""
-    flops, rate = findings.model.flops_per_sample, findings.matmul_flops_per_s
+    flops = findings.model.flops_per_sample if findings.model else None
+    rate = findings.matmul_flops_per_s
     if not flops or not rate:
         return 0.0
     workers = cell.settings.world_size / cell.placement.processes

@@ -10,6 +10,8 @@ from typing import Protocol
 import psutil
 
 from worldsize.config import Hosts
+from worldsize.config.script import TO_RUN
+from worldsize.errors import ScriptEndedError
 from worldsize.launch.cluster import Cluster, Running, ThisMachine
 from worldsize.launch.environment import worker_environment
 from worldsize.launch.job import Job
@@ -19,12 +21,13 @@ from worldsize.measure.conditions import memory_kills
 from worldsize.ranks.turns import Facts, Reply, Turn, facts_of, read_replies
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
-from worldsize.results.files import cell_folder
+from worldsize.results.files import cell_folder, outputs_folder
 from worldsize.results.records import ErrorRecord
 from worldsize.study.memory import OUT_OF_MEMORY, DeviceRoom, judged
 from worldsize.study.plan import PlannedCell
 
 ENTRY = "worldsize.training.rank:enter"
+SCRIPT_ENTRY = "worldsize.scripts.rank:enter"
 MEMORY_RESERVE = 0.1
 """Share of the machine's memory that is left free when another cell is started."""
 
@@ -69,7 +72,7 @@ def most_on_a_node(job: Job, by_rank: Sequence[int]) -> int:
 class JobExecutor:
     """Cells as jobs of their own. Idle cells are ended when memory is short, and started again for their next turn."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is told of cells comes by name
         self,
         run: Path,
         session: int,
@@ -79,9 +82,12 @@ class JobExecutor:
         *,
         hang_timeout_s: float | None = None,
         ran_again: Callable[[PlannedCell, ErrorRecord], None] = lambda cell, error: None,
+        ended_by_itself: Callable[[PlannedCell, ErrorRecord], None] = lambda cell, error: None,
     ) -> None:
         self.ran_again = ran_again
         """Is told of a cell whose turn failed, and that gets it once more."""
+        self.ended_by_itself = ended_by_itself
+        """Likewise of one whose script came to its end in a turn."""
         self.run = run
         self.hang_timeout_s = hang_timeout_s
         self.cluster = cluster or ThisMachine()
@@ -127,6 +133,9 @@ class JobExecutor:
 
     def _may_go_on(self, cell: PlannedCell, error: ErrorRecord) -> bool:
         """Whether what ended a cell says nothing of it, so that it is tried once more; no other cell is then alive."""
+        if error.kind == ScriptEndedError.__name__ and self._steps.get(cell.id):
+            self.ended_by_itself(cell, error)
+            return True
         if error.kind == ServerLostError.__name__:  # and with it all that it had started
             self._alive.clear()
         elif not self._memory_ended(error) or not self._alive:
@@ -156,6 +165,9 @@ class JobExecutor:
         except JobFailed:
             return
         job.close()
+        script = cell.settings.script
+        if script is not None and not script.keep_outputs:
+            shutil.rmtree(outputs_folder(cell_folder(self.run, cell.id)), ignore_errors=True)
         if not cell.settings.checkpoint:  # it may have one from making room for others
             shutil.rmtree(checkpoint_folder(cell_folder(self.run, cell.id)), ignore_errors=True)
 
@@ -168,6 +180,7 @@ class JobExecutor:
         job = self._job(cell)
         if turn.op == "steps":
             self._steps[cell.id] = self._steps.get(cell.id, 0) + turn.count + turn.lead
+        before = int(job.job.payload["first_step"])
         try:
             job.send(turn.message())
             replies = read_replies(job.receive(idle))
@@ -175,6 +188,8 @@ class JobExecutor:
             self._alive.pop(cell.id, None)
             self._devices.left([cell.id])
             raise
+        if replies[0].steps is not None:
+            self._steps[cell.id] = before + replies[0].steps
         self._devices.told(cell.id, replies)
         self._peak_bytes[cell.id] = most_on_a_node(job.job, [reply.peak_memory_bytes for reply in replies])
         return replies
@@ -191,6 +206,9 @@ class JobExecutor:
             except JobFailed:
                 self._alive.pop(cell.id, None)
                 raise
+            finally:
+                if cell.settings.script is not None:  # it has all arguments of the script, and everybody has read it
+                    job.job.file.unlink(missing_ok=True)
         return self._alive[cell.id]
 
     def _describe(self, cell: PlannedCell) -> Job:
@@ -198,7 +216,7 @@ class JobExecutor:
         payload = {
             "link": None if link is None else link.model_dump(),
             "run": str(self.run),
-            "settings": cell.settings.model_dump(mode="json"),
+            "settings": cell.settings.model_dump(mode="json", context=TO_RUN),
             "placement": cell.placement.model_dump(mode="json"),
             "session": self.session,
             "launch": self._launches.get(cell.id, 0),
@@ -210,7 +228,7 @@ class JobExecutor:
             hosts = self.hosts.model_copy(update={"count": cell.placement.processes})
         nodes = self.cluster.share_out(cell.placement.processes)
         return Job(
-            entry=ENTRY,
+            entry=ENTRY if cell.settings.script is None else SCRIPT_ENTRY,
             payload=payload,
             processes=cell.placement.processes,
             folder=cell_folder(self.run, cell.id) / "job",

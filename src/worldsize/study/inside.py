@@ -176,6 +176,11 @@ def _watch(rank: Rank) -> Watch | None:
 
 def _fitting(settings: StudySettings, rank: Rank) -> StudySettings:
     """The settings with the world sizes that can be had here, one worker and all; raise UsageError for others."""
+    if settings.script:
+        raise UsageError(
+            "script was given, and torchrun has started the workers; a study of a script starts its own\n"
+            "Leave torchrun out, or meter the script in it: WORLDSIZE_METER=FOLDER torchrun … (docs/own-training.md)."
+        )
     sizes = settings.world_sizes or tuple(sorted({1, rank.processes}))
     if settings.sweep or not set(sizes) <= {1, rank.processes} or rank.processes not in sizes:
         raise UsageError(

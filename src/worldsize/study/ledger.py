@@ -24,7 +24,7 @@ from worldsize.results.training_records import Evaluation
 from worldsize.study.listener import Listener
 from worldsize.study.plan import PlannedCell
 
-RESTARTED = ("restarted", "ran-again", "fewer-workers")
+RESTARTED = ("restarted", "ran-again", "fewer-workers", "ran-to-its-end")
 """Codes of the warnings about what was run again within a session."""
 
 
@@ -81,6 +81,8 @@ class Ledger:
         # Of what was evaluated after the checkpoint nothing is left, and it will be evaluated again.
         record.evaluations = [each for each in record.evaluations if each.step <= first.steps]
         record.wire, record.steps_per_epoch = first.wire, first.steps_per_epoch
+        if first.samples is not None:
+            record.batch_size, record.own_traits = first.samples, first.traits
         record.matmul_flops_per_s = first.matmul_flops_per_s or record.matmul_flops_per_s
         record.matmul_precision = first.matmul_precision
         record.launches += 1
@@ -128,6 +130,19 @@ class Ledger:
             record.memory = most.memory or record.memory
         reserved_bytes = max(reply.peak_reserved_bytes or 0 for reply in replies)
         record.peak_reserved_bytes = max(reserved_bytes, record.peak_reserved_bytes or 0) or None
+
+    def noticed(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
+        """What ranks have said that a reader of their numbers must know; the last word on each thing counts."""
+        record = self.record(cell)
+        for warning in (each for reply in replies for each in reply.warnings):
+            others = [each for each in record.warnings if each.code != warning.code]
+            record.warnings = [*others, warning]
+
+    def ended_by_itself(self, cell: PlannedCell, error: ErrorRecord) -> None:
+        """A script came to its end and was started again; said once, however often."""
+        self.record(cell).launches += 1
+        if all(each.code != "ran-to-its-end" for each in self.record(cell).warnings):
+            self._warn(cell, "ran-to-its-end", "the script was started again whenever it ended:", error)
 
     def profiled(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
         """The ranks of a cell have left their traces; a rank that could not is a warning."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from worldsize.analysis.baseline import any_baselines, with_numbers
-from worldsize.config import CellChoice, CellSettings, StudySettings, TrainingSettings, validated
+from worldsize.config import CellChoice, CellSettings, ScriptSettings, StudySettings, TrainingSettings, validated
+from worldsize.config.script import TO_RUN, script_words
 from worldsize.errors import DataError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.launch.job import Node
@@ -84,13 +85,13 @@ def make_plan(
     busiest = max((node.processes for node in cluster.share_out(max(sizes))), default=max(sizes))
     _check_devices(settings, sizes, len(findings.gpus), busiest)
     threads = settings.threads_per_worker or default_threads(as_cores(cores).threads, busiest)
-    choices = settings.cells or list(_grid(settings, findings, sizes, nodes))
+    choices = settings.cells or list(_scripts(settings, sizes) or _grid(settings, findings, sizes, nodes))
     if findings.train_samples is not None:
         _check_batches(choices, findings.train_samples)
     shared = settings.model_dump(include=set(TrainingSettings.model_fields)) | {"threads_per_worker": threads}
     cells = []
     for choice in choices:
-        cell = validated(CellSettings, {**shared, **choice.model_dump(exclude_none=True)})
+        cell = validated(CellSettings, {**shared, **choice.model_dump(exclude_none=True, context=TO_RUN)})
         processes = _processes(findings, choice)
         placement = place(
             world_size=cell.world_size,
@@ -104,6 +105,27 @@ def make_plan(
         cells.append(PlannedCell(cell, placement, findings.own_traits.get(cell.strategy)))
     _check_names(cells)
     return cells
+
+
+def _scripts(settings: StudySettings, sizes: Sequence[int]) -> list[CellChoice]:
+    """Each script at each world size; what its batch is, it says itself once it runs."""
+    runs = [
+        ScriptSettings(
+            words=script_words(text),
+            samples_per_step=settings.samples_per_step,
+            keep_outputs=settings.keep_outputs,
+        )
+        for text in settings.script
+    ]
+    return (
+        [
+            CellChoice(strategy=name, world_size=size, batch_size=1, script=script)
+            for size in sorted(set(sizes))
+            for name, script in zip(settings.strategies, runs, strict=True)
+        ]
+        if runs
+        else []
+    )
 
 
 def _grid(

@@ -1,4 +1,7 @@
-"""Ask a process with torch what the study will find: its data, its model, its devices (training/probe.py)."""
+"""Ask a process with torch what the study will find: data, model, devices (training/probe.py), or its script.
+
+Of a script that is scripts/look.py.
+"""
 
 import json
 from typing import Any
@@ -16,7 +19,8 @@ def probe(settings: StudySettings, cluster: Cluster | None = None) -> Findings:
     """
     cluster = cluster or ThisMachine()
     question = Question(settings=settings, room=room_of(cluster))
-    status, said = cluster.ask("worldsize.training.probe", question.model_dump_json())
+    looks = "worldsize.scripts.look" if settings.script else "worldsize.training.probe"
+    status, said = cluster.ask(looks, question.model_dump_json())
     answer = _last_object(said)
     if answer is None:
         raise RunError(f"the look at data and model ended with status {status}; see above")

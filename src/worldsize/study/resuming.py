@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from worldsize.config import StudySettings, laid_over, validated
+from worldsize.config.redact import HIDDEN, safe_words
 from worldsize.errors import OutputError, UsageError
 from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
 from worldsize.results.files import cell_folder, own, read_record
@@ -33,7 +34,8 @@ MOVED = ("cells", "report", "tensorboard", "wandb", "mlruns")
 def check_settings(out: Path, settings: StudySettings) -> None:
     """Raise UsageError if the study in the folder has other settings, as far as any number depends on them."""
     then = read_record(StudyRecord, own(out, "study.json")).settings
-    others = [name for name in StudySettings.model_fields if getattr(then, name, None) != getattr(settings, name)]
+    kept = settings.model_copy(update={"script": tuple(map(safe_words, settings.script))})
+    others = [name for name in StudySettings.model_fields if getattr(then, name, None) != getattr(kept, name)]
     changed = [name.replace("_", "-") for name in others if name not in CHANGES_NOTHING]
     if changed or then is None:
         raise UsageError(
@@ -112,5 +114,10 @@ def settings_to_resume(out: Path | str | None, given: dict[str, Any]) -> StudySe
     if stored is None:
         raise UsageError(f"{out} holds a run that was only metered: run its script again to go on with it")
     settings = validated(StudySettings, laid_over(stored.model_dump(), given))
+    if any(HIDDEN in script for script in settings.script):
+        raise UsageError(
+            f"{out} does not keep all arguments of its script: {'; '.join(settings.script)}\n"
+            "Give --script again, as it was."
+        )
     check_settings(Path(out), settings)
     return settings

@@ -114,10 +114,12 @@ def _schedule(
         cluster,
         hang_timeout_s=settings.hang_timeout_s,
         ran_again=ledger.ran_again,
+        ended_by_itself=ledger.ended_by_itself,
     )
     fewer = Shrink(ledger.run, settings.min_workers, findings.processes, ledger, cluster).after
     restarts = Restarts(settings.max_restarts, ledger, fewer)
-    pace = Pace(settings, todo, now_s=time.monotonic, until_s=until_s(settings, began_s))
+    plain = bool(settings.script)  # nothing can be done aside in a loop that is not ours
+    pace = Pace(settings, todo, now_s=time.monotonic, until_s=until_s(settings, began_s), plain=plain)
     return Schedule(todo, settings, executor, ledger, listener, restarts=restarts, pace=pace)
 
 

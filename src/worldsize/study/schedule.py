@@ -112,6 +112,8 @@ class Schedule:
         facts = self.executor.facts(cell)
         self.pace.launched()
         self.ledger.started(cell, facts)
+        if facts[0].samples is not None:
+            self.pace.race.told(cell.id, facts[0].samples * cell.settings.world_size)
         self.trained[cell.id], self.epoch_steps[cell.id] = facts[0].steps, facts[0].steps_per_epoch or 0
         if not self.pace.plain:
             self._verify(cell)
@@ -233,6 +235,7 @@ class Schedule:
     def _slowest(self, cell: PlannedCell, replies: list[Reply]) -> Any:
         """The step times of the rank that took longest in all; the report ends each step on its last rank (§8)."""
         self.ledger.used_memory(cell, replies)
+        self.ledger.noticed(cell, replies[:1])
         return np.array(max((reply.step_s for reply in replies), key=sum))
 
     def _close_the_finished(self) -> None:

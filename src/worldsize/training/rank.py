@@ -1,6 +1,7 @@
 """One rank of a cell, from its start to its last turn: pin, build, take turns."""
 
 import dataclasses
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from worldsize.results.base import Record
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.files import cell_folder, read_record
-from worldsize.results.provenance import named
+from worldsize.results.provenance import UserFile, named
 from worldsize.results.records import Placement, StudyRecord
 from worldsize.strategies import Channel, Observer, World
 from worldsize.training.checkpoint import arrange_buckets
@@ -90,7 +91,7 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
         world = dataclasses.replace(world, bucket_bytes=saved.bucket_bytes, bucket_groups=saved.bucket_groups)
     with MessageCounter("start") as counter:
         trainer = Trainer(settings, task_of(settings, data), world, timeline, None if saved else assignment.link)
-    _same_code(assignment)
+    same_code(assignment, user_files((*settings.trained, settings.strategy)))
     arithmetic = matmul_precision(device, settings.precision)
     facts = Facts(
         steps_per_epoch=trainer.batches.steps_per_epoch,
@@ -119,14 +120,13 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
             run_turns(turns, Reply(facts=facts), loop.take)
 
 
-def _same_code(assignment: Assignment) -> None:
+def same_code(assignment: Assignment, files: Sequence[UserFile]) -> None:
     """Raise FactoryError where a file of the user's is not what it was when the study looked at it (method.md §11).
 
     Cells that are started later, or again, must not be of other code than the first. A host that does not see the run
     folder cannot tell.
     """
-    settings, study = assignment.settings, Path(assignment.run) / "study.json"
-    files = user_files((*settings.trained, settings.strategy))
+    study = Path(assignment.run) / "study.json"
     if not files or not study.exists():
         return
     record = read_record(StudyRecord, study)

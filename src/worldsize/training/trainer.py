@@ -33,6 +33,8 @@ class TrainedStep(NamedTuple):
     """Their mean loss."""
     right: Tensor | None
     """How many of them were classified right; None where nothing is classified."""
+    interrupted: bool = False
+    """Nothing else is ever done in it."""
 
 
 class SeenOrder:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from worldsize.analysis.advice.baseline import baseline_not_comparable
 from worldsize.analysis.advice.batch import batch_knee, batch_too_small, memory_headroom
-from worldsize.analysis.advice.commands import launched_as
+from worldsize.analysis.advice.commands import launched_as, of_script
 from worldsize.analysis.advice.communication import bandwidth_bound, communication_bound, latency_bound, root_bound
 from worldsize.analysis.advice.finding import Advice as Advice
 from worldsize.analysis.advice.finding import Evidence as Evidence
@@ -53,7 +53,8 @@ def advise(analysis: StudyAnalysis) -> tuple[Advice, ...]:
     seen = Seen(analysis)
     ordered = in_order([candidate for rule in RULES for candidate in rule(seen)], seen.focus)
     told = [beside_one_worker(each, seen) for each in ordered]
-    if not seen.trains:  # no command of ours trains what was only metered
-        told = [replace(each, command=None) for each in told]
+    if not seen.trains:  # no command of ours changes what was only metered, but a script can be timed for longer
+        kept = bool(seen.settings.script)
+        told = [replace(each, command=each.command if kept and of_script(each.command) else None) for each in told]
     origin = analysis.record.provenance
     return tuple(replace(each, command=launched_as(origin.command, each.command, origin.started_by)) for each in told)

@@ -74,6 +74,13 @@ SWEEP_FLAGS = (
 )
 COMM_FLAGS = ("world_size", "hosts", "link", "link_latency", "backend", "threads_per_worker", "budget")
 
+SCRIPT_FLAGS = (
+    *("script", "samples_per_step", "world_sizes"),
+    *(name for name in WHERE if name != "memory_limit"),
+    *("steps", "budget", "warmup_steps", "block_steps", "target_interval", "allow_oversubscribed"),
+)
+"""Those of a study of scripts: all else is the script's own business."""
+
 EXACT = 2**53
 """Integers below it are floats exactly."""
 
@@ -98,6 +105,10 @@ def study_command(settings: StudySettings, **changes: Any) -> str | None:
     Cells that were named one by one become the grid that they span. None where no flag can say it: a comma ends an
     entry of a list.
     """
+    if settings.script:
+        within = {name: value for name, value in changes.items() if name in SCRIPT_FLAGS}
+        wanted = settings.model_copy(update=within)
+        return _line("study", *_flags(wanted, StudySettings(budget=DEFAULT_BUDGET), SCRIPT_FLAGS, within))
     wanted = settings.model_copy(update={"cells": (), **changes})
     preset = _preset(settings)
     usual = StudySettings(budget=DEFAULT_BUDGET)
@@ -114,6 +125,8 @@ def focused(settings: StudySettings, cell: CellAnalysis, *strategies: str, **cha
 
     All of them by the recipe of the cell. None where no flag can say it.
     """
+    if settings.script:
+        return None
     baseline = (BASELINE_STRATEGY,) if BASELINE_STRATEGY in settings.strategies else ()
     batch = {"global_batch": cell.global_batch} if settings.global_batch else {"batch_sizes": (cell.batch_size,)}
     only = {
@@ -122,6 +135,11 @@ def focused(settings: StudySettings, cell: CellAnalysis, *strategies: str, **cha
         **batch,
     }
     return study_command(_with_recipe(settings, cell), **{**only, **changes})
+
+
+def of_script(command: str | None) -> bool:
+    """Whether a command is one of a study of scripts, or of the link between its workers."""
+    return command is not None and (command.startswith("worldsize comm") or " --script " in command)
 
 
 def by_steps(settings: StudySettings) -> StudySettings:
@@ -191,6 +209,9 @@ def _flags(wanted: Settings, base: Settings, names: tuple[str, ...], changed: It
         if unsaid or (value == usual and name not in changed):
             continue
         flag = f"--{name.replace('_', '-')}"
+        if name == "script":
+            flags += [word for text in value for word in (flag, text)]
+            continue
         flags += [flag] if value is True else [flag, value_text(value)]
     return flags
 

@@ -51,7 +51,7 @@ class Seen:
     @property
     def trains(self) -> bool:
         """Whether worldsize trained, so that one of its commands can try something else."""
-        return self.analysis.record.settings is not None
+        return self.analysis.record.trains
 
     @property
     def headline(self) -> Headline | None:

@@ -1,0 +1,131 @@
+"""Finds what a script does not hand over: its model, its loaders, its optimizers.
+
+They are seen when they are first used, by hooks on all modules and on two classes of torch.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from worldsize.metering.patches import Hook
+from worldsize.metering.watch import Watch
+
+LOOKING_STEPS = 2
+"""Steps in which the models are looked for: a hook on every module takes a microsecond a call."""
+
+
+class Finder:
+    """Tells a watch of what a script does, until `close` of the watch."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.models: list[nn.Module] = []
+        """The outermost modules with weights to train that were called for a loss, in the order of their calls."""
+        self.wrappers: list[nn.Module] = []
+        """Each DistributedDataParallel that was made; a framework may call what is in it, in a way of its own."""
+        self.loader_processes = 0
+        """Of the largest loader that was used."""
+        self.steps = 0
+        """Those that are over."""
+        patches = watch.patches
+        patches.replace(DataLoader, "__iter__", self._feeding(DataLoader.__iter__))
+        patches.replace(DistributedDataParallel, "__init__", self._wrapping(DistributedDataParallel.__init__))
+        self._looking = register_module_forward_pre_hook(self._called)
+        patches.on_close(self._looking.remove)
+
+    def stepped(self) -> None:
+        """A step is over. After the first the weights are known, after some all models are."""
+        self.steps += 1
+        optimizer = self.watch.optimizer
+        if self.steps == 1 and optimizer is not None:
+            self.watch.timeline.watch_parameters(weights_of(optimizer))
+        if self.steps == LOOKING_STEPS:
+            self._looking.remove()
+
+    def _called(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Before any module is called: one for a loss, that is not called by another, is a model."""
+        watch = self.watch
+        if not (module.training and torch.is_grad_enabled()) or watch.forwarding or module in self.models:
+            return
+        if all(not parameter.requires_grad for parameter in module.parameters()):
+            return
+        self.models.append(module)
+        self._hang(module, watch.before_forward)
+        for inner in wrapped_by(module):  # a loop may evaluate without the wrapper
+            self._hang(inner, watch.within_forward)
+        watch.before_forward(module, args, {})
+
+    def _hang(self, module: nn.Module, call: Callable[..., None]) -> None:
+        handle = module.register_forward_pre_hook(Hook(call), with_kwargs=True)
+        self.watch.patches.on_close(handle.remove)
+
+    def _wrapping(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def made(model: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
+            original(model, *args, **kwargs)
+            self.wrappers.append(model)
+            self.watch.collectives.hook(model)
+
+        return made
+
+    def _feeding(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def batches(loader: "DataLoader[Any]") -> Any:
+            self.loader_processes = max(self.loader_processes, loader.num_workers)
+            return Feeding(original(loader), self.watch)
+
+        return batches
+
+
+class Feeding:
+    """An iterator of a loader; waiting for each batch is seen."""
+
+    def __init__(self, batches: Iterator[Any], watch: Watch) -> None:
+        self._batches, self._watch = batches, watch
+        self._fed_at = watch.backwards
+        self._feeds_training = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type] # where it has none, it says so itself
+
+    def __iter__(self) -> "Feeding":
+        return self
+
+    def __next__(self) -> Any:
+        watch = self._watch
+        self._feeds_training |= watch.backwards > self._fed_at
+        watch.fetching()
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            if self._feeds_training:
+                watch.fed_out()
+            raise
+        watch.fetched(batch)
+        self._fed_at = watch.backwards
+        return batch
+
+
+def wrapped_by(module: nn.Module) -> Iterator[nn.Module]:
+    """What is inside of DistributedDataParallel, DataParallel and torch.compile, one after the other."""
+    for name in ("module", "_orig_mod"):
+        inner = module._modules.get(name)
+        if inner is not None:
+            yield inner
+            yield from wrapped_by(inner)
+
+
+def weights_of(optimizer: Optimizer) -> Iterator[Tensor]:
+    """What an optimizer trains."""
+    for group in optimizer.param_groups:
+        yield from group["params"]

@@ -1,0 +1,47 @@
+"""Where a script is held between two of its steps, while others have their turns.
+
+The script has the main thread of its process, as it would by itself: handlers of signals are set there. The loop that
+gives it its turns (ranks/loop.py) is a second thread. One of the two runs at a time.
+"""
+
+import threading
+
+
+class Gate:
+    """Lets the script through step by step."""
+
+    def __init__(self) -> None:
+        self._go, self._there = threading.Semaphore(0), threading.Semaphore(0)
+        self._error: Exception | None = None
+        self.left = False
+        """Whether the script has come to its end, well or not: its thread then waits for what is made of that."""
+
+    def arrive(self) -> None:
+        """The script has ended a step: hold it here until the next one is wanted."""
+        self._there.release()
+        self._go.acquire()
+
+    def open(self) -> None:
+        """Hold the script no more."""
+        self._go.release()
+
+    def leave(self, error: Exception) -> None:
+        """The script is over, and why."""
+        self.left = True
+        self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """No step comes any more, and why."""
+        self._error = error
+        self._there.release()
+
+    def wait(self) -> None:
+        """Wait until the script has ended the step that it is in; raise what kept it from that."""
+        self._there.acquire()
+        if self._error is not None:
+            raise self._error
+
+    def step(self) -> None:
+        """Let it go on to the end of its next step."""
+        self._go.release()
+        self.wait()

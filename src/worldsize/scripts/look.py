@@ -1,0 +1,71 @@
+"""A look before the start of a study of scripts: whether they are there, the digests of their code, the devices.
+
+Answers as training/probe.py does for a training of worldsize's own.
+"""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from worldsize.config import Question, Room, StudySettings, chosen_world_sizes
+from worldsize.config.script import script_words
+from worldsize.errors import UsageError, WorldsizeError
+from worldsize.measure.user_code import scripts_code
+from worldsize.results.records import Findings
+from worldsize.traits import TraitsRecord
+
+UNTIL_IT_RUNS = TraitsRecord(collectives=("all-reduce",))
+"""How a script synchronises shows when it runs; this is what nearly all do."""
+
+
+def look(settings: StudySettings, room: Room) -> Findings:
+    """Find out what can be known of scripts that have not run; raises UsageError for one that is not there."""
+    files = dict(source_of(script_words(text)) for text in settings.script)
+    gpus = tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+    sizes = chosen_world_sizes(settings, room, len(gpus))
+    return Findings(
+        data=None,
+        model=None,
+        gpus=gpus,
+        world_sizes=sizes,
+        processes={f"{name}@{size}": size for name in settings.strategies for size in sizes},
+        own_traits=dict.fromkeys(settings.strategies, UNTIL_IT_RUNS),
+        user_code=scripts_code(files),
+    )
+
+
+def source_of(words: tuple[str, ...]) -> tuple[Path, Path]:
+    """The file that these words run, and the folder that its imports are found from: `sys.path[0]` of `python`.
+
+    Raises UsageError where there is none.
+    """
+    if words[0] != "-m":
+        if not Path(words[0]).is_file():
+            raise UsageError(f"script {words[0]!r} was given; there is no such file in {Path.cwd()}")
+        return Path(words[0]).resolve(), Path(words[0]).resolve().parent
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        spec = importlib.util.find_spec(words[1])
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{words[1]}.__main__")
+    except (ImportError, ValueError):
+        spec = None
+    finally:
+        sys.path.pop(0)
+    if spec is None or spec.origin is None:
+        raise UsageError(f"script '-m {words[1]}' was given; no such module is found from {Path.cwd()}")
+    return Path(spec.origin).resolve(), Path.cwd()
+
+
+def main() -> int:
+    """Read the question from stdin, answer on stdout; exit status 0 also for a mistake that was found."""
+    question = Question.model_validate_json(sys.stdin.read())
+    try:
+        answer = look(question.settings, question.room).model_dump()
+    except WorldsizeError as error:
+        answer = {"error": str(error), "kind": type(error).__name__, "exit_status": error.exit_status}
+    sys.stdout.write("\n" + json.dumps(answer) + "\n")
+    return 0

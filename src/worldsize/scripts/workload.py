@@ -1,0 +1,166 @@
+"""A script of the user's own as the work of a rank: the loop asks for a step, and the script goes on until it has one.
+
+What the script does between two optimizer steps is a step. How it is seen is told in metering/.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import NamedTuple
+
+import psutil
+import torch
+from torch import Tensor
+
+from worldsize.config import ScriptSettings
+from worldsize.errors import WorkerError
+from worldsize.measure.alignment import Offset
+from worldsize.measure.timeline import Step, Timeline
+from worldsize.metering.finding import Finder
+from worldsize.metering.run_folder import WARMUP_STEPS
+from worldsize.metering.watch import Watch
+from worldsize.ranks.heartbeat import beat
+from worldsize.ranks.turns import Reply, Turn
+from worldsize.ranks.workload import State, World
+from worldsize.results.memory_records import MemoryParts
+from worldsize.results.records import WarningRecord
+from worldsize.scripts.gate import Gate
+
+
+class ScriptStep(NamedTuple):
+    """What a step of a script leaves, as a `StepResult` of the loop."""
+
+    epoch: int
+    samples: int
+    interrupted: bool
+    loss: Tensor | None = None
+    right: Tensor | None = None
+
+
+class ScriptWorkload:
+    """A script that is held between its steps; `begin` comes first, then the steps."""
+
+    def __init__(self, script: ScriptSettings, device: torch.device) -> None:
+        self.script = script
+        self.gate = Gate()
+        self.watch = Watch(None, None, self._stepped, self._gave_up, by_optimizer=True, device=device)
+        self.finder = Finder(self.watch)
+        self.steps = 0
+        """Steps behind it, in this launch; the first one is part of the start."""
+        self._last = ScriptStep(0, 0, interrupted=False)
+        self._world: World | None = None
+
+    def begin(self, world: World) -> None:
+        """It has made its first step, and this is the world that it works in."""
+        self._world = world
+        signal_children(signal.SIGSTOP)
+
+    @property
+    def world(self) -> World:
+        """As it is known once the script has made a step."""
+        assert self._world is not None
+        return self._world
+
+    @property
+    def timeline(self) -> Timeline:
+        """Which the hooks mark."""
+        return self.watch.timeline
+
+    @property
+    def samples(self) -> int:
+        """Samples of this process in its last step."""
+        return max(1, self.script.samples_per_step or self._last.samples)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Nobody knows."""
+        return 0
+
+    @property
+    def saves(self) -> bool:
+        """What it saves is its own business."""
+        return False
+
+    def _stepped(self, step: Step, samples: int, epoch: int) -> None:
+        """Called by the watch where the script has ended a step, in the thread of the script."""
+        self.finder.stepped()
+        if self.finder.steps <= WARMUP_STEPS:  # DDP agrees on its buckets in the second step, from C++
+            self.watch.collectives.forget()
+        self._last = ScriptStep(epoch, samples, self.watch.interrupted)
+        beat()
+        self.watch.collectives.active = False  # what the loop says to other ranks is no message of the script
+        self.gate.arrive()
+        self.watch.collectives.active = True
+
+    def _gave_up(self, error: Exception) -> None:
+        self.gate.fail(WorkerError(f"{self.script.name} could not be followed: {type(error).__name__}: {error}"))
+
+    def step(self, *, synchronise: bool = True) -> ScriptStep:
+        """Let the script make its next step."""
+        assert synchronise, "a script is never asked to train without synchronisation"
+        self.gate.step()
+        self.steps += 1
+        return self._last._replace(samples=self.samples)
+
+    @contextmanager
+    def awake(self, turn: Turn) -> Iterator[None]:
+        """The processes that the script has started, such as those of a DataLoader, stand still outside of a turn."""
+        signal_children(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            if turn.op != "finish":
+                signal_children(signal.SIGSTOP)
+
+    def aside(self) -> nullcontext[None]:
+        """Nothing is undone: no step of a script only measures."""
+        return nullcontext()
+
+    def unseen(self) -> nullcontext[None]:
+        """As it is."""
+        return nullcontext()
+
+    def other(self, turn: Turn, align: Callable[[], Offset]) -> Reply:
+        """There is nothing else that it can do."""
+        return Reply()
+
+    def state(self) -> State:
+        """Nobody knows it."""
+        raise NotImplementedError
+
+    def restore(self, state: State) -> None:
+        """Nobody can."""
+        raise NotImplementedError
+
+    def memory(self) -> MemoryParts | None:
+        """Nobody knows what the memory is made of."""
+        return None
+
+    def close(self) -> None:
+        """It ends with its process."""
+
+    def warnings(self) -> list[WarningRecord]:
+        """What a reader of its numbers must know."""
+        watch, found = self.watch, []
+        if self.script.samples_per_step is None:
+            how = watch.samples_from or "nobody knows how: each step counts as one sample; give --samples-per-step"
+            found.append(WarningRecord(code="samples-counted", message=f"Samples were counted by {how}."))
+        unseen = watch.collectives.unseen
+        if unseen:
+            every = watch.collectives.seen + unseen
+            told = f"{watch.collectives.seen:,} of {every:,} collectives were seen, so no step is broken down."
+            found.append(WarningRecord(code="messages-not-seen", message=f"{told} Calls from C++ are not seen."))
+        if watch.further_optimizers:
+            kinds = ", ".join(sorted({type(each).__name__ for each in watch.further_optimizers}))
+            told = f"{len(watch.further_optimizers) + 1} optimizers stepped; a step is one of the first that did."
+            found.append(WarningRecord(code="several-optimizers", message=f"{told} The others: {kinds}."))
+        return found
+
+
+def signal_children(number: signal.Signals) -> None:
+    """Send a signal to all processes that this one has started, and to theirs."""
+    with suppress(psutil.Error):
+        for child in psutil.Process().children(recursive=True):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(child.pid, number)

@@ -1,0 +1,201 @@
+"""What a study of a script says of scripts that it cannot time, that end, and that are given wrongly."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commands import LONG_S, finish, start, wait_until, worldsize
+from user_scripts import BRIEF, codes, run_of, studied
+
+HEAD = """
+import os, sys, time
+import torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step(rest_s=0.002):
+    loss = model(torch.ones(6, 4)).sum()
+    loss.backward()
+    time.sleep(rest_s)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+GAN = """
+other = torch.nn.Linear(4, 1)
+second = torch.optim.Adam(other.parameters())
+while True:
+    step()
+    other(torch.ones(6, 4)).sum().backward()
+    second.step()
+    second.zero_grad()
+"""
+
+
+def put(folder: Path, code: str, name: str = "train.py") -> None:
+    (folder / name).write_text(HEAD + code)
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("model(torch.ones(6, 4)).sum().backward()", "train.py ended without a step of an optimizer"),
+        (
+            "sys.stderr.write('usage: no such data\\n'); sys.exit(2)",
+            "left with status 2 after 0 steps: usage: no such data",
+        ),
+        ("step(); raise ValueError('shapes differ')", "ValueError: shapes differ"),
+        ("step(); step(); step()", "train.py ended by itself after 3 steps"),
+    ],
+)
+def test_what_cannot_be_timed_is_a_row_with_its_reason(tmp_path: Path, code: str, told: str) -> None:
+    put(tmp_path, code)
+    done = studied(tmp_path, "train.py", sizes="1")
+
+    assert done.returncode in (1, 2)
+    assert told in " ".join((done.stdout + done.stderr).split())
+
+
+def test_two_workers_that_know_nothing_of_each_other(tmp_path: Path) -> None:
+    put(tmp_path, "while True: step()")
+    done = studied(tmp_path, "train.py")
+
+    told = " ".join((done.stdout + done.stderr).split())
+    assert "train.py was started in 2 processes and has no process group" in told
+    assert (tmp_path / "run/cells/train-w1/cell.json").exists()
+    assert json.loads((tmp_path / "run/cells/train-w1/cell.json").read_text())["state"] == "complete"
+
+
+def test_a_script_that_ends_by_itself_is_started_again(tmp_path: Path) -> None:
+    put(tmp_path, "for _ in range(14): step()")
+    [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
+
+    assert cell.record.launches > 1
+    assert "ran-to-its-end" in codes(cell)
+    assert cell.step_columns("timed")["timed"].sum() >= 16
+
+
+def test_of_two_optimizers_the_first_counts(tmp_path: Path) -> None:
+    put(tmp_path, GAN)
+    [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
+
+    [told] = [each.message for each in cell.record.warnings if each.code == "several-optimizers"]
+    assert told == "2 optimizers stepped; a step is one of the first that did. The others: Adam."
+    assert cell.record.batch_size == 6
+
+
+def test_a_module_and_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").touch()
+    put(
+        tmp_path,
+        "from mine.rest import REST\nassert sys.argv[1:] == ['--rate', 'a b']\nwhile True: step(REST)",
+        "mine/loop.py",
+    )
+    (tmp_path / "mine" / "rest.py").write_text("REST = 0.001\n")
+    run = run_of(tmp_path, studied(tmp_path, "-m mine.loop --rate 'a b'", sizes="1"))
+
+    assert [*run.cells] == ["loop-w1"]
+    assert run.study.provenance.user_code is not None
+    assert {file.name for file in run.study.provenance.user_code.files} == {
+        "mine/__init__.py",
+        "mine/loop.py",
+        "mine/rest.py",
+    }
+
+
+def test_samples_that_are_given(tmp_path: Path) -> None:
+    put(tmp_path, "while True: step()")
+    [cell] = run_of(tmp_path, studied(tmp_path, "train.py", "--samples-per-step", 48, sizes="1")).cells.values()
+
+    assert cell.record.batch_size == 48
+    assert "samples-counted" not in codes(cell)
+
+
+def test_old_and_new_take_turns(tmp_path: Path) -> None:
+    put(tmp_path, "while True: step(0.02)", "old.py")
+    put(tmp_path, "while True: step(0.01)", "new.py")
+    two = ("--script", "old.py", "--script", "new.py")
+    done = worldsize("study", *two, "--world-sizes", "1", "--out", "run", *BRIEF, "--json", cwd=tmp_path)
+    run = run_of(tmp_path, done)
+
+    begun = {name: run.cells[name].step_columns("start_ns")["start_ns"].to_numpy() for name in ("old-w1", "new-w1")}
+    assert begun["old-w1"].min() < begun["new-w1"].max()
+    assert begun["new-w1"].min() < begun["old-w1"].max(), "their blocks lie between each other"
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--script", "gone.py"), "there is no such file"),
+        (("--script", "-m nowhere.at.all"), "no such module is found"),
+        (("--script", ""), "a Python file and its arguments"),
+        (("--script", "'train.py"), "with a quotation that does not end"),
+        (("--script", "--fast train.py"), "a Python file and its arguments"),
+        (("--script", "train.py", "--model", "resnet18x"), "leave out model"),
+        (("--script", "train.py", "--epochs", "2"), "leave out epochs"),
+        (("--script", "train.py", "--strategies", "ddp"), "a script synchronises in its own way"),
+        (("--script", "train.py", "--batch-sizes", "8"), "leave out batch_sizes"),
+        (("--samples-per-step", "8"), "belongs to a script"),
+    ],
+)
+def test_what_was_given_wrongly(tmp_path: Path, flags: tuple[str, ...], told: str) -> None:
+    put(tmp_path, "while True: step()")
+    done = worldsize("study", *flags, "--out", "run", cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert told in done.stderr.replace("-sizes", "_sizes")
+    assert not (tmp_path / "run" / "study.json").exists()
+
+
+def test_it_is_refused_under_torchrun(tmp_path: Path) -> None:
+    put(tmp_path, "while True: step()")
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "-m")
+    words = (*torchrun, "worldsize", "study", "--script", "train.py", "--out", "run")
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LONG_S)
+
+    assert done.returncode != 0
+    assert "torchrun has started the workers" in done.stderr
+
+
+def test_it_resumes_and_refuses_another_script(tmp_path: Path) -> None:
+    put(tmp_path, "while True: step()")
+    run_of(tmp_path, studied(tmp_path, "train.py", sizes="1"))
+    again = worldsize("study", "--resume", "--out", "run", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    put(tmp_path, "while True: step(0.001)")
+    changed = worldsize("study", "--resume", "--out", "run", cwd=tmp_path)
+    assert changed.returncode == 2
+    assert "train.py has changed since" in changed.stderr
+
+
+def test_a_signal_to_the_command_leaves_no_process(tmp_path: Path) -> None:
+    put(tmp_path, "while True: step()")
+    study = start(
+        "study", "--script", "train.py", "--world-sizes", "1", "--budget", "60s", "--out", "run", cwd=tmp_path
+    )
+    wait_until(lambda: (tmp_path / "run/cells/train-w1/rank0.jsonl").exists(), study)
+    os.kill(study.pid, signal.SIGINT)
+    done = finish(study, tmp_path)
+    assert done.returncode == 130
+    assert "Go on with --resume" in done.stderr
+
+
+def test_secrets_among_its_arguments_are_not_kept(tmp_path: Path) -> None:
+    put(tmp_path, "assert sys.argv[1:] == ['--api-key', 'canary-7', '--rate', '1']\nwhile True: step()")
+    script = "train.py --api-key canary-7 --rate 1"
+    done = studied(tmp_path, script, sizes="1")
+    run_of(tmp_path, done)
+
+    assert "canary" not in done.stdout + done.stderr
+    kept = [file for file in (tmp_path / "run").rglob("*") if file.is_file() and b"canary" in file.read_bytes()]
+    assert not kept
+    lost = worldsize("study", "--resume", "--out", "run", cwd=tmp_path)
+    assert lost.returncode == 2
+    assert "Give --script again" in lost.stderr
+    again = worldsize("study", "--resume", "--script", script, "--out", "run", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
