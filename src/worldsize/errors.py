@@ -35,10 +35,6 @@ class DataError(UsageError):
     """A data set that is missing, truncated, corrupt, or smaller than a batch."""
 
 
-class ScriptEndedError(WorldsizeError):
-    """A script of the user's own that came to its end, or left, while it was to take further steps."""
-
-
 class FactoryError(UsageError):
     """A user's factory that cannot be found, raises, or returns the wrong thing."""
 

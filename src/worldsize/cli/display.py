@@ -209,7 +209,7 @@ def work_text(cell: PlannedCell) -> str:
     settings, threads = cell.settings, cell.placement.threads_per_worker
     hosts = "" if settings.emulated is None else f", {settings.emulated.count} emulated hosts"
     work = settings.workload or f"{settings.model} on {settings.data}"
-    work = work if settings.script is None else settings.script.text
+    work = work if settings.program is None else settings.program.text
     return f"{work}{hosts}, {threads} thread{'' if threads == 1 else 's'} per worker"
 
 

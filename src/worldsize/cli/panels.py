@@ -33,7 +33,7 @@ PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.spl
 ORDER = {name: place for place, name in enumerate(PANEL_OF)}
 
 METAVARS = {
-    "script": '"FILE.PY ARG..."',
+    "script": "COMMAND",
     "workload": "FILE.PY:CLASS",
     "collectives": "NAME,...",
     "bucket_mb": "MB",

@@ -40,13 +40,13 @@ class CellChoice(Settings):
     lr_scaling: LrScaling | None = None
     lr_warmup_epochs: float | None = None
     leave_out: tuple[Agreement, ...] | None = None
-    script: ScriptSettings | None = None
+    program: ScriptSettings | None = None
 
 
 class StudySettings(TrainingSettings):
     """A grid of cells: strategies × world sizes × local batches."""
 
-    script: tuple[str, ...] = ()
+    script: tuple[str, ...] = absent("off", default=())
     """Training script of your own, run unmodified at each world size: "train.py --lr 0.1". Given again, the scripts
     take turns and are compared; see docs/own-training.md."""
     samples_per_step: int | None = absent("counted", ge=1)

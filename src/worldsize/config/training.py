@@ -202,7 +202,7 @@ class CellSettings(TrainingSettings):
     """Local batch b: samples per worker per step."""
     label: str = Field(default="", pattern=r"^[a-z0-9-]*$")
     """Tells cells apart that differ in something else, such as the recipe."""
-    script: ScriptSettings | None = None
+    program: ScriptSettings | None = None
     """The script of the user's own that it runs; then all settings of a training mean nothing."""
 
     @property
@@ -214,6 +214,6 @@ class CellSettings(TrainingSettings):
     def id(self) -> str:
         """Name of the cell and of its folder; unique within a study."""
         strategy = "".join(c if c.isalnum() or c == "-" else "_" for c in self.strategy)
-        if self.script is not None:  # its batch is not known before it runs
+        if self.program is not None:  # its batch is not known before it runs
             return f"{strategy}-w{self.world_size}"
         return f"{strategy}-w{self.world_size}-b{self.batch_size}" + (f"-{self.label}" if self.label else "")

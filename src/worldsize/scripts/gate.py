@@ -6,6 +6,12 @@ gives it its turns (ranks/loop.py) is a second thread. One of the two runs at a 
 
 import threading
 
+from worldsize.errors import WorkerError
+
+
+class ScriptEndedError(WorkerError):
+    """A script came to its end while it was to take further steps."""
+
 
 class Gate:
     """Lets the script through step by step."""

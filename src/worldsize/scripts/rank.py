@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DataParallel
 
 from worldsize.config import CellSettings, ScriptSettings
-from worldsize.errors import ScriptEndedError, UsageError, WorkerError, WorldsizeError
+from worldsize.errors import UsageError, WorkerError, WorldsizeError
 from worldsize.launch.failure import say_why
 from worldsize.measure.limits import forget_peak, matmul_flops_per_s, matmul_precision
 from worldsize.measure.user_code import scripts_code
@@ -25,6 +25,7 @@ from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.setup import POLLING_THREAD, Rank, choose_device, give_way, settle, where
 from worldsize.ranks.turns import Facts, Reply, Turn, Turns
 from worldsize.results.files import cell_folder, outputs_folder
+from worldsize.scripts.gate import ScriptEndedError
 from worldsize.scripts.look import source_of
 from worldsize.scripts.scratch import enter_scratch
 from worldsize.scripts.workload import ScriptWorkload
@@ -36,7 +37,7 @@ from worldsize.traits import TRAITS, TraitsRecord
 def enter(payload: dict[str, Any], turns: Turns) -> None:
     """The entry that launch calls in each worker. Raises what the script raises, and ScriptEndedError at its end."""
     assignment = Assignment.model_validate(payload)
-    settings, script = assignment.settings, assignment.settings.script
+    settings, script = assignment.settings, assignment.settings.program
     assert script is not None, "a cell of a script"
     rank = Rank.from_environment()
     settle(rank, assignment.placement)

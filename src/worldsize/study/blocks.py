@@ -150,7 +150,7 @@ def reference_every(cell: PlannedCell, settings: TrainingSettings, step_s: float
     more workers than cores may disturb the computation by what the training itself does. `step_s`: None where it is not
     known.
     """
-    own = loader_processes(settings) > 0 or ":" in cell.settings.strategy or cell.settings.script is not None
+    own = loader_processes(settings) > 0 or ":" in cell.settings.strategy or cell.settings.program is not None
     own |= cell.placement.oversubscribed
     if settings.steps is not None or cell.placement.device != "cpu" or own:
         return 0

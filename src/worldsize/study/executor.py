@@ -11,7 +11,6 @@ import psutil
 
 from worldsize.config import Hosts
 from worldsize.config.script import TO_RUN
-from worldsize.errors import ScriptEndedError
 from worldsize.launch.cluster import Cluster, Running, ThisMachine
 from worldsize.launch.environment import worker_environment
 from worldsize.launch.job import Job
@@ -23,6 +22,7 @@ from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.files import cell_folder, outputs_folder
 from worldsize.results.records import ErrorRecord
+from worldsize.scripts.gate import ScriptEndedError
 from worldsize.study.memory import OUT_OF_MEMORY, DeviceRoom, judged
 from worldsize.study.plan import PlannedCell
 
@@ -165,7 +165,7 @@ class JobExecutor:
         except JobFailed:
             return
         job.close()
-        script = cell.settings.script
+        script = cell.settings.program
         if script is not None and not script.keep_outputs:
             shutil.rmtree(outputs_folder(cell_folder(self.run, cell.id)), ignore_errors=True)
         if not cell.settings.checkpoint:  # it may have one from making room for others
@@ -207,7 +207,7 @@ class JobExecutor:
                 self._alive.pop(cell.id, None)
                 raise
             finally:
-                if cell.settings.script is not None:  # it has all arguments of the script, and everybody has read it
+                if cell.settings.program is not None:  # it has all arguments of the script, and everybody has read it
                     job.job.file.unlink(missing_ok=True)
         return self._alive[cell.id]
 
@@ -228,7 +228,7 @@ class JobExecutor:
             hosts = self.hosts.model_copy(update={"count": cell.placement.processes})
         nodes = self.cluster.share_out(cell.placement.processes)
         return Job(
-            entry=ENTRY if cell.settings.script is None else SCRIPT_ENTRY,
+            entry=ENTRY if cell.settings.program is None else SCRIPT_ENTRY,
             payload=payload,
             processes=cell.placement.processes,
             folder=cell_folder(self.run, cell.id) / "job",

@@ -109,7 +109,7 @@ def make_plan(
 
 def _scripts(settings: StudySettings, sizes: Sequence[int]) -> list[CellChoice]:
     """Each script at each world size; what its batch is, it says itself once it runs."""
-    runs = [
+    programs = [
         ScriptSettings(
             words=script_words(text),
             samples_per_step=settings.samples_per_step,
@@ -117,15 +117,12 @@ def _scripts(settings: StudySettings, sizes: Sequence[int]) -> list[CellChoice]:
         )
         for text in settings.script
     ]
-    return (
-        [
-            CellChoice(strategy=name, world_size=size, batch_size=1, script=script)
-            for size in sorted(set(sizes))
-            for name, script in zip(settings.strategies, runs, strict=True)
-        ]
-        if runs
-        else []
-    )
+    named = list(zip(settings.strategies, programs, strict=False))  # without scripts there are strategies alone
+    return [
+        CellChoice(strategy=name, world_size=size, batch_size=1, program=program)
+        for size in sorted(set(sizes))
+        for name, program in named
+    ]
 
 
 def _grid(
