@@ -6,7 +6,7 @@ between its steps is held where its optimizer has stepped, whatever feeds it.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from worldsize.measure.clocks import clock_for
 from worldsize.measure.timeline import Phase, Step, Timeline
 from worldsize.metering.collectives import Collectives
 from worldsize.metering.patches import Hook, Patches
+from worldsize.metering.samples import leading
 
 OF_BATCHES = "the first dimension of the first tensor of each batch"
 
@@ -284,22 +285,3 @@ class Watch:
 def replicas_of(model: nn.Module | None) -> int:
     """Workers that one process drives: those of a DataParallel."""
     return max(1, len(model.device_ids)) if isinstance(model, DataParallel) else 1
-
-
-def leading(value: Any) -> int:
-    """The first dimension of the first tensor in a batch of any structure; 0 without one."""
-    return next((each.shape[0] for each in tensors(value) if each.dim()), 0)
-
-
-def tensors(value: Any) -> Iterator[Tensor]:
-    """All tensors of a batch, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from tensors(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from tensors(each)
-    elif hasattr(value, "data") and not callable(value.data) and value.data is not value:  # transformers' BatchEncoding
-        yield from tensors(value.data)

@@ -122,7 +122,7 @@ class Ledger:
         )
 
     def used_memory(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
-        """The largest memory of a process of the cell so far, and what is in it, where that rank tells."""
+        """The largest memory of a process of the cell so far, and what is in it, where that rank tells; warnings, too."""
         record = self.record(cell)
         most = max(replies, key=lambda reply: reply.peak_memory_bytes)
         if most.peak_memory_bytes >= (record.peak_memory_bytes or 0):
@@ -130,13 +130,13 @@ class Ledger:
             record.memory = most.memory or record.memory
         reserved_bytes = max(reply.peak_reserved_bytes or 0 for reply in replies)
         record.peak_reserved_bytes = max(reserved_bytes, record.peak_reserved_bytes or 0) or None
+        self._noticed(record, replies[0])
 
-    def noticed(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
-        """What ranks have said that a reader of their numbers must know; the last word on each thing counts."""
-        record = self.record(cell)
-        for warning in (each for reply in replies for each in reply.warnings):
-            others = [each for each in record.warnings if each.code != warning.code]
-            record.warnings = [*others, warning]
+    @staticmethod
+    def _noticed(record: CellRecord, reply: Reply) -> None:
+        """What rank 0 has said that a reader of its numbers must know; the last word on each thing counts."""
+        for warning in reply.warnings:
+            record.warnings = [*(each for each in record.warnings if each.code != warning.code), warning]
 
     def ended_by_itself(self, cell: PlannedCell, error: ErrorRecord) -> None:
         """A script came to its end and was started again; said once, however often."""

@@ -235,7 +235,6 @@ class Schedule:
     def _slowest(self, cell: PlannedCell, replies: list[Reply]) -> Any:
         """The step times of the rank that took longest in all; the report ends each step on its last rank (§8)."""
         self.ledger.used_memory(cell, replies)
-        self.ledger.noticed(cell, replies[:1])
         return np.array(max((reply.step_s for reply in replies), key=sum))
 
     def _close_the_finished(self) -> None:
