@@ -122,7 +122,7 @@ class Ledger:
         )
 
     def used_memory(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
-        """The largest memory of a process of the cell so far, and what is in it, where that rank tells; warnings, too."""
+        """The largest memory of a process of the cell so far, what is in it where that rank tells, and warnings."""
         record = self.record(cell)
         most = max(replies, key=lambda reply: reply.peak_memory_bytes)
         if most.peak_memory_bytes >= (record.peak_memory_bytes or 0):

@@ -1,0 +1,25 @@
+"""How many samples a batch has, whatever it is made of: the first dimension of its first tensor (method.md §13)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+
+def leading(value: Any) -> int:
+    """The first dimension of the first tensor in a batch of any structure; 0 without one."""
+    return next((each.shape[0] for each in tensors(value) if each.dim()), 0)
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """All tensors of a batch, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from tensors(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from tensors(each)
+    elif hasattr(value, "data") and not callable(value.data) and value.data is not value:  # transformers' BatchEncoding
+        yield from tensors(value.data)
