@@ -1,9 +1,10 @@
 """What a meter costs a loop, and being held as a script: µs a step, µs a collective, the share of a step of 50 ms.
 
-Beside torch.profiler, on the same loop.
+Beside torch.profiler, and TraceML as it comes from PyPI, on the same loop.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,8 @@ from worldsize.analysis.statistics import mean_estimate
 from worldsize.results.records import Estimate
 
 BLOCKS = 30
+TRACEML = ("traceml-ai==0.5.0", "msgspec", "nvidia-ml-py", "pyyaml")
+"""TraceML, and what it needs that is not installed anyway."""
 STEP_S = 0.05
 """The step of which the meter may take LIMIT."""
 LIMIT = 0.005
@@ -30,6 +33,7 @@ def run(data_dir: str | None) -> None:
     step = _more(alone, "meter", "bare")
     script = _more(alone, "script", "bare")
     profiler = _more(alone, "profiler", "bare")
+    traced = _traced()
     together = _blocks(2)
     per_step = np.array(together["meter"]) - np.array(together["bare"])
     one_step = float(np.mean(np.array(alone["meter"]) - np.array(alone["bare"])))
@@ -39,8 +43,11 @@ def run(data_dir: str | None) -> None:
     print(f"  {step.value / STEP_S:.3%} of a step of 50 ms (asked: at most {LIMIT:.1%})")
     print(f"  held as a script: {_us(script)} µs a step")
     print(f"  torch.profiler, 5 of 100 steps active: {_us(profiler)} µs a step")
+    told = "not measured: it cannot be installed here" if traced is None else f"{_us(traced)} µs a step"
+    print(f"  TraceML, its context around each step: {told}")
     print(f"  {_us(message)} µs a collective between two processes (asked: at most {COLLECTIVE_LIMIT_US:g})")
     found = {"step_s": step, "script_step_s": script, "profiler_step_s": profiler, "collective_s": message}
+    found |= {} if traced is None else {"traceml_step_s": traced}
     keep("meter", {name: value.model_dump() for name, value in found.items()})
 
 
@@ -55,6 +62,24 @@ def _blocks(workers: int) -> dict[str, Any]:
             raise RuntimeError(done.stderr)
         found: dict[str, Any] = json.loads((Path(folder) / "seconds.json").read_text())
     return found
+
+
+def _traced() -> Estimate | None:
+    """What TraceML's context costs a step, in a process of its launcher; None where it cannot be installed."""
+    with tempfile.TemporaryDirectory() as folder:
+        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", f"{folder}/site", *TRACEML)
+        if subprocess.run(pip, check=False, capture_output=True).returncode:
+            return None
+        loop = str(Path(__file__).parent / "metered_loop.py")
+        run = (f"{folder}/site/bin/traceml", "run", loop, "--logs-dir", f"{folder}/logs")
+        command = (sys.executable, *run, "--args", folder, str(BLOCKS), "TRACEML")
+        paths = os.pathsep.join((f"{folder}/site", *sys.path))
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": paths}
+        )
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return _more(json.loads((Path(folder) / "seconds.json").read_text()), "traceml", "bare")
 
 
 def _more(samples: dict[str, list[float]], with_it: str, without: str) -> Estimate:

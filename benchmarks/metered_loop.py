@@ -3,6 +3,7 @@
 The last two in one process.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -46,13 +47,16 @@ class Loop:
 
     def _steps(self, batches: object, after: Callable[[], None]) -> None:
         for batch in batches:  # type: ignore[attr-defined] # a list, or what the meter makes of it
-            self.model(batch).square().mean().backward()
-            if self.together:
-                for _ in range(MESSAGES):
-                    dist.all_reduce(self.message)
-            self.optimizer.step()
-            self.optimizer.zero_grad()
+            self._step(batch)
             after()
+
+    def _step(self, batch: torch.Tensor) -> None:
+        self.model(batch).square().mean().backward()
+        if self.together:
+            for _ in range(MESSAGES):
+                dist.all_reduce(self.message)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
 
     def bare(self) -> float:
         """Seconds a step as it is."""
@@ -90,6 +94,15 @@ class Loop:
         workload.watch.close()
         return (ended - begin) / len(self.batches)
 
+    def traceml(self) -> float:
+        """The same with TraceML's context around each step, which needs its launcher."""
+        traceml = importlib.import_module("traceml_ai")
+        begin = time.perf_counter()
+        for batch in self.batches:
+            with traceml.trace_step(self.model):
+                self._step(batch)
+        return (time.perf_counter() - begin) / len(self.batches)
+
     def profiler(self) -> float:
         """The same with torch's profiler, active in 5 of 100 steps; what it makes of them does not count."""
         plan = schedule(wait=90, warmup=5, active=5)
@@ -102,12 +115,15 @@ class Loop:
 def main() -> None:
     """Write the seconds a step of each variant, block by block."""
     folder, blocks = Path(sys.argv[1]), int(sys.argv[2])
+    traced = "TRACEML" in sys.argv[3:]
+    if traced:
+        importlib.import_module("traceml_ai").init(mode="auto")
     torch.set_num_threads(1)
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group("gloo")
     loop = Loop(folder)
-    variants = {"bare": loop.bare, "meter": loop.meter}
-    if not loop.together:
+    variants = {"bare": loop.bare, "traceml": loop.traceml} if traced else {"bare": loop.bare, "meter": loop.meter}
+    if not loop.together and not traced:
         variants |= {"script": loop.script, "profiler": loop.profiler}
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for block in range(-1, blocks):  # the first warms everything up
