@@ -21,7 +21,7 @@ import worldsize
 from worldsize.config import ScriptSettings
 from worldsize.ranks.loop import Loop as TurnLoop
 from worldsize.ranks.recorder import Recorder
-from worldsize.ranks.turns import Turn
+from worldsize.ranks.turns import Turn, WorkOverError
 from worldsize.scripts.workload import ScriptWorkload
 from worldsize.strategies import Channel, World
 
@@ -82,13 +82,13 @@ class Loop:
             workload.gate.wait()
             workload.begin(World(Channel(0, 1), 1, torch.device("cpu")))
             with Recorder(self.folder / f"run{self.runs}", 0, workload.timeline.clock) as recorder:
-                TurnLoop(workload, recorder, 0).take(Turn(op="steps", count=len(self.batches) - 1))
-            workload.gate.open()
+                TurnLoop(workload, recorder, 0).take(Turn(op="steps", count=len(self.batches)))  # until it is over
 
         turns = threading.Thread(target=take)
         turns.start()
         begin = time.perf_counter()
         self._steps(self.batches, lambda: None)
+        workload.gate.leave(WorkOverError())
         turns.join()
         ended = time.perf_counter()
         workload.watch.close()

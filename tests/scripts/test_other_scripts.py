@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from commands import LONG_S, finish, start, wait_until, worldsize
+from commands import LONG_S, finish, processes_of, start, wait_until, worldsize
 from user_scripts import BRIEF, codes, run_of, studied
+from worldsize.config.redact import safe_words
 
 HEAD = """
 import os, sys, time
@@ -49,7 +51,7 @@ def put(folder: Path, code: str, name: str = "train.py") -> None:
             "left with status 2 after 0 steps: usage: no such data",
         ),
         ("step(); raise ValueError('shapes differ')", "ValueError: shapes differ"),
-        ("step(); step(); step()", "train.py ended by itself after 3 steps"),
+        ("step(); step(); step()", "train.py ended by itself after 3 steps, too few to time any"),
     ],
 )
 def test_what_cannot_be_timed_is_a_row_with_its_reason(tmp_path: Path, code: str, told: str) -> None:
@@ -77,6 +79,119 @@ def test_a_script_that_ends_by_itself_is_started_again(tmp_path: Path) -> None:
     assert cell.record.launches > 1
     assert "ran-to-its-end" in codes(cell)
     assert cell.step_columns("timed")["timed"].sum() >= 16
+
+
+def test_a_script_that_ends_within_a_block_is_timed_as_far_as_it_goes(tmp_path: Path) -> None:
+    put(tmp_path, "for _ in range(40): step()")
+    flags = ("--world-sizes", "1", "--budget", "15s", "--threads-per-worker", 1, "--out", "run")
+    [cell] = run_of(tmp_path, worldsize("study", "--script", "train.py", *flags, cwd=tmp_path)).cells.values()
+
+    assert cell.record.state == "complete"
+    assert cell.record.launches > 3
+    assert "ran-to-its-end" in codes(cell)
+
+
+FIRST = """
+many = iter(torch.utils.data.DataLoader(torch.ones(10**6, 4), batch_size=3))
+while True:
+    batches = [next(many) for _ in range(4)]
+    for batch in batches:
+        (model(batch).sum() / 4).backward()
+    optimizer.step()
+"""
+AVERAGED = """
+import copy
+average, loader = copy.deepcopy(model).requires_grad_(False), torch.utils.data.DataLoader(torch.ones(60, 4), 3)
+for number in range(10**6):
+    step()
+    if number % 5 == 0:
+        with torch.no_grad():
+            for batch in loader:
+                average(batch)
+                time.sleep(0.01)
+"""
+
+
+def test_micro_batches_that_are_fetched_first_are_all_counted(tmp_path: Path) -> None:
+    put(tmp_path, FIRST)
+    [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
+    assert cell.record.batch_size == 12
+
+
+def test_an_average_of_the_weights_is_evaluated_beside_the_steps(tmp_path: Path) -> None:
+    put(tmp_path, AVERAGED)
+    [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
+    assert cell.record.batch_size == 6
+    steps = cell.step_columns("timed", "step_s")
+    long = steps["step_s"].to_numpy() > 0.2
+    assert long.any()
+    assert not (long & steps["timed"].to_numpy()).any()
+
+
+FORKS = """
+import multiprocessing
+def work():
+    for _ in range(20): step()
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+child.join()
+"""
+IN_A_THREAD = """
+import threading
+def work():
+    while True: step()
+threading.Thread(target=work).start()
+"""
+
+
+def test_a_process_that_the_script_starts_is_not_held(tmp_path: Path) -> None:
+    put(tmp_path, FORKS)
+    done = studied(tmp_path, "train.py", sizes="1")
+    assert "ended without a step of an optimizer" in " ".join((done.stdout + done.stderr).split())
+
+
+def test_a_thread_of_the_script_may_train(tmp_path: Path) -> None:
+    put(tmp_path, IN_A_THREAD)
+    [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
+    assert cell.record.batch_size == 6
+
+
+def test_an_interrupted_study_of_two_workers_goes_on(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        "torch.distributed.init_process_group('gloo')\nassert open('there.txt').read() == 'x'\nwhile True: step()",
+    )
+    (tmp_path / "there.txt").write_text("x")
+    flags = ("--world-sizes", "2", "--budget", "60s", "--threads-per-worker", 1, "--out", "run")
+    study = start("study", "--script", "train.py", *flags, cwd=tmp_path)
+    wait_until(lambda: (tmp_path / "run/cells/train-w2/rank1.jsonl").exists(), study)
+    study.send_signal(signal.SIGINT)
+    assert finish(study, tmp_path).returncode == 130
+    again = worldsize("study", "--resume", "--budget", "12s", "--out", "run", cwd=tmp_path)
+    assert again.returncode == 0, again.stdout + again.stderr
+
+
+LOADER = """
+signal = __import__("signal")
+signal.signal(signal.SIGTERM, lambda *_: None)
+for batch in torch.utils.data.DataLoader(torch.ones(10**6, 4), batch_size=3, num_workers=2):
+    step()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_stopped_loaders_do_not_outlive_the_command(tmp_path: Path, number: int) -> None:
+    put(tmp_path, LOADER)
+    study = start(
+        "study", "--script", "train.py", "--world-sizes", "1", "--budget", "60s", "--out", "run", cwd=tmp_path
+    )
+    wait_until(lambda: (tmp_path / "run/cells/train-w1/rank0.jsonl").exists(), study)
+    study.send_signal(number)
+    study.communicate(timeout=LONG_S)
+    until = time.monotonic() + 45
+    while (left := processes_of(tmp_path)) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert not left
 
 
 def test_of_two_optimizers_the_first_counts(tmp_path: Path) -> None:
@@ -185,6 +300,19 @@ def test_a_signal_to_the_command_leaves_no_process(tmp_path: Path) -> None:
     assert "Go on with --resume" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("train.py --max-tokens 512 --key-dim=64", "train.py --max-tokens 512 --key-dim=64"),
+        ("train.py wandb.api_key=abc +hf.token=hf_x lr=0.1", "train.py wandb.api_key=*** +hf.token=*** lr=0.1"),
+        ("train.py --password 1234 --token abc", "train.py --password *** --token ***"),
+        ("train.py --header 'Authorization: Bearer abc'", "train.py --header 'Authorization: Bearer ***'"),
+    ],
+)
+def test_what_counts_as_a_secret(text: str, kept: str) -> None:
+    assert safe_words(text) == kept
+
+
 def test_secrets_among_its_arguments_are_not_kept(tmp_path: Path) -> None:
     put(tmp_path, "assert sys.argv[1:] == ['--api-key', 'canary-7', '--rate', '1']\nwhile True: step()")
     script = "train.py --api-key canary-7 --rate 1"
@@ -196,6 +324,6 @@ def test_secrets_among_its_arguments_are_not_kept(tmp_path: Path) -> None:
     assert not kept
     lost = worldsize("study", "--resume", "--out", "run", cwd=tmp_path)
     assert lost.returncode == 2
-    assert "Give --script again" in lost.stderr
+    assert "Give --script as it was" in lost.stderr
     again = worldsize("study", "--resume", "--script", script, "--out", "run", cwd=tmp_path)
     assert again.returncode == 0, again.stderr

@@ -40,8 +40,8 @@ def study_file(settings: "StudySettings") -> str:
     """The settings as TOML that `worldsize study FILE` reads again to the same settings."""
     given = settings.model_dump(mode="json", exclude_unset=True, exclude_none=True)
     cells = given.pop("cells", [])
-    for name in ("strategies", "world_sizes", "batch_sizes") if cells else ():
-        given.pop(name, None)  # they follow from the cells
+    for name in ("strategies", "world_sizes", "batch_sizes") if cells else ("strategies",) if settings.script else ():
+        given.pop(name, None)  # they follow from the cells, or from the scripts
     file = tomlkit.document()
     _say(file, "A study of worldsize; run it by: worldsize study FILE")
     _say(file, "A line with a # has its default. Flags go on top of what stands here.")

@@ -14,8 +14,9 @@ from worldsize.config.workload import given
 from worldsize.traits import TRAITS
 
 ALLOWED = "a Python file and its arguments, such as 'train.py --lr 0.1', or '-m package.module …', is allowed"
-PYTHON = re.compile(r"(.*/)?python[0-9.]*")
-"""The first word of a command line as people copy it."""
+LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "srun", "uv")
+PYTHON = re.compile(r"(?P<place>.*/)?python[0-9.]*")
+"""The first word of a command line as people copy it; with its place it is that interpreter, and its environment."""
 KEPT = frozenset(
     (
         *("script", "samples_per_step", "keep_outputs", "strategies", "world_sizes", "seed"),
@@ -35,6 +36,8 @@ class ScriptSettings(Settings):
 
     words: tuple[str, ...] = Field(min_length=1)
     """What stands behind `python`."""
+    python: str | None = None
+    """The interpreter that runs it, by its path; None is the one that runs worldsize."""
     samples_per_step: int | None = Field(default=None, ge=1)
     """Samples of a process in a step of the optimizer; None counts them."""
     keep_outputs: bool = False
@@ -56,18 +59,22 @@ class ScriptSettings(Settings):
         return shlex.join(safe_command(self.words))
 
 
-def script_words(text: str) -> tuple[str, ...]:
-    """What stands behind `python` in a command line; raise ValueError for what runs no Python file or module."""
+def script_of(text: str) -> ScriptSettings:
+    """A command line, with or without `python` before it; raise ValueError for what runs no Python file or module."""
     try:
         words = shlex.split(text)
     except ValueError:
         raise ValueError(f"script: {text!r} was given, with a quotation that does not end; {ALLOWED}") from None
-    if words and PYTHON.fullmatch(words[0]):
-        words = words[1:]
+    interpreter = PYTHON.fullmatch(words[0]) if words else None
+    words = words[1:] if interpreter else words
+    words = words[1:] if words[:1] == ["-u"] else words  # its output goes to a file, line by line
     module = len(words) > 1 and words[0] == "-m" and not words[1].startswith("-")
+    if words and words[0] in LAUNCHERS:
+        raise ValueError(f"script: {text!r} was given; worldsize starts the workers itself: leave {words[0]} out")
     if not words or (words[0].startswith("-") and not module):
         raise ValueError(f"script: {text!r} was given; {ALLOWED}")
-    return tuple(words)
+    python = interpreter[0] if interpreter and interpreter["place"] else None
+    return ScriptSettings(words=tuple(words), python=python)
 
 
 def script_names(scripts: Sequence[str]) -> list[str]:
@@ -77,9 +84,10 @@ def script_names(scripts: Sequence[str]) -> list[str]:
     """
     names: list[str] = []
     for script in scripts:
-        words = script_words(script)
+        words = script_of(script).words
         plain = words[1].rpartition(".")[2] if words[0] == "-m" else PurePath(words[0]).stem
         name = re.sub(r"[^A-Za-z0-9]+", "-", plain).strip("-") or "script"
+        name = re.sub(r"-(?=[wb][0-9])", "", name)  # train-w2 would be a cell
         if name in TRAITS:  # a script of this name need not synchronise so
             name = f"{name}-script"
         taken = sum(other == name or other.startswith(f"{name}-run") for other in names)

@@ -4,7 +4,7 @@ They are seen when they are first used, by hooks on all modules and on two class
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
+from torch.utils.hooks import RemovableHandle
 
 from worldsize.metering.patches import Hook
 from worldsize.metering.watch import Watch
@@ -37,8 +38,19 @@ class Finder:
         patches = watch.patches
         patches.replace(DataLoader, "__iter__", self._feeding(DataLoader.__iter__))
         patches.replace(DistributedDataParallel, "__init__", self._wrapping(DistributedDataParallel.__init__))
-        self._looking = register_module_forward_pre_hook(self._called)
-        patches.on_close(self._looking.remove)
+        self._everywhere: RemovableHandle | None = None
+        self.look_everywhere()
+        patches.on_close(self._look_nowhere)
+
+    def look_everywhere(self) -> None:
+        """See the call of any module, which takes a microsecond a call: until a model is called for a loss."""
+        if self._everywhere is None:
+            self._everywhere = register_module_forward_pre_hook(self._called)
+
+    def _look_nowhere(self) -> None:
+        if self._everywhere is not None:
+            self._everywhere.remove()
+            self._everywhere = None
 
     def stepped(self) -> None:
         """A step is over. After the first the weights are known, after some all models are."""
@@ -46,25 +58,30 @@ class Finder:
         optimizer = self.watch.optimizer
         if self.steps == 1 and optimizer is not None:
             self.watch.timeline.watch_parameters(weights_of(optimizer))
-        if self.steps == LOOKING_STEPS:
-            self._looking.remove()
+        self.look_everywhere()
 
     def _called(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Before any module is called: one for a loss, that is not called by another, is a model."""
+        """Before any module is called: for a loss, it is a model, and what it calls is not; else it is evaluated."""
         watch = self.watch
-        if not (module.training and torch.is_grad_enabled()) or watch.forwarding or module in self.models:
+        weights = list(module.parameters()) if not watch.forwarding else []
+        if not weights:
             return
-        if all(not parameter.requires_grad for parameter in module.parameters()):
-            return
-        self.models.append(module)
-        self._hang(module, watch.before_forward)
-        for inner in wrapped_by(module):  # a loop may evaluate without the wrapper
-            self._hang(inner, watch.within_forward)
-        watch.before_forward(module, args, {})
+        if not (trains(module) and torch.is_grad_enabled()):
+            watch.evaluated = True
+        elif (
+            module not in self.models
+            and self.steps < LOOKING_STEPS
+            and any(parameter.requires_grad for parameter in weights)
+        ):
+            self.models.append(module)
+            handle = module.register_forward_pre_hook(Hook(self._for_a_loss), with_kwargs=True)
+            watch.patches.on_close(handle.remove)
+            self._for_a_loss(module, args, {})
 
-    def _hang(self, module: nn.Module, call: Callable[..., None]) -> None:
-        handle = module.register_forward_pre_hook(Hook(call), with_kwargs=True)
-        self.watch.patches.on_close(handle.remove)
+    def _for_a_loss(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.watch.before_forward(module, args, kwargs)
+        if self.steps >= LOOKING_STEPS and module.training:
+            self._look_nowhere()
 
     def _wrapping(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -116,13 +133,9 @@ class Feeding:
         return batch
 
 
-def wrapped_by(module: nn.Module) -> Iterator[nn.Module]:
-    """What is inside of DistributedDataParallel, DataParallel and torch.compile, one after the other."""
-    for name in ("module", "_orig_mod"):
-        inner = module._modules.get(name)
-        if inner is not None:
-            yield inner
-            yield from wrapped_by(inner)
+def trains(module: nn.Module) -> bool:
+    """Whether a module is in training mode; a framework may switch what a wrapper wraps, and not the wrapper."""
+    return module.training or any(child.training for child in module.children())
 
 
 def weights_of(optimizer: Optimizer) -> Iterator[Tensor]:

@@ -71,8 +71,9 @@ class Watch:
         """How many there have been."""
         self._steps = self._with_evaluation = 0
         self._waiting_samples = 0
-        """Of a batch that was fetched and not used yet; it may be for an evaluation."""
-        self._evaluated = False
+        """Of batches that were fetched and not used yet."""
+        self.evaluated = False
+        """Whether a module with weights was called in this step, and not for a loss."""
         self.further_optimizers: list[Optimizer] = []
         """Those that stepped beside the first."""
         self.fed = False
@@ -136,7 +137,8 @@ class Watch:
         """It is there."""
         if self._begun:
             self.timeline.stretch("data_wait")
-        self._waiting_samples = leading(batch)
+        # A loop may fetch all micro-batches of a step before it uses the first; those of an evaluation are not counted.
+        self._waiting_samples += leading(batch) if torch.is_grad_enabled() or not self.by_optimizer else 0
         if not self.by_optimizer:
             self._use_batch()
 
@@ -187,7 +189,7 @@ class Watch:
     def _begin(self) -> None:
         self._begun, self._stepped, self._worked, self._forwarded = True, False, False, False
         self.samples = 0
-        self._fed_samples = self.interrupted = self._evaluated = False
+        self._fed_samples = self.interrupted = self.evaluated = False
         self.collectives.begin()
         self.timeline.begin()
 
@@ -197,9 +199,9 @@ class Watch:
         self.timeline.end(Phase.END)
         self._begun, self._trained = False, True
         self._steps += 1
-        self._with_evaluation += self._evaluated
+        self._with_evaluation += self.evaluated
         # What every other step does at least is part of the training, such as the samples that a policy draws.
-        self.interrupted |= self._evaluated and 2 * self._with_evaluation <= self._steps
+        self.interrupted |= self.by_optimizer and self.evaluated and 2 * self._with_evaluation <= self._steps
         self.finished(self.timeline.take(), self.samples, self.epoch)
 
     def _count(self, samples: int, how: str) -> None:
@@ -211,7 +213,7 @@ class Watch:
     def before_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A model is about to be called."""
         if not (model.training and torch.is_grad_enabled()):
-            self._evaluated |= self.by_optimizer
+            self.evaluated, self._waiting_samples = True, 0
             return
         if self._in_backward:  # activations that were not kept are computed again
             return
@@ -219,11 +221,6 @@ class Watch:
             self._begin()
         if self._begun:
             self._forward_begins([args, kwargs], "the first dimension of the first tensor that the model takes")
-
-    @_never_raises
-    def within_forward(self, model: nn.Module, *_: Any) -> None:
-        """What a model wraps is called, by the model or by the loop itself."""
-        self._evaluated |= self.by_optimizer and not (model.training and torch.is_grad_enabled())
 
     def _forward_begins(self, given: Any, how: str) -> None:
         if not self._forwarded:  # a loop may call its model several times for one loss

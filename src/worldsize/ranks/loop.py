@@ -14,7 +14,7 @@ from worldsize.measure.timeline import Step
 from worldsize.ranks.checkpoint import save
 from worldsize.ranks.host_collectives import between_cpus
 from worldsize.ranks.recorder import Pending, Recorder, Span
-from worldsize.ranks.turns import Reply, Turn
+from worldsize.ranks.turns import Reply, Turn, WorkOverError
 from worldsize.ranks.workload import Workload
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.memory_records import DeviceMemory
@@ -42,6 +42,8 @@ class Loop:
         self._reference: Reference | None = None
         self._references: list[float | None] = []
         self._measured_aside = self._begun_aside = False
+        self._over = False
+        self._interrupted: list[bool] = []
 
     def take(self, turn: Turn) -> Reply:
         """Do one turn and reply; raise RunError for one that belongs to a later point of the training."""
@@ -58,7 +60,7 @@ class Loop:
     def _taken(self, turn: Turn) -> Reply:
         if turn.op in ("steps", "epoch"):
             whole = self.workload.steps_per_epoch if turn.op == "epoch" else 0
-            reply = Reply(step_s=self._steps(turn, turn.count or whole))
+            reply = Reply(step_s=self._steps(turn, turn.count or whole), over=self._over)
             if turn.op == "steps":
                 reply.reference_s = self._references
         elif turn.op == "checkpoint":
@@ -97,6 +99,7 @@ class Loop:
         """Step times (s), from end to end; the clocks are aligned at both ends of each turn, outside of its steps."""
         self.workload.timeline.clock.rebase()  # a GPU's events tell milliseconds in single precision (method.md §3)
         begin = self._align()
+        self._interrupted = []
         every, self._references = turn.reference_every, []
         if every and self._reference is None:
             world = self.workload.world
@@ -113,13 +116,25 @@ class Loop:
             for left in reversed(range(self._lead_steps(turn))):
                 spans += self._step(lead, begin, refer=every > 0 and not left)
             # The last step waits for the offset at the end: analysis/clocks.py interpolates between both.
-            for number in range(1, count + 1):
-                last = number == count
-                refer = every > 0 and (last or number % every == 0)
-                spans += self._step(turn, begin, held=last and not begin.exact, refer=refer)
-            spans += self.recorder.flush(self._align(begin)) if turn.observe else []
+            made = 0
+            try:
+                for number in range(1, count + 1):
+                    last = number == count
+                    refer = every > 0 and (last or number % every == 0)
+                    spans += self._step(turn, begin, held=last and not begin.exact, refer=refer)
+                    made = number
+            except WorkOverError:  # other ranks can no longer be asked for the time
+                if not (made and turn.timed):
+                    raise
+                self._over = True
+            spans += self.recorder.flush(begin if self._over else self._align(begin)) if turn.observe else []
             spans = self._read_bare() + spans  # those without instruments come first, or are all
-        return lengths(spans, [each is not None for each in self._references])[-count:] if count else []
+        return self._counting(lengths(spans, [each is not None for each in self._references])[-made:]) if made else []
+
+    def _counting(self, times: list[float]) -> list[float]:
+        """The times of steps in which nothing else was done; all, where something was in each."""
+        kept = [time for time, out in zip(times, self._interrupted[-len(times) :], strict=True) if not out]
+        return kept or times
 
     def _read_bare(self) -> list[Span]:
         """Start and end of the steps without instruments."""
@@ -157,6 +172,7 @@ class Loop:
         number = self.first_step + self.workload.steps
         result = self.workload.step(synchronise=turn.synchronise)
         step = self.workload.timeline.take()
+        self._interrupted.append(result.interrupted)
         self._references.append(self._reference.time_s() if refer and self._reference else None)
         if not turn.observe:
             self._bare.append(step)  # to read it now would wait for the device, step by step

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
+from worldsize.errors import WorkerError
 from worldsize.results.base import Record
 from worldsize.results.check_records import RankCheck
 from worldsize.results.comm_records import CommSample
@@ -18,6 +19,10 @@ from worldsize.results.traces import ProfiledRank
 from worldsize.results.training_records import Evaluation, MessageCount
 from worldsize.results.verify_records import RankProof
 from worldsize.traits import TraitsRecord, WireBytes
+
+
+class WorkOverError(WorkerError):
+    """Raised by a step of work that has come to its end, and cannot be made."""
 
 
 class Turn(Record):
@@ -93,6 +98,8 @@ class Reply(Record):
     step_s: list[float] = Field(default_factory=list)
     steps: int | None = None
     """Steps of training that this launch has behind it, where it may have made more than it was asked for."""
+    over: bool = False
+    """Whether the work came to its end in this turn, which may have had fewer steps than were asked for."""
     warnings: list[WarningRecord] = Field(default_factory=list)
     """What this rank has seen so far that a reader of its numbers must know."""
     reference_s: list[float | None] = Field(default_factory=list)

@@ -64,9 +64,14 @@ def cell_folder(run: Path, cell_id: str) -> Path:
     return path
 
 
-def outputs_folder(cell: Path) -> Path:
-    """Where a script of the user's own works and writes, in the folder of its cell."""
-    return cell / "outputs"
+def outputs_folder(cell: Path, node: int = 0) -> Path:
+    """Where a script of the user's own works and writes on one node, in the folder of its cell."""
+    return cell / (f"outputs-node{node}" if node else "outputs")
+
+
+def outputs_folders(cell: Path) -> list[Path]:
+    """Those of all nodes."""
+    return [*cell.glob("outputs"), *cell.glob("outputs-node*")]
 
 
 def own(folder: Path, *names: str) -> Path:

@@ -6,11 +6,7 @@ gives it its turns (ranks/loop.py) is a second thread. One of the two runs at a 
 
 import threading
 
-from worldsize.errors import WorkerError
-
-
-class ScriptEndedError(WorkerError):
-    """A script came to its end while it was to take further steps."""
+from worldsize.errors import UsageError
 
 
 class Gate:
@@ -27,10 +23,6 @@ class Gate:
         self._there.release()
         self._go.acquire()
 
-    def open(self) -> None:
-        """Hold the script no more."""
-        self._go.release()
-
     def leave(self, error: Exception) -> None:
         """The script is over, and why."""
         self.left = True
@@ -41,9 +33,17 @@ class Gate:
         self._error = error
         self._there.release()
 
-    def wait(self) -> None:
-        """Wait until the script has ended the step that it is in; raise what kept it from that."""
-        self._there.acquire()
+    def wait(self, limit_s: float | None = None) -> None:
+        """Wait until the script has ended the step that it is in; raise what kept it from that.
+
+        Raises UsageError where that takes longer than `limit_s`.
+        """
+        if not self._there.acquire(timeout=limit_s):
+            raise UsageError(
+                f"the script has made no step of an optimizer within {limit_s:.0f} s\n"
+                "Its optimizer must be one of torch.optim or derived from it, and step in the process that torchrun "
+                "would start. If it only begins slowly, give a longer --budget."
+            )
         if self._error is not None:
             raise self._error
 

@@ -23,9 +23,8 @@ from worldsize.ranks.host_collectives import open_between_cpus
 from worldsize.ranks.loop import Loop
 from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.setup import POLLING_THREAD, Rank, choose_device, give_way, settle, where
-from worldsize.ranks.turns import Facts, Reply, Turn, Turns
+from worldsize.ranks.turns import Facts, Reply, Turn, Turns, WorkOverError
 from worldsize.results.files import cell_folder, outputs_folder
-from worldsize.scripts.gate import ScriptEndedError
 from worldsize.scripts.look import source_of
 from worldsize.scripts.scratch import enter_scratch
 from worldsize.scripts.workload import ScriptWorkload
@@ -35,7 +34,7 @@ from worldsize.traits import TRAITS, TraitsRecord
 
 
 def enter(payload: dict[str, Any], turns: Turns) -> None:
-    """The entry that launch calls in each worker. Raises what the script raises, and ScriptEndedError at its end."""
+    """The entry that launch calls in each worker. Raises what the script raises, and WorkOverError at its end."""
     assignment = Assignment.model_validate(payload)
     settings, script = assignment.settings, assignment.settings.program
     assert script is not None, "a cell of a script"
@@ -47,7 +46,8 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     same_code(assignment, code.files if code else [])
     here = Path.cwd()
     place = cell_folder(Path(assignment.run).absolute(), settings.id)
-    enter_scratch(outputs_folder(place), assignment.launch, first=rank.local_rank == 0)
+    outputs = outputs_folder(place, int(os.environ.get("GROUP_RANK", "0")))
+    enter_scratch(outputs, f"{assignment.session}-{assignment.launch}", first=rank.local_rank == 0)
     workload = ScriptWorkload(script, device)
     hand = _Hand(assignment, turns, rank, workload, place)
     hand.start()
@@ -80,6 +80,9 @@ def run(script: ScriptSettings, file: Path, root: Path) -> None:
         runpy.run_module(script.words[1], run_name="__main__", alter_sys=True)
     else:
         runpy.run_path(str(file), run_name="__main__")
+    for thread in threading.enumerate():  # as Python itself does at its end
+        if not (thread.daemon or thread is threading.main_thread()):
+            thread.join()
 
 
 def ended(
@@ -97,9 +100,9 @@ def ended(
             "Its optimizer must be one of torch.optim or derived from it, and step in the process that torchrun would "
             "start, not in others that the script starts itself."
         )
-    return ScriptEndedError(
-        f"{script.name} ended by itself after {steps} steps\n"
-        "Let it train for longer, or give fewer --warmup-steps and --block-steps."
+    return WorkOverError(
+        f"{script.name} ended by itself after {steps} steps, too few to time any\n"
+        "Let it train for longer, such as more epochs."
     )
 
 
@@ -108,6 +111,10 @@ def last_line(log: Path) -> str:
     sys.stderr.flush()
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()] if log.exists() else []
     return next((line for line in reversed(lines) if line), "")
+
+
+PATIENCE_S = 60.0
+"""How long a script may take to its first step, at least; or a whole budget, where that is longer."""
 
 
 class _Hand(threading.Thread):
@@ -132,7 +139,8 @@ class _Hand(threading.Thread):
 
     def _take_turns(self) -> None:
         workload, assignment = self.workload, self.assignment
-        workload.gate.wait()
+        budget_s = assignment.settings.budget_s
+        workload.gate.wait(None if budget_s is None else max(PATIENCE_S, budget_s))
         device = device_of(workload)
         if device.type == "cuda":
             torch.cuda.set_device(device)

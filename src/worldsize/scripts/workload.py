@@ -3,13 +3,15 @@
 What the script does between two optimizer steps is a step. How it is seen is told in metering/.
 """
 
+import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from multiprocessing import popen_fork
 from typing import NamedTuple
 
-import psutil
 import torch
 from torch import Tensor
 
@@ -20,6 +22,7 @@ from worldsize.measure.timeline import Step, Timeline
 from worldsize.metering.finding import Finder
 from worldsize.metering.run_folder import WARMUP_STEPS
 from worldsize.metering.watch import Watch
+from worldsize.parent_death import end_with_parent
 from worldsize.ranks.heartbeat import beat
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.ranks.workload import State, World
@@ -46,15 +49,26 @@ class ScriptWorkload:
         self.gate = Gate()
         self.watch = Watch(None, None, self._stepped, self._gave_up, by_optimizer=True, device=device)
         self.finder = Finder(self.watch)
+        self._process = os.getpid()
+        self._forks_with_main = False
+        os.register_at_fork(before=self._before_fork, after_in_child=self._forked)
         self.steps = 0
         """Steps behind it, in this launch; the first one is part of the start."""
         self._last = ScriptStep(0, 0, interrupted=False)
         self._world: World | None = None
 
+    def _before_fork(self) -> None:
+        self._forks_with_main = threading.current_thread() is threading.main_thread()
+
+    def _forked(self) -> None:
+        """What is stopped cannot see that its parent has gone; the kernel tells by the thread that has forked."""
+        if self._forks_with_main and os.getppid() == self._process:
+            end_with_parent(self._process)
+
     def begin(self, world: World) -> None:
         """It has made its first step, and this is the world that it works in."""
         self._world = world
-        signal_children(signal.SIGSTOP)
+        signal_loaders(signal.SIGSTOP)
 
     @property
     def world(self) -> World:
@@ -84,6 +98,8 @@ class ScriptWorkload:
 
     def _stepped(self, step: Step, samples: int, epoch: int) -> None:
         """Called by the watch where the script has ended a step, in the thread of the script."""
+        if os.getpid() != self._process:  # a process that the script has started itself; nobody gives that its turns
+            return
         self.finder.stepped()
         if self.finder.steps <= WARMUP_STEPS:  # DDP agrees on its buckets in the second step, from C++
             self.watch.collectives.forget()
@@ -105,13 +121,12 @@ class ScriptWorkload:
 
     @contextmanager
     def awake(self, turn: Turn) -> Iterator[None]:
-        """The processes that the script has started, such as those of a DataLoader, stand still outside of a turn."""
-        signal_children(signal.SIGCONT)
+        """The processes that the script has forked, such as those of a DataLoader, stand still outside of a turn."""
+        signal_loaders(signal.SIGCONT)
         try:
             yield
         finally:
-            if turn.op != "finish":
-                signal_children(signal.SIGSTOP)
+            signal_loaders(signal.SIGSTOP)
 
     def aside(self) -> nullcontext[None]:
         """Nothing is undone: no step of a script only measures."""
@@ -158,9 +173,12 @@ class ScriptWorkload:
         return found
 
 
-def signal_children(number: signal.Signals) -> None:
-    """Send a signal to all processes that this one has started, and to theirs."""
-    with suppress(psutil.Error):
-        for child in psutil.Process().children(recursive=True):
-            with suppress(ProcessLookupError, PermissionError):
+def signal_loaders(number: signal.Signals) -> None:
+    """Send a signal to what this process has forked by multiprocessing, which ends with its parent (`_forked`).
+
+    A stopped process of another kind would stay for ever, should the command be killed.
+    """
+    for child in multiprocessing.active_children():
+        if isinstance(getattr(child, "_popen", None), popen_fork.Popen) and child.pid is not None:
+            with suppress(ProcessLookupError):
                 os.kill(child.pid, number)

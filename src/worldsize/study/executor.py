@@ -17,12 +17,11 @@ from worldsize.launch.job import Job
 from worldsize.launch.local import JobFailed
 from worldsize.launch.warm import ServerLostError
 from worldsize.measure.conditions import memory_kills
-from worldsize.ranks.turns import Facts, Reply, Turn, facts_of, read_replies
+from worldsize.ranks.turns import Facts, Reply, Turn, WorkOverError, facts_of, read_replies
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
-from worldsize.results.files import cell_folder, outputs_folder
+from worldsize.results.files import cell_folder, outputs_folders
 from worldsize.results.records import ErrorRecord
-from worldsize.scripts.gate import ScriptEndedError
 from worldsize.study.memory import OUT_OF_MEMORY, DeviceRoom, judged
 from worldsize.study.plan import PlannedCell
 
@@ -82,12 +81,12 @@ class JobExecutor:
         *,
         hang_timeout_s: float | None = None,
         ran_again: Callable[[PlannedCell, ErrorRecord], None] = lambda cell, error: None,
-        ended_by_itself: Callable[[PlannedCell, ErrorRecord], None] = lambda cell, error: None,
+        ended_by_itself: Callable[[PlannedCell, bool], None] = lambda cell, anew: None,
     ) -> None:
         self.ran_again = ran_again
         """Is told of a cell whose turn failed, and that gets it once more."""
         self.ended_by_itself = ended_by_itself
-        """Likewise of one whose script came to its end in a turn."""
+        """Likewise of one whose script came to its end in a turn, and whether it is started anew for the same turn."""
         self.run = run
         self.hang_timeout_s = hang_timeout_s
         self.cluster = cluster or ThisMachine()
@@ -133,8 +132,8 @@ class JobExecutor:
 
     def _may_go_on(self, cell: PlannedCell, error: ErrorRecord) -> bool:
         """Whether what ended a cell says nothing of it, so that it is tried once more; no other cell is then alive."""
-        if error.kind == ScriptEndedError.__name__ and self._steps.get(cell.id):
-            self.ended_by_itself(cell, error)
+        if error.kind == WorkOverError.__name__ and self._steps.get(cell.id):
+            self.ended_by_itself(cell, True)
             return True
         if error.kind == ServerLostError.__name__:  # and with it all that it had started
             self._alive.clear()
@@ -167,7 +166,8 @@ class JobExecutor:
         job.close()
         script = cell.settings.program
         if script is not None and not script.keep_outputs:
-            shutil.rmtree(outputs_folder(cell_folder(self.run, cell.id)), ignore_errors=True)
+            for folder in outputs_folders(cell_folder(self.run, cell.id)):
+                shutil.rmtree(folder, ignore_errors=True)
         if not cell.settings.checkpoint:  # it may have one from making room for others
             shutil.rmtree(checkpoint_folder(cell_folder(self.run, cell.id)), ignore_errors=True)
 
@@ -190,6 +190,9 @@ class JobExecutor:
             raise
         if replies[0].steps is not None:
             self._steps[cell.id] = before + replies[0].steps
+        if any(reply.over for reply in replies):  # it begins anew in its next turn
+            self.ended_by_itself(cell, False)
+            self._alive.pop(cell.id).close()
         self._devices.told(cell.id, replies)
         self._peak_bytes[cell.id] = most_on_a_node(job.job, [reply.peak_memory_bytes for reply in replies])
         return replies
@@ -230,6 +233,7 @@ class JobExecutor:
         return Job(
             entry=ENTRY if cell.settings.program is None else SCRIPT_ENTRY,
             payload=payload,
+            python=None if cell.settings.program is None else cell.settings.program.python,
             processes=cell.placement.processes,
             folder=cell_folder(self.run, cell.id) / "job",
             environment=worker_environment(hosts, spread=bool(nodes)),

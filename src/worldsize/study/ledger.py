@@ -138,11 +138,13 @@ class Ledger:
         for warning in reply.warnings:
             record.warnings = [*(each for each in record.warnings if each.code != warning.code), warning]
 
-    def ended_by_itself(self, cell: PlannedCell, error: ErrorRecord) -> None:
-        """A script came to its end and was started again; said once, however often."""
-        self.record(cell).launches += 1
-        if all(each.code != "ran-to-its-end" for each in self.record(cell).warnings):
-            self._warn(cell, "ran-to-its-end", "the script was started again whenever it ended:", error)
+    def ended_by_itself(self, cell: PlannedCell, anew: bool) -> None:
+        """A script came to its end and is started again, `anew` at once; said once, however often."""
+        record = self.record(cell)
+        record.launches += anew
+        if all(each.code != "ran-to-its-end" for each in record.warnings):
+            told = "The script came to its end before its time was over, and was started again, as often as needed."
+            record.warnings.append(WarningRecord(code="ran-to-its-end", message=told))
 
     def profiled(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
         """The ranks of a cell have left their traces; a rank that could not is a warning."""

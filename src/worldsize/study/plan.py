@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from worldsize.analysis.baseline import any_baselines, with_numbers
-from worldsize.config import CellChoice, CellSettings, ScriptSettings, StudySettings, TrainingSettings, validated
-from worldsize.config.script import TO_RUN, script_words
+from worldsize.config import CellChoice, CellSettings, StudySettings, TrainingSettings, validated
+from worldsize.config.script import TO_RUN, script_of
 from worldsize.errors import DataError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
 from worldsize.launch.job import Node
@@ -109,14 +109,8 @@ def make_plan(
 
 def _scripts(settings: StudySettings, sizes: Sequence[int]) -> list[CellChoice]:
     """Each script at each world size; what its batch is, it says itself once it runs."""
-    programs = [
-        ScriptSettings(
-            words=script_words(text),
-            samples_per_step=settings.samples_per_step,
-            keep_outputs=settings.keep_outputs,
-        )
-        for text in settings.script
-    ]
+    told = {"samples_per_step": settings.samples_per_step, "keep_outputs": settings.keep_outputs}
+    programs = [script_of(text).model_copy(update=told) for text in settings.script]
     named = list(zip(settings.strategies, programs, strict=False))  # without scripts there are strategies alone
     return [
         CellChoice(strategy=name, world_size=size, batch_size=1, program=program)

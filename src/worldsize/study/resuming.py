@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from worldsize.config import StudySettings, laid_over, validated
-from worldsize.config.redact import HIDDEN, safe_words
+from worldsize.config.redact import safe_words
 from worldsize.errors import OutputError, UsageError
 from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
 from worldsize.results.files import cell_folder, own, read_record
@@ -114,10 +114,5 @@ def settings_to_resume(out: Path | str | None, given: dict[str, Any]) -> StudySe
     if stored is None:
         raise UsageError(f"{out} holds a run that was only metered: run its script again to go on with it")
     settings = validated(StudySettings, laid_over(stored.model_dump(), given))
-    if any(HIDDEN in script for script in settings.script):
-        raise UsageError(
-            f"{out} does not keep all arguments of its script: {'; '.join(settings.script)}\n"
-            "Give --script again, as it was."
-        )
     check_settings(Path(out), settings)
     return settings

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from worldsize.config import StudySettings
+from worldsize.config.redact import HIDDEN
 from worldsize.errors import OutputError, UsageError
 from worldsize.launch.by_hand import torchrun_words
 from worldsize.launch.cluster import Cluster, ThisMachine
@@ -58,6 +59,7 @@ def run_study(
     listener, cluster = listener or Silence(), cluster or ThisMachine()
     began_s = time.monotonic() if began_s is None else began_s
     settings = with_default_protocol(settings)
+    check_whole(settings)
     check_trackers(settings.log)
     check_folder(out, resume=resume)
     with stoppable(lambda: out), hold_folder(out), WARM.held():
@@ -145,6 +147,13 @@ def _sweep(
         raise
     finally:
         executor.close()
+
+
+def check_whole(settings: StudySettings) -> None:
+    """Raise UsageError for a script that comes from where its secrets were not kept: a run folder, a printed file."""
+    lost = [script for script in settings.script if HIDDEN in script]
+    if lost:
+        raise UsageError(f"script {lost[0]!r} was given, with {HIDDEN} for what was not kept\nGive --script as it was.")
 
 
 def check_folder(out: Path, *, resume: Resume) -> None:
