@@ -79,6 +79,10 @@ class Collectives:
                 self._here.within = False
                 self._accounted += max(0, numbered() - before)
 
+    def account_for_one(self) -> None:
+        """DDP itself is known to issue one from C++, which nobody times: which parameters were used, 4 bytes each."""
+        self._accounted += 1
+
     @property
     def _inside(self) -> bool:
         return bool(getattr(self._here, "within", False))
@@ -155,6 +159,7 @@ class Buckets:
     def __init__(self, seen: Collectives, model: DistributedDataParallel) -> None:
         self._seen = seen
         self._group = model.process_group
+        self._looks_for_unused = model.find_unused_parameters and not model.static_graph
         self._hook: Callable[[Any, dist.GradBucket], torch.futures.Future[Tensor]] = self._as_without_a_hook
         self._state: Any = None
 
@@ -171,6 +176,8 @@ class Buckets:
         token = seen.timeline.issued("all_reduce", bytes_of(bucket.buffer()), blocking=False, ready=ready)
         with seen.within():
             future = self._hook(self._state, bucket)
+        if bucket.is_last() and self._looks_for_unused:
+            seen.account_for_one()
 
         def finish(done: torch.futures.Future[Tensor]) -> Tensor:
             seen.timeline.done(token)

@@ -98,6 +98,8 @@ class Reply(Record):
     step_s: list[float] = Field(default_factory=list)
     steps: int | None = None
     """Steps of training that this launch has behind it, where it may have made more than it was asked for."""
+    samples: int | None = None
+    """Samples per worker and step as they usually are so far, of work that says so only when it runs."""
     over: bool = False
     """Whether the work came to its end in this turn, which may have had fewer steps than were asked for."""
     warnings: list[WarningRecord] = Field(default_factory=list)

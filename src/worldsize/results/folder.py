@@ -221,6 +221,11 @@ class Run:
         self.parts: dict[str, Run] = {}
         """Further parts of an experiment, each a run folder in parts/."""
 
+    @property
+    def complete(self) -> set[str]:
+        """Ids of the cells that need not be run again."""
+        return {name for name, cell in self.cells.items() if cell.record.state == "complete"}
+
     def without(self, unread: Mapping[str, str]) -> "Run":
         """The same without some cells, which cannot be read for these reasons."""
         cells = {name: cell for name, cell in self.cells.items() if name not in unread}
@@ -289,7 +294,6 @@ def _read_cell(folder: Path, place: Path, cell_id: str) -> Cell | None:
             raise OutputError(f"{path} is the record of {record.id!r}: it was moved or changed")
         return Cell(place, record)
     # It is written before the first sample is.
-    samples = (place / INDEX).exists() or any(state(file).st_size for file in STEPS.files(place).values())
-    if samples:
+    if (place / INDEX).exists() or any(state(file).st_size for file in STEPS.files(place).values()):
         raise OutputError(f"{path} is gone, and samples of the cell are there")
     return None

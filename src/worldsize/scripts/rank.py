@@ -157,7 +157,7 @@ class _Hand(threading.Thread):
             self.turns.reply(Reply(facts=facts))
             while (turn := self.turns.next()).op != "finish":
                 reply = loop.take(self._whole(turn))
-                reply.steps, reply.warnings = workload.steps, workload.warnings()
+                reply.steps, reply.samples, reply.warnings = workload.steps, workload.usual_samples, workload.warnings()
                 self.turns.reply(reply)
         self.turns.reply(Reply())
 

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import popen_fork
@@ -56,6 +57,7 @@ class ScriptWorkload:
         """Steps behind it, in this launch; the first one is part of the start."""
         self._last = ScriptStep(0, 0, interrupted=False)
         self._world: World | None = None
+        self._samples: Counter[int] = Counter()
 
     def _before_fork(self) -> None:
         self._forks_with_main = threading.current_thread() is threading.main_thread()
@@ -85,6 +87,11 @@ class ScriptWorkload:
     def samples(self) -> int:
         """Samples of this process in its last step."""
         return max(1, self.script.samples_per_step or self._last.samples)
+
+    @property
+    def usual_samples(self) -> int:
+        """Those of most of its steps so far: a loader that is a batch ahead makes the first of them larger."""
+        return self._samples.most_common(1)[0][0] if self._samples else self.samples
 
     @property
     def steps_per_epoch(self) -> int:
@@ -117,6 +124,7 @@ class ScriptWorkload:
         assert synchronise, "a script is never asked to train without synchronisation"
         self.gate.step()
         self.steps += 1
+        self._samples[self.samples] += 1
         return self._last._replace(samples=self.samples)
 
     @contextmanager

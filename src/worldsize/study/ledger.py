@@ -15,7 +15,7 @@ from worldsize.ranks.turns import Facts, Reply
 from worldsize.results.check_records import RankCheck
 from worldsize.results.checkpoints import checkpoint_folder, find_checkpoint
 from worldsize.results.files import cell_folder
-from worldsize.results.folder import Cell, Run, write_cell
+from worldsize.results.folder import Cell, write_cell
 from worldsize.results.rank_files import first_step, last_step, rank_file
 from worldsize.results.records import CellRecord, ErrorRecord, WarningRecord
 from worldsize.results.step_records import BlockConditions, StepRecord, UnobservedBlock
@@ -105,8 +105,8 @@ class Ledger:
 
     def unobserved(self, cell: PlannedCell, block: int, times: Sequence[float]) -> None:
         """A cell has run some steps without instruments, after its block with them."""
-        values = [float(time) for time in times]
-        self.record(cell).unobserved.append(UnobservedBlock(session=self.session, block=block, step_s=values))
+        bare = UnobservedBlock(session=self.session, block=block, step_s=[*map(float, times)])
+        self.record(cell).unobserved.append(bare)
 
     @contextmanager
     def watched(self, cell: PlannedCell, block: int) -> Iterator[None]:
@@ -134,17 +134,17 @@ class Ledger:
 
     @staticmethod
     def _noticed(record: CellRecord, reply: Reply) -> None:
-        """What rank 0 has said that a reader of its numbers must know; the last word on each thing counts."""
+        """What rank 0 says of its work as far as it has seen it; the last word on each thing counts."""
+        record.batch_size = reply.samples or record.batch_size
         for warning in reply.warnings:
             record.warnings = [*(each for each in record.warnings if each.code != warning.code), warning]
 
     def ended_by_itself(self, cell: PlannedCell, anew: bool) -> None:
         """A script came to its end and is started again, `anew` at once; said once, however often."""
-        record = self.record(cell)
-        record.launches += anew
-        if all(each.code != "ran-to-its-end" for each in record.warnings):
-            told = "The script came to its end before its time was over, and was started again, as often as needed."
-            record.warnings.append(WarningRecord(code="ran-to-its-end", message=told))
+        self.record(cell).launches += anew
+        told = "The script came to its end before its time was over, and was started again, as often as needed."
+        warning = WarningRecord(code="ran-to-its-end", message=told)
+        self.record(cell).warnings += [warning] if warning not in self.record(cell).warnings else []
 
     def profiled(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
         """The ranks of a cell have left their traces; a rank that could not is a warning."""
@@ -160,9 +160,8 @@ class Ledger:
 
     def not_profiled(self, cell: PlannedCell, why: str) -> None:
         """The profile of a cell, or of some of its ranks, failed."""
-        first = why.strip().split("\n")[0]
-        message = f"not all ranks could be profiled, which touches no other number: {first}"
-        self.record(cell).warnings.append(WarningRecord(code="no-profile", message=message))
+        told = f"not all ranks could be profiled, which touches no other number: {why.strip().splitlines()[0]}"
+        self.record(cell).warnings.append(WarningRecord(code="no-profile", message=told))
 
     def completed(self, cell: PlannedCell, ending: Any) -> CellRecord:
         """A cell came to its end."""
@@ -182,8 +181,8 @@ class Ledger:
 
     def restarted(self, cell: PlannedCell, error: ErrorRecord, number: int, most: int) -> None:
         """A cell failed, and goes on from its last checkpoint."""
-        step = self.checkpointed_steps(cell)
-        self._warn(cell, "restarted", f"restart {number} of {most} at step {step}, its last checkpoint, because", error)
+        where = f"at step {self.checkpointed_steps(cell)}, its last checkpoint"
+        self._warn(cell, "restarted", f"restart {number} of {most} {where}, because", error)
 
     def ran_again(self, cell: PlannedCell, error: ErrorRecord) -> None:
         """A cell was ended by what says nothing of it; its turn is run again, with no other cell in memory."""
@@ -191,8 +190,10 @@ class Ledger:
 
     def took_over(self, cell: PlannedCell, other: PlannedCell, step: int, error: ErrorRecord) -> None:
         """A cell of fewer workers goes on for one that failed for good."""
-        workers = f"goes on at step {step} of {other.id} with {cell.settings.world_size} worker(s)"
-        self._warn(cell, "fewer-workers", f"{workers} and the same global batch, because", error)
+        what = (
+            f"goes on at step {step} of {other.id} with {cell.settings.world_size} worker(s) and the same global batch"
+        )
+        self._warn(cell, "fewer-workers", f"{what}, because", error)
 
     def _warn(self, cell: PlannedCell, code: str, what: str, error: ErrorRecord) -> None:
         record = self.record(cell)
@@ -294,8 +295,3 @@ def _oversubscribed(cell: PlannedCell) -> WarningRecord:
             "and is withheld (--allow-oversubscribed prints it)"
         ),
     )
-
-
-def finished(run: Run) -> set[str]:
-    """Ids of the cells that need not be run again."""
-    return {name for name, cell in run.cells.items() if cell.record.state == "complete"}

@@ -16,7 +16,6 @@ from worldsize.results.files import cell_folder, own, read_record
 from worldsize.results.folder import load_run
 from worldsize.results.provenance import UserCode, different_files, named
 from worldsize.results.records import StudyRecord
-from worldsize.study.ledger import finished
 from worldsize.study.plan import PlannedCell
 
 Resume = bool | Literal["anew"]
@@ -49,7 +48,7 @@ def check_checkpoints(out: Path, plan: Sequence[PlannedCell], *, everywhere: boo
 
     `everywhere` reads the parts of all ranks, which may be on other hosts where torchrun started them.
     """
-    done = finished(load_run(out)) if (out / "study.json").exists() else ()
+    done = load_run(out).complete if (out / "study.json").exists() else ()
     for cell in plan:
         folder = checkpoint_folder(cell_folder(out, cell.id))
         found = None if cell.id in done else find_checkpoint(folder)

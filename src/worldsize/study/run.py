@@ -24,7 +24,7 @@ from worldsize.study.budget import check_budget, until_s, with_default_protocol
 from worldsize.study.comm import check_hosts, with_hosts
 from worldsize.study.executor import JobExecutor
 from worldsize.study.folder_lock import hold_folder
-from worldsize.study.ledger import Ledger, finished
+from worldsize.study.ledger import Ledger
 from worldsize.study.links import link_costs, measure_links, needed
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.pace import Pace
@@ -91,7 +91,7 @@ def _missing(
 ) -> list[PlannedCell]:
     """The cells that are not complete; the links between their workers are measured where they are not known."""
     run = load_run(out)
-    done = finished(run)
+    done = run.complete
     todo = [cell for cell in plan if cell.id not in done]
     if needed(run, settings):
         note(out, measure_links(out, settings, todo, command, cluster))
@@ -256,7 +256,7 @@ def _reopened(
             "Resume it where it was begun, or give another --out."
         )
     study.sessions.append(origin)
-    if not settings.sweep and planned <= finished(run):  # nothing is timed now, so other work disturbs no number
+    if not settings.sweep and planned <= run.complete:  # nothing is timed now, so other work disturbs no number
         warnings = [warning for warning in warnings if warning != busy]
     study.warnings += [warning for warning in warnings if warning not in study.warnings]
     write_study(out, study)
