@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
+import venv
 from pathlib import Path
 
 import pytest
@@ -327,3 +329,23 @@ def test_secrets_among_its_arguments_are_not_kept(tmp_path: Path) -> None:
     assert "Give --script as it was" in lost.stderr
     again = worldsize("study", "--resume", "--script", script, "--out", "run", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
+
+
+def test_another_interpreter_and_its_environment(tmp_path: Path) -> None:
+    place = tmp_path / "environment"
+    venv.create(place, with_pip=False, symlinks=True)
+    packages = next(place.glob("lib/python*/site-packages"))
+    (packages / "ours.pth").write_text(sysconfig.get_path("purelib"))
+    (packages / "only_there.py").write_text("BATCH = 10\n")
+    put(tmp_path, "import only_there\nwhile True: step()")
+    python = place / "bin" / "python"
+    [cell] = run_of(tmp_path, studied(tmp_path, f"{python} train.py", sizes="1")).cells.values()
+    assert cell.record.state == "complete"
+
+    (packages / "ours.pth").unlink()
+    bare = worldsize("study", "--script", f"{python} train.py", "--out", "other", cwd=tmp_path)
+    assert bare.returncode == 2
+    assert "it cannot run a worker: ModuleNotFoundError: No module named 'torch'" in bare.stderr
+    gone = worldsize("study", "--script", "nowhere/bin/python train.py", "--out", "other", cwd=tmp_path)
+    assert gone.returncode == 2
+    assert "it cannot be started: No such file or directory" in gone.stderr

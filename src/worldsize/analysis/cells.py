@@ -70,6 +70,12 @@ class CellAnalysis:
         """B = N·b, samples per step of all workers (method.md §1)."""
         return self.world_size * self.batch_size
 
+    @property
+    def known_batch(self) -> int | None:
+        """b; None of a script that has not run: only then it says its batch, so its id has none."""
+        named = f"-b{self.batch_size}" in self.id
+        return self.batch_size if named or self.summary is not None else None
+
     def step_ratio(self, other: "CellAnalysis") -> Ratio:
         """Its step ÷ that of another cell of the study; both have numbers."""
         if self.level is None or other.level is None:

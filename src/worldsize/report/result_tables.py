@@ -35,8 +35,8 @@ ALL_NOTE = (
 CELL: ColumnOf[CellAnalysis] = texts("Cell", "cell", lambda cell: cell.id)
 SIZES: tuple[ColumnOf[CellAnalysis], ...] = (
     integers("N", "world_size", lambda cell: cell.world_size),
-    integers("b", "local_batch", lambda cell: cell.batch_size),
-    integers("B", "global_batch", lambda cell: cell.global_batch),
+    integers("b", "local_batch", lambda cell: cell.known_batch),
+    integers("B", "global_batch", lambda cell: cell.global_batch if cell.known_batch else None),
 )
 
 
@@ -127,6 +127,11 @@ def _launch_note(analysis: StudyAnalysis) -> str:
     return " Each cell was launched once, so no interval includes how launches differ."
 
 
+def _batch(cell: CellAnalysis) -> Entry:
+    batch = cell.known_batch
+    return Entry(ABSENT if batch is None else str(batch), (batch,))
+
+
 def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table:
     """The results that fit a terminal of `width` columns, with two spaces between the columns.
 
@@ -136,7 +141,7 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
     columns: list[ColumnOf[CellAnalysis]] = [
         texts("Strategy", "strategy", lambda cell: cell.strategy),
         ColumnOf("N", ("world_size",), value=lambda cell: Entry(str(cell.world_size), (cell.world_size,))),
-        ColumnOf("b", ("local_batch",), value=lambda cell: Entry(str(cell.batch_size), (cell.batch_size,))),
+        ColumnOf("b", ("local_batch",), value=_batch),
         numbers("ms/step", "step_s", lambda cell: value_of(step_s(cell)), factor=MS),
         numbers("Samples/s", "samples_per_s", lambda cell: value_of(samples_per_s(cell))),
         ColumnOf(speedup, interval_keys("speedup"), value=lambda cell: _speedup_or_why(cell, row_of(cell))),

@@ -54,7 +54,9 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     try:
         run(script, file, root)
     except SystemExit as left:
-        status = left.code if left.code not in (None, 0) else None
+        if isinstance(left.code, str):  # Python itself would say it, too
+            sys.stderr.write(f"{left.code}\n")
+        status = 1 if isinstance(left.code, str) else left.code or None
         workload.gate.leave(ended(script, workload, status, place / "job" / "logs" / f"rank{rank.rank}.stderr"))
     except BaseException as error:
         workload.gate.leave(error if isinstance(error, Exception) else WorkerError(type(error).__name__))
