@@ -17,7 +17,7 @@ from common import keep, say
 from worldsize.analysis.statistics import mean_estimate
 from worldsize.results.records import Estimate
 
-BLOCKS = 30
+BLOCKS = 20
 TRACEML = ("traceml-ai==0.5.0", "msgspec", "nvidia-ml-py", "pyyaml")
 """TraceML, and what it needs that is not installed anyway."""
 STEP_S = 0.05

@@ -25,9 +25,11 @@ from worldsize.ranks.turns import Turn, WorkOverError
 from worldsize.scripts.workload import ScriptWorkload
 from worldsize.strategies import Channel, World
 
-STEPS = 400
-TOGETHER = 50
+STEPS = 1500
+TOGETHER = 100
 """Steps of two processes: their collectives take most of the time."""
+FIRST = 10
+"""Steps that are not timed: in them the folder is opened and the hooks are hung, once a run."""
 MESSAGES = 20
 """All-reduces of a step between two processes, of 1 KiB."""
 
@@ -45,10 +47,18 @@ class Loop:
         self.message = torch.zeros(256)
         self.runs = 0
 
-    def _steps(self, batches: object, after: Callable[[], None]) -> None:
-        for batch in batches:  # type: ignore[attr-defined] # a list, or what the meter makes of it
+    def _steps(self, batches: object, after: Callable[[], None]) -> float:
+        """When the first steps were over."""
+        begin = 0.0
+        for number, batch in enumerate(batches):  # type: ignore[var-annotated, arg-type] # a list, or the meter's
+            begin = begin or (time.perf_counter() if number == FIRST else 0.0)
             self._step(batch)
             after()
+        return begin
+
+    def _per_step(self, begin: float) -> float:
+        """Seconds a step, from then to now."""
+        return (time.perf_counter() - begin) / (len(self.batches) - FIRST)
 
     def _step(self, batch: torch.Tensor) -> None:
         self.model(batch).square().mean().backward()
@@ -60,18 +70,15 @@ class Loop:
 
     def bare(self) -> float:
         """Seconds a step as it is."""
-        begin = time.perf_counter()
-        self._steps(self.batches, lambda: None)
-        return (time.perf_counter() - begin) / len(self.batches)
+        return self._per_step(self._steps(self.batches, lambda: None))
 
     def meter(self) -> float:
         """The same with a meter; what it writes at the end counts."""
         self.runs += 1
         meter = worldsize.meter(self.model, self.optimizer, out=self.folder / f"run{self.runs}")
-        begin = time.perf_counter()
-        self._steps(meter(self.batches), lambda: None)
+        begin = self._steps(meter(self.batches), lambda: None)
         meter.close()
-        return (time.perf_counter() - begin) / len(self.batches)
+        return self._per_step(begin)
 
     def script(self) -> float:
         """The same held between its steps as the script of a study is, which are recorded."""
@@ -86,30 +93,28 @@ class Loop:
 
         turns = threading.Thread(target=take)
         turns.start()
-        begin = time.perf_counter()
-        self._steps(self.batches, lambda: None)
+        begin = self._steps(self.batches, lambda: None)
         workload.gate.leave(WorkOverError())
         turns.join()
-        ended = time.perf_counter()
+        found = self._per_step(begin)
         workload.watch.close()
-        return (ended - begin) / len(self.batches)
+        return found
 
     def traceml(self) -> float:
         """The same with TraceML's context around each step, which needs its launcher."""
         traceml = importlib.import_module("traceml_ai")
-        begin = time.perf_counter()
-        for batch in self.batches:
+        begin = 0.0
+        for number, batch in enumerate(self.batches):
+            begin = begin or (time.perf_counter() if number == FIRST else 0.0)
             with traceml.trace_step(self.model):
                 self._step(batch)
-        return (time.perf_counter() - begin) / len(self.batches)
+        return self._per_step(begin)
 
     def profiler(self) -> float:
         """The same with torch's profiler, active in 5 of 100 steps; what it makes of them does not count."""
         plan = schedule(wait=90, warmup=5, active=5)
         with profile(activities=[ProfilerActivity.CPU], schedule=plan) as profiler:
-            begin = time.perf_counter()
-            self._steps(self.batches, profiler.step)
-            return (time.perf_counter() - begin) / len(self.batches)
+            return self._per_step(self._steps(self.batches, profiler.step))
 
 
 def main() -> None:

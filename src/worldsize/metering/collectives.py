@@ -94,10 +94,10 @@ class Collectives:
 
     def wrap_functions(self) -> None:
         """See the calls of torch.distributed's functions."""
-        for name, (kind, payload) in KINDS.items():
-            original = getattr(dist, name, None)
-            if original is not None:
-                self._patches.replace_everywhere(original, self._wrapped(original, kind, payload))
+        found = ((getattr(dist, name, None), kind, payload) for name, (kind, payload) in KINDS.items())
+        self._patches.replace_everywhere(
+            [(original, self._wrapped(original, kind, payload)) for original, kind, payload in found if original]
+        )
 
     def _wrapped(self, original: Callable[..., Any], kind: str, payload: str) -> Callable[..., Any]:
         parameters = inspect.signature(original)

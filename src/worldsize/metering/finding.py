@@ -29,6 +29,7 @@ class Finder:
         self.watch = watch
         self.models: list[nn.Module] = []
         """The outermost modules with weights to train that were called for a loss, in the order of their calls."""
+        self._known: set[nn.Module] = set()
         self.wrappers: list[nn.Module] = []
         """Each DistributedDataParallel that was made; a framework may call what is in it, in a way of its own."""
         self.loader_processes = 0
@@ -63,16 +64,13 @@ class Finder:
     def _called(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Before any module is called: for a loss, it is a model, and what it calls is not; else it is evaluated."""
         watch = self.watch
-        weights = list(module.parameters()) if not watch.forwarding else []
-        if not weights:
+        # A model that is known has a hook of its own. To look at all weights would take long where there are many.
+        if watch.forwarding or module in self._known or next(module.parameters(), None) is None:
             return
         if not (trains(module) and torch.is_grad_enabled()):
             watch.evaluated = True
-        elif (
-            module not in self.models
-            and self.steps < LOOKING_STEPS
-            and any(parameter.requires_grad for parameter in weights)
-        ):
+        elif self.steps < LOOKING_STEPS and any(parameter.requires_grad for parameter in module.parameters()):
+            self._known.add(module)
             self.models.append(module)
             handle = module.register_forward_pre_hook(Hook(self._for_a_loss), with_kwargs=True)
             watch.patches.on_close(handle.remove)
