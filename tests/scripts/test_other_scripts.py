@@ -85,11 +85,11 @@ def test_a_script_that_ends_by_itself_is_started_again(tmp_path: Path) -> None:
 
 def test_a_script_that_ends_within_a_block_is_timed_as_far_as_it_goes(tmp_path: Path) -> None:
     put(tmp_path, "for _ in range(40): step()")
-    flags = ("--world-sizes", "1", "--budget", "15s", "--threads-per-worker", 1, "--out", "run")
+    flags = ("--world-sizes", "1", "--steps", 100, "--block-steps", 60, "--threads-per-worker", 1, "--out", "run")
     [cell] = run_of(tmp_path, worldsize("study", "--script", "train.py", *flags, cwd=tmp_path)).cells.values()
 
     assert cell.record.state == "complete"
-    assert cell.record.launches > 3
+    assert cell.record.launches >= 3, "35 steps of each are timed: one begins, three warm up, one leads"
     assert "ran-to-its-end" in codes(cell)
 
 
@@ -159,17 +159,15 @@ def test_a_thread_of_the_script_may_train(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_study_of_two_workers_goes_on(tmp_path: Path) -> None:
-    put(
-        tmp_path,
-        "torch.distributed.init_process_group('gloo')\nassert open('there.txt').read() == 'x'\nwhile True: step()",
-    )
+    code = "torch.distributed.init_process_group('gloo')\nassert open('there.txt').read() == 'x'\n"
+    put(tmp_path, f"{code}while True: step(0.02)")
     (tmp_path / "there.txt").write_text("x")
-    flags = ("--world-sizes", "2", "--budget", "60s", "--threads-per-worker", 1, "--out", "run")
+    flags = ("--world-sizes", "2", "--steps", 300, "--block-steps", 10, "--threads-per-worker", 1, "--out", "run")
     study = start("study", "--script", "train.py", *flags, cwd=tmp_path)
     wait_until(lambda: (tmp_path / "run/cells/train-w2/rank1.jsonl").exists(), study)
     study.send_signal(signal.SIGINT)
     assert finish(study, tmp_path).returncode == 130
-    again = worldsize("study", "--resume", "--budget", "12s", "--out", "run", cwd=tmp_path)
+    again = worldsize("study", "--resume", "--out", "run", cwd=tmp_path)
     assert again.returncode == 0, again.stdout + again.stderr
 
 

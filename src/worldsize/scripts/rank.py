@@ -18,7 +18,7 @@ from worldsize.errors import UsageError, WorkerError, WorldsizeError
 from worldsize.launch.failure import say_why
 from worldsize.measure.limits import forget_peak, matmul_flops_per_s, matmul_precision
 from worldsize.measure.user_code import scripts_code
-from worldsize.metering.meter import strategy_of
+from worldsize.metering.meter import VARIABLE, strategy_of
 from worldsize.ranks.host_collectives import open_between_cpus
 from worldsize.ranks.loop import Loop
 from worldsize.ranks.recorder import Recorder
@@ -77,6 +77,7 @@ def run(script: ScriptSettings, file: Path, root: Path) -> None:
     # The other variables by which libraries see that torchrun has started them.
     os.environ.update(TORCHELASTIC_RUN_ID="none", TORCHELASTIC_MAX_RESTARTS="0", ROLE_NAME="default")
     os.environ.update(ROLE_RANK=rank, ROLE_WORLD_SIZE=world_size)
+    os.environ.pop(VARIABLE, None)  # who meters itself is not metered twice
     os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
     if named:
         runpy.run_module(script.words[1], run_name="__main__", alter_sys=True)
