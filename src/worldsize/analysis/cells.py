@@ -194,7 +194,7 @@ def reason_of(record: CellRecord, *, has_numbers: bool) -> str | None:
     """Why a cell has no numbers, or not all of them; None for a complete one."""
     if record.error is not None:
         rank = "" if record.error.rank is None else f" (rank {record.error.rank})"
-        return f"{record.error.kind}{rank}: {in_one_line(record.error.message)}"
+        return f"{record.error.kind}{rank}: {record.error.message}"
     reasons: dict[CellState, str] = {
         "planned": "not started",
         "running": "did not end: the study was killed, or is still running",
@@ -202,14 +202,6 @@ def reason_of(record: CellRecord, *, has_numbers: bool) -> str | None:
         "interrupted": "interrupted",
     }
     return reasons.get(record.state, None if has_numbers else "no timed step")
-
-
-def in_one_line(message: str) -> str:
-    """A message of two lines, each of them a sentence, as one line; any other as it is."""
-    match message.split("\n"):
-        case [first, second] if first and first[-1] not in ".:;!?":
-            return f"{first}. {second}"
-    return message
 
 
 def _losses(cell: Cell) -> pl.DataFrame:

@@ -77,7 +77,9 @@ class Finder:
             self._for_a_loss(module, args, {})
 
     def _for_a_loss(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.watch.before_forward(module, args, kwargs)
+        # Where several models train, as in a GAN, samples are those of the first that is called.
+        first = module is self.models[0]
+        self.watch.before_forward(module, args if first else (), kwargs if first else {})
         if self.steps >= LOOKING_STEPS and module.training:
             self._look_nowhere()
 

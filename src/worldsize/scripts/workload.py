@@ -3,18 +3,16 @@
 What the script does between two optimizer steps is a step. How it is seen is told in metering/.
 """
 
-import multiprocessing
 import os
 import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from multiprocessing import popen_fork
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, multiprocessing
 
 from worldsize.config import ScriptSettings
 from worldsize.errors import WorkerError
@@ -187,6 +185,6 @@ def signal_loaders(number: signal.Signals) -> None:
     A stopped process of another kind would stay for ever, should the command be killed.
     """
     for child in multiprocessing.active_children():
-        if isinstance(getattr(child, "_popen", None), popen_fork.Popen) and child.pid is not None:
+        if getattr(getattr(child, "_popen", None), "method", "") == "fork" and child.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(child.pid, number)
