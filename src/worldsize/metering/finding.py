@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
 from worldsize.metering.patches import Hook
-from worldsize.metering.watch import Watch
+from worldsize.metering.watch import Watch, trains
 
 LOOKING_STEPS = 2
 """Steps in which the models are looked for: a hook on every module takes a microsecond a call."""
@@ -80,7 +80,7 @@ class Finder:
         # Where several models train, as in a GAN, samples are those of the first that is called.
         first = module is self.models[0]
         self.watch.before_forward(module, args if first else (), kwargs if first else {})
-        if self.steps >= LOOKING_STEPS and module.training:
+        if self.steps >= LOOKING_STEPS and trains(module):
             self._look_nowhere()
 
     def _wrapping(self, original: Any) -> Any:
@@ -131,11 +131,6 @@ class Feeding:
         watch.fetched(batch)
         self._fed_at = watch.backwards
         return batch
-
-
-def trains(module: nn.Module) -> bool:
-    """Whether a module is in training mode; a framework may switch what a wrapper wraps, and not the wrapper."""
-    return module.training or any(child.training for child in module.children())
 
 
 def weights_of(optimizer: Optimizer) -> Iterator[Tensor]:

@@ -212,7 +212,7 @@ class Watch:
     @_never_raises
     def before_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A model is about to be called."""
-        if not (model.training and torch.is_grad_enabled()):
+        if not (trains(model) and torch.is_grad_enabled()):
             self.evaluated, self._waiting_samples = True, 0
             return
         if self._in_backward:  # activations that were not kept are computed again
@@ -282,3 +282,8 @@ class Watch:
 def replicas_of(model: nn.Module | None) -> int:
     """Workers that one process drives: those of a DataParallel."""
     return max(1, len(model.device_ids)) if isinstance(model, DataParallel) else 1
+
+
+def trains(module: nn.Module) -> bool:
+    """Whether a module is in training mode; a framework may switch what a wrapper wraps, and not the wrapper."""
+    return module.training or any(child.training for child in module.children())
