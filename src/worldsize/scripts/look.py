@@ -4,19 +4,19 @@ Answers as training/probe.py does for a training of worldsize's own.
 """
 
 import importlib.util
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import torch
 
-from worldsize.config import Question, Room, StudySettings, chosen_world_sizes
+from worldsize.config import Room, StudySettings, chosen_world_sizes
 from worldsize.config.script import script_of
-from worldsize.errors import UsageError, WorldsizeError
+from worldsize.errors import UsageError
 from worldsize.launch.child import environment_of
 from worldsize.measure.user_code import scripts_code
 from worldsize.results.records import Findings
+from worldsize.training.probe import answer
 from worldsize.traits import TraitsRecord
 
 UNTIL_IT_RUNS = TraitsRecord(collectives=("all-reduce",))
@@ -83,11 +83,5 @@ def check_interpreter(python: str) -> None:
 
 
 def main() -> int:
-    """Read the question from stdin, answer on stdout; exit status 0 also for a mistake that was found."""
-    question = Question.model_validate_json(sys.stdin.read())
-    try:
-        answer = look(question.settings, question.room).model_dump()
-    except WorldsizeError as error:
-        answer = {"error": str(error), "kind": type(error).__name__, "exit_status": error.exit_status}
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")
-    return 0
+    """Answer for scripts."""
+    return answer(look)

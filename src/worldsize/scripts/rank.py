@@ -172,7 +172,7 @@ class _Hand(threading.Thread):
         return turn.model_copy(update={"count": -(-turn.count // burst) * burst, "lead": max(turn.lead, burst)})
 
     def _world(self, device: torch.device) -> World:
-        """Raises WorkerError where the script has not joined the processes to a group."""
+        """Raises UsageError where the script has not joined the processes to a group."""
         script, settings = self.workload.script, self.assignment.settings
         if self.rank.processes > 1:
             joined = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0

@@ -130,16 +130,16 @@ def keep_apart(source: Path, target: Path) -> None:
                 own_file(Path(os.fsdecode(args[0])), source, target, keep=keep)
 
     sys.addaudithook(seen)
-    saves, jit_saves = _saving(torch.save, 1, source, target), _saving(torch.jit.save, 1, source, target)
+    saves, jit_saves = _saving(torch.save, source, target), _saving(torch.jit.save, source, target)
     torch.save, torch.serialization.save, torch.jit.save = saves, saves, jit_saves
 
 
-def _saving(save: Any, at: int, source: Path, target: Path) -> Any:
-    """A function that writes to its argument number `at` from C++."""
+def _saving(save: Any, source: Path, target: Path) -> Any:
+    """A function that writes from C++ to its second argument, `f`."""
 
     @functools.wraps(save)
     def saved(*args: Any, **kwargs: Any) -> Any:
-        file = args[at] if len(args) > at else kwargs.get("f")
+        file = args[1] if len(args) > 1 else kwargs.get("f")
         if isinstance(file, str | os.PathLike):
             with suppress(OSError):
                 own_file(Path(file), source, target, keep=False)

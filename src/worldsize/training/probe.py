@@ -7,7 +7,7 @@ object on its last line of stdout, so that a mistake is told once and before any
 import json
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -109,13 +109,18 @@ def _warnings(found: Examined, settings: StudySettings) -> Iterator[WarningRecor
         )
 
 
-def main() -> int:
+def answer(looks: Callable[[StudySettings, Room], Findings]) -> int:
     """Read the question from stdin, answer on stdout; exit status 0 also for a mistake that was found."""
     warnings.simplefilter("ignore")
     question = Question.model_validate_json(sys.stdin.read())
     try:
-        answer = look(question.settings, question.room).model_dump()
+        found = looks(question.settings, question.room).model_dump()
     except WorldsizeError as error:
-        answer = {"error": str(error), "kind": type(error).__name__, "exit_status": error.exit_status}
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")
+        found = {"error": str(error), "kind": type(error).__name__, "exit_status": error.exit_status}
+    sys.stdout.write("\n" + json.dumps(found) + "\n")
     return 0
+
+
+def main() -> int:
+    """Answer for a training of worldsize's own."""
+    return answer(look)
