@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from worldsize.errors import OutputError
 from worldsize.measure.timeline import Step
+from worldsize.metering.notices import notices
 from worldsize.metering.run_folder import MAX_STEPS, WARMUP_STEPS, RunFolder, World
 from worldsize.metering.watch import Watch, replicas_of
 from worldsize.results.records import WarningRecord
@@ -152,15 +153,8 @@ class Meter:
         return RunFolder(self._out, world, watch.clock, strategy, traits)
 
     def _warnings(self, watch: Watch) -> list[WarningRecord]:
-        found = []
-        if self._samples_per_step is None:
-            how = watch.samples_from or "nobody knows how: each step counts as one sample; give samples_per_step"
-            found.append(WarningRecord(code="samples-counted", message=f"Samples were counted by {how}."))
-        all_of_them = watch.collectives.seen + watch.collectives.unseen
-        if watch.collectives.unseen:
-            told = f"{watch.collectives.seen:,} of {all_of_them:,} collectives were seen, so no step is taken apart."
-            why = "A communication hook of DDP must be registered after the meter; calls from C++ are not seen."
-            found.append(WarningRecord(code="messages-not-seen", message=f"{told} {why}"))
+        why = "A communication hook of DDP must be registered after the meter; calls from C++ are not seen."
+        found = notices(watch, setting="samples_per_step", given=self._samples_per_step, unseen_because=why)
         if self._full:
             found.append(WarningRecord(code="cut-short", message=f"Only the first {MAX_STEPS:,} steps were metered."))
         return found

@@ -19,6 +19,7 @@ from worldsize.errors import WorkerError
 from worldsize.measure.alignment import Offset
 from worldsize.measure.timeline import Step, Timeline
 from worldsize.metering.finding import Finder
+from worldsize.metering.notices import notices
 from worldsize.metering.run_folder import WARMUP_STEPS
 from worldsize.metering.watch import Watch
 from worldsize.parent_death import end_with_parent
@@ -163,15 +164,9 @@ class ScriptWorkload:
 
     def warnings(self) -> list[WarningRecord]:
         """What a reader of its numbers must know."""
-        watch, found = self.watch, []
-        if self.script.samples_per_step is None:
-            how = watch.samples_from or "nobody knows how: each step counts as one sample; give --samples-per-step"
-            found.append(WarningRecord(code="samples-counted", message=f"Samples were counted by {how}."))
-        unseen = watch.collectives.unseen
-        if unseen:
-            every = watch.collectives.seen + unseen
-            told = f"{watch.collectives.seen:,} of {every:,} collectives were seen, so no step is broken down."
-            found.append(WarningRecord(code="messages-not-seen", message=f"{told} Calls from C++ are not seen."))
+        watch, given = self.watch, self.script.samples_per_step
+        why = "Calls from C++ are not seen."
+        found = notices(watch, setting="--samples-per-step", given=given, unseen_because=why)
         if watch.further_optimizers:
             kinds = ", ".join(sorted({type(each).__name__ for each in watch.further_optimizers}))
             told = f"{len(watch.further_optimizers) + 1} optimizers stepped; a step is one of the first that did."

@@ -1,0 +1,17 @@
+"""What a reader of metered numbers must know: how samples were counted, and which collectives nobody saw."""
+
+from worldsize.metering.watch import Watch
+from worldsize.results.records import WarningRecord
+
+
+def notices(watch: Watch, *, setting: str, given: int | None, unseen_because: str) -> list[WarningRecord]:
+    """Warnings of a watch; `setting` is where the samples of a step can be `given`."""
+    found = []
+    if given is None:
+        how = watch.samples_from or f"nobody knows how: each step counts as one sample; give {setting}"
+        found.append(WarningRecord(code="samples-counted", message=f"Samples were counted by {how}."))
+    seen, unseen = watch.collectives.seen, watch.collectives.unseen
+    if unseen:
+        told = f"{seen:,} of {seen + unseen:,} collectives were seen, so no step is taken apart. {unseen_because}"
+        found.append(WarningRecord(code="messages-not-seen", message=told))
+    return found
