@@ -1,6 +1,6 @@
 """Finds what a script does not hand over: its model, its loaders, its optimizers.
 
-They are seen when they are first used, by hooks on all modules and on two classes of torch.
+They are seen when they are first used, by hooks on all modules, on two classes of torch, and on torch.compile.
 """
 
 import functools
@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
-from worldsize.metering.patches import Hook
+from worldsize.metering.compiled import Compiled
 from worldsize.metering.watch import Watch, trains
 
 LOOKING_STEPS = 2
@@ -41,17 +41,21 @@ class Finder:
         patches.replace(DistributedDataParallel, "__init__", self._wrapping(DistributedDataParallel.__init__))
         self._everywhere: RemovableHandle | None = None
         self.look_everywhere()
-        patches.on_close(self._look_nowhere)
+        patches.on_close(self.look_nowhere)
+        Compiled(watch, self, patches)
 
     def look_everywhere(self) -> None:
         """See the call of any module, which takes a microsecond a call: until a model is called for a loss."""
         if self._everywhere is None:
             self._everywhere = register_module_forward_pre_hook(self._called)
 
-    def _look_nowhere(self) -> None:
-        if self._everywhere is not None:
-            self._everywhere.remove()
-            self._everywhere = None
+    def look_nowhere(self) -> bool:
+        """See no module but those that are known, until `look_everywhere`; whether it looked."""
+        if self._everywhere is None:
+            return False
+        self._everywhere.remove()
+        self._everywhere = None
+        return True
 
     def stepped(self) -> None:
         """A step is over. After the first the weights are known, after some all models are."""
@@ -62,26 +66,35 @@ class Finder:
         self.look_everywhere()
 
     def _called(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Before any module is called: for a loss, it is a model, and what it calls is not; else it is evaluated."""
-        watch = self.watch
-        # A model that is known has a hook of its own. To look at all weights would take long where there are many.
-        if watch.forwarding or module in self._known or next(module.parameters(), None) is None:
-            return
+        """Before any module is called: a model that is known has a hook of its own."""
+        if module not in self._known and self._found(module):
+            self.watch.patches.before_call(module, self._for_a_loss)
+            self._for_a_loss(module, args, {})
+
+    def module_called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Before a compiled module is called, which gets no hook: the compiler would trace it."""
+        if module in self._known or self._found(module):
+            self._for_a_loss(module, args, kwargs)
+
+    def _found(self, module: nn.Module) -> bool:
+        """Whether it is called for a loss: then it is a model, and what it calls is not; else it may be evaluated."""
+        # To look at all weights would take long where there are many.
+        if self.watch.forwarding or next(module.parameters(), None) is None:
+            return False
         if not (trains(module) and torch.is_grad_enabled()):
-            watch.evaluated = True
+            self.watch.evaluated = True
         elif self.steps < LOOKING_STEPS and any(parameter.requires_grad for parameter in module.parameters()):
             self._known.add(module)
             self.models.append(module)
-            handle = module.register_forward_pre_hook(Hook(self._for_a_loss), with_kwargs=True)
-            watch.patches.on_close(handle.remove)
-            self._for_a_loss(module, args, {})
+            return True
+        return False
 
     def _for_a_loss(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # Where several models train, as in a GAN, samples are those of the first that is called.
         first = module is self.models[0]
         self.watch.before_forward(module, args if first else (), kwargs if first else {})
         if self.steps >= LOOKING_STEPS and trains(module):
-            self._look_nowhere()
+            self.look_nowhere()
 
     def _wrapping(self, original: Any) -> Any:
         @functools.wraps(original)

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 
 from worldsize.errors import OutputError
 from worldsize.measure.timeline import Step
 from worldsize.metering.notices import notices
 from worldsize.metering.run_folder import MAX_STEPS, WARMUP_STEPS, RunFolder, World
-from worldsize.metering.watch import Watch, replicas_of
+from worldsize.metering.watch import Watch
 from worldsize.results.records import WarningRecord
 from worldsize.traits import BASELINE_STRATEGY, TraitsRecord
 
@@ -217,3 +217,8 @@ def warn_of(error: Exception) -> None:
 def _tell(text: str) -> None:
     with suppress(Warning):  # `python -W error` makes exceptions of them, and none of ours may end a training
         warnings.warn(f"worldsize: {text}", stacklevel=4)
+
+
+def replicas_of(model: nn.Module | None) -> int:
+    """Workers that one process drives: those of a DataParallel."""
+    return max(1, len(model.device_ids)) if isinstance(model, DataParallel) else 1

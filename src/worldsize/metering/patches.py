@@ -1,8 +1,12 @@
 """Attributes of others that are replaced while something is metered, and put back afterwards."""
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import torch
+from torch import nn
 
 
 class Patches:
@@ -38,6 +42,20 @@ class Patches:
                 if id(value) in wanted:
                     self.replace(module, name, wanted[id(value)])
 
+    def before_call(self, module: nn.Module, call: Callable[..., None]) -> None:
+        """Do this before each call of a module, with the module, its arguments and its keywords."""
+        compiled = getattr(module, "_compiled_call_impl", None)
+        if compiled is None:
+            self.on_close(module.register_forward_pre_hook(Hook(call), with_kwargs=True).remove)
+            return
+
+        @functools.wraps(compiled)  # of Module.compile, which would trace a hook, or refuse
+        def called(*args: Any, **kwargs: Any) -> Any:
+            call(module, args, kwargs)
+            return compiled(*args, **kwargs)
+
+        self.replace(module, "_compiled_call_impl", called)
+
     def close(self) -> None:
         """Put everything back."""
         while self._undo:
@@ -51,7 +69,7 @@ class Hook:
         self._call = call
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        if self._call is not None:
+        if self._call is not None and not torch.compiler.is_compiling():  # compiled code has nothing of us in it
             self._call(*args, **kwargs)
 
     def __reduce__(self) -> tuple[type["Hook"], tuple[()]]:

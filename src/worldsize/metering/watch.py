@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from worldsize.measure.clocks import clock_for
 from worldsize.measure.timeline import Phase, Step, Timeline
 from worldsize.metering.collectives import Collectives
-from worldsize.metering.patches import Hook, Patches
+from worldsize.metering.patches import Patches
 from worldsize.metering.samples import leading
 
 OF_BATCHES = "the first dimension of the first tensor of each batch"
@@ -61,7 +61,7 @@ class Watch:
         self.model, self.optimizer, self.finished, self.gave_up = model, optimizer, finished, gave_up
         self.broken = False
         """Whether something went wrong in us; nothing is seen after that."""
-        found = next((p.device for p in (model.parameters() if model else ())), device)
+        found = next((p.device for p in (model.parameters() if model is not None else ())), device)
         self.clock = clock_for(found or torch.device("cpu"))
         self.timeline = Timeline(self.clock)
         self.collectives = Collectives(self.timeline, self.patches)
@@ -99,7 +99,7 @@ class Watch:
         else:
             handles = [self.optimizer.register_step_pre_hook(pre), self.optimizer.register_step_post_hook(post)]
         if self.model is not None:
-            handles.append(self.model.register_forward_pre_hook(Hook(self.before_forward), with_kwargs=True))
+            self.patches.before_call(self.model, self.before_forward)
             self.timeline.watch_gradients(self.model)
             if isinstance(self.model, DistributedDataParallel):
                 self.collectives.hook(self.model)
@@ -222,9 +222,25 @@ class Watch:
         if self._begun:
             self._forward_begins([args, kwargs], "the first dimension of the first tensor that the model takes")
 
-    def _forward_begins(self, given: Any, how: str) -> None:
-        if not self._forwarded:  # a loop may call its model several times for one loss
+    @_never_raises
+    def before_function(self) -> None:
+        """A function is about to be called that may compute a loss."""
+        if self._begun and not self.forwarding:
             self.timeline.stretch("other")
+
+    @_never_raises
+    def after_function(self, given: Any) -> None:
+        """It has computed a loss."""
+        if self._begun:
+            self._forward_begun(given, "the first dimension of the first tensor that the compiled function takes")
+
+    def _forward_begins(self, given: Any, how: str) -> None:
+        if not self._forwarded:
+            self.timeline.stretch("other")
+        self._forward_begun(given, how)
+
+    def _forward_begun(self, given: Any, how: str) -> None:
+        if not self._forwarded:  # a loop may call its model several times for one loss
             self._use_batch()
             if not self._fed_samples:
                 self._count(leading(given), how)
@@ -277,11 +293,6 @@ class Watch:
             if self._begun:
                 self._finish()
             self._begin()
-
-
-def replicas_of(model: nn.Module | None) -> int:
-    """Workers that one process drives: those of a DataParallel."""
-    return max(1, len(model.device_ids)) if isinstance(model, DataParallel) else 1
 
 
 def trains(module: nn.Module) -> bool:
