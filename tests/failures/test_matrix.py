@@ -19,6 +19,7 @@ import pytest
 from commands import LONG_S, finish, worker
 from failing import ALONE, EPOCH, EPOCHS, HANGS_AT, PAIR, STUDY, Place, is_kept, wait_for, whole_lines
 from rights import needs_rights
+from worldsize.study.folder_lock import hold_folder
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +165,11 @@ def test_the_parent_killed_with_9(place: Place) -> None:
     seen = place.written()
     process.kill()
     process.communicate()
-    wait_for(lambda: not place.left(), "no process left")
+    wait_for(lambda: not place.left(killed=True), "no process left")
     assert is_kept(seen, place.written())
     assert place.record()["state"] == "running"
+    with hold_folder(place.run):  # as the next start does
+        assert place.left() == []
 
 
 class TestWithRights:

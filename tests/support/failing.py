@@ -86,9 +86,9 @@ class Place:
         """The loss of each step, that of its last run."""
         return {each["step"]: each["loss"] for each in map(json.loads, self.lines(cell, rank))}
 
-    def left(self) -> list[str]:
-        """What is left behind by everything that ran here."""
-        scratch = [path for path in self.run.rglob(".*") if path.is_file()]
+    def left(self, *, killed: bool = False) -> list[str]:
+        """What is left behind by everything that ran here. Who is killed with −9 leaves the file that it is writing."""
+        scratch = [] if killed else [path for path in self.run.rglob(".*") if path.is_file()]
         # torch keeps a cache of its compiler there, one for all programs; it stays by intent.
         temporary = [path for path in (self.folder / "tmp").iterdir() if "torchinductor" not in path.name]
         shared = sorted(path for path in self.shared if path.exists())
