@@ -14,7 +14,6 @@ from advised import (
     found,
     gain,
     link,
-    longer,
     messages,
     moved,
     steps,
@@ -158,16 +157,6 @@ class TestStragglers:
         assert evidence(advice)["Wait per step of the rank that waits longest"].startswith("60.0 ")
         assert gain(advice) == "at most 1.14 [1.14, 1.14] times the samples/s"  # 500 / (500 − 60)
         assert "--profile" in str(advice.command)
-
-    def test_says_that_the_late_rank_computes_longer(self, tmp_path: Path) -> None:
-        slow = steps(EXPOSED, longer("backward_s", (1.3,), only_rank=1))
-        advice = only(exchange(tmp_path, self.LATE, slow), "straggler-bound")
-        assert "Rank 1 computes 1.19 " in advice.cause  # backward is 0.6 of 0.95 of what it computes
-        assert "cores are slower or busier" in advice.cause
-
-    def test_says_that_the_late_rank_waits_for_its_data(self, tmp_path: Path) -> None:
-        slow = steps(EXPOSED, longer("data_wait_s", (9.0,), only_rank=1))
-        assert "Rank 1 waits longer for its data" in only(exchange(tmp_path, self.LATE, slow), "straggler-bound").cause
 
     def test_ranks_that_are_late_in_turn_are_not_accused(self, tmp_path: Path) -> None:
         def in_turn(folder: Path) -> None:

@@ -83,7 +83,7 @@ def test_it_is_compiled_as_it_would_be_and_taken_apart(tmp_path: Path, form: str
     for cell in run.cells.values():
         assert cell.record.batch_size == 6
         [outputs] = outputs_folders(cell.folder)
-        ranks = cell.record.settings.world_size
+        ranks = cell.record.world_size
         assert (outputs / "graphs").read_text() == alone(tmp_path / f"alone{ranks}", ranks)
         timed = cell.step_columns("timed", "phases", "step").filter("timed")
         assert all({"forward", "backward", "optimizer"} <= set(phases) for phases in timed["phases"])

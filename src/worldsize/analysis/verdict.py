@@ -44,6 +44,8 @@ CAUSE_OF_CODE: dict[str, LossCause] = {
     "wrapper-overhead": "wrapper",
 }
 """Advice on the headline that names a loss: the verdict must not name another one."""
+SLOW_RANK = "slow-rank"
+"""Advice that names a rank, in whichever part of its step it loses time."""
 
 
 @once
@@ -60,7 +62,8 @@ def verdict(analysis: StudyAnalysis) -> str:
     answer = decision(analysis)
     if answer is not None and answer.workers == "open":
         return _undecided(analysis, found, answer)
-    return f"{_finding(found, answer)} {_cause(found, _about(analysis, found))}".strip()
+    about = _about(analysis, found)
+    return f"{_finding(found, answer)} {_slow_rank(about) or _cause(found, about)}".strip()
 
 
 def _finding(found: Headline, answer: Decision | None) -> str:
@@ -129,6 +132,14 @@ def _at_most(share: float) -> str:
 def _against_one(speedup: Estimate) -> str:
     """What must be said where several workers do not clearly beat one."""
     return "; measured in one block, hence without an interval" if speedup.low is None else ""
+
+
+def _slow_rank(about: Sequence[Advice]) -> str:
+    """The rank that the first advice on a loss names; empty where that names none, or the noise hides it."""
+    first = next((each for each in about if each.code in ("too-noisy", SLOW_RANK, *CAUSE_OF_CODE)), None)
+    if first is None or first.code != SLOW_RANK:
+        return ""
+    return f"What limits it most: {first.finding[0].lower()}{first.finding[1:]}"
 
 
 def _cause(found: Headline, about: Sequence[Advice]) -> str:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from worldsize.analysis.advice import Advice, advise
+from worldsize.analysis.advice.price import minutes_text
 from worldsize.analysis.communication import observing_text
 from worldsize.analysis.decision import is_decided
 from worldsize.analysis.scaling import ScalingRow
@@ -163,6 +164,8 @@ def _print_advice(console: Console, advice: tuple[Advice, ...]) -> None:
     _say(console, f"Next:    {first.next_step}", indent=" " * 9)
     if first.command:
         _whole(console, f"    {first.command}", style="bold cyan")
+    if first.takes_s is not None:
+        _say(console, f"Takes:   {minutes_text(first.takes_s)}", indent=" " * 9)
     if first.gain:
         _say(console, f"Effect:  {first.gain.text} ({first.gain.basis})", indent=" " * 9)
     if others:

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from worldsize.analysis.advice import Advice, advise
 from worldsize.analysis.advice.finding import several
+from worldsize.analysis.advice.price import minutes_text
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.verdict import verdict
 from worldsize.report.charts.colours import PART_COLOURS
@@ -81,6 +82,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     filters = {"svg": _svg, "unbroken": _unbroken, "address": quote, "shown": shown, "moment": _moment, "rows": _rows}
+    filters["minutes"] = minutes_text
     environment.filters.update(filters)
     environment.globals.update(
         table_files=TABLE_FILES, drawing_files=DRAWING_FILES, part_labels=PART_LABELS, part_colours=PART_COLOURS

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from worldsize.analysis.advice import advise
+from worldsize.analysis.advice.price import minutes_text
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.report.contents import sections
@@ -78,6 +79,7 @@ def _advice(analysis: StudyAnalysis) -> Iterator[str]:
         if number == 1:
             yield "## What limits it, and what to try\n"
         effect = f" Expected effect: {each.gain.text} ({each.gain.basis})" if each.gain else ""
-        yield escaped(f"{number}. {each.finding} {each.cause} {each.next_step}{effect}") + "\n"
+        takes = f" (Takes {minutes_text(each.takes_s)}.)" if each.takes_s is not None else ""
+        yield escaped(f"{number}. {each.finding} {each.cause} {each.next_step}{takes}{effect}") + "\n"
         if each.command:
             yield f"       {' '.join(each.command.splitlines())}\n"

@@ -13,8 +13,9 @@ from worldsize.analysis.advice.input import input_bound
 from worldsize.analysis.advice.noise import too_noisy
 from worldsize.analysis.advice.overlap import overlap_incomplete, overlapped_already
 from worldsize.analysis.advice.placement import oversubscribed
+from worldsize.analysis.advice.price import takes_s
 from worldsize.analysis.advice.rule import Seen, in_order
-from worldsize.analysis.advice.stragglers import straggler_bound
+from worldsize.analysis.advice.stragglers import slow_rank, straggler_bound
 from worldsize.analysis.advice.strategy import (
     beside_one_worker,
     compute_slower,
@@ -32,6 +33,7 @@ RULES = (
     bandwidth_bound,
     latency_bound,
     root_bound,
+    slow_rank,
     straggler_bound,
     communication_bound,
     overlap_incomplete,
@@ -57,4 +59,5 @@ def advise(analysis: StudyAnalysis) -> tuple[Advice, ...]:
         kept = bool(seen.settings.script)
         told = [replace(each, command=each.command if kept and of_script(each.command) else None) for each in told]
     origin = analysis.record.provenance
-    return tuple(replace(each, command=launched_as(origin.command, each.command, origin.started_by)) for each in told)
+    told = [replace(each, command=launched_as(origin.command, each.command, origin.started_by)) for each in told]
+    return tuple(replace(each, takes_s=takes_s(each, analysis)) for each in told)

@@ -254,9 +254,9 @@ def launched_as(typed: Sequence[str], command: str | None, started_by: Sequence[
 def _by_torchrun(words: Sequence[str], command: str) -> str | None:
     """The command behind a torchrun that starts its workers; plain where one node is enough for it without."""
     typed = shlex.split(command)
-    nodes = int(_after("--nnodes", words) or 1)
+    nodes = int(after("--nnodes", words) or 1)
     sizes = _sizes(typed)
-    most = max(sizes, default=nodes * int(_after("--nproc-per-node", words) or 1))
+    most = max(sizes, default=nodes * int(after("--nproc-per-node", words) or 1))
     # torchrun starts so many workers, and the command has them, or one of them.
     fits = typed[1] in HAVE_LAUNCHERS and sizes <= {1, most} and most % nodes == 0
     if not fits:
@@ -267,11 +267,11 @@ def _by_torchrun(words: Sequence[str], command: str) -> str | None:
 
 def _sizes(typed: Sequence[str]) -> set[int]:
     """The world sizes of a command; none where it gives none."""
-    given = _after("--world-sizes", typed) or _after("--world-size", typed)
+    given = after("--world-sizes", typed) or after("--world-size", typed)
     return {int(size) for size in given.split(",") if size.isdigit()}
 
 
-def _after(flag: str, words: Sequence[str]) -> str:
+def after(flag: str, words: Sequence[str]) -> str:
     """The value of a flag; empty where it is not given."""
     words = list(words)
     return words[words.index(flag) + 1] if flag in words else ""

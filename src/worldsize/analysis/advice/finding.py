@@ -64,6 +64,8 @@ class Advice:
     """The exact command that tries it; None where no command does."""
     gain: Gain | None
     """None where it cannot be told from this run."""
+    takes_s: float | None = None
+    """Seconds that its command takes, about; None where that cannot be told."""
 
     def as_json(self) -> dict[str, Any]:
         """The advice for a script: numbers as numbers, beside the text that a person reads (docs/json.md)."""
@@ -79,6 +81,7 @@ class Advice:
             "cause": self.cause,
             "next_step": self.next_step,
             "command": self.command,
+            "takes_s": self.takes_s,
             "gain": gain and _gain(gain),
         }
 
@@ -164,6 +167,8 @@ def at_most(ratio: Estimate | None, basis: str, of: str = "") -> Gain | None:
     """An upper bound of what may be gained, as times the samples/s; None where that is not known."""
     if ratio is None:
         return None
+    if ratio.low is not None and ratio.low < 1:  # nothing is lost by leaving a part out
+        ratio = ratio.model_copy(update={"low": min(1.0, ratio.value)})
     return Gain(f"at most {estimate_text(ratio)} times the samples/s{of}", basis, ratio, at_most=True)
 
 

@@ -16,6 +16,9 @@ def input_bound(seen: Seen) -> Iterator[Candidate]:
         waiting, gain = part(blocks, DATA_WAIT_MOST, STEP_MOST), without(blocks, DATA_WAIT_MOST, STEP_MOST)
         if waiting is None or gain is None or not notable(waiting.share):
             continue
+        slow = seen.slow_ranks(cell)
+        if slow and slow.alone_in == "data_wait_s":
+            continue  # the loader is fast enough on all other ranks
         cause, next_step, command = _remedy(seen, cell)
         yield candidate(
             "input-bound",

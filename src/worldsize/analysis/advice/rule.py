@@ -13,6 +13,7 @@ import polars as pl
 
 from worldsize.analysis.advice.finding import Advice, Evidence, Gain
 from worldsize.analysis.advice.gradient_sync import GradientSync
+from worldsize.analysis.advice.peers import SlowRanks, slow_ranks
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.headline import Headline, fastest_worker, headline
 from worldsize.analysis.steps import BLOCK
@@ -42,6 +43,7 @@ class Seen:
         self.analysis = analysis
         self._blocks: dict[str, pl.DataFrame] = {}
         self._syncs: dict[str, GradientSync] = {}
+        self._slow: dict[str, SlowRanks | None] = {}
 
     @property
     def settings(self) -> StudySettings:
@@ -99,6 +101,14 @@ class Seen:
             self._syncs[cell.id] = GradientSync(cell, self.blocks(cell), link)
         return self._syncs[cell.id]
 
+    def slow_ranks(self, cell: CellAnalysis) -> SlowRanks | None:
+        """The ranks of a cell that surely work longer than their peers; None where there are none."""
+        if cell.id not in self._slow:
+            found = slow_ranks(self.raw(cell), self.blocks(cell)) if ranks_of(cell) > 1 else None
+            by_design = found is not None and found.ranks == (0,) and self.gradient_sync(cell).rooted
+            self._slow[cell.id] = None if by_design else found  # a root has more to do
+        return self._slow[cell.id]
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -111,6 +121,10 @@ class Candidate:
     """Whether the study has no answer with 95 % confidence before this is mended, whatever may be gained elsewhere."""
     doubt: bool = False
     """Whether it tells how little the numbers are to be trusted."""
+    leads: bool = False
+    """Whether it explains most of what is lost, so that it goes before what may bring more."""
+    follows: bool = False
+    """Whether it only tells what comes of a limit that other advice names."""
 
 
 class Told(TypedDict):
@@ -131,6 +145,8 @@ def candidate(
     everywhere: bool = False,
     first: bool = False,
     doubt: bool = False,
+    leads: bool = False,
+    follows: bool = False,
     **told: Unpack[Told],
 ) -> Candidate:
     """What a rule found of a cell; `everywhere` where it concerns all of them, and the cell stands for them."""
@@ -144,14 +160,15 @@ def candidate(
         command=told["command"],
         gain=told.get("gain"),
     )
-    return Candidate(advice, None if everywhere else cell, first, doubt)
+    return Candidate(advice, None if everywhere else cell, first, doubt, leads, follows)
 
 
 def in_order(candidates: Sequence[Candidate], focus: CellAnalysis | None) -> tuple[Advice, ...]:
     """One advice per code, the most worthwhile first (docs/advice.md, "Order").
 
     First what keeps the study from an answer, then what concerns the focus (the cell of the verdict), then other
-    cells; within each the largest gain first, advice whose gain is not known last.
+    cells; within each what explains most of the loss, then the largest gain, advice whose gain is not known, and last
+    what only follows from other advice.
     """
     by_code: dict[str, list[Candidate]] = {}
     for candidate in candidates:
@@ -163,9 +180,9 @@ def in_order(candidates: Sequence[Candidate], focus: CellAnalysis | None) -> tup
     return tuple(each.advice for each in [*chosen[:1], *doubts, *(c for c in chosen[1:] if not c.doubt)])
 
 
-def _place(candidate: Candidate, focus: CellAnalysis | None) -> int:
+def _place(candidate: Candidate, focus: CellAnalysis | None) -> tuple[int, int]:
     concerns = candidate.cell is None or focus is None or candidate.cell is focus
-    return 2 if not concerns else 0 if candidate.first else 1
+    return 2 if not concerns else 0 if candidate.first else 1, candidate.follows - candidate.leads
 
 
 def _gain(candidate: Candidate) -> float:

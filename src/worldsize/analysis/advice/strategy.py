@@ -126,6 +126,7 @@ def scaling_does_not_pay(seen: Seen) -> Iterator[Candidate]:
         next_step="Train with one worker until that is mended.",
         command=train_command(seen.settings, alone),
         gain=measured(reciprocal(speedup), IN_THIS_STUDY),
+        follows=True,
     )
 
 
@@ -189,7 +190,8 @@ def compute_slower(seen: Seen) -> Iterator[Candidate]:
         origin = seen.find(cell.strategy, 1, cell.batch_size) or find_baseline("weak", cell, seen.cells)
         if origin is None or not _same_threads(cell, origin):
             continue
-        of_all = more_than(seen.blocks(cell), seen.blocks(origin), COMPUTE)
+        slow = seen.slow_ranks(cell)  # which are a finding of their own
+        of_all = more_than(slow.blocks_of_others if slow else seen.blocks(cell), seen.blocks(origin), COMPUTE)
         found = more_than(seen.blocks(cell), seen.blocks(origin), COMPUTE_MOST, STEP_MOST)
         # Of many ranks the slowest of each step is slower by chance: what all share shows in the mean.
         if of_all is None or found is None or not notable(of_all[1], 1 + NOTABLE):
