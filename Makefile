@@ -5,11 +5,12 @@ STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help study test lint docs bench gpu-check clean
+.PHONY: help study test test-all lint docs bench gpu-check clean
 
 help:
 	@echo 'make study      the default scaling study, within two minutes: ResNet-18 on real images, every strategy'
 	@echo 'make test       the tests (ARGS="-k parity" passes arguments on to pytest)'
+	@echo 'make test-all   the slow ones as well: more of the same kinds, before a release'
 	@echo 'make lint       ruff, mypy --strict, the import rules, no conflict markers'
 	@echo 'make docs       the documentation as a site, in site/; fails on a broken link'
 	@echo 'make bench      speed from Enter to the answer, of the input pipeline, of training, of the network, of the instruments'
@@ -25,9 +26,14 @@ test: $(STAMP)
 ifdef ARGS
 	@$(VENV)/bin/python -m pytest $(ARGS)
 else
-	@$(VENV)/bin/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder --durations=25 -m 'not quiet'
-	@$(VENV)/bin/python -m pytest --durations=15 -m quiet
+	@$(VENV)/bin/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder --durations=25 -m 'not quiet$(BUT)'
+	@$(VENV)/bin/python -m pytest --durations=15 -m 'quiet$(BUT)'
 endif
+
+# CONTRIBUTING.md says which tests are slow.
+BUT = $(if $(ALL),, and not slow)
+test-all:
+	@$(MAKE) --no-print-directory test ALL=1
 
 lint: $(STAMP)
 	@echo 'ruff check' && $(VENV)/bin/ruff check --quiet

@@ -94,9 +94,13 @@ def now_and_then(rank: int, record: dict[str, Any]) -> None:
         slow("forward_s", 0.05, 1)(rank, record)
 
 
-@pytest.mark.parametrize("change", [in_turn, little, now_and_then])
+def gradually(rank: int, record: dict[str, Any]) -> None:
+    slow("forward_s", 0.05 * rank, rank)(rank, record)
+
+
+@pytest.mark.parametrize("change", [in_turn, little, now_and_then, gradually])
 def test_no_rank_is_accused(tmp_path: Path, change: Callable[[int, dict[str, Any]], None]) -> None:
-    """Who is late in turn, by less than 5 % of the step, or in a few blocks only."""
+    """Who is late in turn, by less than 5 % of the step, in a few blocks only, or little more than the next one."""
     assert "slow-rank" not in codes(study(tmp_path, [SINGLE, FOUR], changes=[steps(FOUR, change)]))
 
 

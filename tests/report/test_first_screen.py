@@ -102,7 +102,7 @@ def test_a_command_keeps_every_space_so_that_it_can_be_copied(usual: StudyAnalys
 def test_without_advice_nothing_pretends_to_be_some(usual: StudyAnalysis) -> None:
     page = Page(render_page(usual, sections(usual), []))
     assert "What to try first" not in page.text
-    assert "What limits it" not in page.text
+    assert "What limits it, and what to try" not in page.text
 
 
 def test_advice_without_a_command_has_no_empty_code(usual: StudyAnalysis) -> None:

@@ -1,6 +1,7 @@
 """What makes some steps of a cell longer than its typical one, again and again (method.md §8)."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -15,7 +16,7 @@ NOTABLE = 0.05
 LONG = 1.25
 """A step that takes this many times the typical one is a long one."""
 REGULAR = 0.75
-"""Share of the distances between long steps that must be the usual one for it to be told as a period."""
+"""Share of the distances between long steps that must be multiples of the usual one for it to be told as a period."""
 NAMES = {
     "data_wait_s": "waiting for data",
     "copy_s": "copying to the device",
@@ -27,41 +28,88 @@ NAMES = {
 }
 
 
-def recurring_warning(cell: Cell, summary: CellSummary) -> Iterator[WarningRecord]:
-    """Where elapsed time ÷ steps is more than 5 % above the median step: what the long steps are made of."""
+@dataclass(frozen=True)
+class LongSteps:
+    """The steps of a cell that make its mean step longer than its typical one."""
+
+    typical_s: float
+    mean_s: float
+    long_s: float | None
+    """Mean of the long ones; None where no step is long by itself."""
+    share: float
+    every: int | None
+    """Distance in steps, where they come at regular ones."""
+    part: str | None
+    """The part of the step that has most of the difference: a name of PARTS. Exposed communication is waiting for it
+    on other ranks, so it is named only where no other part has any."""
+
+
+def long_steps(cell: Cell, summary: CellSummary) -> LongSteps | None:
+    """What makes elapsed time ÷ steps more than 5 % longer than the median step; None where nothing does."""
     typical_s, mean_s = summary.typical_step_s, summary.step_s.value
     if typical_s is None or mean_s <= (1 + NOTABLE) * typical_s:
-        return
+        return None
     steps = timed_steps(cell)
-    long = pl.col("world_s") > LONG * typical_s
-    slow, usual = steps.filter(long), steps.filter(~long)
-    message = (
-        f"{summary.timed_steps:,} steps took {number_text(1e3 * mean_s)} ms on average, the median one "
-        f"{number_text(1e3 * typical_s)} ms"
-    )
+    slow, usual = (steps.filter(which) for which in (is_long(typical_s), ~is_long(typical_s)))
     if slow.is_empty() or usual.is_empty():
+        return LongSteps(typical_s, mean_s, None, 0.0, None, None)
+    return LongSteps(
+        typical_s=typical_s,
+        mean_s=mean_s,
+        long_s=float(np.mean(slow["world_s"].to_numpy())),
+        share=slow.height / steps.height,
+        every=_distance(slow),
+        part=_part(slow, usual),
+    )
+
+
+def is_long(typical_s: float) -> pl.Expr:
+    """Whether a step of `timed_steps` is a long one."""
+    return pl.col("world_s") > LONG * typical_s
+
+
+def _part(slow: pl.DataFrame, usual: pl.DataFrame) -> str | None:
+    having, without = (each.select(pl.col(*PARTS).mean()).row(0, named=True) for each in (slow, usual))
+    more = {n: having[n] - without[n] for n in PARTS if having[n] is not None and without[n] is not None}
+    waiting = more.pop("exposed_sync_s", None)
+    part = max(more, key=lambda name: more[name], default=None)
+    if waiting is not None and (part is None or more[part] <= NOTABLE * waiting):
+        return "exposed_sync_s"
+    return part
+
+
+def _distance(slow: pl.DataFrame) -> int | None:
+    """The usual distance between long steps; None where they come irregularly.
+
+    Those of several turns count, too: between them lie steps that are not timed, so a distance may be a multiple.
+    """
+    apart = slow.sort("session", "step").select(pl.col("step").diff().over("session", "launch"))
+    distances = apart.to_series().drop_nulls().to_numpy()
+    if not distances.size:
+        return None
+    values, counts = np.unique(distances, return_counts=True)
+    usual = int(values[np.argmax(counts)])
+    return usual if usual > 1 and np.mean(distances % usual == 0) >= REGULAR else None
+
+
+def recurring_warning(cell: Cell, summary: CellSummary) -> Iterator[WarningRecord]:
+    """Where elapsed time ÷ steps is more than 5 % above the median step: what the long steps are made of."""
+    found = long_steps(cell, summary)
+    if found is None:
+        return
+    message = (
+        f"{summary.timed_steps:,} steps took {number_text(1e3 * found.mean_s)} ms on average, the median one "
+        f"{number_text(1e3 * found.typical_s)} ms"
+    )
+    if found.long_s is None:
         yield WarningRecord(code="uneven-steps", message=f"{message}; throughput and speed-up are from the average.")
         return
-    having, without = (each.select(pl.col(*PARTS).mean()).row(0, named=True) for each in (slow, usual))
-    known = [name for name in PARTS if having[name] is not None and without[name] is not None]
-    part = max(known, key=lambda name: having[name] - without[name], default=None)
-    most = f", most of the difference in {NAMES[part]}" if part else ""
-    length_ms = number_text(1e3 * float(np.mean(slow["world_s"].to_numpy())))
+    most = f", most of the difference in {NAMES[found.part]}" if found.part else ""
+    often = f"every {found.every} steps one" if found.every else f"{percent_text(found.share)} of them"
     yield WarningRecord(
         code="uneven-steps",
         message=(
-            f"{message}: {_how_often(steps, slow)} took {length_ms} ms{most}. "
+            f"{message}: {often} took {number_text(1e3 * found.long_s)} ms{most}. "
             "Throughput and speed-up are from all steps."
         ),
     )
-
-
-def _how_often(steps: pl.DataFrame, slow: pl.DataFrame) -> str:
-    """`every 4 steps one`, where long ones come at regular distances; else their share."""
-    keys = ["session", "block"]
-    apart = slow.sort("session", "step").select(pl.col("step").diff().over(keys)).to_series().drop_nulls().to_numpy()
-    if apart.size:
-        usual = int(np.median(apart))
-        if usual > 1 and np.mean(apart == usual) >= REGULAR:
-            return f"every {usual} steps one"
-    return f"{percent_text(slow.height / steps.height)} of them"

@@ -44,8 +44,8 @@ CAUSE_OF_CODE: dict[str, LossCause] = {
     "wrapper-overhead": "wrapper",
 }
 """Advice on the headline that names a loss: the verdict must not name another one."""
-SLOW_RANK = "slow-rank"
-"""Advice that names a rank, in whichever part of its step it loses time."""
+NAMED = ("slow-rank", "periodic-stall")
+"""Advice that names a rank, or some steps, in whichever part they lose time."""
 
 
 @once
@@ -60,10 +60,10 @@ def verdict(analysis: StudyAnalysis) -> str:
     if found is None:
         return _without_headline(analysis)
     answer = decision(analysis)
-    if answer is not None and answer.workers == "open":
-        return _undecided(analysis, found, answer)
     about = _about(analysis, found)
-    return f"{_finding(found, answer)} {_slow_rank(about) or _cause(found, about)}".strip()
+    if answer is not None and answer.workers == "open":
+        return f"{_undecided(analysis, found, answer)} {_named(about)}".strip()
+    return f"{_finding(found, answer)} {_named(about) or _cause(found, about)}".strip()
 
 
 def _finding(found: Headline, answer: Decision | None) -> str:
@@ -134,10 +134,10 @@ def _against_one(speedup: Estimate) -> str:
     return "; measured in one block, hence without an interval" if speedup.low is None else ""
 
 
-def _slow_rank(about: Sequence[Advice]) -> str:
-    """The rank that the first advice on a loss names; empty where that names none, or the noise hides it."""
-    first = next((each for each in about if each.code in ("too-noisy", SLOW_RANK, *CAUSE_OF_CODE)), None)
-    if first is None or first.code != SLOW_RANK:
+def _named(about: Sequence[Advice]) -> str:
+    """The rank, or the steps, that the first advice on a loss names; empty where it names none, or noise hides it."""
+    first = next((each for each in about if each.code in ("too-noisy", *NAMED, *CAUSE_OF_CODE)), None)
+    if first is None or first.code not in NAMED:
         return ""
     return f"What limits it most: {first.finding[0].lower()}{first.finding[1:]}"
 

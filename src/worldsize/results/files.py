@@ -1,5 +1,6 @@
 """Files that are written whole or not at all, and records that are read back from them with suspicion."""
 
+import errno
 import json
 import os
 import re
@@ -41,8 +42,10 @@ def write_whole(path: Path, content: str | bytes) -> None:
     except OSError as error:
         with suppress(OSError):  # where the folder cannot be written, there is nothing to remove
             scratch.unlink()
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        way = "Free space there and go on with --resume, or give" if full else "Give"
         raise OutputError(
-            f"cannot write {path}: {error.strerror}\nGive a folder you may write to with --out."
+            f"cannot write {path}: {error.strerror}\n{way} a folder you may write to with --out."
         ) from None
 
 

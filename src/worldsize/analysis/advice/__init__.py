@@ -15,6 +15,7 @@ from worldsize.analysis.advice.overlap import overlap_incomplete, overlapped_alr
 from worldsize.analysis.advice.placement import oversubscribed
 from worldsize.analysis.advice.price import takes_s
 from worldsize.analysis.advice.rule import Seen, in_order
+from worldsize.analysis.advice.stalls import periodic_stall
 from worldsize.analysis.advice.stragglers import slow_rank, straggler_bound
 from worldsize.analysis.advice.strategy import (
     beside_one_worker,
@@ -30,6 +31,7 @@ RULES = (
     baseline_not_comparable,
     too_noisy,
     input_bound,
+    periodic_stall,
     bandwidth_bound,
     latency_bound,
     root_bound,

@@ -13,6 +13,7 @@ from worldsize.analysis.advice.gains import EXPOSED, notable, part
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import percent_text
+from worldsize.analysis.recurring import long_steps
 from worldsize.analysis.statistics import LEVEL, half_width, includes
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.results.records import Estimate
@@ -76,7 +77,7 @@ def _candidate(
     width = half_width(ratio)
     known = "is not known: it was timed in one block" if width is None else f"is known to ±{percent_text(width)} only"
     # Who does not know whether several workers gain anything should find that out first.
-    unsure = includes(ratio, 1) or not _limited_anyway(seen, cell, ratio)
+    unsure = not _limited_anyway(seen, cell, ratio) or (includes(ratio, 1) and not _named(seen, cell))
     return candidate(
         "too-noisy",
         cell,
@@ -97,9 +98,21 @@ def _candidate(
 
 def _limited_anyway(seen: Seen, cell: CellAnalysis, ratio: Estimate) -> bool:
     """Whether a part of the step is significantly larger than what the noise may hide: then the limit is known."""
+    if _named(seen, cell):
+        return True
     width, blocks = half_width(ratio), seen.blocks(cell)
     parts = (part(blocks, EXPOSED), part(blocks, pl.col("data_wait_s")))
     return width is not None and any(notable(found.share, width) for found in parts if found is not None)
+
+
+def _named(seen: Seen, cell: CellAnalysis) -> bool:
+    """Whether a rank, or what recurs every so many steps, is surely what most is lost to: that is to be mended first.
+
+    Such steps are much of the noise themselves.
+    """
+    slow = seen.slow_ranks(cell)
+    stalls = long_steps(seen.raw(cell), cell.summary) if cell.summary else None
+    return (slow is not None and slow.explains) or (stalls is not None and stalls.every is not None)
 
 
 def steps_needed(ratio: Estimate, block_steps: int) -> int:

@@ -1,6 +1,7 @@
 """Ranks of a cell that work longer than their peers: which, in what part of the step, and how fast their cores are."""
 
 from dataclasses import dataclass
+from statistics import fmean
 
 import polars as pl
 
@@ -12,6 +13,9 @@ from worldsize.results.records import PARTS, Estimate
 OWN = tuple(name for name in PARTS if name != "exposed_sync_s")
 """Parts of a step in which a rank waits for no other one."""
 MOSTLY = 0.5
+STEEP = 0.75
+"""Share of what slow and other ranks differ by that lies between the nearest of both; of ranks that differ gradually it
+is half at most."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,17 @@ def slow_ranks(cell: Cell, cell_blocks: pl.DataFrame) -> SlowRanks | None:
 
 
 def _above_the_gap(means: pl.DataFrame) -> tuple[int, ...]:
-    """The ranks above the largest gap between neighbours, in the order of their work; none where they are the most."""
+    """The ranks above the largest gap between neighbours in the order of their work.
+
+    None where they are the most, or where the gap is little of what both sides differ by: then ranks differ gradually.
+    """
     order = means.group_by("rank").agg(pl.col("work_s").mean()).sort("work_s", "rank")
-    gaps = order["work_s"].diff().to_list()
-    at = max(range(1, order.height), key=lambda index: gaps[index])
-    slow = order["rank"][at:].to_list()
-    return tuple(sorted(slow)) if 2 * len(slow) <= order.height else ()
+    work_s = order["work_s"].to_list()
+    at = max(range(1, len(work_s)), key=lambda index: work_s[index] - work_s[index - 1])
+    apart_s = fmean(work_s[at:]) - fmean(work_s[:at])
+    if 2 * at < len(work_s) or work_s[at] - work_s[at - 1] < STEEP * apart_s:
+        return ()
+    return tuple(sorted(order["rank"][at:].to_list()))
 
 
 def _side_by_side(means: pl.DataFrame, slow: tuple[int, ...]) -> pl.DataFrame:

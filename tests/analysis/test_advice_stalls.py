@@ -1,0 +1,40 @@
+"""What a training does every so many steps is named, with the distance and what it costs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advised import SINGLE, Change, codes, exchanging, found, gain, steps, study
+from worldsize.analysis.verdict import verdict
+
+FAST = exchanging("ddp", exposed=0.02)
+
+
+def stall(part: str, every: int, seconds: float) -> Change:
+    """Each so many steps one takes longer."""
+
+    def change(_: int, record: dict[str, Any]) -> None:
+        if record["step"] % every == 0:
+            record[part] += seconds
+            record["step_s"] += seconds
+
+    return change
+
+
+@pytest.mark.parametrize(("part", "words"), [("other_s", "work outside the named parts"), ("backward_s", "backward")])
+def test_a_stall_at_regular_distances(tmp_path: Path, part: str, words: str) -> None:
+    analysis = study(tmp_path, [SINGLE, FAST], changes=[steps(FAST, stall(part, 4, 1.0))])
+    advice = found(analysis, "periodic-stall")
+    assert advice is not None
+    assert "Every 4 steps, one of ddp with 2 workers at b = 32 takes 1,500 ms in place of 500" in advice.finding
+    assert words in advice.finding
+    assert gain(advice).startswith("at most 1.")
+    assert codes(analysis)[0] == "periodic-stall", "the noise is made of it"
+    assert "every 4 steps" in verdict(analysis)
+
+
+@pytest.mark.parametrize("change", [stall("other_s", 4, 0.05), stall("data_wait_s", 4, 1.0), stall("other_s", 1, 1.0)])
+def test_no_stall(tmp_path: Path, change: Change) -> None:
+    """A short one, a loader that gives its batches in bursts, and one in every step."""
+    assert "periodic-stall" not in codes(study(tmp_path, [SINGLE, FAST], changes=[steps(FAST, change)]))
