@@ -13,6 +13,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from served import serving
+from slow_tests import listed, names_of
 from traces import Traces
 
 ROOT = Path(__file__).parents[1]
@@ -45,9 +46,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlace:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which tests need the machine for themselves, and put first what takes longest."""
+    """Say which tests need the machine for themselves, which are slow, and put first what takes longest."""
+    slow = {name for _, name in listed()}
     for item in items:
         place = item.path.relative_to(TESTS)
+        if names_of(item.nodeid) & slow:
+            item.add_marker(pytest.mark.slow)
         if any(place.is_relative_to(quiet) for quiet in QUIET) and str(place) not in COMPUTED:
             item.add_marker(pytest.mark.quiet)
     places = {folder: place for place, folder in enumerate(TOGETHER)}
