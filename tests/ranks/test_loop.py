@@ -182,7 +182,7 @@ def test_what_a_loader_has_ready_is_used_up_before_the_clock_starts(tmp_path: Pa
     del loop, trainer
     gc.collect()  # the loader ends its worker processes
     assert [len(reply.step_s) for reply in replies] == [2, 2]
-    # A pause of this process in the middle lets the loader get ahead for one step, as far as the step before was longer.
+    # A pause of this process lets the loader get ahead, as far as the step before was longer: so both count together.
     assert all(sum(reply.step_s) > 0.1 for reply in replies), "a batch takes 80 ms to make"
     cell = Cell(folder, CellRecord.of(settings, id="cell"))
     assert cell.steps["timed"].to_list() == [False, *([False, True, True] * 2)], "one step leads into each block"
