@@ -18,6 +18,7 @@ NAMES = (
     "instruments",
     "meter",
     "slow_link",
+    "diagnosis",
     "sampling",
     "interval_coverage",
     "compare_aa",

@@ -86,6 +86,7 @@ class StudyOptions(SweepOptions, total=False):
     script: tuple[str, ...] | str
     samples_per_step: int | None
     keep_outputs: bool
+    fail_above: float | str | None
     strategies: tuple[str, ...] | str
     world_sizes: tuple[int, ...] | int | str | None
     batch_sizes: tuple[int, ...] | int | str | None

@@ -27,7 +27,7 @@ SURFACE = {
         --growth --largest-batch --resolution --accuracy-epochs --accuracy-batch --accuracy-base-batch --seeds
         --target-accuracy
         --budget --warmup-steps --block-steps --target-interval --baseline --allow-oversubscribed
-        --script --samples-per-step --keep-outputs
+        --script --samples-per-step --keep-outputs --fail-above
         --print-toml""",
     "sweep": """--model --data --data-dir --train-samples --strategy --world-size --batch-size --growth --largest-batch
         --resolution --memory-limit --hang-timeout --steps --epochs --precision --seed --backend --threads-per-worker

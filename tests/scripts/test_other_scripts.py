@@ -238,9 +238,24 @@ def test_old_and_new_take_turns(tmp_path: Path) -> None:
     done = worldsize("study", *two, "--world-sizes", "1", "--out", "run", *BRIEF, "--json", cwd=tmp_path)
     run = run_of(tmp_path, done)
 
+    assert json.loads(done.stdout)["gate"] == []
     begun = {name: run.cells[name].step_columns("start_ns")["start_ns"].to_numpy() for name in ("old-w1", "new-w1")}
     assert begun["old-w1"].min() < begun["new-w1"].max()
     assert begun["new-w1"].min() < begun["old-w1"].max(), "their blocks lie between each other"
+
+
+@pytest.mark.parametrize(
+    ("old_s", "new_s", "status", "told"),
+    [(0.03, 0.045, 3, "gate at 5 %: failed: new-w1 takes"), (0.03, 0.03, 0, "gate at 5 %: passed: new-w1 takes")],
+)
+def test_the_gate_between_old_and_new(tmp_path: Path, old_s: float, new_s: float, status: int, told: str) -> None:
+    put(tmp_path, f"while True: step({old_s})", "old.py")
+    put(tmp_path, f"while True: step({new_s})", "new.py")
+    two = ("--script", "old.py", "--script", "new.py", "--fail-above", "5%")
+    done = worldsize("study", *two, "--world-sizes", "1", "--out", "run", *BRIEF, cwd=tmp_path)
+
+    assert done.returncode == status, done.stdout + done.stderr
+    assert told in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -256,6 +271,9 @@ def test_old_and_new_take_turns(tmp_path: Path) -> None:
         (("--script", "train.py", "--strategies", "ddp"), "a script synchronises in its own way"),
         (("--script", "train.py", "--batch-sizes", "8"), "leave out batch_sizes"),
         (("--samples-per-step", "8"), "belongs to a script"),
+        (("--fail-above", "5%"), "give script twice, the old one first"),
+        (("--script", "train.py", "--fail-above", "5%"), "give script twice, the old one first"),
+        (("--script", "train.py", "--script", "train.py", "--fail-above", "150%"), "below 1"),
     ],
 )
 def test_what_was_given_wrongly(tmp_path: Path, flags: tuple[str, ...], told: str) -> None:

@@ -18,6 +18,7 @@ from worldsize.analysis.advice.price import minutes_text
 from worldsize.analysis.communication import observing_text
 from worldsize.analysis.decision import is_decided
 from worldsize.analysis.scaling import ScalingRow
+from worldsize.analysis.script_gate import gate
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import step_sum, verdict
 from worldsize.cli.console import lines, output, printable
@@ -34,6 +35,7 @@ from worldsize.report.profile import HOW_TO_OPEN, profiled
 from worldsize.report.result_tables import compact_table, parts_table, results_table
 from worldsize.report.tables import Table, to_records, turned
 from worldsize.report.write import write_report
+from worldsize.results.comparison_records import FAILED_GATE
 from worldsize.results.folder import Run, load_run
 from worldsize.results.records import Estimate, WarningRecord
 
@@ -50,6 +52,8 @@ class Shown(NamedTuple):
     """What was written and printed."""
 
     page: Path
+    failed_gate: bool
+    """Whether a script is slower than the first one by more than was allowed."""
     damaged: bool
     """Whether anything in the run folder could not be read."""
 
@@ -63,7 +67,7 @@ def report_and_print(run: Path, *, as_json: bool) -> Shown:
         print_json({"run": str(run), "report": str(page), **content(analysis)})
     else:
         print_results(analysis, page)
-    return Shown(page, analysis.damaged)
+    return Shown(page, any(each.outcome == "failed" for each in gate(analysis)), analysis.damaged)
 
 
 def content(analysis: StudyAnalysis) -> dict[str, Any]:
@@ -77,6 +81,7 @@ def content(analysis: StudyAnalysis) -> dict[str, Any]:
         "scaling": [_scaling(row) for row in analysis.scaling],
         "memory": to_records(memory_table(analysis)),
         "sweeps": _sweeps(analysis),
+        "gate": [each.as_json() for each in gate(analysis)],
         "warnings": [{"where": where, **warning.model_dump()} for where, warning in analysis.warnings],
         "study": run.study.model_dump(mode="json"),
         "cells": {name: cell.record.model_dump(mode="json") for name, cell in run.cells.items()},
@@ -137,6 +142,10 @@ def print_results(analysis: StudyAnalysis, page: Path, console: Console | None =
     if profiled(analysis):
         _whole(console, f"\ntraces: {page.parent}/trace-*.json")
         _say(console, f"{HOW_TO_OPEN}.", style="dim")
+    if gated := gate(analysis):
+        console.print()
+        for each in gated:
+            _say(console, each.text, style="" if each.outcome == "passed" else "bold")
     _whole(console, f"\nreport: {page}")
 
 
@@ -219,6 +228,12 @@ def exit_for_failures(run: Run) -> None:
     failed = [record.error for record in cells if record.state == "failed"]
     if any(not (sweep and error and error.kind == "OutOfMemory") for error in failed):
         raise typer.Exit(1)
+
+
+def exit_for_gate(*, failed: bool) -> None:
+    """Exit with 3 if the gate between scripts fails, as that of `compare` does."""
+    if failed:
+        raise typer.Exit(FAILED_GATE)
 
 
 def exit_for_damage(*, damaged: bool) -> None:

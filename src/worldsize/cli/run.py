@@ -42,7 +42,7 @@ def run_and_show(
 ) -> None:
     """Run a study with a display, write its report, print the results; exit with 1 if a cell failed, 4 for damage."""
     from worldsize.cli.display import Display
-    from worldsize.cli.results import exit_for_damage, exit_for_failures, report_and_print
+    from worldsize.cli.results import exit_for_damage, exit_for_failures, exit_for_gate, report_and_print
     from worldsize.errors import RunError
     from worldsize.launch.cluster import cluster_for
     from worldsize.launch.slurm.cluster import inside_a_job
@@ -68,6 +68,7 @@ def run_and_show(
     if stopped:
         raise stopped
     exit_for_failures(run)
+    exit_for_gate(failed=shown.failed_gate)
     exit_for_damage(damaged=shown.damaged)
 
 
@@ -82,7 +83,7 @@ def run_inside_and_show(
     # What torch's profiler says of itself would stand on this terminal; it is read when torch is loaded.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from worldsize.cli.display import Display
-    from worldsize.cli.results import exit_for_damage, exit_for_failures, report_and_print
+    from worldsize.cli.results import exit_for_damage, exit_for_failures, exit_for_gate, report_and_print
     from worldsize.errors import Interrupted, RunError
     from worldsize.study.inside import run_inside
 
@@ -106,4 +107,5 @@ def run_inside_and_show(
     if run is not None:
         shown = report_and_print(run.folder, as_json=as_json)
         exit_for_failures(run)
+        exit_for_gate(failed=shown.failed_gate)
         exit_for_damage(damaged=shown.damaged)

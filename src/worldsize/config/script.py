@@ -19,7 +19,7 @@ PYTHON = re.compile(r"(?P<place>.*/)?python[0-9.]*")
 """The first word of a command line as people copy it; with its place it is that interpreter, and its environment."""
 KEPT = frozenset(
     (
-        *("script", "samples_per_step", "keep_outputs", "strategies", "world_sizes", "seed"),
+        *("script", "samples_per_step", "keep_outputs", "fail_above", "strategies", "world_sizes", "seed"),
         *("steps", "warmup_steps", "budget", "block_steps", "target_interval", "allow_oversubscribed"),
         *("backend", "threads_per_worker", "hosts", "link", "link_latency", "hang_timeout", "log"),
     )
@@ -102,6 +102,11 @@ def refuse_beside_script(settings: Any) -> None:
         lonely = given(settings, ("samples_per_step", "keep_outputs"))
         if lonely:
             raise ValueError(f"{', '.join(lonely)} belongs to a script: give script as well")
+    if settings.fail_above is not None and len(settings.script) < 2:
+        raise ValueError(
+            "fail_above compares scripts: give script twice, the old one first (for runs there is worldsize compare)"
+        )
+    if not settings.script:
         return
     others = given(settings, tuple(name for name in fields if name not in KEPT))
     if others:
