@@ -80,10 +80,11 @@ def test_an_exception_on_one_rank_only_after_a_kill_beside_other_cells(place: Pl
     """
     trip = place.folder / "raise-1"
 
-    def disturb(_: Any) -> None:
+    def disturb(process: Any) -> None:
         before = len(place.lines())
         worker(place.folder, 1).kill()
-        wait_for(lambda: len(place.lines()) > before + 2, "it goes on")
+        wait_for(lambda: len(place.lines()) > before + 2 or process.poll() is not None, "it goes on")
+        assert process.poll() is None, process.communicate()
         trip.touch()
 
     done = disturbed(place, disturb)

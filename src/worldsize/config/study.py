@@ -54,8 +54,8 @@ class StudySettings(TrainingSettings):
     keep_outputs: bool = False
     """Keep the files that --script writes into its working folder, a copy of this one. They are in
     RUN/cells/CELL/outputs."""
-    fail_above: Share | None = absent("no gate", ge=0, lt=1)
-    """Fail (exit status 3) if a later --script takes longer a sample than the first by more than this, such as 5%."""
+    fail_above: Share | None = absent("no gate", ge=0, allow_inf_nan=False)
+    """Fail (exit status 3) if a cell is slower by more than this, such as 5%. It must be significantly slower."""
     strategies: tuple[str, ...] = Field(default=tuple(TRAITS), min_length=1)
     """Strategies (ways to synchronise gradients), comma-separated; see docs/strategies.md."""
     world_sizes: tuple[int, ...] | None = absent("powers of two up to all GPUs or cores", allowed=EACH, min_length=1)

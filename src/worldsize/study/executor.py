@@ -39,6 +39,14 @@ class CellFailed(Exception):  # noqa: N818 - a cell that fails is a row, not the
         self.error = error
 
 
+class WorkersBehind(Exception):  # noqa: N818 - they go on from where they are
+    """Workers of a training were started again, and have only the steps of their checkpoint behind them."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(steps)
+        self.steps = steps
+
+
 class Executor(Protocol):
     """Starts cells, gives them turns, ends them. The scheduler knows no more than this."""
 
@@ -104,18 +112,29 @@ class JobExecutor:
         """Steps that a cell was asked to record in this session: the next launch numbers its own after them."""
 
     def take(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
-        """Let a cell do one turn, starting it first if it is not alive; raises CellFailed."""
+        """Let a cell do one turn, starting it first if it is not alive; raises CellFailed and WorkersBehind."""
         try:
             return self._turn(cell, turn, idle)
         except JobFailed as failed:
             if not self._may_go_on(cell, failed.error):
                 raise self._failed(cell, failed) from None
         try:
+            self._go_back(cell, turn)
             if turn.op == "steps" and cell.settings.warmup_steps:
                 self._turn(cell, Turn(op="steps", count=cell.settings.warmup_steps, timed=False), idle)
             return self._turn(cell, turn, idle)
         except JobFailed as failed:
             raise self._failed(cell, failed) from None
+
+    def _go_back(self, cell: PlannedCell, turn: Turn) -> None:
+        """Start the workers; raise WorkersBehind where the checkpoint that they have is older than this turn.
+
+        A kill may come between the steps and their checkpoint.
+        """
+        self._job(cell)
+        steps = self._facts[cell.id][0].steps
+        if cell.settings.checkpoint and turn.first_step is not None and steps < turn.first_step:
+            raise WorkersBehind(steps)
 
     def facts(self, cell: PlannedCell) -> list[Facts]:
         """What the ranks said when they were started."""

@@ -16,7 +16,7 @@ from worldsize.analysis.statistics import half_width
 from worldsize.config import TrainingSettings
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.study.blocks import LEAD_STEPS, Counted, burst, lead_steps, reference_every, timed_steps
-from worldsize.study.executor import CellFailed, Executor
+from worldsize.study.executor import CellFailed, Executor, WorkersBehind
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
 from worldsize.study.pace import MIN_BLOCKS, Pace
@@ -84,6 +84,8 @@ class Schedule:
         """Do something with a cell; if it fails for good, it becomes a row with its reason and the others go on."""
         try:
             work(cell, *args)
+        except WorkersBehind as found:  # in its next turn it does again what it has lost
+            self.trained[cell.id] = found.steps
         except CellFailed as failed:
             if self.restarts.again(cell, failed.error):
                 self._guard(cell, work, *args)
@@ -278,8 +280,7 @@ class Schedule:
             return "cap"
         if not self.pace.budgeted:
             return "precision" if self._precise(cell) else None
-        blocks = len(self.samples[cell.id])
-        width = self.pace.width(cell, self.samples)
+        width, blocks = self.pace.width(cell, self.samples), len(self.samples[cell.id])
         self.listener.narrowed(cell, width if isfinite(width) else None, blocks)
         found: Ending | None = self.pace.enough(cell, self.samples)
         return found or ("budget" if self.pace.time_is_up else None)
@@ -288,8 +289,7 @@ class Schedule:
         estimate = self.pace.estimate(cell, self.samples)
         if estimate is None:
             return False  # its baseline failed: only the cap ends it
-        width = half_width(estimate)
-        blocks = len(self.samples[cell.id])
+        width, blocks = half_width(estimate), len(self.samples[cell.id])
         self.listener.narrowed(cell, width, blocks)
         # In a single block the samples of an estimate are its steps.
         enough = min(blocks, estimate.samples) >= MIN_BLOCKS
