@@ -152,6 +152,7 @@ def test_json_is_one_object_with_everything(finished: tuple[Path, Any]) -> None:
         "verdict",
         "decided",
         "advice",
+        "gate",
         "results",
         "scaling",
         "memory",
