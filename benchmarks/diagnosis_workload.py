@@ -1,9 +1,11 @@
 """A training whose step is known, with one cause of loss in it, as $WORLDSIZE_PLANTED says: KIND, or KIND:RANK:MS.
 
-With KIND `none` each step sleeps for 30 ms in forward and computes next to nothing, so that any number of workers
-scales as it should. Without $WORLDSIZE_PLANTED it computes.
+RANK is a number, `all`, or `several`: all of several workers, but not one alone. With KIND `none` each step sleeps for
+30 ms in forward and computes next to nothing, so that any number of workers scales as it should. Without
+$WORLDSIZE_PLANTED it computes.
 """
 
+import gc
 import os
 import time
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 WORK_S = 0.03
+DEEP_S = 0.005
 PERIOD = 10
 """Of the stall that comes every so many steps."""
 
@@ -21,8 +24,9 @@ def planted(kind: str) -> float:
     """Seconds that this rank takes longer for a kind of work."""
     what, _, rest = os.environ.get("WORLDSIZE_PLANTED", "").partition(":")
     rank, _, milliseconds = rest.partition(":")
-    here = os.environ.get("RANK", "0")
-    return float(milliseconds) / 1e3 if what == kind and rank in ("all", here) else 0.0
+    here, world_size = os.environ.get("RANK", "0"), int(os.environ.get("WORLD_SIZE", "1"))
+    here_too = ("all", here, "several" if world_size > 1 else "")
+    return float(milliseconds) / 1e3 if what == kind and rank in here_too else 0.0
 
 
 def shape() -> str:
@@ -30,26 +34,78 @@ def shape() -> str:
     return os.environ.get("WORLDSIZE_PLANTED", "").partition(":")[0]
 
 
+def burn(seconds: float) -> None:
+    """Compute for so long."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def collect(seconds: float) -> None:
+    """Collect garbage for about so long: of a core, 0.2 s for four million objects."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        gc.collect()
+
+
+class Late(torch.autograd.Function):
+    """The identity, whose backward takes a while."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """The same."""
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """The same, after a while."""
+        time.sleep(DEEP_S)
+        return gradients[0]
+
+
+class Deep(nn.Module):
+    """Layers whose gradients come one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 256), *(nn.Linear(256, 256) for _ in range(8)), nn.Linear(256, 8)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores."""
+        for layer in self.layers:
+            x = Late.apply(layer(x))  # type: ignore[no-untyped-call]
+        return x
+
+
 class Net(nn.Module):
     """Sleeps, as if it computed on a core of its own."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.layers: nn.Module
         if shape() == "many":
             self.layers = nn.Sequential(*(nn.Linear(8, 8) for _ in range(100)))
         elif shape() == "buffers":
             self.layers = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 8))
             self.register_buffer("table", torch.zeros(4_000_000))
+        elif shape() == "deep":
+            self.layers = Deep()
+        elif shape() == "huge":
+            self.layers = nn.Sequential(nn.Linear(8, 2048), nn.Linear(2048, 2048, bias=False), nn.Linear(2048, 8))
         else:
             width = {"": 512, "large": 1024}.get(shape(), 64)
             self.layers = nn.Sequential(nn.Linear(8, width), nn.Linear(width, width), nn.Linear(width, 8))
         self.steps = 0
+        self.kept = [[number] for number in range(200_000)] if shape() == "garbage" else []
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores, after a while."""
         self.steps += 1
         stall = planted("stall") if self.steps % PERIOD == 0 else 0.0
         time.sleep((WORK_S if shape() else 0.0) + planted("forward") + stall)
+        burn(planted("compute"))
+        if self.steps % PERIOD == 0:
+            collect(planted("garbage"))
         made: Tensor = self.layers(x)
         if planted("backward") and made.requires_grad:
             made.register_hook(late)

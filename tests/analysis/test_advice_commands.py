@@ -115,6 +115,16 @@ def test_a_preset_that_flags_cannot_undo_is_not_named(meant: Any) -> None:
     assert differing(meant(command), settings) == {"profile", "experiment"}
 
 
+def test_with_another_strategy_it_is_no_longer_that_experiment(meant: Any) -> None:
+    """DataParallel's section would be about ddp."""
+    settings = validated(StudySettings, read_study("dp-scaling"))
+    command = str(study_command(settings, strategies=("single", "ddp"), steps=9))
+    assert "dp-scaling" not in command
+    assert meant(command).strategies == ("single", "ddp")
+    fewer = str(study_command(settings, strategies=("single",), steps=9))
+    assert fewer.startswith("worldsize study dp-scaling "), "a part of it is still that experiment"
+
+
 def test_of_an_experiment_with_further_parts_only_the_cells_are_run_again(meant: Any) -> None:
     settings = validated(StudySettings, read_study("ddp-large-batch"))
     assert differing(meant(study_command(settings)), settings) <= {

@@ -81,7 +81,12 @@ class TestBandwidth:
     def test_a_link_that_is_not_full_is_not_named(self, tmp_path: Path) -> None:
         advice = only(exchange(tmp_path, self.SENT, link(1e-5, 4e8)), "communication-bound")
         assert "use only 25" in advice.finding
-        assert "--profile" in str(advice.command)
+        assert "--bucket-mb auto" in str(advice.command)
+
+    def test_where_the_buckets_are_planned_nothing_is_left_to_try(self, tmp_path: Path) -> None:
+        advice = only(exchange(tmp_path, self.SENT, link(1e-5, 4e8), bucket_mb="auto"), "communication-bound")
+        assert "no flag changes more" in advice.next_step
+        assert advice.command is None
 
 
 class TestLatency:

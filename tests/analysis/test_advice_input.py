@@ -1,11 +1,14 @@
 """Waiting for data, with a share that was made."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from advised import SINGLE, evidence, exchanging, found, gain, moved, steps, study
 from made_runs import SHARES, MadeCell
+from worldsize.analysis.verdict import verdict
+from worldsize.config import StudySettings, validated
 from worldsize.results.folder import load_run, write_study
 
 WAITING = MadeCell("ddp", 2, step_s=0.7, shares={**SHARES, "data_wait_s": 0.32, "forward_s": 0.1, "backward_s": 0.5})
@@ -57,3 +60,32 @@ def test_a_users_data_set_gets_more_processes(tmp_path: Path) -> None:
     assert advice is not None
     assert "--data mine.py:data" in str(advice.command)
     assert "--loader-workers 6" in str(advice.command)
+
+
+def test_copies_to_the_device_that_take_a_notable_part(tmp_path: Path) -> None:
+    copying = steps(WAITING, moved("data_wait_s", "copy_s", (0.3,)))
+    advice = found(study(tmp_path / "a", [SINGLE, WAITING], changes=[copying]), "copy-bound")
+    assert advice is not None
+    assert "copies its batches to the device for 30.0 [30.0, 30.0] % of its step" in advice.finding
+    assert gain(advice) == "at most 1.43 [1.43, 1.43] times the samples/s"  # 1 / (1 − 0.3)
+    little = steps(WAITING, moved("data_wait_s", "copy_s", (0.04,)))
+    assert found(study(tmp_path / "b", [SINGLE, WAITING], changes=[little]), "copy-bound") is None
+
+
+def of_a_script(folder: Path) -> None:
+    settings = validated(StudySettings, {"script": ("train.py",), "world_sizes": (1, 2), "budget": "60s"})
+    update = {"settings": settings, "data": None, "model": None}
+    write_study(folder, load_run(folder).study.model_copy(update=update))
+
+
+def test_work_of_the_loop_itself_is_told_of_a_script_only(tmp_path: Path) -> None:
+    """In a training of worldsize's own it is worldsize's bookkeeping."""
+    even = replace(WAITING, rank_spread=0)
+    aside = steps(even, moved("data_wait_s", "other_s", (0.3,)))
+    script = study(tmp_path / "a", [SINGLE, even], changes=[aside, of_a_script])
+    advice = found(script, "other-work")
+    assert advice is not None
+    assert "spends 3" in advice.finding
+    assert "loss.item()" in advice.cause
+    assert "outside" in verdict(script)
+    assert found(study(tmp_path / "b", [SINGLE, even], changes=[aside]), "other-work") is None

@@ -52,7 +52,10 @@ def test_it_comes_first_with_its_part_and_its_milliseconds(tmp_path: Path, part:
 
 @pytest.mark.parametrize(
     ("reference", "told"),
-    [(1.0, "It does more: a short computation"), (1.8, "Its cores are slower or busier: a short computation")],
+    [
+        (1.0, "It does more, or waits for something: a short computation"),
+        (1.8, "Its cores are slower or busier: a short computation"),
+    ],
 )
 def test_the_cores_are_only_blamed_where_they_were_seen_to_be_slower(
     tmp_path: Path, reference: float, told: str

@@ -16,7 +16,7 @@ from worldsize.results.memory_records import MemoryParts
 from worldsize.results.rank_files import last_step
 from worldsize.results.records import CellRecord, ErrorRecord
 from worldsize.results.step_records import StepRecord
-from worldsize.study.ledger import Follower, Ledger
+from worldsize.study.ledger import Ledger
 from worldsize.study.plan import PlannedCell
 
 STUDY = StudySettings(steps=6)
@@ -118,7 +118,7 @@ def test_steps_that_were_not_seen_on_the_way_are_told_at_the_end(tmp_path: Path)
     ledger, heard = Ledger(tmp_path, 0, {}), Heard()
     ledger.expect(CELL, 100)
     write_steps(tmp_path, CELL, [0.5] * 20, session=0, block=0, first=0)
-    follower = Follower(ledger, CELL, heard)
+    follower = ledger.follow(CELL, heard)
     write_steps(tmp_path, CELL, [0.5] * 2, session=0, block=1, first=20)
     follower.look()
     assert heard.steps(CELL.id) == 2

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 from fake_cells import STEPS_PER_EPOCH, FakeExecutor, name_of, planned, write_steps
 from fake_study import BLOCK_STEPS, STUDY, Study, grid, noisy
 from worldsize.config import StudySettings
+from worldsize.ranks.turns import Reply, Turn
 from worldsize.results.files import cell_folder, read_record
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
 from worldsize.results.training_records import Evaluation
 from worldsize.study.blocks import LEAD_STEPS
+from worldsize.study.executor import WorkersBehind
 from worldsize.study.pace import MIN_BLOCKS, PAIRS
 from worldsize.study.plan import PlannedCell, baseline_of, in_turn
 
@@ -337,6 +340,27 @@ def test_workers_that_lost_their_training_begin_it_again(tmp_path: Path) -> None
     record = next(each for each in study.heard.records if each.id == first.id)
     assert [each.step for each in record.evaluations] == [4, 8]
     assert Cell(cell_folder(tmp_path, first.id), record).steps.filter(rank=0)["step"].to_list() == list(range(8))
+
+
+def test_steps_between_a_checkpoint_and_a_kill_are_done_again(tmp_path: Path) -> None:
+    """The workers were killed after the second epoch and before its checkpoint: they are back where the first ended."""
+
+    class Killed(FakeExecutor):
+        def take(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
+            if turn.op == "checkpoint" and turn.first_step == 8 and not self.ended:
+                self.finish(cell)
+                self.facts(cell)  # started again, with the checkpoint of the first epoch
+                raise WorkersBehind(self.checkpoints[cell.id])
+            return super().take(cell, turn, idle)
+
+    settings = StudySettings(epochs=3, checkpoint=True)
+    [cell] = grid("single", settings=settings)
+    study = Study(tmp_path, [cell], Killed(tmp_path, 0), settings).run()
+    assert [block for _, block in study.turns("epoch")] == [0, 1, 1, 2]
+    record = study.heard.records[0]
+    assert study.heard.endings == {cell.id: "epochs"}
+    assert [each.step for each in record.evaluations] == [4, 8, 12]
+    assert Cell(cell_folder(tmp_path, cell.id), record).steps["step"].to_list() == list(range(12))
 
 
 def test_epochs_without_a_checkpoint_do_not_count(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.files import cell_folder
 from worldsize.results.folder import load_run, write_cell, write_comm, write_study
 from worldsize.results.records import CellRecord, Placement
-from worldsize.results.step_records import SpanRecord
+from worldsize.results.step_records import BlockActivity, RankActivity, SpanRecord
 
 STEP_S = 0.5
 SINGLE = MadeCell("single", 1)
@@ -199,3 +199,20 @@ def records(cell: MadeCell, change: Callable[[CellRecord], None]) -> Callable[[P
         write_cell(folder, record)
 
     return apply
+
+
+def acting(cell: MadeCell, *ranks: dict[str, float]) -> Callable[[Path], None]:
+    """What the thread of each rank did per step in all blocks of a cell: fields of RankActivity; the others are 0."""
+    steps_of_block = 10
+
+    def told(seconds: dict[str, float]) -> RankActivity:
+        each = {"cpu_s": 0.0, "queued_s": 0.0, "collected_s": 0.0, "major_faults": 0.0, **seconds}
+        total = {name: value * steps_of_block for name, value in each.items()}
+        return RankActivity.model_validate({**total, "steps": steps_of_block})
+
+    def change(record: CellRecord) -> None:
+        record.activities = [
+            BlockActivity(session=0, block=block, ranks=[told(each) for each in ranks]) for block in range(6)
+        ]
+
+    return records(cell, change)

@@ -7,6 +7,7 @@ import polars as pl
 
 from worldsize.analysis.breakdown import COMPUTE_PARTS
 from worldsize.analysis.intervals import Intervals, difference, intersection, length, union
+from worldsize.analysis.operators import operator_times
 from worldsize.analysis.parts import with_parts
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
@@ -46,6 +47,8 @@ class RankProfile:
     profile: Shares
     timeline: Shares | None
     """None where the rank has no timed step."""
+    operators: dict[str, float]
+    """Seconds per step of each operator, and outside of all (operators.py); empty on a GPU, whose kernels are later."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,19 @@ def shares(trace: Trace) -> Shares:
         communication=length(communication) / whole,
         overlapped=length(intersection(compute, communication)) / whole,
     )
+
+
+def operators(trace: Trace) -> dict[str, float]:
+    """What its operators take on the threads that train (operators.py); empty on a GPU, where they only enqueue."""
+    events = trace.events
+    if any(event.category in KERNELS for event in events):
+        return {}
+    carrying = {event.thread for event in events if _of_backend(event, on_gpu=False)}
+    carrying -= {event.thread for event in events if event.name.startswith(STEP_MARK)}
+    ours = [each for each in events if each.category == "cpu_op" and each.thread not in carrying]
+    messages = union(_span(event) for event in events if event.category == COLLECTIVE)
+    steps = len({each.name for each in events if each.phase == "X" and each.name.startswith(STEP_MARK)})
+    return operator_times(events, ours, messages, steps) if steps else {}
 
 
 def _span(event: TraceEvent) -> tuple[int, int]:
@@ -154,9 +170,10 @@ def profile_of(cell: Cell) -> CellProfile | None:
         problems.append(f"the traces of all but {MAX_RANKS} of {len(record.ranks)} ranks are left out of the report")
     for rank in (each.rank for each in record.ranks[:MAX_RANKS]):
         try:
-            seen = shares(read_trace(rank_trace(cell.folder, rank)))
+            trace = read_trace(rank_trace(cell.folder, rank))
+            seen = shares(trace)
         except OutputError as error:
             problems.append(f"the trace of rank {rank} is left out: {error}")
             continue
-        found.append(RankProfile(rank, seen, timeline.get(rank)))
+        found.append(RankProfile(rank, seen, timeline.get(rank), operators(trace)))
     return CellProfile(tuple(found), tuple(problems))

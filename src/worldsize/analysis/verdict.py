@@ -40,6 +40,8 @@ CAUSE_OF_CODE: dict[str, LossCause] = {
     "communication-bound": "exposed_sync",
     "overlap-incomplete": "exposed_sync",
     "input-bound": "data_wait",
+    "copy-bound": "copy_and_other",
+    "other-work": "copy_and_other",
     "compute-slower": "compute",
     "wrapper-overhead": "wrapper",
 }

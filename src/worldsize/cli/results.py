@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from worldsize.analysis.advice import Advice, advise
+from worldsize.analysis.advice import NO_COMMAND, Advice, advise
 from worldsize.analysis.advice.price import minutes_text
 from worldsize.analysis.communication import observing_text
 from worldsize.analysis.decision import is_decided
@@ -173,6 +173,8 @@ def _print_advice(console: Console, advice: tuple[Advice, ...]) -> None:
     _say(console, f"Next:    {first.next_step}", indent=" " * 9)
     if first.command:
         _whole(console, f"    {first.command}", style="bold cyan")
+    else:
+        _say(console, f"         {NO_COMMAND}", indent=" " * 9)
     if first.takes_s is not None:
         _say(console, f"Takes:   {minutes_text(first.takes_s)}", indent=" " * 9)
     if first.gain:

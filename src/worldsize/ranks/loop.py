@@ -1,5 +1,6 @@
 """What one rank does in each of its turns: steps, timed and recorded, of whatever workload it has."""
 
+import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 
@@ -7,6 +8,7 @@ import torch.distributed as dist
 
 from worldsize.errors import RunError
 from worldsize.measure.accelerator import device_memory
+from worldsize.measure.activity import Activity
 from worldsize.measure.alignment import Offset, align
 from worldsize.measure.limits import peak_memory_bytes
 from worldsize.measure.reference import Reference
@@ -18,6 +20,7 @@ from worldsize.ranks.turns import Reply, Turn, WorkOverError
 from worldsize.ranks.workload import Workload
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.memory_records import DeviceMemory
+from worldsize.results.step_records import RankActivity
 
 
 class Loop:
@@ -31,7 +34,9 @@ class Loop:
         *,
         launch: int = 0,
         first_step: int = 0,
+        thread: threading.Thread | None = None,
     ) -> None:
+        """`thread`: the one in which the workload runs, where that is another one than the loop's."""
         self.workload = workload
         self.recorder = recorder
         self.session, self.launch, self.first_step = session, launch, first_step
@@ -41,6 +46,8 @@ class Loop:
         self._bare: list[Step] = []
         self._reference: Reference | None = None
         self._references: list[float | None] = []
+        self._activity = Activity(thread)
+        self._acted: RankActivity | None = None
         self._measured_aside = self._begun_aside = False
         self._over = False
         self._interrupted: list[bool] = []
@@ -54,6 +61,7 @@ class Loop:
     def close(self) -> None:
         """End what works for it."""
         self.workload.close()
+        self._activity.close()
         if self._reference is not None:
             self._reference.close()
 
@@ -63,6 +71,7 @@ class Loop:
             reply = Reply(step_s=self._steps(turn, turn.count or whole), over=self._over)
             if turn.op == "steps":
                 reply.reference_s = self._references
+                reply.activity = self._acted
         elif turn.op == "checkpoint":
             reply = Reply()
             if self.workload.steps:
@@ -117,6 +126,7 @@ class Loop:
                 spans += self._step(lead, begin, refer=every > 0 and not left)
             # The last step waits for the offset at the end: analysis/clocks.py interpolates between both.
             made = 0
+            self._activity.begin()
             try:
                 for number in range(1, count + 1):
                     last = number == count
@@ -127,6 +137,7 @@ class Loop:
                 if not (made and turn.timed):
                     raise
                 self._over = True
+            self._acted = self._activity.end(made) if turn.trains and turn.timed else None
             spans += self.recorder.flush(begin if self._over else self._align(begin)) if turn.observe else []
             spans = self._read_bare() + spans  # those without instruments come first, or are all
         return self._counting(lengths(spans, [each is not None for each in self._references])[-made:]) if made else []

@@ -15,6 +15,7 @@ from worldsize.results.check_records import RankCheck
 from worldsize.results.comm_records import CommSample
 from worldsize.results.memory_records import DeviceMemory, MemoryParts
 from worldsize.results.records import RankPlace, WarningRecord
+from worldsize.results.step_records import RankActivity
 from worldsize.results.traces import ProfiledRank
 from worldsize.results.training_records import Evaluation, MessageCount
 from worldsize.results.verify_records import RankProof
@@ -106,6 +107,8 @@ class Reply(Record):
     """What this rank has seen so far that a reader of its numbers must know."""
     reference_s: list[float | None] = Field(default_factory=list)
     """How long the short computation after each step took, the lead steps included; None where there was none."""
+    activity: RankActivity | None = None
+    """What its thread did in the timed steps (op `steps`)."""
     peak_memory_bytes: int = 0
     memory: MemoryParts | None = None
     """What that memory is made of, while it grows with training."""

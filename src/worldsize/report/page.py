@@ -9,7 +9,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from worldsize.analysis.advice import Advice, advise
+from worldsize.analysis.advice import NO_COMMAND, Advice, advise
 from worldsize.analysis.advice.finding import several
 from worldsize.analysis.advice.price import minutes_text
 from worldsize.analysis.study import StudyAnalysis
@@ -85,7 +85,11 @@ def _environment() -> Environment:
     filters["minutes"] = minutes_text
     environment.filters.update(filters)
     environment.globals.update(
-        table_files=TABLE_FILES, drawing_files=DRAWING_FILES, part_labels=PART_LABELS, part_colours=PART_COLOURS
+        table_files=TABLE_FILES,
+        drawing_files=DRAWING_FILES,
+        part_labels=PART_LABELS,
+        part_colours=PART_COLOURS,
+        no_command=NO_COMMAND,
     )
     return environment
 

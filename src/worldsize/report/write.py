@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from worldsize.analysis.advice import advise
+from worldsize.analysis.advice import NO_COMMAND, advise
 from worldsize.analysis.advice.price import minutes_text
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
@@ -80,6 +80,7 @@ def _advice(analysis: StudyAnalysis) -> Iterator[str]:
             yield "## What limits it, and what to try\n"
         effect = f" Expected effect: {each.gain.text} ({each.gain.basis})" if each.gain else ""
         takes = f" (Takes {minutes_text(each.takes_s)}.)" if each.takes_s is not None else ""
+        takes += "" if each.command else f" {NO_COMMAND}"
         yield escaped(f"{number}. {each.finding} {each.cause} {each.next_step}{takes}{effect}") + "\n"
         if each.command:
             yield f"       {' '.join(each.command.splitlines())}\n"

@@ -14,7 +14,7 @@ from worldsize.results.base import Record
 from worldsize.results.check_records import VerifyRecord
 from worldsize.results.memory_records import MemoryParts
 from worldsize.results.provenance import Provenance, UserCode
-from worldsize.results.step_records import BlockConditions, UnobservedBlock
+from worldsize.results.step_records import BlockActivity, BlockConditions, UnobservedBlock
 from worldsize.results.training_records import DataRecord, Evaluation, MessageCount, ModelRecord
 from worldsize.traits import TraitsRecord, WireBytes
 
@@ -196,6 +196,8 @@ class CellRecord(Record):
     """What travelled before the first step, on rank 0: weights, buffers and what the wrapper checks."""
     conditions: list[BlockConditions] = Field(default_factory=list)
     """What else went on during the timed blocks: the cause of a drift between them is looked for here."""
+    activities: list[BlockActivity] = Field(default_factory=list)
+    """What its own threads did meanwhile: why a rank is slow is looked for here."""
     summary: CellSummary | None = None
 
     @model_validator(mode="before")

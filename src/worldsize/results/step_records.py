@@ -112,6 +112,28 @@ class UnobservedBlock(Record):
     """Each step ended by its slowest rank."""
 
 
+class RankActivity(Record):
+    """What the thread that trains did in the timed steps of one block; in sum, of this rank."""
+
+    steps: int
+    cpu_s: float
+    """It computed, garbage collection and whatever else takes a core included."""
+    queued_s: float | None
+    """It could have gone on, and had no core; None where the system does not tell."""
+    collected_s: float
+    """Python collected garbage, on whichever thread."""
+    major_faults: int
+    """Pages that it had to wait for, from a disk."""
+
+
+class BlockActivity(Record):
+    """What the ranks of a cell did in the timed steps of one block; of each rank, in order."""
+
+    session: int
+    block: int
+    ranks: list[RankActivity]
+
+
 class BlockConditions(Record):
     """What else went on while a block of steps was timed; means over its length."""
 

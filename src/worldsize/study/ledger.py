@@ -16,12 +16,12 @@ from worldsize.results.check_records import RankCheck
 from worldsize.results.checkpoints import checkpoint_folder, find_checkpoint
 from worldsize.results.files import cell_folder
 from worldsize.results.folder import Cell, write_cell
-from worldsize.results.rank_files import first_step, last_step, rank_file
+from worldsize.results.rank_files import rank_file
 from worldsize.results.records import CellRecord, ErrorRecord, WarningRecord
-from worldsize.results.step_records import BlockConditions, StepRecord, UnobservedBlock
+from worldsize.results.step_records import BlockActivity, BlockConditions, StepRecord, UnobservedBlock
 from worldsize.results.traces import ProfileRecord, write_profile
 from worldsize.results.training_records import Evaluation
-from worldsize.study.listener import Listener
+from worldsize.study.listener import Follower, Listener
 from worldsize.study.plan import PlannedCell
 
 RESTARTED = ("restarted", "ran-again", "fewer-workers", "ran-to-its-end")
@@ -121,6 +121,12 @@ class Ledger:
             BlockConditions(session=self.session, block=block, **dataclasses.asdict(seen))
         )
 
+    def acted(self, cell: PlannedCell, block: int, replies: Sequence[Reply]) -> None:
+        """What the threads of a cell did in its timed steps; nothing where not all ranks tell."""
+        ranks = [reply.activity for reply in replies if reply.activity]
+        if len(ranks) == len(replies):
+            self.record(cell).activities.append(BlockActivity(session=self.session, block=block, ranks=ranks))
+
     def used_memory(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
         """The largest memory of a process of the cell so far, what is in it where that rank tells, and warnings."""
         record = self.record(cell)
@@ -213,9 +219,14 @@ class Ledger:
         for record in self._records.values():
             self._close(record)
 
-    def follow(self, cell: PlannedCell, listener: Listener) -> "Follower":
-        """Something that tells the listener of each step while a turn goes on."""
-        return Follower(self, cell, listener)
+    def follow(self, cell: PlannedCell, listener: Listener) -> Follower:
+        """Something that counts each step while a turn goes on, and tells the listener."""
+
+        def advanced(steps: int, last: StepRecord | None) -> None:
+            self.advance(cell, steps)
+            listener.advanced(cell, steps, last)
+
+        return Follower(rank_file(cell_folder(self.run, cell.id), 0), advanced)
 
     def advance(self, cell: PlannedCell, steps: int) -> None:
         """Count steps of a cell."""
@@ -234,6 +245,7 @@ class Ledger:
                 evaluations=list(earlier.record.evaluations) if earlier else [],
                 unobserved=list(earlier.record.unobserved) if earlier else [],
                 conditions=list(earlier.record.conditions) if earlier else [],
+                activities=list(earlier.record.activities) if earlier else [],
                 launches=earlier.record.launches if earlier else 0,
             )
         return self._records[cell.id]
@@ -248,32 +260,6 @@ class Ledger:
     def _write(self, record: CellRecord) -> None:
         if self.writing:
             write_cell(self.run, record)
-
-
-class Follower:
-    """Reads what rank 0 of a cell writes in one turn, now and then, and tells the listener how far it is."""
-
-    def __init__(self, ledger: Ledger, cell: PlannedCell, listener: Listener) -> None:
-        self._ledger, self._cell, self._listener = ledger, cell, listener
-        self._file = rank_file(cell_folder(ledger.run, cell.id), 0)
-        self._begin = self._file.stat().st_size if self._file.exists() else 0
-        self._told = 0
-
-    def look(self) -> None:
-        """Tell the listener of what was written since the last look."""
-        first, last = first_step(self._file, self._begin), last_step(self._file)
-        if first and last and last.step - first.step + 1 > self._told:
-            self._tell(last.step - first.step + 1 - self._told, last)
-
-    def finish(self, steps: int) -> None:
-        """The turn is over, and had this many steps in all."""
-        self._tell(steps - self._told, last_step(self._file))
-
-    def _tell(self, steps: int, last: StepRecord | None) -> None:
-        if steps > 0:
-            self._told += steps
-            self._ledger.advance(self._cell, steps)
-            self._listener.advanced(self._cell, steps, last)
 
 
 def _first_warnings(cell: PlannedCell, earlier: Cell | None) -> list[WarningRecord]:

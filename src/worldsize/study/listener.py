@@ -1,8 +1,10 @@
 """What a study tells while it runs. The commands turn it into a display; the library may ignore it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
+from worldsize.results.rank_files import first_step, last_step
 from worldsize.results.records import CellRecord
 from worldsize.results.step_records import StepRecord
 from worldsize.study.plan import PlannedCell
@@ -102,3 +104,27 @@ class Listeners:
         """Tell all."""
         for listener in self._all:
             listener.ended(record)
+
+
+class Follower:
+    """Reads what rank 0 of a cell writes in one turn, now and then, and tells how many steps came in."""
+
+    def __init__(self, file: Path, advanced: Callable[[int, StepRecord | None], None]) -> None:
+        self._file, self._advanced = file, advanced
+        self._begin = file.stat().st_size if file.exists() else 0
+        self._told = 0
+
+    def look(self) -> None:
+        """Tell of what was written since the last look."""
+        first, last = first_step(self._file, self._begin), last_step(self._file)
+        if first and last and last.step - first.step + 1 > self._told:
+            self._tell(last.step - first.step + 1 - self._told, last)
+
+    def finish(self, steps: int) -> None:
+        """The turn is over, and had this many steps in all."""
+        self._tell(steps - self._told, last_step(self._file))
+
+    def _tell(self, steps: int, last: StepRecord | None) -> None:
+        if steps > 0:
+            self._told += steps
+            self._advanced(steps, last)

@@ -162,6 +162,7 @@ class Schedule:
         turn = Turn(op="steps", count=count, lead=usual_lead, block=block, reference_every=every)
         with self.ledger.watched(cell, block):
             replies = self._replies(cell, turn.model_copy(update={"lead": lead}))
+        self.ledger.acted(cell, block, replies)
         times, key = self._slowest(cell, replies), (self.ledger.session, block)
         self.samples[cell.id] = self.counted.add(self.samples[cell.id], cell.id, key, times, replies)
         self.pace.saw_block(cell, self.samples[cell.id].get(key, times))

@@ -6,20 +6,22 @@ from worldsize.analysis.advice.baseline import baseline_not_comparable
 from worldsize.analysis.advice.batch import batch_knee, batch_too_small, memory_headroom
 from worldsize.analysis.advice.commands import launched_as, of_script
 from worldsize.analysis.advice.communication import bandwidth_bound, communication_bound, latency_bound, root_bound
+from worldsize.analysis.advice.computing import compute_slower
+from worldsize.analysis.advice.finding import NO_COMMAND as NO_COMMAND
 from worldsize.analysis.advice.finding import Advice as Advice
 from worldsize.analysis.advice.finding import Evidence as Evidence
 from worldsize.analysis.advice.finding import Gain as Gain
-from worldsize.analysis.advice.input import input_bound
+from worldsize.analysis.advice.input import copy_bound, input_bound, other_work
 from worldsize.analysis.advice.noise import too_noisy
 from worldsize.analysis.advice.overlap import overlap_incomplete, overlapped_already
 from worldsize.analysis.advice.placement import oversubscribed
 from worldsize.analysis.advice.price import takes_s
 from worldsize.analysis.advice.rule import Seen, in_order
+from worldsize.analysis.advice.slow_ranks import slow_rank
 from worldsize.analysis.advice.stalls import periodic_stall
-from worldsize.analysis.advice.stragglers import slow_rank, straggler_bound
+from worldsize.analysis.advice.stragglers import straggler_bound
 from worldsize.analysis.advice.strategy import (
     beside_one_worker,
-    compute_slower,
     scaling_does_not_pay,
     strategy_choice,
     wrapper_overhead,
@@ -31,6 +33,8 @@ RULES = (
     baseline_not_comparable,
     too_noisy,
     input_bound,
+    copy_bound,
+    other_work,
     periodic_stall,
     bandwidth_bound,
     latency_bound,

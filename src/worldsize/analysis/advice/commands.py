@@ -102,8 +102,8 @@ BY_HAND = "--master-ip"
 def study_command(settings: StudySettings, **changes: Any) -> str | None:
     """`worldsize study` with the settings of a study and some changes; by the name of its experiment if it has one.
 
-    Cells that were named one by one become the grid that they span. None where no flag can say it: a comma ends an
-    entry of a list.
+    With a strategy that the experiment does not have it is no longer that experiment, and is not called so. Cells that
+    were named one by one become the grid that they span. None where no flag can say it: a comma ends an entry.
     """
     if settings.script:
         within = {name: value for name, value in changes.items() if name in SCRIPT_FLAGS}
@@ -113,7 +113,8 @@ def study_command(settings: StudySettings, **changes: Any) -> str | None:
     preset = _preset(settings)
     usual = StudySettings(budget=DEFAULT_BUDGET)
     base = validated(StudySettings, read_study(preset)) if preset else usual
-    if preset and not all(_sayable(name, wanted, base) for name in STUDY_FLAGS):
+    another = not set(wanted.strategies) <= set(settings.strategies)  # whose report would not be that experiment's
+    if preset and (another or not all(_sayable(name, wanted, base) for name in STUDY_FLAGS)):
         preset, base = "", usual
     if any("," in strategy for strategy in wanted.strategies):
         return None

@@ -155,13 +155,9 @@ def _look_or_change(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     """What to try where it is not known why the link is not full."""
     if not cell.traits.overlaps:
         return "Use a strategy that synchronises during backward.", _with_overlap(seen, cell)
-    if cell.profile is None:
-        look = "Look at a trace of some steps: what runs while the messages are on their way?"
-        return look, focused(seen.settings, cell, profile=True)
-    look = f"Look at trace-{cell.id}.json of this report (ui.perfetto.dev): what runs while messages are on their way?"
     if seen.settings.bucket_mb == "auto":
-        return look, None
-    return f"{look} Try buckets of another size.", focused(seen.settings, cell, bucket_mb="auto")
+        return "Its buckets are planned already, and no flag changes more: give each worker's host more cores.", None
+    return "Try buckets of another size.", focused(seen.settings, cell, bucket_mb="auto")
 
 
 def _with_overlap(seen: Seen, cell: CellAnalysis) -> str | None:

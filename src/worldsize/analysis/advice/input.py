@@ -1,12 +1,15 @@
-"""Waiting for data."""
+"""What a step does beside training: waiting for data, copies to the device, work of the loop itself."""
 
 from collections.abc import Iterator
 
+import polars as pl
+
 from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.finding import Evidence, at_most, cell_name, share, time_of
-from worldsize.analysis.advice.gains import DATA_WAIT_MOST, STEP_MOST, notable, part, without
+from worldsize.analysis.advice.gains import DATA_WAIT_MOST, STEP_MOST, Part, notable, part, without
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate, ranks_of
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.results.records import Estimate
 
 
 def input_bound(seen: Seen) -> Iterator[Candidate]:
@@ -33,6 +36,56 @@ def input_bound(seen: Seen) -> Iterator[Candidate]:
                 f"Step ÷ (step − data wait{_whose(cell)}); assumes that every batch is there when it is needed.",
             ),
         )
+
+
+def copy_bound(seen: Seen) -> Iterator[Candidate]:
+    """Batches take a notable part of the step on their way to the device."""
+    for cell in seen.cells:
+        found = _aside(seen, cell, pl.col("copy_s"))
+        if found is None:
+            continue
+        copying, gain = found
+        yield candidate(
+            "copy-bound",
+            cell,
+            finding=f"{cell_name(cell)} copies its batches to the device for {share(copying.share)} of its step.",
+            evidence=(time_of("Copies per step, mean over ranks", copying.seconds),),
+            cause="A copy from pageable memory holds the training up; so does one in a wider type than it needs.",
+            next_step="Pin the batches (pin_memory=True), copy the next one during this step (non_blocking=True), or "
+            "send bytes and make floats of them on the device.",
+            command=None,
+            gain=at_most(gain, "Step ÷ (step − copies); assumes that all of them are hidden."),
+        )
+
+
+def other_work(seen: Seen) -> Iterator[Candidate]:
+    """A loop of the user's own spends a notable part of its step outside of everything that training is."""
+    if seen.trains:
+        return  # there it is our own bookkeeping
+    for cell in seen.cells:
+        found = _aside(seen, cell, pl.col("other_s"))
+        slow = seen.slow_ranks(cell)
+        if found is None or (slow and slow.alone_in == "other_s"):
+            continue
+        working, gain = found
+        yield candidate(
+            "other-work",
+            cell,
+            finding=f"{cell_name(cell)} spends {share(working.share)} of its step outside data wait, forward, "
+            "backward, communication and optimizer.",
+            evidence=(time_of("The rest of the step, mean over ranks", working.seconds),),
+            cause="The loop does something else in each step: logging, metrics, loss.item(), a sleep, a barrier.",
+            next_step="Look at what the loop does between the optimizer's step and the next batch; do it less often.",
+            command=None,
+            gain=at_most(gain, "Step ÷ (step − the rest of the step); assumes that nothing of it is needed."),
+        )
+
+
+def _aside(seen: Seen, cell: CellAnalysis, value: pl.Expr) -> tuple[Part, Estimate] | None:
+    """A part of the step that only holds it up, and its gain; None where it is not notable."""
+    blocks = seen.blocks(cell)
+    found, gain = part(blocks, value), without(blocks, value)
+    return (found, gain) if found is not None and gain is not None and notable(found.share) else None
 
 
 def _who(cell: CellAnalysis) -> str:

@@ -11,9 +11,9 @@ from worldsize.analysis.advice.commands import by_steps, study_command, sweep_co
 from worldsize.analysis.advice.finding import Evidence, Gain, cell_name, ratio_of_two
 from worldsize.analysis.advice.gains import EXPOSED, notable, part
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
+from worldsize.analysis.advice.stalls import stall_of
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import percent_text
-from worldsize.analysis.recurring import long_steps
 from worldsize.analysis.statistics import LEVEL, half_width, includes
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.results.records import Estimate
@@ -111,8 +111,7 @@ def _named(seen: Seen, cell: CellAnalysis) -> bool:
     Such steps are much of the noise themselves.
     """
     slow = seen.slow_ranks(cell)
-    stalls = long_steps(seen.raw(cell), cell.summary) if cell.summary else None
-    return (slow is not None and slow.explains) or (stalls is not None and stalls.every is not None)
+    return (slow is not None and slow.explains) or stall_of(seen.raw(cell), cell.summary) is not None
 
 
 def steps_needed(ratio: Estimate, block_steps: int) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from worldsize.analysis.advice import traces
 from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.finding import Evidence, at_most, cell_name, share, time_of
 from worldsize.analysis.advice.gains import EXPOSED, NOTABLE, STEP, notable, without
@@ -64,8 +65,8 @@ def overlapped_already(seen: Seen) -> Iterator[Candidate]:
             "will not help.",
             evidence=_parts(sync),
             cause="Backward takes longer than the messages, which travel meanwhile.",
-            next_step="Leave the link as it is, and look at a trace: which operators take the time?",
-            command=focused(seen.settings, cell, profile=True),
+            next_step=f"Leave the link as it is: computing takes the time.{traces.longest(cell)}",
+            command=None if cell.profile else focused(seen.settings, cell, profile=True),
             gain=at_most(
                 gain,
                 "Step ÷ (step − exposed communication); assumes a link without any delay.",

@@ -5,6 +5,7 @@ from statistics import fmean
 
 import polars as pl
 
+from worldsize.analysis.activity import Spent, spent, thread_times
 from worldsize.analysis.advice.gains import NOTABLE, STEP_MOST, notable, without
 from worldsize.analysis.steps import BLOCK, per_step, rank_means, ratio_over
 from worldsize.results.folder import Cell
@@ -37,6 +38,8 @@ class SlowRanks:
     """Whether it is most of what the step takes longer than the other ranks work."""
     cores: Estimate | None
     """How long the short computation beside the steps takes there ÷ on the others (method.md §8)."""
+    spent: Spent | None
+    """What most of it is used for; None where that was not seen."""
     blocks_of_others: pl.DataFrame
     """The means of the cell by block, with the parts of the other ranks in place of those of all."""
 
@@ -82,6 +85,7 @@ def slow_ranks(cell: Cell, cell_blocks: pl.DataFrame) -> SlowRanks | None:
         gain=gain,
         explains=lost is not None and lost.value > MOSTLY,
         cores=_of_cores(cell, slow),
+        spent=_spent(cell, slow, seconds),
         blocks_of_others=cell_blocks.drop(OWN).join(of_others, on=BLOCK),
     )
 
@@ -107,6 +111,14 @@ def _side_by_side(means: pl.DataFrame, slow: tuple[int, ...]) -> pl.DataFrame:
     return means.group_by(*BLOCK, maintain_order=True).agg(
         pl.col(*names).filter(among).mean(), pl.col(*names).filter(~among).mean().name.prefix("other_")
     )
+
+
+def _spent(cell: Cell, slow: tuple[int, ...], more: Estimate) -> Spent | None:
+    times = thread_times(cell)
+    if times is None:
+        return None
+    among = pl.col("rank").is_in(slow)
+    return spent(times.filter(among), times.filter(~among), more)
 
 
 def _of_cores(cell: Cell, slow: tuple[int, ...]) -> Estimate | None:

@@ -1,4 +1,4 @@
-"""What depends on the strategy: a faster one, its own overhead, computing that several workers have made slower."""
+"""What depends on the strategy: a faster one, its own overhead, and whether several workers pay at all."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,26 +13,20 @@ from worldsize.analysis.advice.finding import (
     measured,
     named,
     ratio_of_two,
-    several,
     time_of,
 )
 from worldsize.analysis.advice.gains import (
-    COMPUTE_MOST,
-    NOTABLE,
     STEP,
-    STEP_MOST,
     more_than,
     notable,
-    ratio_of,
     without,
 )
-from worldsize.analysis.advice.rule import Candidate, Seen, candidate, ranks_of
+from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.headline import rate, scaling_row
-from worldsize.analysis.numbers import ABSENT, estimate_text
-from worldsize.analysis.scaling import find_baseline
+from worldsize.analysis.numbers import estimate_text
 from worldsize.analysis.statistics import reciprocal
-from worldsize.analysis.steps import BLOCK, COMPUTE
+from worldsize.analysis.steps import BLOCK
 from worldsize.results.records import Estimate
 from worldsize.traits import BASELINE_STRATEGY, BUCKETED, OVERLAPPING
 
@@ -182,42 +176,6 @@ def _overheads(seen: Seen) -> Iterator[Overhead]:
             yield Overhead(wrapped, alone, found[0], ratio, cell, gain)
 
 
-def compute_slower(seen: Seen) -> Iterator[Candidate]:
-    """Computing that takes longer than it takes one worker with the same local batch."""
-    if seen.settings.sweep:
-        return
-    for cell in seen.several:
-        origin = seen.find(cell.strategy, 1, cell.batch_size) or find_baseline("weak", cell, seen.cells)
-        if origin is None or not _same_threads(cell, origin):
-            continue
-        slow = seen.slow_ranks(cell)  # which are a finding of their own
-        of_all = more_than(slow.blocks_of_others if slow else seen.blocks(cell), seen.blocks(origin), COMPUTE)
-        found = more_than(seen.blocks(cell), seen.blocks(origin), COMPUTE_MOST, STEP_MOST)
-        # Of many ranks the slowest of each step is slower by chance: what all share shows in the mean.
-        if of_all is None or found is None or not notable(of_all[1], 1 + NOTABLE):
-            continue
-        more, gain = found
-        whose = " the slowest rank of" if ranks_of(cell) > 1 else ""
-        longer = ratio_of(seen.blocks(cell), seen.blocks(origin), COMPUTE_MOST)
-        next_step, command = _less_crowded(seen, cell)
-        yield candidate(
-            "compute-slower",
-            cell,
-            finding=f"Forward, backward and optimizer of{whose} {cell_name(cell)} take "
-            f"{estimate_text(longer) if longer else ABSENT} times as long as those of {origin.id}.",
-            evidence=[time_of(f"Computing per step, more than {origin.id}", more)],
-            cause="The workers share what each has for itself when alone: memory bandwidth, caches, the clock of the "
-            "cores; synchronisation beside it takes some of it, too.",
-            next_step=next_step,
-            command=command,
-            gain=at_most(
-                gain,
-                f"Step ÷ (step − what computing takes more than in {origin.id}"
-                f"{', on the slowest rank' if whose else ''}); assumes workers that do not touch each other.",
-            ),
-        )
-
-
 def _beside(blocks: pl.DataFrame, wrapped: pl.DataFrame, alone: pl.DataFrame) -> pl.DataFrame:
     """The blocks of a cell, with the steps of two others in the same blocks."""
     return blocks.join(wrapped.select(*BLOCK, STEP.alias("wrapped_s")), on=BLOCK).join(
@@ -252,22 +210,4 @@ def _lighter(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     return (
         f"Compare it with {OVERLAPPING[0]}, which works per bucket, not per gradient.",
         focused(seen.settings, cell, cell.strategy, OVERLAPPING[0], baseline="both"),
-    )
-
-
-def _less_crowded(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
-    if cell.record and cell.record.placement and cell.record.placement.processes < cell.world_size:
-        return (
-            f"Give each worker a process of its own, as {OVERLAPPING[0]} does.",
-            focused(seen.settings, cell, cell.strategy, OVERLAPPING[0]),
-        )
-    threads = cell.threads_per_worker or 1
-    if threads > 1:
-        return (
-            f"Try {several(threads - 1, 'thread')} per worker: a core that is free carries the messages.",
-            focused(seen.settings, cell, threads_per_worker=threads - 1),
-        )
-    return (
-        "Look at a trace: which operators take longer with several workers than with one?",
-        focused(seen.settings, cell, profile=True),
     )

@@ -1,0 +1,91 @@
+"""What a training thread does with its time: it computes, queues for a core, collects garbage, or none of these.
+
+What is left is sleep, or waiting for a disk, a lock, the network or other processes. Linux tells it by thread.
+"""
+
+import gc
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from worldsize.results.step_records import RankActivity
+
+NS = 1e9
+
+
+class _Reading(NamedTuple):
+    cpu_ns: int
+    queued_ns: int | None
+    collected_ns: int
+    faults: int
+
+
+class Activity:
+    """Reads the counters of one thread at both ends of a turn: 30 µs each, outside of its steps.
+
+    Garbage collection counts on whatever thread it is: Python lets no other one compute meanwhile.
+    """
+
+    def __init__(self, thread: threading.Thread | None = None) -> None:
+        """`thread`: the one that trains; without it the one that calls `begin`."""
+        self._thread = thread
+        self._collected_ns = self._since_ns = 0
+        self._before: _Reading | None = None
+        gc.callbacks.append(self._collecting)
+
+    def close(self) -> None:
+        """Listen to the collector no longer."""
+        if self._collecting in gc.callbacks:
+            gc.callbacks.remove(self._collecting)
+
+    def begin(self) -> None:
+        """Some steps begin."""
+        self._before = self._read()
+
+    def end(self, steps: int) -> RankActivity | None:
+        """So many steps are over; None where there was none."""
+        before, after = self._before, self._read()
+        if before is None or not steps:
+            return None
+        queued = None
+        if before.queued_ns is not None and after.queued_ns is not None:
+            queued = (after.queued_ns - before.queued_ns) / NS
+        return RankActivity(
+            steps=steps,
+            cpu_s=(after.cpu_ns - before.cpu_ns) / NS,
+            queued_s=queued,
+            collected_s=(after.collected_ns - before.collected_ns) / NS,
+            major_faults=after.faults - before.faults,
+        )
+
+    def _collecting(self, phase: str, info: dict[str, Any]) -> None:
+        now_ns = time.perf_counter_ns()
+        if phase == "start":
+            self._since_ns = now_ns
+        elif self._since_ns:
+            self._collected_ns += now_ns - self._since_ns
+
+    def _read(self) -> _Reading:
+        thread = self._thread or threading.current_thread()
+        assert thread.ident is not None, "a thread that trains has been started"
+        # In a process that was forked `native_id` is still that of the thread that forked it.
+        number = os.getpid() if thread is threading.main_thread() else thread.native_id
+        place = Path(f"/proc/self/task/{number}")
+        return _Reading(
+            time.clock_gettime_ns(time.pthread_getcpuclockid(thread.ident)),
+            _field(place / "schedstat", 1),
+            self._collected_ns,
+            # After the name of the program, which may hold anything, majflt is the tenth field (proc(5)).
+            _field(place / "stat", 9, after=")") or 0,
+        )
+
+
+def _field(file: Path, number: int, after: str = "") -> int | None:
+    """A number in a file of the kernel; None where it does not tell."""
+    try:
+        words = file.read_text().rpartition(after)[2].split() if after else file.read_text().split()
+        return int(words[number])
+    except (OSError, IndexError, ValueError):
+        return None
