@@ -39,8 +39,8 @@ class Case:
     right: tuple[str, ...]
     """The codes of first advice that name it; of a sound case none."""
     flags: tuple[str, ...] = TWO
-    says: str = ""
-    """What its finding or its cause must say, too: the rank, the part, what was seen of the cause."""
+    says: tuple[str, ...] = ("",)
+    """One of these its finding or its cause must say, too: the rank, the part, what was seen of the cause."""
     near: tuple[str, ...] = ()
     """Codes that are not wrong, and not the point."""
     cure: tuple[str, ...] | None = None
@@ -58,33 +58,29 @@ ROOT = ("--strategies", "single,gather-scatter", "--world-sizes", "1,4", "--host
 FOUR = ("--strategies", "single,ddp", "--world-sizes", "1,4", "--hosts", "4", "--link", "300mbit")
 MORE = ("--allow-oversubscribed",)
 BATCHES = ("--batch-sizes", "8,32")
+BUSY = ("Other work uses the cores", "cores there are slower or busier")
 CORES = str(os.cpu_count() or 2)
 CASES = (
-    Case("nothing, ddp", "", ()),
-    Case("nothing, all-reduce", "", (), ONE_BY_ONE),
-    Case("nothing, bucketed", "", (), ("--strategies", "single,bucketed", "--world-sizes", "1,2")),
-    Case("rank 1 sleeps 30 ms in forward", "forward:1:30", ("slow-rank",), says="ank 1"),
-    Case("rank 0 sleeps 30 ms in forward", "forward:0:30", ("slow-rank",), says="ank 0"),
-    Case("rank 1 sleeps 10 ms in forward", "forward:1:10", ("slow-rank",), says="sleeps or waits"),
-    Case("rank 1 computes 25 ms more", "compute:1:25", ("slow-rank",), says="It does more"),
-    Case("rank 0 sleeps 25 ms in backward", "backward:0:25", ("slow-rank",), says="backward"),
-    Case("rank 1 sleeps 25 ms in the optimizer", "optimizer:1:25", ("slow-rank",), says="optimizer"),
-    Case("rank 1, 30 ms for each batch", "data:1:30", ("slow-rank",), says="data wait", near=("input-bound",)),
-    Case("rank 0, 15 ms for each batch", "data:0:15", ("slow-rank",), says="data wait", near=("input-bound",)),
+    Case("nothing, ddp", "sound", ()),
+    Case("nothing, all-reduce", "sound", (), ONE_BY_ONE),
+    Case("nothing, bucketed", "sound", (), ("--strategies", "single,bucketed", "--world-sizes", "1,2")),
+    Case("rank 1 sleeps 30 ms in forward", "forward:1:30", ("slow-rank",), says=("ank 1",)),
+    Case("rank 0 sleeps 30 ms in forward", "forward:0:30", ("slow-rank",), says=("ank 0",)),
+    Case("rank 1 sleeps 10 ms in forward", "forward:1:10", ("slow-rank",), says=("nothing is computed there",)),
+    Case("rank 1 computes 25 ms more", "compute:1:25", ("slow-rank",), says=("More is done there",)),
+    Case("rank 0 sleeps 25 ms in backward", "backward:0:25", ("slow-rank",), says=("backward",)),
+    Case("rank 1 sleeps 25 ms in the optimizer", "optimizer:1:25", ("slow-rank",), says=("optimizer",)),
+    Case("rank 1, 30 ms for each batch", "data:1:30", ("slow-rank",), says=("data wait",), near=("input-bound",)),
+    Case("rank 0, 15 ms for each batch", "data:0:15", ("slow-rank",), says=("data wait",), near=("input-bound",)),
     Case("all ranks, 20 ms for each batch", "data:all:20", ("input-bound",)),
     Case("all ranks, 8 ms for each batch", "data:all:8", ("input-bound",)),
-    Case("several workers sleep 15 ms in forward", "forward:several:15", ("compute-slower",), says="neither compute"),
+    Case(
+        "several workers sleep 15 ms in forward", "forward:several:15", ("compute-slower",), says=("neither compute",)
+    ),
     Case("a link of 100 Mbit/s", "large", ("bandwidth-bound",), (*LINK, "100mbit"), cure=TWO),
     Case("a link of 300 Mbit/s", "large", ("bandwidth-bound",), (*LINK, "300mbit"), cure=TWO),
     Case("one huge parameter, 1 Gbit/s", "huge", ("bandwidth-bound",), (*LINK, "1gbit"), cure=TWO),
-    Case("rank 1, 20 ms, over 200 Mbit/s", "forward:1:20", ("slow-rank",), (*LINK, "200mbit"), says="ank 1"),
-    Case(
-        "200 small gradients over a link with 1 ms of delay",
-        "many",
-        ("latency-bound",),
-        (*ONE_BY_ONE, *HOSTS, "1gbit", "--link-latency", "1ms"),
-        cure=(*ONE_BY_ONE, *HOSTS, "1gbit"),
-    ),
+    Case("rank 1, 20 ms, over 200 Mbit/s", "forward:1:20", ("slow-rank",), (*LINK, "200mbit"), says=("ank 1",)),
     Case("many small gradients, one by one", "many", ("latency-bound", "communication-bound"), ONE_BY_ONE, cure=TWO),
     Case("buffers of 16 MB", "buffers", ("communication-bound", "bandwidth-bound"), (*LINK, "300mbit"), cure=TWO),
     Case("the root of gather and scatter", "large", ("root-bound",), (*ROOT, *MORE), cure=(*FOUR, *MORE)),
@@ -99,26 +95,39 @@ CASES = (
         "buckets far too small",
         "many",
         ("latency-bound",),
-        (*LINK, "1gbit", "--link-latency", "1ms", "--bucket-mb", "0.001"),
-        cure=(*LINK, "1gbit", "--link-latency", "1ms"),
+        (*LINK, "1gbit", "--bucket-mb", "0.001"),
+        cure=(*LINK, "1gbit"),
     ),
     Case("a batch too small", "none", ("batch-too-small",), (*TWO, *BATCHES), near=("memory-headroom",)),
     Case("every 10 steps, 200 ms", "stall:all:200", ("periodic-stall",)),
-    Case("every 10 steps, 200 ms on rank 0", "stall:0:200", ("periodic-stall", "slow-rank"), says="10 steps"),
-    Case("garbage collection every 10 steps, 200 ms", "garbage:all:200", ("periodic-stall",), says="garbage"),
+    Case("every 10 steps, 200 ms on rank 0", "stall:0:200", ("periodic-stall", "slow-rank"), says=("10 steps",)),
+    Case("garbage collection every 10 steps, 200 ms", "garbage:all:200", ("periodic-stall",), says=("garbage",)),
     Case("something after each step of several workers", "", ("other-work",), script="diagnosis_script.py"),
     Case("more threads than cores", "none", ("oversubscribed",), (*TWO, "--threads-per-worker", CORES)),
-    Case("a neighbour on the last core", "", ("slow-rank",), neighbour=True, says="ores are "),
+    Case(
+        "a neighbour on the last core",
+        "sound",
+        ("slow-rank",),
+        neighbour=True,
+        says=("Other work uses the cores", "cores there are slower or busier"),
+    ),
 )
 
 
 def run(data_dir: str | None) -> None:
     """Study all cases; print which advice came first, what the gains were, and whether each command runs."""
     say("")
-    well, tried, found = _Well(), _Tried(), []
+    well, tried = _Well(), _Tried()
+    found: list[dict[str, Any]] = []
     for case in CASES:
         say(f"  {case.name} …")
-        found.append(_found(case, well, tried))
+        try:
+            found.append(_found(case, well, tried))
+        except NotStudiedError as error:
+            print(f"  {case.name}: not measured: {error}")
+            continue
+        last = found[-1]
+        say(f"    {last['verdict']}: {last['first']}{last['gains']}")
     print("the first advice on a planted cause, and the gain without it")
     for each in found:
         print(f"  {each['verdict']:6} {each['case']}: {each['first']}{each['gains']}")
@@ -163,9 +172,13 @@ def judged(case: Case, advice: list[dict[str, Any]]) -> str:
         return "right" if all(each["code"] in NOISE for each in advice) else "wrong"
     if first is None:
         return "silent"
-    if first["code"] in case.right and case.says in first["finding"] + first["cause"]:
+    if first["code"] in case.right and any(words in first["finding"] + first["cause"] for words in case.says):
         return "right"
     return "near" if first["code"] in (*case.near, *case.right) else "wrong"
+
+
+class NotStudiedError(Exception):
+    """The study of a case failed: this machine has not what it needs, such as root for emulated links."""
 
 
 class _Well:
@@ -220,14 +233,14 @@ def _study(cause: str, flags: tuple[str, ...], script: str = "") -> dict[str, An
     else:
         what = ("--workload", f"{HERE / 'diagnosis_workload.py'}:Planted", *flags)
         if "--batch-sizes" not in flags:
-            what += ("--batch-sizes", "8" if cause else "1024")
+            what += ("--batch-sizes", "8")
     if "--threads-per-worker" not in flags:
         what += ("--threads-per-worker", "1")
     with tempfile.TemporaryDirectory() as folder:
         command = (sys.executable, "-m", "worldsize", "study", *what, *BUDGET, "--out", f"{folder}/run", "--json")
         done = subprocess.run(command, env=_planted(cause), capture_output=True, text=True, check=False)
         if done.returncode:
-            raise RuntimeError(done.stderr)
+            raise NotStudiedError(done.stderr.strip().splitlines()[-1])
         if kept := os.environ.get("WORLDSIZE_KEEP_STUDIES"):  # for somebody who reads their pages
             place = Path(kept) / f"{len(list(Path(kept).glob('*'))):02}"
             shutil.copytree(Path(json.loads(done.stdout)["report"]).parent, place)

@@ -71,6 +71,8 @@ class TraitsRecord(BaseModel):
 class Traits(TraitsRecord):
     """One row."""
 
+    does: str = ""
+    """How it synchronises, in a few words: for the help of the commands."""
     needs_every_gradient: bool = False
     """Whether a step fails that leaves a trained parameter without a gradient, unless it looks for such parameters."""
     wire: Callable[[int, Sizes], WireBytes]
@@ -174,11 +176,24 @@ def _replicas_here(world_size: int, rank: int, sizes: Sizes) -> int:
 
 
 TRAITS: dict[str, Traits] = {
-    "single": Traits(collectives=(), wire=nothing),
-    "data-parallel": Traits(collectives=(), wire=replicas, copies=_replicas_here),
-    "gather-scatter": Traits(collectives=("gather", "scatter"), wire=through_root, copies=_one_of_each_rank),
-    "all-reduce": Traits(collectives=("all-reduce",), wire=ring),
+    "single": Traits(does="one worker, with nothing to synchronise", collectives=(), wire=nothing),
+    "data-parallel": Traits(
+        does="torch's DataParallel: one process drives all devices (on a CPU threads)",
+        collectives=(),
+        wire=replicas,
+        copies=_replicas_here,
+    ),
+    "gather-scatter": Traits(
+        does="rank 0 gathers all gradients, averages them, and scatters the result",
+        collectives=("gather", "scatter"),
+        wire=through_root,
+        copies=_one_of_each_rank,
+    ),
+    "all-reduce": Traits(
+        does="one blocking all-reduce per gradient, after backward", collectives=("all-reduce",), wire=ring
+    ),
     "ddp": Traits(
+        does="torch's DistributedDataParallel: all-reduces buckets during backward",
         collectives=("all-reduce", "broadcast"),
         overlaps=True,
         buckets=True,
@@ -186,7 +201,14 @@ TRAITS: dict[str, Traits] = {
         wire=ring_and_buffers,
         copies=_gradients_again,
     ),
-    "bucketed": Traits(collectives=("all-reduce",), overlaps=True, buckets=True, wire=ring, copies=_gradients_to_send),
+    "bucketed": Traits(
+        does="the same, in Python of our own that can be read",
+        collectives=("all-reduce",),
+        overlaps=True,
+        buckets=True,
+        wire=ring,
+        copies=_gradients_to_send,
+    ),
 }
 """Those that come with worldsize, in the order in which tables and charts show them."""
 BASELINE_STRATEGY = "single"

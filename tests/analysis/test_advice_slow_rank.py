@@ -53,8 +53,8 @@ def test_it_comes_first_with_its_part_and_its_milliseconds(tmp_path: Path, part:
 @pytest.mark.parametrize(
     ("reference", "told"),
     [
-        (1.0, "It does more, or waits for something: a short computation"),
-        (1.8, "Its cores are slower or busier: a short computation"),
+        (1.0, "More is done there, or something is waited for: a short computation"),
+        (1.8, "The cores there are slower or busier: a short computation"),
     ],
 )
 def test_the_cores_are_only_blamed_where_they_were_seen_to_be_slower(
@@ -117,3 +117,14 @@ def test_where_all_wait_for_data_it_is_the_loader(tmp_path: Path) -> None:
 
     found_codes = codes(study(tmp_path, [SINGLE, FOUR], changes=[steps(FOUR, change)]))
     assert {"input-bound", "slow-rank"} <= set(found_codes)
+
+
+@pytest.mark.parametrize(("exposed", "told"), [(0.02, False), (0.3, True)])
+def test_the_waiting_of_the_others_is_not_told_again_as_communication(
+    tmp_path: Path, exposed: float, told: bool
+) -> None:
+    """All that is exposed is waiting, or there is as much again that is not."""
+    four = replace(exchanging(exposed=exposed, world_size=4), batch_size=SINGLE.batch_size)
+    found_codes = codes(study(tmp_path, [SINGLE, four], changes=[steps(four, slow("forward_s", 0.3, 2))]))
+    assert found_codes[0] == "slow-rank"
+    assert ("communication-bound" in found_codes) is told

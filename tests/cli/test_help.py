@@ -12,6 +12,7 @@ from typer.main import get_command
 from worldsize.cli.app import app
 from worldsize.cli.help_text import allowed_text, default_text, words
 from worldsize.cli.panels import PANELS, RECIPE, STOPS, TRAIN, VARY, WHERE
+from worldsize.traits import TRAITS
 
 GROUP: Any = get_command(app)
 PANELED = ("train", "study", "sweep", "verify", "comm")
@@ -59,7 +60,9 @@ def test_a_pipe_gets_whole_panels_without_escape_codes(command: str) -> None:
     assert "…" not in text
     assert max(map(len, text.splitlines())) == 80
     titles = re.findall(r"╭─ (.*?) ─+╮", text)
+    explained = titles.pop() if titles[-1].startswith("Strategies") else ""
     assert titles == [name for name in PANELS if name in titles], "in this order"
+    assert bool(explained) is (command != "comm")
     assert len(titles) > (3 if command != "comm" else 2)
     found = entries(text)
     for flag in flags(command):
@@ -109,3 +112,10 @@ def test_default_and_allowed_values_are_those_of_the_settings(command: str) -> N
 )
 def test_some_of_them_as_they_are_read(command: str, flag: str, told: str) -> None:
     assert entries(helped(command))[flag].endswith(told)
+
+
+@pytest.mark.parametrize("command", ["train", "study", "sweep", "verify"])
+def test_each_strategy_is_explained_where_one_is_chosen(command: str) -> None:
+    shown = " ".join(re.sub("[│╭╮╰╯─]", " ", helped(command)).split())
+    assert all(traits.does and f"{name} {traits.does}" in shown for name, traits in TRAITS.items())
+    assert "Strategies" not in helped("comm")

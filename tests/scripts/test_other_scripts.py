@@ -256,6 +256,8 @@ def test_the_gate_between_old_and_new(tmp_path: Path, old_s: float, new_s: float
 
     assert done.returncode == status, done.stdout + done.stderr
     assert told in done.stdout
+    pages = [(tmp_path / "run" / "report" / name).read_text() for name in ("index.html", "summary.md")]
+    assert all(told.partition("%: ")[2] in page for page in pages), "who reads the page sees it as well"
 
 
 @pytest.mark.parametrize(

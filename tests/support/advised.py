@@ -15,7 +15,7 @@ from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.files import cell_folder
 from worldsize.results.folder import load_run, write_cell, write_comm, write_study
 from worldsize.results.records import CellRecord, Placement
-from worldsize.results.step_records import BlockActivity, RankActivity, SpanRecord
+from worldsize.results.step_records import BlockActivity, SpanRecord
 
 STEP_S = 0.5
 SINGLE = MadeCell("single", 1)
@@ -202,17 +202,21 @@ def records(cell: MadeCell, change: Callable[[CellRecord], None]) -> Callable[[P
 
 
 def acting(cell: MadeCell, *ranks: dict[str, float]) -> Callable[[Path], None]:
-    """What the thread of each rank did per step in all blocks of a cell: fields of RankActivity; the others are 0."""
-    steps_of_block = 10
+    """What the thread of each rank did per step in all blocks of a cell: columns of BlockActivity; the others are 0.
 
-    def told(seconds: dict[str, float]) -> RankActivity:
-        each = {"cpu_s": 0.0, "queued_s": 0.0, "collected_s": 0.0, "major_faults": 0.0, **seconds}
-        total = {name: value * steps_of_block for name, value in each.items()}
-        return RankActivity.model_validate({**total, "steps": steps_of_block})
+    What is collected is collected in one step of ten.
+    """
+    steps_of_block = 10
+    names = ("cpu_s", "queued_s", "collected_s", "major_faults")
 
     def change(record: CellRecord) -> None:
+        columns = {name: [each.get(name, 0.0) * steps_of_block for each in ranks] for name in names}
+        columns["most_collected_s"] = [
+            each.get("most_collected_s", 10 * each.get("collected_s", 0.0)) for each in ranks
+        ]
         record.activities = [
-            BlockActivity(session=0, block=block, ranks=[told(each) for each in ranks]) for block in range(6)
+            BlockActivity.model_validate({"session": 0, "block": block, "steps": steps_of_block, **columns})
+            for block in range(6)
         ]
 
     return records(cell, change)

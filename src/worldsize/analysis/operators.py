@@ -19,8 +19,8 @@ NAMED = 3
 
 
 @dataclass(frozen=True)
-class MoreInTrace:
-    """What one trace has more of than others: seconds per step by operator, the most first."""
+class Longest:
+    """Operators and their seconds per step, the longest first; of a trace, or what it has more of than others."""
 
     seconds: tuple[tuple[str, float], ...]
 
@@ -75,24 +75,27 @@ def _own_times(operators: Sequence[TraceEvent], inside: Intervals) -> Iterable[t
         yield event.name, max(0, own)
 
 
-def more_in_trace(own: Mapping[str, float], others: Sequence[Mapping[str, float]], more_s: float) -> MoreInTrace | None:
+def more_in_trace(own: Mapping[str, float], others: Sequence[Mapping[str, float]], more_s: float) -> Longest | None:
     """The operators that have most of `more_s` seconds per step, in one trace against the median of others.
 
-    None where no single one has most of it, and the first NAMED together have not either.
+    None where even the first NAMED of them do not make up most of it.
     """
     if not others:
         return None
     excess = {name: seconds - median(each.get(name, 0.0) for each in others) for name, seconds in own.items()}
-    ordered = sorted(((name, s) for name, s in excess.items() if s > 0), key=lambda pair: -pair[1])
-    found: list[tuple[str, float]] = []
-    for name, seconds in ordered[:NAMED]:
-        found.append((name, seconds))
-        if sum(s for _, s in found) > MOSTLY * more_s:
-            return MoreInTrace(tuple(found))
+    return _first(excess, more_s)
+
+
+def largest(times: Mapping[str, float]) -> Longest | None:
+    """The operators that take most of the time of all of them; None where even the first NAMED do not."""
+    running = {name: seconds for name, seconds in times.items() if name != OUTSIDE}
+    return _first(running, sum(running.values())) if running else None
+
+
+def _first(times: Mapping[str, float], whole_s: float) -> Longest | None:
+    """As many of the longest, up to NAMED, as make up most of some time."""
+    ordered = sorted(((name, s) for name, s in times.items() if s > 0), key=lambda pair: -pair[1])
+    for count in range(1, min(NAMED, len(ordered)) + 1):
+        if sum(seconds for _, seconds in ordered[:count]) > MOSTLY * whole_s:
+            return Longest(tuple(ordered[:count]))
     return None
-
-
-def largest(times: Mapping[str, float]) -> MoreInTrace:
-    """The NAMED operators that take the most time, seconds per step."""
-    ordered = sorted(((name, s) for name, s in times.items() if name != OUTSIDE), key=lambda pair: -pair[1])
-    return MoreInTrace(tuple(ordered[:NAMED]))

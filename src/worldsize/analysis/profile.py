@@ -101,12 +101,9 @@ def operators(trace: Trace) -> dict[str, float]:
     events = trace.events
     if any(event.category in KERNELS for event in events):
         return {}
-    carrying = {event.thread for event in events if _of_backend(event, on_gpu=False)}
-    carrying -= {event.thread for event in events if event.name.startswith(STEP_MARK)}
-    ours = [each for each in events if each.category == "cpu_op" and each.thread not in carrying]
     messages = union(_span(event) for event in events if event.category == COLLECTIVE)
     steps = len({each.name for each in events if each.phase == "X" and each.name.startswith(STEP_MARK)})
-    return operator_times(events, ours, messages, steps) if steps else {}
+    return operator_times(events, _of_training(events), messages, steps) if steps else {}
 
 
 def _span(event: TraceEvent) -> tuple[int, int]:
@@ -124,13 +121,17 @@ def _operators(events: Sequence[TraceEvent]) -> Intervals:
 
     That happens inside other operators, in the hooks of gradients, and lasts where the backend takes the core.
     """
+    running: dict[object, list[TraceEvent]] = {}
+    for event in _of_training(events):
+        running.setdefault(event.thread, []).append(event)
+    return union(span for mine in running.values() for span in _computing(mine))
+
+
+def _of_training(events: Sequence[TraceEvent]) -> list[TraceEvent]:
+    """The operators of all threads but those of the backend."""
     training = {event.thread for event in events if event.name.startswith(STEP_MARK)}
     carrying = {event.thread for event in events if _of_backend(event, on_gpu=False)} - training
-    running: dict[object, list[TraceEvent]] = {}
-    for event in events:
-        if event.category == "cpu_op" and event.thread not in carrying:
-            running.setdefault(event.thread, []).append(event)
-    return union(span for mine in running.values() for span in _computing(mine))
+    return [event for event in events if event.category == "cpu_op" and event.thread not in carrying]
 
 
 def _computing(operators: Sequence[TraceEvent]) -> Intervals:

@@ -19,7 +19,9 @@ COMPUTE = pl.col("forward_s") + pl.col("backward_s") + pl.col("optimizer_s")
 MAX = {
     "step_most_s": pl.col("step_s"),
     "data_wait_most_s": pl.col("data_wait_s"),
+    "copy_most_s": pl.col("copy_s"),
     "compute_most_s": COMPUTE,
+    "other_most_s": pl.col("other_s"),
     "exposed_most_s": pl.col("exposed_sync_s"),
 }
 """Of each step that of the rank which has most of it: a mean over ranks hides what the others wait for."""

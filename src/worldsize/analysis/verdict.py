@@ -152,17 +152,20 @@ def _cause(found: Headline, about: Sequence[Advice]) -> str:
     width, advised = half_width(row.speedup.estimate), _loss_of([each.code for each in about])
     if width is not None and any(each.finding.endswith(f"{HIDES_THE_LIMIT}.") for each in about):
         return f"An interval of ±{percent_text(width)} is too wide to name its bottleneck: time more steps (--steps)."
+    whole_s = sum(summary.parts_s.values())
+    if advised == "copy_and_other" and found.losses_s.get(advised, 0.0) < NOTABLE_LOSS * whole_s:
+        advised = None  # it costs one worker as much
     if advised is None and width is not None and (row.efficiency.estimate.high or 0) >= 1:
         return "No significant loss: the interval of its efficiency reaches 100 %."
     largest = next(iter(found.losses_s))
     cause = advised if advised in found.losses_s else largest
     loss_s = found.losses_s[cause]
-    share = loss_s / sum(summary.parts_s.values())
+    share = loss_s / whole_s
     if advised is None and share < NOTABLE_LOSS:
         return f"No single loss is above {percent_text(NOTABLE_LOSS)} of its step."
-    if cause != largest:
+    if cause != largest or share < NOTABLE_LOSS:
         return f"What limits it most is {CAUSES[cause]}."
-    whole = number_text(1e3 * sum(summary.parts_s.values()))
+    whole = number_text(1e3 * whole_s)
     return (
         f"Its bottleneck is {CAUSES[cause]}: {number_text(1e3 * loss_s)} ms of a mean step of {whole} ms, "
         f"{percent_text(share)}."

@@ -10,12 +10,14 @@ from rich.text import Text
 from worldsize.cli.console import lines, output
 from worldsize.cli.help_text import allowed_text, default_text, kind_text
 from worldsize.cli.panels import ARGUMENTS, OUTPUT, PANELS
+from worldsize.traits import TRAITS
 
 if TYPE_CHECKING:
     from worldsize.cli.help import PanelCommand
 
 MAX_WIDTH = 100
 """Longer lines are hard to read."""
+OF_STRATEGIES = ("strategy", "strategies")
 FRAME = 6
 """Columns of the frame and of what stands between flag and sentence."""
 MAX_NAME = 30
@@ -42,6 +44,9 @@ def drawn(command: "PanelCommand", ctx: Any) -> str:
         console.print()
         for name, rows in shown.items():
             console.print(_panel(name, [(head, _fitted(text, details, room)) for head, text, details in rows], left))
+        if any(each.name in OF_STRATEGIES for found in panels.values() for each in found):
+            told = [(Text(name), Text("\n".join(lines(traits.does, room)))) for name, traits in TRAITS.items()]
+            console.print(_panel("Strategies (docs/strategies.md)", told, left))
     return captured.get()
 
 

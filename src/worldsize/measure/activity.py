@@ -31,7 +31,7 @@ class Activity:
     def __init__(self, thread: threading.Thread | None = None) -> None:
         """`thread`: the one that trains; without it the one that calls `begin`."""
         self._thread = thread
-        self._collected_ns = self._since_ns = 0
+        self._collected_ns = self._since_ns = self._until_step_ns = self._most_ns = 0
         self._before: _Reading | None = None
         gc.callbacks.append(self._collecting)
 
@@ -42,7 +42,13 @@ class Activity:
 
     def begin(self) -> None:
         """Some steps begin."""
+        self._until_step_ns, self._most_ns = self._collected_ns, 0
         self._before = self._read()
+
+    def stepped(self) -> None:
+        """One of them is over."""
+        self._most_ns = max(self._most_ns, self._collected_ns - self._until_step_ns)
+        self._until_step_ns = self._collected_ns
 
     def end(self, steps: int) -> RankActivity | None:
         """So many steps are over; None where there was none."""
@@ -51,12 +57,13 @@ class Activity:
             return None
         queued = None
         if before.queued_ns is not None and after.queued_ns is not None:
-            queued = (after.queued_ns - before.queued_ns) / NS
+            queued = _seconds(after.queued_ns - before.queued_ns)
         return RankActivity(
             steps=steps,
-            cpu_s=(after.cpu_ns - before.cpu_ns) / NS,
+            cpu_s=_seconds(after.cpu_ns - before.cpu_ns),
             queued_s=queued,
-            collected_s=(after.collected_ns - before.collected_ns) / NS,
+            collected_s=_seconds(after.collected_ns - before.collected_ns),
+            most_collected_s=_seconds(self._most_ns),
             major_faults=after.faults - before.faults,
         )
 
@@ -75,11 +82,16 @@ class Activity:
         place = Path(f"/proc/self/task/{number}")
         return _Reading(
             time.clock_gettime_ns(time.pthread_getcpuclockid(thread.ident)),
-            _field(place / "schedstat", 1),
+            # A kernel that does not count has zeros: of a thread that runs the first is none.
+            _field(place / "schedstat", 1) if _field(place / "schedstat", 0) else None,
             self._collected_ns,
             # After the name of the program, which may hold anything, majflt is the tenth field (proc(5)).
             _field(place / "stat", 9, after=")") or 0,
         )
+
+
+def _seconds(ns: int) -> float:
+    return round(ns / NS, 6)
 
 
 def _field(file: Path, number: int, after: str = "") -> int | None:

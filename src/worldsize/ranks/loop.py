@@ -183,6 +183,7 @@ class Loop:
         number = self.first_step + self.workload.steps
         result = self.workload.step(synchronise=turn.synchronise)
         step = self.workload.timeline.take()
+        self._activity.stepped()
         self._interrupted.append(result.interrupted)
         self._references.append(self._reference.time_s() if refer and self._reference else None)
         if not turn.observe:

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from worldsize.analysis.advice import NO_COMMAND, Advice, advise
 from worldsize.analysis.advice.finding import several
 from worldsize.analysis.advice.price import minutes_text
+from worldsize.analysis.script_gate import gate
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.verdict import verdict
 from worldsize.report.charts.colours import PART_COLOURS
@@ -39,6 +40,7 @@ def render_page(analysis: StudyAnalysis, contents: Sequence[Section], advices: S
         study=analysis.record,
         machine=machine_text(analysis),
         verdict=verdict(analysis),
+        gates=gate(analysis),
         key_numbers=key_numbers(analysis),
         advices=list(advise(analysis) if advices is None else advices),
         lead=lead(analysis, contents),

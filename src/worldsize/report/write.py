@@ -5,6 +5,7 @@ from pathlib import Path
 
 from worldsize.analysis.advice import NO_COMMAND, advise
 from worldsize.analysis.advice.price import minutes_text
+from worldsize.analysis.script_gate import gate
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.report.contents import sections
@@ -63,7 +64,8 @@ def _table_files(table: Table) -> Iterator[tuple[str, str]]:
 
 def summary_markdown(analysis: StudyAnalysis, contents: Sequence[Section]) -> str:
     """The verdict and all tables that have rows, in Markdown."""
-    parts = [f"# {escaped(analysis.record.name)}\n", f"{escaped(verdict(analysis))}\n", *_advice(analysis)]
+    gates = (f"{escaped(each.text)}\n" for each in gate(analysis))
+    parts = [f"# {escaped(analysis.record.name)}\n", f"{escaped(verdict(analysis))}\n", *gates, *_advice(analysis)]
     for section in contents:
         tables = [to_markdown(table) for table in section.tables if table.rows]
         images = [f"![{escaped(drawing.title)}]({drawing.id}.svg)\n" for drawing in section.drawings]

@@ -122,16 +122,23 @@ class RankActivity(Record):
     """It could have gone on, and had no core; None where the system does not tell."""
     collected_s: float
     """Python collected garbage, on whichever thread."""
+    most_collected_s: float
+    """Of that, in the step that had most of it."""
     major_faults: int
     """Pages that it had to wait for, from a disk."""
 
 
 class BlockActivity(Record):
-    """What the ranks of a cell did in the timed steps of one block; of each rank, in order."""
+    """The same of all ranks of a cell, as columns: a number for each rank, in order."""
 
     session: int
     block: int
-    ranks: list[RankActivity]
+    steps: int
+    cpu_s: list[float]
+    queued_s: list[float | None]
+    collected_s: list[float]
+    most_collected_s: list[float]
+    major_faults: list[int]
 
 
 class BlockConditions(Record):

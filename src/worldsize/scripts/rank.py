@@ -156,7 +156,7 @@ class _Hand(threading.Thread):
                 assignment.session,
                 launch=assignment.launch,
                 first_step=assignment.first_step,
-                thread=threading.main_thread(),
+                thread=workload.thread,
             )
             self.turns.reply(Reply(facts=facts))
             while (turn := self.turns.next()).op != "finish":

@@ -54,6 +54,8 @@ class ScriptWorkload:
         os.register_at_fork(before=self._before_fork, after_in_child=self._forked)
         self.steps = 0
         """Steps behind it, in this launch; the first one is part of the start."""
+        self.thread = threading.main_thread()
+        """In which the script makes its steps."""
         self._last = ScriptStep(0, 0, interrupted=False)
         self._world: World | None = None
         self._samples: Counter[int] = Counter()
@@ -106,6 +108,7 @@ class ScriptWorkload:
         """Called by the watch where the script has ended a step, in the thread of the script."""
         if os.getpid() != self._process:  # a process that the script has started itself; nobody gives that its turns
             return
+        self.thread = threading.current_thread()
         self.finder.stepped()
         if self.finder.steps <= WARMUP_STEPS:  # DDP agrees on its buckets in the second step, from C++
             self.watch.collectives.forget()

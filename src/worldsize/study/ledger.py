@@ -125,7 +125,10 @@ class Ledger:
         """What the threads of a cell did in its timed steps; nothing where not all ranks tell."""
         ranks = [reply.activity for reply in replies if reply.activity]
         if len(ranks) == len(replies):
-            self.record(cell).activities.append(BlockActivity(session=self.session, block=block, ranks=ranks))
+            columns = ("cpu_s", "queued_s", "collected_s", "most_collected_s", "major_faults")
+            told = {name: [getattr(each, name) for each in ranks] for name in columns}
+            place = {"session": self.session, "block": block, "steps": ranks[0].steps}
+            self.record(cell).activities.append(BlockActivity.model_validate({**place, **told}))
 
     def used_memory(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
         """The largest memory of a process of the cell so far, what is in it where that rank tells, and warnings."""

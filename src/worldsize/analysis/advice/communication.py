@@ -53,8 +53,9 @@ class Diagnosis:
 
 
 def limited_by(seen: Seen, limit: Limit) -> Iterator[GradientSync]:
-    """Those whose exposed communication is due to this."""
-    return (sync for cell in seen.several if (sync := seen.gradient_sync(cell)).limit == limit)
+    """Those whose exposed communication is due to this, and not all of it waiting for a slow rank, told already."""
+    syncs = (sync for cell in seen.several if (sync := seen.gradient_sync(cell)).limit == limit)
+    return (sync for sync in syncs if not seen.waits_only(sync.cell))
 
 
 def bandwidth_bound(seen: Seen) -> Iterator[Candidate]:

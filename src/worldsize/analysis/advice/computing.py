@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import polars as pl
+
 from worldsize.analysis.activity import USES, Spent, spent, thread_times
 from worldsize.analysis.advice import traces
 from worldsize.analysis.advice.commands import focused
@@ -11,8 +13,7 @@ from worldsize.analysis.advice.rule import Candidate, Seen, candidate, ranks_of
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import ABSENT, estimate_text
 from worldsize.analysis.scaling import find_baseline
-from worldsize.analysis.steps import COMPUTE
-from worldsize.results.records import Estimate
+from worldsize.analysis.steps import BLOCK, COMPUTE
 from worldsize.traits import OVERLAPPING
 
 
@@ -33,8 +34,9 @@ def compute_slower(seen: Seen) -> Iterator[Candidate]:
         more, gain = found
         whose = " the slowest rank of" if ranks_of(cell) > 1 else ""
         longer = ratio_of(seen.blocks(cell), seen.blocks(origin), COMPUTE_MOST)
-        used = _used(seen, cell, origin, of_all[0])
-        next_step, command = _less_crowded(seen, cell, used)
+        but = slow.ranks if slow else ()
+        used = _used(seen, cell, origin, but)
+        next_step, command = _remedy(seen, cell, origin, used)
         yield candidate(
             "compute-slower",
             cell,
@@ -44,7 +46,7 @@ def compute_slower(seen: Seen) -> Iterator[Candidate]:
                 time_of(f"Computing per step, more than {origin.id}", more),
                 *([time_of(USES[used.use], used.seconds)] if used else []),
             ],
-            cause=_why_slower(used) + traces.beside(cell, origin, of_all[0].value),
+            cause=_why_slower(used) + traces.beside(cell, origin, of_all[0].value, but),
             next_step=next_step,
             command=command,
             gain=at_most(
@@ -55,18 +57,29 @@ def compute_slower(seen: Seen) -> Iterator[Candidate]:
         )
 
 
-def _used(seen: Seen, cell: CellAnalysis, origin: CellAnalysis, more: Estimate) -> Spent | None:
-    """What the threads do in the time that they compute longer than one worker; None where that was not seen."""
-    own, alone = (thread_times(seen.raw(each)) for each in (cell, origin))
-    return None if own is None or alone is None else spent(own, alone, more)
+def _used(seen: Seen, cell: CellAnalysis, origin: CellAnalysis, but: tuple[int, ...]) -> Spent | None:
+    """What the threads do in the time that they compute longer than one worker; None where that was not seen.
+
+    Slow ranks, which are a finding of their own, are left out.
+    """
+    own, alone, slow = thread_times(seen.raw(cell)), thread_times(seen.raw(origin)), seen.slow_ranks(cell)
+    if own is None or alone is None:
+        return None
+    computing = slow.blocks_of_others if slow else seen.blocks(cell)
+    both = computing.select(*BLOCK, COMPUTE.alias("own")).join(
+        seen.blocks(origin).select(*BLOCK, COMPUTE.alias("alone")), on=BLOCK
+    )
+    more = both.select(*BLOCK, (pl.col("own") - pl.col("alone")).alias("more_s"))
+    return spent(own.filter(~pl.col("rank").is_in(but)), alone, more)
 
 
 def _why_slower(used: Spent | None) -> str:
-    if used is not None and used.use == "queueing":
+    use = used.use if used else None
+    if use == "queueing":
         return "The workers take cores from each other, or something else does: for most of it they wait for a core."
-    if used is not None and used.use == "collecting":
-        return "With several workers there is more garbage to collect: Python does so for most of it."
-    if used is not None and used.use == "idle":
+    if use == "collecting":
+        return "For most of it Python collects garbage, of which there is more, or which takes longer."
+    if use == "idle":
         return (
             "For most of it they neither compute nor wait for a core: they sleep or wait, such as for a disk, a lock, "
             "or each other."
@@ -77,23 +90,27 @@ def _why_slower(used: Spent | None) -> str:
     )
 
 
-def _less_crowded(seen: Seen, cell: CellAnalysis, used: Spent | None) -> tuple[str, str | None]:
+def _remedy(seen: Seen, cell: CellAnalysis, origin: CellAnalysis, used: Spent | None) -> tuple[str, str | None]:
+    use = used.use if used else None
     if cell.record and cell.record.placement and cell.record.placement.processes < cell.world_size:
         return (
             f"Give each worker a process of its own, as {OVERLAPPING[0]} does.",
             focused(seen.settings, cell, cell.strategy, OVERLAPPING[0]),
         )
-    if used is not None and used.use == "idle":
+    if use == "idle":
         return "Look at what forward, backward or optimizer wait for where there are several workers.", None
+    if use == "collecting":
+        return "Call gc.freeze() once model and data are built, or keep fewer objects.", None
     threads = cell.threads_per_worker or 1
     if threads > 1:
         return (
             f"Try {several(threads - 1, 'thread')} per worker: a core that is free carries the messages.",
             focused(seen.settings, cell, threads_per_worker=threads - 1),
         )
-    if cell.profile is not None:
-        return "Try fewer workers per host, or a model that reads less memory per sample.", None
+    if use == "queueing" or not traces.can_be_traced(cell):
+        return "Look at what else runs on these cores, or train with fewer workers on this host.", None
+    sizes = {} if origin.strategy != cell.strategy else {"world_sizes": (1, cell.world_size)}
     return (
         "Trace both: the advice then says which operators take longer with several workers than with one.",
-        focused(seen.settings, cell, profile=True),
+        focused(seen.settings, cell, profile=True, **sizes),
     )

@@ -11,7 +11,7 @@ from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, gib_text, number_text
 from worldsize.results.records import Estimate
 
-NO_COMMAND = "No command tries this for you: change it in the training or on the machine, and run the study again."
+NO_COMMAND = "No command of worldsize tries this here."
 """Where an advice has no command."""
 Unit = Literal["s", "bytes", "bytes/s", "samples/s", "share", "ratio", "count"]
 """Of the number in an Evidence: a share is of 1, a ratio of two numbers has none."""

@@ -22,6 +22,8 @@ STEP_MOST = pl.col("step_most_s")
 """Of the rank that ends it last: the step that throughput is made of."""
 COMPUTE_MOST = pl.col("compute_most_s")
 DATA_WAIT_MOST = pl.col("data_wait_most_s")
+COPY_MOST = pl.col("copy_most_s")
+OTHER_MOST = pl.col("other_most_s")
 
 
 @dataclass(frozen=True)

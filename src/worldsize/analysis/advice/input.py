@@ -6,10 +6,27 @@ import polars as pl
 
 from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.finding import Evidence, at_most, cell_name, share, time_of
-from worldsize.analysis.advice.gains import DATA_WAIT_MOST, STEP_MOST, Part, notable, part, without
+from worldsize.analysis.advice.gains import (
+    COPY_MOST,
+    DATA_WAIT_MOST,
+    OTHER_MOST,
+    STEP_MOST,
+    Part,
+    notable,
+    part,
+    without,
+)
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate, ranks_of
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.results.records import Estimate
+
+PARTS_OF_A_LOOP = {
+    "data_wait_s": "data wait",
+    "forward_s": "forward",
+    "backward_s": "backward",
+    "exposed_sync_s": "communication",
+    "optimizer_s": "optimizer",
+}
 
 
 def input_bound(seen: Seen) -> Iterator[Candidate]:
@@ -41,51 +58,65 @@ def input_bound(seen: Seen) -> Iterator[Candidate]:
 def copy_bound(seen: Seen) -> Iterator[Candidate]:
     """Batches take a notable part of the step on their way to the device."""
     for cell in seen.cells:
-        found = _aside(seen, cell, pl.col("copy_s"))
+        found = _aside(seen, cell, "copy_s", COPY_MOST)
         if found is None:
             continue
         copying, gain = found
         yield candidate(
             "copy-bound",
             cell,
-            finding=f"{cell_name(cell)} copies its batches to the device for {share(copying.share)} of its step.",
-            evidence=(time_of("Copies per step, mean over ranks", copying.seconds),),
-            cause="A copy from pageable memory holds the training up; so does one in a wider type than it needs.",
-            next_step="Pin the batches (pin_memory=True), copy the next one during this step (non_blocking=True), or "
-            "send bytes and make floats of them on the device.",
+            finding=f"{cell_name(cell)} copies its batches to the device for {share(copying.share)} of its step"
+            f"{_of_most(cell)}.",
+            evidence=(time_of(f"Copies per step{_of_most(cell)}", copying.seconds),),
+            cause="The step before is too short to hide the copy of the next batch: the link to the device, or the "
+            "memory of the host, is the limit.",
+            next_step="Send less: bytes that become floats on the device, or smaller samples.",
             command=None,
-            gain=at_most(gain, "Step ÷ (step − copies); assumes that all of them are hidden."),
+            gain=at_most(gain, f"Step ÷ (step − copies{_whose(cell)}); assumes that all of them are hidden."),
         )
 
 
 def other_work(seen: Seen) -> Iterator[Candidate]:
-    """A loop of the user's own spends a notable part of its step outside of everything that training is."""
+    """A loop of the user's own spends a notable part of its step outside of everything that was seen of training.
+
+    Not where that is what some steps do now and then.
+    """
     if seen.trains:
         return  # there it is our own bookkeeping
     for cell in seen.cells:
-        found = _aside(seen, cell, pl.col("other_s"))
-        slow = seen.slow_ranks(cell)
-        if found is None or (slow and slow.alone_in == "other_s"):
+        found, stall = _aside(seen, cell, "other_s", OTHER_MOST), seen.stall(cell)
+        if found is None or (stall is not None and stall.steps.part == "other_s"):
             continue
         working, gain = found
+        seen_parts = [name for column, name in PARTS_OF_A_LOOP.items() if seen.blocks(cell)[column].null_count() == 0]
+        waits = "" if "data wait" in seen_parts else " It may wait for data, too, which was not seen here."
         yield candidate(
             "other-work",
             cell,
-            finding=f"{cell_name(cell)} spends {share(working.share)} of its step outside data wait, forward, "
-            "backward, communication and optimizer.",
-            evidence=(time_of("The rest of the step, mean over ranks", working.seconds),),
-            cause="The loop does something else in each step: logging, metrics, loss.item(), a sleep, a barrier.",
-            next_step="Look at what the loop does between the optimizer's step and the next batch; do it less often.",
+            finding=f"{cell_name(cell)} spends {share(working.share)} of its step{_of_most(cell)} outside of "
+            f"{', '.join(seen_parts) or 'what was seen of training'}.",
+            evidence=(time_of(f"The rest of the step{_of_most(cell)}", working.seconds),),
+            cause="The loop does something else in each step: logging, metrics, loss.item(), clipping, copies to a "
+            f"device, a sleep, a barrier.{waits}",
+            next_step="Look at what the loop does beside forward, backward and the optimizer's step; do it less often.",
             command=None,
-            gain=at_most(gain, "Step ÷ (step − the rest of the step); assumes that nothing of it is needed."),
+            gain=at_most(
+                gain, f"Step ÷ (step − the rest of the step{_whose(cell)}); assumes that nothing of it is needed."
+            ),
         )
 
 
-def _aside(seen: Seen, cell: CellAnalysis, value: pl.Expr) -> tuple[Part, Estimate] | None:
-    """A part of the step that only holds it up, and its gain; None where it is not notable."""
-    blocks = seen.blocks(cell)
-    found, gain = part(blocks, value), without(blocks, value)
+def _aside(seen: Seen, cell: CellAnalysis, column: str, most: pl.Expr) -> tuple[Part, Estimate] | None:
+    """A part of the step that only holds it up, and its gain; None where it is not notable, or of a slow rank alone."""
+    blocks, slow = seen.blocks(cell), seen.slow_ranks(cell)
+    if slow and slow.alone_in == column:
+        return None
+    found, gain = part(blocks, most, STEP_MOST), without(blocks, most, STEP_MOST)
     return (found, gain) if found is not None and gain is not None and notable(found.share) else None
+
+
+def _of_most(cell: CellAnalysis) -> str:
+    return " (of the rank that has most)" if ranks_of(cell) > 1 else ""
 
 
 def _who(cell: CellAnalysis) -> str:

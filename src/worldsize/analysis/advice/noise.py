@@ -11,7 +11,6 @@ from worldsize.analysis.advice.commands import by_steps, study_command, sweep_co
 from worldsize.analysis.advice.finding import Evidence, Gain, cell_name, ratio_of_two
 from worldsize.analysis.advice.gains import EXPOSED, notable, part
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
-from worldsize.analysis.advice.stalls import stall_of
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import percent_text
 from worldsize.analysis.statistics import LEVEL, half_width, includes
@@ -101,7 +100,8 @@ def _limited_anyway(seen: Seen, cell: CellAnalysis, ratio: Estimate) -> bool:
     if _named(seen, cell):
         return True
     width, blocks = half_width(ratio), seen.blocks(cell)
-    parts = (part(blocks, EXPOSED), part(blocks, pl.col("data_wait_s")))
+    held_up = ("data_wait_s", "copy_s", *(() if seen.trains else ("other_s",)))
+    parts = (part(blocks, EXPOSED), *(part(blocks, pl.col(name)) for name in held_up))
     return width is not None and any(notable(found.share, width) for found in parts if found is not None)
 
 
@@ -111,7 +111,7 @@ def _named(seen: Seen, cell: CellAnalysis) -> bool:
     Such steps are much of the noise themselves.
     """
     slow = seen.slow_ranks(cell)
-    return (slow is not None and slow.explains) or stall_of(seen.raw(cell), cell.summary) is not None
+    return (slow is not None and slow.explains) or seen.stall(cell) is not None
 
 
 def steps_needed(ratio: Estimate, block_steps: int) -> int:

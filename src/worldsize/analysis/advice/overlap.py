@@ -28,6 +28,8 @@ def overlap_incomplete(seen: Seen) -> Iterator[Candidate]:
         sync = seen.gradient_sync(cell)
         if sync.limit not in ("bandwidth", "unknown") or cell.communication is None or _planned(seen, sync):
             continue  # a root, or latency, is to be left out first, and the transfer is another one then
+        if seen.waits_only(cell):
+            continue
         gain, reachable = without(sync.blocks, STEP - REACHABLE), per_step(sync.blocks, REACHABLE)
         if gain is None or reachable is None or not notable(gain, 1 + NOTABLE):
             continue
@@ -66,7 +68,7 @@ def overlapped_already(seen: Seen) -> Iterator[Candidate]:
             evidence=_parts(sync),
             cause="Backward takes longer than the messages, which travel meanwhile.",
             next_step=f"Leave the link as it is: computing takes the time.{traces.longest(cell)}",
-            command=None if cell.profile else focused(seen.settings, cell, profile=True),
+            command=focused(seen.settings, cell, profile=True) if traces.can_be_traced(cell) else None,
             gain=at_most(
                 gain,
                 "Step ÷ (step − exposed communication); assumes a link without any delay.",

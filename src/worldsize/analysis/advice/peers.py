@@ -85,7 +85,7 @@ def slow_ranks(cell: Cell, cell_blocks: pl.DataFrame) -> SlowRanks | None:
         gain=gain,
         explains=lost is not None and lost.value > MOSTLY,
         cores=_of_cores(cell, slow),
-        spent=_spent(cell, slow, seconds),
+        spent=_spent(cell, slow, blocks.select(*BLOCK, more.alias("more_s"))),
         blocks_of_others=cell_blocks.drop(OWN).join(of_others, on=BLOCK),
     )
 
@@ -113,7 +113,7 @@ def _side_by_side(means: pl.DataFrame, slow: tuple[int, ...]) -> pl.DataFrame:
     )
 
 
-def _spent(cell: Cell, slow: tuple[int, ...], more: Estimate) -> Spent | None:
+def _spent(cell: Cell, slow: tuple[int, ...], more: pl.DataFrame) -> Spent | None:
     times = thread_times(cell)
     if times is None:
         return None

@@ -12,11 +12,13 @@ from typing import NotRequired, TypedDict, Unpack
 import polars as pl
 
 from worldsize.analysis.advice.finding import Advice, Evidence, Gain
+from worldsize.analysis.advice.gains import EXPOSED, STEP, notable
 from worldsize.analysis.advice.gradient_sync import GradientSync
+from worldsize.analysis.advice.long_steps import Stall, stall_of
 from worldsize.analysis.advice.peers import SlowRanks, slow_ranks
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.headline import Headline, fastest_worker, headline
-from worldsize.analysis.steps import BLOCK
+from worldsize.analysis.steps import BLOCK, STEPS, ratio_over
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.config import StudySettings
 from worldsize.results.folder import Cell
@@ -44,6 +46,7 @@ class Seen:
         self._blocks: dict[str, pl.DataFrame] = {}
         self._syncs: dict[str, GradientSync] = {}
         self._slow: dict[str, SlowRanks | None] = {}
+        self._stalls: dict[str, Stall | None] = {}
 
     @property
     def settings(self) -> StudySettings:
@@ -108,6 +111,21 @@ class Seen:
             by_design = found is not None and found.ranks == (0,) and self.gradient_sync(cell).rooted
             self._slow[cell.id] = None if by_design else found  # a root has more to do
         return self._slow[cell.id]
+
+    def stall(self, cell: CellAnalysis) -> Stall | None:
+        """The long steps of a cell that cost something; None where there are none."""
+        if cell.id not in self._stalls:
+            self._stalls[cell.id] = stall_of(self.raw(cell), cell.summary)
+        return self._stalls[cell.id]
+
+    def waits_only(self, cell: CellAnalysis) -> bool:
+        """Whether all that is notable of its exposed communication can be waiting for its slow ranks, named already."""
+        slow = self.slow_ranks(cell)
+        if slow is None:
+            return False
+        waiting = 1 - len(slow.ranks) / ranks_of(cell)  # a mean over ranks: the slow ones do not wait
+        left = pl.max_horizontal(EXPOSED - waiting * slow.more.value, pl.lit(0.0))
+        return not notable(ratio_over(self.blocks(cell), left * STEPS, STEP * STEPS))
 
 
 @dataclass(frozen=True)
@@ -205,6 +223,12 @@ def _nearness(cell: CellAnalysis | None, focus: CellAnalysis | None) -> tuple[bo
     if cell is None or focus is None:
         return cell is None, False
     return cell is focus, (cell.world_size, cell.batch_size) == (focus.world_size, focus.batch_size)
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """`rank 1`, `ranks 2 and 3`, `ranks 4, 5, 6 and 7`."""
+    *most, last = map(str, ranks)
+    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
 
 
 def names(ids: Iterable[str]) -> str:

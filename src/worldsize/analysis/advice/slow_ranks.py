@@ -1,13 +1,14 @@
 """Ranks that work longer than their peers: named, with the part of the step, the place, and why if that was seen."""
 
 from collections.abc import Iterator
+from typing import Literal
 
-from worldsize.analysis.activity import USES, Use
+from worldsize.analysis.activity import MOSTLY, USES
 from worldsize.analysis.advice import traces
 from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.finding import Evidence, at_most, cell_name, ms, ratio_of_two, time_of
 from worldsize.analysis.advice.peers import SlowRanks
-from worldsize.analysis.advice.rule import Candidate, Seen, candidate, ranks_of
+from worldsize.analysis.advice.rule import Candidate, Seen, candidate, ranks_of, ranks_text
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text
 
@@ -24,44 +25,34 @@ SLOWER_CORES = 1.1
 
 
 def slow_rank(seen: Seen) -> Iterator[Candidate]:
-    """Ranks that surely work longer than their peers."""
+    """Ranks that surely work longer than their peers; not where all of it is what `periodic-stall` tells."""
     for cell in seen.several:
         found = seen.slow_ranks(cell)
-        if found is None:
+        stall = seen.stall(cell)
+        if found is None or (stall is not None and stall.more_s > MOSTLY * found.more.value):
             continue
-        who, part, one = named(found.ranks), WORDS[found.part], ranks_of(cell) == 2
+        who, part, one = ranks_text(found.ranks), WORDS[found.part], ranks_of(cell) == 2
         others = "the other one" if one else "the others"
-        place = place_of(cell, found.ranks[0])
-        at = f" ({place})" if place else ""
+        works = "works" if len(found.ranks) == 1 else "work"
         yield candidate(
             "slow-rank",
             cell,
-            finding=f"{who}{at} of {cell_name(cell)} {_works(found)} {ms(found.more)} longer per step than {others}, "
-            f"{ms(found.part_more)} of it in {part}, and {others} {'waits' if one else 'wait'}.",
+            finding=f"{who.capitalize()}{_at(cell, found)} of {cell_name(cell)} {works} {ms(found.more)} longer per "
+            f"step than {others}, {ms(found.part_more)} of it in {part}, and {others} {'waits' if one else 'wait'}.",
             evidence=(
-                time_of(f"{part.capitalize()} per step, {who.lower()}", found.own),
+                time_of(f"{part.capitalize()} per step, {who}", found.own),
                 time_of(f"{part.capitalize()} per step, {others}", found.others),
-                *_behind(found),
+                *_behind(cell, found),
             ),
             cause=_why(found) + traces.on_slow_ranks(cell, found.ranks, found.more.value),
             next_step=_next_step(cell, found),
-            command=_command(seen, cell, found),
+            command=focused(seen.settings, cell, profile=True) if _tells_more(cell, found) else None,
             gain=at_most(
                 found.gain,
-                f"Step ÷ (step − what {who.lower()} works longer); assumes ranks that all work as long as {others}.",
+                f"Step ÷ (step − what {who} {works} longer); assumes ranks that all work as long as {others}.",
             ),
             leads=found.explains,
         )
-
-
-def named(ranks: tuple[int, ...]) -> str:
-    """`Rank 1`, `Ranks 2 and 3`, `Ranks 4, 5, 6 and 7`."""
-    *most, last = map(str, ranks)
-    return f"Ranks {', '.join(most)} and {last}" if most else f"Rank {last}"
-
-
-def _works(found: SlowRanks) -> str:
-    return "works" if len(found.ranks) == 1 else "work"
 
 
 def place_of(cell: CellAnalysis, rank: int) -> str:
@@ -78,12 +69,21 @@ def place_of(cell: CellAnalysis, rank: int) -> str:
     return f"{places[rank].host}, cores {listed}"
 
 
-def _behind(found: SlowRanks) -> Iterator[Evidence]:
-    """What was seen of the cause."""
+def _at(cell: CellAnalysis, found: SlowRanks) -> str:
+    """Where the slow rank is; of several the evidence says it."""
+    place = place_of(cell, found.ranks[0]) if len(found.ranks) == 1 else ""
+    return f" ({place})" if place else ""
+
+
+def _behind(cell: CellAnalysis, found: SlowRanks) -> Iterator[Evidence]:
+    """What was seen of the cause, and where several ranks are."""
     if found.spent is not None:
         yield time_of(USES[found.spent.use], found.spent.seconds)
     if found.cores is not None:
         yield ratio_of_two("A short computation beside the steps, there ÷ on the others", found.cores)
+    places = [f"rank {rank}: {place}" for rank in found.ranks if (place := place_of(cell, rank))]
+    if len(places) > 1:
+        yield Evidence("Where", "; ".join(places))
 
 
 def _cores_are_slower(found: SlowRanks) -> bool | None:
@@ -96,63 +96,70 @@ def _cores_are_slower(found: SlowRanks) -> bool | None:
     return False if cores.value <= SLOWER_CORES else None
 
 
-def _use(found: SlowRanks) -> Use | None:
-    return found.spent.use if found.spent else None
+Cause = Literal["queueing", "slower cores", "collecting", "idle", "data", "computing", "unknown"]
+
+
+def _cause(found: SlowRanks) -> Cause:
+    """Only what was seen."""
+    use = found.spent.use if found.spent else None
+    if use == "queueing":
+        return "queueing"
+    data = found.part == "data_wait_s"
+    if not data and _cores_are_slower(found):
+        return "slower cores"
+    if use in ("collecting", "idle"):
+        return use
+    return "data" if data else "computing" if use else "unknown"
 
 
 def _why(found: SlowRanks) -> str:
-    """Only what was seen: other work on its cores, slower cores, garbage, idleness, more computing."""
-    use, slower, data = _use(found), _cores_are_slower(found), found.part == "data_wait_s"
-    of_it = ms(found.spent.seconds) if found.spent else ""
-    if use == "queueing":
-        return f"Its cores are busy with something else: of this time, it waits {of_it} for a core."
-    if use == "collecting":
-        return f"Python collects garbage in {of_it} of this time."
-    if use == "idle":
-        who = "it, or the process that makes its batches," if data else "it"
-        told = f"In {of_it} of this time it neither computes nor waits for a core: {who} sleeps or waits, such as for "
-        return f"{told}{_waited_for(found)}."
-    computes = f" In {of_it} of this time it computes." if use else ""
-    if data:
-        late = "Its batches come later than those of the others: its storage, its loader, or what its samples are."
-        return late + computes
-    if slower is None:
-        return f"Whether its cores are slower, or it does more, was not measured.{computes}"
-    assert found.cores is not None
-    more = "It does more" if use else "It does more, or waits for something"
-    what = "Its cores are slower or busier" if slower else more
-    same = f"a short computation that is the same everywhere takes {estimate_text(found.cores)} times as long there"
-    return f"{what}: {same}.{computes}"
+    cause, of_it = _cause(found), ms(found.spent.seconds) if found.spent else ""
+    batches = "the batches come from another process, a disk or the network"
+    waits = f"it is a sleep, or waiting for a disk, a lock, the network or another process{_paged(found)}"
+    idle = batches if found.part == "data_wait_s" else waits
+    seen = {
+        "queueing": f"Other work uses the cores there: {of_it} of this time is waiting for a core.",
+        "collecting": f"In {of_it} of this time Python collects garbage there.",
+        "idle": f"In {of_it} of this time nothing is computed there, and no core is waited for: {idle}.",
+        "data": "The batches come later there: the storage, the loader, or what the samples are.",
+    }
+    return seen.get(cause) or _of_cores(found, cause)
 
 
-def _waited_for(found: SlowRanks) -> str:
-    assert found.spent is not None
-    faults = found.spent.major_faults
-    paged = f"its memory, of which {faults:.1f} pages per step come from a disk" if faults >= 1 else ""
-    return paged or "a disk, a lock, the network or another process"
+def _of_cores(found: SlowRanks, cause: Cause) -> str:
+    """Whether they are slower, or more is done there, as far as the short computation tells."""
+    computes = f" In {ms(found.spent.seconds)} of this time the training thread computes." if found.spent else ""
+    if found.cores is None:
+        return f"Whether the cores there are slower, or more is done there, was not measured.{computes}"
+    same = f"a short computation that is the same everywhere takes {estimate_text(found.cores)} times as long"
+    if cause == "slower cores":
+        return f"The cores there are slower or busier: {same}.{computes}"
+    if _cores_are_slower(found) is None:
+        return f"Whether the cores there are slower is not sure: {same}.{computes}"
+    return f"More is done there{'' if computes else ', or something is waited for'}: {same}.{computes}"
+
+
+def _paged(found: SlowRanks) -> str:
+    faults = found.spent.major_faults if found.spent else 0.0
+    return f"; {faults:.1f} pages per step come from a disk" if faults >= 1 else ""
 
 
 def _next_step(cell: CellAnalysis, found: SlowRanks) -> str:
-    rank, use = found.ranks[0], _use(found)
-    place = place_of(cell, rank)
-    at = f" ({place})" if place else ""
-    if use == "queueing" or (_cores_are_slower(found) and found.part != "data_wait_s"):
-        return f"Look at what else runs there{at}, and at the clock of these cores; or give rank {rank} other cores."
-    if use == "collecting":
-        return f"Call gc.freeze() on rank {rank}{at} once everything is built, or keep fewer objects there."
+    cause, who = _cause(found), f"{ranks_text(found.ranks)}{_at(cell, found)}"
+    if cause in ("queueing", "slower cores"):
+        return f"Look at what else runs on the cores of {who}, and at their clock; or give other cores."
+    if cause == "collecting":
+        return f"Call gc.freeze() on {who} once everything is built, or keep fewer objects there."
     if found.part == "data_wait_s":
-        return f"Look at where rank {rank}{at} reads its data from, and how long it takes to make a batch there."
-    does = "waits for" if use == "idle" else "does"
-    return (
-        f"Look at what rank {rank}{at} alone {does} in its {_short(found.part)}: a branch on the rank, longer samples."
-    )
+        return f"Look at where the data of {who} comes from, and how long it takes to make a batch there."
+    where = "the loop" if found.part == "other_s" else WORDS[found.part]
+    if cause == "idle":
+        return f"Look at what {who} alone must wait for in {where}."
+    traced = " A trace says which operators take longer." if _tells_more(cell, found) else ""
+    return f"Look at what only {who} must do in {where}: a branch on the rank, longer samples.{traced}"
 
 
-def _command(seen: Seen, cell: CellAnalysis, found: SlowRanks) -> str | None:
-    """A trace, where operators may tell more than is known: not of waiting, of garbage, nor of other work."""
-    computes = _use(found) in ("computing", None) and found.part not in ("data_wait_s", "other_s")
-    return focused(seen.settings, cell, profile=True) if computes and cell.profile is None else None
-
-
-def _short(part: str) -> str:
-    return "loop" if part == "other_s" else WORDS[part]
+def _tells_more(cell: CellAnalysis, found: SlowRanks) -> bool:
+    """Whether a trace may: not of waiting, of garbage, nor of other work."""
+    computes = _cause(found) in ("computing", "unknown") and found.part not in ("data_wait_s", "other_s")
+    return computes and traces.can_be_traced(cell)

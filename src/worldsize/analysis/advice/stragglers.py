@@ -52,8 +52,8 @@ def straggler_bound(seen: Seen) -> Iterator[Candidate]:
                 code="straggler-bound",
                 how=f"and {share(sync.waiting)} of its communication is waiting, for {who}",
                 cause=_cause(late) if told else _CLOCKS,
-                next_step=_next_step(sync, late),
-                command=None if sync.cell.profile else focused(seen.settings, sync.cell, profile=True),
+                next_step=_next_step(seen, sync, late),
+                command=focused(seen.settings, sync.cell, profile=True) if _worth_a_trace(seen, sync.cell) else None,
                 evidence=tuple(_evidence(sync, late)),
                 saved=WAITED,
                 step=STEP_MOST,
@@ -63,14 +63,20 @@ def straggler_bound(seen: Seen) -> Iterator[Candidate]:
         )
 
 
-def _next_step(sync: GradientSync, late: Late | None) -> str:
-    if sync.cell.profile is None:
+def _worth_a_trace(seen: Seen, cell: CellAnalysis) -> bool:
+    return seen.trains and traces.can_be_traced(cell)
+
+
+def _next_step(seen: Seen, sync: GradientSync, late: Late | None) -> str:
+    if _worth_a_trace(seen, sync.cell):
         return "Trace all ranks: the advice then says which operators the late one runs longer than the others."
     waiting = per_step(sync.blocks, pl.col("wait_most_s"))
-    read = traces.on_slow_ranks(sync.cell, (late.rank,), waiting.value) if late and waiting else ""
-    if read:
-        return f"Look at what it does while the others wait.{read}"
-    return "The traces do not tell it: no operator takes longer on the late rank. Look at what else its host does."
+    if late is None or waiting is None:
+        return "Look at what else runs on these hosts while they train."
+    read = traces.on_slow_ranks(sync.cell, (late.rank,), waiting.value)
+    if not read and late.rank in traces.read(sync.cell):
+        read = " In the traces no operator takes longer there than on the others."
+    return f"Look at what rank {late.rank} does, and what else its host does, while the others wait.{read}"
 
 
 def late_rank(cell: CellAnalysis, raw: Cell) -> Late | None:
@@ -125,8 +131,8 @@ def _cause(late: Late | None) -> str:
         return f"Rank {late.rank} waits longer for its data than the others."
     if late.computing is not None and notable(late.computing, 1):
         return (
-            f"Rank {late.rank} computes {estimate_text(late.computing)} times as long as the others: its cores are "
-            "slower or busier."
+            f"Rank {late.rank} computes {estimate_text(late.computing)} times as long as the others: it does more, or "
+            "its cores are slower or busier."
         )
     return f"Rank {late.rank} computes no longer than the others: it is held up between computing and its messages."
 

@@ -1,0 +1,73 @@
+"""Steps of a cell that surely take longer than the others: how often, how much, and whether garbage is why."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from worldsize.analysis.activity import MOSTLY, thread_times
+from worldsize.analysis.advice.gains import notable, without
+from worldsize.analysis.recurring import LongSteps, is_long, long_steps
+from worldsize.analysis.steps import BLOCK, STEPS, per_step, ratio_over, timed_steps
+from worldsize.results.folder import Cell
+from worldsize.results.records import CellSummary, Estimate
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Long steps at regular distances, or for garbage."""
+
+    steps: LongSteps
+    long_s: float
+    """Mean of the long ones."""
+    more_s: float
+    """What they take more than the median step; per step of all."""
+    gain: Estimate
+    """Step ÷ step without that."""
+    collected: Estimate | None
+    """Seconds per step that a rank collects garbage, where that is most of it."""
+
+
+def stall_of(cell: Cell, summary: CellSummary | None) -> Stall | None:
+    """The stall of a cell; None without one.
+
+    Not where the long steps wait for data, which loaders give in bursts.
+    """
+    found = long_steps(cell, summary) if summary else None
+    if found is None or found.long_s is None or found.part == "data_wait_s":
+        return None
+    blocks = _blocks(cell, found)
+    gain, more = without(blocks, pl.col("more_s")), per_step(blocks, pl.col("more_s"))
+    if gain is None or more is None or not notable(ratio_over(blocks, pl.col("more_s"), pl.col("step_s"))):
+        return None
+    collected = _collected(cell, blocks, found.long_s - found.typical_s)
+    regular = found.every is not None
+    return Stall(found, found.long_s, more.value, gain, collected) if regular or collected else None
+
+
+def _blocks(cell: Cell, found: LongSteps) -> pl.DataFrame:
+    """Per step of each block, what the long steps take more (s)."""
+    more = pl.col("world_s") - found.typical_s
+    steps = timed_steps(cell).group_by(*BLOCK, maintain_order=True)
+    return steps.agg(
+        pl.col("world_s").mean().alias("step_s"),
+        (more.filter(is_long(found.typical_s)).sum() / pl.len()).alias("more_s"),
+        pl.len().alias("steps"),
+    )
+
+
+def _collected(cell: Cell, blocks: pl.DataFrame, longer_s: float) -> Estimate | None:
+    """Seconds per step that a rank collects garbage where that is most of what the long steps take more.
+
+    In the step of a block that has most of it, it must be most of the `longer_s` by which a long step exceeds the
+    median one: what is collected in each step alike makes none of them long.
+    """
+    times = thread_times(cell)
+    if times is None:
+        return None
+    most = times.group_by(*BLOCK, maintain_order=True).agg(pl.col("collected_s", "most_collected_s").max())
+    both = blocks.join(most, on=BLOCK, maintain_order="left")
+    in_one = both.filter(pl.col("more_s") > 0).select(pl.col("most_collected_s").mean()).item()
+    found = ratio_over(both, pl.col("collected_s") * STEPS, pl.col("more_s") * STEPS)
+    if in_one is None or in_one <= MOSTLY * longer_s or not notable(found, MOSTLY):
+        return None
+    return per_step(both, pl.col("collected_s"))

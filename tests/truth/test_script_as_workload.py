@@ -1,0 +1,87 @@
+"""A script and a workload that do the same have the same speed-up: over a slow link, whose share of the step is known.
+
+Root is needed for the emulated hosts.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import worldsize
+from repeated import Repeated
+from rights import needs_rights
+
+pytestmark = needs_rights
+
+MODEL = """
+import time
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 700), nn.Linear(700, 700), nn.Linear(700, 8))
+    def forward(self, x):
+        time.sleep(0.06)
+        return self.layers(x)
+"""
+WORKLOAD = """
+from net import Net
+import torch
+class Same:
+    def model(self):
+        return Net()
+    def batches(self, rank, world_size, local_batch):
+        while True:
+            yield torch.ones(local_batch, 8)
+    def loss(self, model, batch):
+        return model(batch).square().mean()
+"""
+SCRIPT = """
+import torch
+import torch.distributed as dist
+from net import Net
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(Net())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+while True:
+    model(torch.ones(8, 8)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+WHERE = ("--world-sizes", "1,2", "--hosts", "2", "--link", "300mbit", "--threads-per-worker", "1", "--budget", "40s")
+"""The gradients of 2 MB take 54 ms there, beside a step of 60 ms."""
+
+
+def speedup(found: dict[str, Any]) -> dict[str, float]:
+    """The largest one, which is that of two workers, with its interval."""
+    [row] = [row for row in found["scaling"] if row["world_size"] == 2]
+    estimate: dict[str, float] = row["speedup"]
+    return estimate
+
+
+def test_they_have_the_same_speed_up(tmp_path: Path) -> None:
+    for name, text in (("net.py", MODEL), ("same.py", WORKLOAD), ("train.py", SCRIPT)):
+        (tmp_path / name).write_text(text)
+
+    def measure() -> tuple[dict[str, float], dict[str, float]]:
+        found = []
+        for what in (
+            ("--script", "train.py"),
+            ("--workload", "same.py:Same", "--strategies", "single,ddp", "--batch-sizes", "8"),
+        ):
+            done = worldsize("study", *what, *WHERE, "--json", cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+            found.append(speedup(json.loads(done.stdout)))
+        return found[0], found[1]
+
+    def holds(found: tuple[dict[str, float], dict[str, float]]) -> None:
+        script, workload = found
+        assert script["value"] == pytest.approx(workload["value"], rel=0.05)
+        assert script["low"] <= workload["high"]
+        assert workload["low"] <= script["high"]
+        assert 0.9 < script["value"] < 1.4, "60 ms alone, about 114 with the link"
+
+    Repeated(measure).check(holds)
