@@ -63,10 +63,9 @@ SMALL = ("batch-too-small",)
 BUSY = ("Other work uses the cores", "cores there are slower or busier")
 CORES = str(os.cpu_count() or 2)
 CASES = (
-    Case("nothing, ddp that computes", "sound", ()),
-    Case("nothing, ddp", "none", (), near=SMALL),
-    Case("nothing, all-reduce", "none", (), ONE_BY_ONE, near=SMALL),
-    Case("nothing, bucketed", "none", (), ("--strategies", "single,bucketed", "--world-sizes", "1,2"), near=SMALL),
+    Case("nothing, ddp", "sound", (), near=SMALL),
+    Case("nothing, all-reduce", "sound", (), ONE_BY_ONE, near=SMALL),
+    Case("nothing, bucketed", "sound", (), ("--strategies", "single,bucketed", "--world-sizes", "1,2"), near=SMALL),
     Case("rank 1 sleeps 30 ms in forward", "forward:1:30", ("slow-rank",), says=("ank 1",)),
     Case("rank 0 sleeps 30 ms in forward", "forward:0:30", ("slow-rank",), says=("ank 0",)),
     Case("rank 1 sleeps 10 ms in forward", "forward:1:10", ("slow-rank",), says=("nothing is computed there",)),
