@@ -96,7 +96,7 @@ class Net(nn.Module):
         if shape() == "many":
             self.layers = nn.Sequential(*(nn.Linear(8, 8) for _ in range(100)))
         elif shape() == "buffers":
-            self.layers = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 8))
+            self.layers = nn.Sequential(nn.Linear(8, 64), nn.Linear(64, 8))
             self.register_buffer("table", torch.zeros(4_000_000))
         elif shape() == "deep":
             self.layers = Deep()

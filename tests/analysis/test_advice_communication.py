@@ -59,7 +59,7 @@ class TestBandwidth:
         # Twice the samples with the same 100 ms: 1000 / 900; without any: 500 / 400.
         assert gain(advice) == (
             "1.11 [1.11, 1.11] times the samples/s if as many ms stay exposed, at most 1.25 [1.25, 1.25] times the "
-            "samples/s if none do"
+            "samples/s if nothing is exposed"
         )
         assert advice.command is not None
         assert "--batch-sizes 64" in advice.command
@@ -99,7 +99,10 @@ class TestLatency:
         assert "its 40.0 messages per step" in advice.finding
         assert evidence(advice)["Cost model, latency of all messages of a step"] == "40.0 ms"
         assert evidence(advice)["Cost model, their bytes"] == "4.00 ms"
-        assert gain(advice) == "at most 1.09 [1.09, 1.09] times the samples/s"  # 500 / (500 − 40)
+        assert gain(advice) == (  # 500 / (500 − 40), 500 / (500 − 100)
+            "1.09 [1.09, 1.09] times the samples/s without the latency that the link's cost model gives them, at most "
+            "1.25 [1.25, 1.25] times the samples/s if nothing is exposed"
+        )
         assert "--strategies single,all-reduce,ddp,bucketed" in str(advice.command)
 
     def test_buckets_that_are_too_small_are_made_larger(self, tmp_path: Path) -> None:

@@ -210,3 +210,37 @@ def estimate(half: float, samples: int) -> Estimate:
 def test_steps_that_would_do(half: float, samples: int, blocks: int) -> None:
     assert steps_needed(estimate(half, samples), 1) == blocks
     assert steps_needed(estimate(half, samples), 3) == 3 * steps_needed(estimate(half, samples), 1)
+
+
+def test_steps_that_come_irregularly_and_are_far_longer_are_no_noise_where_the_machine_was_watched(tmp_path: Path) -> None:
+    """Beside them the short computation was as quick as ever; without it nobody knows."""
+
+    def change(_: int, record: dict[str, Any]) -> None:
+        record["reference_s"] = 0.004
+        if record["step"] in (2, 7, 8, 13, 15, 19):
+            record["forward_s"] += 2.0
+            record["step_s"] += 2.0
+
+    def unwatched(rank: int, record: dict[str, Any]) -> None:
+        change(rank, record)
+        record["reference_s"] = None
+
+    cell = exchanging("ddp", exposed=0.02)
+    watched = study(tmp_path / "a", [SINGLE, cell], changes=[steps(cell, change)])
+    assert codes(watched)[0] == "periodic-stall"
+    alone = study(tmp_path / "b", [SINGLE, cell], changes=[steps(cell, unwatched)])
+    assert "periodic-stall" not in codes(alone)
+
+
+def test_a_part_that_is_surely_most_of_the_step_is_the_limit_however_noisy_the_ratio(tmp_path: Path) -> None:
+    """The noise is in one worker alone: what two workers lose is known."""
+
+    def uneven(_: int, record: dict[str, Any]) -> None:
+        longer = 3.0 if record["block"] % 2 else 0.0
+        record["forward_s"] += longer
+        record["step_s"] += longer
+
+    cell = exchanging("ddp", exposed=0.7)
+    found_codes = codes(study(tmp_path, [SINGLE, cell], changes=[steps(SINGLE, uneven)]))
+    assert found_codes[0] == "communication-bound"
+    assert found_codes[1] == "too-noisy"

@@ -48,8 +48,10 @@ class Diagnosis:
     step: pl.Expr = STEP
     """The step that they are saved of."""
     basis: str = BASIS
-    halved: bool = False
-    """Whether the next step halves it per sample, as doubling the batch does."""
+    expected: pl.Expr | None = None
+    """Seconds per step that the next step saves by itself, where that is less than all."""
+    if_so: str = ""
+    """On which condition."""
 
 
 def limited_by(seen: Seen, limit: Limit) -> Iterator[GradientSync]:
@@ -73,7 +75,8 @@ def bandwidth_bound(seen: Seen) -> Iterator[Candidate]:
                 cause=f"The link is full: the {size} of each step need their time on it, whatever the batch is.",
                 next_step=next_step,
                 command=command,
-                halved=command is not None,
+                expected=sync.exposed_at_most / 2 if command else None,  # twice the samples for each message
+                if_so="if as many ms stay exposed",
             ),
         )
 
@@ -96,8 +99,8 @@ def latency_bound(seen: Seen) -> Iterator[Candidate]:
                     time_of("Cost model, latency of all messages of a step", latency_s),
                     time_of("Cost model, their bytes", bytes_s),
                 ),
-                saved=pl.min_horizontal(sync.exposed_at_most, latency_s),
-                basis="Step ÷ (step − latency of all messages by the link's cost model); assumes next to no messages.",
+                expected=pl.min_horizontal(sync.exposed_at_most, latency_s),
+                if_so="without the latency that the link's cost model gives them",
             ),
         )
 
@@ -183,7 +186,7 @@ def on_sync(sync: GradientSync, found: Diagnosis) -> Candidate:
     saved = sync.exposed_at_most if found.saved is None else found.saved
     basis = found.basis if found.saved is not None or not sync.more_by_pairing else BASIS_BY_PAIRING
     gain = at_most(without(sync.blocks, saved, found.step), basis)
-    half = without(sync.blocks, saved / 2) if found.halved else None
+    expected = None if found.expected is None else without(sync.blocks, found.expected, found.step)
     return candidate(
         found.code,
         cell,
@@ -192,14 +195,14 @@ def on_sync(sync: GradientSync, found: Diagnosis) -> Candidate:
         cause=found.cause,
         next_step=found.next_step,
         command=found.command,
-        gain=_halved(half, gain) if half and gain else gain,
+        gain=_expected(expected, found.if_so, gain) if expected and gain else gain,
     )
 
 
-def _halved(half: Estimate, gain: Gain) -> Gain:
-    """What is gained where half of it is left per sample, in front of the bound without any."""
-    text = f"{estimate_text(half)} times the samples/s if as many ms stay exposed, {gain.text} if none do"
-    return replace(gain, text=text, expected=half)
+def _expected(expected: Estimate, if_so: str, gain: Gain) -> Gain:
+    """What the next step brings by itself, in front of the bound."""
+    text = f"{estimate_text(expected)} times the samples/s {if_so}, {gain.text} if nothing is exposed"
+    return replace(gain, text=text, expected=expected)
 
 
 def _evidence(sync: GradientSync) -> Iterator[Evidence]:

@@ -11,10 +11,13 @@ from worldsize.analysis.steps import BLOCK, STEPS, per_step, ratio_over, timed_s
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellSummary, Estimate
 
+FAR = 2.0
+"""Times the median that long steps take at least, where they are no disturbance though they come irregularly."""
+
 
 @dataclass(frozen=True)
 class Stall:
-    """Long steps at regular distances, or for garbage."""
+    """Long steps at regular distances, for garbage, or far longer than the others on a machine that was as usual."""
 
     steps: LongSteps
     long_s: float
@@ -40,8 +43,17 @@ def stall_of(cell: Cell, summary: CellSummary | None) -> Stall | None:
     if gain is None or more is None or not notable(ratio_over(blocks, pl.col("more_s"), pl.col("step_s"))):
         return None
     collected = _collected(cell, blocks, found.long_s - found.typical_s)
-    regular = found.every is not None
-    return Stall(found, found.long_s, more.value, gain, collected) if regular or collected else None
+    own = found.every is not None or collected is not None or _not_the_machine(cell, found.long_s / found.typical_s)
+    return Stall(found, found.long_s, more.value, gain, collected) if own else None
+
+
+def _not_the_machine(cell: Cell, ratio: float) -> bool:
+    """Whether steps that come irregularly are so long, beside a short computation that was as quick as ever.
+
+    Steps beside which it was slow are left out before (method.md §8).
+    """
+    watched = cell.step_columns("reference_s")["reference_s"].drop_nulls().len() > 0
+    return watched and ratio > FAR
 
 
 def _blocks(cell: Cell, found: LongSteps) -> pl.DataFrame:

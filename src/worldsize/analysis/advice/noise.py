@@ -25,6 +25,7 @@ AIM = TOO_NOISY / 2
 """What to aim at: a width is itself known to a half only."""
 FEWEST_BLOCKS = 5
 MAX_BLOCKS = 100_000
+MOSTLY = 0.5
 UNTIMED = 1.5
 """Length of a study ÷ that of its timed steps, about."""
 
@@ -102,7 +103,8 @@ def _limited_anyway(seen: Seen, cell: CellAnalysis, ratio: Estimate) -> bool:
     width, blocks = half_width(ratio), seen.blocks(cell)
     held_up = ("data_wait_s", "copy_s", *(() if seen.trains else ("other_s",)))
     parts = (part(blocks, EXPOSED), *(part(blocks, pl.col(name)) for name in held_up))
-    return width is not None and any(notable(found.share, width) for found in parts if found is not None)
+    # What is surely most of a step limits it, however little is known of the ratio.
+    return width is not None and any(notable(found.share, min(width, MOSTLY)) for found in parts if found is not None)
 
 
 def _named(seen: Seen, cell: CellAnalysis) -> bool:

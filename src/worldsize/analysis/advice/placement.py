@@ -30,7 +30,8 @@ def oversubscribed(seen: Seen) -> Iterator[Candidate]:
             cause="Its workers take turns on the cores: its step is that of a machine which is too small for it.",
             next_step=next_step,
             command=command,
-            first=_hides_the_answer(seen, cell),
+            everywhere=seen.headline is None,  # then there is no answer for this reason
+            first=_hides_the_answer(seen, cell) and not seen.settings.allow_oversubscribed,  # else they know it
         )
 
 

@@ -59,4 +59,5 @@ def _cause(collected: Estimate | None) -> str:
 def _next_step(every: int | None, collected: Estimate | None) -> str:
     if collected is not None:
         return "Call gc.freeze() once model and data are built, or gc.disable() and collect between epochs."
-    return f"Look at what happens every {every} steps; do it less often, or beside the training."
+    often = f"every {every} steps" if every else "in these steps"
+    return f"Look at what happens {often}; do it less often, or beside the training."
