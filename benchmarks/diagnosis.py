@@ -2,8 +2,8 @@
 
 Each case has one cause. It is studied with the cause and without: what was gained must be at most what was promised.
 The commands that the advice prints are run as they stand, one of each kind. About 30 minutes on two cores, as root for
-the cases with emulated links. $DIAGNOSIS_CASES (names, separated by semicolons) measures only these again, and leaves
-the others as they were kept; each case has the commit at which it was measured.
+the cases with emulated links. $DIAGNOSIS_CASES (names, separated by semicolons) measures only these again, without
+commands, and leaves the others as they were kept; each case has the commit at which it was measured.
 """
 
 import json
@@ -129,7 +129,7 @@ def run(data_dir: str | None) -> None:
             continue
         say(f"  {case.name} …")
         try:
-            found.append(_found(case, well, tried))
+            found.append(_found(case, well, None if only else tried))
         except NotStudiedError as error:
             print(f"  {case.name}: not measured: {error}")
             continue
@@ -158,10 +158,10 @@ def _kept() -> dict[str, dict[str, Any]]:
     return {"cases": {each["case"]: each for each in content["cases"]}, "commands": content["commands"]}
 
 
-def _found(case: Case, well: "_Well", tried: "_Tried") -> dict[str, Any]:
+def _found(case: Case, well: "_Well", tried: "_Tried | None") -> dict[str, Any]:
     with _neighbour() if case.neighbour else _nobody():
         sick = _study(case.cause, case.flags, case.script)
-        for each in sick["advice"]:
+        for each in sick["advice"] if tried is not None else ():
             tried.run(each["code"], each["command"], case.cause)
     advice = sick["advice"]
     first = advice[0] if advice else None

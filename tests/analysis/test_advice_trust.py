@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from advised import SINGLE, codes, evidence, exchanging, found, study
+from advised import SINGLE, codes, evidence, exchanging, found, steps, study
 from made_runs import MadeCell, make_run
 from worldsize.analysis.advice.noise import steps_needed
 from worldsize.analysis.study import StudyAnalysis, analyse
@@ -212,7 +213,7 @@ def test_steps_that_would_do(half: float, samples: int, blocks: int) -> None:
     assert steps_needed(estimate(half, samples), 3) == 3 * steps_needed(estimate(half, samples), 1)
 
 
-def test_steps_that_come_irregularly_and_are_far_longer_are_no_noise_where_the_machine_was_watched(tmp_path: Path) -> None:
+def test_steps_that_are_far_longer_now_and_then_are_no_noise_of_a_watched_machine(tmp_path: Path) -> None:
     """Beside them the short computation was as quick as ever; without it nobody knows."""
 
     def change(_: int, record: dict[str, Any]) -> None:
