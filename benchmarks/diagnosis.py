@@ -161,8 +161,9 @@ def _kept() -> dict[str, dict[str, Any]]:
 def _found(case: Case, well: "_Well", tried: "_Tried | None") -> dict[str, Any]:
     with _neighbour() if case.neighbour else _nobody():
         sick = _study(case.cause, case.flags, case.script)
-        for each in sick["advice"] if tried is not None else ():
-            tried.run(each["code"], each["command"], case.cause)
+        if tried is not None:
+            for each in sick["advice"]:
+                tried.run(each["code"], each["command"], case.cause)
     advice = sick["advice"]
     first = advice[0] if advice else None
     holds, gains = None, ""

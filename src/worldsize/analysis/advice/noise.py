@@ -98,22 +98,26 @@ def _candidate(
 
 def _limited_anyway(seen: Seen, cell: CellAnalysis, ratio: Estimate) -> bool:
     """Whether a part of the step is significantly larger than what the noise may hide: then the limit is known."""
-    if _named(seen, cell):
-        return True
-    width, blocks = half_width(ratio), seen.blocks(cell)
-    held_up = ("data_wait_s", "copy_s", *(() if seen.trains else ("other_s",)))
-    parts = (part(blocks, EXPOSED), *(part(blocks, pl.col(name)) for name in held_up))
-    # What is surely most of a step limits it, however little is known of the ratio.
-    return width is not None and any(notable(found.share, min(width, MOSTLY)) for found in parts if found is not None)
+    width = half_width(ratio)
+    return _named(seen, cell) or (width is not None and _largest_above(seen, cell, width))
 
 
 def _named(seen: Seen, cell: CellAnalysis) -> bool:
-    """Whether a rank, or what recurs every so many steps, is surely what most is lost to: that is to be mended first.
+    """Whether it is surely known what most is lost to: that is to be mended first, however noisy the ratio is.
 
-    Such steps are much of the noise themselves.
+    A rank, long steps (which are much of the noise themselves), or a part that is more than half of the step.
     """
     slow = seen.slow_ranks(cell)
-    return (slow is not None and slow.explains) or seen.stall(cell) is not None
+    found = (slow is not None and slow.explains) or seen.stall(cell) is not None
+    return found or _largest_above(seen, cell, MOSTLY)
+
+
+def _largest_above(seen: Seen, cell: CellAnalysis, least: float) -> bool:
+    """Whether a part that only holds the step up is significantly more than this share of it."""
+    held_up = ("data_wait_s", "copy_s", *(() if seen.trains else ("other_s",)))
+    values = (EXPOSED, *map(pl.col, held_up))
+    parts = (part(seen.blocks(cell), value) for value in values)
+    return any(notable(found.share, least) for found in parts if found is not None)
 
 
 def steps_needed(ratio: Estimate, block_steps: int) -> int:
