@@ -44,7 +44,7 @@ class TestOneRank:
         analysis = study(tmp_path, [ALONE, CELL], changes=changes)
         advice = found(analysis, "slow-rank")
         assert advice is not None
-        assert "Rank 0 of ddp with 2 workers at b = 32 works 250 [250, 250] ms longer per step" in advice.finding
+        assert "Rank 0 of ddp with 2 workers at b = 32 takes 250 [250, 250] ms longer per step" in advice.finding
         assert "250 [250, 250] ms of it in data wait" in advice.finding
         assert gain(advice) == "at most 2.00 [2.00, 2.00] times the samples/s"
         assert not {*BLAMED, "input-bound"} & set(codes(analysis)), "the link and the loader have no part in it"

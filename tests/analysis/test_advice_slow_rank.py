@@ -43,7 +43,7 @@ def test_it_comes_first_with_its_part_and_its_milliseconds(tmp_path: Path, part:
     assert advice is not None
     assert advice.finding.startswith("Rank 2 of ddp")
     assert (
-        f"works 300 [300, 300] ms longer per step than the others, 300 [300, 300] ms of it in {word}" in advice.finding
+        f"takes 300 [300, 300] ms longer per step than the others, 300 [300, 300] ms of it in {word}" in advice.finding
     )
     assert gain(advice) == "at most 1.60 [1.60, 1.60] times the samples/s"  # 800 / 500
     assert "rank 2" in advice.next_step
@@ -81,7 +81,7 @@ def test_two_of_four(tmp_path: Path) -> None:
     advice = found(study(tmp_path, [SINGLE, FOUR], changes=[steps(FOUR, slow("forward_s", 0.3, 1, 3))]), "slow-rank")
     assert advice is not None
     assert advice.finding.startswith("Ranks 1 and 3 of ddp")
-    assert " work 300 " in advice.finding
+    assert " take 300 " in advice.finding
 
 
 def in_turn(rank: int, record: dict[str, Any]) -> None:

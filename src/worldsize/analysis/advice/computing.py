@@ -16,6 +16,8 @@ from worldsize.analysis.scaling import find_baseline
 from worldsize.analysis.steps import BLOCK, COMPUTE
 from worldsize.traits import OVERLAPPING
 
+WAITING = ", where they wait and do not compute"
+
 
 def compute_slower(seen: Seen) -> Iterator[Candidate]:
     """Computing that takes longer than it takes one worker with the same local batch."""
@@ -41,7 +43,8 @@ def compute_slower(seen: Seen) -> Iterator[Candidate]:
             "compute-slower",
             cell,
             finding=f"Forward, backward and optimizer of{whose} {cell_name(cell)} take "
-            f"{estimate_text(longer) if longer else ABSENT} times as long as those of {origin.id}.",
+            f"{estimate_text(longer) if longer else ABSENT} times as long as those of {origin.id}, most of it in "
+            f"{_where(seen, cell, origin)}{WAITING if used and used.use == 'idle' else ''}.",
             evidence=[
                 time_of(f"Computing per step, more than {origin.id}", more),
                 *([time_of(USES[used.use], used.seconds)] if used else []),
@@ -55,6 +58,16 @@ def compute_slower(seen: Seen) -> Iterator[Candidate]:
                 f"{', on the slowest rank' if whose else ''}); assumes workers that do not touch each other.",
             ),
         )
+
+
+def _where(seen: Seen, cell: CellAnalysis, origin: CellAnalysis) -> str:
+    """The part of computing that takes most of it longer, on the mean of the ranks."""
+    parts = {"forward": "forward_s", "backward": "backward_s", "optimizer": "optimizer_s"}
+    more = {
+        name: found[0].value if (found := more_than(seen.blocks(cell), seen.blocks(origin), pl.col(column))) else 0.0
+        for name, column in parts.items()
+    }
+    return max(more, key=lambda name: more[name])
 
 
 def _used(seen: Seen, cell: CellAnalysis, origin: CellAnalysis, but: tuple[int, ...]) -> Spent | None:

@@ -13,7 +13,7 @@ from worldsize.analysis.advice.gains import EXPOSED, notable, part
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import percent_text
-from worldsize.analysis.statistics import LEVEL, half_width, includes
+from worldsize.analysis.statistics import LEVEL, half_width
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.results.records import Estimate
 
@@ -76,8 +76,6 @@ def _candidate(
     steps, command = remedy
     width = half_width(ratio)
     known = "is not known: it was timed in one block" if width is None else f"is known to ±{percent_text(width)} only"
-    # Who does not know whether several workers gain anything should find that out first.
-    unsure = not _limited_anyway(seen, cell, ratio) or (includes(ratio, 1) and not _named(seen, cell))
     return candidate(
         "too-noisy",
         cell,
@@ -91,7 +89,7 @@ def _candidate(
             "Its width falls with the square root of the number of blocks, if the noise stays as it was.",
         ),
         everywhere=seen.settings.sweep,  # what is not known of a sweep concerns all its batches
-        first=unsure,
+        first=not _limited_anyway(seen, cell, ratio),
         doubt=True,
     )
 

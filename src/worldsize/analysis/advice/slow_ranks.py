@@ -33,11 +33,11 @@ def slow_rank(seen: Seen) -> Iterator[Candidate]:
             continue
         who, part, one = ranks_text(found.ranks), WORDS[found.part], ranks_of(cell) == 2
         others = "the other one" if one else "the others"
-        works = "works" if len(found.ranks) == 1 else "work"
+        takes = "takes" if len(found.ranks) == 1 else "take"
         yield candidate(
             "slow-rank",
             cell,
-            finding=f"{who.capitalize()}{_at(cell, found)} of {cell_name(cell)} {works} {ms(found.more)} longer per "
+            finding=f"{who.capitalize()}{_at(cell, found)} of {cell_name(cell)} {takes} {ms(found.more)} longer per "
             f"step than {others}, {ms(found.part_more)} of it in {part}, and {others} {'waits' if one else 'wait'}.",
             evidence=(
                 time_of(f"{part.capitalize()} per step, {who}", found.own),
@@ -49,7 +49,7 @@ def slow_rank(seen: Seen) -> Iterator[Candidate]:
             command=focused(seen.settings, cell, profile=True) if _tells_more(cell, found) else None,
             gain=at_most(
                 found.gain,
-                f"Step ÷ (step − what {who} {works} longer); assumes ranks that all work as long as {others}.",
+                f"Step ÷ (step − what {who} {takes} longer); assumes ranks that all take as long as {others}.",
             ),
             leads=found.explains,
         )

@@ -43,7 +43,9 @@ def periodic_stall(seen: Seen) -> Iterator[Candidate]:
 
 
 def _where(seen: Seen, cell: CellAnalysis, stall: Stall) -> str:
-    """The part that has most of it, and the ranks where only some have it."""
+    """The part that has most of it, and the ranks where only some have it; or that it is garbage."""
+    if stall.collected is not None:
+        return ", collecting garbage"
     part = f", most of it in {NAMES[stall.steps.part]}" if stall.steps.part else ""
     slow = seen.slow_ranks(cell)
     here = slow is not None and stall.more_s > MOSTLY * slow.more.value
