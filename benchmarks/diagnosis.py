@@ -210,7 +210,8 @@ class _Well:
         if case.script:
             found = _study("none", TWO)  # the same sleep, and nothing after it
             return _rate(found)
-        cause = case.cause if case.cure or not case.cause else "none"
+        same = case.cure or case.neighbour  # what is taken away is not in the workload
+        cause = case.cause if same else "none"
         key = (cause, *(case.cure or case.flags))
         if key not in self._rates:
             self._rates[key] = _rate(_study(cause, case.cure or case.flags))
