@@ -38,6 +38,8 @@ class Same:
             yield torch.ones(local_batch, 8)
     def loss(self, model, batch):
         return model(batch).square().mean()
+    def optimizer(self, parameters):
+        return torch.optim.SGD(parameters, lr=1e-4, momentum=0.9)
 """
 SCRIPT = """
 import torch
@@ -45,7 +47,7 @@ import torch.distributed as dist
 from net import Net
 dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(Net())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
 while True:
     model(torch.ones(8, 8)).square().mean().backward()
     optimizer.step()
