@@ -9,7 +9,9 @@ import pytest
 from advised import SINGLE, Change, acting, evidence, exchanging, found, records, steps, study
 from made_traces import event, trace, write_traces
 from worldsize.analysis.advice import Advice
+from worldsize.config import StudySettings, validated
 from worldsize.results.files import cell_folder
+from worldsize.results.folder import load_run, write_study
 from worldsize.results.records import CellRecord
 
 FOUR = replace(exchanging(exposed=0.2, world_size=4), batch_size=SINGLE.batch_size)
@@ -206,6 +208,41 @@ def test_what_one_rank_does_now_and_then_is_told_once_with_the_rank(tmp_path: Pa
     assert "Every 3 steps" in advice.finding
     assert advice.finding.endswith("most of it in the forward pass of rank 1.")
     assert found(analysis, "slow-rank") is None
+
+
+def test_a_rank_that_is_slow_in_each_step_is_named_beside_a_stall_of_all(tmp_path: Path) -> None:
+    """The stall is not blamed on that rank, and does not hide it."""
+
+    def change(rank: int, record: dict[str, Any]) -> None:
+        stall(rank, record)
+        part = "forward_s" if rank == 1 else "exposed_sync_s"
+        record[part] += 0.3
+        record["step_s"] += 0.3
+
+    analysis = study(tmp_path, [SINGLE, FAST], changes=[steps(FAST, change)])
+    slow, long = found(analysis, "slow-rank"), found(analysis, "periodic-stall")
+    assert slow is not None
+    assert slow.finding.startswith("Rank 1 of ddp")
+    assert long is not None
+    assert "rank 1" not in long.finding
+
+
+def of_a_script(folder: Path) -> None:
+    settings = validated(StudySettings, {"script": ("train.py",), "world_sizes": (1, 2, 4), "budget": "60s"})
+    update = {"settings": settings, "data": None, "model": None}
+    write_study(folder, load_run(folder).study.model_copy(update=update))
+
+
+def test_of_a_script_no_trace_is_promised(tmp_path: Path) -> None:
+    """`--profile` is of worldsize's own training."""
+    more = {**USUAL, "cpu_s": 0.49}
+    changes = [steps(FOUR, later("forward_s", 0.3)), acting(FOUR, USUAL, USUAL, more, USUAL), of_a_script]
+    advice = found(study(tmp_path / "a", [SINGLE, FOUR], changes=changes), "slow-rank")
+    assert advice is not None
+    assert "trace" not in advice.next_step
+    advice = found(study(tmp_path / "b", [SINGLE, SLOWER], changes=[of_a_script]), "compute-slower")
+    assert advice is not None
+    assert "race" not in advice.next_step
 
 
 def threads(count: int) -> Any:

@@ -1,6 +1,6 @@
 """What takes the time in a trace, operator by operator, and by how much one trace has more of it than others.
 
-So that nobody has to look at a trace: the advice says what is in it (docs/profiles.md).
+The advice says it, so that a person need not look at the trace (docs/profiles.md).
 """
 
 from collections import defaultdict

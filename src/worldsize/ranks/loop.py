@@ -36,7 +36,7 @@ class Loop:
         first_step: int = 0,
         thread: threading.Thread | None = None,
     ) -> None:
-        """`thread`: the one in which the workload runs, where that is another one than the loop's."""
+        """`thread` runs the workload, where the loop itself does not."""
         self.workload = workload
         self.recorder = recorder
         self.session, self.launch, self.first_step = session, launch, first_step

@@ -7,9 +7,11 @@ import polars as pl
 from worldsize.analysis.activity import USES, Spent, spent, thread_times
 from worldsize.analysis.advice import traces
 from worldsize.analysis.advice.commands import focused
-from worldsize.analysis.advice.finding import at_most, cell_name, several, time_of
+from worldsize.analysis.advice.finding import PART_WORDS, at_most, cell_name, several, time_of
 from worldsize.analysis.advice.gains import COMPUTE_MOST, NOTABLE, STEP_MOST, more_than, notable, ratio_of
+from worldsize.analysis.advice.peers import SlowRanks
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate, ranks_of
+from worldsize.analysis.breakdown import COMPUTE_PARTS
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import ABSENT, estimate_text
 from worldsize.analysis.scaling import find_baseline
@@ -36,8 +38,7 @@ def compute_slower(seen: Seen) -> Iterator[Candidate]:
         more, gain = found
         whose = " the slowest rank of" if ranks_of(cell) > 1 else ""
         longer = ratio_of(seen.blocks(cell), seen.blocks(origin), COMPUTE_MOST)
-        but = slow.ranks if slow else ()
-        used = _used(seen, cell, origin, but)
+        used = _used(seen, cell, origin, slow)
         next_step, command = _remedy(seen, cell, origin, used)
         yield candidate(
             "compute-slower",
@@ -49,7 +50,7 @@ def compute_slower(seen: Seen) -> Iterator[Candidate]:
                 time_of(f"Computing per step, more than {origin.id}", more),
                 *([time_of(USES[used.use], used.seconds)] if used else []),
             ],
-            cause=_why_slower(used) + traces.beside(cell, origin, of_all[0].value, but),
+            cause=_why_slower(used) + traces.beside(cell, origin, of_all[0].value, slow.ranks if slow else ()),
             next_step=next_step,
             command=command,
             gain=at_most(
@@ -62,20 +63,16 @@ def compute_slower(seen: Seen) -> Iterator[Candidate]:
 
 def _where(seen: Seen, cell: CellAnalysis, origin: CellAnalysis) -> str:
     """The part of computing that takes most of it longer, on the mean of the ranks."""
-    parts = {"forward": "forward_s", "backward": "backward_s", "optimizer": "optimizer_s"}
     more = {
-        name: found[0].value if (found := more_than(seen.blocks(cell), seen.blocks(origin), pl.col(column))) else 0.0
-        for name, column in parts.items()
+        name: found[0].value if (found := more_than(seen.blocks(cell), seen.blocks(origin), pl.col(name))) else 0.0
+        for name in COMPUTE_PARTS
     }
-    return max(more, key=lambda name: more[name])
+    return PART_WORDS[max(more, key=lambda name: more[name])]
 
 
-def _used(seen: Seen, cell: CellAnalysis, origin: CellAnalysis, but: tuple[int, ...]) -> Spent | None:
-    """What the threads do in the time that they compute longer than one worker; None where that was not seen.
-
-    Slow ranks, which are a finding of their own, are left out.
-    """
-    own, alone, slow = thread_times(seen.raw(cell)), thread_times(seen.raw(origin)), seen.slow_ranks(cell)
+def _used(seen: Seen, cell: CellAnalysis, origin: CellAnalysis, slow: SlowRanks | None) -> Spent | None:
+    """What the threads of all but slow ranks do while they compute longer than one worker; None where nobody saw it."""
+    own, alone = thread_times(seen.raw(cell)), thread_times(seen.raw(origin))
     if own is None or alone is None:
         return None
     computing = slow.blocks_of_others if slow else seen.blocks(cell)
@@ -83,7 +80,7 @@ def _used(seen: Seen, cell: CellAnalysis, origin: CellAnalysis, but: tuple[int, 
         seen.blocks(origin).select(*BLOCK, COMPUTE.alias("alone")), on=BLOCK
     )
     more = both.select(*BLOCK, (pl.col("own") - pl.col("alone")).alias("more_s"))
-    return spent(own.filter(~pl.col("rank").is_in(but)), alone, more)
+    return spent(own.filter(~pl.col("rank").is_in(slow.ranks if slow else ())), alone, more)
 
 
 def _why_slower(used: Spent | None) -> str:
@@ -91,7 +88,7 @@ def _why_slower(used: Spent | None) -> str:
     if use == "queueing":
         return "The workers take cores from each other, or something else does: for most of it they wait for a core."
     if use == "collecting":
-        return "For most of it Python collects garbage, of which there is more, or which takes longer."
+        return "For most of it Python collects garbage."
     if use == "idle":
         return (
             "For most of it they neither compute nor wait for a core: they sleep or wait, such as for a disk, a lock, "
@@ -120,7 +117,7 @@ def _remedy(seen: Seen, cell: CellAnalysis, origin: CellAnalysis, used: Spent | 
             f"Try {several(threads - 1, 'thread')} per worker: a core that is free carries the messages.",
             focused(seen.settings, cell, threads_per_worker=threads - 1),
         )
-    if use == "queueing" or not traces.can_be_traced(cell):
+    if use == "queueing" or not traces.can_be_traced(seen, cell):
         return "Look at what else runs on these cores, or train with fewer workers on this host.", None
     sizes = {} if origin.strategy != cell.strategy else {"world_sizes": (1, cell.world_size)}
     return (

@@ -11,6 +11,16 @@ from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, gib_text, number_text
 from worldsize.results.records import Estimate
 
+PART_WORDS = {
+    "data_wait_s": "data wait",
+    "copy_s": "copies",
+    "forward_s": "forward",
+    "backward_s": "backward",
+    "exposed_sync_s": "communication",
+    "optimizer_s": "optimizer",
+    "other_s": "the rest of the step",
+}
+"""What the parts of a step are called in a finding."""
 NO_COMMAND = "No command of worldsize tries this here."
 """Where an advice has no command."""
 Unit = Literal["s", "bytes", "bytes/s", "samples/s", "share", "ratio", "count"]

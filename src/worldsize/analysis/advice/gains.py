@@ -16,6 +16,9 @@ from worldsize.results.records import Estimate
 NOTABLE = 0.05
 """Share of a step below which nothing is spoken of: with less to win, nobody changes a set-up."""
 
+MOSTLY = 0.5
+"""Share from which on one thing is said to be most of another."""
+
 STEP = pl.col("step_s")
 EXPOSED = pl.col("exposed_sync_s")
 STEP_MOST = pl.col("step_most_s")

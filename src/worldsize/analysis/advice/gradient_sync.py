@@ -6,7 +6,17 @@ from typing import Literal
 
 import polars as pl
 
-from worldsize.analysis.advice.gains import DATA_WAIT_MOST, EXPOSED, STEP, STEP_MOST, Part, at_least, notable, part
+from worldsize.analysis.advice.gains import (
+    DATA_WAIT_MOST,
+    EXPOSED,
+    MOSTLY,
+    STEP,
+    STEP_MOST,
+    Part,
+    at_least,
+    notable,
+    part,
+)
 from worldsize.analysis.bandwidth import LinkAnalysis
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.messages import KINDS
@@ -20,7 +30,6 @@ MANY = 8
 """Messages per step from which on their number is worth a word."""
 TRUSTED_FIT = 0.5
 """R² of a cost model below which its latency is not spoken of."""
-MOSTLY = 0.5
 FOR_DATA = pl.min_horizontal(EXPOSED, DATA_WAIT_MOST - pl.col("data_wait_s"))
 """What of the exposed communication can be waiting for a rank that waits for its data, mean over ranks."""
 ROOTED = ("gather", "scatter", "replicate", "reduce")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from worldsize.analysis.advice.commands import focused
-from worldsize.analysis.advice.finding import Evidence, at_most, cell_name, share, time_of
+from worldsize.analysis.advice.finding import PART_WORDS, Evidence, at_most, cell_name, share, time_of
 from worldsize.analysis.advice.gains import (
     COPY_MOST,
     DATA_WAIT_MOST,
@@ -20,25 +20,17 @@ from worldsize.analysis.advice.rule import Candidate, Seen, candidate, ranks_of
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.results.records import Estimate
 
-PARTS_OF_A_LOOP = {
-    "data_wait_s": "data wait",
-    "forward_s": "forward",
-    "backward_s": "backward",
-    "exposed_sync_s": "communication",
-    "optimizer_s": "optimizer",
-}
+PARTS_OF_A_LOOP = ("data_wait_s", "forward_s", "backward_s", "exposed_sync_s", "optimizer_s")
+"""Those that can be seen in a script; copies cannot."""
 
 
 def input_bound(seen: Seen) -> Iterator[Candidate]:
     """A rank waits for its next batch for a notable part of its step."""
     for cell in seen.cells:
-        blocks = seen.blocks(cell)
-        waiting, gain = part(blocks, DATA_WAIT_MOST, STEP_MOST), without(blocks, DATA_WAIT_MOST, STEP_MOST)
-        if waiting is None or gain is None or not notable(waiting.share):
+        found = _held_up(seen, cell, "data_wait_s", DATA_WAIT_MOST)
+        if found is None:
             continue
-        slow = seen.slow_ranks(cell)
-        if slow and slow.alone_in == "data_wait_s":
-            continue  # the loader is fast enough on all other ranks
+        waiting, gain = found
         cause, next_step, command = _remedy(seen, cell)
         yield candidate(
             "input-bound",
@@ -58,7 +50,7 @@ def input_bound(seen: Seen) -> Iterator[Candidate]:
 def copy_bound(seen: Seen) -> Iterator[Candidate]:
     """Batches take a notable part of the step on their way to the device."""
     for cell in seen.cells:
-        found = _aside(seen, cell, "copy_s", COPY_MOST)
+        found = _held_up(seen, cell, "copy_s", COPY_MOST)
         if found is None:
             continue
         copying, gain = found
@@ -72,7 +64,7 @@ def copy_bound(seen: Seen) -> Iterator[Candidate]:
             "memory of the host, is the limit.",
             next_step="Send less: bytes that become floats on the device, or smaller samples.",
             command=None,
-            gain=at_most(gain, f"Step ÷ (step − copies{_whose(cell)}); assumes that all of them are hidden."),
+            gain=at_most(gain, f"Step ÷ (step − copies{_of_most(cell)}); assumes that all of them are hidden."),
         )
 
 
@@ -84,29 +76,29 @@ def other_work(seen: Seen) -> Iterator[Candidate]:
     if seen.trains:
         return  # there it is our own bookkeeping
     for cell in seen.cells:
-        found, stall = _aside(seen, cell, "other_s", OTHER_MOST), seen.stall(cell)
+        found, stall = _held_up(seen, cell, "other_s", OTHER_MOST), seen.stall(cell)
         if found is None or (stall is not None and stall.steps.part == "other_s"):
             continue
         working, gain = found
-        seen_parts = [name for column, name in PARTS_OF_A_LOOP.items() if seen.blocks(cell)[column].null_count() == 0]
-        waits = "" if "data wait" in seen_parts else " It may wait for data, too, which was not seen here."
+        known = [name for name in PARTS_OF_A_LOOP if seen.blocks(cell)[name].null_count() == 0]
+        waits = "" if "data_wait_s" in known else " It may wait for data, too, which was not seen here."
         yield candidate(
             "other-work",
             cell,
             finding=f"{cell_name(cell)} spends {share(working.share)} of its step{_of_most(cell)} outside of "
-            f"{', '.join(seen_parts) or 'what was seen of training'}.",
+            f"{', '.join(PART_WORDS[name] for name in known) or 'what was seen of training'}.",
             evidence=(time_of(f"The rest of the step{_of_most(cell)}", working.seconds),),
             cause="The loop does something else in each step: logging, metrics, loss.item(), clipping, copies to a "
             f"device, a sleep, a barrier.{waits}",
             next_step="Look at what the loop does beside forward, backward and the optimizer's step; do it less often.",
             command=None,
             gain=at_most(
-                gain, f"Step ÷ (step − the rest of the step{_whose(cell)}); assumes that nothing of it is needed."
+                gain, f"Step ÷ (step − the rest of the step{_of_most(cell)}); assumes that nothing of it is needed."
             ),
         )
 
 
-def _aside(seen: Seen, cell: CellAnalysis, column: str, most: pl.Expr) -> tuple[Part, Estimate] | None:
+def _held_up(seen: Seen, cell: CellAnalysis, column: str, most: pl.Expr) -> tuple[Part, Estimate] | None:
     """A part of the step that only holds it up, and its gain; None where it is not notable, or of a slow rank alone."""
     blocks, slow = seen.blocks(cell), seen.slow_ranks(cell)
     if slow and slow.alone_in == column:

@@ -1,13 +1,14 @@
-"""Steps of a cell that surely take longer than the others: how often, how much, and whether garbage is why."""
+"""Long steps of a cell: how often they come, what they cost, and whether Python collects garbage in them."""
 
 from dataclasses import dataclass
 
 import polars as pl
 
-from worldsize.analysis.activity import MOSTLY, thread_times
-from worldsize.analysis.advice.gains import notable, without
+from worldsize.analysis.activity import thread_times
+from worldsize.analysis.advice.gains import MOSTLY, notable, without
+from worldsize.analysis.advice.peers import OWN, SlowRanks
 from worldsize.analysis.recurring import LongSteps, is_long, long_steps
-from worldsize.analysis.steps import BLOCK, STEPS, per_step, ratio_over, timed_steps
+from worldsize.analysis.steps import BLOCK, STEPS, per_step, ratio_over, steps_of_ranks, timed_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellSummary, Estimate
 
@@ -22,8 +23,6 @@ class Stall:
     steps: LongSteps
     long_s: float
     """Mean of the long ones."""
-    more_s: float
-    """What they take more than the median step; per step of all."""
     gain: Estimate
     """Step ÷ step without that."""
     collected: Estimate | None
@@ -39,12 +38,21 @@ def stall_of(cell: Cell, summary: CellSummary | None) -> Stall | None:
     if found is None or found.long_s is None or found.part == "data_wait_s":
         return None
     blocks = _blocks(cell, found)
-    gain, more = without(blocks, pl.col("more_s")), per_step(blocks, pl.col("more_s"))
-    if gain is None or more is None or not notable(ratio_over(blocks, pl.col("more_s"), pl.col("step_s"))):
+    gain = without(blocks, pl.col("more_s"))
+    if gain is None or not notable(ratio_over(blocks, pl.col("more_s"), pl.col("step_s"))):
         return None
     collected = _collected(cell, blocks, found.long_s - found.typical_s)
     own = found.every is not None or collected is not None or _not_the_machine(cell, found.long_s / found.typical_s)
-    return Stall(found, found.long_s, more.value, gain, collected) if own else None
+    return Stall(found, found.long_s, gain, collected) if own else None
+
+
+def only_in_long_steps(cell: Cell, slow: SlowRanks, stall: Stall) -> bool:
+    """Whether most of what some ranks work longer lies in the long steps of their cell, and not in the others."""
+    usual = timed_steps(cell).filter(~is_long(stall.steps.typical_s)).select("session", "step").lazy()
+    rows = steps_of_ranks(cell, "rank", *OWN).join(usual, on=["session", "step"], how="semi")
+    own_s, among = pl.sum_horizontal(*OWN), pl.col("rank").is_in(slow.ranks)
+    left_s = cell.collect(rows.select(own_s.filter(among).mean() - own_s.filter(~among).mean())).item()
+    return left_s is not None and left_s <= MOSTLY * slow.more.value
 
 
 def _not_the_machine(cell: Cell, ratio: float) -> bool:

@@ -9,7 +9,7 @@ from scipy.special import stdtrit
 from worldsize.analysis.advice.batch import rate_ratio
 from worldsize.analysis.advice.commands import by_steps, study_command, sweep_command
 from worldsize.analysis.advice.finding import Evidence, Gain, cell_name, ratio_of_two
-from worldsize.analysis.advice.gains import EXPOSED, notable, part
+from worldsize.analysis.advice.gains import EXPOSED, MOSTLY, notable, part
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import percent_text
@@ -25,7 +25,6 @@ AIM = TOO_NOISY / 2
 """What to aim at: a width is itself known to a half only."""
 FEWEST_BLOCKS = 5
 MAX_BLOCKS = 100_000
-MOSTLY = 0.5
 UNTIMED = 1.5
 """Length of a study ÷ that of its timed steps, about."""
 
@@ -101,7 +100,7 @@ def _limited_anyway(seen: Seen, cell: CellAnalysis, ratio: Estimate) -> bool:
 
 
 def _named(seen: Seen, cell: CellAnalysis) -> bool:
-    """Whether it is surely known what most is lost to: that is to be mended first, however noisy the ratio is.
+    """Whether what most is lost to is known with 95 % confidence: it is to be mended first, however noisy the ratio is.
 
     A rank, long steps (which are much of the noise themselves), or a part that is more than half of the step.
     """

@@ -7,13 +7,11 @@ import polars as pl
 from worldsize.analysis.advice import traces
 from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.finding import Evidence, at_most, cell_name, share, time_of
-from worldsize.analysis.advice.gains import EXPOSED, NOTABLE, STEP, notable, without
+from worldsize.analysis.advice.gains import EXPOSED, MOSTLY, NOTABLE, STEP, notable, without
 from worldsize.analysis.advice.gradient_sync import GradientSync
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.steps import per_step
 from worldsize.traits import BUCKETED
-
-MOSTLY = 0.5
 
 COMPUTING = STEP - EXPOSED
 """What a step takes if all communication is hidden."""
@@ -28,7 +26,7 @@ def overlap_incomplete(seen: Seen) -> Iterator[Candidate]:
         sync = seen.gradient_sync(cell)
         if sync.limit not in ("bandwidth", "unknown") or cell.communication is None or _planned(seen, sync):
             continue  # a root, or latency, is to be left out first, and the transfer is another one then
-        if seen.waits_only(cell):
+        if seen.waits_only(cell):  # buckets do not make a slow rank faster
             continue
         gain, reachable = without(sync.blocks, STEP - REACHABLE), per_step(sync.blocks, REACHABLE)
         if gain is None or reachable is None or not notable(gain, 1 + NOTABLE):
@@ -68,7 +66,7 @@ def overlapped_already(seen: Seen) -> Iterator[Candidate]:
             evidence=_parts(sync),
             cause="Backward takes longer than the messages, which travel meanwhile.",
             next_step=f"Leave the link as it is: computing takes the time.{traces.longest(cell)}",
-            command=focused(seen.settings, cell, profile=True) if traces.can_be_traced(cell) else None,
+            command=focused(seen.settings, cell, profile=True) if traces.can_be_traced(seen, cell) else None,
             gain=at_most(
                 gain,
                 "Step ÷ (step − exposed communication); assumes a link without any delay.",

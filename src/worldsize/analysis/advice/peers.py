@@ -6,14 +6,13 @@ from statistics import fmean
 import polars as pl
 
 from worldsize.analysis.activity import Spent, spent, thread_times
-from worldsize.analysis.advice.gains import NOTABLE, STEP_MOST, notable, without
+from worldsize.analysis.advice.gains import MOSTLY, NOTABLE, STEP_MOST, notable, without
 from worldsize.analysis.steps import BLOCK, per_step, rank_means, ratio_over
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, Estimate
 
 OWN = tuple(name for name in PARTS if name != "exposed_sync_s")
 """Parts of a step in which a rank waits for no other one."""
-MOSTLY = 0.5
 STEEP = 0.75
 """Share of what slow and other ranks differ by that lies between the nearest of both; of ranks that differ gradually it
 is half at most."""
@@ -21,7 +20,7 @@ is half at most."""
 
 @dataclass(frozen=True)
 class SlowRanks:
-    """The ranks of a cell that surely work longer than the others."""
+    """The ranks of a cell that significantly work longer than the others."""
 
     ranks: tuple[int, ...]
     more: Estimate
@@ -51,7 +50,7 @@ class SlowRanks:
 
 
 def slow_ranks(cell: Cell, cell_blocks: pl.DataFrame) -> SlowRanks | None:
-    """The slow ranks of a cell with these means by block; None where none surely works 5 % of the step longer.
+    """The slow ranks of a cell with these means by block; None where none significantly works 5 % of it longer.
 
     A rank works in all parts of its step but exposed communication, in which it waits for others.
     """

@@ -14,7 +14,7 @@ import polars as pl
 from worldsize.analysis.advice.finding import Advice, Evidence, Gain
 from worldsize.analysis.advice.gains import EXPOSED, STEP, notable
 from worldsize.analysis.advice.gradient_sync import GradientSync
-from worldsize.analysis.advice.long_steps import Stall, stall_of
+from worldsize.analysis.advice.long_steps import Stall, only_in_long_steps, stall_of
 from worldsize.analysis.advice.peers import SlowRanks, slow_ranks
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.headline import Headline, fastest_worker, headline
@@ -105,7 +105,7 @@ class Seen:
         return self._syncs[cell.id]
 
     def slow_ranks(self, cell: CellAnalysis) -> SlowRanks | None:
-        """The ranks of a cell that surely work longer than their peers; None where there are none."""
+        """The ranks of a cell that significantly work longer than their peers; None where there are none."""
         if cell.id not in self._slow:
             found = slow_ranks(self.raw(cell), self.blocks(cell)) if ranks_of(cell) > 1 else None
             by_design = found is not None and found.ranks == (0,) and self.gradient_sync(cell).rooted
@@ -117,6 +117,13 @@ class Seen:
         if cell.id not in self._stalls:
             self._stalls[cell.id] = stall_of(self.raw(cell), cell.summary)
         return self._stalls[cell.id]
+
+    def stalled_ranks(self, cell: CellAnalysis) -> tuple[int, ...]:
+        """The slow ranks of a cell, if what they work longer lies in its long steps; else none."""
+        slow, stall = self.slow_ranks(cell), self.stall(cell)
+        if slow is None or stall is None or not only_in_long_steps(self.raw(cell), slow, stall):
+            return ()
+        return slow.ranks
 
     def waits_only(self, cell: CellAnalysis) -> bool:
         """Whether all that is notable of its exposed communication can be waiting for its slow ranks, named already."""

@@ -3,35 +3,26 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from worldsize.analysis.activity import MOSTLY, USES
+from worldsize.analysis.activity import USES
 from worldsize.analysis.advice import traces
 from worldsize.analysis.advice.commands import focused
-from worldsize.analysis.advice.finding import Evidence, at_most, cell_name, ms, ratio_of_two, time_of
+from worldsize.analysis.advice.finding import PART_WORDS, Evidence, at_most, cell_name, ms, ratio_of_two, time_of
 from worldsize.analysis.advice.peers import SlowRanks
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate, ranks_of, ranks_text
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text
 
-WORDS = {
-    "data_wait_s": "data wait",
-    "copy_s": "copies",
-    "forward_s": "forward",
-    "backward_s": "backward",
-    "optimizer_s": "optimizer",
-    "other_s": "the rest of the step",
-}
 SLOWER_CORES = 1.1
 """Ratio of the short computation from which on cores are said to be slower; equal ones differ by a few percent."""
 
 
 def slow_rank(seen: Seen) -> Iterator[Candidate]:
-    """Ranks that surely work longer than their peers; not where all of it is what `periodic-stall` tells."""
+    """Ranks that significantly work longer than their peers, and not only in long steps."""
     for cell in seen.several:
         found = seen.slow_ranks(cell)
-        stall = seen.stall(cell)
-        if found is None or (stall is not None and stall.more_s > MOSTLY * found.more.value):
+        if found is None or seen.stalled_ranks(cell):  # `periodic-stall` names these
             continue
-        who, part, one = ranks_text(found.ranks), WORDS[found.part], ranks_of(cell) == 2
+        who, part, one = ranks_text(found.ranks), PART_WORDS[found.part], ranks_of(cell) == 2
         others = "the other one" if one else "the others"
         takes = "takes" if len(found.ranks) == 1 else "take"
         yield candidate(
@@ -45,8 +36,8 @@ def slow_rank(seen: Seen) -> Iterator[Candidate]:
                 *_behind(cell, found),
             ),
             cause=_why(found) + traces.on_slow_ranks(cell, found.ranks, found.more.value),
-            next_step=_next_step(cell, found),
-            command=focused(seen.settings, cell, profile=True) if _tells_more(cell, found) else None,
+            next_step=_next_step(seen, cell, found),
+            command=focused(seen.settings, cell, profile=True) if _tells_more(seen, cell, found) else None,
             gain=at_most(
                 found.gain,
                 f"Step ÷ (step − what {who} {takes} longer); assumes ranks that all take as long as {others}.",
@@ -144,7 +135,7 @@ def _paged(found: SlowRanks) -> str:
     return f"; {faults:.1f} pages per step come from a disk" if faults >= 1 else ""
 
 
-def _next_step(cell: CellAnalysis, found: SlowRanks) -> str:
+def _next_step(seen: Seen, cell: CellAnalysis, found: SlowRanks) -> str:
     cause, who = _cause(found), f"{ranks_text(found.ranks)}{_at(cell, found)}"
     if cause in ("queueing", "slower cores"):
         return f"Look at what else runs on the cores of {who}, and at their clock; or give other cores."
@@ -152,14 +143,14 @@ def _next_step(cell: CellAnalysis, found: SlowRanks) -> str:
         return f"Call gc.freeze() on {who} once everything is built, or keep fewer objects there."
     if found.part == "data_wait_s":
         return f"Look at where the data of {who} comes from, and how long it takes to make a batch there."
-    where = "the loop" if found.part == "other_s" else WORDS[found.part]
+    where = "the loop" if found.part == "other_s" else PART_WORDS[found.part]
     if cause == "idle":
         return f"Look at what {who} alone must wait for in {where}."
-    traced = " A trace says which operators take longer." if _tells_more(cell, found) else ""
+    traced = " A trace says which operators take longer." if _tells_more(seen, cell, found) else ""
     return f"Look at what only {who} must do in {where}: a branch on the rank, longer samples.{traced}"
 
 
-def _tells_more(cell: CellAnalysis, found: SlowRanks) -> bool:
+def _tells_more(seen: Seen, cell: CellAnalysis, found: SlowRanks) -> bool:
     """Whether a trace may: not of waiting, of garbage, nor of other work."""
     computes = _cause(found) in ("computing", "unknown") and found.part not in ("data_wait_s", "other_s")
-    return computes and traces.can_be_traced(cell)
+    return computes and traces.can_be_traced(seen, cell)

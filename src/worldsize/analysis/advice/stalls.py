@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from worldsize.analysis.activity import MOSTLY
 from worldsize.analysis.advice.finding import at_most, cell_name, count_of, time_of
 from worldsize.analysis.advice.long_steps import Stall
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate, ranks_text
@@ -44,12 +43,11 @@ def periodic_stall(seen: Seen) -> Iterator[Candidate]:
 
 def _where(seen: Seen, cell: CellAnalysis, stall: Stall) -> str:
     """The part that has most of it, and the ranks where only some have it; or that it is garbage."""
+    ranks = seen.stalled_ranks(cell)
     if stall.collected is not None:
-        return ", collecting garbage"
+        return ", collecting garbage" + (f" on {ranks_text(ranks)}" if ranks else "")
     part = f", most of it in {NAMES[stall.steps.part]}" if stall.steps.part else ""
-    slow = seen.slow_ranks(cell)
-    here = slow is not None and stall.more_s > MOSTLY * slow.more.value
-    return f"{part} of {ranks_text(slow.ranks)}" if part and slow and here else part
+    return f"{part} of {ranks_text(ranks)}" if part and ranks else part
 
 
 def _cause(collected: Estimate | None) -> str:

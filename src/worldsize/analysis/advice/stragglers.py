@@ -1,4 +1,4 @@
-"""Ranks that the others wait for, and that do not surely work longer."""
+"""Ranks that the others wait for, though they do not significantly work longer."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,7 +53,9 @@ def straggler_bound(seen: Seen) -> Iterator[Candidate]:
                 how=f"and {share(sync.waiting)} of its communication is waiting, for {who}",
                 cause=_cause(late) if told else _CLOCKS,
                 next_step=_next_step(seen, sync, late),
-                command=focused(seen.settings, sync.cell, profile=True) if _worth_a_trace(seen, sync.cell) else None,
+                command=focused(seen.settings, sync.cell, profile=True)
+                if traces.can_be_traced(seen, sync.cell)
+                else None,
                 evidence=tuple(_evidence(sync, late)),
                 saved=WAITED,
                 step=STEP_MOST,
@@ -63,12 +65,8 @@ def straggler_bound(seen: Seen) -> Iterator[Candidate]:
         )
 
 
-def _worth_a_trace(seen: Seen, cell: CellAnalysis) -> bool:
-    return seen.trains and traces.can_be_traced(cell)
-
-
 def _next_step(seen: Seen, sync: GradientSync, late: Late | None) -> str:
-    if _worth_a_trace(seen, sync.cell):
+    if traces.can_be_traced(seen, sync.cell):
         return "Trace all ranks: the advice then says which operators the late one runs longer than the others."
     waiting = per_step(sync.blocks, pl.col("wait_most_s"))
     if late is None or waiting is None:

@@ -5,7 +5,7 @@ Each sentence begins with a blank, and is empty where no trace was read or nothi
 
 from collections.abc import Collection
 
-from worldsize.analysis.advice.rule import ranks_of
+from worldsize.analysis.advice.rule import Seen, ranks_of
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.operators import OUTSIDE, Longest, largest, more_in_trace
 
@@ -19,11 +19,11 @@ def read(cell: CellAnalysis) -> dict[int, dict[str, float]]:
     return {each.rank: each.operators for each in cell.profile.ranks if each.operators}
 
 
-def can_be_traced(cell: CellAnalysis) -> bool:
-    """Whether a trace would be read, and is not there yet."""
+def can_be_traced(seen: Seen, cell: CellAnalysis) -> bool:
+    """Whether a command can make a trace that is read here, and none has; a script cannot be traced."""
     placement = cell.record.placement if cell.record else None
     on_cpu = placement is not None and placement.device == "cpu"
-    return on_cpu and ranks_of(cell) == cell.world_size and cell.profile is None
+    return seen.trains and on_cpu and ranks_of(cell) == cell.world_size and cell.profile is None
 
 
 def on_slow_ranks(cell: CellAnalysis, slow: Collection[int], more_s: float) -> str:
