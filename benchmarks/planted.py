@@ -34,9 +34,9 @@ def model() -> nn.Module:
 class Slower(nn.Module):
     """The net, after a sleep of a tenth of the step that it would have been without."""
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: nn.Module, slower: float = SLOWER) -> None:
         super().__init__()
-        self.net = net
+        self.net, self.slower = net, slower
         self.steps_s: deque[float] = deque(maxlen=REMEMBERED)
         self.began: float | None = None
         self.slept_s = 0.0
@@ -47,7 +47,7 @@ class Slower(nn.Module):
             self.steps_s.append(now - self.began - self.slept_s)
         self.began, self.slept_s = now, 0.0
         if self.steps_s:
-            time.sleep(SLOWER * float(np.median(self.steps_s)))
+            time.sleep(self.slower * float(np.median(self.steps_s)))
             self.slept_s = time.perf_counter() - now
         scores: Tensor = self.net(images)
         return scores

@@ -22,6 +22,7 @@ NAMES = (
     "sampling",
     "interval_coverage",
     "compare_aa",
+    "script_gate",
     "large_run",
     "accuracy",
     "soak",
