@@ -1,6 +1,6 @@
-"""Does the gate between two scripts of one study cry wolf, and does it sleep? (method.md §13)
+"""The gate between two scripts of one study: does it cry wolf, and does it sleep?
 
-What compare_aa.py asks of runs one after the other, asked of old and new in turn: of 20 studies of a script beside
+What compare_aa.py asks of runs one after the other, asked of old and new in turn (method.md §13): of 20 studies of a script beside
 itself at most one fails; of 20 beside one that is 10 % slower at least 19 do.
 """
 
@@ -14,7 +14,7 @@ from worldsize.analysis.script_gate import gate
 from worldsize.launch.warm import WARM
 
 STUDIES = 20
-BUDGET = "15s"
+BUDGET = "45s"
 LIMIT = 0.05
 SCRIPT = str(Path(__file__).parent / "gated_script.py")
 NEW = {"same": f"{SCRIPT} --slower 0", "slow": f"{SCRIPT} --slower 0.1"}
