@@ -7,9 +7,10 @@ import argparse
 
 import torch
 import torch.distributed as dist
-from planted import Slower
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+from planted import Slower
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--slower", type=float, default=0.0)

@@ -1,7 +1,7 @@
 """The gate between two scripts of one study: does it cry wolf, and does it sleep?
 
-What compare_aa.py asks of runs one after the other, asked of old and new in turn (method.md §13): of 20 studies of a script beside
-itself at most one fails; of 20 beside one that is 10 % slower at least 19 do.
+What compare_aa.py asks of runs one after the other, asked of old and new in turn (method.md §13): of 20 studies of a
+script beside itself at most one fails; of 20 beside one that is 10 % slower at least 19 do.
 """
 
 import tempfile
