@@ -100,6 +100,9 @@ class Sleeper:
         self.steps, self.naps = state.steps, state.own["naps"]
         self.slept_s.copy_(state.common["slept"]["s"])
 
+    def gradients(self) -> None:
+        return None
+
     def memory(self) -> None:
         return None
 

@@ -72,6 +72,8 @@ class Loop:
             if turn.op == "steps":
                 reply.reference_s = self._references
                 reply.activity = self._acted
+                if turn.timed and turn.trains and self.workload.world.channel.rank == 0:
+                    reply.gradients = self.workload.gradients()
         elif turn.op == "checkpoint":
             reply = Reply()
             if self.workload.steps:

@@ -17,7 +17,7 @@ from worldsize.results.memory_records import DeviceMemory, MemoryParts
 from worldsize.results.records import RankPlace, WarningRecord
 from worldsize.results.step_records import RankActivity
 from worldsize.results.traces import ProfiledRank
-from worldsize.results.training_records import Evaluation, MessageCount
+from worldsize.results.training_records import Evaluation, GradientTimes, MessageCount
 from worldsize.results.verify_records import RankProof
 from worldsize.traits import TraitsRecord, WireBytes
 
@@ -109,6 +109,8 @@ class Reply(Record):
     """How long the short computation after each step took, the lead steps included; None where there was none."""
     activity: RankActivity | None = None
     """What its thread did in the timed steps (op `steps`)."""
+    gradients: GradientTimes | None = None
+    """When backward has each gradient, once that is known (op `steps`, rank 0)."""
     peak_memory_bytes: int = 0
     memory: MemoryParts | None = None
     """What that memory is made of, while it grows with training."""

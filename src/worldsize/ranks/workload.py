@@ -12,6 +12,7 @@ from worldsize.measure.alignment import Offset
 from worldsize.measure.timeline import Timeline
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.results.memory_records import MemoryParts
+from worldsize.results.training_records import GradientTimes
 
 
 class Group(Protocol):
@@ -142,6 +143,9 @@ class Workload(Protocol):
 
     def restore(self, state: State) -> None:
         """Become what it was when `state` was taken; raise MisfitError for one that is not of this work."""
+
+    def gradients(self) -> GradientTimes | None:
+        """When backward has each gradient; None where nobody has looked."""
 
     def memory(self) -> MemoryParts | None:
         """What the memory of this rank is made of; None where that is not known."""

@@ -15,7 +15,7 @@ from worldsize.results.check_records import VerifyRecord
 from worldsize.results.memory_records import MemoryParts
 from worldsize.results.provenance import Provenance, UserCode
 from worldsize.results.step_records import BlockActivity, BlockConditions, UnobservedBlock
-from worldsize.results.training_records import DataRecord, Evaluation, MessageCount, ModelRecord
+from worldsize.results.training_records import DataRecord, Evaluation, GradientTimes, MessageCount, ModelRecord
 from worldsize.traits import TraitsRecord, WireBytes
 
 SCHEMA_VERSION = 2
@@ -192,6 +192,8 @@ class CellRecord(Record):
     """The other half of the pairs that tell the instrumentation overhead (method.md §2)."""
     ranks: list[RankPlace] = Field(default_factory=list)
     """Where each process ran, when it was started last."""
+    gradients: GradientTimes | None = None
+    """When backward has each gradient, on rank 0; None where nobody looked, as in a script."""
     messages: list[MessageCount] = Field(default_factory=list)
     """What travelled before the first step, on rank 0: weights, buffers and what the wrapper checks."""
     conditions: list[BlockConditions] = Field(default_factory=list)

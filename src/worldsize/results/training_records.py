@@ -33,6 +33,20 @@ class ModelRecord(Record):
     """Floating-point operations of forward and backward for one sample (method.md §12)."""
 
 
+class GradientTimes(Record):
+    """The gradients of the trained parameters, in the model's order, as backward computes them by itself.
+
+    What may travel together, and when, for strategies and buckets that were not measured (method.md §14).
+    """
+
+    sizes_bytes: tuple[int, ...]
+    ready_share: tuple[float, ...]
+    """When each was there: 0 is the begin of backward, 1 its last gradient. Medians over steps in which nothing
+    travelled. 1 for one that backward did not come to."""
+    steps: int
+    """How many steps that were."""
+
+
 class MessageCount(Record):
     """Collectives of one kind that a rank asked for."""
 

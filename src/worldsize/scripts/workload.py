@@ -158,6 +158,9 @@ class ScriptWorkload:
         """Nobody can."""
         raise NotImplementedError
 
+    def gradients(self) -> None:
+        """Nobody looks."""
+
     def memory(self) -> MemoryParts | None:
         """Nobody knows what the memory is made of."""
         return None

@@ -122,13 +122,17 @@ class Ledger:
         )
 
     def acted(self, cell: PlannedCell, block: int, replies: Sequence[Reply]) -> None:
-        """What the threads of a cell did in its timed steps; nothing where not all ranks tell."""
+        """What the threads of a cell did in its timed steps, where all ranks tell; when it has its gradients."""
+        record = self.record(cell)
+        for found in (reply.gradients for reply in replies if reply.gradients):
+            if record.gradients is None or found.steps > record.gradients.steps:
+                record.gradients = found
         ranks = [reply.activity for reply in replies if reply.activity]
         if len(ranks) == len(replies):
             columns = ("cpu_s", "queued_s", "collected_s", "most_collected_s", "major_faults")
             told = {name: [getattr(each, name) for each in ranks] for name in columns}
             place = {"session": self.session, "block": block, "steps": ranks[0].steps}
-            self.record(cell).activities.append(BlockActivity.model_validate({**place, **told}))
+            record.activities.append(BlockActivity.model_validate({**place, **told}))
 
     def used_memory(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
         """The largest memory of a process of the cell so far, what is in it where that rank tells, and warnings."""
@@ -249,6 +253,7 @@ class Ledger:
                 unobserved=list(earlier.record.unobserved) if earlier else [],
                 conditions=list(earlier.record.conditions) if earlier else [],
                 activities=list(earlier.record.activities) if earlier else [],
+                gradients=earlier.record.gradients if earlier else None,
                 launches=earlier.record.launches if earlier else 0,
             )
         return self._records[cell.id]

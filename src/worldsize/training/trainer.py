@@ -17,6 +17,7 @@ from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import Strategy, World, find_strategy
 from worldsize.training.bucket_plan import with_planned_buckets
 from worldsize.training.carrier import brought, carrier_for, on_device
+from worldsize.training.gradients import GradientWatch
 from worldsize.training.recipe import change_weights, learning_rate
 from worldsize.training.task import Batch, Source, Task
 from worldsize.training.unused import told_plainly
@@ -108,6 +109,8 @@ class Trainer:
         if "initial-weights" in settings.leave_out:
             self._forget_agreement(model)
         timeline.watch_gradients(model)
+        self.gradients = GradientWatch(model, timeline)
+        self.alone = world.world_size == 1
         self.optimizer = task.optimizer(model)
         self.batches, self.spare_batches = self._batches(), self._batches()
         self.seen = SeenOrder()
@@ -166,7 +169,8 @@ class Trainer:
         with nullcontext() if synchronise else self.strategy.no_sync():
             loss, outputs = self.loss(batch)
             timeline.end(Phase.FORWARD)
-            loss.backward()
+            with self.gradients.watched(alone=self.alone or not synchronise):
+                loss.backward()
             timeline.end(Phase.BACKWARD)
             self.strategy.synchronise()
             timeline.end(Phase.SYNCHRONISE)

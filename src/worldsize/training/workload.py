@@ -22,6 +22,7 @@ from worldsize.ranks.turns import Reply, Turn
 from worldsize.ranks.workload import State
 from worldsize.results.memory_records import MemoryParts
 from worldsize.results.traces import rank_trace
+from worldsize.results.training_records import GradientTimes
 from worldsize.strategies import World
 from worldsize.training.check import check
 from worldsize.training.checkpoint import put_back, state_of
@@ -183,6 +184,10 @@ class TrainingWorkload:
     def restore(self, state: State) -> None:
         """Go on from there; `arrange_buckets` (checkpoint.py) comes first."""
         put_back(self.trainer, state)
+
+    def gradients(self) -> GradientTimes | None:
+        """As seen in steps in which nothing travelled."""
+        return self.trainer.gradients.found()
 
     def memory(self) -> MemoryParts:
         """Weights, gradients, optimizer state and the like, to the byte."""
