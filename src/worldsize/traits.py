@@ -12,6 +12,16 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from worldsize.errors import FactoryError
+from worldsize.sending import (
+    Buckets,
+    Gradients,
+    Sent,
+    sent_by_ddp,
+    sent_by_none,
+    sent_in_buckets,
+    sent_one_by_one,
+    sent_through_root,
+)
 
 COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "gather", "scatter")
 """Those that `worldsize comm` times."""
@@ -77,6 +87,9 @@ class Traits(TraitsRecord):
     """Whether a step fails that leaves a trained parameter without a gradient, unless it looks for such parameters."""
     wire: Callable[[int, Sizes], WireBytes]
     """Bytes per step on the wire in a world of N > 1: (N, sizes)."""
+    sends: Callable[[Gradients, Buckets, float], list[Sent]] | None = None
+    """What a step sends in a world of N > 1: (gradients, buckets, length of backward in s); None where no rule is
+    known, as of workers in one process."""
     copies: Callable[[int, int, Sizes], int] | None = None
     """Bytes that a rank holds beside model, gradients and optimizer: (N, rank, sizes); None is 0."""
 
@@ -176,7 +189,7 @@ def _replicas_here(world_size: int, rank: int, sizes: Sizes) -> int:
 
 
 TRAITS: dict[str, Traits] = {
-    "single": Traits(does="one worker, with nothing to synchronise", collectives=(), wire=nothing),
+    "single": Traits(does="one worker, with nothing to synchronise", collectives=(), wire=nothing, sends=sent_by_none),
     "data-parallel": Traits(
         does="torch's DataParallel: one process drives all devices (on a CPU threads)",
         collectives=(),
@@ -187,10 +200,14 @@ TRAITS: dict[str, Traits] = {
         does="rank 0 gathers all gradients, averages them, and scatters the result",
         collectives=("gather", "scatter"),
         wire=through_root,
+        sends=sent_through_root,
         copies=_one_of_each_rank,
     ),
     "all-reduce": Traits(
-        does="one blocking all-reduce per gradient, after backward", collectives=("all-reduce",), wire=ring
+        does="one blocking all-reduce per gradient, after backward",
+        collectives=("all-reduce",),
+        wire=ring,
+        sends=sent_one_by_one,
     ),
     "ddp": Traits(
         does="torch's DistributedDataParallel: all-reduces buckets during backward",
@@ -199,6 +216,7 @@ TRAITS: dict[str, Traits] = {
         buckets=True,
         needs_every_gradient=True,
         wire=ring_and_buffers,
+        sends=sent_by_ddp,
         copies=_gradients_again,
     ),
     "bucketed": Traits(
@@ -207,6 +225,7 @@ TRAITS: dict[str, Traits] = {
         overlaps=True,
         buckets=True,
         wire=ring,
+        sends=sent_in_buckets,
         copies=_gradients_to_send,
     ),
 }

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from worldsize.strategies.buckets import by_cost, by_size, end_s
+from worldsize.sending import Cost
+from worldsize.sending import end_s as end_of
+from worldsize.strategies.buckets import by_cost, by_size, sizes_of
 
 BYTES = 4
 
@@ -32,6 +34,12 @@ def elements(groups: list[list[nn.Parameter]]) -> list[list[int]]:
 )
 def test_a_group_is_closed_once_it_reaches_the_size(size: int, groups: list[list[int]]) -> None:
     assert elements(by_size(parameters(3, 1, 2, 5), size)) == groups
+
+
+def end_s(groups: list[list[nn.Parameter]], ready_s: list[float], cost_s: Cost) -> float:
+    every = [parameter for group in groups for parameter in group]
+    numbers = iter(range(len(every)))
+    return end_of([[next(numbers) for _ in group] for group in groups], sizes_of(every), ready_s, cost_s)
 
 
 def test_messages_on_a_link_follow_each_other() -> None:

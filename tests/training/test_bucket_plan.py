@@ -11,9 +11,10 @@ from torch.nn import functional as F
 
 from worldsize.measure.clocks import HostClock
 from worldsize.results.comm_records import AllReduceCost
+from worldsize.sending import DDP_CAPS_BYTES
 from worldsize.strategies import Channel, World
 from worldsize.training import bucket_plan
-from worldsize.training.bucket_plan import DDP_CAPS_BYTES, ready_times, with_planned_buckets
+from worldsize.training.bucket_plan import ready_times, with_planned_buckets
 
 WORLD = World(Channel(0, 1), 2, torch.device("cpu"))
 INPUTS, LABELS = torch.randn(4, 64), torch.zeros(4, dtype=torch.int64)

@@ -11,13 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from worldsize.sending import DEFAULT_BUCKET_BYTES
 from worldsize.strategies.base import Strategy, agree, trained
 from worldsize.strategies.buckets import by_size
 from worldsize.strategies.channel import flat
 from worldsize.traits import TRAITS
-
-DEFAULT_BUCKET_BYTES = 5 * 10**6
-"""Small enough that the last bucket, which nothing hides, is short; large enough that latency weighs little."""
 
 
 class Bucket:

@@ -9,21 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from worldsize.analysis.collective_cost import cost_s
-from worldsize.analysis.numbers import MIB
 from worldsize.measure.accelerator import settle
 from worldsize.measure.clocks import Clock, Mark, clock_for
 from worldsize.ranks.host_collectives import agree
 from worldsize.results.comm_records import AllReduceCost
+from worldsize.sending import Cost, best_cap
 from worldsize.strategies import World
 from worldsize.strategies.base import trained
-from worldsize.strategies.buckets import Cost, by_cost, by_size, end_s
+from worldsize.strategies.buckets import by_cost, sizes_of
 
 Loss = Callable[[nn.Module], Tensor]
 """The loss of a model on some batch."""
 REPEATS = 3
-DDP_FIRST_BYTES = 1 * MIB
-"""DDP closes its first bucket at this size, whatever the cap (torch.distributed._DEFAULT_FIRST_BUCKET_BYTES)."""
-DDP_CAPS_BYTES = tuple(cap * MIB for cap in (1, 2, 3, 4, 6, 8, 12, 18, 25))
 
 
 def with_planned_buckets(world: World, model: nn.Module, loss: Loss, link: AllReduceCost) -> World:
@@ -85,13 +82,5 @@ def _decide(parameters: list[nn.Parameter], ready: list[float], cost: Cost) -> t
     order = sorted(range(len(parameters)), key=ready.__getitem__)
     number = {parameter: index for index, parameter in enumerate(parameters)}
     groups = by_cost([parameters[i] for i in order], [ready[i] for i in order], cost)
-    backwards = list(reversed(parameters))
-    ready_backwards = list(reversed(ready))
-    cap = min(DDP_CAPS_BYTES, key=lambda size: end_s(_as_ddp(backwards, size), ready_backwards, cost))
+    cap = best_cap(sizes_of(list(reversed(parameters))), list(reversed(ready)), cost)
     return tuple(tuple(number[p] for p in group) for group in groups), cap
-
-
-def _as_ddp(parameters: list[nn.Parameter], cap: int) -> list[list[nn.Parameter]]:
-    first = by_size(parameters, DDP_FIRST_BYTES)[0]
-    rest = parameters[len(first) :]
-    return [first, *(by_size(rest, cap) if rest else [])]
