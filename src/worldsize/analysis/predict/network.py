@@ -1,0 +1,92 @@
+"""What collectives would cost between other numbers of workers, or over another link (method.md §5, §14)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from worldsize.analysis.bandwidth import CostModel
+from worldsize.analysis.collective_cost import bus_factor, cost_s
+from worldsize.analysis.predict.simulate import Message, Network
+from worldsize.analysis.study import StudyAnalysis
+from worldsize.config import Hosts
+from worldsize.sending import Sent
+
+LINK_BOUND = 0.7
+"""Share of what the link can carry from which on it is the limit, not the cores that copy and add the bytes."""
+
+
+@dataclass(frozen=True)
+class Wire:
+    """The link between the workers of a run, or of a forecast."""
+
+    models: Mapping[str, CostModel]
+    """Cost of each collective that was timed."""
+    hosts: Hosts | None
+    """The emulated hosts; None where the workers share a host, or nodes are what they are."""
+    world_size: int
+    """Where it was timed."""
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Rate of the link: the best that a collective made of it."""
+        return max(model.beta_bytes_per_s for model in self.models.values())
+
+    def over(self, hosts: Hosts | None) -> "Wire":
+        """The same between hosts with other links."""
+        if hosts is None or self.hosts is None:
+            return self
+        added_s = (hosts.latency_s or 0.0) - (self.hosts.latency_s or 0.0)
+        models = {
+            name: replace(
+                model,
+                alpha_s=max(0.0, model.alpha_s + added_s),
+                beta_bytes_per_s=_rate(model.beta_bytes_per_s, self.hosts, hosts),
+            )
+            for name, model in self.models.items()
+        }
+        return replace(self, models=models, hosts=hosts)
+
+    def time_s(self, collective: str, world_size: int, size_bytes: int) -> float:
+        """How long a collective of so many bytes takes with the link to itself."""
+        model = self.models[collective]
+        return cost_s(
+            model.as_run, world_size, model.alpha_s, model.beta_bytes_per_s, size_bytes, segment_s=model.segment_s
+        )
+
+    def latency_s(self, collective: str, world_size: int) -> float:
+        """The part of that time that does not grow with the bytes."""
+        return self.time_s(collective, world_size, 0)
+
+    def messages(self, sent: Sequence[Sent], world_size: int, factor: float = 1.0) -> list[Message]:
+        """What a strategy sends, as the link sees it; each takes `factor` times as long as the benchmark says."""
+        return [
+            Message(
+                each.ready,
+                factor * self.time_s(each.collective, world_size, each.size_bytes),
+                bus_factor(each.collective, world_size) * each.size_bytes,
+            )
+            for each in sent
+        ]
+
+    def network(self, slowdown_s_per_byte: float = 0.0) -> Network:
+        """What all messages share."""
+        return Network(self.bytes_per_s, slowdown_s_per_byte)
+
+
+def wire_of(analysis: StudyAnalysis) -> Wire | None:
+    """The link that the run has timed, between the most workers; None where none was."""
+    timed = {size: link for size, link in analysis.links.items() if link.models}
+    if not timed:
+        return None
+    size = max(timed)
+    return Wire(timed[size].models, analysis.run.comm[size].hosts, size)
+
+
+def _rate(measured: float, old: Hosts, new: Hosts) -> float:
+    """β over another link: the same share of it where the link was the limit, never more than cores have carried."""
+    before, after = old.payload_bytes_per_s, new.payload_bytes_per_s
+    if after is None:
+        return measured
+    if before is None:
+        return min(measured, after)
+    share = min(1.0, measured / before)
+    return after * share if share >= LINK_BOUND else min(measured, after)
