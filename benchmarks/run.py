@@ -19,6 +19,7 @@ NAMES = (
     "meter",
     "slow_link",
     "diagnosis",
+    "predict",
     "sampling",
     "interval_coverage",
     "compare_aa",

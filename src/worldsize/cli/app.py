@@ -17,6 +17,7 @@ from worldsize.cli.comm import comm
 from worldsize.cli.compare import compare
 from worldsize.cli.doctor import doctor
 from worldsize.cli.help import PanelCommand
+from worldsize.cli.predict import predict
 from worldsize.cli.report import report
 from worldsize.cli.scale import scale
 from worldsize.cli.streams import make_patient
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (train, study, sweep, comm, verify, attach, report, scale, compare, doctor):
+for _command in (train, study, sweep, comm, verify, predict, attach, report, scale, compare, doctor):
     app.command(cls=PanelCommand)(_command)
 
 

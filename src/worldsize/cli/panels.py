@@ -25,7 +25,7 @@ PANELS = {
         weight_decay label_smoothing clip_norm leave_out seeds target_accuracy
         accuracy_epochs accuracy_batch accuracy_base_batch""",
     WHERE: """backend threads_per_worker memory_limit launcher nodes workers_per_node time partition print_script
-        address arrangement hosts link link_latency master_ip master_port num_nodes rank""",
+        address arrangement hosts link link_latency latency master_ip master_port num_nodes rank""",
     STOPS: "checkpoint checkpoint_steps hang_timeout max_restarts min_workers",
     OUTPUT: "log keep_outputs",
 }

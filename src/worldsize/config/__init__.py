@@ -8,6 +8,7 @@ from worldsize.config.base import DELAYS, MAX_BATCH, MAX_WORKERS, RATES, SIZES, 
 from worldsize.config.commands import Arithmetic, CompareSettings, JudgeBy, SweepSettings, TrainSettings, VerifySettings
 from worldsize.config.launch import DEFAULT_PORT, ByHandSettings, Launcher, LaunchSettings
 from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings
+from worldsize.config.predict import PredictSettings
 from worldsize.config.reading import laid_over, preset_names, read_study, validated
 from worldsize.config.script import ScriptSettings
 from worldsize.config.study import (
@@ -56,6 +57,7 @@ __all__ = [
     "LrScaling",
     "LrSchedule",
     "NetworkSettings",
+    "PredictSettings",
     "Precision",
     "Question",
     "Room",

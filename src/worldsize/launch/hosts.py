@@ -27,6 +27,10 @@ BURST_S = 0.001
 """What a link may send at once after a pause, as time at its rate. Short, or small messages would not be shaped
 at all; not shorter, or a timer that comes late costs rate."""
 MIN_BURST_BYTES = 10 * 1514
+WHOLE = 0.9
+"""Share of what a link may send at once that a packet may have: the headers of its parts come on top."""
+MAX_PACKET_BYTES = 65536
+"""The kernel's own limit."""
 QUEUE_S = 0.05
 """How long a packet may wait in a link's queue before it is dropped."""
 PATIENCE_S = 10.0
@@ -99,6 +103,9 @@ def _add_host(host: int, hosts: Hosts) -> int:
 
 def _shape(inside: Sequence[str], interface: str, rate_bits_per_s: int) -> None:
     burst = max(MIN_BURST_BYTES, round(rate_bits_per_s / 8 * BURST_S))
+    # Packets that the link takes whole, as network cards do: the kernel cuts larger ones up on the core of the sender.
+    # Computing beside messages over 300 Mbit/s lost 69 % of its speed to that, 16 % without (two cores, one worker each).
+    _run(*inside, "ip", "link", "set", interface, "gso_max_size", str(min(MAX_PACKET_BYTES, round(WHOLE * burst))))
     _run(
         *inside, "tc", "qdisc", "add", "dev", interface, "root", "handle", "1:", "tbf",
         "rate", f"{rate_bits_per_s}bit", "burst", str(burst), "latency", f"{round(QUEUE_S * 1e3)}ms",

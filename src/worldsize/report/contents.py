@@ -16,6 +16,7 @@ from worldsize.report.charts.timeline import how_to_read, scenes, timeline_chart
 from worldsize.report.comm_tables import communication_table
 from worldsize.report.experiments import EXPERIMENTS, deviations
 from worldsize.report.fact_tables import accuracy_table, provenance_table, warnings_table, wire_table
+from worldsize.report.forecast_section import forecast_section
 from worldsize.report.memory_table import memory_table
 from worldsize.report.message_table import messages_table
 from worldsize.report.profile import profile_table, profiled
@@ -56,6 +57,7 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
             (communication_table(analysis), epoch_table(analysis), wire_table(analysis), *sent),
             folds=tuple(Fold("Messages by kind", table, table.id) for table in sent if table.rows),
         ),
+        *forecast_section(analysis),
         Section("memory", "Memory", (), (memory_table(analysis),)),
         *([] if analysis.sweeps else protocol),
         *_profile(analysis),

@@ -80,8 +80,22 @@ class Ranks:
     """Of each step, what all ranks have more than usual, in the order of time."""
     rest: NDArray[np.float64]
     """What is left, of all ranks and steps: of shape (steps, ranks)."""
+
+    @property
+    def own(self) -> NDArray[np.float64]:
+        """The rest as a rank draws it by itself: what is left after a mean of so many was taken out varies less."""
+        count = self.rest.shape[1]
+        return self.rest.ravel() * (np.sqrt(count / (count - 1)) if count > 1 else 1.0)
+
+    @property
+    def factors(self) -> NDArray[np.float64]:
+        """Computing of each rank in each measured step, as a share of the mean."""
+        return 1 + self.rank + self.shared[:, None] + self.rest
+
     block: NDArray[np.int64]
     """Number of the block of each step."""
+    world_s: NDArray[np.float64]
+    """How long each step took (s), from the last rank's end to the next (§8)."""
 
 
 def ranks_of_cell(cell: CellAnalysis, samples: Cell) -> Ranks | None:
@@ -90,7 +104,7 @@ def ranks_of_cell(cell: CellAnalysis, samples: Cell) -> Ranks | None:
     One worker cannot tell what is its own from what all would share: all is taken for its own (method.md §14).
     """
     computed = pl.col("step_s") - pl.col("exposed_sync_s").fill_null(0.0)
-    order = timed_steps(samples).select("session", "block", "step").with_row_index("row")
+    order = timed_steps(samples).select("session", "block", "step", "world_s").with_row_index("row")
     steps = samples.collect(steps_of_ranks(samples, "rank", "step_s", "exposed_sync_s"))
     wide = (
         steps.select("session", "step", "rank", computed.alias("s"))
@@ -102,11 +116,9 @@ def ranks_of_cell(cell: CellAnalysis, samples: Cell) -> Ranks | None:
     if wide.height < 2:
         return None
     blocks = wide.select(pl.struct("session", "block").rank("dense")).to_series().to_numpy().astype(np.int64)
-    values = wide.drop("session", "step", "row", "block").to_numpy()
+    values = wide.drop("session", "step", "row", "block", "world_s").to_numpy()
     shares = values / values.mean() - 1
     rank = shares.mean(axis=0)
     shared = shares.mean(axis=1) if shares.shape[1] > 1 else np.zeros(len(shares))
     rest = shares - rank - shared[:, None]
-    if shares.shape[1] > 1:  # what is left after a mean of so many was taken out varies less
-        rest *= np.sqrt(shares.shape[1] / (shares.shape[1] - 1))
-    return Ranks(rank, shared, rest, blocks)
+    return Ranks(rank, shared, rest, blocks, wide["world_s"].to_numpy())

@@ -17,8 +17,6 @@ Times = NDArray[np.float64]
 
 IN_FLIGHT = 2
 """Messages that gloo works on at a time: the threads of its process group in torch."""
-LEAST_SPEED = 0.2
-"""Of computing, however much of a core messages take: the system gives both their turn."""
 NOTHING_S = 1e-12
 
 
@@ -49,8 +47,8 @@ class Network:
 
     bytes_per_s: float
     """Rate of the busiest link."""
-    slowdown_s_per_byte: float = 0.0
-    """By how much computing is delayed by each byte that a rank sends meanwhile."""
+    slowdown: float = 0.0
+    """Share of its speed that computing loses while messages are under way."""
     in_flight: int = IN_FLIGHT
 
 
@@ -105,7 +103,7 @@ def _carried(ready: list[float], computed: float, messages: Sequence[Message], n
         wanted = sum(messages[k].wire_bytes / messages[k].alone_s for k in under_way)
         fair = min(1.0, network.bytes_per_s / wanted) if wanted else 1.0
         computes = clock < computed
-        speed = max(LEAST_SPEED, 1 - network.slowdown_s_per_byte * fair * wanted) if computes else 1.0
+        speed = 1 - network.slowdown if computes and under_way else 1.0
         spans = [left * messages[k].alone_s / fair for k, left in under_way.items()]
         if waiting and len(under_way) < network.in_flight:
             spans.append((ready[waiting[0]] - clock) / speed)

@@ -1,0 +1,206 @@
+"""The whole answer: which rows can be predicted and which cannot, and what would make them surer (method.md §14)."""
+
+from collections.abc import Iterator, Sequence
+
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.headline import headline
+from worldsize.analysis.predict.bounds import assumptions, check, strategies_of
+from worldsize.analysis.predict.forecast import Predicted, Target, predicted
+from worldsize.analysis.predict.held_out import Formulas, held_out
+from worldsize.analysis.predict.model import Model
+from worldsize.analysis.predict.narrow import narrowing
+from worldsize.analysis.study import StudyAnalysis
+from worldsize.config import Hosts, PredictSettings
+from worldsize.errors import UsageError
+from worldsize.results.forecast_records import Band, Forecast, ForecastReport, Knee, Limit
+from worldsize.results.records import Estimate
+
+MULTIPLES = (2, 4, 8, 16)
+"""Of the largest measured world size, where none was asked for."""
+NOTABLE = 0.05
+"""Share of a step from which on something is what limits it."""
+NEAR_BEST = 0.95
+"""Share of the best samples/s that the knee has at least (as in §9)."""
+
+
+def answer(analysis: StudyAnalysis, settings: PredictSettings) -> ForecastReport:
+    """Forecasts for all that was asked for.
+
+    Raises UsageError for what the run does not tell, with the run that would.
+    """
+    model = Model(analysis)
+    hosts = check(model, settings)
+    sizes = settings.world_sizes or tuple(_largest(model) * times for times in MULTIPLES)
+    rows, refused = [], {}
+    for strategy in strategies_of(model, settings):
+        targets = [_target(model, settings, strategy, size, hosts) for size in sizes]
+        made = [(target, predicted(model, target)) for target in targets]
+        known = [(target, found) for target, found in made if found is not None]
+        if len(known) < len(made):
+            refused[strategy] = _why_not(model, strategy, settings)
+        rows += [_row(model, target, found) for target, found in known]
+    if not rows:
+        raise UsageError(
+            next(iter(refused.values()), "no cell of several workers has numbers: nothing can be predicted")
+        )
+    return ForecastReport(
+        run=str(analysis.run.folder),
+        assumes=list(assumptions(model, settings, sizes, {row.batch_size for row in rows})),
+        other_links=hosts is not None,
+        rows=rows,
+        knees=list(_knees(rows)),
+        held_out=held_out(analysis),
+        not_predicted=refused,
+        narrow=narrowing(model, _first(rows, hosts)),
+    )
+
+
+def _largest(model: Model) -> int:
+    return max(cell.world_size for cell in model.cells)
+
+
+def _target(model: Model, settings: PredictSettings, strategy: str, world_size: int, hosts: Hosts | None) -> Target:
+    return Target(
+        strategy, world_size, _batch(model, settings, world_size), _bucket_mb(model, settings, strategy), hosts
+    )
+
+
+def _batch(model: Model, settings: PredictSettings, world_size: int) -> int:
+    """As asked for; else that of the verdict, or the share of the global batch in a study that keeps that."""
+    if settings.batch_size is not None:
+        return settings.batch_size
+    whole = model.analysis.record.asked.global_batch
+    if whole is not None:
+        if whole % world_size:
+            raise UsageError(
+                f"the run keeps a global batch of {whole}, which {world_size} workers cannot share\n"
+                "Give --world-sizes that divide it, or --batch-size."
+            )
+        return whole // world_size
+    first = headline(model.analysis)
+    return first.fastest.batch_size if first else max(model.several or model.cells, key=_size).batch_size
+
+
+def _size(cell: CellAnalysis) -> int:
+    return cell.world_size
+
+
+def _bucket_mb(model: Model, settings: PredictSettings, strategy: str) -> float | str | None:
+    if settings.bucket_mb is not None:
+        return settings.bucket_mb
+    asked = model.analysis.record.asked.bucket_mb
+    return asked if model.analysis.record.trains else None
+
+
+def _why_not(model: Model, strategy: str, settings: PredictSettings) -> str:
+    """Of a strategy that has no forecast."""
+    if model.wire is None:
+        return (
+            "this run has timed no collective between workers, so no world of several can be predicted\n"
+            "Measure one: worldsize study --world-sizes 1,2, or comm in the same place."
+        )
+    buckets = model.buckets(settings.bucket_mb, 2)
+    sent = model.sent(strategy, buckets, 1.0)
+    if sent is None:
+        return (
+            f"what {strategy} sends in a step is not known: it runs in one process, or it is not among the cells of "
+            "this run and has no rule\nMeasure it: worldsize study --strategies " + strategy
+        )
+    missing = sorted({each.collective for each in sent} - model.wire.models.keys())
+    return (
+        f"{strategy} sends by {', '.join(missing)}, which this run has not timed\n"
+        f"Measure it: worldsize study --strategies {strategy}, in the same place."
+    )
+
+
+def _row(model: Model, target: Target, found: Predicted) -> Forecast:
+    step_s, samples = found.step_s, target.world_size * target.batch_size
+    low, high = found.band_s
+    alone_s, strong = _alone_s(model, target)
+    # Of the same samples: one worker takes N steps for those of one step of N workers, or one for the global batch.
+    whole_s = None if alone_s is None else alone_s * (1 if strong else target.world_size)
+    formulas = Formulas(model)
+    return Forecast(
+        strategy=target.strategy,
+        world_size=target.world_size,
+        batch_size=target.batch_size,
+        step_s=Band(value=step_s, low=low, high=high),
+        samples_per_s=Band(value=samples / step_s, low=samples / high, high=samples / low),
+        speedup=None if whole_s is None else Band(value=whole_s / step_s, low=whole_s / high, high=whole_s / low),
+        efficiency=None
+        if whole_s is None
+        else Band(
+            value=whole_s / step_s / target.world_size,
+            low=whole_s / high / target.world_size,
+            high=whole_s / low / target.world_size,
+        ),
+        scaling="strong" if strong else "weak",
+        limit=_limit(found),
+        parts_s=_parts(found),
+        amdahl_step_s=None if target.hosts else formulas.amdahl_s(target),
+        power_step_s=formulas.power_s(target),
+        measured_step_s=_measured(model, target),
+    )
+
+
+def _alone_s(model: Model, target: Target) -> tuple[float | None, bool]:
+    """The step of the one worker it is compared with, and whether that has the whole global batch."""
+    strong = model.analysis.record.asked.global_batch is not None
+    batch = target.batch_size * (target.world_size if strong else 1)
+    cells = [cell for cell in model.cells if cell.world_size == 1 and cell.batch_size == batch and cell.summary]
+    cells.sort(key=lambda cell: cell.strategy == target.strategy)
+    if cells and cells[0].summary is not None:
+        return cells[0].summary.step_s.value, strong
+    if strong or not model.alone:
+        return None, strong
+    found = predicted(model, target._replace(world_size=1))
+    return (found.step_s if found else None), strong
+
+
+def _parts(found: Predicted) -> dict[str, float]:
+    parts = {
+        "compute_s": found.compute_s,
+        "slowed_s": found.slowed_s,
+        "late_s": found.late_s,
+        "exposed_bytes_s": found.bytes_s,
+        "exposed_latency_s": found.latency_s,
+    }
+    return {**parts, "rest_s": found.step_s - sum(parts.values())}
+
+
+def _limit(found: Predicted) -> Limit:
+    losses: dict[Limit, float] = {
+        "bytes": found.bytes_s,
+        "latency": found.latency_s,
+        "slowdown": found.slowed_s,
+        "stragglers": found.late_s,
+    }
+    most = max(losses, key=lambda name: losses[name])
+    return most if losses[most] > NOTABLE * found.step_s else "computing"
+
+
+def _measured(model: Model, target: Target) -> Estimate | None:
+    own = model.wire.hosts if model.wire else None
+    if target.hosts is not None and target.hosts != own:
+        return None
+    for cell in model.cells:
+        settings = cell.record.settings if cell.record else None
+        same = (cell.strategy, cell.world_size, cell.batch_size) == target[:3]
+        if same and cell.summary and (settings is None or settings.bucket_mb == target.bucket_mb):
+            return cell.summary.step_s
+    return None
+
+
+def _knees(rows: Sequence[Forecast]) -> Iterator[Knee]:
+    for strategy in dict.fromkeys(row.strategy for row in rows):
+        own = sorted((row for row in rows if row.strategy == strategy), key=lambda row: row.world_size)
+        best = max(row.samples_per_s.value for row in own)
+        first = next(row for row in own if row.samples_per_s.value >= NEAR_BEST * best)
+        yield Knee(strategy=strategy, world_size=None if first is own[-1] else first.world_size)
+
+
+def _first(rows: Sequence[Forecast], hosts: Hosts | None) -> Target:
+    """The largest world of the fastest strategy: what a person asked for in the first place."""
+    largest = max(row.world_size for row in rows)
+    row = max((row for row in rows if row.world_size == largest), key=lambda row: row.samples_per_s.value)
+    return Target(row.strategy, row.world_size, row.batch_size, hosts=hosts)

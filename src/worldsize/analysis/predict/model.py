@@ -1,0 +1,240 @@
+"""What a run knows that a forecast needs: computing by batch, the link, what messages cost computing, how ranks differ.
+
+Each number comes from its cells, and from a part of them where a forecast is to be held against the others (§14).
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.predict.network import Wire, wire_of
+from worldsize.analysis.predict.observed import (
+    Compute,
+    Ranks,
+    beside_messages,
+    by_itself,
+    mean_of,
+    ranks_of_cell,
+)
+from worldsize.analysis.predict.seen import sent_in
+from worldsize.analysis.predict.simulate import Computing, Message, simulate
+from worldsize.analysis.study import StudyAnalysis
+from worldsize.results.folder import Cell
+from worldsize.sending import Buckets, Gradients, Sent
+from worldsize.traits import TRAITS, traits_of
+
+NOTABLE = 0.1
+"""Exposed communication as a share of the step from which on a cell tells how well messages keep to the benchmark."""
+FACTORS = (0.7, 1.6)
+"""Between which messages in training are taken to differ from the benchmark; more would be something else."""
+HALVINGS = 30
+MOST_SLOWDOWN = 0.8
+"""However busy a core is, the system gives both their turn."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What the cells of a run say, without those that are left out."""
+
+    analysis: StudyAnalysis
+    left_out: Collection[str] = field(default=())
+    """Ids of cells that it must not know."""
+
+    @cached_property
+    def cells(self) -> list[CellAnalysis]:
+        """The cells with numbers and known parts."""
+        return [
+            cell
+            for cell in self.analysis.cells
+            if cell.summary is not None and cell.summary.parts_s and cell.id not in self.left_out
+        ]
+
+    @cached_property
+    def several(self) -> list[CellAnalysis]:
+        """Those of several workers, each a process."""
+        return [cell for cell in self.cells if cell.world_size > 1 and _processes(cell) == cell.world_size]
+
+    def samples(self, cell: CellAnalysis) -> Cell:
+        """The raw samples of a cell."""
+        return self.analysis.run.cells[cell.id]
+
+    @cached_property
+    def gradients(self) -> Gradients | None:
+        """Of the model that the run trained; None where nobody looked."""
+        model = self.analysis.record.model
+        records = [cell.record.gradients for cell in self.cells if cell.record and cell.record.gradients]
+        if not records or model is None:
+            return None
+        best = max(records, key=lambda found: found.steps)
+        return Gradients(best.sizes_bytes, best.ready_share, model.buffer_bytes)
+
+    @cached_property
+    def wire(self) -> Wire | None:
+        """The link between its workers."""
+        return wire_of(self.analysis)
+
+    @cached_property
+    def alone(self) -> dict[int, Compute]:
+        """What one worker computes, by local batch; of the plain model where that was measured."""
+        found: dict[int, Compute] = {}
+        for cell in sorted(self.cells, key=lambda cell: bool(traits_of(cell.strategy).collectives)):
+            if cell.world_size == 1 and cell.batch_size not in found:
+                known = beside_messages(self.samples(cell))
+                found |= {cell.batch_size: known} if known else {}
+        return found
+
+    @cached_property
+    def together(self) -> dict[int, Compute]:
+        """What each of several workers computes while nothing travels, by local batch."""
+        found: dict[int, list[Compute]] = {}
+        for cell in self.several:
+            if (known := self._by_itself(cell)) is not None:
+                found.setdefault(cell.batch_size, []).append(known)
+        return {batch: mean_of(each) for batch, each in found.items()}
+
+    def _by_itself(self, cell: CellAnalysis) -> Compute | None:
+        known = by_itself(self.samples(cell))
+        if known is None and not self.analysis.record.trains:  # a script is never without its messages
+            return beside_messages(self.samples(cell))
+        return known
+
+    @cached_property
+    def load(self) -> Compute:
+        """Computing of several workers ÷ that of one, part by part: memory and caches that they share."""
+        both = self.together.keys() & self.alone.keys()
+        return mean_of([self.together[batch].over(self.alone[batch]) for batch in both] or [Compute(1.0, 1.0, 1.0)])
+
+    @cached_property
+    def by_batch(self) -> dict[int, Compute]:
+        """What a worker among several computes while nothing travels, by the local batches that tell it."""
+        return {batch: alone.times(self.load) for batch, alone in self.alone.items()} | self.together
+
+    def compute(self, batch_size: int) -> Compute:
+        """The same at any local batch."""
+        return on_the_line(self.by_batch, batch_size)
+
+    def alone_at(self, batch_size: int) -> Compute:
+        """What one worker computes at any local batch; as among several where none was measured alone."""
+        return on_the_line(self.alone or self.by_batch, batch_size)
+
+    def sent(self, strategy: str, buckets: Buckets, backward_s: float) -> list[Sent] | None:
+        """What a step of a strategy sends; None where neither its rule nor a measured cell tells."""
+        rule = TRAITS[strategy].sends if strategy in TRAITS else None
+        if rule is not None and self.gradients is not None:
+            return rule(self.gradients, buckets, backward_s)
+        seen = [cell for cell in self.several if cell.strategy == strategy]
+        return sent_in(self.samples(max(seen, key=lambda cell: cell.world_size))) if seen and not buckets else None
+
+    def buckets_of(self, cell: CellAnalysis) -> Buckets:
+        """Those that a measured cell was run with."""
+        settings = cell.record.settings if cell.record else None
+        return self.buckets(settings.bucket_mb if settings else None, cell.world_size)
+
+    def buckets(self, bucket_mb: object, world_size: int, wire: Wire | None = None) -> Buckets:
+        """What `--bucket-mb` asks for."""
+        if isinstance(bucket_mb, int | float):
+            return round(bucket_mb * 1e6)
+        link = wire or self.wire
+        if bucket_mb != "auto" or link is None or "all-reduce" not in link.models:
+            return None
+        return lambda size: link.time_s("all-reduce", world_size, size)
+
+    @cached_property
+    def slowdown(self) -> float:
+        """Share of its speed that computing loses while messages are under way; 0 where no cell tells.
+
+        Time counts, not bytes: what slows is the backend's thread on the same core.
+        """
+        more, beside = [], []
+        for cell in self.several:
+            summary, sync = cell.summary, beside_messages(self.samples(cell))
+            if summary is not None and summary.overlapped_s and sync is not None:
+                more.append(sync.total_s - self.compute(cell.batch_size).total_s)
+                beside.append(summary.overlapped_s)
+        share = float(np.dot(more, beside) / np.dot(beside, beside)) if beside else 0.0
+        return min(max(0.0, share), MOST_SLOWDOWN)
+
+    def work_s(self, strategy: str) -> float:
+        """What a step of a strategy that does not overlap computes besides: averaging, packing. Mean over its cells."""
+        found = [
+            sync.total_s - self.compute(cell.batch_size).total_s
+            for cell in self.several
+            if cell.strategy == strategy and not traits_of(strategy).overlaps
+            if (sync := beside_messages(self.samples(cell))) is not None
+        ]
+        return float(np.mean(found)) if found else 0.0
+
+    def factor(self, strategy: str) -> float:
+        """How many times as long the messages of a strategy take in training as the benchmark says.
+
+        Geometric mean over the cells of the strategy in which communication is a notable part; of all strategies
+        where it has none.
+        """
+        every = dict(self._factors)
+        own = [each for (name, _), each in every.items() if name == strategy]
+        found = own or list(every.values())
+        return float(np.exp(np.mean(np.log(found)))) if found else 1.0
+
+    @cached_property
+    def _factors(self) -> list[tuple[tuple[str, str], float]]:
+        return [((cell.strategy, cell.id), found) for cell in self.several if (found := self._factor(cell)) is not None]
+
+    def _factor(self, cell: CellAnalysis) -> float | None:
+        summary = cell.summary
+        if summary is None or summary.parts_s.get("exposed_sync_s", 0.0) < NOTABLE * summary.step_s.value:
+            return None
+        low, high = FACTORS
+        if not self._step_s(cell, low) < self._step_s(cell, high):
+            return None
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._step_s(cell, middle) < summary.step_s.value else (low, middle)
+        return (low + high) / 2
+
+    def _step_s(self, cell: CellAnalysis, factor: float) -> float:
+        """A measured cell as it would be with ranks that are all alike."""
+        compute = self.compute(cell.batch_size)
+        ranks = Computing(*(np.full(cell.world_size, part) for part in compute))
+        ranks.after_s[:] += self.work_s(cell.strategy)
+        wire = self.wire
+        assert wire is not None, "messages were made of it"
+        network = wire.network(self.slowdown)
+        return float(simulate(np.zeros(cell.world_size), ranks, self._messages(cell, factor), network).ends_s.max())
+
+    def _messages(self, cell: CellAnalysis, factor: float) -> list[Message]:
+        sent = self.sent(cell.strategy, self.buckets_of(cell), self.compute(cell.batch_size).backward_s)
+        if self.wire is None or sent is None or not self.wire.knows(sent):
+            return []
+        return self.wire.messages(sent, cell.world_size, factor)
+
+    def ranks(self, strategy: str) -> Ranks | None:
+        """How ranks differ: of the largest cell of a strategy, else of any, else of one worker."""
+        order = sorted(self.cells, key=lambda cell: (cell.strategy == strategy, cell.world_size), reverse=True)
+        order.sort(key=lambda cell: cell in self.several, reverse=True)
+        found: Iterator[Ranks | None] = (ranks_of_cell(cell, self.samples(cell)) for cell in order)
+        return next((each for each in found if each is not None), None)
+
+
+def on_the_line(known: Mapping[int, Compute], batch_size: int) -> Compute:
+    """Computing at a local batch, from those that were measured: on the line through the two that are nearest.
+
+    From one batch alone all but the optimizer's part is taken to grow with the samples.
+    """
+    if batch_size in known:
+        return known[batch_size]
+    near = sorted(sorted(known, key=lambda size: abs(np.log(size / batch_size)))[:2])
+    if len(near) == 1:
+        only, ratio = known[near[0]], batch_size / near[0]
+        return Compute(only.before_s * ratio, only.backward_s * ratio, only.after_s)
+    low, high = near
+    share = (batch_size - low) / (high - low)
+    pairs = zip(known[low], known[high], strict=True)
+    return Compute(*(max(0.0, first + share * (last - first)) for first, last in pairs))
+
+
+def _processes(cell: CellAnalysis) -> int | None:
+    placement = cell.record.placement if cell.record else None
+    return placement.processes if placement else cell.world_size

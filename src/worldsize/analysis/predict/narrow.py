@@ -1,0 +1,71 @@
+"""Which measurement would move a forecast most: what is not known of each of its numbers now (method.md §14)."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from worldsize.analysis.predict.forecast import Inputs, Target, inputs_of, simulated
+from worldsize.analysis.predict.model import Model
+from worldsize.analysis.predict.network import Wire
+from worldsize.analysis.predict.observed import Compute
+from worldsize.results.forecast_records import Narrowing
+
+STEPS = 60
+NOTABLE = 0.005
+"""Share of the step below which a measurement is not worth its time."""
+LATENCY_DOUBT, RATE_DOUBT = 0.3, 0.05
+"""How far latency and rate of a link differ between two benchmarks of it (shares; docs/method.md §5)."""
+UNSEEN_DOUBT = 0.15
+"""The same of a link that was not timed at all."""
+ONE_BATCH_DOUBT, LINE_DOUBT = 0.1, 0.03
+"""How far off computing is at a batch that was not measured: from one other batch, or from two."""
+
+
+def narrowing(model: Model, target: Target) -> list[Narrowing]:
+    """Each measurement with a notable effect on the largest forecast, the most effective first."""
+    inputs = inputs_of(model, target)
+    if inputs is None or target.world_size == 1:
+        return []
+    base_s = simulated(inputs, STEPS).step_s
+    found = [
+        Narrowing(what=what, effect=abs(simulated(other, STEPS).step_s / base_s - 1), command=command)
+        for what, other, command in _tried(model, target, inputs)
+    ]
+    return sorted((each for each in found if each.effect >= NOTABLE), key=lambda each: each.effect, reverse=True)
+
+
+def _tried(model: Model, target: Target, inputs: Inputs) -> Iterator[tuple[str, Inputs, str]]:
+    """What is measured, the forecast's inputs if that is as far off as it may be, and the command."""
+    wire = inputs.wire
+    assert wire is not None, "several workers are predicted"
+    link = _link(wire)
+    doubt = RATE_DOUBT if model.wire and wire.hosts == model.wire.hosts else UNSEEN_DOUBT
+    timed = f"worldsize comm --hosts 2{link}" if wire.hosts else f"worldsize comm --world-size {wire.world_size}"
+    yield "rate of the link", replace(inputs, wire=wire.changed(rate=1 - doubt)), timed
+    yield "latency of the link", replace(inputs, wire=wire.changed(latency=1 + LATENCY_DOUBT)), timed
+    ranks, batch = inputs.ranks, target.batch_size
+    if ranks is not None and (seen := ranks.rest.shape[1]) < target.world_size:
+        wider = replace(ranks, rank=2 * ranks.rank, rest=ranks.rest * (1 + 1 / np.sqrt(2 * len(ranks.rest))))
+        yield "differences between workers", replace(inputs, ranks=wider), _study(model, 2 * seen, link)
+    if batch not in model.by_batch:
+        more = 1 + (ONE_BATCH_DOUBT if len(model.by_batch) == 1 else LINE_DOUBT)
+        slower = inputs.compute.times(Compute(more, more, 1.0))
+        command = f"{_study(model, 2, link)} --batch-sizes {batch}"
+        yield f"computing at b = {batch}", replace(inputs, compute=slower), command
+
+
+def _link(wire: Wire) -> str:
+    hosts = wire.hosts
+    if hosts is None or hosts.rate_bits_per_s is None:
+        return ""
+    return f" --link {hosts.rate_bits_per_s / 1e6:g}mbit"
+
+
+def _study(model: Model, world_size: int, link: str) -> str:
+    asked = model.analysis.record.asked
+    if asked.script:
+        return f"worldsize study --script {shlex.quote(asked.script[0])} --world-sizes 1,{world_size}"
+    hosts = f" --hosts {world_size}{link}" if model.wire and model.wire.hosts else ""
+    return f"worldsize study --model {shlex.quote(asked.model)} --world-sizes 1,{world_size}{hosts}"

@@ -1,0 +1,18 @@
+"""A forecast in the terminal: the table, and what it rests on."""
+
+from worldsize.cli.console import lines, output
+from worldsize.cli.tables import TerminalTable
+from worldsize.report.forecast_tables import compact_forecast_table, sentences
+from worldsize.results.forecast_records import ForecastReport
+
+HEAD = "Predicted from {run}; nothing was run. Brackets: nine in ten steps lie between these."
+
+
+def print_forecast(report: ForecastReport) -> None:
+    """Print it to stdout."""
+    console = output()
+    for text in (HEAD.format(run=report.run), ""):
+        console.print("\n".join(lines(text, console.width)), soft_wrap=True)
+    console.print(TerminalTable(compact_forecast_table(report)))
+    for text in sentences(report):
+        console.print("\n".join(lines(text, console.width)), soft_wrap=True)

@@ -1,0 +1,38 @@
+"""`worldsize predict`: what was not measured, from what was."""
+
+from pathlib import Path
+from typing import Annotated
+
+from worldsize.cli import complete
+from worldsize.cli import options as o
+from worldsize.cli.flags import Flags, takes
+
+Folder = Annotated[Path, o.argument("Run folder of one, two or more workers.", completion=complete.run_folder)]
+
+
+@takes("PredictSettings", strategy="strategies")
+def predict(flags: Flags, run: Folder, as_json: o.Json = False) -> None:
+    """Predict other world sizes, links, strategies, batches and buckets from a run.
+
+    Starts nothing. Each number has a band in which nine in ten steps lie, and the forecast says how far off it would
+    have been on the cells of the run itself. It is kept in the run folder and shown on its page.
+    """
+    from worldsize.analysis.predict.answer import answer
+    from worldsize.analysis.study import analyse
+    from worldsize.cli.forecast_display import print_forecast
+    from worldsize.cli.json_output import print_json
+    from worldsize.config import PredictSettings, validated
+    from worldsize.report.write import write_report
+    from worldsize.results.folder import load_run
+    from worldsize.results.forecast_records import write_forecast
+
+    settings = validated(PredictSettings, flags.of("PredictSettings"))
+    analysis = analyse(load_run(run))
+    report = answer(analysis, settings)
+    write_forecast(run, report)
+    if as_json:
+        print_json(report.model_dump(mode="json"))
+        return
+    print_forecast(report)
+    page = write_report(run, analysis)
+    print(f"\nreport: {page}")

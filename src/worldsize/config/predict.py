@@ -1,0 +1,60 @@
+"""Settings of a forecast: what to predict from a run folder that did not measure it."""
+
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from worldsize.config.base import DELAYS, MAX_BATCH, MAX_WORKERS, RATES, Duration, Rate, Settings, absent, quantity
+
+EACH = "at least 1"
+
+
+class PredictSettings(Settings):
+    """What `worldsize predict` predicts."""
+
+    world_sizes: tuple[int, ...] | None = absent(
+        "2, 4, 8 and 16 times the largest measured", allowed=EACH, min_length=1
+    )
+    """World sizes (numbers of workers N), comma-separated."""
+    strategies: tuple[str, ...] | None = absent("those measured with several workers", min_length=1)
+    """Strategies, comma-separated, measured in the run or not. Those of a script cannot be changed."""
+    batch_size: int | None = absent("that of the verdict", ge=1, le=MAX_BATCH)
+    """Local batch b (samples per worker per step). One that was not measured lies on a line through those that were."""
+    bucket_mb: float | Literal["auto"] | None = Field(default=None, gt=0)
+    """Bucket size in MB (10^6 bytes), or auto: the best for the link and the model. None is that of the run."""
+    link: Rate | None = absent("that of the run")
+    """Bandwidth of the link of each host, such as 10gbit; the run must have one worker on each of several hosts."""
+    latency: Duration | None = absent("that of the run")
+    """Latency that each link adds, such as 50us; what the software takes was measured and stays."""
+
+    @field_validator("strategies")
+    @classmethod
+    def _one_by_one(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """`--strategy ddp,bucketed` comes as one."""
+        if names is None:
+            return None
+        return tuple(dict.fromkeys(part.strip() for name in names for part in name.split(",") if part.strip()))
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        for value in self.world_sizes or ():
+            if not 1 <= value <= MAX_WORKERS:
+                raise ValueError(f"world_sizes: {value} was given; each must be between 1 and {MAX_WORKERS}")
+        rate, _ = self.rate_bits_per_s, self.latency_s
+        if rate is not None and rate < MIN_RATE:
+            raise ValueError(f"link: {self.link!r} was given; at least 1kbit is allowed")
+        return self
+
+    @property
+    def rate_bits_per_s(self) -> float | None:
+        """`link` in bits/s."""
+        return None if self.link is None else quantity(self.link, RATES, "a rate such as 1gbit or 100mbit", "link")
+
+    @property
+    def latency_s(self) -> float | None:
+        """`latency` in seconds."""
+        return None if self.latency is None else quantity(self.latency, DELAYS, "a delay such as 200us", "latency")
+
+
+MIN_RATE = 1_000
+"""Bits/s; slower links are a slip of the pen."""

@@ -1,0 +1,41 @@
+"""The forecast of a run on its page, where `worldsize predict` was asked for one."""
+
+from collections.abc import Iterator
+
+from worldsize.analysis.study import StudyAnalysis
+from worldsize.errors import OutputError
+from worldsize.report.charts.forecast import Measured, forecast_chart
+from worldsize.report.forecast_tables import forecast_table, held_out_table, sentences
+from worldsize.report.section import Fold, Section
+from worldsize.results.forecast_records import ForecastReport, read_forecast
+
+TITLE = "Forecast"
+
+
+def forecast_section(analysis: StudyAnalysis) -> Iterator[Section]:
+    """Chart, tables and what they rest on; nothing without a forecast."""
+    try:
+        report = read_forecast(analysis.run.folder)
+    except OutputError as error:
+        yield Section("forecast", TITLE, paragraphs=(f"{error}. `worldsize predict` makes it again.",))
+        return
+    if report is None:
+        return
+    chart, errors = forecast_chart(report, list(_measured(analysis, report))), held_out_table(report)
+    yield Section(
+        "forecast",
+        TITLE,
+        () if chart is None else (chart,),
+        (forecast_table(report), errors),
+        tuple(sentences(report)),
+        folds=(Fold(errors.title, errors, errors.id),) if errors.rows else (),
+    )
+
+
+def _measured(analysis: StudyAnalysis, report: ForecastReport) -> Iterator[Measured]:
+    """The cells that lie on the lines of the forecast: of the same batch, over the same links."""
+    batches = {row.batch_size for row in report.rows}
+    for cell in analysis.cells:
+        same = cell.batch_size in batches and (cell.world_size == 1 or not report.other_links)
+        if cell.summary is not None and same:
+            yield Measured(cell.strategy, cell.world_size, cell.summary.samples_per_s.value)
