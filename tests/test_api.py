@@ -36,6 +36,7 @@ PUBLIC = {
     "compare",
     "load_run",
     "meter",
+    "predict",
     "report",
     "study",
     "sweep",
@@ -54,6 +55,9 @@ SIGNATURES = {
     "meter": "(model: nn.Module | None = None, optimizer: Optimizer | None = None, *, out: PathLike | None = None, "
     "samples_per_step: int | None = None) -> Meter",
     "report": "(path: PathLike) -> Path",
+    "predict": "(run: PathLike, *, world_sizes: tuple[int, ...] | int | str | None = None, "
+    "strategy: str | Sequence[str] | None = None, batch_size: int | None = None, "
+    "bucket_mb: float | str | None = None, link: str | None = None, latency: str | None = None) -> ForecastReport",
     "compare": "(a: PathLike | Sequence[PathLike], b: PathLike | Sequence[PathLike], *, "
     "fail_above: float | str | None = None, strict: bool = False, "
     "judge_by: Literal[auto, relative, plain] = auto) -> ComparisonRecord",

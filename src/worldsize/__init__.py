@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 # Loaded first, while their names are free: the first import of a package of such a name would replace the function.
 from worldsize import report as _report_package  # noqa: F401
 from worldsize import study as _study_package  # noqa: F401
-from worldsize.api import comm, compare, load_run, meter, report, study, sweep, train, verify
+from worldsize.api import comm, compare, load_run, meter, predict, report, study, sweep, train, verify
 from worldsize.errors import (
     DataError,
     FactoryError,
@@ -49,6 +49,7 @@ __all__ = [
     "compare",
     "load_run",
     "meter",
+    "predict",
     "report",
     "study",
     "sweep",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from worldsize.options import CommOptions, StudyOptions, SweepOptions, TrainOptions, VerifyOptions
     from worldsize.results.comm_records import CommReport
     from worldsize.results.comparison_records import ComparisonRecord
+    from worldsize.results.forecast_records import ForecastReport
     from worldsize.results.verify_records import ProofRecord
     from worldsize.run import Run
 
@@ -195,6 +196,41 @@ def compare(
     wanted = validated(CompareSettings, {"fail_above": fail_above, "strict": strict, "judge_by": judge_by})
     path_a, path_b = (",".join(str(path) for path in paths_of(side)) for side in (a, b))
     return compare_runs(read_side(a), read_side(b), wanted, (path_a, path_b))
+
+
+def predict(
+    run: PathLike,
+    *,
+    world_sizes: tuple[int, ...] | int | str | None = None,
+    strategy: str | Sequence[str] | None = None,
+    batch_size: int | None = None,
+    bucket_mb: float | str | None = None,
+    link: str | None = None,
+    latency: str | None = None,
+) -> ForecastReport:
+    """Predict what a run folder did not measure, keep the forecast there, and return it; nothing is run.
+
+    The settings are the fields of `config.PredictSettings`. Raises OutputError for a folder that is no run, UsageError
+    for what the run does not tell, with the run that would.
+    """
+    from worldsize.analysis.predict.answer import answer
+    from worldsize.analysis.study import analyse
+    from worldsize.config import PredictSettings, validated
+    from worldsize.results.folder import load_run as load
+    from worldsize.results.forecast_records import write_forecast
+
+    given = {
+        "world_sizes": world_sizes,
+        "strategies": (strategy,) if isinstance(strategy, str) else strategy,
+        "batch_size": batch_size,
+        "bucket_mb": bucket_mb,
+        "link": link,
+        "latency": latency,
+    }
+    wanted = validated(PredictSettings, {name: value for name, value in given.items() if value is not None})
+    report = answer(analyse(load(Path(run))), wanted)
+    write_forecast(Path(run), report)
+    return report
 
 
 def _one_cell(

@@ -2,7 +2,7 @@
 
 from worldsize.cli.console import lines, output
 from worldsize.cli.tables import TerminalTable
-from worldsize.report.forecast_tables import compact_forecast_table, sentences
+from worldsize.report.forecast_tables import compact_forecast_tables, sentences
 from worldsize.results.forecast_records import ForecastReport
 
 HEAD = "Predicted from {run}; nothing was run. Brackets: nine in ten steps lie between these."
@@ -13,6 +13,8 @@ def print_forecast(report: ForecastReport) -> None:
     console = output()
     for text in (HEAD.format(run=report.run), ""):
         console.print("\n".join(lines(text, console.width)), soft_wrap=True)
-    console.print(TerminalTable(compact_forecast_table(report)))
+    for table in compact_forecast_tables(report):
+        console.print(TerminalTable(table))
+        console.print()
     for text in sentences(report):
         console.print("\n".join(lines(text, console.width)), soft_wrap=True)

@@ -12,7 +12,7 @@ Folder = Annotated[Path, o.argument("Run folder of one, two or more workers.", c
 
 @takes("PredictSettings", strategy="strategies")
 def predict(flags: Flags, run: Folder, as_json: o.Json = False) -> None:
-    """Predict other world sizes, links, strategies, batches and buckets from a run.
+    """Predict other world sizes, links, strategies and batches from a run.
 
     Starts nothing. Each number has a band in which nine in ten steps lie, and the forecast says how far off it would
     have been on the cells of the run itself. It is kept in the run folder and shown on its page.

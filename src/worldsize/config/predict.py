@@ -1,6 +1,6 @@
 """Settings of a forecast: what to predict from a run folder that did not measure it."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -19,9 +19,10 @@ class PredictSettings(Settings):
     strategies: tuple[str, ...] | None = absent("those measured with several workers", min_length=1)
     """Strategies, comma-separated, measured in the run or not. Those of a script cannot be changed."""
     batch_size: int | None = absent("that of the verdict", ge=1, le=MAX_BATCH)
-    """Local batch b (samples per worker per step). One that was not measured lies on a line through those that were."""
-    bucket_mb: float | Literal["auto"] | None = Field(default=None, gt=0)
-    """Bucket size in MB (10^6 bytes), or auto: the best for the link and the model. None is that of the run."""
+    """Local batch b: samples per worker per step. One that was not measured lies on a line through those that were."""
+    bucket_mb: Annotated[float, Field(gt=0)] | Literal["auto"] | None = absent("that of the run")
+    """Bucket size of ddp and bucketed, in MB (10^6 bytes); auto plans it from the measured link. None is that of the
+    run."""
     link: Rate | None = absent("that of the run")
     """Bandwidth of the link of each host, such as 10gbit; the run must have one worker on each of several hosts."""
     latency: Duration | None = absent("that of the run")

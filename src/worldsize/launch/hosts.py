@@ -104,7 +104,7 @@ def _add_host(host: int, hosts: Hosts) -> int:
 def _shape(inside: Sequence[str], interface: str, rate_bits_per_s: int) -> None:
     burst = max(MIN_BURST_BYTES, round(rate_bits_per_s / 8 * BURST_S))
     # Packets that the link takes whole, as network cards do: the kernel cuts larger ones up on the core of the sender.
-    # Computing beside messages over 300 Mbit/s lost 69 % of its speed to that, 16 % without (two cores, one worker each).
+    # Computing beside messages over 300 Mbit/s lost 69 % of its speed to that, 16 % without (one worker on a core).
     _run(*inside, "ip", "link", "set", interface, "gso_max_size", str(min(MAX_PACKET_BYTES, round(WHOLE * burst))))
     _run(
         *inside, "tc", "qdisc", "add", "dev", interface, "root", "handle", "1:", "tbf",

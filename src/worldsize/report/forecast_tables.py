@@ -13,9 +13,11 @@ from worldsize.results.records import Estimate
 NOTE = (
     "Predicted, not measured. Brackets: nine in ten steps lie between these. Limited by: what takes most of the step "
     "beside computing: exposed communication by its bytes or by the latency of its messages, computing that messages "
-    "slow (slowdown), or waiting for the last rank (stragglers). Amdahl's law, fitted to the measured speed-ups, and (Tc^γ + Tn^γ)^(1/γ), fitted to the measured "
-    "steps, stand beside it for comparison (method §14)."
+    "slow (slowdown), or waiting for the last rank (stragglers). Amdahl's law, fitted to the measured speed-ups, and "
+    "(Tc^γ + Tn^γ)^(1/γ), fitted to the measured steps, stand beside it for comparison (method §14)."
 )
+IN_SECONDS_S = 10.0
+"""Steps from which on a table has seconds in place of milliseconds."""
 HELD_OUT_NOTE = (
     "Each measured cell, predicted from the others as if it had not been run; errors are predicted ÷ measured − 1."
 )
@@ -41,19 +43,21 @@ def forecast_table(report: ForecastReport) -> Table:
     return table_of("forecast", "Forecast", columns, report.rows, NOTE)
 
 
-def compact_forecast_table(report: ForecastReport) -> Table:
-    """The same for 80 columns: without what the formulas say."""
+def compact_forecast_tables(report: ForecastReport) -> Iterator[Table]:
+    """The same for 80 columns: a table for each strategy, without what the formulas say."""
+    slow = any(row.step_s.high >= IN_SECONDS_S for row in report.rows)
     columns: list[ColumnOf[Forecast]] = [
-        texts("Strategy", "strategy", lambda row: row.strategy),
         integers("N", "world_size", lambda row: row.world_size),
-        estimates("Step", "step_s", lambda row: _banded(row.step_s), "ms"),
+        estimates("Step", "step_s", lambda row: _banded(row.step_s), "s" if slow else "ms"),
         numbers("Samples/s", "samples_per_s", lambda row: row.samples_per_s.value),
         estimates("Speed-up", "speedup", lambda row: _banded(row.speedup)),
-        numbers("Eff.", "efficiency", lambda row: row.efficiency and row.efficiency.value, "%"),
+        numbers("Eff.", "efficiency", lambda row: row.efficiency.value if row.efficiency else None, "%"),
         texts("Limit", "limit", lambda row: row.limit),
     ]
-    batches = ", ".join(str(batch) for batch in dict.fromkeys(row.batch_size for row in report.rows))
-    return table_of("forecast", f"Forecast, b = {batches}", columns, report.rows)
+    for strategy in dict.fromkeys(row.strategy for row in report.rows):
+        rows = [row for row in report.rows if row.strategy == strategy]
+        batches = ", ".join(str(batch) for batch in dict.fromkeys(row.batch_size for row in rows))
+        yield table_of("forecast", f"{strategy}, b = {batches}", columns, rows)
 
 
 def held_out_table(report: ForecastReport) -> Table:

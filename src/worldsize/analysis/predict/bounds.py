@@ -103,9 +103,9 @@ def assumptions(
                 "All workers are on one host that has a core or a device for each, with memory as fast for each as "
                 f"for the {largest} measured ones. Hosts with a link between them: measure two with --hosts 2."
             )
-    if settings.link is not None and hosts is not None and hosts.rate_bits_per_s is not None:
-        if (settings.rate_bits_per_s or 0) > hosts.rate_bits_per_s:
-            yield "No link as fast was measured: what the cores themselves can carry was not seen."
+    rate = hosts.rate_bits_per_s if hosts else None
+    if rate is not None and (settings.rate_bits_per_s or 0) > rate:
+        yield "No link as fast was measured: what the cores themselves can carry was not seen."
     known = sorted(model.by_batch)
     for batch in sorted(set(batches) - set(known)):
         if len(known) == 1:

@@ -1,6 +1,6 @@
 """What a step would take: steps that were not seen, simulated one after the other (method.md §14)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.network import Wire
 from worldsize.analysis.predict.observed import Compute, Ranks
-from worldsize.analysis.predict.simulate import Computing, Message, Network, simulate
+from worldsize.analysis.predict.simulate import Message, Network, computing_of, in_a_row
 from worldsize.analysis.predict.spread import draws
 from worldsize.config import Hosts
 from worldsize.sending import Sent
@@ -126,27 +126,14 @@ def simulated(inputs: Inputs, steps: int = STEPS) -> Predicted:
     compute = inputs.compute._replace(after_s=max(0.0, inputs.compute.after_s + inputs.work_s))
     messages, network = inputs.messages, inputs.network
     drawn = list(draws(compute, inputs.ranks, inputs.world_size, steps + SETTLING))
-    in_a_row = _in_a_row((each.computing for each in drawn), inputs.world_size, messages, network)
-    found = np.array(list(in_a_row))[SETTLING:]
+    steps_s = in_a_row((each.computing for each in drawn), inputs.world_size, messages, network)
+    found = np.array(list(steps_s))[SETTLING:]
     chance = beside_the_model(inputs.ranks, compute, messages, network)
     rows = [each.row for each in drawn[SETTLING:]]
     lengths = found[:, 0] * (chance[rows] if chance is not None else 1.0)
     _, late, exposed, slowed, computed = found.mean(axis=0).tolist()
     latency = exposed * inputs.latency_share
     return Predicted(lengths, computed, slowed, late, exposed - latency, latency)
-
-
-def _in_a_row(
-    computing: Iterable[Computing], world_size: int, messages: Sequence[Message], network: Network
-) -> Iterator[tuple[float, float, float, float, float]]:
-    """Length, lateness, exposed communication, slowed and plain computing of each step (s)."""
-    starts = np.zeros(world_size)
-    for each in computing:
-        outcome = simulate(starts, each, messages, network)
-        end = float(outcome.ends_s.max())
-        starts = outcome.ends_s - end
-        plain = float(sum(part.mean() for part in each))
-        yield end, outcome.late_s, outcome.exposed_s, outcome.slowed_s, plain
 
 
 def beside_the_model(
@@ -158,9 +145,8 @@ def beside_the_model(
     """
     if ranks is None:
         return None
-    measured, count = ranks.factors, ranks.rest.shape[1]
+    count = ranks.rest.shape[1]
     own = messages if count > 1 else ()
-    computing = (Computing(*(part * row for part in np.array(compute))) for row in measured)
-    model = np.array([each[0] for each in _in_a_row(computing, count, own, network)])
+    model = np.array([each.length_s for each in in_a_row(computing_of(compute, ranks.factors), count, own, network)])
     ratio = ranks.world_s / model
     return np.asarray(ratio / ratio.mean())

@@ -3,11 +3,12 @@
 Each number comes from its cells, and from a part of them where a forecast is to be held against the others (§14).
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.network import Wire, wire_of
@@ -20,7 +21,7 @@ from worldsize.analysis.predict.observed import (
     ranks_of_cell,
 )
 from worldsize.analysis.predict.seen import sent_in
-from worldsize.analysis.predict.simulate import Computing, Message, simulate
+from worldsize.analysis.predict.simulate import Message, computing_of, in_a_row
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.results.folder import Cell
 from worldsize.sending import Buckets, Gradients, Sent
@@ -30,7 +31,10 @@ NOTABLE = 0.1
 """Exposed communication as a share of the step from which on a cell tells how well messages keep to the benchmark."""
 FACTORS = (0.7, 1.6)
 """Between which messages in training are taken to differ from the benchmark; more would be something else."""
-HALVINGS = 30
+HALVINGS = 12
+"""To 0.02 % of what messages take."""
+CALIBRATED = 40
+"""Measured steps by which messages are compared with the benchmark: their mean is known to 1 % then."""
 MOST_SLOWDOWN = 0.8
 """However busy a core is, the system gives both their turn."""
 
@@ -42,6 +46,7 @@ class Model:
     analysis: StudyAnalysis
     left_out: Collection[str] = field(default=())
     """Ids of cells that it must not know."""
+    _known_ranks: dict[str, Ranks | None] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def cells(self) -> list[CellAnalysis]:
@@ -195,14 +200,25 @@ class Model:
         return (low + high) / 2
 
     def _step_s(self, cell: CellAnalysis, factor: float) -> float:
-        """A measured cell as it would be with ranks that are all alike."""
-        compute = self.compute(cell.batch_size)
-        ranks = Computing(*(np.full(cell.world_size, part) for part in compute))
-        ranks.after_s[:] += self.work_s(cell.strategy)
-        wire = self.wire
+        """A measured cell as the model has it, with what its ranks were seen to compute in some of its steps."""
+        compute, wire = self.compute(cell.batch_size), self.wire
         assert wire is not None, "messages were made of it"
-        network = wire.network(self.slowdown)
-        return float(simulate(np.zeros(cell.world_size), ranks, self._messages(cell, factor), network).ends_s.max())
+        compute = compute._replace(after_s=max(0.0, compute.after_s + self.work_s(cell.strategy)))
+        network, messages = wire.network(self.slowdown), self._messages(cell, factor)
+        computing = computing_of(compute, self._seen(cell))
+        return float(np.mean([step.length_s for step in in_a_row(computing, cell.world_size, messages, network)]))
+
+    def _seen(self, cell: CellAnalysis) -> NDArray[np.float64]:
+        """Computing of each rank in measured steps from all over the cell, as shares of the mean."""
+        found = self._ranks_of(cell)
+        if found is None:
+            return np.ones((1, cell.world_size))
+        return found.factors[:: max(1, len(found.factors) // CALIBRATED)]
+
+    def _ranks_of(self, cell: CellAnalysis) -> Ranks | None:
+        if cell.id not in self._known_ranks:
+            self._known_ranks[cell.id] = ranks_of_cell(cell, self.samples(cell))
+        return self._known_ranks[cell.id]
 
     def _messages(self, cell: CellAnalysis, factor: float) -> list[Message]:
         sent = self.sent(cell.strategy, self.buckets_of(cell), self.compute(cell.batch_size).backward_s)
@@ -214,8 +230,7 @@ class Model:
         """How ranks differ: of the largest cell of a strategy, else of any, else of one worker."""
         order = sorted(self.cells, key=lambda cell: (cell.strategy == strategy, cell.world_size), reverse=True)
         order.sort(key=lambda cell: cell in self.several, reverse=True)
-        found: Iterator[Ranks | None] = (ranks_of_cell(cell, self.samples(cell)) for cell in order)
-        return next((each for each in found if each is not None), None)
+        return next((found for cell in order if (found := self._ranks_of(cell)) is not None), None)
 
 
 def on_the_line(known: Mapping[int, Compute], batch_size: int) -> Compute:

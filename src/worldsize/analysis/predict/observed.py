@@ -88,6 +88,15 @@ class Ranks:
         return self.rest.ravel() * (np.sqrt(count / (count - 1)) if count > 1 else 1.0)
 
     @property
+    def common(self) -> NDArray[np.float64]:
+        """What all ranks share, as any number of ranks draws it: a mean of few still has some of their own in it."""
+        count, own = self.rest.shape[1], float(self.own.var())
+        seen = float(self.shared.var())
+        if count == 1 or seen <= 0:
+            return self.shared
+        return np.asarray(self.shared * np.sqrt(max(0.0, 1 - own / count / seen)))
+
+    @property
     def factors(self) -> NDArray[np.float64]:
         """Computing of each rank in each measured step, as a share of the mean."""
         return 1 + self.rank + self.shared[:, None] + self.rest

@@ -4,7 +4,7 @@ All ranks of a collective begin it when the last one has issued it, and end it t
 messages, and each rank its own times of computing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -85,6 +85,36 @@ def simulate(starts_s: Times, computing: Computing, messages: Sequence[Message],
     done = np.maximum(computed, arrived) if overlapped or after else computed
     exposed = (arrived - last if overlapped or after else 0.0) + sum(message.alone_s for message in first)
     return Outcome(done + computing.after_s, last - float(computed.mean()), exposed, slowed)
+
+
+class Step(NamedTuple):
+    """One of several steps in a row, in seconds."""
+
+    length_s: float
+    late_s: float
+    exposed_s: float
+    slowed_s: float
+    compute_s: float
+    """Of the ranks, on the mean, by themselves."""
+
+
+def in_a_row(
+    computing: Iterable[Computing], world_size: int, messages: Sequence[Message], network: Network
+) -> Iterator[Step]:
+    """Steps one after the other: a rank that ends one early begins the next early."""
+    starts = np.zeros(world_size)
+    for each in computing:
+        outcome = simulate(starts, each, messages, network)
+        end = float(outcome.ends_s.max())
+        starts = outcome.ends_s - end
+        plain = float(sum(part.mean() for part in each))
+        yield Step(end, outcome.late_s, outcome.exposed_s, outcome.slowed_s, plain)
+
+
+def computing_of(parts: Sequence[float], factors: Times) -> Iterator[Computing]:
+    """The same parts in each step, times what each rank has in it: `factors` is of shape (steps, ranks)."""
+    for row in factors:
+        yield Computing(*(part * row for part in parts))
 
 
 def _carried(ready: list[float], computed: float, messages: Sequence[Message], network: Network) -> tuple[float, float]:

@@ -34,12 +34,12 @@ def draws(compute: Compute, ranks: Ranks | None, world_size: int, steps: int, se
         for _ in range(steps):
             yield Drawn(Computing(*(np.full(world_size, part) for part in parts)), -1)
         return
-    own, own_rest = ranks.rank, ranks.own
+    own, own_rest, common = ranks.rank, ranks.own, ranks.common
     always = own if own.size == world_size else generator.choice(own, world_size)
     always = always - (always.mean() - own.mean() if own.size > 1 else 0.0)
     for row in _rows(ranks.block, steps, generator):
         rest = generator.choice(own_rest, world_size)
-        factor = np.maximum(1 + always + ranks.shared[row] + rest, LEAST)
+        factor = np.maximum(1 + always + common[row] + rest, LEAST)
         yield Drawn(Computing(*(part * factor for part in parts)), row)
 
 

@@ -37,7 +37,7 @@ def forecast_chart(report: ForecastReport, measured: Sequence[Measured]) -> Draw
         Point(row.strategy, row.world_size, row.samples_per_s.value, row.samples_per_s.low, row.samples_per_s.high)
         for row in report.rows
     ]
-    if len({each.world_size for each in (*rows, *measured)}) < 2:
+    if len({*(each.world_size for each in rows), *(each.world_size for each in measured)}) < 2:
         return None
     best = max(report.rows, key=lambda row: row.samples_per_s.value)
     description = (
@@ -50,8 +50,8 @@ def forecast_chart(report: ForecastReport, measured: Sequence[Measured]) -> Draw
 
 
 def _drawn(rows: Sequence[Point], measured: Sequence[Measured], size: Size) -> Chart:
-    strategies = list(dict.fromkeys(each.strategy for each in (*rows, *measured)))
-    sizes = sorted({each.world_size for each in (*rows, *measured)})
+    strategies = list(dict.fromkeys([*(each.strategy for each in rows), *(each.strategy for each in measured)]))
+    sizes = sorted({*(each.world_size for each in rows), *(each.world_size for each in measured)})
     x = alt.X(
         "world_size:Q",
         title="World size N",
@@ -62,9 +62,8 @@ def _drawn(rows: Sequence[Point], measured: Sequence[Measured], size: Size) -> C
     colour = alt.Color("strategy:N", scale=strategy_scale(strategies), legend=legend)
     y = alt.Y("value:Q", title="Samples/s", axis=alt.Axis(tickCount=size.ticks))
     base = alt.Chart(values([row._asdict() for row in rows])).encode(x=x, color=colour)
-    points = alt.Chart(values([{**each._asdict(), "value": each.samples_per_s} for each in measured])).encode(
-        x=x, color=colour
-    )
+    seen = [{**each._asdict(), "value": each.samples_per_s} for each in measured]
+    points = alt.Chart(values(seen)).encode(x=x, color=colour)
     layers = [
         base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title="Samples/s"), y2=alt.Y2("high:Q")),
         base.mark_line(strokeWidth=1.5, strokeDash=[6, 3]).encode(y=y),

@@ -1,0 +1,112 @@
+"""Forecasts of runs whose truth was put there, at world sizes, links and batches that the run does not have."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from made_forecasts import Truth, made_forecast_run
+from worldsize.analysis.predict.answer import answer
+from worldsize.analysis.predict.forecast import Target, predicted
+from worldsize.analysis.predict.model import Model
+from worldsize.analysis.study import StudyAnalysis, analyse
+from worldsize.config import Hosts, PredictSettings
+from worldsize.results.folder import load_run
+
+CELLS = (("single", 1, 32), ("all-reduce", 2, 32))
+
+
+def made(folder: Path, truth: Truth, cells: tuple[tuple[str, int, int], ...] = CELLS) -> StudyAnalysis:
+    return analyse(load_run(made_forecast_run(folder / "run", truth, cells)))
+
+
+def step_s(analysis: StudyAnalysis, world_size: int, batch: int = 32, hosts: Hosts | None = None) -> float:
+    found = predicted(Model(analysis), Target("all-reduce", world_size, batch, hosts=hosts))
+    assert found is not None
+    return found.step_s
+
+
+@pytest.mark.parametrize("world_size", [2, 4, 8, 32])
+@pytest.mark.parametrize("spread", [0.0, 0.05, 0.15])
+def test_the_maximum_over_more_ranks(tmp_path: Path, world_size: int, spread: float) -> None:
+    """Own spread grows with N as the maximum of so many does; what is shared does not."""
+    truth = Truth(spread=spread)
+    assert step_s(made(tmp_path, truth), world_size) == pytest.approx(truth.step_s(world_size), rel=0.03)
+
+
+@pytest.mark.parametrize(("bits", "latency_s"), [(100_000_000, None), (300_000_000, None), (1_000_000_000, 2e-3)])
+def test_another_link(tmp_path: Path, bits: int, latency_s: float | None) -> None:
+    """A link of a tenth has a tenth of the rate; added latency comes to that of each step of the ring."""
+    truth = Truth()
+    other = Truth(alpha_s=truth.alpha_s + (latency_s or 0), bytes_per_s=truth.bytes_per_s * bits / 1e9)
+    hosts = Hosts(count=2, rate_bits_per_s=bits, latency_s=latency_s)
+    assert step_s(made(tmp_path, truth), 4, hosts=hosts) == pytest.approx(other.step_s(4), rel=0.03)
+
+
+@pytest.mark.parametrize("batch", [16, 24, 48])
+def test_another_batch(tmp_path: Path, batch: int) -> None:
+    """From two batches on a line; from one all grows with the samples."""
+    truth = Truth()
+    cells = (*CELLS, ("single", 1, 64))
+    wanted = pytest.approx(truth.step_s(2, batch), rel=0.03)
+    assert step_s(made(tmp_path / "two", truth, cells), 2, batch) == wanted
+    assert step_s(made(tmp_path / "one", truth), 2, batch) == wanted
+
+
+def test_nine_in_ten_steps_lie_in_the_band(tmp_path: Path) -> None:
+    truth = Truth(spread=0.1)
+    found = predicted(Model(made(tmp_path, truth)), Target("all-reduce", 8, 32))
+    assert found is not None
+    steps = truth.computing_s(8, 32, 5_000, seed=5).max(axis=1) + truth.message_s(8)
+    low, high = found.band_s
+    assert 0.85 <= np.mean((steps >= low) & (steps <= high)) <= 0.95
+
+
+@pytest.mark.parametrize(
+    ("truth", "world_size", "limit"),
+    [
+        (Truth(spread=0.0, shared=0.0, bytes_per_s=1e10, alpha_s=1e-6, hosts=None), 8, "computing"),
+        (Truth(bytes_per_s=20e6, hosts=None), 4, "bytes"),
+        (Truth(alpha_s=5e-3, bytes_per_s=1e9, hosts=None), 16, "latency"),
+        (Truth(spread=0.25, bytes_per_s=1e10, alpha_s=1e-6, hosts=None), 16, "stragglers"),
+    ],
+)
+def test_what_limits_it(tmp_path: Path, truth: Truth, world_size: int, limit: str) -> None:
+    report = answer(made(tmp_path, truth), PredictSettings(world_sizes=(world_size,)))
+    assert [row.limit for row in report.rows] == [limit]
+
+
+def test_speedup_and_efficiency_follow_from_the_step(tmp_path: Path) -> None:
+    truth = Truth()
+    analysis = made(tmp_path, truth)
+    row = answer(analysis, PredictSettings(world_sizes=(8,))).rows[0]
+    alone = next(cell.summary.step_s.value for cell in analysis.cells if cell.summary and cell.world_size == 1)
+    assert row.speedup is not None
+    assert row.efficiency is not None
+    assert row.speedup.value == pytest.approx(8 * alone / row.step_s.value)
+    assert row.efficiency.value == pytest.approx(row.speedup.value / 8)
+    assert row.samples_per_s.value == pytest.approx(8 * 32 / row.step_s.value)
+    assert row.step_s.low <= row.step_s.value <= row.step_s.high
+    assert sum(row.parts_s.values()) == pytest.approx(row.step_s.value)
+
+
+def test_its_own_error_beside_the_formulas(tmp_path: Path) -> None:
+    """A measured cell that was left out: the formulas do not know its link, the forecast does."""
+    truth = Truth(bytes_per_s=40e6, hosts=None)
+    report = answer(made(tmp_path, truth, (*CELLS, ("single", 1, 64), ("all-reduce", 2, 64))), PredictSettings())
+    assert {each.cell for each in report.held_out} == {"all-reduce-w2-b32", "all-reduce-w2-b64"}
+    for each in report.held_out:
+        assert abs(each.error) < 0.03
+        assert each.amdahl_error is not None
+        assert abs(each.error) < abs(each.amdahl_error)
+
+
+def test_the_knee(tmp_path: Path) -> None:
+    """Where latency grows with N as throughput does, more workers bring nothing."""
+    truth = Truth(compute_s=0.02, alpha_s=5e-3, bytes_per_s=1e9, spread=0.0, shared=0.0, hosts=None)
+    report = answer(made(tmp_path, truth), PredictSettings(world_sizes=(4, 16, 64, 256)))
+    rates = {row.world_size: row.samples_per_s.value for row in report.rows}
+    knee = report.knees[0].world_size
+    assert knee is not None
+    assert rates[knee] >= 0.95 * max(rates.values())
+    assert all(rate < 0.95 * max(rates.values()) for size, rate in rates.items() if size < knee)

@@ -1,0 +1,163 @@
+"""Runs whose truth at other world sizes and links is known: ranks compute with a known spread, one message follows.
+
+The truth is drawn here, by a few lines that know nothing of how a forecast is made: a step lasts as long as its slowest
+rank computes, and the message that all of them then send.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from made_runs import MadeCell, make_run, provenance
+from worldsize.analysis.collective_cost import cost_s
+from worldsize.config import Hosts
+from worldsize.results.comm_records import CommRecord, CommSample
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import load_run, write_cell, write_comm
+from worldsize.results.records import CellSummary, Estimate, Placement
+from worldsize.results.step_records import SpanRecord, StepRecord
+from worldsize.results.training_records import GradientTimes
+
+GRADIENT_BYTES = 4 * 10**6
+STEPS, BLOCK_STEPS = 240, 12
+SIZES = tuple(4**k for k in range(5, 13))
+
+
+GIGABIT = Hosts(count=2, rate_bits_per_s=1_000_000_000)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is true of a training, at any world size."""
+
+    compute_s: float = 0.05
+    """Of a rank in a step with 32 samples, in its mean; it grows with the samples."""
+    spread: float = 0.05
+    """Standard deviation of what a rank has of its own in a step, as a share of computing."""
+    shared: float = 0.02
+    """The same of what all ranks have in common."""
+    alpha_s: float = 2e-4
+    bytes_per_s: float = 100e6
+    hosts: Hosts | None = GIGABIT
+
+    def message_s(self, world_size: int) -> float:
+        """The one all-reduce of a step."""
+        if world_size == 1:
+            return 0.0
+        return cost_s("all-reduce", world_size, self.alpha_s, self.bytes_per_s, GRADIENT_BYTES)
+
+    def computing_s(self, world_size: int, batch: int, steps: int, seed: int) -> NDArray[np.float64]:
+        """Of each rank in each step: (steps, ranks)."""
+        generator = np.random.default_rng(seed)
+        common = self.shared * generator.standard_normal((steps, 1))
+        own = self.spread * generator.standard_normal((steps, world_size))
+        return np.asarray(self.compute_s * batch / 32 * (1 + common + own))
+
+    def step_s(self, world_size: int, batch: int = 32, steps: int = 20_000) -> float:
+        """The mean step."""
+        slowest = self.computing_s(world_size, batch, steps, seed=99).max(axis=1)
+        return float(slowest.mean() + self.message_s(world_size))
+
+
+def made_forecast_run(folder: Path, truth: Truth, cells: tuple[tuple[str, int, int], ...]) -> Path:
+    """A run folder with these cells (strategy, N, b), timed in turn, and the benchmark of its link."""
+    made = [MadeCell(strategy, size, batch, step_s=0.05) for strategy, size, batch in cells]
+    make_run(folder, made)
+    for number, cell in enumerate(made):
+        _write(folder, cell, truth, seed=number)
+    if any(cell.world_size > 1 for cell in made):
+        write_comm(folder, _benchmark(truth, max(cell.world_size for cell in made)))
+    return folder
+
+
+def _write(folder: Path, cell: MadeCell, truth: Truth, seed: int) -> None:
+    computing = truth.computing_s(cell.world_size, cell.batch_size, STEPS, seed)
+    message_s = truth.message_s(cell.world_size)
+    lengths = computing.max(axis=1) + message_s
+    begins = np.concatenate([[0.0], np.cumsum(lengths)[:-1]])
+    place = cell_folder(folder, cell.id)
+    for rank in range(cell.world_size):
+        steps, spans = [], []
+        for step in range(STEPS):
+            own, length = float(computing[step, rank]), float(lengths[step])
+            steps.append(_step(cell, step, own, length, float(begins[step])))
+            if message_s:
+                spans.append(_span(step, own, length))
+        (place / f"rank{rank}.jsonl").write_text("".join(f"{each.model_dump_json()}\n" for each in steps))
+        (place / f"rank{rank}.spans.jsonl").write_text("".join(f"{each.model_dump_json()}\n" for each in spans))
+    record = load_run(folder).cells[cell.id].record
+    mean_s = float(lengths.mean())
+    record.gradients = GradientTimes(sizes_bytes=(GRADIENT_BYTES,), ready_share=(1.0,), steps=5)
+    record.summary = CellSummary(
+        step_s=Estimate(value=mean_s, samples=STEPS // BLOCK_STEPS),
+        samples_per_s=Estimate(value=cell.settings.global_batch / mean_s, samples=STEPS // BLOCK_STEPS),
+        parts_s={},
+        timed_steps=STEPS,
+        blocks=STEPS // BLOCK_STEPS,
+    )
+    write_cell(folder, record)
+
+
+def _step(cell: MadeCell, step: int, own_s: float, length_s: float, begin_s: float) -> StepRecord:
+    """A third of its computing is forward, the rest backward; nothing else takes time."""
+    computed = own_s
+    return StepRecord(
+        session=0,
+        block=step // BLOCK_STEPS,
+        step=step,
+        epoch=0,
+        timed=True,
+        samples=cell.batch_size,
+        loss=1.0,
+        start_ns=round(1e9 * begin_s),
+        step_s=length_s,
+        data_wait_end_s=0.0,
+        copy_end_s=0.0,
+        forward_end_s=computed / 3,
+        backward_end_s=computed,
+        synchronise_end_s=length_s,
+        optimizer_end_s=length_s,
+        last_gradient_s=computed,
+    )
+
+
+def _span(step: int, own_s: float, length_s: float) -> SpanRecord:
+    return SpanRecord(
+        session=0,
+        step=step,
+        kind=["all_reduce"],
+        payload_bytes=[GRADIENT_BYTES],
+        blocking=[True],
+        ready_s=[None],
+        issued_s=[own_s],
+        done_s=[length_s],
+    )
+
+
+def _benchmark(truth: Truth, world_size: int) -> CommRecord:
+    samples = [
+        CommSample(
+            collective="all-reduce",
+            size_bytes=size,
+            begin_ns=0,
+            end_ns=round(1e9 * cost_s("all-reduce", world_size, truth.alpha_s, truth.bytes_per_s, size)),
+            clock_error_ns=0,
+            calls=1,
+            wrong_elements=0,
+        )
+        for size in SIZES
+    ]
+    placement = Placement(
+        processes=world_size,
+        threads_per_worker=1,
+        cores=tuple((rank,) for rank in range(world_size)),
+        oversubscribed=False,
+        device="cpu",
+        backend="gloo",
+    )
+    ranks = [list(samples) for _ in range(world_size)]
+    return CommRecord(
+        provenance=provenance(), world_size=world_size, placement=placement, hosts=truth.hosts, ranks=ranks
+    )
