@@ -1,18 +1,12 @@
 """`worldsize predict`: what was not measured, from what was."""
 
-from pathlib import Path
-from typing import Annotated
-
-from worldsize.cli import complete
 from worldsize.cli import options as o
 from worldsize.cli.flags import Flags, takes
 
-Folder = Annotated[Path, o.argument("Run folder of one, two or more workers.", completion=complete.run_folder)]
-
 
 @takes("PredictSettings", strategy="strategies")
-def predict(flags: Flags, run: Folder, as_json: o.Json = False) -> None:
-    """Predict other world sizes, links, strategies and batches from a run.
+def predict(flags: Flags, run: o.Run, as_json: o.Json = False) -> None:
+    """Predict other world sizes, links and strategies from a run.
 
     Starts nothing. Each number has a band in which nine in ten steps lie, and the forecast says how far off it would
     have been on the cells of the run itself. It is kept in the run folder and shown on its page.

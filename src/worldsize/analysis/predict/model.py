@@ -3,9 +3,10 @@
 Each number comes from its cells, and from a part of them where a forecast is to be held against the others (§14).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from worldsize.analysis.predict.observed import (
 )
 from worldsize.analysis.predict.seen import sent_in
 from worldsize.analysis.predict.simulate import Message, computing_of, in_a_row
+from worldsize.analysis.statistics import NORMAL_QUANTILE, half_width
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.results.folder import Cell
 from worldsize.sending import Buckets, Gradients, Sent
@@ -33,10 +35,23 @@ FACTORS = (0.7, 1.6)
 """Between which messages in training are taken to differ from the benchmark; more would be something else."""
 HALVINGS = 12
 """To 0.02 % of what messages take."""
+USUAL_DOUBT = 0.1
+"""How far messages in training usually are from the benchmark (standard deviation, as a share)."""
+LEAST_DOUBT, UNKNOWN_DOUBT = 0.01, 0.1
+"""Of a step (shares): what remains of drift however narrow its interval, and where it has none."""
 CALIBRATED = 40
 """Measured steps by which messages are compared with the benchmark: their mean is known to 1 % then."""
 MOST_SLOWDOWN = 0.8
 """However busy a core is, the system gives both their turn."""
+
+
+class _Factor(NamedTuple):
+    """What one cell says of how long messages take, ÷ what the benchmark says."""
+
+    strategy: str
+    logarithm: float
+    doubt: float
+    """Its standard error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,21 +190,21 @@ class Model:
     def factor(self, strategy: str) -> float:
         """How many times as long the messages of a strategy take in training as the benchmark says.
 
-        Geometric mean over the cells of the strategy in which communication is a notable part; of all strategies
-        where it has none.
+        From its own cells as far as they tell it, else from those of all strategies, else 1. Each cell counts by how
+        well its step is known and by how much of that is communication.
         """
-        every = dict(self._factors)
-        own = [each for (name, _), each in every.items() if name == strategy]
-        found = own or list(every.values())
-        return float(np.exp(np.mean(np.log(found)))) if found else 1.0
+        every = list(self._factors)
+        usual = _combined(every, 0.0)
+        return float(np.exp(_combined([each for each in every if each.strategy == strategy], usual)))
 
     @cached_property
-    def _factors(self) -> list[tuple[tuple[str, str], float]]:
-        return [((cell.strategy, cell.id), found) for cell in self.several if (found := self._factor(cell)) is not None]
+    def _factors(self) -> list[_Factor]:
+        return [found for cell in self.several if (found := self._factor(cell)) is not None]
 
-    def _factor(self, cell: CellAnalysis) -> float | None:
+    def _factor(self, cell: CellAnalysis) -> _Factor | None:
         summary = cell.summary
-        if summary is None or summary.parts_s.get("exposed_sync_s", 0.0) < NOTABLE * summary.step_s.value:
+        exposed = summary.parts_s.get("exposed_sync_s", 0.0) / summary.step_s.value if summary else 0.0
+        if summary is None or exposed < NOTABLE:
             return None
         low, high = FACTORS
         if not self._step_s(cell, low) < self._step_s(cell, high):
@@ -197,7 +212,9 @@ class Model:
         for _ in range(HALVINGS):
             middle = (low + high) / 2
             low, high = (middle, high) if self._step_s(cell, middle) < summary.step_s.value else (low, middle)
-        return (low + high) / 2
+        width = half_width(summary.step_s)
+        step_doubt = max(LEAST_DOUBT, UNKNOWN_DOUBT if width is None else width / NORMAL_QUANTILE)
+        return _Factor(cell.strategy, float(np.log((low + high) / 2)), step_doubt / exposed)
 
     def _step_s(self, cell: CellAnalysis, factor: float) -> float:
         """A measured cell as the model has it, with what its ranks were seen to compute in some of its steps."""
@@ -231,6 +248,12 @@ class Model:
         order = sorted(self.cells, key=lambda cell: (cell.strategy == strategy, cell.world_size), reverse=True)
         order.sort(key=lambda cell: cell in self.several, reverse=True)
         return next((found for cell in order if (found := self._ranks_of(cell)) is not None), None)
+
+
+def _combined(found: Sequence[_Factor], usual: float) -> float:
+    """The logarithm that some cells say together, beside what is usual; each counts by its doubt."""
+    weights = np.array([1 / USUAL_DOUBT**2, *(1 / each.doubt**2 for each in found)])
+    return float(weights @ np.array([usual, *(each.logarithm for each in found)]) / weights.sum())
 
 
 def on_the_line(known: Mapping[int, Compute], batch_size: int) -> Compute:
