@@ -1,0 +1,73 @@
+"""What the rule of each strategy says it sends is what real workers send: by kind, size and order."""
+
+import pytest
+
+import worldsize as package
+from worldsize.analysis.predict.model import Model
+from worldsize.run import Run
+
+MODEL = """
+from torch import nn
+
+def net(classes):
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.Flatten(), nn.Linear(8 * 16 * 16, 200), nn.ReLU(), nn.Linear(200, 300), nn.ReLU(), nn.Linear(300, classes),
+    )
+"""
+"""Two megabytes in ten tensors, with buffers."""
+STRATEGIES = ("ddp", "bucketed", "all-reduce", "gather-scatter")
+KINDS = {"all-reduce": "all_reduce"}
+
+
+@pytest.fixture(scope="module", params=[None, 0.2])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """With the strategies' own buckets, and with small ones."""
+    folder = tmp_path_factory.mktemp("sent")
+    (folder / "net.py").write_text(MODEL)
+    return package.study(
+        model=f"{folder}/net.py:net",
+        data="synthetic:3x32x32:10:256",
+        strategies=("single", *STRATEGIES),
+        world_sizes=(1, 2),
+        batch_sizes=(4,),
+        baseline="single",
+        bucket_mb=request.param,
+        steps=6,
+        evaluate="never",
+        out=folder / "run",
+        report=False,
+        progress=False,
+    )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_step_sends_what_its_rule_says(run: Run, strategy: str) -> None:
+    model = Model(run.analysis)
+    cell = next(cell for cell in model.several if cell.strategy == strategy)
+    sent = model.sent(strategy, model.buckets_of(cell), 1.0)
+    assert sent is not None
+    wanted = [(KINDS.get(each.collective, each.collective), each.size_bytes) for each in sent]
+    spans = run.cells[cell.id].spans
+    last = spans.filter(spans["rank"] == 0).row(-1, named=True)
+    assert list(zip(last["kind"], last["payload_bytes"], strict=True)) == wanted
+    assert last["blocking"] == [each.blocking for each in sent]
+
+
+def test_gradients_come_from_the_last_layer_to_the_first(run: Run) -> None:
+    found = Model(run.analysis).gradients
+    assert found is not None
+    sizes = [4 * count for count in (216, 8, 8, 8, 409_600, 200, 60_000, 300, 3_000, 10)]
+    assert list(found.sizes_bytes) == sizes
+    assert found.buffer_bytes == 4 * 16 + 8
+    assert max(found.ready_share) == 1.0
+    first, last = found.ready_share[0], found.ready_share[-2]
+    assert 0 <= last < found.ready_share[4] < first <= 1
+
+
+def test_a_forecast_of_it_answers(run: Run) -> None:
+    """Two workers on one host tell what eight would be, and what other buckets would do."""
+    report = package.predict(run.folder, world_sizes=(2, 8), bucket_mb=1.0)
+    assert {row.strategy for row in report.rows} == {*STRATEGIES}
+    assert all(row.step_s.low <= row.step_s.value <= row.step_s.high for row in report.rows)
+    assert len(report.held_out) == len(STRATEGIES)
