@@ -11,6 +11,7 @@ from worldsize.analysis.advice.finding import NO_COMMAND as NO_COMMAND
 from worldsize.analysis.advice.finding import Advice as Advice
 from worldsize.analysis.advice.finding import Evidence as Evidence
 from worldsize.analysis.advice.finding import Gain as Gain
+from worldsize.analysis.advice.forecasts import with_forecast
 from worldsize.analysis.advice.input import copy_bound, input_bound, other_work
 from worldsize.analysis.advice.noise import too_noisy
 from worldsize.analysis.advice.overlap import overlap_incomplete, overlapped_already
@@ -60,7 +61,7 @@ def advise(analysis: StudyAnalysis) -> tuple[Advice, ...]:
     """What the numbers of a study say should be changed, the most worthwhile first; empty where they say nothing."""
     seen = Seen(analysis)
     ordered = in_order([candidate for rule in RULES for candidate in rule(seen)], seen.focus)
-    told = [beside_one_worker(each, seen) for each in ordered]
+    told = [beside_one_worker(with_forecast(each, seen), seen) for each in ordered]
     if not seen.trains:  # no command of ours changes what was only metered, but a script can be timed for longer
         kept = bool(seen.settings.script)
         told = [replace(each, command=each.command if kept and of_script(each.command) else None) for each in told]

@@ -55,6 +55,8 @@ class Gain:
     """Whether `ratio` is an upper bound; else it was measured."""
     expected: Estimate | None = None
     """What the step that is proposed would bring by itself, where that is less than the bound."""
+    forecast: Estimate | None = None
+    """The same by a forecast, between the ends of its band; None where it was not predicted."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ class Advice:
 def _gain(gain: Gain) -> dict[str, Any]:
     bound = gain.at_most if gain.ratio else None
     expected = _number(gain.expected) if gain.expected else None
-    return {"text": gain.text, "basis": gain.basis, "at_most": bound, **_number(gain.ratio), "expected": expected}
+    told = {"expected": expected, "forecast": _number(gain.forecast) if gain.forecast else None}
+    return {"text": gain.text, "basis": gain.basis, "at_most": bound, **_number(gain.ratio), **told}
 
 
 def _number(number: Estimate | float | None) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class Inputs:
     @property
     def network(self) -> Network:
         """What they share."""
-        return self.wire.network(self.slowdown) if self.wire else Network(1.0)
+        return self.wire.network(self.slowdown, self.factor) if self.wire else Network(1.0)
 
     @property
     def latency_share(self) -> float:

@@ -19,7 +19,7 @@ from worldsize.analysis.predict.observed import (
     beside_messages,
     by_itself,
     mean_of,
-    ranks_of_cell,
+    ranks_of,
 )
 from worldsize.analysis.predict.seen import sent_in
 from worldsize.analysis.predict.simulate import Message, computing_of, in_a_row
@@ -61,7 +61,6 @@ class Model:
     analysis: StudyAnalysis
     left_out: Collection[str] = field(default=())
     """Ids of cells that it must not know."""
-    _known_ranks: dict[str, Ranks | None] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def cells(self) -> list[CellAnalysis]:
@@ -221,21 +220,16 @@ class Model:
         compute, wire = self.compute(cell.batch_size), self.wire
         assert wire is not None, "messages were made of it"
         compute = compute._replace(after_s=max(0.0, compute.after_s + self.work_s(cell.strategy)))
-        network, messages = wire.network(self.slowdown), self._messages(cell, factor)
+        network, messages = wire.network(self.slowdown, factor), self._messages(cell, factor)
         computing = computing_of(compute, self._seen(cell))
         return float(np.mean([step.length_s for step in in_a_row(computing, cell.world_size, messages, network)]))
 
     def _seen(self, cell: CellAnalysis) -> NDArray[np.float64]:
         """Computing of each rank in measured steps from all over the cell, as shares of the mean."""
-        found = self._ranks_of(cell)
+        found = ranks_of(self.samples(cell))
         if found is None:
             return np.ones((1, cell.world_size))
         return found.factors[:: max(1, len(found.factors) // CALIBRATED)]
-
-    def _ranks_of(self, cell: CellAnalysis) -> Ranks | None:
-        if cell.id not in self._known_ranks:
-            self._known_ranks[cell.id] = ranks_of_cell(cell, self.samples(cell))
-        return self._known_ranks[cell.id]
 
     def _messages(self, cell: CellAnalysis, factor: float) -> list[Message]:
         sent = self.sent(cell.strategy, self.buckets_of(cell), self.compute(cell.batch_size).backward_s)
@@ -247,7 +241,7 @@ class Model:
         """How ranks differ: of the largest cell of a strategy, else of any, else of one worker."""
         order = sorted(self.cells, key=lambda cell: (cell.strategy == strategy, cell.world_size), reverse=True)
         order.sort(key=lambda cell: cell in self.several, reverse=True)
-        return next((found for cell in order if (found := self._ranks_of(cell)) is not None), None)
+        return next((found for cell in order if (found := ranks_of(self.samples(cell))) is not None), None)
 
 
 def _combined(found: Sequence[_Factor], usual: float) -> float:

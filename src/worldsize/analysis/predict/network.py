@@ -79,9 +79,9 @@ class Wire:
             for each in sent
         ]
 
-    def network(self, slowdown: float = 0.0) -> Network:
-        """What all messages share."""
-        return Network(self.bytes_per_s, slowdown)
+    def network(self, slowdown: float = 0.0, factor: float = 1.0) -> Network:
+        """What all messages share; where each takes `factor` times as long, so do all together."""
+        return Network(self.bytes_per_s / factor, slowdown)
 
 
 def wire_of(analysis: StudyAnalysis) -> Wire | None:

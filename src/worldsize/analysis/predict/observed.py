@@ -1,20 +1,23 @@
 """What a run tells of computing: how long each part takes by itself, beside messages, and how ranks differ (§14)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import wraps
+from typing import NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.parts import taken_apart
 from worldsize.analysis.steps import steps_of_ranks, timed_steps
 from worldsize.results.folder import Cell
 
 BEFORE = ("data_wait_s", "copy_s", "forward_s")
 AFTER = ("optimizer_s", "other_s")
+
+Found = TypeVar("Found")
 
 
 class Compute(NamedTuple):
@@ -48,12 +51,27 @@ def mean_of(each: Iterable[Compute]) -> Compute:
     return Compute(*(float(np.mean(column)) for column in zip(*found, strict=True)))
 
 
+def _once(find: Callable[[Cell], Found]) -> Callable[[Cell], Found]:
+    """What is found of a cell, found once: each forecast that leaves a cell out asks for all the others again."""
+    kept: WeakKeyDictionary[Cell, Found] = WeakKeyDictionary()
+
+    @wraps(find)
+    def found(cell: Cell) -> Found:
+        if cell not in kept:
+            kept[cell] = find(cell)
+        return kept[cell]
+
+    return found
+
+
+@_once
 def beside_messages(cell: Cell) -> Compute | None:
     """In the timed steps of a cell; None where no part of them is known."""
     steps = cell.collect(steps_of_ranks(cell, *BEFORE, "backward_s", *AFTER))
     return _mean(steps)
 
 
+@_once
 def by_itself(cell: Cell) -> Compute | None:
     """In its steps without synchronisation, which run on as many cores; None where it has none."""
     steps = cell.unsynchronised
@@ -107,7 +125,8 @@ class Ranks:
     """How long each step took (s), from the last rank's end to the next (§8)."""
 
 
-def ranks_of_cell(cell: CellAnalysis, samples: Cell) -> Ranks | None:
+@_once
+def ranks_of(samples: Cell) -> Ranks | None:
     """How the ranks of a cell differ in what they compute in a step; None with fewer than two steps.
 
     One worker cannot tell what is its own from what all would share: all is taken for its own (method.md §14).

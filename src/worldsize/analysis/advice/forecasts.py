@@ -1,0 +1,64 @@
+"""What a step that is proposed would bring, where the run tells enough to predict it (method.md §14)."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from worldsize.analysis.advice.finding import Advice
+from worldsize.analysis.advice.rule import Seen
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.numbers import estimate_text
+from worldsize.analysis.predict.forecast import Predicted, Target, predicted
+from worldsize.analysis.predict.model import Model
+from worldsize.analysis.study import StudyAnalysis, once
+from worldsize.results.records import Estimate
+from worldsize.traits import BUCKETED
+
+PROPOSING = ("root-bound", "latency-bound", "communication-bound", "overlap-incomplete")
+"""Advice that proposes another strategy, or other buckets."""
+STEPS = 100
+WORTH_TELLING = 1.02
+"""Less is what two runs differ by anyway."""
+
+
+@once
+def model_of(analysis: StudyAnalysis) -> Model:
+    """What the run knows, put together once."""
+    return Model(analysis)
+
+
+def with_forecast(advice: Advice, seen: Seen) -> Advice:
+    """The same advice; where it proposes what can be predicted, with the best of it beside its bound."""
+    cell = next((cell for cell in seen.several if cell.id == advice.cell_id), None)
+    if advice.code not in PROPOSING or advice.gain is None or cell is None or not seen.trains:
+        return advice
+    model = model_of(seen.analysis)
+    if model.gradients is None or not model.by_batch:
+        return advice
+    now = predicted(model, _as_it_is(seen, cell), STEPS)
+    found = [(target, step) for target in _proposed(cell) if (step := predicted(model, target, STEPS)) is not None]
+    if now is None or not found:
+        return advice
+    target, best = min(found, key=lambda each: each[1].step_s)
+    ratio = _ratio(now, best)
+    if ratio.value < WORTH_TELLING:
+        return advice
+    buckets = " and planned buckets" if target.bucket_mb == "auto" else ""
+    text = f"a forecast of {estimate_text(ratio)} times with {target.strategy}{buckets}; {advice.gain.text}"
+    return replace(advice, gain=replace(advice.gain, text=text, forecast=ratio))
+
+
+def _as_it_is(seen: Seen, cell: CellAnalysis) -> Target:
+    return Target(cell.strategy, cell.world_size, cell.batch_size, seen.settings.bucket_mb)
+
+
+def _proposed(cell: CellAnalysis) -> Iterator[Target]:
+    """Planned buckets where it has some, else each strategy with buckets of its own."""
+    for name in BUCKETED:
+        yield Target(name, cell.world_size, cell.batch_size, "auto" if cell.traits.buckets else None)
+
+
+def _ratio(now: Predicted, then: Predicted) -> Estimate:
+    """Samples/s then ÷ now; from forecasts of both, so what they both get wrong cancels. The band is that of steps."""
+    low, high = then.band_s
+    value = now.step_s / then.step_s
+    return Estimate(value=value, low=min(value, now.step_s / high), high=max(value, now.step_s / low), samples=STEPS)
