@@ -34,8 +34,8 @@ def forecast_section(analysis: StudyAnalysis) -> Iterator[Section]:
 
 def _measured(analysis: StudyAnalysis, report: ForecastReport) -> Iterator[Measured]:
     """The cells that lie on the lines of the forecast: of the same batch, over the same links."""
-    batches = {row.batch_size for row in report.rows}
+    batches, strategies = {row.batch_size for row in report.rows}, {row.strategy for row in report.rows}
     for cell in analysis.cells:
         same = cell.batch_size in batches and (cell.world_size == 1 or not report.other_links)
-        if cell.summary is not None and same:
+        if cell.summary is not None and same and (cell.world_size == 1 or cell.strategy in strategies):
             yield Measured(cell.strategy, cell.world_size, cell.summary.samples_per_s.value)

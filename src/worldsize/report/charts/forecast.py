@@ -46,7 +46,9 @@ def forecast_chart(report: ForecastReport, measured: Sequence[Measured]) -> Draw
         f"{number_text(best.samples_per_s.value)}. The table of the forecast has all numbers."
     )
     note = "Lines and bands are predicted (nine in ten steps lie in the band); points are measured."
-    return draw("forecast", TITLE, description, lambda size: _drawn(rows, measured, size), table="forecast", note=note)
+    return draw(
+        "forecast-chart", TITLE, description, lambda size: _drawn(rows, measured, size), table="forecast", note=note
+    )
 
 
 def _drawn(rows: Sequence[Point], measured: Sequence[Measured], size: Size) -> Chart:
@@ -58,14 +60,15 @@ def _drawn(rows: Sequence[Point], measured: Sequence[Measured], size: Size) -> C
         scale=alt.Scale(type="log", base=2),
         axis=alt.Axis(values=sizes, format="d", grid=False),
     )
-    legend = alt.Legend(title=None, orient="top", columns=size.legend_columns, offset=16)
+    legend = alt.Legend(title=None, orient="top", columns=size.legend_columns, offset=32, symbolOpacity=1)
     colour = alt.Color("strategy:N", scale=strategy_scale(strategies), legend=legend)
-    y = alt.Y("value:Q", title="Samples/s", axis=alt.Axis(tickCount=size.ticks))
+    grow = alt.Scale(type="log", nice=False)
+    y = alt.Y("value:Q", title="Samples/s", scale=grow, axis=alt.Axis(tickCount=size.ticks))
     base = alt.Chart(values([row._asdict() for row in rows])).encode(x=x, color=colour)
     seen = [{**each._asdict(), "value": each.samples_per_s} for each in measured]
     points = alt.Chart(values(seen)).encode(x=x, color=colour)
     layers = [
-        base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title="Samples/s"), y2=alt.Y2("high:Q")),
+        base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title="Samples/s", scale=grow), y2=alt.Y2("high:Q")),
         base.mark_line(strokeWidth=1.5, strokeDash=[6, 3]).encode(y=y),
         points.mark_point(filled=True, size=70, opacity=1, stroke=INK).encode(y=y),
     ]
