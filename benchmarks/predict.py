@@ -98,7 +98,7 @@ def _row(
     target = Target(cell.strategy, 2, cell.batch_size, held.bucket_mb, analysis.run.comm[2].hosts)
     inputs = inputs_of(model, target)
     assert inputs is not None, "all of it can be predicted"
-    drift = Model(analysis).alone_at(cell.batch_size).total_s / model.alone_at(cell.batch_size).total_s
+    drift = _alone_s(Model(analysis), cell) / _alone_s(model, cell)
     plain = simulated(inputs)
     found = simulated(replace(inputs, compute=inputs.compute.times(Compute(drift, drift, drift))))
     assert cell.summary is not None, "it was looked at"
@@ -123,6 +123,10 @@ def _row(
     }
     say(f"  {held.link} {cell.strategy} b{cell.batch_size} buckets {held.bucket_mb}: {row['error']:+.1%}")
     return row
+
+
+def _alone_s(model: Model, cell: CellAnalysis) -> float:
+    return model.alone_at(cell.batch_size, cell.strategy).total_s
 
 
 def _error(predicted_s: float | None, measured_s: float) -> float | None:

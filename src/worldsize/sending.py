@@ -137,7 +137,9 @@ def sent_in_buckets(gradients: Gradients, buckets: Buckets, backward_s: float) -
         groups = by_cost([gradients.sizes_bytes[number] for number in order], ready_s, buckets)
     else:
         order = list(reversed(range(len(gradients.sizes_bytes))))
-        groups = by_size([gradients.sizes_bytes[number] for number in order], buckets or DEFAULT_BUCKET_BYTES)
+        groups = by_size(
+            [gradients.sizes_bytes[number] for number in order], DEFAULT_BUCKET_BYTES if buckets is None else buckets
+        )
     return _in_turn(gradients, order, groups)
 
 

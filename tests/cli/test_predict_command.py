@@ -102,13 +102,37 @@ def test_on_one_host_it_says_what_it_takes_for_granted(here: Path, ended: Ended)
         ("--latency 5", ["latency: '5' was given", "200us"]),
         ("--batch-size 0", ["batch_size", "0"]),
         ("--bucket-mb -1", ["bucket_mb", "-1"]),
+        ("--bucket-mb 1e308", ["bucket_mb", "1e+308"]),
+        ("--strategy ,", ["no strategy was given"]),
+        ("--strategy single", ["single was given, which is one worker"]),
         ("--strategy dpp", ["'dpp' was given", "ddp"]),
-        ("--strategy data-parallel", ["data-parallel", "one process"]),
+        ("--strategy data-parallel", ["data-parallel cannot be simulated", "one process"]),
         ("--strategy gather-scatter", ["gather-scatter sends by gather, scatter", "has not timed", "worldsize study"]),
     ],
 )
 def test_what_cannot_be_asked_for(hosts: Path, ended: Ended, flags: str, told: list[str]) -> None:
     _refused(ended(f"{hosts} {flags}"), told)
+
+
+def test_world_sizes_in_any_order_and_twice(hosts: Path) -> None:
+    report = package.predict(hosts, world_sizes="8,4,4,8")
+    assert [row.world_size for row in report.rows] == [4, 8]
+
+
+def test_it_says_over_which_link_and_what_was_measured(hosts: Path, ended: Ended) -> None:
+    _, said, _ = ended(f"{hosts} --world-sizes 2,4 --link 100mbit --latency 5ms --bucket-mb 2 --strategy bucketed")
+    text = " ".join(said.split())
+    assert "other links than the run has: of 100 Mbit/s with 5,000 µs more latency, in buckets of 2.0 MB" in text
+    _, said, _ = ended(f"{hosts} --world-sizes 2")
+    assert "all-reduce with 2 workers and b = 32 was measured:" in " ".join(said.split())
+
+
+def test_a_forecast_of_other_numbers_is_told_on_the_page(tmp_path: Path) -> None:
+    run = made_forecast_run(tmp_path / "run", Truth(), CELLS)
+    package.predict(run)
+    assert "made from other numbers" not in package.report(run).read_text()
+    made_forecast_run(run, Truth(compute_s=0.1), CELLS)
+    assert "made from other numbers" in package.report(run).read_text()
 
 
 def test_a_link_between_hosts_that_was_never_measured(here: Path, ended: Ended) -> None:

@@ -20,7 +20,6 @@ from worldsize.results.records import CellSummary, Estimate, Placement
 from worldsize.results.step_records import SpanRecord, StepRecord
 from worldsize.results.training_records import GradientTimes
 
-GRADIENT_BYTES = 4 * 10**6
 STEPS, BLOCK_STEPS = 240, 12
 SIZES = tuple(4**k for k in range(5, 13))
 
@@ -41,19 +40,27 @@ class Truth:
     alpha_s: float = 2e-4
     bytes_per_s: float = 100e6
     hosts: Hosts | None = GIGABIT
+    gradient_bytes: int = 4 * 10**6
+    rank: tuple[float, ...] = ()
+    """What each rank always has, as a share of computing; in turn, where there are more."""
+    contention: float = 0.0
+    """How much longer each further worker lets all of them compute."""
 
     def message_s(self, world_size: int) -> float:
         """The one all-reduce of a step."""
         if world_size == 1:
             return 0.0
-        return cost_s("all-reduce", world_size, self.alpha_s, self.bytes_per_s, GRADIENT_BYTES)
+        return cost_s("all-reduce", world_size, self.alpha_s, self.bytes_per_s, self.gradient_bytes)
 
     def computing_s(self, world_size: int, batch: int, steps: int, seed: int) -> NDArray[np.float64]:
         """Of each rank in each step: (steps, ranks)."""
         generator = np.random.default_rng(seed)
         common = self.shared * generator.standard_normal((steps, 1))
         own = self.spread * generator.standard_normal((steps, world_size))
-        return np.asarray(self.compute_s * batch / 32 * (1 + common + own))
+        always = np.resize(self.rank, world_size) if self.rank else 0.0
+        return np.asarray(
+            self.compute_s * batch / 32 * (1 + self.contention * (world_size - 1)) * (1 + common + own + always)
+        )
 
     def step_s(self, world_size: int, batch: int = 32, steps: int = 20_000) -> float:
         """The mean step."""
@@ -84,12 +91,12 @@ def _write(folder: Path, cell: MadeCell, truth: Truth, seed: int) -> None:
             own, length = float(computing[step, rank]), float(lengths[step])
             steps.append(_step(cell, step, own, length, float(begins[step])))
             if message_s:
-                spans.append(_span(step, own, length))
+                spans.append(_span(step, own, length, truth.gradient_bytes))
         (place / f"rank{rank}.jsonl").write_text("".join(f"{each.model_dump_json()}\n" for each in steps))
         (place / f"rank{rank}.spans.jsonl").write_text("".join(f"{each.model_dump_json()}\n" for each in spans))
     record = load_run(folder).cells[cell.id].record
     mean_s = float(lengths.mean())
-    record.gradients = GradientTimes(sizes_bytes=(GRADIENT_BYTES,), ready_share=(1.0,), steps=5)
+    record.gradients = GradientTimes(sizes_bytes=(truth.gradient_bytes,), ready_share=(1.0,), steps=5)
     record.summary = CellSummary(
         step_s=Estimate(value=mean_s, samples=STEPS // BLOCK_STEPS),
         samples_per_s=Estimate(value=cell.settings.global_batch / mean_s, samples=STEPS // BLOCK_STEPS),
@@ -123,12 +130,12 @@ def _step(cell: MadeCell, step: int, own_s: float, length_s: float, begin_s: flo
     )
 
 
-def _span(step: int, own_s: float, length_s: float) -> SpanRecord:
+def _span(step: int, own_s: float, length_s: float, size_bytes: int) -> SpanRecord:
     return SpanRecord(
         session=0,
         step=step,
         kind=["all_reduce"],
-        payload_bytes=[GRADIENT_BYTES],
+        payload_bytes=[size_bytes],
         blocking=[True],
         ready_s=[None],
         issued_s=[own_s],

@@ -6,7 +6,9 @@ from pydantic import Field, field_validator, model_validator
 
 from worldsize.config.base import DELAYS, MAX_BATCH, MAX_WORKERS, RATES, Duration, Rate, Settings, absent, quantity
 
-EACH = "at least 1"
+EACH = "as many as were measured, or more"
+MAX_BUCKET_MB = 1e6
+"""Larger buckets hold all of any model."""
 
 
 class PredictSettings(Settings):
@@ -20,7 +22,7 @@ class PredictSettings(Settings):
     """Strategies, comma-separated, measured in the run or not. Those of a script cannot be changed."""
     batch_size: int | None = absent("that of the verdict", ge=1, le=MAX_BATCH)
     """Local batch b: samples per worker per step. One that was not measured lies on a line through those that were."""
-    bucket_mb: Annotated[float, Field(gt=0)] | Literal["auto"] | None = absent("that of the run")
+    bucket_mb: Annotated[float, Field(gt=0, le=MAX_BUCKET_MB)] | Literal["auto"] | None = absent("that of the run")
     """Bucket size of ddp and bucketed, in MB (10^6 bytes); auto plans it from the measured link. None is that of the
     run."""
     link: Rate | None = absent("that of the run")
@@ -34,7 +36,15 @@ class PredictSettings(Settings):
         """`--strategy ddp,bucketed` comes as one."""
         if names is None:
             return None
-        return tuple(dict.fromkeys(part.strip() for name in names for part in name.split(",") if part.strip()))
+        found = tuple(dict.fromkeys(part.strip() for name in names for part in name.split(",") if part.strip()))
+        if not found:
+            raise ValueError("no strategy was given; names separated by commas are allowed")
+        return found
+
+    @field_validator("world_sizes")
+    @classmethod
+    def _each_once(cls, sizes: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        return None if sizes is None else tuple(sorted(set(sizes)))
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -10,6 +10,7 @@ from worldsize.report.section import Fold, Section
 from worldsize.results.forecast_records import ForecastReport, read_forecast
 
 TITLE = "Forecast"
+AGAIN = "`worldsize predict` makes it again."
 
 
 def forecast_section(analysis: StudyAnalysis) -> Iterator[Section]:
@@ -17,17 +18,21 @@ def forecast_section(analysis: StudyAnalysis) -> Iterator[Section]:
     try:
         report = read_forecast(analysis.run.folder)
     except OutputError as error:
-        yield Section("forecast", TITLE, paragraphs=(f"{error}. `worldsize predict` makes it again.",))
+        yield Section("forecast", TITLE, paragraphs=(f"{error}. {AGAIN}",))
         return
     if report is None:
         return
+    said = tuple(sentences(report))
+    now = {cell.id: cell.summary.step_s.value for cell in analysis.cells if cell.summary is not None}
+    if any(now.get(name) != step_s for name, step_s in report.measured.items()):
+        said = (f"This forecast was made from other numbers than the run has now. {AGAIN}", *said)
     chart, errors = forecast_chart(report, list(_measured(analysis, report))), held_out_table(report)
     yield Section(
         "forecast",
         TITLE,
         () if chart is None else (chart,),
         (forecast_table(report), errors),
-        tuple(sentences(report)),
+        said,
         folds=(Fold(errors.title, errors, errors.id),) if errors.rows else (),
     )
 

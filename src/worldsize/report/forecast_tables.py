@@ -76,13 +76,21 @@ def held_out_table(report: ForecastReport) -> Table:
 
 def sentences(report: ForecastReport) -> Iterator[str]:
     """What it takes for granted, where it ends to pay, how far off it is, and what would make it surer."""
+    yield where_text(report)
     yield from report.assumes
+    for row in report.rows:
+        if row.measured_step_s is not None:
+            yield (
+                f"{row.strategy} with {row.world_size} workers and b = {row.batch_size} was measured: "
+                f"{number_text(1e3 * row.measured_step_s.value)} ms, beside a forecast of "
+                f"{number_text(1e3 * row.step_s.value)} ms."
+            )
     for knee in report.knees:
         if knee.world_size is not None:
             best = max(row.samples_per_s.value for row in report.rows if row.strategy == knee.strategy)
             yield (
-                f"{knee.strategy}: {knee.world_size} workers already reach 95 % of its best "
-                f"{number_text(best)} samples/s."
+                f"{knee.strategy}: {knee.world_size} workers already reach 95 % of the best "
+                f"{number_text(best)} samples/s of those asked for."
             )
     yield error_text(report)
     for name, why in report.not_predicted.items():
@@ -92,6 +100,16 @@ def sentences(report: ForecastReport) -> Iterator[str]:
             f"Known least: {each.what}, which may move the largest world by {percent_text(each.effect)}. "
             f"Measure it: {each.command}"
         )
+
+
+def where_text(report: ForecastReport) -> str:
+    """Over which links, and in which buckets."""
+    rate, latency = report.link_bits_per_s, report.link_latency_s
+    link = "" if rate is None else f" of {number_text(rate / 1e6)} Mbit/s"
+    link += "" if latency is None else f" with {number_text(1e6 * latency)} µs more latency"
+    whose = "other links than the run has" if report.other_links else "the links of the run"
+    buckets = "" if report.bucket_mb is None else f", in buckets of {report.bucket_mb} MB"
+    return f"Over {whose}{f': {link.strip()}' if link else ''}{buckets.replace('auto MB', 'the planned size')}."
 
 
 def error_text(report: ForecastReport) -> str:

@@ -84,6 +84,13 @@ class ForecastReport(Record):
 
     schema_version: int = SCHEMA_VERSION
     run: str
+    link_bits_per_s: int | None = None
+    """Of each emulated host, asked for or that of the run; None where there is none, or its rate is not limited."""
+    link_latency_s: float | None = None
+    bucket_mb: float | str | None = None
+    """As asked for; None is that of the run."""
+    measured: dict[str, float] = Field(default_factory=dict)
+    """Cell → step (s): the numbers that it was made from."""
     assumes: list[str]
     """What the run did not measure and the forecast takes for granted, a sentence each."""
     other_links: bool = False

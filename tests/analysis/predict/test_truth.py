@@ -53,11 +53,15 @@ def test_another_batch(tmp_path: Path, batch: int) -> None:
     assert step_s(made(tmp_path / "one", truth), 2, batch) == wanted
 
 
-def test_nine_in_ten_steps_lie_in_the_band(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("bits", "rel"), [(1_000_000_000, 1.0), (100_000_000, 0.1)])
+def test_nine_in_ten_steps_lie_in_the_band(tmp_path: Path, bits: int, rel: float) -> None:
+    """Also over another link: what chance does to a short step does not grow with a long one."""
     truth = Truth(spread=0.1)
-    found = predicted(Model(made(tmp_path, truth)), Target("all-reduce", 8, 32))
+    target = Target("all-reduce", 8, 32, hosts=Hosts(count=2, rate_bits_per_s=bits))
+    found = predicted(Model(made(tmp_path, truth)), target)
     assert found is not None
-    steps = truth.computing_s(8, 32, 5_000, seed=5).max(axis=1) + truth.message_s(8)
+    other = Truth(spread=0.1, bytes_per_s=truth.bytes_per_s * rel)
+    steps = truth.computing_s(8, 32, 5_000, seed=5).max(axis=1) + other.message_s(8)
     low, high = found.band_s
     assert 0.85 <= np.mean((steps >= low) & (steps <= high)) <= 0.95
 
@@ -110,3 +114,31 @@ def test_the_knee(tmp_path: Path) -> None:
     assert knee is not None
     assert rates[knee] >= 0.95 * max(rates.values())
     assert all(rate < 0.95 * max(rates.values()) for size, rate in rates.items() if size < knee)
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4, 8])
+def test_a_rank_that_is_always_slower(tmp_path: Path, world_size: int) -> None:
+    """Of more ranks as large a part is slow: three workers are not quicker than two."""
+    truth = Truth(spread=0.01, rank=(-0.13, 0.13))
+    assert step_s(made(tmp_path, truth), world_size) == pytest.approx(truth.step_s(world_size), rel=0.03)
+
+
+def test_computing_is_that_of_the_largest_world(tmp_path: Path) -> None:
+    """Memory is shared among as many as there are: a mean over N would predict four workers too quick."""
+    truth = Truth(contention=0.1, bytes_per_s=1e9, alpha_s=1e-5, spread=0.0, shared=0.0)
+    analysis = made(tmp_path, truth, (*CELLS, ("all-reduce", 4, 32)))
+    assert step_s(analysis, 4) == pytest.approx(truth.step_s(4), rel=0.03)
+
+
+def test_steps_are_drawn_from_the_batch_that_is_asked_for(tmp_path: Path) -> None:
+    analysis = made(tmp_path, Truth(), (*CELLS, ("single", 1, 64), ("all-reduce", 2, 64)))
+    found = Model(analysis).reference("all-reduce", 64)
+    assert found is not None
+    assert found.id == "all-reduce-w2-b64"
+
+
+def test_a_link_that_is_the_runs_own_is_no_other(tmp_path: Path) -> None:
+    analysis = made(tmp_path, Truth())
+    same, plain = (answer(analysis, PredictSettings(link=link, world_sizes=(4,))) for link in ("1gbit", None))
+    assert same == plain
+    assert not same.other_links

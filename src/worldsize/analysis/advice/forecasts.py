@@ -32,7 +32,7 @@ def with_forecast(advice: Advice, seen: Seen) -> Advice:
     if advice.code not in PROPOSING or advice.gain is None or cell is None or not seen.trains:
         return advice
     model = model_of(seen.analysis)
-    if model.gradients is None or not model.by_batch:
+    if model.gradients is None or not model.known(cell.strategy).together:
         return advice
     now = predicted(model, _as_it_is(seen, cell), STEPS)
     found = [(target, step) for target in _proposed(cell) if (step := predicted(model, target, STEPS)) is not None]

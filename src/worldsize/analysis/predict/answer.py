@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.headline import headline
-from worldsize.analysis.predict.bounds import assumptions, check, strategies_of
+from worldsize.analysis.predict.bounds import assumptions, check, strategies_of, why_not
 from worldsize.analysis.predict.forecast import Predicted, Target, predicted
 from worldsize.analysis.predict.held_out import Formulas, held_out
 from worldsize.analysis.predict.model import Model
@@ -14,6 +14,7 @@ from worldsize.config import Hosts, PredictSettings
 from worldsize.errors import UsageError
 from worldsize.results.forecast_records import Band, Forecast, ForecastReport, Knee, Limit
 from worldsize.results.records import Estimate
+from worldsize.traits import BASELINE_STRATEGY, traits_of
 
 MULTIPLES = (2, 4, 8, 16)
 """Of the largest measured world size, where none was asked for."""
@@ -30,33 +31,44 @@ def answer(analysis: StudyAnalysis, settings: PredictSettings) -> ForecastReport
     """
     model = Model(analysis)
     hosts = check(model, settings)
-    sizes = settings.world_sizes or tuple(_largest(model) * times for times in MULTIPLES)
-    rows, refused = [], {}
+    rows, targets, refused = [], [], {}
     for strategy in strategies_of(model, settings):
-        targets = [_target(model, settings, strategy, size, hosts) for size in sizes]
-        made = [(target, predicted(model, target)) for target in targets]
-        known = [(target, found) for target, found in made if found is not None]
-        if len(known) < len(made):
-            refused[strategy] = _why_not(model, strategy, settings)
-        rows += [_row(model, target, found) for target, found in known]
+        wanted = [_target(model, settings, strategy, size, hosts) for size in _sizes(model, settings)]
+        for target in wanted:
+            found = predicted(model, target)
+            if found is None:
+                refused[strategy] = why_not(model, strategy, settings)
+            else:
+                rows.append(_row(model, target, found))
+                targets.append(target)
     if not rows:
-        raise UsageError(
-            next(iter(refused.values()), "no cell of several workers has numbers: nothing can be predicted")
-        )
+        raise UsageError(next(iter(refused.values())))
+    largest = max(targets, key=lambda target: (target.world_size, rows[targets.index(target)].samples_per_s.value))
+    own = hosts or (model.wire.hosts if model.wire else None)
     return ForecastReport(
         run=str(analysis.run.folder),
-        assumes=list(assumptions(model, settings, sizes, {row.batch_size for row in rows})),
+        link_bits_per_s=own.rate_bits_per_s if own else None,
+        link_latency_s=own.latency_s if own else None,
+        bucket_mb=settings.bucket_mb,
+        measured={cell.id: cell.summary.step_s.value for cell in model.cells if cell.summary},
+        assumes=list(assumptions(model, settings, targets)),
         other_links=hosts is not None,
         rows=rows,
         knees=list(_knees(rows)),
         held_out=held_out(analysis),
         not_predicted=refused,
-        narrow=narrowing(model, _first(rows, hosts)),
+        narrow=narrowing(model, largest),
     )
 
 
-def _largest(model: Model) -> int:
-    return max(cell.world_size for cell in model.cells)
+def _sizes(model: Model, settings: PredictSettings) -> tuple[int, ...]:
+    """As asked for; else multiples of what was measured, as far as they share the global batch of the run."""
+    if settings.world_sizes is not None:
+        return settings.world_sizes
+    largest = max(cell.world_size for cell in model.several)
+    whole = None if settings.batch_size else model.analysis.record.asked.global_batch
+    found = tuple(largest * times for times in MULTIPLES)
+    return tuple(size for size in found if whole is None or not whole % size) or (largest,)
 
 
 def _target(model: Model, settings: PredictSettings, strategy: str, world_size: int, hosts: Hosts | None) -> Target:
@@ -86,31 +98,11 @@ def _size(cell: CellAnalysis) -> int:
 
 
 def _bucket_mb(model: Model, settings: PredictSettings, strategy: str) -> float | str | None:
-    if settings.bucket_mb is not None:
-        return settings.bucket_mb
-    asked = model.analysis.record.asked.bucket_mb
-    return asked if model.analysis.record.trains else None
-
-
-def _why_not(model: Model, strategy: str, settings: PredictSettings) -> str:
-    """Of a strategy that has no forecast."""
-    if model.wire is None:
-        return (
-            "this run has timed no collective between workers, so no world of several can be predicted\n"
-            "Measure one: worldsize study --world-sizes 1,2, or comm in the same place."
-        )
-    buckets = model.buckets(settings.bucket_mb, 2)
-    sent = model.sent(strategy, buckets, 1.0)
-    if sent is None:
-        return (
-            f"what {strategy} sends in a step is not known: it runs in one process, or it is not among the cells of "
-            "this run and has no rule\nMeasure it: worldsize study --strategies " + strategy
-        )
-    missing = sorted({each.collective for each in sent} - model.wire.models.keys())
-    return (
-        f"{strategy} sends by {', '.join(missing)}, which this run has not timed\n"
-        f"Measure it: worldsize study --strategies {strategy}, in the same place."
-    )
+    cells = [cell for cell in model.cells if cell.strategy == strategy]
+    traits = cells[0].traits if cells else traits_of(strategy)
+    if not traits.buckets or not model.analysis.record.trains:
+        return None
+    return settings.bucket_mb if settings.bucket_mb is not None else model.analysis.record.asked.bucket_mb
 
 
 def _row(model: Model, target: Target, found: Predicted) -> Forecast:
@@ -147,11 +139,13 @@ def _alone_s(model: Model, target: Target) -> tuple[float | None, bool]:
     """The step of the one worker it is compared with, and whether that has the whole global batch."""
     strong = model.analysis.record.asked.global_batch is not None
     batch = target.batch_size * (target.world_size if strong else 1)
-    cells = [cell for cell in model.cells if cell.world_size == 1 and cell.batch_size == batch and cell.summary]
-    cells.sort(key=lambda cell: cell.strategy == target.strategy)
-    if cells and cells[0].summary is not None:
-        return cells[0].summary.step_s.value, strong
-    if strong or not model.alone:
+    names = (BASELINE_STRATEGY, target.strategy)  # the better baseline first (§6)
+    alone = [cell for cell in model.cells if (cell.world_size, cell.batch_size) == (1, batch)]
+    for name in names:
+        cell = next((cell for cell in alone if cell.strategy == name), None)
+        if cell is not None and cell.summary is not None:
+            return cell.summary.step_s.value, strong
+    if strong or not model.known(target.strategy).alone:
         return None, strong
     found = predicted(model, target._replace(world_size=1))
     return (found.step_s if found else None), strong
@@ -186,7 +180,8 @@ def _measured(model: Model, target: Target) -> Estimate | None:
     for cell in model.cells:
         settings = cell.record.settings if cell.record else None
         same = (cell.strategy, cell.world_size, cell.batch_size) == target[:3]
-        if same and cell.summary and (settings is None or settings.bucket_mb == target.bucket_mb):
+        alike = settings is None or not cell.traits.buckets or settings.bucket_mb == target.bucket_mb
+        if same and cell.summary and alike:
             return cell.summary.step_s
     return None
 
@@ -196,11 +191,5 @@ def _knees(rows: Sequence[Forecast]) -> Iterator[Knee]:
         own = sorted((row for row in rows if row.strategy == strategy), key=lambda row: row.world_size)
         best = max(row.samples_per_s.value for row in own)
         first = next(row for row in own if row.samples_per_s.value >= NEAR_BEST * best)
-        yield Knee(strategy=strategy, world_size=None if first is own[-1] else first.world_size)
-
-
-def _first(rows: Sequence[Forecast], hosts: Hosts | None) -> Target:
-    """The largest world of the fastest strategy: what a person asked for in the first place."""
-    largest = max(row.world_size for row in rows)
-    row = max((row for row in rows if row.world_size == largest), key=lambda row: row.samples_per_s.value)
-    return Target(row.strategy, row.world_size, row.batch_size, hosts=hosts)
+        last = own[-1].world_size
+        yield Knee(strategy=strategy, world_size=None if first.world_size == last else first.world_size)

@@ -1,11 +1,12 @@
 """What a forecast must not do without having been measured, and what it takes for granted (method.md §14)."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from worldsize.analysis.predict.forecast import Target
 from worldsize.analysis.predict.model import Model
 from worldsize.config import Hosts, PredictSettings
 from worldsize.errors import UsageError
-from worldsize.traits import TRAITS
+from worldsize.traits import BASELINE_STRATEGY, TRAITS
 
 VOID = {
     "drift": "its cells drifted apart while they were timed",
@@ -32,16 +33,23 @@ def check(model: Model, settings: PredictSettings) -> Hosts | None:
     if settings.link is None and settings.latency is None:
         return None
     if own is None:
+        flag = "--latency" if settings.link is None else "--link"
+        where = (
+            "the links of these nodes have rates that nobody told"
+            if _nodes(model) > 1
+            else "no worker of this run was on a host of its own"
+        )
         raise UsageError(
-            "--link was given, and no worker of this run was on a host of its own: nothing is known of a link between "
-            f"hosts\nMeasure one: worldsize study --hosts 2 --link {settings.link or '1gbit'}, or on two nodes."
+            f"{flag} was given, and {where}: what a link of another rate or latency does was not measured\n"
+            f"Measure one on emulated hosts: worldsize study --hosts 2 --link {settings.link or '1gbit'}"
         )
     rate, latency = settings.rate_bits_per_s, settings.latency_s
-    return Hosts(
+    wanted = Hosts(
         count=own.count,
         rate_bits_per_s=own.rate_bits_per_s if rate is None else round(rate),
         latency_s=own.latency_s if latency is None else latency or None,
     )
+    return None if wanted == own else wanted
 
 
 def _check_run(model: Model) -> None:
@@ -59,9 +67,16 @@ def _check_run(model: Model) -> None:
             "A run of `worldsize study`, or of a loop whose backward was metered, has them."
         )
     if not model.several:
+        crowded = any(cell.oversubscribed for cell in model.cells)
+        why = "its workers have more threads than cores" if crowded else "it has one worker in each process"
         raise UsageError(
-            "this run has one worker in each process: how workers differ and what messages cost was not measured\n"
-            "Measure two: worldsize study --world-sizes 1,2"
+            f"nothing is predicted from this run: {why}, so what messages cost and how workers differ is not known\n"
+            "Measure two on cores of their own: worldsize study --world-sizes 1,2"
+        )
+    if not all(model.known(cell.strategy).together for cell in model.several):
+        raise UsageError(
+            "how long a worker of this run computes by itself was not measured: it has neither one worker nor steps "
+            "without synchronisation\nMeasure it: worldsize study --world-sizes 1,2"
         )
 
 
@@ -76,6 +91,8 @@ def _check_strategies(model: Model, settings: PredictSettings) -> None:
     for name in settings.strategies or ():
         if name not in TRAITS and name not in measured:
             raise UsageError(f"--strategy: {name!r} was given; known: {', '.join(TRAITS)}")
+        if name == BASELINE_STRATEGY:
+            raise UsageError(f"--strategy: {name} was given, which is one worker: several need one that synchronises")
     if model.gradients is None:
         raise UsageError(
             "when backward has each gradient was not recorded in this run, as by an older version: other strategies "
@@ -88,12 +105,28 @@ def strategies_of(model: Model, settings: PredictSettings) -> Sequence[str]:
     return settings.strategies or tuple(dict.fromkeys(cell.strategy for cell in model.several))
 
 
-def assumptions(
-    model: Model, settings: PredictSettings, world_sizes: Sequence[int], batches: Collection[int]
-) -> Iterator[str]:
+def why_not(model: Model, strategy: str, settings: PredictSettings) -> str:
+    """Of a strategy that has no forecast: what was not measured, and how to measure it."""
+    if model.wire is None:
+        return (
+            "this run has timed no collective between workers, so no world of several can be predicted\n"
+            "Measure one: worldsize study --world-sizes 1,2"
+        )
+    again = "" if not model.analysis.record.trains else f"\nMeasure it: worldsize study --strategies {strategy}"
+    sent = model.sent(strategy, None, 1.0)
+    if sent is None:
+        return (
+            f"{strategy} cannot be simulated: it runs in one process, was not measured here, or sends in forward or "
+            f"blocks backward{again}"
+        )
+    missing = sorted({each.collective for each in sent} - model.wire.models.keys())
+    return f"{strategy} sends by {', '.join(missing)}, which this run has not timed{again}, in the same place."
+
+
+def assumptions(model: Model, settings: PredictSettings, targets: Sequence[Target]) -> Iterator[str]:
     """What was not measured and is taken for granted, a sentence each."""
     hosts, largest = model.wire.hosts if model.wire else None, max(cell.world_size for cell in model.several)
-    if max(world_sizes) > largest:
+    if max(target.world_size for target in targets) > largest:
         if hosts is not None:
             yield f"Each further worker has a host and a link of its own, as the {largest} measured ones have."
         elif _nodes(model) > 1:
@@ -103,18 +136,28 @@ def assumptions(
                 "All workers are on one host that has a core or a device for each, with memory as fast for each as "
                 f"for the {largest} measured ones. Hosts with a link between them: measure two with --hosts 2."
             )
+    if any(cell.record and cell.record.placement and cell.record.placement.device != "cpu" for cell in model.several):
+        yield (
+            "Forecasts of GPUs have not been tested on hardware: NCCL may choose other algorithms for other sizes and "
+            "nodes, and messages may share the device otherwise than on a CPU."
+        )
     rate = hosts.rate_bits_per_s if hosts else None
     if rate is not None and (settings.rate_bits_per_s or 0) > rate:
         yield "No link as fast was measured: what the cores themselves can carry was not seen."
-    known = sorted(model.by_batch)
-    for batch in sorted(set(batches) - set(known)):
-        if len(known) == 1:
-            yield f"Computing grows with the samples from b = {known[0]} to b = {batch}: one batch alone was measured."
-        elif not known[0] < batch < known[-1]:
-            yield f"b = {batch} lies outside of the measured {known[0]} to {known[-1]}: the line goes on."
-    unseen = set(strategies_of(model, settings)) - {cell.strategy for cell in model.several}
+    yield from dict.fromkeys(text for target in targets for text in _of_batch(model, target))
+    unseen = {target.strategy for target in targets} - {cell.strategy for cell in model.several}
     for name in sorted(unseen):
         yield f"{name} was not run: what it computes beside the messages, such as averaging, is not known and left out."
+
+
+def _of_batch(model: Model, target: Target) -> Iterator[str]:
+    known, batch = sorted(model.known(target.strategy).together), target.batch_size
+    if batch in known:
+        return
+    if len(known) == 1:
+        yield f"Computing grows with the samples from b = {known[0]} to b = {batch}: one batch alone was measured."
+    elif not known[0] < batch < known[-1]:
+        yield f"b = {batch} lies outside of the measured {known[0]} to {known[-1]}: the line goes on."
 
 
 def _nodes(model: Model) -> int:

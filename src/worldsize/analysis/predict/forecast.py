@@ -1,16 +1,17 @@
 """What a step would take: steps that were not seen, simulated one after the other (method.md §14)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from worldsize.analysis.predict.calibration import Chance
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.network import Wire
-from worldsize.analysis.predict.observed import Compute, Ranks
-from worldsize.analysis.predict.simulate import Message, Network, computing_of, in_a_row
+from worldsize.analysis.predict.observed import Compute, Ranks, ranks_of
+from worldsize.analysis.predict.simulate import Computing, Message, Network, in_a_row
 from worldsize.analysis.predict.spread import draws
 from worldsize.config import Hosts
 from worldsize.sending import Sent
@@ -20,6 +21,10 @@ STEPS = 300
 SETTLING = 3
 """Steps before them: ranks begin together."""
 BAND = (0.05, 0.95)
+NOTABLE = 0.1
+"""Exposed communication as a share of the step from which on what is left of a step is taken for communication."""
+LEAST_STEP = 0.2
+"""Of what the simulation says, however short a step was drawn."""
 
 
 class Target(NamedTuple):
@@ -77,6 +82,8 @@ class Inputs:
     """How many times as long messages take as the benchmark says."""
     slowdown: float
     """Share of its speed that computing loses while messages are under way."""
+    chance: Chance | None
+    """What steps of its strategy took beside the model; None where none was measured."""
 
     @property
     def messages(self) -> list[Message]:
@@ -100,10 +107,11 @@ class Inputs:
 
 def inputs_of(model: Model, target: Target) -> Inputs | None:
     """What the run says of a target; None where it does not tell what is sent, or what that costs."""
-    compute, ranks = model.compute(target.batch_size), model.ranks(target.strategy)
+    cell = model.reference(target.strategy, target.batch_size)
+    ranks = ranks_of(model.samples(cell)) if cell else None
     if target.world_size == 1:
-        compute = model.alone_at(target.batch_size)
-        return Inputs(1, compute, 0.0, ranks, None, (), 1.0, 0.0)
+        return Inputs(1, model.alone_at(target.batch_size, target.strategy), 0.0, ranks, None, (), 1.0, 0.0, None)
+    compute = model.compute(target.batch_size, target.strategy)
     if model.wire is None:
         return None
     wire = model.wire.over(target.hosts)
@@ -112,7 +120,8 @@ def inputs_of(model: Model, target: Target) -> Inputs | None:
     if sent is None or not wire.knows(sent):
         return None
     work_s, factor = model.work_s(target.strategy), model.factor(target.strategy)
-    return Inputs(target.world_size, compute, work_s, ranks, wire, tuple(sent), factor, model.slowdown)
+    chance = model.chance(cell) if cell and cell.strategy == target.strategy else None
+    return Inputs(target.world_size, compute, work_s, ranks, wire, tuple(sent), factor, model.slowdown, chance)
 
 
 def predicted(model: Model, target: Target, steps: int = STEPS) -> Predicted | None:
@@ -124,29 +133,33 @@ def predicted(model: Model, target: Target, steps: int = STEPS) -> Predicted | N
 def simulated(inputs: Inputs, steps: int = STEPS) -> Predicted:
     """So many steps in a row."""
     compute = inputs.compute._replace(after_s=max(0.0, inputs.compute.after_s + inputs.work_s))
-    messages, network = inputs.messages, inputs.network
-    drawn = list(draws(compute, inputs.ranks, inputs.world_size, steps + SETTLING))
-    steps_s = in_a_row((each.computing for each in drawn), inputs.world_size, messages, network)
-    found = np.array(list(steps_s))[SETTLING:]
-    chance = beside_the_model(inputs.ranks, compute, messages, network)
-    rows = [each.row for each in drawn[SETTLING:]]
-    lengths = found[:, 0] * (chance[rows] if chance is not None else 1.0)
-    _, late, exposed, slowed, computed = found.mean(axis=0).tolist()
-    latency = exposed * inputs.latency_share
-    return Predicted(lengths, computed, slowed, late, exposed - latency, latency)
+    rows: list[int] = []
+
+    def computing() -> Iterator[Computing]:
+        for each in draws(compute, inputs.ranks, inputs.world_size, steps + SETTLING):
+            rows.append(each.row)
+            yield each.computing
+
+    found = np.array(list(in_a_row(computing(), inputs.world_size, inputs.messages, inputs.network)))[SETTLING:]
+    lengths, late, exposed, slowed, computed = found.T
+    lengths = lengths + beside_s(inputs.chance, rows[SETTLING:], float(exposed.mean()))
+    latency = float(exposed.mean()) * inputs.latency_share
+    return Predicted(
+        np.maximum(lengths, LEAST_STEP * found[:, 0]),
+        compute_s=float(computed.mean()),
+        slowed_s=float(slowed.mean()),
+        late_s=float(late.mean()),
+        bytes_s=float(exposed.mean()) - latency,
+        latency_s=latency,
+    )
 
 
-def beside_the_model(
-    ranks: Ranks | None, compute: Compute, messages: Sequence[Message], network: Network
-) -> NDArray[np.float64] | None:
-    """Length of each measured step ÷ what the model says of it, over the mean of these: what only chance explains.
+def beside_s(chance: Chance | None, rows: Sequence[int], exposed_s: float) -> NDArray[np.float64]:
+    """What drawn steps take beside the simulation: as those that they follow did.
 
-    Such as messages that are quicker in one step than in the next. From the cell's own ranks and their own times.
+    Where those had notable exposed communication it is taken for communication, and grows with it.
     """
-    if ranks is None:
-        return None
-    count = ranks.rest.shape[1]
-    own = messages if count > 1 else ()
-    model = np.array([each.length_s for each in in_a_row(computing_of(compute, ranks.factors), count, own, network)])
-    ratio = ranks.world_s / model
-    return np.asarray(ratio / ratio.mean())
+    if chance is None:
+        return np.zeros(len(rows))
+    grows = exposed_s / chance.exposed_s if chance.exposed_s > NOTABLE * chance.step_s else 1.0
+    return np.asarray(chance.beside_s[list(rows)] * grows)

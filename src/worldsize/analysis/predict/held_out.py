@@ -25,7 +25,7 @@ def held_out(analysis: StudyAnalysis) -> list[HeldOut]:
 def _held_out(whole: Model, cell: CellAnalysis) -> HeldOut | None:
     model = Model(whole.analysis, {cell.id})
     settings = cell.record.settings if cell.record else None
-    if cell.summary is None or not model.by_batch:
+    if cell.summary is None or not model.known(cell.strategy).together:
         return None
     target = Target(cell.strategy, cell.world_size, cell.batch_size, settings.bucket_mb if settings else None)
     found = predicted(model, target, STEPS)
@@ -55,15 +55,18 @@ class Formulas:
 
     def amdahl_s(self, target: Target) -> float | None:
         """A step by Amdahl's law; None without a baseline or a speed-up."""
-        if not self.model.alone:
+        if not self.model.known(target.strategy).alone:
             return None
         speedups = [
-            (cell.world_size, cell.world_size * self._alone_s(cell.batch_size) / cell.summary.step_s.value)
+            (
+                cell.world_size,
+                cell.world_size * self._alone_s(cell) / cell.summary.step_s.value,
+            )
             for cell in self._fitting(target.strategy)
             if cell.summary is not None
         ]
         serial = serial_fraction(speedups)
-        return None if serial is None else amdahl_step_s(self._alone_s(target.batch_size), target.world_size, serial)
+        return None if serial is None else amdahl_step_s(self._alone_s(target), target.world_size, serial)
 
     def power_s(self, target: Target) -> float | None:
         """A step by the sum of powers; None where no cell tells the power."""
@@ -71,10 +74,10 @@ class Formulas:
         power, network_s = power_of(times), self._network_s(target)
         if power is None or network_s is None:
             return None
-        return power_step_s(self.model.compute(target.batch_size).total_s, network_s, power)
+        return power_step_s(self.model.compute(target.batch_size, target.strategy).total_s, network_s, power)
 
-    def _alone_s(self, batch_size: int) -> float:
-        return self.model.alone_at(batch_size).total_s
+    def _alone_s(self, of: CellAnalysis | Target) -> float:
+        return self.model.alone_at(of.batch_size, of.strategy).total_s
 
     def _fitting(self, strategy: str) -> list[CellAnalysis]:
         own = [cell for cell in self.model.several if cell.strategy == strategy]
@@ -86,7 +89,7 @@ class Formulas:
             bucket_mb = settings.bucket_mb if settings else None
             network_s = self._network_s(Target(cell.strategy, cell.world_size, cell.batch_size, bucket_mb))
             if network_s is not None and cell.summary is not None:
-                yield self.model.compute(cell.batch_size).total_s, network_s, cell.summary.step_s.value
+                yield self.model.compute(cell.batch_size, cell.strategy).total_s, network_s, cell.summary.step_s.value
 
     def _network_s(self, target: Target) -> float | None:
         """What all messages of a step take, one after the other."""
@@ -94,7 +97,9 @@ class Formulas:
             return None
         wire = self.model.wire.over(target.hosts)
         buckets = self.model.buckets(target.bucket_mb, target.world_size, wire)
-        sent = self.model.sent(target.strategy, buckets, self.model.compute(target.batch_size).backward_s)
+        sent = self.model.sent(
+            target.strategy, buckets, self.model.compute(target.batch_size, target.strategy).backward_s
+        )
         if sent is None or not wire.knows(sent):
             return None
         return sum(message.alone_s for message in wire.messages(sent, target.world_size))

@@ -12,18 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.predict.calibration import Chance, Factor, Measured, chance_of, combined, step_doubt
 from worldsize.analysis.predict.network import Wire, wire_of
 from worldsize.analysis.predict.observed import (
     Compute,
-    Ranks,
     beside_messages,
     by_itself,
     mean_of,
     ranks_of,
 )
 from worldsize.analysis.predict.seen import sent_in
-from worldsize.analysis.predict.simulate import Message, computing_of, in_a_row
-from worldsize.analysis.statistics import NORMAL_QUANTILE, half_width
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.results.folder import Cell
 from worldsize.sending import Buckets, Gradients, Sent
@@ -35,23 +33,19 @@ FACTORS = (0.7, 1.6)
 """Between which messages in training are taken to differ from the benchmark; more would be something else."""
 HALVINGS = 12
 """To 0.02 % of what messages take."""
-USUAL_DOUBT = 0.1
-"""How far messages in training usually are from the benchmark (standard deviation, as a share)."""
-LEAST_DOUBT, UNKNOWN_DOUBT = 0.01, 0.1
-"""Of a step (shares): what remains of drift however narrow its interval, and where it has none."""
 CALIBRATED = 40
 """Measured steps by which messages are compared with the benchmark: their mean is known to 1 % then."""
 MOST_SLOWDOWN = 0.8
 """However busy a core is, the system gives both their turn."""
 
 
-class _Factor(NamedTuple):
-    """What one cell says of how long messages take, ÷ what the benchmark says."""
+class Known(NamedTuple):
+    """Computing by local batch."""
 
-    strategy: str
-    logarithm: float
-    doubt: float
-    """Its standard error."""
+    alone: dict[int, Compute]
+    """Of one worker; of the plain model where that was measured."""
+    together: dict[int, Compute]
+    """Of a worker among several while nothing travels: measured, or one worker's times what several take longer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +55,7 @@ class Model:
     analysis: StudyAnalysis
     left_out: Collection[str] = field(default=())
     """Ids of cells that it must not know."""
+    _known: dict[str, Known] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def cells(self) -> list[CellAnalysis]:
@@ -73,8 +68,12 @@ class Model:
 
     @cached_property
     def several(self) -> list[CellAnalysis]:
-        """Those of several workers, each a process."""
-        return [cell for cell in self.cells if cell.world_size > 1 and _processes(cell) == cell.world_size]
+        """Those of several workers, each a process, with cores of their own."""
+        return [
+            cell
+            for cell in self.cells
+            if cell.world_size > 1 and _processes(cell) == cell.world_size and not cell.oversubscribed
+        ]
 
     def samples(self, cell: CellAnalysis) -> Cell:
         """The raw samples of a cell."""
@@ -95,24 +94,39 @@ class Model:
         """The link between its workers."""
         return wire_of(self.analysis)
 
-    @cached_property
-    def alone(self) -> dict[int, Compute]:
-        """What one worker computes, by local batch; of the plain model where that was measured."""
-        found: dict[int, Compute] = {}
-        for cell in sorted(self.cells, key=lambda cell: bool(traits_of(cell.strategy).collectives)):
-            if cell.world_size == 1 and cell.batch_size not in found:
-                known = beside_messages(self.samples(cell))
-                found |= {cell.batch_size: known} if known else {}
-        return found
+    def compute(self, batch_size: int, strategy: str) -> Compute:
+        """What a worker among several computes while nothing travels, at any local batch."""
+        return on_the_line(self.known(strategy).together, batch_size)
 
-    @cached_property
-    def together(self) -> dict[int, Compute]:
-        """What each of several workers computes while nothing travels, by local batch."""
-        found: dict[int, list[Compute]] = {}
-        for cell in self.several:
-            if (known := self._by_itself(cell)) is not None:
-                found.setdefault(cell.batch_size, []).append(known)
-        return {batch: mean_of(each) for batch, each in found.items()}
+    def alone_at(self, batch_size: int, strategy: str) -> Compute:
+        """What one worker computes at any local batch; as among several where none was measured alone."""
+        known = self.known(strategy)
+        return on_the_line(known.alone or known.together, batch_size)
+
+    def known(self, strategy: str) -> Known:
+        """Computing by local batch; a script is a program of its own, all strategies of a study train one model."""
+        group = "" if self.analysis.record.trains else strategy
+        if group not in self._known:
+            self._known[group] = self._computing([cell for cell in self.cells if group in ("", cell.strategy)])
+        return self._known[group]
+
+    def _computing(self, cells: Sequence[CellAnalysis]) -> Known:
+        alone: dict[int, Compute] = {}
+        for cell in sorted(cells, key=lambda cell: bool(traits_of(cell.strategy).collectives)):
+            if cell.world_size == 1 and cell.batch_size not in alone:
+                known = beside_messages(self.samples(cell))
+                alone |= {cell.batch_size: known} if known else {}
+        # Memory and caches are shared among as many as there are: the largest world is the nearest to larger ones.
+        found: dict[int, tuple[int, list[Compute]]] = {}
+        for cell in (cell for cell in cells if cell in self.several):
+            size, each = found.get(cell.batch_size, (0, []))
+            known = self._by_itself(cell)
+            if known is not None and cell.world_size >= size:
+                found[cell.batch_size] = cell.world_size, [*(each if cell.world_size == size else ()), known]
+        together = {batch: mean_of(each) for batch, (_, each) in found.items()}
+        both = together.keys() & alone.keys()
+        load = mean_of([together[batch].over(alone[batch]) for batch in both] or [Compute(1.0, 1.0, 1.0)])
+        return Known(alone, {batch: each.times(load) for batch, each in alone.items()} | together)
 
     def _by_itself(self, cell: CellAnalysis) -> Compute | None:
         known = by_itself(self.samples(cell))
@@ -120,32 +134,13 @@ class Model:
             return beside_messages(self.samples(cell))
         return known
 
-    @cached_property
-    def load(self) -> Compute:
-        """Computing of several workers ÷ that of one, part by part: memory and caches that they share."""
-        both = self.together.keys() & self.alone.keys()
-        return mean_of([self.together[batch].over(self.alone[batch]) for batch in both] or [Compute(1.0, 1.0, 1.0)])
-
-    @cached_property
-    def by_batch(self) -> dict[int, Compute]:
-        """What a worker among several computes while nothing travels, by the local batches that tell it."""
-        return {batch: alone.times(self.load) for batch, alone in self.alone.items()} | self.together
-
-    def compute(self, batch_size: int) -> Compute:
-        """The same at any local batch."""
-        return on_the_line(self.by_batch, batch_size)
-
-    def alone_at(self, batch_size: int) -> Compute:
-        """What one worker computes at any local batch; as among several where none was measured alone."""
-        return on_the_line(self.alone or self.by_batch, batch_size)
-
     def sent(self, strategy: str, buckets: Buckets, backward_s: float) -> list[Sent] | None:
         """What a step of a strategy sends; None where neither its rule nor a measured cell tells."""
         rule = TRAITS[strategy].sends if strategy in TRAITS else None
         if rule is not None and self.gradients is not None:
             return rule(self.gradients, buckets, backward_s)
         seen = [cell for cell in self.several if cell.strategy == strategy]
-        return sent_in(self.samples(max(seen, key=lambda cell: cell.world_size))) if seen and not buckets else None
+        return sent_in(self.samples(max(seen, key=lambda cell: cell.world_size))) if seen else None
 
     def buckets_of(self, cell: CellAnalysis) -> Buckets:
         """Those that a measured cell was run with."""
@@ -155,7 +150,7 @@ class Model:
     def buckets(self, bucket_mb: object, world_size: int, wire: Wire | None = None) -> Buckets:
         """What `--bucket-mb` asks for."""
         if isinstance(bucket_mb, int | float):
-            return round(bucket_mb * 1e6)
+            return max(1, round(bucket_mb * 1e6))
         link = wire or self.wire
         if bucket_mb != "auto" or link is None or "all-reduce" not in link.models:
             return None
@@ -171,7 +166,7 @@ class Model:
         for cell in self.several:
             summary, sync = cell.summary, beside_messages(self.samples(cell))
             if summary is not None and summary.overlapped_s and sync is not None:
-                more.append(sync.total_s - self.compute(cell.batch_size).total_s)
+                more.append(sync.total_s - self.compute(cell.batch_size, cell.strategy).total_s)
                 beside.append(summary.overlapped_s)
         share = float(np.dot(more, beside) / np.dot(beside, beside)) if beside else 0.0
         return min(max(0.0, share), MOST_SLOWDOWN)
@@ -179,7 +174,7 @@ class Model:
     def work_s(self, strategy: str) -> float:
         """What a step of a strategy that does not overlap computes besides: averaging, packing. Mean over its cells."""
         found = [
-            sync.total_s - self.compute(cell.batch_size).total_s
+            sync.total_s - self.compute(cell.batch_size, cell.strategy).total_s
             for cell in self.several
             if cell.strategy == strategy and not traits_of(strategy).overlaps
             if (sync := beside_messages(self.samples(cell))) is not None
@@ -193,36 +188,37 @@ class Model:
         well its step is known and by how much of that is communication.
         """
         every = list(self._factors)
-        usual = _combined(every, 0.0)
-        return float(np.exp(_combined([each for each in every if each.strategy == strategy], usual)))
+        usual = combined(every, 0.0)
+        return float(np.exp(combined([each for each in every if each.strategy == strategy], usual)))
 
     @cached_property
-    def _factors(self) -> list[_Factor]:
+    def _factors(self) -> list[Factor]:
         return [found for cell in self.several if (found := self._factor(cell)) is not None]
 
-    def _factor(self, cell: CellAnalysis) -> _Factor | None:
+    def _factor(self, cell: CellAnalysis) -> Factor | None:
         summary = cell.summary
         exposed = summary.parts_s.get("exposed_sync_s", 0.0) / summary.step_s.value if summary else 0.0
         if summary is None or exposed < NOTABLE:
             return None
-        low, high = FACTORS
-        if not self._step_s(cell, low) < self._step_s(cell, high):
+        own = self._measured(cell, self._seen(cell))
+        if own is None:
             return None
+        low, high = FACTORS
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            low, high = (middle, high) if self._step_s(cell, middle) < summary.step_s.value else (low, middle)
-        width = half_width(summary.step_s)
-        step_doubt = max(LEAST_DOUBT, UNKNOWN_DOUBT if width is None else width / NORMAL_QUANTILE)
-        return _Factor(cell.strategy, float(np.log((low + high) / 2)), step_doubt / exposed)
+            low, high = (middle, high) if own.step_s(middle) < summary.step_s.value else (low, middle)
+        if low == FACTORS[0] or high == FACTORS[1]:  # it is something else that takes the time
+            return None
+        return Factor(cell.strategy, float(np.log((low + high) / 2)), step_doubt(summary.step_s) / exposed)
 
-    def _step_s(self, cell: CellAnalysis, factor: float) -> float:
-        """A measured cell as the model has it, with what its ranks were seen to compute in some of its steps."""
-        compute, wire = self.compute(cell.batch_size), self.wire
-        assert wire is not None, "messages were made of it"
+    def _measured(self, cell: CellAnalysis, factors: NDArray[np.float64]) -> Measured | None:
+        """A measured cell as the model has it, with what its ranks were seen to compute; None if that is not known."""
+        compute = self.compute(cell.batch_size, cell.strategy)
+        sent = self.sent(cell.strategy, self.buckets_of(cell), compute.backward_s)
+        if self.wire is None or sent is None or not self.wire.knows(sent):
+            return None
         compute = compute._replace(after_s=max(0.0, compute.after_s + self.work_s(cell.strategy)))
-        network, messages = wire.network(self.slowdown, factor), self._messages(cell, factor)
-        computing = computing_of(compute, self._seen(cell))
-        return float(np.mean([step.length_s for step in in_a_row(computing, cell.world_size, messages, network)]))
+        return Measured(compute, factors, tuple(sent), self.wire, cell.world_size, self.slowdown)
 
     def _seen(self, cell: CellAnalysis) -> NDArray[np.float64]:
         """Computing of each rank in measured steps from all over the cell, as shares of the mean."""
@@ -231,23 +227,25 @@ class Model:
             return np.ones((1, cell.world_size))
         return found.factors[:: max(1, len(found.factors) // CALIBRATED)]
 
-    def _messages(self, cell: CellAnalysis, factor: float) -> list[Message]:
-        sent = self.sent(cell.strategy, self.buckets_of(cell), self.compute(cell.batch_size).backward_s)
-        if self.wire is None or sent is None or not self.wire.knows(sent):
-            return []
-        return self.wire.messages(sent, cell.world_size, factor)
+    def reference(self, strategy: str, batch_size: int) -> CellAnalysis | None:
+        """The cell whose steps are drawn: of several workers, of the strategy, the largest, with the nearest batch."""
 
-    def ranks(self, strategy: str) -> Ranks | None:
-        """How ranks differ: of the largest cell of a strategy, else of any, else of one worker."""
-        order = sorted(self.cells, key=lambda cell: (cell.strategy == strategy, cell.world_size), reverse=True)
-        order.sort(key=lambda cell: cell in self.several, reverse=True)
-        return next((found for cell in order if (found := ranks_of(self.samples(cell))) is not None), None)
+        def nearness(cell: CellAnalysis) -> tuple[bool, bool, int, float]:
+            near = -abs(np.log(cell.batch_size / batch_size))
+            return cell in self.several, cell.strategy == strategy, cell.world_size, float(near)
 
+        order = sorted(self.cells, key=nearness, reverse=True)
+        return next((cell for cell in order if ranks_of(self.samples(cell)) is not None), None)
 
-def _combined(found: Sequence[_Factor], usual: float) -> float:
-    """The logarithm that some cells say together, beside what is usual; each counts by its doubt."""
-    weights = np.array([1 / USUAL_DOUBT**2, *(1 / each.doubt**2 for each in found)])
-    return float(weights @ np.array([usual, *(each.logarithm for each in found)]) / weights.sum())
+    def chance(self, cell: CellAnalysis) -> Chance | None:
+        """What the steps of a measured cell took beside what the model says of them."""
+        ranks, summary = ranks_of(self.samples(cell)), cell.summary
+        if ranks is None or summary is None or cell not in self.several:
+            return None
+        own = self._measured(cell, ranks.factors)
+        if own is None:
+            return None
+        return chance_of(own.steps(self.factor(cell.strategy)), ranks.world_s, summary.step_s)
 
 
 def on_the_line(known: Mapping[int, Compute], batch_size: int) -> Compute:

@@ -16,7 +16,7 @@ STEPS = 60
 NOTABLE = 0.005
 """Share of the step below which a measurement is not worth its time."""
 LATENCY_DOUBT, RATE_DOUBT = 0.3, 0.05
-"""How far latency and rate of a link differ between two benchmarks of it (shares; docs/method.md §5)."""
+"""How far latency and rate of a link may be from what a short benchmark says (shares): taken, not measured."""
 UNSEEN_DOUBT = 0.15
 """The same of a link that was not timed at all."""
 ONE_BATCH_DOUBT, LINE_DOUBT = 0.1, 0.03
@@ -42,15 +42,16 @@ def _tried(model: Model, target: Target, inputs: Inputs) -> Iterator[tuple[str, 
     assert wire is not None, "several workers are predicted"
     link = _link(wire)
     doubt = RATE_DOUBT if model.wire and wire.hosts == model.wire.hosts else UNSEEN_DOUBT
-    timed = f"worldsize comm --hosts 2{link}" if wire.hosts else f"worldsize comm --world-size {wire.world_size}"
+    timed = _study(model, 2, link)
     yield "rate of the link", replace(inputs, wire=wire.changed(rate=1 - doubt)), timed
     yield "latency of the link", replace(inputs, wire=wire.changed(latency=1 + LATENCY_DOUBT)), timed
     ranks, batch = inputs.ranks, target.batch_size
     if ranks is not None and (seen := ranks.rest.shape[1]) < target.world_size:
         wider = replace(ranks, rank=2 * ranks.rank, rest=ranks.rest * (1 + 1 / np.sqrt(2 * len(ranks.rest))))
         yield "differences between workers", replace(inputs, ranks=wider), _study(model, 2 * seen, link)
-    if batch not in model.by_batch:
-        more = 1 + (ONE_BATCH_DOUBT if len(model.by_batch) == 1 else LINE_DOUBT)
+    known = model.known(target.strategy).together
+    if batch not in known:
+        more = 1 + (ONE_BATCH_DOUBT if len(known) == 1 else LINE_DOUBT)
         slower = inputs.compute.times(Compute(more, more, 1.0))
         command = f"{_study(model, 2, link)} --batch-sizes {batch}"
         yield f"computing at b = {batch}", replace(inputs, compute=slower), command
@@ -60,7 +61,9 @@ def _link(wire: Wire) -> str:
     hosts = wire.hosts
     if hosts is None or hosts.rate_bits_per_s is None:
         return ""
-    return f" --link {hosts.rate_bits_per_s / 1e6:g}mbit"
+    unit, name = (1e9, "gbit") if hosts.rate_bits_per_s >= 1e9 else (1e6, "mbit")
+    delay = "" if hosts.latency_s is None else f" --link-latency {round(hosts.latency_s * 1e6)}us"
+    return f" --link {hosts.rate_bits_per_s / unit:.12g}{name}{delay}"
 
 
 def _study(model: Model, world_size: int, link: str) -> str:

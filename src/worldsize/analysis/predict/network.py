@@ -74,7 +74,7 @@ class Wire:
             Message(
                 each.ready,
                 factor * self.time_s(each.collective, world_size, each.size_bytes),
-                bus_factor(each.collective, world_size) * each.size_bytes,
+                bus_factor(self.models[each.collective].as_run, world_size) * each.size_bytes,
             )
             for each in sent
         ]

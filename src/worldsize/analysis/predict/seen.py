@@ -11,10 +11,14 @@ from worldsize.results.folder import Cell
 from worldsize.sending import AFTER_BACKWARD, BEFORE_FORWARD, Sent
 
 BACKWARD = "backward"
+OVER = 0.99
+"""Share of backward from which on a blocking message is issued when that is over: marks are some µs apart."""
 
 
 def sent_in(cell: Cell) -> list[Sent] | None:
-    """The messages of its usual step on its first rank; None where that has no backward, or an unknown collective.
+    """The messages of its usual step on its first rank; None where that has what cannot be simulated.
+
+    That is a step without backward, an unknown collective, one that blocks backward, and any but a broadcast before it.
 
     A message of backward is placed by when it was issued: medians over the steps that send the same.
     """
@@ -38,14 +42,23 @@ def sent_in(cell: Cell) -> list[Sent] | None:
     issued = np.array(same["issued_s"].gather(alike).to_list())
     shares = np.median((issued - starts) / np.maximum(ends - starts, 1e-9), axis=0)
     blocking = same["blocking"][alike[0]]
-    return [
+    if blocking is None:  # schema 1
+        return None
+    found = [
         Sent(KINDS[kind], size, _ready(share, held), held)
         for kind, size, share, held in zip(*usual, shares.tolist(), blocking, strict=True)
     ]
+    return None if any(map(_beyond, found)) else found
+
+
+def _beyond(sent: Sent) -> bool:
+    """Whether it is none of those that the simulation knows."""
+    before = sent.ready == BEFORE_FORWARD and sent.collective != "broadcast"
+    return before or (sent.blocking and sent.ready not in (BEFORE_FORWARD, AFTER_BACKWARD))
 
 
 def _ready(share: float, blocking: bool) -> float:
     """Before forward, with a part of backward, or after it."""
     if share < 0:
         return BEFORE_FORWARD
-    return AFTER_BACKWARD if blocking and share >= 1 else min(share, 1.0)
+    return AFTER_BACKWARD if blocking and share >= OVER else min(share, 1.0)

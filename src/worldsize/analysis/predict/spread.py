@@ -25,8 +25,8 @@ def draws(compute: Compute, ranks: Ranks | None, world_size: int, steps: int, se
     """What each of `world_size` ranks computes in so many steps.
 
     What all ranks share comes from runs of measured steps, so that what lasts for some steps lasts here. What a rank
-    always has is that of a measured rank; each keeps its own where there are as many. The rest is drawn for each rank
-    and step by itself. A maximum is never added: the simulation of the step finds who is last.
+    always has is that of a measured one, in turn: of more ranks as large a part is slow. The rest is drawn for each
+    rank and step by itself. A maximum is never added: the simulation of the step finds who is last.
     """
     generator = np.random.default_rng(seed)
     parts = np.array(compute)
@@ -35,8 +35,7 @@ def draws(compute: Compute, ranks: Ranks | None, world_size: int, steps: int, se
             yield Drawn(Computing(*(np.full(world_size, part) for part in parts)), -1)
         return
     own, own_rest, common = ranks.rank, ranks.own, ranks.common
-    always = own if own.size == world_size else generator.choice(own, world_size)
-    always = always - (always.mean() - own.mean() if own.size > 1 else 0.0)
+    always = np.resize(own, world_size)
     for row in _rows(ranks.block, steps, generator):
         rest = generator.choice(own_rest, world_size)
         factor = np.maximum(1 + always + common[row] + rest, LEAST)

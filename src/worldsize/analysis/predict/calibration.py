@@ -1,0 +1,83 @@
+"""How far training keeps to the benchmark of its link, cell by cell, and what its steps take besides (§14)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worldsize.analysis.predict.network import Wire
+from worldsize.analysis.predict.observed import Compute
+from worldsize.analysis.predict.simulate import Step, computing_of, in_a_row
+from worldsize.analysis.statistics import NORMAL_QUANTILE, half_width
+from worldsize.results.records import Estimate
+from worldsize.sending import Sent
+
+USUAL_DOUBT = 0.1
+"""How far messages in training usually are from the benchmark (standard deviation, as a share): taken, not measured."""
+LEAST_DOUBT, UNKNOWN_DOUBT = 0.01, 0.1
+"""Of a step (shares): what remains of drift however narrow its interval, and where it has none."""
+
+
+def step_doubt(step_s: Estimate) -> float:
+    """Standard error of a step, as a share of it."""
+    width = half_width(step_s)
+    return max(LEAST_DOUBT, UNKNOWN_DOUBT if width is None else width / NORMAL_QUANTILE)
+
+
+class Factor(NamedTuple):
+    """What one cell says of how long messages take, ÷ what the benchmark says."""
+
+    strategy: str
+    logarithm: float
+    doubt: float
+    """Its standard error."""
+
+
+class Chance(NamedTuple):
+    """What measured steps took beside what the model says of them."""
+
+    beside_s: NDArray[np.float64]
+    """Of each step, in the order of its cell's `Ranks`."""
+    exposed_s: float
+    """Exposed communication of these steps, by the model."""
+    step_s: float
+
+
+class Measured(NamedTuple):
+    """The steps of a measured cell, as the model has them."""
+
+    compute: Compute
+    factors: NDArray[np.float64]
+    """Computing of each rank in each step, as shares of the mean."""
+    sent: tuple[Sent, ...]
+    wire: Wire
+    world_size: int
+    slowdown: float
+
+    def steps(self, factor: float) -> list[Step]:
+        """One after the other, where messages take `factor` times as long as the benchmark says."""
+        messages = self.wire.messages(self.sent, self.world_size, factor)
+        network = self.wire.network(self.slowdown, factor)
+        return list(in_a_row(computing_of(self.compute, self.factors), self.world_size, messages, network))
+
+    def step_s(self, factor: float) -> float:
+        """Their mean."""
+        return float(np.mean([step.length_s for step in self.steps(factor)]))
+
+
+def chance_of(steps: Sequence[Step], world_s: NDArray[np.float64], step_s: Estimate) -> Chance:
+    """What steps that lasted `world_s` took beside what the model says of them.
+
+    A mean that is hardly known says little of what the model misses: that part of it counts as chance.
+    """
+    beside = world_s - np.array([step.length_s for step in steps])
+    trusted = USUAL_DOUBT**2 / (USUAL_DOUBT**2 + step_doubt(step_s) ** 2)
+    exposed_s = float(np.mean([step.exposed_s for step in steps]))
+    return Chance(beside - (1 - trusted) * float(beside.mean()), exposed_s, step_s.value)
+
+
+def combined(found: Sequence[Factor], usual: float) -> float:
+    """The logarithm that some cells say together, beside what is usual; each counts by its doubt."""
+    weights = np.array([1 / USUAL_DOUBT**2, *(1 / each.doubt**2 for each in found)])
+    return float(weights @ np.array([usual, *(each.logarithm for each in found)]) / weights.sum())
