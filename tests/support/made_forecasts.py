@@ -58,9 +58,8 @@ class Truth:
         common = self.shared * generator.standard_normal((steps, 1))
         own = self.spread * generator.standard_normal((steps, world_size))
         always = np.resize(self.rank, world_size) if self.rank else 0.0
-        return np.asarray(
-            self.compute_s * batch / 32 * (1 + self.contention * (world_size - 1)) * (1 + common + own + always)
-        )
+        alike_s = self.compute_s * batch / 32 * (1 + self.contention * (world_size - 1))
+        return np.asarray(alike_s * (1 + common + own + always))
 
     def step_s(self, world_size: int, batch: int = 32, steps: int = 20_000) -> float:
         """The mean step."""
