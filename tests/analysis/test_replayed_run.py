@@ -71,6 +71,9 @@ def test_batches_and_strategies_that_are_not_there(tmp_path: Path) -> None:
         wanted(run, None, None, 4)
     with pytest.raises(UsageError, match=r"batch size 8 was given; .* has measured 16, 32"):
         wanted(run, None, 8, 4)
+    with pytest.raises(UsageError, match="strategy data-parallel was given; it runs in one process"):
+        wanted(run, ("data-parallel",), 16, 4)
+    assert wanted(run, ("single", "ddp"), 16, 4) == wanted(run, None, 16, 4)
     assert wanted(run, None, 16, 4) == Wanted(("ddp",), 16, 4, alone=False)
 
 

@@ -15,7 +15,7 @@ from worldsize.results.folder import Cell, Run
 from worldsize.results.records import CellRecord
 from worldsize.results.replay import PHASES, Replay, ReplayedCell
 from worldsize.results.training_records import GradientTimes
-from worldsize.traits import BASELINE_STRATEGY
+from worldsize.traits import BASELINE_STRATEGY, traits_of
 
 MAX_NUMBERS = 200_000
 """Steps × ranks that are kept of a cell at most; further blocks would tell no more of its spread."""
@@ -49,9 +49,13 @@ def wanted(run: Run, strategies: Sequence[str] | None, batch_size: int | None, w
         raise UsageError(f"batch size {batch} was given; {run.folder} has measured {told}\nGive one of these.")
     here = [cell.record for cell in cells if cell.record.batch_size == batch]
     several = dict.fromkeys(record.strategy for record in here if _processes(record) > 1)
-    chosen = tuple(dict.fromkeys(strategies or several))
+    chosen = tuple(name for name in dict.fromkeys(strategies or several) if name != BASELINE_STRATEGY)
     if not chosen:
         raise UsageError(f"{run.folder} has no strategy of several processes\nGive --strategies, such as ddp,bucketed.")
+    if alone := [name for name in chosen if not traits_of(name).collectives]:
+        raise UsageError(
+            f"strategy {alone[0]} was given; it runs in one process, on one host\nGive other --strategies."
+        )
     return Wanted(chosen, batch, world_size, any(record.world_size == 1 for record in here))
 
 
