@@ -18,6 +18,7 @@ NAMES = (
     "instruments",
     "meter",
     "slow_link",
+    "rehearse",
     "diagnosis",
     "predict",
     "sampling",

@@ -13,10 +13,10 @@ import pytest
 import worldsize
 from made_runs import make_run, usual_cells
 from worldsize import errors
-from worldsize.config import CommSettings, StudySettings, VerifySettings
+from worldsize.config import CommSettings, RehearseSettings, StudySettings, VerifySettings
 from worldsize.config.base import Settings
 from worldsize.config.text import READERS, numbers
-from worldsize.options import CommOptions, StudyOptions, VerifyOptions
+from worldsize.options import CommOptions, RehearseOptions, StudyOptions, VerifyOptions
 from worldsize.results.folder import Run
 
 PUBLIC = {
@@ -37,6 +37,7 @@ PUBLIC = {
     "load_run",
     "meter",
     "predict",
+    "rehearse",
     "report",
     "study",
     "sweep",
@@ -51,6 +52,8 @@ SIGNATURES = {
     "sweep": f"(*, {ONE_CELL}{HOW}**settings: Unpack[SweepOptions]) -> Run",
     "comm": "(*, progress: bool = True, **settings: Unpack[CommOptions]) -> CommReport",
     "verify": "(*, out: PathLike | None = None, **settings: Unpack[VerifyOptions]) -> ProofRecord",
+    "rehearse": "(run: PathLike, *, hosts: int, out: PathLike | None = None, report: bool = True, "
+    "progress: bool = True, **settings: Unpack[RehearseOptions]) -> Run",
     "load_run": "(path: PathLike) -> Run",
     "meter": "(model: nn.Module | None = None, optimizer: Optimizer | None = None, *, out: PathLike | None = None, "
     "samples_per_step: int | None = None) -> Meter",
@@ -82,6 +85,10 @@ def test_signatures(name: str) -> None:
     written = re.sub("['\"]", "", str(inspect.signature(function)))
     assert written == SIGNATURES[name]
     assert function.__doc__
+
+
+def test_a_rehearsal_takes_its_settings_beside_the_number_of_hosts() -> None:
+    assert get_type_hints(RehearseOptions).keys() | {"hosts"} == RehearseSettings.model_fields.keys()
 
 
 @pytest.mark.parametrize(("options", "settings"), OPTIONS)

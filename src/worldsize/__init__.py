@@ -26,6 +26,7 @@ from worldsize.errors import (
     WorkerError,
     WorldsizeError,
 )
+from worldsize.rehearsing import rehearse
 
 if TYPE_CHECKING:
     from worldsize.run import Run
@@ -50,6 +51,7 @@ __all__ = [
     "load_run",
     "meter",
     "predict",
+    "rehearse",
     "report",
     "study",
     "sweep",

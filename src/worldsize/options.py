@@ -9,6 +9,7 @@ from typing import Literal, TypedDict
 
 from worldsize.config.commands import Arithmetic
 from worldsize.config.network import Backend
+from worldsize.config.rehearse import ReplaySettings
 from worldsize.config.study import Baseline, CellChoice, Tracker
 from worldsize.config.training import Agreement, Evaluate, Loader, LrScaling, LrSchedule, OptimizerName, Precision
 
@@ -19,6 +20,7 @@ class NetworkOptions(TypedDict, total=False):
     hosts: int | Literal["auto"] | str | None
     link: str | None
     link_latency: str | None
+    slow_link: tuple[str, ...] | str
 
 
 class TrainingOptions(NetworkOptions, total=False):
@@ -61,6 +63,7 @@ class TrainingOptions(NetworkOptions, total=False):
     checkpoint_steps: int | None
     profile: bool
     memory_limit: str | None
+    replay: ReplaySettings | None
 
 
 class TrainOptions(TrainingOptions, total=False):
@@ -109,6 +112,19 @@ class VerifyOptions(StudyOptions, total=False):
     arithmetic: Arithmetic
 
 
+class RehearseOptions(TypedDict, total=False):
+    """What is rehearsed, beside the run and the number of hosts: `config.rehearse.RehearseSettings`."""
+
+    link: str | None
+    link_latency: str | None
+    strategies: tuple[str, ...] | str | None
+    batch_size: int | None
+    budget: str | None
+    steps: int | None
+    slow_rank: tuple[str, ...] | str
+    slow_link: tuple[str, ...] | str
+
+
 class CommOptions(NetworkOptions, total=False):
     """The benchmark of the collectives: `config.network.CommSettings`."""
 
@@ -119,3 +135,4 @@ class CommOptions(NetworkOptions, total=False):
     samples: int | None
     backend: Backend
     threads_per_worker: int | None
+    test_links: bool

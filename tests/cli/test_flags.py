@@ -17,8 +17,8 @@ from worldsize.config import preset_names
 from worldsize.config.text import READERS
 
 FLAGS = [pytest.param(flag, id=f"{command} {name}") for command, taken in TAKEN.items() for name, flag in taken.items()]
-WITHOUT_FLAG = {"sweep", "cells", "experiment"}
-"""Of presets and files alone."""
+WITHOUT_FLAG = {"sweep", "cells", "experiment", "replay"}
+"""Of presets, files and rehearsals alone."""
 
 
 def test_fields_and_flags_are_one_to_one() -> None:
@@ -28,7 +28,11 @@ def test_fields_and_flags_are_one_to_one() -> None:
     assert {*METAVARS, *TO_SWITCH_OFF} <= named
     set_by_flags = {flag.field for flag in TAKEN["study"].values() if flag.settings == "StudySettings"}
     assert set(config.StudySettings.model_fields) - set_by_flags == WITHOUT_FLAG
-    for command, kind in (("comm", config.CommSettings), ("compare", config.CompareSettings)):
+    for command, kind in (
+        ("comm", config.CommSettings),
+        ("compare", config.CompareSettings),
+        ("rehearse", config.RehearseSettings),
+    ):
         assert {flag.field for flag in TAKEN[command].values()} == set(kind.model_fields)
 
 

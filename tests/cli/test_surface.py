@@ -15,7 +15,7 @@ TRAINING = """
 --workload --find-unused-parameters
 --model --data --data-dir --train-samples --test-samples --evaluate --memory-limit --loader-workers --momentum
 --clip-norm --nesterov --weight-decay --leave-out --checkpoint --checkpoint-steps --hang-timeout --max-restarts
---min-workers --profile --steps
+--min-workers --profile --steps --slow-link
 --epochs --precision --seed --backend --threads-per-worker --loader --optimizer --learning-rate
 --lr-scaling --base-batch --lr-warmup-epochs --lr-schedule --label-smoothing
 --master-ip --master-port --num-nodes --rank --node-rank --bucket-mb --hosts --link --link-latency --log --out
@@ -33,11 +33,13 @@ SURFACE = {
         --resolution --memory-limit --hang-timeout --steps --epochs --precision --seed --backend --threads-per-worker
         --loader --hosts --link --link-latency --find-unused-parameters --out --resume --anew --json""",
     "comm": """--collectives --world-size --top --budget --samples --backend --threads-per-worker
-        --hosts --link --link-latency --csv --out --json""",
+        --hosts --link --link-latency --slow-link --test-links --csv --out --json""",
     "verify": """--model --data --data-dir --train-samples --strategies --world-sizes --batch-size --steps --precision
         --seed --backend --threads-per-worker --loader --loader-workers --optimizer --learning-rate --momentum
         --weight-decay --label-smoothing --bucket-mb --find-unused-parameters --leave-out --out --json""",
     "predict": "run --world-sizes --strategy --batch-size --bucket-mb --link --latency --json",
+    "rehearse": """run --hosts --link --link-latency --slow-link --slow-rank --strategies --batch-size --budget --steps
+        --out --json""",
     "attach": "run --json",
     "report": "run --open --json",
     "scale": "runs --out --json",

@@ -16,7 +16,7 @@ from soak_watch import networks
 from worldsize.analysis.bandwidth import analyse_link, curve, peak
 from worldsize.config import CommSettings, Hosts, validated
 from worldsize.errors import UsageError
-from worldsize.launch.hosts import address
+from worldsize.launch.hosts import _hardware, address
 from worldsize.study.comm import check_hosts, run_comm
 
 
@@ -42,6 +42,21 @@ def test_addresses_are_distinct_and_leave_the_switch_alone() -> None:
     assert len(set(addresses)) == 600
     assert "10.0.0.254" not in addresses
     assert all(0 <= int(part) <= 255 for one in addresses for part in one.split("."))
+
+
+def test_hardware_addresses_are_distinct_and_those_of_no_vendor() -> None:
+    found = [_hardware(host) for host in (None, *range(600))]
+    assert len(set(found)) == 601
+    assert all(int(each[:2], 16) & 3 == 2 for each in found), "locally administered, and of one interface"
+
+
+def test_a_host_may_have_a_rate_of_its_own() -> None:
+    hosts = validated(
+        CommSettings, {"hosts": 3, "world_size": 3, "link": "1gbit", "slow_link": ("2:100mbit",)}
+    ).emulated
+    assert hosts is not None
+    assert [hosts.rate_of(host) for host in range(3)] == [10**9, 10**9, 10**8]
+    assert hosts.payload_of(2) == pytest.approx(1e8 / 8 * 1448 / 1514)
 
 
 def test_more_workers_than_hosts_are_refused() -> None:

@@ -21,6 +21,7 @@ from worldsize.results.checkpoints import Part
 from worldsize.results.comm_records import CommRecord, CommSample, PeerRate
 from worldsize.results.comparison_records import ComparedRun, RunError, Side
 from worldsize.results.records import PARTS, CellSummary, Placement, StudyRecord
+from worldsize.results.replay import PHASES, Replay, ReplayedCell
 from worldsize.results.samples import TakenApartStep
 from worldsize.results.step_records import StepRecord
 from worldsize.results.traces import ProfiledRank
@@ -82,6 +83,9 @@ BOUNDED: dict[tuple[type[BaseModel], str], st.SearchStrategy[Any]] = {
     (PeerRate, "bytes_per_s"): st.floats(1e-3, 1e15),
     (RunError, "standard_error"): st.floats(1e-6, 1e6),
     (RunError, "degrees_of_freedom"): st.floats(1e-3, 1e3),
+    (ReplayedCell, "blocks"): st.just((2, 1)),  # they fit the times
+    (ReplayedCell, "times_us"): st.lists(st.just(((1, 2, 3),) * len(PHASES)), min_size=1, max_size=2).map(tuple),
+    (Replay, "sizes_bytes"): st.lists(st.integers(1, 2**40), min_size=1, max_size=2).map(tuple),
     (Side, "runs"): st.deferred(lambda: st.lists(records(ComparedRun), min_size=1, max_size=2)),
     (SubmittedJob, "job_id"): st.from_regex("[0-9]{1,18}", fullmatch=True),
     (Submissions, "jobs"): st.deferred(lambda: st.lists(records(SubmittedJob), min_size=1, max_size=2)),

@@ -49,11 +49,8 @@ def on_each(commands: Sequence[Sequence[str]], folder: Path) -> list[str]:
 
 
 def _hold(rates_bits_per_s: Sequence[int]) -> None:
-    processes = hosts.build(Hosts(count=len(rates_bits_per_s)))
-    for host, rate in enumerate(rates_bits_per_s):
-        if rate:
-            hosts._shape((), f"host{host}", rate)
-            hosts._shape(("nsenter", "--target", str(processes[host]), "--net"), hosts.INTERFACE, rate)
+    own = {host: rate for host, rate in enumerate(rates_bits_per_s) if rate}
+    processes = hosts.build(Hosts(count=len(rates_bits_per_s), own_rates=own))
     sys.stdout.write(" ".join(map(str, processes)) + "\n")
     sys.stdout.flush()
     sys.stdin.read()

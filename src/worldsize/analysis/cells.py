@@ -208,9 +208,11 @@ def _losses(cell: Cell) -> pl.DataFrame:
     """Step and loss, None where one rank's was not finite.
 
     A training of epochs goes on with --resume. A cell of the steps protocol is trained from its first step again,
-    so only its last session counts.
+    so only its last session counts. A rehearsal has none.
     """
     steps = cell.scan_steps()
+    if cell.record.replayed is not None:
+        steps = steps.clear()
     if not cell.record.of_epochs:
         steps = steps.filter(pl.col("session") == pl.col("session").max())
     mean = (pl.col("loss") * pl.col("samples")).sum() / pl.col("samples").sum()

@@ -27,6 +27,7 @@ COMPUTING = frozenset(("forward", "backward", "optimizer"))
 """Stretches in which the rank computes. In the others it does nothing of its step: all communication is exposed."""
 UNSEEN = "unknown"
 """The name of a stretch that says: some messages of the step were not recorded."""
+MESSAGES = ("issued_s", "done_s", "blocking")
 IN_MESSAGES = ("exposed_sync_s", "comm_s", "overlapped_s")
 END_OF = {name: f"{name.removesuffix('_s')}_end_s" for name in PARTS if name not in (*IN_MESSAGES, "other_s")}
 """Part → the mark of ENDS at which its phase ends."""
@@ -81,28 +82,12 @@ def _kept(cell: Cell, pieces: Iterator[pl.DataFrame]) -> pl.LazyFrame:
 
 def taken_apart(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     """Step records with their parts, from their marks and their messages; rows and their order stay."""
-    lists = ("issued_s", "done_s", "blocking")
-    sent = spans.select(*STEP, *lists)
-    if not sent.select(STEP).equals(steps.select(STEP)):  # mostly it does, and a join takes long
-        once = sent.unique(STEP, keep="last", maintain_order=True)
-        sent = steps.select(STEP).join(once, on=STEP, how="left", maintain_order="left")
-    if sent["blocking"].null_count() > sent["issued_s"].null_count():  # lines of schema 1, in a cell of both
-        sent = sent.with_columns(pl.col("blocking").fill_null(pl.col("issued_s").list.eval(pl.element().is_null())))
-    counts = sent["issued_s"].list.len().fill_null(0).to_numpy()
     parts = {name: np.zeros(steps.height, np.int64) for name in (*PARTS, "overlapped_s")}
-    for there, stretches in layouts(steps):
-        for count in np.unique(counts[there]):
-            among = np.flatnonzero(counts[there] == count)
-            rows, here = there[among], stretches.rows(among)
-            exposed = np.zeros_like(here.ends)
-            if count:
-                messages = (sent[name].gather(rows).explode().to_numpy().reshape(-1, count) for name in lists)
-                issued, done, blocking = messages
-                exposed, hidden = _exposed(here, _ns(issued), _ns(done), blocking.astype(bool))
-                parts["overlapped_s"][rows] = hidden
-            parts["exposed_sync_s"][rows] = exposed.sum(axis=1)
-            for place, name in enumerate(here.names):
-                parts[PHASES[name]][rows] += here.ends[:, place] - here.starts[:, place] - exposed[:, place]
+    for rows, here, exposed, hidden in stretches_of(steps, messages_of(steps, spans)):
+        parts["overlapped_s"][rows] = hidden
+        parts["exposed_sync_s"][rows] = exposed.sum(axis=1)
+        for place, name in enumerate(here.names):
+            parts[PHASES[name]][rows] += here.ends[:, place] - here.starts[:, place] - exposed[:, place]
     parts["comm_s"] = parts["exposed_sync_s"] + parts["overlapped_s"]
     # Where no phase was marked a line of schema 1 has its parts, and another one has none.
     unmarked = pl.all_horizontal(pl.col(ENDS).is_null()) & pl.col("phases").is_null()
@@ -110,6 +95,43 @@ def taken_apart(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
         pl.when(_absent(name)).then(pl.when(unmarked).then(name)).otherwise(pl.Series(values / 1e9)).alias(name)
         for name, values in parts.items()
     )
+
+
+def messages_of(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """The messages of each of the steps, in their order: lists of issued_s, done_s and blocking."""
+    sent = spans.select(*STEP, *MESSAGES)
+    if not sent.select(STEP).equals(steps.select(STEP)):  # mostly it does, and a join takes long
+        once = sent.unique(STEP, keep="last", maintain_order=True)
+        sent = steps.select(STEP).join(once, on=STEP, how="left", maintain_order="left")
+    if sent["blocking"].null_count() > sent["issued_s"].null_count():  # lines of schema 1, in a cell of both
+        sent = sent.with_columns(pl.col("blocking").fill_null(pl.col("issued_s").list.eval(pl.element().is_null())))
+    return sent
+
+
+class Held(NamedTuple):
+    """Steps of one layout and with as many messages, and what of them was communication."""
+
+    rows: NDArray[np.int64]
+    stretches: "Stretches"
+    exposed: Nanoseconds
+    """Exposed communication in each stretch."""
+    hidden: Nanoseconds
+    """What is hidden behind compute, in each step."""
+
+
+def stretches_of(steps: pl.DataFrame, sent: pl.DataFrame) -> Iterator[Held]:
+    """All steps, those of one layout and with as many messages together; `sent` are those of `messages_of`."""
+    counts = sent["issued_s"].list.len().fill_null(0).to_numpy()
+    for there, stretches in layouts(steps):
+        for count in np.unique(counts[there]):
+            among = np.flatnonzero(counts[there] == count)
+            rows, here = there[among], stretches.rows(among)
+            exposed, hidden = np.zeros_like(here.ends), np.zeros(len(rows), np.int64)
+            if count:
+                messages = (sent[name].gather(rows).explode().to_numpy().reshape(-1, count) for name in MESSAGES)
+                issued, done, blocking = messages
+                exposed, hidden = _exposed(here, _ns(issued), _ns(done), blocking.astype(bool))
+            yield Held(rows, here, exposed, hidden)
 
 
 def _absent(part: str) -> pl.Expr:

@@ -53,6 +53,10 @@ NAMED = ("slow-rank", "periodic-stall")
 @once
 def verdict(analysis: StudyAnalysis) -> str:
     """One or two sentences: what is fastest, by how much and against what, and what it loses most to."""
+    return f"Rehearsed, not measured: {_found(analysis)}" if analysis.record.rehearses else _found(analysis)
+
+
+def _found(analysis: StudyAnalysis) -> str:
     if analysis.sweeps:
         return " ".join([*map(sweep_text, analysis.sweeps), *_doubt(analysis)])
     found = headline(analysis)

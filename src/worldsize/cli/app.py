@@ -18,6 +18,7 @@ from worldsize.cli.compare import compare
 from worldsize.cli.doctor import doctor
 from worldsize.cli.help import PanelCommand
 from worldsize.cli.predict import predict
+from worldsize.cli.rehearse import rehearse
 from worldsize.cli.report import report
 from worldsize.cli.scale import scale
 from worldsize.cli.streams import make_patient
@@ -34,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (train, study, sweep, comm, verify, predict, attach, report, scale, compare, doctor):
+for _command in (train, study, sweep, comm, verify, predict, rehearse, attach, report, scale, compare, doctor):
     app.command(cls=PanelCommand)(_command)
 
 
@@ -54,7 +55,7 @@ def _common(
     """Flags of all commands; `--debug` is read in `main`, before any command runs."""
 
 
-STAGES = {"train": 2, "study": 2, "sweep": 2, "verify": 2, "comm": 1}
+STAGES = {"train": 2, "study": 2, "sweep": 2, "verify": 2, "rehearse": 2, "comm": 1}
 """Commands that start workers here, and how much their warm server loads (launch/server.py)."""
 NOT_HERE = ("--help", "--master-ip", "--launcher", "--print-script", "--print-toml")
 """Flags of a command that starts no workers of its own, or not on this machine."""

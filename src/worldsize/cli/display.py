@@ -210,6 +210,7 @@ def work_text(cell: PlannedCell) -> str:
     hosts = "" if settings.emulated is None else f", {settings.emulated.count} emulated hosts"
     work = settings.workload or f"{settings.model} on {settings.data}"
     work = work if settings.program is None else settings.program.text
+    work = work if settings.replay is None else f"replay of {settings.replay.run} ({settings.model})"
     return f"{work}{hosts}, {threads} thread{'' if threads == 1 else 's'} per worker"
 
 

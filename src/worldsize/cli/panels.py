@@ -19,13 +19,13 @@ PANELS = {
     VARY: """strategy strategies world_size world_sizes batch_size batch_sizes global_batch bucket_mb
         find_unused_parameters
         growth largest_batch resolution""",
-    MEASURE: """collectives top budget steps epochs target_interval warmup_steps block_steps samples
+    MEASURE: """collectives top budget steps epochs target_interval warmup_steps block_steps samples test_links
         baseline evaluate profile allow_oversubscribed fail_above strict judge_by""",
     RECIPE: """learning_rate optimizer lr_scaling base_batch lr_warmup_epochs lr_schedule momentum nesterov
         weight_decay label_smoothing clip_norm leave_out seeds target_accuracy
         accuracy_epochs accuracy_batch accuracy_base_batch""",
     WHERE: """backend threads_per_worker memory_limit launcher nodes workers_per_node time partition print_script
-        address arrangement hosts link link_latency latency master_ip master_port num_nodes rank""",
+        address arrangement hosts link link_latency latency slow_link slow_rank master_ip master_port num_nodes rank""",
     STOPS: "checkpoint checkpoint_steps hang_timeout max_restarts min_workers",
     OUTPUT: "log keep_outputs",
 }
@@ -38,6 +38,8 @@ METAVARS = {
     "collectives": "NAME,...",
     "bucket_mb": "MB",
     "hosts": "K",
+    "slow_link": "HOST:RATE",
+    "slow_rank": "RANK:TIME",
     "time": "TIME",
     "partition": "NAME",
     "address": "HOST:PORT",
@@ -46,7 +48,7 @@ METAVARS = {
 """What a text stands for, where the type of the field does not say it."""
 ALSO = {"rank": "--node-rank"}
 """Flag → another word for it, that of torchrun."""
-REPEATED = ("script",)
-"""Flags that may be given several times, for their text may hold any sign."""
+REPEATED = ("script", "slow_link", "slow_rank")
+"""Flags that may be given several times: the text of a script may hold any sign."""
 TO_SWITCH_OFF = ("checkpoint",)
 """Switches that have a `--no-` form, too: they are on in some command by default."""

@@ -32,6 +32,7 @@ from worldsize.report.fact_tables import accuracy_table
 from worldsize.report.memory_table import memory_table
 from worldsize.report.narrow_tables import sweep_summary
 from worldsize.report.profile import HOW_TO_OPEN, profiled
+from worldsize.report.rehearsal_tables import links_table, replayed_table
 from worldsize.report.result_tables import compact_table, parts_table, results_table
 from worldsize.report.tables import Table, to_records, turned
 from worldsize.report.write import write_report
@@ -42,7 +43,7 @@ from worldsize.results.records import Estimate, WarningRecord
 MAX_WARNINGS = 3
 """Kinds of warnings that are shown; the report has all."""
 WARNING_LINES = 2
-GRAVE = ("unreadable", "not-the-reference", "data-differ", "oversubscribed")
+GRAVE = ("unreadable", "not-the-reference", "data-differ", "oversubscribed", "link-not-carried", "link-bursts")
 """Codes of the warnings that are shown before others: with them the numbers themselves mean less."""
 
 Warned = tuple[str, WarningRecord]
@@ -81,6 +82,8 @@ def content(analysis: StudyAnalysis) -> dict[str, Any]:
         "scaling": [_scaling(row) for row in analysis.scaling],
         "memory": to_records(memory_table(analysis)),
         "sweeps": _sweeps(analysis),
+        "rehearsal": to_records(replayed_table(analysis)),
+        "links": to_records(links_table(analysis)),
         "gate": [each.as_json() for each in gate(analysis)],
         "warnings": [{"where": where, **warning.model_dump()} for where, warning in analysis.warnings],
         "study": run.study.model_dump(mode="json"),
@@ -155,6 +158,8 @@ def terminal_tables(analysis: StudyAnalysis) -> Iterator[Table]:
         yield from map(sweep_summary, analysis.sweeps)
         return
     yield compact_table(analysis)
+    if analysis.record.rehearses:
+        yield replayed_table(analysis)
     if len(analysis.cells) == 1:
         alone = (parts_table(analysis), accuracy_table(analysis))
         yield from (replace(turned(table), note="") for table in alone if table.rows)

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from worldsize.collectives.links import test_link
 from worldsize.collectives.operations import OPERATIONS, Operation
+from worldsize.config import Hosts
 from worldsize.measure.accelerator import settle as wait_for
 from worldsize.measure.alignment import Offset, align
 from worldsize.ranks.heartbeat import beat
@@ -60,6 +62,8 @@ class Task(Record):
     """Where the ranks run; what they time is told turn by turn."""
 
     placement: Placement
+    hosts: Hosts | None = None
+    """The emulated hosts, where their links are tested."""
 
 
 def enter(payload: dict[str, Any], turns: Turns) -> None:
@@ -69,7 +73,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     settle(rank, task.placement)
     device = choose_device(rank, task.placement)
     with process_group(rank, task.placement, device):
-        run_turns(turns, ready(task.placement, device), Bench(device).do)
+        run_turns(turns, ready(task.placement, device), Bench(device, task.hosts).do)
 
 
 def ready(placement: Placement, device: torch.device) -> Reply:
@@ -80,15 +84,17 @@ def ready(placement: Placement, device: torch.device) -> Reply:
 class Bench:
     """What one rank keeps from turn to turn. All ranks make it together, and give it the same turns."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, hosts: Hosts | None = None) -> None:
+        self.device, self.hosts = device, hosts
         self._between_cpus = None if dist.get_backend() == "gloo" else between_cpus()
         self._clock, self._aligned_ns = Offset(), 0
         self._block: int | None = None
         self._wrong: dict[tuple[str, int], int] = {}
 
     def do(self, turn: Turn) -> Reply:
-        """Take one sample (op `collective`); the first one of each size must be a single call, which is checked."""
+        """Take one sample (op `collective`), the first of each size a single call, which is checked; or test a link."""
+        if turn.op == "link" and self.hosts is not None:
+            return Reply(links=[test_link(self.hosts)])
         if turn.op != "collective":
             return Reply()
         assert turn.collective is not None

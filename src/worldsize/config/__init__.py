@@ -10,6 +10,7 @@ from worldsize.config.launch import DEFAULT_PORT, ByHandSettings, Launcher, Laun
 from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings
 from worldsize.config.predict import PredictSettings
 from worldsize.config.reading import laid_over, preset_names, read_study, validated
+from worldsize.config.rehearse import RehearseSettings, ReplaySettings, SlowRank
 from worldsize.config.script import ScriptSettings
 from worldsize.config.study import (
     DEFAULT_BUDGET,
@@ -60,9 +61,12 @@ __all__ = [
     "PredictSettings",
     "Precision",
     "Question",
+    "RehearseSettings",
+    "ReplaySettings",
     "Room",
     "ScriptSettings",
     "Settings",
+    "SlowRank",
     "StudySettings",
     "SweepSettings",
     "TrainSettings",

@@ -1,5 +1,6 @@
 """Settings of the network: this machine as it is, or emulated hosts; and of the collective benchmark."""
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -9,6 +10,9 @@ from worldsize.traits import COLLECTIVES
 
 Backend = Literal["auto", "gloo", "nccl"]
 DEFAULT_BUDGET_S = 20.0
+RATE = "a rate such as 1gbit or 100mbit"
+SLOWEST_BITS_PER_S, FASTEST_BITS_PER_S = 1_000, 1_000_000_000_000
+"""What a link may have: below, a packet takes seconds; above, nothing that a kernel emulates."""
 
 
 class Hosts(Settings):
@@ -19,11 +23,27 @@ class Hosts(Settings):
     """Of each link, in each direction; None is as fast as the kernel goes."""
     latency_s: float | None = Field(default=None, gt=0)
     """Added to each packet that leaves a host; needs the kernel's netem."""
+    own_rates: dict[int, int] = Field(default_factory=dict)
+    """Bits per second of the links of single hosts (counted from 0) that have another rate."""
+
+    def rate_of(self, host: int) -> int | None:
+        """Bits per second of the link of a host; None is as fast as the kernel goes."""
+        return self.own_rates.get(host, self.rate_bits_per_s)
+
+    def payload_of(self, host: int) -> float | None:
+        """The same in bytes per second of what TCP can carry."""
+        rate = self.rate_of(host)
+        return None if rate is None else payload_bytes_per_s(rate)
 
     @property
     def payload_bytes_per_s(self) -> float | None:
         """What TCP over Ethernet with an MTU of 1,500 can carry: rated × 1448/1514 (method.md §12)."""
-        return None if self.rate_bits_per_s is None else self.rate_bits_per_s / 8 * 1448 / 1514
+        return None if self.rate_bits_per_s is None else payload_bytes_per_s(self.rate_bits_per_s)
+
+
+def payload_bytes_per_s(rate_bits_per_s: int) -> float:
+    """What TCP over Ethernet with an MTU of 1,500 makes of a rate: × 1448/1514."""
+    return rate_bits_per_s / 8 * 1448 / 1514
 
 
 class NetworkSettings(Settings):
@@ -36,18 +56,26 @@ class NetworkSettings(Settings):
     """Bandwidth of each emulated link, such as 1gbit or 100mbit."""
     link_latency: Duration | None = absent("0")
     """Latency added to each emulated link, such as 200us. Each packet that leaves an emulated host is delayed by it."""
+    slow_link: tuple[str, ...] = absent("none", default=(), allowed="HOST:RATE, hosts from 0")
+    """Give the link of one emulated host a rate of its own, such as 2:100mbit. May be given again."""
 
     @model_validator(mode="after")
     def _links_belong_to_hosts(self) -> Self:
-        if self.hosts is None and (self.link or self.link_latency):
+        if self.hosts is None and (self.link or self.link_latency or self.slow_link):
             raise ValueError("link and link_latency belong to emulated hosts: give hosts as well")
         self._links()
+        for host in self._own_rates():
+            if isinstance(self.hosts, int) and host >= self.hosts:
+                raise ValueError(
+                    f"slow_link: host {host} was given with {self.hosts} hosts; 0 to {self.hosts - 1} are allowed"
+                )
         return self
 
+    def _own_rates(self) -> dict[int, int]:
+        return dict(map(_own_rate, self.slow_link))
+
     def _links(self) -> tuple[int | None, float | None]:
-        rate = (
-            None if self.link is None else round(quantity(self.link, RATES, "a rate such as 1gbit or 100mbit", "link"))
-        )
+        rate = None if self.link is None else bits_per_s(self.link, RATE, "link")
         delay = (
             None
             if self.link_latency is None
@@ -61,7 +89,23 @@ class NetworkSettings(Settings):
         if self.hosts is None or self.hosts == "auto":
             return None
         rate, delay = self._links()
-        return Hosts(count=self.hosts, rate_bits_per_s=rate, latency_s=delay)
+        return Hosts(count=self.hosts, rate_bits_per_s=rate, latency_s=delay, own_rates=self._own_rates())
+
+
+def bits_per_s(text: str, allowed: str, name: str) -> int:
+    """A rate that a link can have; raise ValueError for anything else."""
+    rate = round(quantity(text, RATES, allowed, name))
+    if not SLOWEST_BITS_PER_S <= rate <= FASTEST_BITS_PER_S:
+        raise ValueError(f"{name}: {text!r} was given; 1kbit to 1000gbit is allowed")
+    return rate
+
+
+def _own_rate(text: str) -> tuple[int, int]:
+    allowed = "a host and a rate such as 2:1gbit"
+    found = re.fullmatch(r"([0-9]{1,7}):(.+)", text.strip())
+    if found is None:
+        raise ValueError(f"slow_link: {text!r} was given; {allowed} is allowed")
+    return int(found[1]), bits_per_s(found[2], allowed, "slow_link")
 
 
 class CommSettings(NetworkSettings):
@@ -80,6 +124,9 @@ class CommSettings(NetworkSettings):
     where they vary most."""
     backend: Backend = "auto"
     threads_per_worker: int | None = absent("cores / workers", ge=1)
+    test_links: bool = False
+    """Test the links of emulated hosts first. What they carry while all hosts send, bursts and round trips are in the
+    record (method.md §15)."""
 
     @property
     def budget_s(self) -> float | None:

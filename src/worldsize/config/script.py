@@ -21,7 +21,8 @@ KEPT = frozenset(
     (
         *("script", "samples_per_step", "keep_outputs", "fail_above", "strategies", "world_sizes", "seed"),
         *("steps", "warmup_steps", "budget", "block_steps", "target_interval", "allow_oversubscribed"),
-        *("backend", "threads_per_worker", "hosts", "link", "link_latency", "hang_timeout", "log"),
+        *("backend", "threads_per_worker", "hosts", "link", "link_latency", "slow_link"),
+        *("hang_timeout", "log"),
     )
 )
 """Settings that mean the same for any work; all others are those of a training of worldsize's own."""

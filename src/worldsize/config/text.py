@@ -63,6 +63,8 @@ READERS: dict[str, Callable[[str], Any]] = {
     "leave_out": names,
     "log": names,
     "collectives": names,
+    "slow_link": names,
+    "slow_rank": names,
     "world_sizes": numbers,
     "batch_sizes": numbers,
     "target_interval": share,

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from worldsize.config.base import MAX_BATCH, MAX_WORKERS, SIZES, TIMES, Duration, Share, Size, absent, quantity
 from worldsize.config.network import Backend, NetworkSettings
+from worldsize.config.rehearse import ReplaySettings
 from worldsize.config.script import ScriptSettings
 from worldsize.config.workload import refuse_beside_workload
 
@@ -118,10 +119,14 @@ class TrainingSettings(NetworkSettings):
     """Profile a few more steps: a Chrome trace of each rank and one of all ranks. They follow each cell's end."""
     memory_limit: Size | None = absent("none")
     """Memory limit of each worker on a CPU, such as 3GiB (Linux). An allocation beyond it fails."""
+    replay: ReplaySettings | None = None
+    """Of a rehearsal (`worldsize rehearse`): computing is replayed. None computes."""
 
     @property
     def trained(self) -> tuple[str, ...]:
         """What --model and --data, or --workload, name; a name may lead to the user's own code."""
+        if self.replay is not None:  # nothing of it is run
+            return ()
         return (self.model, self.data) if self.workload is None else (self.workload,)
 
     @model_validator(mode="after")

@@ -51,11 +51,23 @@ def build(hosts: Hosts) -> list[int]:
     Raises UsageError if the kernel or the tools refuse.
     """
     _system_call("unshare", _CLONE_NEWNET)
-    _run("ip", "link", "set", "lo", "up")
-    _run("ip", "link", "add", "switch", "type", "bridge")
-    _run("ip", "address", "add", f"{SWITCH}/16", "dev", "switch")
-    _run("ip", "link", "set", "switch", "up")
-    return [_add_host(host, hosts) for host in range(hosts.count)]
+    sleepers = [_sleeper() for _ in range(hosts.count)]  # all at once: each takes a while to be there
+    for sleeper in sleepers:
+        _wait_for_network(sleeper)
+    numbered = list(enumerate(sleeper.pid for sleeper in sleepers))
+    _batch(
+        (),
+        "ip",
+        [*_switch(), *(line for host, process in numbered for line in _cable(host, process, hosts.rate_of(host)))],
+    )
+    for host, process in numbered:
+        _batch(_inside(process), "ip", _interface(host, hosts.count, hosts.rate_of(host)))
+    _batch((), "tc", [line for host, _ in numbered for line in _shaper(f"host{host}", hosts.rate_of(host))])
+    for host, process in numbered:
+        _batch(_inside(process), "tc", _shaper(INTERFACE, hosts.rate_of(host)))
+        if hosts.latency_s is not None:
+            _delay(process, hosts.latency_s, shaped=hosts.rate_of(host) is not None)
+    return [process for _, process in numbered]
 
 
 def join(process: int) -> None:
@@ -81,35 +93,80 @@ def links_down(switch: int) -> list[int]:
     return sorted(int(host) for host, flags in _PORT.findall(said) if "LOWER_UP" not in flags.split(","))
 
 
-def _add_host(host: int, hosts: Hosts) -> int:
-    # setpriv: the sleeper ends with the agent, and its network with it.
-    sleeper = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sleep", "infinity"])
-    _wait_for_network(sleeper)
-    port, inside = f"host{host}", ("nsenter", "--target", str(sleeper.pid), "--net")
-    _run("ip", "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", str(sleeper.pid))
-    _run("ip", "link", "set", port, "master", "switch", "up")
-    _run(*inside, "ip", "link", "set", "lo", "up")
-    _run(*inside, "ip", "address", "add", f"{address(host)}/16", "dev", INTERFACE)
-    _run(*inside, "ip", "link", "set", INTERFACE, "up")
-    if hosts.rate_bits_per_s is not None:
-        _shape((), port, hosts.rate_bits_per_s)
-        _shape(inside, INTERFACE, hosts.rate_bits_per_s)
-    if hosts.latency_s is not None:
-        delay = ("netem", "delay", f"{round(hosts.latency_s * 1e6)}us", "limit", "100000")
-        place = ("parent", "1:1") if hosts.rate_bits_per_s is not None else ("root",)
-        _run(*inside, "tc", "qdisc", "add", "dev", INTERFACE, *place, "handle", "10:", *delay)
-    return sleeper.pid
+def _sleeper() -> "subprocess.Popen[bytes]":
+    """A process in a network of its own. setpriv: it ends with the agent, and its network with it."""
+    return subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sleep", "infinity"])
 
 
-def _shape(inside: Sequence[str], interface: str, rate_bits_per_s: int) -> None:
-    burst = max(MIN_BURST_BYTES, round(rate_bits_per_s / 8 * BURST_S))
-    # Packets that the link takes whole, as network cards do: the kernel cuts larger ones up on the core of the sender.
-    # Computing beside messages over 300 Mbit/s lost 69 % of its speed to that, 16 % without (one worker on a core).
-    _run(*inside, "ip", "link", "set", interface, "gso_max_size", str(min(MAX_PACKET_BYTES, round(WHOLE * burst))))
-    _run(
-        *inside, "tc", "qdisc", "add", "dev", interface, "root", "handle", "1:", "tbf",
-        "rate", f"{rate_bits_per_s}bit", "burst", str(burst), "latency", f"{round(QUEUE_S * 1e3)}ms",
-    )  # fmt: skip
+def _inside(process: int) -> tuple[str, ...]:
+    """The beginning of a command that runs in the network of a host."""
+    return ("nsenter", "--target", str(process), "--net")
+
+
+def _switch() -> list[str]:
+    return [
+        "link set lo up",
+        f"link add switch address {_hardware(None)} type bridge",
+        f"address add {SWITCH}/16 dev switch",
+        "link set switch up",
+    ]
+
+
+def _cable(host: int, process: int, rate_bits_per_s: int | None) -> list[str]:
+    """From the switch to a host."""
+    peer = f"peer name {INTERFACE} address {_hardware(host)} netns {process}"
+    lines = [f"link add host{host} type veth {peer}", f"link set host{host} master switch up"]
+    return [*lines, *_packets(f"host{host}", rate_bits_per_s)]
+
+
+def _interface(host: int, hosts: int, rate_bits_per_s: int | None) -> list[str]:
+    """The interface of a host, which knows all others by their hardware addresses.
+
+    Learnt ones are limited to 1,024 in all networks of a machine together: 32 hosts would fill that.
+    """
+    others = [(address(other), _hardware(other)) for other in range(hosts) if other != host]
+    known = [*others, (SWITCH, _hardware(None))]
+    return [
+        "link set lo up",
+        f"address add {address(host)}/16 dev {INTERFACE}",
+        f"link set {INTERFACE} up",
+        *_packets(INTERFACE, rate_bits_per_s),
+        *(f"neighbour add {ip} lladdr {hardware} dev {INTERFACE} nud permanent" for ip, hardware in known),
+    ]
+
+
+def _hardware(host: int | None) -> str:
+    """Hardware address of a host, or of the switch: one of those that nobody sells."""
+    parts = "ff:ff:ff" if host is None else ":".join(f"{host >> shift & 0xFF:02x}" for shift in (16, 8, 0))
+    return f"02:00:0a:{parts}"
+
+
+def _burst(rate_bits_per_s: int) -> int:
+    return max(MIN_BURST_BYTES, round(rate_bits_per_s / 8 * BURST_S))
+
+
+def _packets(interface: str, rate_bits_per_s: int | None) -> list[str]:
+    """Let packets be such as the link takes whole, as network cards do.
+
+    The kernel cuts larger ones up on the core of the sender: computing beside messages over 300 Mbit/s lost 69 % of its
+    speed to that, 16 % without (one worker on a core).
+    """
+    if rate_bits_per_s is None:
+        return []
+    return [f"link set {interface} gso_max_size {min(MAX_PACKET_BYTES, round(WHOLE * _burst(rate_bits_per_s)))}"]
+
+
+def _shaper(interface: str, rate_bits_per_s: int | None) -> list[str]:
+    if rate_bits_per_s is None:
+        return []
+    limits = f"rate {rate_bits_per_s}bit burst {_burst(rate_bits_per_s)} latency {round(QUEUE_S * 1e3)}ms"
+    return [f"qdisc add dev {interface} root handle 1: tbf {limits}"]
+
+
+def _delay(process: int, latency_s: float, *, shaped: bool) -> None:
+    delay = ("netem", "delay", f"{round(latency_s * 1e6)}us", "limit", "100000")
+    place = ("parent", "1:1") if shaped else ("root",)
+    _run(*_inside(process), "tc", "qdisc", "add", "dev", INTERFACE, *place, "handle", "10:", *delay)
 
 
 def _wait_for_network(sleeper: "subprocess.Popen[bytes]") -> None:
@@ -125,9 +182,16 @@ def _wait_for_network(sleeper: "subprocess.Popen[bytes]") -> None:
     raise UsageError("emulated hosts need the rights to make network namespaces: run as root")
 
 
-def _run(*command: str) -> None:
+def _batch(inside: Sequence[str], tool: str, lines: Sequence[str]) -> None:
+    """Give a tool many lines at once: a process for each would take seconds for 32 hosts."""
+    if lines:
+        _run(*inside, tool, "-batch", "-", lines=lines)
+
+
+def _run(*command: str, lines: Sequence[str] = ()) -> None:
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True)
+        text = "".join(f"{line}\n" for line in lines)
+        subprocess.run(command, input=text, check=True, capture_output=True, text=True)
     except FileNotFoundError:
         raise UsageError(f"emulated hosts need {command[0]}: apt-get install iproute2 util-linux") from None
     except subprocess.CalledProcessError as error:

@@ -12,7 +12,7 @@ from pydantic import Field
 from worldsize.errors import WorkerError
 from worldsize.results.base import Record
 from worldsize.results.check_records import RankCheck
-from worldsize.results.comm_records import CommSample
+from worldsize.results.comm_records import CommSample, HostLink
 from worldsize.results.memory_records import DeviceMemory, MemoryParts
 from worldsize.results.records import RankPlace, WarningRecord
 from worldsize.results.step_records import RankActivity
@@ -29,7 +29,7 @@ class WorkOverError(WorkerError):
 class Turn(Record):
     """One thing to do for all ranks of a cell."""
 
-    op: Literal["steps", "epoch", "evaluate", "fit", "verify", "checkpoint", "profile", "collective", "finish"]
+    op: Literal["steps", "epoch", "evaluate", "fit", "verify", "checkpoint", "profile", "collective", "link", "finish"]
     block: int = 0
     count: int = 0
     """How many steps (ops `steps` and `profile`; op `epoch` does so many of its epoch, 0 is all of them), or how many
@@ -131,6 +131,12 @@ class Reply(Record):
     """The long proof of `worldsize verify`."""
     comm: list[CommSample] = Field(default_factory=list)
     """Samples of the collective benchmark."""
+    intended_s: float | None = None
+    """What a rank of a rehearsal was to wait in place of computing; None of work that computes."""
+    waited_s: float | None = None
+    """What that took."""
+    links: list[HostLink] = Field(default_factory=list)
+    """What the link of this rank's host carries (op `link`)."""
     profile: ProfiledRank | None = None
     profile_problem: str | None = None
     """Why a profile left no trace of this rank."""

@@ -21,6 +21,7 @@ from worldsize.report.memory_table import memory_table
 from worldsize.report.message_table import messages_table
 from worldsize.report.profile import profile_table, profiled
 from worldsize.report.rank_tables import TIMELINE, rank_folds, rank_parts_table, ranks_of, timeline_table
+from worldsize.report.rehearsal_tables import rehearsal_section
 from worldsize.report.result_tables import parts_table, results_table
 from worldsize.report.scaling_tables import assumption_table, efficiency_table, epoch_table, scaling_table, serial_table
 from worldsize.report.section import Fold, Section, with_paragraphs
@@ -45,6 +46,7 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
     sent = () if experiment in WITH_MESSAGES else (messages_table(analysis),)
     protocol = [with_paragraphs(made(analysis), smaller)] if made else []
     return [
+        *rehearsal_section(analysis),
         *(protocol if analysis.sweeps else []),  # a sweep has nothing but its experiment's tables to show first
         Section("results", "Results", (), (results_table(analysis),)),
         _step(analysis, found),

@@ -132,6 +132,9 @@ def _training(study: StudyRecord) -> Iterator[tuple[str, str | None]]:
     flops = model.flops_per_sample
     yield "Model", f"{model.name}: {model.parameters:,} parameters in {model.gradient_tensors} gradient tensors"
     yield "Operations per sample", f"{flops:.3g} floating-point operations, forward and backward" if flops else None
+    if settings.replay is not None:
+        yield "Rehearsal", f"computing replayed from {settings.replay.run}, drawn with seed {settings.seed}"
+        return
     if settings.workload is not None:
         yield "Training", f"model, batches and loss of {settings.workload}, {settings.precision}, seed {settings.seed}"
         return

@@ -66,7 +66,9 @@ def machine_text(analysis: StudyAnalysis) -> str:
         nodes = max(map(len, of_cells), default=1)
         return f"{nodes} nodes · {machine}" if nodes > 1 else machine
     link = f" with links of {study.asked.link}" if study.asked.link else ""
-    return f"{hosts.count} emulated hosts{link} on {machine}"
+    replay = study.asked.replay
+    rehearsed = f"rehearsal of {replay.run}, not a measurement · " if replay else ""
+    return f"{rehearsed}{hosts.count} emulated hosts{link} on {machine}"
 
 
 def _threads(analysis: StudyAnalysis) -> str:

@@ -53,6 +53,20 @@ class PeerRate(Record):
     """Whether it runs on the host of rank 0, and in the same network."""
 
 
+class HostLink(Record):
+    """The self-test of the link of one emulated host, while all hosts send at once (method.md §15)."""
+
+    host: int
+    payload_bytes_per_s: float | None
+    """What its rate lets TCP carry, or that of the host it receives from, if less; None without a rate."""
+    steady_bytes_per_s: float
+    """What arrived."""
+    burst: float | None
+    """The most that arrived within 100 ms, over what the link is to carry in that time; None without a rate."""
+    round_trip_s: float
+    """Least of some small messages to the next host and back, with no other traffic."""
+
+
 class CommRecord(Record):
     """comm/w<N>.json: the collective benchmark of one world size, raw."""
 
@@ -66,6 +80,8 @@ class CommRecord(Record):
     """The samples of each rank; the k-th of all ranks belong together."""
     peers: list[PeerRate] = Field(default_factory=list)
     """The way of each other rank to rank 0, from three ranks on."""
+    links: list[HostLink] = Field(default_factory=list)
+    """The self-test of the emulated links, by host; of a rehearsal."""
     warnings: list[WarningRecord] = Field(default_factory=list)
 
     @model_validator(mode="after")

@@ -15,7 +15,14 @@ from worldsize.results.check_records import VerifyRecord
 from worldsize.results.memory_records import MemoryParts
 from worldsize.results.provenance import Provenance, UserCode
 from worldsize.results.step_records import BlockActivity, BlockConditions, UnobservedBlock
-from worldsize.results.training_records import DataRecord, Evaluation, GradientTimes, MessageCount, ModelRecord
+from worldsize.results.training_records import (
+    DataRecord,
+    Evaluation,
+    GradientTimes,
+    MessageCount,
+    ModelRecord,
+    ReplayedRecord,
+)
 from worldsize.traits import TraitsRecord, WireBytes
 
 SCHEMA_VERSION = 2
@@ -194,6 +201,8 @@ class CellRecord(Record):
     """Where each process ran, when it was started last."""
     gradients: GradientTimes | None = None
     """When backward has each gradient, on rank 0; None where nobody looked, as in a script."""
+    replayed: ReplayedRecord | None = None
+    """Of a rehearsal: what was replayed, and how well."""
     messages: list[MessageCount] = Field(default_factory=list)
     """What travelled before the first step, on rank 0: weights, buffers and what the wrapper checks."""
     conditions: list[BlockConditions] = Field(default_factory=list)
@@ -248,7 +257,7 @@ class StudyRecord(Record):
     def _of_training(self) -> Self:
         if self.settings is not None and self.settings.script:
             return self
-        own = self.settings is not None and self.settings.workload is not None
+        own = self.settings is not None and (self.settings.workload is not None or self.rehearses)
         if len({self.settings is None, self.data is None and not own, self.model is None}) > 1:
             raise ValueError("settings, data and model belong together: all of them, or none")
         return self
@@ -270,6 +279,11 @@ class StudyRecord(Record):
     def trains(self) -> bool:
         """Whether worldsize itself trained, so that its commands can try other strategies, batches and models."""
         return self.settings is not None and not self.settings.script
+
+    @property
+    def rehearses(self) -> bool:
+        """Whether its computing was replayed from another run (method.md §15)."""
+        return self.settings is not None and self.settings.replay is not None
 
     @property
     def asked(self) -> StudySettings:

@@ -47,6 +47,25 @@ class GradientTimes(Record):
     """How many steps that were."""
 
 
+class ReplayedRecord(Record):
+    """The computing that a cell of a rehearsal has replayed (method.md §15)."""
+
+    source: str
+    """The cell in which it was measured."""
+    source_world_size: int
+    source_steps: int
+    """Measured steps that it was drawn from."""
+    intended_s: float = 0.0
+    """What all ranks were to wait in their timed turns, in place of computing."""
+    waited_s: float = 0.0
+    """What that took."""
+
+    @property
+    def fidelity(self) -> float | None:
+        """Intended ÷ waited; None before the first timed step."""
+        return self.intended_s / self.waited_s if self.waited_s else None
+
+
 class MessageCount(Record):
     """Collectives of one kind that a rank asked for."""
 

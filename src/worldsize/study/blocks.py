@@ -146,12 +146,12 @@ class BlockSizes:
 def reference_every(cell: PlannedCell, settings: TrainingSettings, step_s: float | None) -> int:
     """After how many steps of a cell comes the computation that tells of disturbances; 0 for never.
 
-    A number of steps that was asked for is timed as it is. Loader processes, a strategy or a script of the user's, and
-    more workers than cores may disturb the computation by what the training itself does. `step_s`: None where it is not
-    known.
+    A number of steps that was asked for is timed as it is, and what only waits is not disturbed. Loader processes, a
+    strategy or a script of the user's, and more workers than cores may disturb the computation by what the training
+    itself does. `step_s`: None where it is not known.
     """
     own = loader_processes(settings) > 0 or ":" in cell.settings.strategy or cell.settings.program is not None
-    own |= cell.placement.oversubscribed
+    own |= cell.placement.oversubscribed or cell.settings.replay is not None
     if settings.steps is not None or cell.placement.device != "cpu" or own:
         return 0
     return max(1, round(REFERENCE_EVERY_S / (step_s or REFERENCE_EVERY_S)))

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from worldsize.analysis.numbers import size_text
 from worldsize.config import CommSettings, NetworkSettings
@@ -20,14 +20,14 @@ from worldsize.measure.abilities import network_namespaces
 from worldsize.measure.facts import system_facts
 from worldsize.measure.machine import provenance, snapshot_host
 from worldsize.ranks.turns import Reply, Turn, read_replies
-from worldsize.results.comm_records import CommRecord, PeerRate
+from worldsize.results.comm_records import CommRecord, HostLink, PeerRate
 from worldsize.results.provenance import Provenance
 from worldsize.results.records import Placement, WarningRecord
 from worldsize.study.comm_budget import cases, countdown
 from worldsize.study.sampling import MIN_SAMPLES, Case, Sampling, Together
 
 N = TypeVar("N", bound=NetworkSettings)
-LINKS = ("link", "link_latency")
+NO_LINKS: dict[str, Any] = {"link": None, "link_latency": None, "slow_link": ()}
 ENTRY = "worldsize.collectives.bench:enter"
 
 
@@ -58,6 +58,8 @@ class Found(NamedTuple):
     """What each rank said when it was there."""
     samples: list[Together]
     left_out: list[Case]
+    links: Sequence[HostLink] = ()
+    """The self-test of each host's link, where it was asked for."""
 
 
 def check_hosts(settings: NetworkSettings, largest_world: int) -> None:
@@ -90,7 +92,7 @@ def with_hosts(settings: N, largest_world: int, gpus: int) -> tuple[N, WarningRe
         hosts = largest_world
     else:
         hosts, why = None, f"hosts are not emulated here ({ability.detail}): the workers talk over loopback"
-    links = {"link": settings.link, "link_latency": settings.link_latency} if hosts else dict.fromkeys(LINKS)
+    links = {} if hosts else NO_LINKS
     warning = WarningRecord(code="no-hosts", message=why) if why else None
     return settings.model_copy(update={"hosts": hosts, **links}), warning
 
@@ -122,7 +124,9 @@ def run_comm(
     listener.starting(settings.world_size)
     try:
         with WARM.held(), contextlib.closing(cluster.start(job)) as running:
-            found = _found(running, settings, begun_s, listener)
+            ready = read_replies(running.receive())
+            links = _tested(running) if settings.test_links else []
+            found = _found(running, settings, ready, begun_s, listener)._replace(links=links)
     except JobFailed as failed:
         raise RunError(failed.error.message) from None
     return comm_record(settings, found, placement, origin)
@@ -147,7 +151,10 @@ def _job(
     hosts = settings.emulated
     return Job(
         entry=ENTRY,
-        payload={"placement": placement.model_dump(mode="json")},
+        payload={
+            "placement": placement.model_dump(mode="json"),
+            "hosts": None if hosts is None else hosts.model_dump(mode="json"),
+        },
         processes=settings.world_size,
         folder=folder,
         environment=worker_environment(hosts, spread=bool(nodes)),
@@ -157,9 +164,16 @@ def _job(
     )
 
 
-def _found(running: Running, settings: CommSettings, begun_s: float, listener: CommListener) -> Found:
+def _tested(running: Running) -> list[HostLink]:
+    """Let the ranks of a job test the links of their hosts. Raises JobFailed."""
+    running.send(Turn(op="link").message())
+    return [link for reply in read_replies(running.receive()) for link in reply.links]
+
+
+def _found(
+    running: Running, settings: CommSettings, ready: list[Reply], begun_s: float, listener: CommListener
+) -> Found:
     """Let the workers of a job take all samples. Raises JobFailed."""
-    ready = read_replies(running.receive())
 
     def take(turn: Turn) -> list[Reply]:
         running.send(turn.message())
@@ -221,6 +235,7 @@ def comm_record(settings: CommSettings, found: Found, placement: Placement, orig
             for rank, reply in enumerate(found.ready)
             if reply.to_first_bytes_per_s
         ],
+        links=list(found.links),
         warnings=list(_warnings(settings, found)),
     )
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import psutil
 
+from worldsize.analysis.rehearsal import refusal
 from worldsize.config import Hosts
 from worldsize.config.script import TO_RUN
 from worldsize.launch.cluster import Cluster, Running, ThisMachine
@@ -21,7 +22,7 @@ from worldsize.ranks.turns import Facts, Reply, Turn, WorkOverError, facts_of, r
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.results.files import cell_folder, outputs_folders
-from worldsize.results.records import ErrorRecord
+from worldsize.results.records import CellRecord, ErrorRecord
 from worldsize.study.memory import OUT_OF_MEMORY, DeviceRoom, judged
 from worldsize.study.plan import PlannedCell
 
@@ -67,6 +68,12 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """End everything."""
+
+
+def check_fidelity(record: CellRecord) -> None:
+    """Raise CellFailed for a cell of a rehearsal whose ranks did not keep their times."""
+    if refused := refusal(record):
+        raise CellFailed(refused)
 
 
 def most_on_a_node(job: Job, by_rank: Sequence[int]) -> int:

@@ -18,6 +18,7 @@ from worldsize.results.files import cell_folder
 from worldsize.results.folder import Cell, write_cell
 from worldsize.results.rank_files import rank_file
 from worldsize.results.records import CellRecord, ErrorRecord, WarningRecord
+from worldsize.results.replay import replayed_by
 from worldsize.results.step_records import BlockActivity, BlockConditions, StepRecord, UnobservedBlock
 from worldsize.results.traces import ProfileRecord, write_profile
 from worldsize.results.training_records import Evaluation
@@ -124,6 +125,9 @@ class Ledger:
     def acted(self, cell: PlannedCell, block: int, replies: Sequence[Reply]) -> None:
         """What the threads of a cell did in its timed steps, where all ranks tell; when it has its gradients."""
         record = self.record(cell)
+        if record.replayed is not None:
+            record.replayed.intended_s += sum(reply.intended_s or 0.0 for reply in replies)
+            record.replayed.waited_s += sum(reply.waited_s or 0.0 for reply in replies)
         for found in (reply.gradients for reply in replies if reply.gradients):
             if record.gradients is None or found.steps > record.gradients.steps:
                 record.gradients = found
@@ -137,6 +141,8 @@ class Ledger:
     def used_memory(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
         """The largest memory of a process of the cell so far, what is in it where that rank tells, and warnings."""
         record = self.record(cell)
+        if record.replayed is not None:  # it is not the memory of what is replayed
+            return
         most = max(replies, key=lambda reply: reply.peak_memory_bytes)
         if most.peak_memory_bytes >= (record.peak_memory_bytes or 0):
             record.peak_memory_bytes = most.peak_memory_bytes
@@ -254,6 +260,7 @@ class Ledger:
                 conditions=list(earlier.record.conditions) if earlier else [],
                 activities=list(earlier.record.activities) if earlier else [],
                 gradients=earlier.record.gradients if earlier else None,
+                replayed=earlier.record.replayed if earlier else replayed_by(self.run, cell.settings),
                 launches=earlier.record.launches if earlier else 0,
             )
         return self._records[cell.id]

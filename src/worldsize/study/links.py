@@ -5,6 +5,7 @@ from pathlib import Path
 
 from worldsize.analysis.bandwidth import analyse_link
 from worldsize.analysis.comm_report import comm_warnings
+from worldsize.analysis.rehearsal import link_warnings
 from worldsize.config import CommSettings, StudySettings
 from worldsize.errors import RunError
 from worldsize.launch.cluster import Cluster
@@ -50,6 +51,8 @@ def wanted_links(
             hosts=None if settings.emulated is None else world_size,
             link=settings.link,
             link_latency=settings.link_latency,
+            test_links=settings.replay is not None,
+            slow_link=tuple(slow for slow in settings.slow_link if int(slow.partition(":")[0]) < world_size),
         )
 
 
@@ -74,7 +77,7 @@ def measure_links(
             limit_s = settings.hang_timeout_s
             record = run_comm(wanted, folder, command, gpus=gpus, cluster=cluster, hang_timeout_s=limit_s)
             write_comm(run, record)
-            warnings += comm_warnings(record)
+            warnings += [*comm_warnings(record), *link_warnings(record)]
         except RunError as error:
             message = f"the collective benchmark with {world_size} workers failed, so no peak is known: {error}"
             warnings.append(WarningRecord(code="no-link-peak", message=message))

@@ -102,9 +102,18 @@ def make_plan(
             backend=settings.backend,
             nodes=cluster.share_out(processes),
         )
+        placement = _waiting(placement, cores) if settings.replay else placement
         cells.append(PlannedCell(cell, placement, findings.own_traits.get(cell.strategy)))
     _check_names(cells)
     return cells
+
+
+def _waiting(placement: Placement, cores: Cores | Sequence[int]) -> Placement:
+    """The placement of workers that only wait: they need no core of their own, and each may use any."""
+    every = tuple(sorted(as_cores(cores).numbers))
+    return placement.model_copy(
+        update={"cores": (every,) * len(placement.cores), "oversubscribed": False, "on_siblings": ()}
+    )
 
 
 def _scripts(settings: StudySettings, sizes: Sequence[int]) -> list[CellChoice]:

@@ -20,8 +20,9 @@ from worldsize.measure.machine import busy_warning, provenance, snapshot_host
 from worldsize.results.folder import Cell, Run, load_run, write_study
 from worldsize.results.provenance import Provenance
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
+from worldsize.results.replay import Replay, write_replay
 from worldsize.study.budget import check_budget, until_s, with_default_protocol
-from worldsize.study.comm import check_hosts, with_hosts
+from worldsize.study.comm import NO_LINKS, check_hosts, with_hosts
 from worldsize.study.executor import JobExecutor
 from worldsize.study.folder_lock import hold_folder
 from worldsize.study.ledger import Ledger
@@ -39,7 +40,7 @@ from worldsize.study.tracking import tracked
 from worldsize.trackers import check_trackers
 
 
-def run_study(
+def run_study(  # noqa: PLR0913 - what a caller says comes by name
     settings: StudySettings,
     out: Path,
     *,
@@ -48,11 +49,12 @@ def run_study(
     listener: Listener | None = None,
     cluster: Cluster | None = None,
     began_s: float | None = None,
+    replay: Replay | None = None,
 ) -> Run:
     """Run all cells that are missing in `out`; returns what is in the folder afterwards.
 
     They run on this machine, or on the nodes of `cluster`. A budget counts from `began_s` on time.monotonic(), or from
-    now. A cell that fails is a row with its reason. Raises
+    now. `replay` is what a rehearsal begins with, and keeps. A cell that fails is a row with its reason. Raises
     UsageError for what cannot be run, OutputError for a folder that cannot be used, Interrupted when the user stops it;
     what was measured until then is in the folder.
     """
@@ -72,6 +74,8 @@ def run_study(
             check_checkpoints(out, plan)
         check_budget(settings, plan, findings, time.monotonic() - began_s)
         before, session = open_study(out, settings, plan, findings, command or sys.argv, cluster, anew=anew)
+        if replay is not None:
+            write_replay(out, replay)
         note(out, no_hosts)
         trackers = tracked(settings.log, out, session, listener, keep=partial(note, out))
         if settings.sweep:
@@ -120,8 +124,10 @@ def _schedule(
     )
     fewer = Shrink(ledger.run, settings.min_workers, findings.processes, ledger, cluster).after
     restarts = Restarts(settings.max_restarts, ledger, fewer)
-    plain = bool(settings.script)  # nothing can be done aside in a loop that is not ours
-    pace = Pace(settings, todo, now_s=time.monotonic, until_s=until_s(settings, began_s), plain=plain)
+    # Nothing can be done aside in a loop that is not ours; and where nothing is computed, another launch draws nothing.
+    plain, replays = bool(settings.script or settings.replay), settings.replay is not None
+    until = until_s(settings, began_s)
+    pace = Pace(settings, todo, now_s=time.monotonic, until_s=until, launches=not replays, plain=plain)
     return Schedule(todo, settings, executor, ledger, listener, restarts=restarts, pace=pace)
 
 
@@ -175,7 +181,7 @@ def _hosts_decided(
     settings: StudySettings, findings: Findings, cluster: Cluster
 ) -> tuple[StudySettings, list[WarningRecord]]:
     if cluster.nodes and settings.hosts == "auto":  # these are hosts
-        return settings.model_copy(update={"hosts": None, "link": None, "link_latency": None}), []
+        return settings.model_copy(update={"hosts": None, **NO_LINKS}), []
     gpus = 0 if settings.backend == "gloo" else len(findings.gpus)
     most = max(world_sizes(settings, findings))
     settings, warning = with_hosts(settings, most, gpus)

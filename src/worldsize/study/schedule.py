@@ -16,7 +16,7 @@ from worldsize.analysis.statistics import half_width
 from worldsize.config import TrainingSettings
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.study.blocks import LEAD_STEPS, Counted, burst, lead_steps, reference_every, timed_steps
-from worldsize.study.executor import CellFailed, Executor, WorkersBehind
+from worldsize.study.executor import CellFailed, Executor, WorkersBehind, check_fidelity
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
 from worldsize.study.pace import MIN_BLOCKS, Pace
@@ -46,10 +46,7 @@ class Schedule:
         self.restarts = restarts or Restarts(0, ledger)
         self.pace = pace or Pace(settings, cells, now_s=time.monotonic)
         self.cells = list(cells)
-        self.settings = settings
-        self.executor = executor
-        self.ledger = ledger
-        self.listener = listener
+        self.settings, self.executor, self.ledger, self.listener = settings, executor, ledger, listener
         self.samples: dict[str, dict[tuple[int, int], Any]] = {cell.id: ledger.samples(cell) for cell in cells}
         self.counted = Counted()
         self.open = {cell.id for cell in cells}
@@ -262,6 +259,7 @@ class Schedule:
         if self.settings.profile:
             self._profile(cell)
         self.executor.finish(cell)
+        check_fidelity(self.ledger.record(cell))
         self.open.discard(cell.id)
         self.listener.skipped(self._steps_left(cell))
         self.listener.ended(self.ledger.completed(cell, ending))

@@ -27,7 +27,7 @@ def my_share(settings: CellSettings, rank: int, processes: int) -> slice:
 class Classifier:
     """A task (task.py) of `settings.model` on a data set."""
 
-    sets_rate = True
+    sets_rate = has_loss = True
 
     def __init__(self, settings: CellSettings, data: DataSet) -> None:
         self.settings, self.data = settings, data

@@ -45,12 +45,15 @@ def look(settings: StudySettings, room: Room) -> Findings:
     device = torch.device("cuda" if gpus else "cpu")
     sizes = chosen_world_sizes(settings, room, len(gpus))
     look_at = look_at_data_set if settings.workload is None else partial(look_at_workload, sizes, device, strategies)
+    look_at = look_at_replay if settings.replay else look_at
     data, model, warnings = look_at(settings)
     findings = Findings(
         data=data,
         model=model,
         gpus=gpus,
-        matmul_flops_per_s=matmul_flops_per_s(device, RATE_S, matmul_precision(device, settings.precision)),
+        matmul_flops_per_s=None
+        if settings.replay
+        else matmul_flops_per_s(device, RATE_S, matmul_precision(device, settings.precision)),
         world_sizes=sizes,
         warnings=warnings,
         own_traits={name: strategy.traits.record() for name, strategy in strategies.items() if name not in STRATEGIES},
@@ -66,6 +69,14 @@ def look(settings: StudySettings, room: Room) -> Findings:
             except UsageError as error:
                 findings.refused[f"{name}@{world_size}"] = str(error)
     return findings
+
+
+def look_at_replay(settings: StudySettings) -> Trained:
+    """The model whose computing is replayed; there is nothing to build."""
+    replay = settings.replay
+    assert replay is not None, "a rehearsal replays"
+    counts = replay.model_dump(include={"parameters", "parameter_bytes", "buffer_bytes", "gradient_tensors"})
+    return None, ModelRecord(name=settings.model, **counts), []
 
 
 def look_at_data_set(settings: StudySettings) -> Trained:

@@ -1,7 +1,7 @@
 """One rank of a cell, from its start to its last turn: pin, build, take turns."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from worldsize.ranks.loop import Loop
 from worldsize.ranks.memory import limit_memory
 from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.setup import Rank, choose_device, group_of, process_group, settle, where
-from worldsize.ranks.turns import Facts, Reply, Turns, run_turns
+from worldsize.ranks.turns import Facts, Reply, Turn, Turns, run_turns
 from worldsize.results.base import Record
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.comm_records import AllReduceCost
@@ -30,7 +30,8 @@ from worldsize.results.provenance import UserFile, named
 from worldsize.results.records import Placement, StudyRecord
 from worldsize.strategies import Channel, Observer, World
 from worldsize.training.checkpoint import arrange_buckets
-from worldsize.training.task import task_of
+from worldsize.training.replay import ReplayTask
+from worldsize.training.task import Task, task_of
 from worldsize.training.trainer import Trainer
 from worldsize.training.workload import TrainingWorkload
 
@@ -82,7 +83,7 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
     settings = assignment.settings
     if settings.memory_limit_bytes is not None and device.type == "cpu":
         limit_memory(settings.memory_limit_bytes)
-    data = None if settings.workload else load_data(settings)
+    data = None if settings.workload or settings.replay else load_data(settings)
     timeline = Timeline(clock_for(device))
     world = world_of(rank, settings, assignment.placement, device, timeline)
     place = cell_folder(Path(assignment.run), settings.id)
@@ -90,16 +91,18 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
     if saved:
         world = dataclasses.replace(world, bucket_bytes=saved.bucket_bytes, bucket_groups=saved.bucket_groups)
     with MessageCounter("start") as counter:
-        trainer = Trainer(settings, task_of(settings, data), world, timeline, None if saved else assignment.link)
+        task = task_of(settings, data, Path(assignment.run))
+        trainer = Trainer(settings, task, world, timeline, None if saved else assignment.link)
     same_code(assignment, user_files((*settings.trained, settings.strategy)))
     arithmetic = matmul_precision(device, settings.precision)
+    known = assignment.rate_is_known or settings.replay is not None  # a rehearsal computes nothing
     facts = Facts(
         steps_per_epoch=trainer.batches.steps_per_epoch,
         steps=saved.step if saved else 0,
         wire=trainer.strategy.traits.wire_bytes(settings.world_size, trainer.sizes()),
         # The same workers on the same cores: once is enough, and it takes a good part of a launch.
-        matmul_flops_per_s=None if assignment.rate_is_known else matmul_flops_per_s(device, precision=arithmetic),
-        matmul_precision=arithmetic,
+        matmul_flops_per_s=None if known else matmul_flops_per_s(device, precision=arithmetic),
+        matmul_precision=None if settings.replay else arithmetic,
         messages=counter.counts(),
         place=where(assignment.placement),
     )
@@ -117,7 +120,20 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
             first_step=assignment.first_step,
         )
         with closing(loop):
-            run_turns(turns, Reply(facts=facts), loop.take)
+            run_turns(turns, Reply(facts=facts), _waiting(loop.take, task) if settings.replay else loop.take)
+
+
+def _waiting(take: Callable[[Turn], Reply], task: Task) -> Callable[[Turn], Reply]:
+    """The same turns, and how long the waits of a rehearsal were in each."""
+    assert isinstance(task, ReplayTask), "a rehearsal replays"
+
+    def waiting(turn: Turn) -> Reply:
+        task.waits.taken()
+        reply = take(turn)
+        reply.intended_s, reply.waited_s = task.waits.taken()
+        return reply
+
+    return waiting
 
 
 def same_code(assignment: Assignment, files: Sequence[UserFile]) -> None:

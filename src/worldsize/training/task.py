@@ -1,9 +1,11 @@
 """What is trained, as a trainer sees it: a model, its batches, a loss and an optimizer, and nothing of how they come.
 
-There are two: the classifier of the settings (classifier.py), and a class of the user's own (user_task.py).
+There are three: the classifier of the settings (classifier.py), a class of the user's own (user_task.py), and the
+replay of measured computing (replay.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -11,7 +13,9 @@ from torch import Tensor, nn
 
 from worldsize.config import CellSettings
 from worldsize.data import DataSet
+from worldsize.results.replay import read_replay
 from worldsize.training.classifier import Classifier
+from worldsize.training.replay import ReplayTask
 from worldsize.training.user_task import UserTask
 from worldsize.traits import Sizes
 
@@ -44,6 +48,10 @@ class Task(Protocol):
     @property
     def sets_rate(self) -> bool:
         """Whether the learning rate is that of the settings; else it is the optimizer's own business."""
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether what backward begins at is a loss that is worth recording."""
 
     def model(self, seed: int) -> nn.Module:
         """A new model, its weights drawn from `seed`; torch's generator stays seeded."""
@@ -88,6 +96,12 @@ class Task(Protocol):
         ...
 
 
-def task_of(settings: CellSettings, data: DataSet | None) -> Task:
-    """The task of a cell; `data` is that of a classifier. Raises UsageError for what cannot be trained."""
+def task_of(settings: CellSettings, data: DataSet | None, run: Path | None = None) -> Task:
+    """The task of a cell; `data` is that of a classifier, and `run` has what a rehearsal replays.
+
+    Raises UsageError for what cannot be trained.
+    """
+    if settings.replay is not None:
+        assert run is not None, "a rehearsal has a run folder"
+        return ReplayTask(settings, read_replay(run))
     return UserTask(settings) if data is None else Classifier(settings, data)

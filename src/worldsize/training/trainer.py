@@ -30,8 +30,8 @@ class TrainedStep(NamedTuple):
     epoch: int
     samples: int
     """Samples of this process."""
-    loss: Tensor
-    """Their mean loss."""
+    loss: Any
+    """Their mean loss, a tensor; None of a task that has none."""
     right: Tensor | None
     """How many of them were classified right; None where nothing is classified."""
     interrupted: bool = False
@@ -181,13 +181,18 @@ class Trainer:
         self.optimizer.zero_grad()
         timeline.end(Phase.OPTIMIZER)
         self.steps += 1
-        found = [loss.detach()] if (right := self.task.right(outputs, batch)) is None else [loss.detach(), right]
-        self.carrier.used()
-        if timeline.watching:  # what nobody will read need not travel
-            found = [*self.carrier.fetch(*found)]
-        result = TrainedStep(epoch, self.samples, found[0], None if right is None else found[1])
+        result = TrainedStep(epoch, self.samples, *self._told(loss, self.task.right(outputs, batch)))
         timeline.end(Phase.END)
         return result
+
+    def _told(self, loss: Tensor, right: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """Loss and number of right ones, as far as there are any, on the host: there as soon as the step has ended."""
+        found = [loss.detach()] if self.task.has_loss else []
+        found += [] if right is None else [right]
+        self.carrier.used()
+        if self.timeline.watching:  # what nobody will read need not travel
+            found = [*self.carrier.fetch(*found)]
+        return (found[0] if self.task.has_loss else None), (None if right is None else found[-1])
 
     def try_step(self) -> None:
         """Forward and backward of a batch without synchronisation; weights, optimizer and data stay as they are.

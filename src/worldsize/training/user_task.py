@@ -118,6 +118,8 @@ class OwnBatches:
 class UserTask:
     """A task (task.py) of `settings.workload`."""
 
+    has_loss = True
+
     def __init__(self, settings: CellSettings) -> None:
         self.settings = settings
         self.owned = Owned(settings)

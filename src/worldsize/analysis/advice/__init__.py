@@ -59,6 +59,8 @@ RULES = (
 @once
 def advise(analysis: StudyAnalysis) -> tuple[Advice, ...]:
     """What the numbers of a study say should be changed, the most worthwhile first; empty where they say nothing."""
+    if analysis.record.rehearses:  # its computing is another run's, which has advice of its own
+        return ()
     seen = Seen(analysis)
     ordered = in_order([candidate for rule in RULES for candidate in rule(seen)], seen.focus)
     told = [beside_one_worker(with_forecast(each, seen), seen) for each in ordered]

@@ -1,0 +1,102 @@
+"""Replayed computing in one process: gradients come in their order, nothing is computed, and each wait is counted."""
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from replayable import BACKWARD_S, COMPUTED_S, SHARES, SIZES, cell_settings, replayable
+from worldsize.analysis.replay import replay_of, wanted
+from worldsize.config import CellSettings, ReplaySettings
+from worldsize.measure.clocks import HostClock
+from worldsize.measure.timeline import Timeline, read
+from worldsize.results.folder import load_run
+from worldsize.strategies import Channel, World
+from worldsize.training.replay import ReplayModel, ReplayTask, Waits, groups_of
+from worldsize.training.trainer import Trainer
+
+REPLAY = ReplaySettings(
+    run="made", parameters=112_000, parameter_bytes=448_000, buffer_bytes=38_720, gradient_tensors=4
+)
+
+
+@pytest.fixture
+def trainer(tmp_path: Path) -> Trainer:
+    run = load_run(replayable(tmp_path))
+    settings: CellSettings = cell_settings(replay=REPLAY)
+    task = ReplayTask(settings, replay_of(run, wanted(run, None, None, 2)))
+    timeline = Timeline(HostClock())
+    return Trainer(settings, task, World(Channel(0, 1, timeline), 1, torch.device("cpu")), timeline)
+
+
+def test_a_step_takes_what_was_measured_and_no_less(trainer: Trainer) -> None:
+    task = trainer.task
+    assert isinstance(task, ReplayTask)
+    for _ in range(3):
+        began_s = time.perf_counter()
+        result = trainer.step()
+        assert time.perf_counter() - began_s >= COMPUTED_S - 0.002
+        assert (result.loss, result.right) == (None, None)
+        marks = read(trainer.timeline.take(), trainer.timeline.clock)
+        assert marks.last_gradient is not None
+    intended_s, waited_s = task.waits.taken()
+    assert intended_s == pytest.approx(3 * COMPUTED_S, rel=1e-3)
+    assert waited_s >= intended_s - 0.003
+    assert task.waits.taken() == (0.0, 0.0)
+
+
+def test_gradients_come_in_their_order_at_their_times_and_nothing_is_copied(trainer: Trainer) -> None:
+    model = trainer.strategy.unwrap()
+    assert isinstance(model, ReplayModel)
+    assert [weight.numel() * 4 for weight in model.weights] == list(SIZES)
+    seen: list[tuple[int, float]] = []
+    for number, weight in enumerate(model.weights):
+        weight.register_post_accumulate_grad_hook(lambda p, number=number: seen.append((number, time.perf_counter())))
+    model(next(iter(trainer.batches.epoch(0)))).backward()
+    assert [number for number, _ in seen] == sorted(range(len(SHARES)), key=lambda number: SHARES[number])
+    at_s = dict(seen)
+    assert at_s[0] - at_s[3] >= (SHARES[0] - SHARES[3]) * BACKWARD_S - 0.002
+    for weight, gradient in zip(model.weights, model.gradients, strict=True):
+        assert weight.grad is not None
+        assert weight.grad.data_ptr() == gradient.data_ptr()
+    assert sum(p.numel() * 4 for p in model.buffers()) == REPLAY.buffer_bytes
+
+
+def test_gradients_that_come_almost_together_are_released_together() -> None:
+    found = groups_of((1.0, 0.9995, 0.5, 0.4, 0.4011))
+    assert [group.numbers for group in found] == [(3, 4), (2,), (1, 0)]
+    assert [group.share for group in found] == [0.4011, 0.5, 1.0]
+
+
+def test_late_ends_do_not_add_up_and_bookkeeping_is_not_made_up_for() -> None:
+    waits = Waits()
+    waits.begin()
+    began_s = waits.due_s
+    for _ in range(10):
+        time.sleep(0.002)  # bookkeeping
+        waits.go_on()
+        waits.wait(0.002)
+    assert waits.due_s >= began_s + 0.040 - 1e-6
+    intended_s, waited_s = waits.taken()
+    assert intended_s == pytest.approx(0.020)
+    assert waited_s <= time.perf_counter() - began_s - 0.020
+    assert waited_s >= 0.020 - 0.001
+
+
+def test_what_is_real_is_no_wait() -> None:
+    waits = Waits()
+    waits.begin()
+    time.sleep(0.02)  # a message
+    waits.begin()
+    waits.wait(0.005)
+    intended_s, waited_s = waits.taken()
+    assert intended_s == pytest.approx(0.005)
+    assert waited_s >= 0.005
+
+
+def test_waiting_takes_no_core(trainer: Trainer) -> None:
+    began_s = time.thread_time()
+    for _ in range(5):
+        trainer.step()
+    assert time.thread_time() - began_s < 0.5 * 5 * COMPUTED_S

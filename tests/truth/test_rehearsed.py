@@ -1,0 +1,151 @@
+"""Rehearsals of a run whose computing is known: its times are in the rehearsed steps (needs root; CI has it)."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import worldsize
+from commands import finish, processes_of, start
+from commands import worldsize as command
+from repeated import Repeated
+from replayable import BACKWARD_S, COMPUTED_S, FORWARD_S, LATE_S, replayable
+from rights import needs_rights
+from soak_watch import networks
+from worldsize.run import Run
+
+pytestmark = needs_rights
+
+PLANTED_S = 0.02
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return replayable(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(scope="module")
+def rehearsed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Repeated[Run]:
+    def measure() -> Run:
+        out = tmp_path_factory.mktemp("rehearsal") / "run"
+        return worldsize.rehearse(source, hosts=3, link="1gbit", strategies="all-reduce", steps=20, out=out)
+
+    return Repeated(measure)
+
+
+def test_the_planted_computing_is_in_the_steps(rehearsed: Repeated[Run]) -> None:
+    def holds(run: Run) -> None:
+        alone, several = (run.cells[name].record.summary for name in ("single-w1-b32", "all-reduce-w3-b32"))
+        assert alone is not None
+        assert several is not None
+        assert sum(alone.parts_s.values()) == pytest.approx(COMPUTED_S, rel=0.03)
+        assert alone.step_s.value >= 0.99 * COMPUTED_S  # and what this machine does between two steps
+        assert several.parts_s["backward_s"] == pytest.approx(BACKWARD_S, rel=0.03)
+        # Rank 1 computes LATE_S longer; ranks 0 and 2 are as rank 0 was.
+        assert several.parts_s["forward_s"] == pytest.approx(FORWARD_S + LATE_S / 3, rel=0.05)
+        assert several.step_s.value > COMPUTED_S + LATE_S
+
+    rehearsed.check(holds)
+
+
+def test_what_it_cannot_know_is_absent(rehearsed: Repeated[Run]) -> None:
+    run = rehearsed.any()
+    assert run.study.rehearses
+    assert run.study.data is None
+    assert run.study.model is not None
+    assert run.study.model.flops_per_sample is None
+    for cell in run.cells.values():
+        record = cell.record
+        assert (record.matmul_flops_per_s, record.peak_memory_bytes, record.memory) == (None, None, None)
+        assert record.verified is None
+        assert record.evaluations == []
+        assert record.replayed is not None
+        assert record.replayed.fidelity is not None
+        assert cell.collect(cell.scan_steps())["loss"].null_count() == cell.collect(cell.scan_steps()).height
+    assert run.verdict.startswith("Rehearsed, not measured: ")
+    assert run.advice == []
+    page = run.page.read_text(encoding="utf-8")
+    assert "rehearsal of made, not a measurement" in page
+    assert run.tables["replayed"].height == 2
+    assert run.tables["host-links"].height == 3
+
+
+def test_ranks_keep_their_times_and_links_theirs(rehearsed: Repeated[Run]) -> None:
+    def holds(run: Run) -> None:
+        fidelity = [cell.record.replayed.fidelity for cell in run.cells.values() if cell.record.replayed]
+        assert min(each or 0 for each in fidelity) >= 0.98
+        for link in run.comm[3].links:
+            assert link.payload_bytes_per_s is not None
+            assert link.burst is not None
+            assert link.steady_bytes_per_s == pytest.approx(link.payload_bytes_per_s, rel=0.1)
+            assert link.burst <= 1.1
+
+    rehearsed.check(holds)
+
+
+def test_a_planted_straggler_costs_what_was_planted(source: Path, tmp_path: Path) -> None:
+    def step_s(name: str, **planted: Any) -> float:
+        out = tmp_path / f"{name}-{time.monotonic_ns()}"
+        run = worldsize.rehearse(
+            source, hosts=3, strategies="all-reduce", steps=20, out=out, report=False, progress=False, **planted
+        )
+        found = run.cells["all-reduce-w3-b32"].record.summary
+        assert found is not None
+        return found.step_s.value
+
+    def costs() -> float:
+        return step_s("late", slow_rank="1:20ms") - step_s("usual")
+
+    def holds(cost_s: float) -> None:
+        assert cost_s == pytest.approx(PLANTED_S, abs=0.005)
+
+    Repeated(costs).check(holds)
+
+
+def test_a_slow_link_slows_the_messages(source: Path, tmp_path: Path) -> None:
+    """448 kB over 10 Mbit/s take more than 0.3 s, whatever the machine."""
+    found = command(
+        *("rehearse", source, "--hosts", 2, "--link", "1gbit", "--slow-link", "1:10mbit", "--strategies", "all-reduce"),
+        *("--steps", 2, "--out", "run", "--json"),
+        cwd=tmp_path,
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stderr.startswith("Rehearsal of made on 2 emulated hosts with links of 1gbit. Real:")
+    told = json.loads(found.stdout)
+    [row] = [row for row in told["results"] if row["world_size"] == 2]
+    assert row["step_s"] > 0.3
+    assert [each["cell"] for each in told["rehearsal"]] == ["single-w1-b32", "all-reduce-w2-b32"]
+    assert [each["host"] for each in told["links"]] == [0, 1]
+    assert told["study"]["settings"]["slow_link"] == ["1:10mbit"]
+    resumed = command("study", "--resume", "--out", "run", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_when_it_is_killed(source: Path, tmp_path: Path, how: signal.Signals) -> None:
+    before = networks()
+    process = start("rehearse", source, "--hosts", 3, "--budget", "300s", "--out", "run", cwd=tmp_path)
+    _wait_for(lambda: any((tmp_path / "run").glob("cells/*-w3-*/rank0.jsonl")), process)
+    family = psutil.Process(process.pid).children(recursive=True)
+    os.kill(process.pid, how)
+    if how is signal.SIGINT:
+        assert finish(process, tmp_path).returncode == 130
+    else:
+        process.communicate()
+    _wait_for(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in family))
+    _wait_for(lambda: not processes_of(tmp_path))
+    _wait_for(lambda: networks() == before)
+
+
+def _wait_for(condition: Any, process: "subprocess.Popen[str] | None" = None, patience_s: float = 90) -> None:
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
