@@ -156,6 +156,8 @@ def test_json_is_one_object_with_everything(finished: tuple[Path, Any]) -> None:
         "results",
         "scaling",
         "memory",
+        "rehearsal",
+        "links",
         "sweeps",
         "warnings",
         "study",

@@ -27,7 +27,7 @@ from worldsize.config.network import DEFAULT_BUDGET_S
 from worldsize.traits import BASELINE_STRATEGY
 
 WHAT = ("model", "data", "workload", "data_dir", "train_samples", "test_samples")
-WHERE = ("hosts", "link", "link_latency", "backend", "threads_per_worker", "memory_limit")
+WHERE = ("hosts", "link", "link_latency", "slow_link", "backend", "threads_per_worker", "memory_limit")
 INPUT = ("loader", "loader_workers")
 PROTOCOL = ("epochs", "steps", "budget", "warmup_steps", "block_steps", "target_interval", "evaluate", "profile")
 RECIPE = (
@@ -69,10 +69,10 @@ TRAIN_FLAGS = (
 SWEEP_FLAGS = (
     *("model", "data", "data_dir", "train_samples"),
     *("growth", "largest_batch", "resolution", "find_unused_parameters"),
-    *WHERE,
+    *(name for name in WHERE if name != "slow_link"),
     *("loader", "epochs", "steps", "precision", "seed"),
 )
-COMM_FLAGS = ("world_size", "hosts", "link", "link_latency", "backend", "threads_per_worker", "budget")
+COMM_FLAGS = ("world_size", "hosts", "link", "link_latency", "slow_link", "backend", "threads_per_worker", "budget")
 
 SCRIPT_FLAGS = (
     *("script", "samples_per_step", "world_sizes"),
@@ -155,7 +155,8 @@ def train_command(settings: StudySettings, cell: CellAnalysis, **changes: Any) -
     settings = _with_recipe(settings, cell)
     # A warm-up of the learning rate may be longer than the one epoch of `train`: then the steps are kept.
     steps = settings.steps if settings.lr_warmup_epochs else None
-    alone = dict.fromkeys(("hosts", "link", "link_latency")) if cell.world_size == 1 else {}
+    here: dict[str, Any] = {"hosts": None, "link": None, "link_latency": None, "slow_link": ()}
+    alone = here if cell.world_size == 1 else {}
     wanted = settings.model_copy(update={"steps": steps, "profile": False, **alone, **changes})
     strategy, batch = changes.get("strategy", cell.strategy), changes.get("batch_size", cell.batch_size)
     which = ("--strategy", strategy, "--world-size", str(cell.world_size), "--batch-size", str(batch))
