@@ -187,15 +187,16 @@ def test_a_run_of_two_machines(tmp_path: Path, ended: Ended) -> None:
     record = load_run(run).study
     record.sessions = [provenance(hostname="another")]
     write_study(run, record)
-    _refused(ended(f"{run}"), ["different machines", "Measure again"])
+    _refused(ended(f"{run}"), ["different machines", "Measure it again"])
 
 
-def test_a_run_whose_cells_drifted_apart(tmp_path: Path, ended: Ended) -> None:
+def test_a_machine_that_drifted_is_told(tmp_path: Path) -> None:
+    """It is no reason to refuse: the cells took turns, and this machine drifts in most runs."""
     run = made_forecast_run(tmp_path / "run", Truth(), CELLS)
     record = load_run(run).study
-    record.warnings = [WarningRecord(code="drift", message="the machine became slower by 40 % meanwhile.")]
+    record.warnings = [WarningRecord(code="drift", message="the machine drifted.\nBlocks are 40 % apart.")]
     write_study(run, record)
-    _refused(ended(f"{run}"), ["drifted apart", "slower by 40 %"])
+    assert any("drifted" in text for text in package.predict(run, world_sizes=4).assumes)
 
 
 def test_a_global_batch_that_cannot_be_shared(tmp_path: Path) -> None:

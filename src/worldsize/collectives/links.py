@@ -62,7 +62,7 @@ def test_link(hosts: Hosts) -> HostLink:
 
 
 def burst(counts: Sequence[Count], wire_bytes_per_s: float) -> float | None:
-    """The most that surely arrived in any WINDOW_S, over what the link is to carry; None of a shorter test."""
+    """Largest share of the link's rate that arrived within WINDOW_S, at least; None if the test was shorter."""
     found, end = [], 0
     for begin in counts:
         while end < len(counts) and counts[end].after_s - begin.before_s < WINDOW_S:

@@ -136,7 +136,7 @@ def _interface(host: int, hosts: int, rate_bits_per_s: int | None) -> list[str]:
 
 
 def _hardware(host: int | None) -> str:
-    """Hardware address of a host, or of the switch: one of those that nobody sells."""
+    """Locally administered hardware address of a host; of the switch for None."""
     parts = "ff:ff:ff" if host is None else ":".join(f"{host >> shift & 0xFF:02x}" for shift in (16, 8, 0))
     return f"02:00:0a:{parts}"
 

@@ -51,7 +51,7 @@ class ReplayedRecord(Record):
     """The computing that a cell of a rehearsal has replayed (method.md §15)."""
 
     source: str
-    """The cell in which it was measured."""
+    """Id of the measured cell."""
     source_world_size: int
     source_steps: int
     """Measured steps that it was drawn from."""

@@ -8,11 +8,9 @@ from worldsize.config import Hosts, PredictSettings
 from worldsize.errors import UsageError
 from worldsize.traits import BASELINE_STRATEGY, TRAITS
 
-VOID = {
-    "drift": "its cells drifted apart while they were timed",
-    "provenance-changed": "its sessions ran on different machines",
-}
+VOID = {"provenance-changed": "its sessions ran on different machines"}
 """Warnings with which the cells of a run are not of one machine, and why nothing is predicted from them."""
+DRIFT = "drift"
 
 
 def check(model: Model, settings: PredictSettings) -> Hosts | None:
@@ -35,7 +33,7 @@ def check(model: Model, settings: PredictSettings) -> Hosts | None:
     if own is None:
         flag = "--latency" if settings.link is None else "--link"
         where = (
-            "the links of these nodes have rates that nobody told"
+            "the rate of the link between these nodes is not known"
             if _nodes(model) > 1
             else "no worker of this run was on a host of its own"
         )
@@ -44,10 +42,11 @@ def check(model: Model, settings: PredictSettings) -> Hosts | None:
             f"Measure one on emulated hosts: worldsize study --hosts 2 --link {settings.link or '1gbit'}"
         )
     rate, latency = settings.rate_bits_per_s, settings.latency_s
-    wanted = Hosts(
-        count=own.count,
-        rate_bits_per_s=own.rate_bits_per_s if rate is None else round(rate),
-        latency_s=own.latency_s if latency is None else latency or None,
+    wanted = own.model_copy(
+        update={
+            "rate_bits_per_s": own.rate_bits_per_s if rate is None else round(rate),
+            "latency_s": own.latency_s if latency is None else latency or None,
+        }
     )
     return None if wanted == own else wanted
 
@@ -56,9 +55,8 @@ def _check_run(model: Model) -> None:
     analysis = model.analysis
     for _, warning in analysis.warnings:
         if warning.code in VOID:
-            raise UsageError(
-                f"nothing is predicted from this run: {VOID[warning.code]}\nMeasure again: {warning.message}"
-            )
+            why = VOID[warning.code]
+            raise UsageError(f"nothing is predicted from this run: {why}\nMeasure it again on one machine.")
     if not any(cell.summary for cell in analysis.cells):
         raise UsageError("no cell of this run has numbers: measure it first, or go on with --resume")
     if not model.cells:
@@ -141,6 +139,8 @@ def assumptions(model: Model, settings: PredictSettings, targets: Sequence[Targe
             "Forecasts of GPUs have not been tested on hardware: NCCL may choose other algorithms for other sizes and "
             "nodes, and messages may share the device otherwise than on a CPU."
         )
+    if any(warning.code == DRIFT for _, warning in model.analysis.warnings):
+        yield "The machine drifted while this run was timed: a forecast is of its mean speed, and of no other."
     rate = hosts.rate_bits_per_s if hosts else None
     if rate is not None and (settings.rate_bits_per_s or 0) > rate:
         yield "No link as fast was measured: what the cores themselves can carry was not seen."

@@ -131,7 +131,7 @@ def predicted(model: Model, target: Target, steps: int = STEPS) -> Predicted | N
 
 
 def simulated(inputs: Inputs, steps: int = STEPS) -> Predicted:
-    """So many steps in a row."""
+    """Simulate steps one after the other."""
     compute = inputs.compute._replace(after_s=max(0.0, inputs.compute.after_s + inputs.work_s))
     rows: list[int] = []
 

@@ -34,7 +34,7 @@ FACTORS = (0.7, 1.6)
 HALVINGS = 12
 """To 0.02 % of what messages take."""
 CALIBRATED = 40
-"""Measured steps by which messages are compared with the benchmark: their mean is known to 1 % then."""
+"""Measured steps, from all over the cell, by which messages are compared with the benchmark; more take time."""
 MOST_SLOWDOWN = 0.8
 """However busy a core is, the system gives both their turn."""
 

@@ -11,7 +11,8 @@ from worldsize.config import Hosts
 from worldsize.sending import Sent
 
 LINK_BOUND = 0.7
-"""Share of what the link can carry from which on it is the limit, not the cores that copy and add the bytes."""
+"""Share of what the link can carry from which on it is the limit, not the cores that copy and add the bytes: taken, not
+measured."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class Drawn(NamedTuple):
 
 
 def draws(compute: Compute, ranks: Ranks | None, world_size: int, steps: int, seed: int = 0) -> Iterator[Drawn]:
-    """What each of `world_size` ranks computes in so many steps.
+    """What each of `world_size` ranks computes in each of `steps` steps.
 
     What all ranks share comes from runs of measured steps, so that what lasts for some steps lasts here. What a rank
     always has is that of a measured one, in turn: of more ranks as large a part is slow. The rest is drawn for each
