@@ -25,8 +25,8 @@ import numpy as np
 import worldsize
 from common import RESULTS, keep, say
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.predict.baselines import Formulas
 from worldsize.analysis.predict.forecast import Target, inputs_of, simulated
-from worldsize.analysis.predict.held_out import Formulas
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.observed import Compute
 from worldsize.analysis.study import StudyAnalysis

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from made_runs import MadeCell, make_run, provenance
+from made_messages import add_link
+from made_runs import MadeCell, make_run
 from worldsize.analysis.collective_cost import cost_s
 from worldsize.config import Hosts
-from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.files import cell_folder
-from worldsize.results.folder import load_run, write_cell, write_comm
-from worldsize.results.records import CellSummary, Estimate, Placement
+from worldsize.results.folder import load_run, write_cell
+from worldsize.results.records import CellSummary, Estimate
 from worldsize.results.step_records import SpanRecord, StepRecord
 from worldsize.results.training_records import GradientTimes
 
@@ -74,7 +74,8 @@ def made_forecast_run(folder: Path, truth: Truth, cells: tuple[tuple[str, int, i
     for number, cell in enumerate(made):
         _write(folder, cell, truth, seed=number)
     if any(cell.world_size > 1 for cell in made):
-        write_comm(folder, _benchmark(truth, max(cell.world_size for cell in made)))
+        largest, gb_per_s = max(cell.world_size for cell in made), truth.bytes_per_s / 1e9
+        add_link(folder, largest, gb_per_s=gb_per_s, alpha_s=truth.alpha_s, sizes=SIZES, hosts=truth.hosts)
     return folder
 
 
@@ -139,31 +140,4 @@ def _span(step: int, own_s: float, length_s: float, size_bytes: int) -> SpanReco
         ready_s=[None],
         issued_s=[own_s],
         done_s=[length_s],
-    )
-
-
-def _benchmark(truth: Truth, world_size: int) -> CommRecord:
-    samples = [
-        CommSample(
-            collective="all-reduce",
-            size_bytes=size,
-            begin_ns=0,
-            end_ns=round(1e9 * cost_s("all-reduce", world_size, truth.alpha_s, truth.bytes_per_s, size)),
-            clock_error_ns=0,
-            calls=1,
-            wrong_elements=0,
-        )
-        for size in SIZES
-    ]
-    placement = Placement(
-        processes=world_size,
-        threads_per_worker=1,
-        cores=tuple((rank,) for rank in range(world_size)),
-        oversubscribed=False,
-        device="cpu",
-        backend="gloo",
-    )
-    ranks = [list(samples) for _ in range(world_size)]
-    return CommRecord(
-        provenance=provenance(), world_size=world_size, placement=placement, hosts=truth.hosts, ranks=ranks
     )

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from made_runs import MadeCell, provenance
+from worldsize.analysis.collective_cost import cost_s
+from worldsize.config import Hosts
 from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.files import cell_folder
 from worldsize.results.folder import write_comm
@@ -81,16 +83,23 @@ def _spans(step: dict[str, float], count: int, kind: str, early_s: float) -> Spa
     )
 
 
-def add_link(run: Path, world_size: int, *, gb_per_s: float = 1.0, collective: str = "all-reduce") -> None:
-    """A collective benchmark between so many workers whose peak in bus bandwidth is known."""
-    factor = 2 * (world_size - 1) / world_size if collective == "all-reduce" else world_size - 1
-    sizes = (10**4, 10**6, 10**8)
+def add_link(
+    run: Path,
+    world_size: int,
+    *,
+    gb_per_s: float = 1.0,
+    collective: str = "all-reduce",
+    alpha_s: float = 0.0,
+    sizes: Sequence[int] = (10**4, 10**6, 10**8),
+    hosts: Hosts | None = None,
+) -> None:
+    """A collective benchmark between so many workers whose latency and peak in bus bandwidth are known."""
     samples = [
         CommSample(
             collective=collective,
             size_bytes=size,
             begin_ns=0,
-            end_ns=round(factor * size / gb_per_s),
+            end_ns=round(1e9 * cost_s(collective, world_size, alpha_s, 1e9 * gb_per_s, size)),
             clock_error_ns=0,
             calls=1,
             wrong_elements=0,
@@ -106,4 +115,6 @@ def add_link(run: Path, world_size: int, *, gb_per_s: float = 1.0, collective: s
         backend="gloo",
     )
     ranks = [list(samples) for _ in range(world_size)]
-    write_comm(run, CommRecord(provenance=provenance(), world_size=world_size, placement=placement, ranks=ranks))
+    write_comm(
+        run, CommRecord(provenance=provenance(), world_size=world_size, placement=placement, ranks=ranks, hosts=hosts)
+    )

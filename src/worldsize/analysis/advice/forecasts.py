@@ -34,7 +34,7 @@ def with_forecast(advice: Advice, seen: Seen) -> Advice:
     model = model_of(seen.analysis)
     if model.gradients is None or not model.known(cell.strategy).together:
         return advice
-    now = predicted(model, _as_it_is(seen, cell), STEPS)
+    now = predicted(model, Target.of(cell), STEPS)
     found = [(target, step) for target in _proposed(cell) if (step := predicted(model, target, STEPS)) is not None]
     if now is None or not found:
         return advice
@@ -45,10 +45,6 @@ def with_forecast(advice: Advice, seen: Seen) -> Advice:
     buckets = " and planned buckets" if target.bucket_mb == "auto" else ""
     text = f"a forecast of {estimate_text(ratio)} times with {target.strategy}{buckets}; {advice.gain.text}"
     return replace(advice, gain=replace(advice.gain, text=text, forecast=ratio))
-
-
-def _as_it_is(seen: Seen, cell: CellAnalysis) -> Target:
-    return Target(cell.strategy, cell.world_size, cell.batch_size, seen.settings.bucket_mb)
 
 
 def _proposed(cell: CellAnalysis) -> Iterator[Target]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.headline import headline
+from worldsize.analysis.predict.baselines import Formulas
 from worldsize.analysis.predict.bounds import assumptions, check, strategies_of, why_not
 from worldsize.analysis.predict.forecast import Predicted, Target, predicted
-from worldsize.analysis.predict.held_out import Formulas, held_out
+from worldsize.analysis.predict.held_out import held_out
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.narrow import narrowing
 from worldsize.analysis.study import StudyAnalysis
@@ -30,7 +30,7 @@ def answer(analysis: StudyAnalysis, settings: PredictSettings) -> ForecastReport
     Raises UsageError for what the run does not tell, with the run that would.
     """
     model = Model(analysis)
-    hosts = check(model, settings)
+    hosts, formulas = check(model, settings), Formulas(model)
     rows, targets, refused = [], [], {}
     for strategy in strategies_of(model, settings):
         wanted = [_target(model, settings, strategy, size, hosts) for size in _sizes(model, settings)]
@@ -39,11 +39,13 @@ def answer(analysis: StudyAnalysis, settings: PredictSettings) -> ForecastReport
             if found is None:
                 refused[strategy] = why_not(model, strategy, settings)
             else:
-                rows.append(_row(model, target, found))
+                rows.append(_row(model, formulas, target, found))
                 targets.append(target)
     if not rows:
         raise UsageError(next(iter(refused.values())))
-    largest = max(targets, key=lambda target: (target.world_size, rows[targets.index(target)].samples_per_s.value))
+    _, largest = max(
+        zip(rows, targets, strict=True), key=lambda each: (each[0].world_size, each[0].samples_per_s.value)
+    )
     own = hosts or (model.wire.hosts if model.wire else None)
     return ForecastReport(
         run=str(analysis.run.folder),
@@ -90,11 +92,7 @@ def _batch(model: Model, settings: PredictSettings, world_size: int) -> int:
             )
         return whole // world_size
     first = headline(model.analysis)
-    return first.fastest.batch_size if first else max(model.several or model.cells, key=_size).batch_size
-
-
-def _size(cell: CellAnalysis) -> int:
-    return cell.world_size
+    return (first.fastest if first else max(model.several, key=lambda cell: cell.world_size)).batch_size
 
 
 def _bucket_mb(model: Model, settings: PredictSettings, strategy: str) -> float | str | None:
@@ -105,13 +103,12 @@ def _bucket_mb(model: Model, settings: PredictSettings, strategy: str) -> float 
     return settings.bucket_mb if settings.bucket_mb is not None else model.analysis.record.asked.bucket_mb
 
 
-def _row(model: Model, target: Target, found: Predicted) -> Forecast:
+def _row(model: Model, formulas: Formulas, target: Target, found: Predicted) -> Forecast:
     step_s, samples = found.step_s, target.world_size * target.batch_size
     low, high = found.band_s
     alone_s, strong = _alone_s(model, target)
     # Of the same samples: one worker takes N steps for those of one step of N workers, or one for the global batch.
     whole_s = None if alone_s is None else alone_s * (1 if strong else target.world_size)
-    formulas = Formulas(model)
     return Forecast(
         strategy=target.strategy,
         world_size=target.world_size,
@@ -178,10 +175,8 @@ def _measured(model: Model, target: Target) -> Estimate | None:
     if target.hosts is not None and target.hosts != own:
         return None
     for cell in model.cells:
-        settings = cell.record.settings if cell.record else None
-        same = (cell.strategy, cell.world_size, cell.batch_size) == target[:3]
-        alike = settings is None or not cell.traits.buckets or settings.bucket_mb == target.bucket_mb
-        if same and cell.summary and alike:
+        alike = not cell.traits.buckets or Target.of(cell).bucket_mb == target.bucket_mb
+        if cell.summary and alike and Target.of(cell)[:3] == target[:3]:
             return cell.summary.step_s
     return None
 

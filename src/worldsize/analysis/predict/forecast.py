@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.calibration import Chance
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.network import Wire
@@ -36,6 +37,12 @@ class Target(NamedTuple):
     bucket_mb: float | str | None = None
     hosts: Hosts | None = None
     """Other links between hosts; None is what the run has."""
+
+    @classmethod
+    def of(cls, cell: CellAnalysis) -> Self:
+        """A measured cell, as it was run."""
+        settings = cell.record.settings if cell.record else None
+        return cls(cell.strategy, cell.world_size, cell.batch_size, settings.bucket_mb if settings else None)
 
 
 @dataclass(frozen=True)
@@ -111,17 +118,24 @@ def inputs_of(model: Model, target: Target) -> Inputs | None:
     ranks = ranks_of(model.samples(cell)) if cell else None
     if target.world_size == 1:
         return Inputs(1, model.alone_at(target.batch_size, target.strategy), 0.0, ranks, None, (), 1.0, 0.0, None)
+    sending = sent_over(model, target)
+    if sending is None:
+        return None
+    wire, sent = sending
     compute = model.compute(target.batch_size, target.strategy)
+    work_s, factor = model.work_s(target.strategy), model.factor(target.strategy)
+    chance = model.chance(cell) if cell and cell.strategy == target.strategy else None
+    return Inputs(target.world_size, compute, work_s, ranks, wire, sent, factor, model.slowdown, chance)
+
+
+def sent_over(model: Model, target: Target) -> tuple[Wire, tuple[Sent, ...]] | None:
+    """The link of a target and what a step sends over it; None where the run does not tell what, or its cost."""
     if model.wire is None:
         return None
     wire = model.wire.over(target.hosts)
     buckets = model.buckets(target.bucket_mb, target.world_size, wire)
-    sent = model.sent(target.strategy, buckets, compute.backward_s)
-    if sent is None or not wire.knows(sent):
-        return None
-    work_s, factor = model.work_s(target.strategy), model.factor(target.strategy)
-    chance = model.chance(cell) if cell and cell.strategy == target.strategy else None
-    return Inputs(target.world_size, compute, work_s, ranks, wire, tuple(sent), factor, model.slowdown, chance)
+    sent = model.sent(target.strategy, buckets, model.compute(target.batch_size, target.strategy).backward_s)
+    return None if sent is None or not wire.knows(sent) else (wire, tuple(sent))
 
 
 def predicted(model: Model, target: Target, steps: int = STEPS) -> Predicted | None:
