@@ -1,0 +1,60 @@
+"""What a person says of a table where it was read wrongly, or does not say it itself."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from worldsize.analysis.audit.meaning import Meaning, Quantity, meaning
+from worldsize.analysis.audit.units import unit_of
+from worldsize.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """Of all tables of a document; what is None stays as it was read."""
+
+    columns: dict[str, str] = field(default_factory=dict)
+    """Heading, or one level of it, to "quantity:unit"; "table 2.Time" is the column of one table."""
+    samples: int | None = None
+    network: str | None = None
+    classes: int | None = None
+    batch_per: Literal["worker", "total"] | None = None
+    scaling: Literal["weak", "strong"] | None = None
+
+    def column(self, caption: str, levels: list[str]) -> Meaning | None:
+        """What was said of a column; None for nothing."""
+        heading = " ".join(levels).lower()
+        for name, given in self.columns.items():
+            table, _, column = name.lower().rpartition(".")
+            if table and not re.search(rf"\b{re.escape(table)}\b", caption.lower()):
+                continue
+            if column in (heading, *(level.lower() for level in levels)):
+                return _given(" ".join(levels), given)
+        return None
+
+
+def quantities() -> str:
+    """The words that a quantity has on the command line."""
+    return ", ".join(_word(each) for each in Quantity)
+
+
+def _word(quantity: Quantity) -> str:
+    return re.sub(r"[^a-z]+", "_", quantity.name.lower())
+
+
+def _given(heading: str, given: str) -> Meaning:
+    """A name such as "epoch_time:s" of a heading, whose N and batch still count.
+
+    Raises UsageError for an unknown quantity or unit.
+    """
+    name, _, unit_name = given.partition(":")
+    known = {_word(each): each for each in Quantity}
+    if name not in known:
+        raise UsageError(f"--column {heading}={given}: {name} is no quantity. Known: {quantities()}")
+    unit = unit_of(unit_name) if unit_name else None
+    if unit_name and unit is None:
+        raise UsageError(
+            f"--column {heading}={given}: {unit_name} is no unit that is known, such as s, ms, images/s, GB/s, %"
+        )
+    said = meaning(heading)
+    return Meaning(known[name], unit or said.unit, said.per, said.n, said.nodes, said.batch, said.batch_per, said.rest)

@@ -1,0 +1,370 @@
+"""Bandwidth: which bytes, of how many steps, over which time."""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from worldsize.analysis.audit.facts import Fact, Reading
+from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, shown, together
+from worldsize.analysis.audit.known import LINKS_BYTES_PER_S, NETWORKS
+from worldsize.analysis.audit.meaning import Quantity
+from worldsize.analysis.audit.numbers import Span
+from worldsize.analysis.audit.rules.sizes import costs_in
+from worldsize.analysis.audit.series import beside, only
+
+BUS = {
+    "all-reduce": lambda n: 2 * (n - 1) / n,
+    "all-gather": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1.0,
+}
+"""busbw ÷ algbw of nccl-tests; reduce-scatter and all-to-all are as all-gather, reduce and send/receive as broadcast."""
+_LIKE = (
+    ("all-?\\s?reduce", "all-reduce"),
+    ("all-?\\s?gather|reduce-?\\s?scatter|all-?\\s?to-?\\s?all", "all-gather"),
+    ("broadcast|send|\\breduce\\b|gather|scatter", "broadcast"),
+)
+
+
+@dataclass(frozen=True)
+class _Way:
+    bytes_: Span
+    wrong: tuple[str, ...]
+    """What is wrong with it; nothing for a right one."""
+    says: str
+
+
+def check_bandwidth(reading: Reading, page: Page) -> Checked:
+    """A printed bandwidth is the bytes of all steps of its time ÷ that time."""
+    facts = [fact for fact in reading.of(Quantity.BANDWIDTH, Quantity.ALGBW) if fact.n is not None and fact.n > 1]
+    judged: list[tuple[Fact, Fact, list[_Way]]] = []
+    for fact in facts:
+        time = _time(fact, reading, page)
+        if time is not None:
+            judged.append((fact, time, list(_ways(fact, time, reading, page))))
+    if not judged or not all(ways for _, _, ways in judged):
+        return Checked()
+    names = [
+        [(way.wrong, way.says) for way in ways if (way.bytes_ / time.span).meets(_per_second(fact))]
+        for fact, time, ways in judged
+    ]
+    common = [name for name in names[0] if all(name in each for each in names)]
+    right = [name for name in common if not name[0]]
+    if right:
+        return Checked(len(judged))
+    if common:
+        return _all_wrong(judged, min(common, key=lambda name: len(name[0])))
+    return (
+        together(_one(*each) for each in judged)
+        if any(any(not name[0] for name in each) for each in names)
+        else Checked()
+    )
+
+
+def _per_second(fact: Fact) -> Span:
+    """In bytes a second; a bandwidth without a unit is in GB/s."""
+    return fact.span if fact.unit is not None and fact.unit.kind == "bandwidth" else fact.span * 1e9
+
+
+def _time(fact: Fact, reading: Reading, page: Page) -> Fact | None:
+    """The communication time of the same N and batch: in this table, else in another."""
+    near = only(beside(reading, fact, Quantity.COMMUNICATION))
+    if near is not None:
+        return near
+    found = [
+        other
+        for table in page.readings
+        for other in table.of(Quantity.COMMUNICATION)
+        if other.n == fact.n and other.batch == fact.batch and other.row_labels == fact.row_labels
+    ]
+    return only(found)
+
+
+def _ways(fact: Fact, time: Fact, reading: Reading, page: Page) -> Iterator[_Way]:
+    """Bytes by what is said or known, in an epoch or a step; the right ones first."""
+    table = page.readings[time.place.table]
+    epoch = table.words.time_of == "epoch" or "epoch" in table.words.own.lower()
+    steps = _steps(fact, reading, page) if epoch else None
+    if epoch and steps is None:
+        return
+    for payload, wrong, says in _payloads(fact, reading):
+        if epoch and steps is not None:
+            right, alone = steps
+            yield _Way(payload * right, wrong, f"{says} × steps")
+            yield _Way(
+                payload * alone, (*wrong, "the steps are those of one worker, not ÷ N"), f"{says} × steps of one worker"
+            )
+            yield _Way(
+                payload,
+                (*wrong, "the bytes are those of one step, the time is that of an epoch"),
+                f"{says} of one step",
+            )
+        else:
+            yield _Way(payload, wrong, says)
+        yield _Way(payload * (steps[0] if steps else 1.0) * 8, (*wrong, "bits are taken for bytes"), f"{says} in bits")
+
+
+def _steps(fact: Fact, reading: Reading, page: Page) -> tuple[Span, Span] | None:
+    samples = page.overrides.samples or reading.words.samples
+    if samples is None or fact.batch is None or fact.n is None:
+        return None
+    local = fact.batch if fact.batch_per != "total" else fact.batch / fact.n
+    return tuple(Span(math.floor(samples / size), math.ceil(samples / size)) for size in (local * fact.n, local))  # type: ignore[return-value]
+
+
+def _payloads(fact: Fact, reading: Reading) -> Iterator[tuple[Span, tuple[str, ...], str]]:
+    """Bytes of one synchronisation."""
+    stated = [cost for cost in costs_in(reading.words.own) if cost.n in (None, fact.n)]
+    for cost in stated:
+        yield cost.span, (), "the bytes that are said"
+    near = only(beside(reading, fact, Quantity.BYTES))
+    if near is not None and near.unit is not None:
+        yield near.span, (), "the bytes beside it"
+    if stated or near is not None:
+        return
+    n, words = fact.n or 1, reading.words
+    if words.parameters is not None:
+        counts = words.parameters.span
+    elif words.network and words.classes:
+        own = [value for (_, classes), value in NETWORKS[words.network].counts().items() if classes == words.classes]
+        if not own:
+            return
+        counts = Span(min(own), max(own))
+    else:
+        return
+    for factor, named in (
+        (2 * (n - 1) / n, "2(N−1)/N × gradients"),
+        (1.0, "gradients"),
+        ((n - 1) / n, "(N−1)/N × gradients"),
+        (2.0 * (n - 1), "2(N−1) × gradients"),
+    ):
+        yield counts * factor * float(words.element_bytes or 4), (), named
+    for factor, named in ((2 * (n - 1) / n, "2(N−1)/N × parameters"), (1.0, "parameters")):
+        yield counts * factor, ("elements are taken for bytes",), named
+
+
+def _all_wrong(judged: list[tuple[Fact, Fact, list[_Way]]], name: tuple[tuple[str, ...], str]) -> Checked:
+    """One wrong way fits all of them."""
+    fact, time, ways = judged[0]
+    base = next(way for way in ways if not way.wrong)
+    value = base.bytes_ / time.span
+    factor = value.mid / _per_second(fact).mid
+    causes = "; ".join(name[0])
+    return Checked(
+        0,
+        (
+            Finding(
+                "bandwidth",
+                Verdict.FAIL,
+                f"The bandwidths fit only if {causes}.",
+                places(each[0] for each in judged),
+                fact.place.table,
+                ", ".join(each[0].text for each in judged),
+                f"{shown(value * 1e-9)} GB/s at N = {fact.n} for {fact.text} ({base.says} ÷ {time.text} s)",
+                f"fits with {name[1]}",
+                f"The link is used {factor:.3g} times as much as the table says."
+                if factor >= 1
+                else f"The link is used {1 / factor:.3g} times less than the table says.",
+            ),
+        ),
+    )
+
+
+def _one(fact: Fact, time: Fact, ways: list[_Way]) -> Checked:
+    if any((way.bytes_ / time.span).meets(_per_second(fact)) and not way.wrong for way in ways):
+        return Checked(1)
+    found = next((way for way in ways if (way.bytes_ / time.span).meets(_per_second(fact))), None)
+    value = next(way for way in ways if not way.wrong).bytes_ / time.span
+    fits = f"fits with {found.says}: {'; '.join(found.wrong)}" if found else None
+    text = f"{fact.text} is printed for N = {fact.n}; bytes ÷ time is {shown(value * 1e-9)} GB/s."
+    return Checked(
+        0,
+        (
+            Finding(
+                "bandwidth",
+                Verdict.FAIL,
+                text,
+                (fact.place, time.place),
+                fact.place.table,
+                fact.text,
+                f"{shown(value * 1e-9)} GB/s",
+                fits,
+                "What the link can do is not what the table says.",
+            ),
+        ),
+    )
+
+
+def check_bus(reading: Reading, page: Page) -> Checked:
+    """busbw ÷ algbw is the factor of the collective at N; algbw is size ÷ time."""
+    found = []
+    expected = _factor(reading)
+    for bus in reading.of(Quantity.BUSBW):
+        alg = _nearest(bus, [fact for fact in reading.of(Quantity.ALGBW) if fact.place.row == bus.place.row])
+        if alg is not None and alg.span.low > 0:
+            found.append(_bus(bus, alg, expected, _collective(reading), bus.n or reading.words.workers))
+    for alg in reading.of(Quantity.ALGBW):
+        size = only([fact for fact in reading.of(Quantity.BYTES) if fact.place.row == alg.place.row])
+        time = _nearest(
+            alg,
+            [
+                fact
+                for fact in reading.facts
+                if fact.quantity in (Quantity.TIME, Quantity.STEP_TIME)
+                and fact.place.row == alg.place.row
+                and fact.unit
+            ],
+        )
+        if size is not None and time is not None:
+            found.append(_alg(alg, size, time))
+    return together(found)
+
+
+def _nearest(fact: Fact, others: list[Fact]) -> Fact | None:
+    """The one that stands last before it: nccl-tests has out-of-place and in-place side by side."""
+    before = [other for other in others if other.place.column < fact.place.column]
+    return before[-1] if before else only(others)
+
+
+def _collective(reading: Reading) -> str | None:
+    text = f"{reading.words.caption} {' '.join(' '.join(row) for row in reading.table.rows[:1])} {reading.words.text}".lower()
+    return next((name for pattern, name in _LIKE if re.search(pattern, text)), None)
+
+
+def _factor(reading: Reading) -> Span | None:
+    """From most rows of the table: busbw ÷ algbw is one factor for all of them."""
+    ratios = []
+    for bus in reading.of(Quantity.BUSBW):
+        alg = _nearest(bus, [fact for fact in reading.of(Quantity.ALGBW) if fact.place.row == bus.place.row])
+        if alg is not None and alg.span.low > 0:
+            ratios.append(bus.span / alg.span)
+    candidates = sorted(ratios, key=lambda each: sum(each.meets(other) for other in ratios), reverse=True)
+    if not candidates:
+        return None
+    common = candidates[0]
+    for each in ratios:
+        if each.meets(common):
+            common = Span(max(common.low, each.low), min(common.high, each.high))
+    return common
+
+
+def _bus(bus: Fact, alg: Fact, common: Span | None, collective: str | None, n: int | None) -> Checked:
+    ratio = bus.span / alg.span
+    if collective is not None and n is not None and n > 1:
+        right = BUS[collective](n)
+        if ratio.around(right) or bus.span.meets(alg.span * right):
+            return Checked(1)
+        fits = next(
+            (
+                f"fits for {other} of {count} workers"
+                for other in BUS
+                for count in sorted({n, 2, 4, 8, 16, 32, 64, 128})
+                if ratio.around(BUS[other](count))
+            ),
+            None,
+        )
+        text = f"busbw ÷ algbw is {shown(ratio)}; of {collective} with {n} workers it is {right:.3g}."
+        return _bus_finding(bus, alg, text, f"{shown(alg.span * (right * 1e-9))} GB/s", fits)
+    if common is None or ratio.meets(common):
+        known = common is None or any(
+            common.around(function(count)) for function in BUS.values() for count in range(2, 4097)
+        )
+        return Checked(1 if known else 0)
+    return _bus_finding(
+        bus,
+        alg,
+        f"busbw ÷ algbw is {shown(ratio)} here and {shown(common)} in the other rows.",
+        f"{shown(alg.span * common * 1e-9)} GB/s",
+        None,
+    )
+
+
+def _bus_finding(bus: Fact, alg: Fact, says: str, recomputed: str, fits: str | None) -> Checked:
+    return Checked(
+        0,
+        (
+            Finding(
+                "busbw",
+                Verdict.FAIL,
+                says,
+                (bus.place, alg.place),
+                bus.place.table,
+                bus.text,
+                recomputed,
+                fits,
+                "The bus bandwidth is what is compared with the link's peak.",
+            ),
+        ),
+    )
+
+
+def _alg(alg: Fact, size: Fact, time: Fact) -> Checked:
+    value = size.span / time.span
+    room = Span(
+        value.low * 0.98, value.high * 1.02
+    )  # nccl-tests rounds times to hundredths of a microsecond, and averages
+    if room.meets(_per_second(alg)):
+        return Checked(1)
+    fits = (
+        "fits in GiB/s"
+        if (value * (1e9 / 2**30)).meets(_per_second(alg))
+        else "fits in Gbit/s"
+        if (value * 8.0).meets(_per_second(alg))
+        else None
+    )
+    text = f"{size.text} bytes in {time.text} are {shown(value * 1e-9)} GB/s; {alg.text} is printed."
+    return Checked(
+        0,
+        (
+            Finding(
+                "bandwidth",
+                Verdict.FAIL,
+                text,
+                (alg.place, size.place, time.place),
+                alg.place.table,
+                alg.text,
+                f"{shown(value * 1e-9)} GB/s",
+                fits,
+                "What the link can do is not what the table says.",
+            ),
+        ),
+    )
+
+
+def check_peak(reading: Reading, page: Page) -> Checked:
+    """A bandwidth above the peak of the link that is named."""
+    low = reading.words.text.lower()
+    peaks = [(re.search(pattern, low), peak) for pattern, peak in LINKS_BYTES_PER_S.items()]
+    named = [(found.group(0), peak) for found, peak in peaks if found is not None]
+    if len(named) != 1 or re.search(r"nvlink|nvswitch|intra-?node|pcie", low):
+        return Checked()
+    name, peak = named[0]
+    facts = reading.of(Quantity.BANDWIDTH, Quantity.ALGBW, Quantity.BUSBW)
+    over = [fact for fact in facts if _per_second(fact).low > peak]
+    if not over:
+        return Checked(len(facts))
+    text = f"{over[0].text} is above the {peak / 1e9:g} GB/s of {name}, one way."
+    cause = "Possible with in-network reduction, several links, or workers of one host; it must be said."
+    return Checked(
+        len(facts) - len(over),
+        (
+            Finding(
+                "link-peak",
+                Verdict.SUSPECT,
+                text,
+                places(over),
+                reading.index,
+                over[0].text,
+                f"at most {peak / 1e9:g} GB/s",
+                "fits if it is in Gbit/s" if _per_second(over[0]).low / 8 <= peak else None,
+                cause,
+            ),
+        ),
+    )
+
+
+RULES = (
+    Rule("bandwidth", "Bandwidth = bytes of all steps ÷ their time", check_bandwidth, "method.md §5"),
+    Rule("busbw", "busbw ÷ algbw is the factor of the collective", check_bus, "nccl-tests, PERFORMANCE.md"),
+    Rule("link-peak", "No bandwidth is above its link's peak", check_peak, "IEEE 802.3"),
+)

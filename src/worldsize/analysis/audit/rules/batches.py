@@ -1,0 +1,188 @@
+"""Counts: global batch, steps of an epoch, and an epoch as its steps."""
+
+import math
+
+from worldsize.analysis.audit.facts import Fact, Reading
+from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, shown, together
+from worldsize.analysis.audit.meaning import Quantity
+from worldsize.analysis.audit.numbers import Span
+from worldsize.analysis.audit.series import beside, only
+
+
+def check_global(reading: Reading, page: Page) -> Checked:
+    """The global batch is that of a worker × N × accumulation."""
+    found = []
+    for whole in reading.of(Quantity.BATCH):
+        if whole.per != "total" or whole.n is None:
+            continue
+        local = only([fact for fact in beside(reading, _anywhere(whole), Quantity.BATCH) if fact.per == "worker"])
+        given = local.span.mid if local else (whole.batch if whole.batch_per == "worker" else None)
+        if given is None:
+            continue
+        counted = only(beside(reading, _anywhere(whole), Quantity.ACCUMULATION))
+        accumulation = counted.span.mid if counted else (reading.words.accumulation or 1)
+        found.append(_global(whole, local, given, accumulation))
+    return together(found)
+
+
+def _global(whole: Fact, local: Fact | None, given: float, accumulation: float) -> Checked:
+    n = whole.n or 1
+    value = given * n * accumulation
+    if whole.span.around(value):
+        return Checked(1)
+    fits = None
+    for other, says in (
+        (given * n, "fits without the accumulation"),
+        (given * accumulation, "fits if N is left out"),
+        (given, "fits if it is the batch of a worker"),
+        (given * n * n * accumulation, "fits if N was multiplied twice"),
+    ):
+        if whole.span.around(other) and other != value:
+            fits = fits or says
+    if accumulation != 1 and not local and fits == "fits without the accumulation":
+        return Checked(1)
+    steps = f" × {accumulation:g} accumulated" if accumulation != 1 else ""
+    return Checked(
+        0,
+        (
+            Finding(
+                "global-batch",
+                Verdict.FAIL,
+                f"{given:g} × {n} workers{steps} are {value:g}; {whole.text} is printed as the global batch.",
+                places([whole, local] if local else [whole]),
+                whole.place.table,
+                whole.text,
+                f"{value:g}",
+                fits,
+                "The runs have another global batch than is said: learning rate and accuracy belong to that one.",
+            ),
+        ),
+    )
+
+
+def check_steps(reading: Reading, page: Page) -> Checked:
+    """Steps of an epoch are samples ÷ global batch, rounded up or down."""
+    samples = page.overrides.samples or reading.words.samples
+    found = []
+    for steps in reading.of(Quantity.STEPS):
+        batch = _batch_of(reading, steps)
+        if samples is None or batch is None or steps.n is None:
+            continue
+        found.append(_steps(steps, samples, *batch, reading.words.accumulation or 1))
+    return together(found)
+
+
+def _batch_of(reading: Reading, fact: Fact) -> tuple[float, str] | None:
+    """The batch beside a number, and whether it is of a worker or of all; None where nobody says which."""
+    for per in ("total", "worker"):
+        near = only([each for each in beside(reading, _anywhere(fact), Quantity.BATCH) if each.per == per])
+        if near is not None:
+            return near.span.mid, per
+    if fact.batch is None or fact.batch_per is None:
+        return None
+    return fact.batch, fact.batch_per
+
+
+def _anywhere(fact: Fact) -> Fact:
+    return fact
+
+
+def _steps(steps: Fact, samples: int, batch: float, per: str, accumulation: int) -> Checked:
+    n = steps.n or 1
+    whole = batch * n if per == "worker" else batch
+
+    def fit(size: float) -> bool:
+        return size > 0 and Span(math.floor(samples / size), math.ceil(samples / size)).meets(steps.span)
+
+    # Distributed samplers give each rank ceil(samples ÷ N) first; that can be one step more.
+    if fit(whole) or fit(whole * accumulation) or steps.span.around(math.ceil(math.ceil(samples / n) / (whole / n))):
+        return Checked(1)
+    says = [
+        (batch, "fits if the batch of one worker is taken for that of all")
+        if per == "worker"
+        else (batch / n, "fits if the batch is taken for that of one worker")
+    ]
+    says += [(whole * n, "fits if N was multiplied twice"), (1.0, "fits if samples are taken for steps")]
+    fits = next((text for size, text in says if size != whole and fit(size)), None)
+    value = math.ceil(samples / whole)
+    verdict = Verdict.FAIL if fits or steps.span.mid <= 4 * samples / whole else Verdict.SUSPECT
+    return Checked(
+        0,
+        (
+            Finding(
+                "steps-per-epoch",
+                verdict,
+                f"{samples} samples in batches of {whole:g} are {value} steps; {steps.text} is printed.",
+                (steps.place,),
+                steps.place.table,
+                steps.text,
+                f"{value}",
+                fits,
+                "What is reckoned per step (bytes, communication) is off by the same factor.",
+            ),
+        ),
+    )
+
+
+def check_epoch(reading: Reading, page: Page) -> Checked:
+    """An epoch takes at least its steps."""
+    found = []
+    for epoch in reading.of(Quantity.EPOCH_TIME):
+        step = only(beside(reading, epoch, Quantity.STEP_TIME))
+        if step is None:
+            continue
+        steps = only(beside(reading, epoch, Quantity.STEPS))
+        count = steps.span if steps else _reckoned(reading, epoch, page)
+        if count is not None:
+            found.append(_epoch(epoch, step, steps, count))
+    return together(found)
+
+
+def _reckoned(reading: Reading, fact: Fact, page: Page) -> Span | None:
+    samples, batch = page.overrides.samples or reading.words.samples, _batch_of(reading, fact)
+    if samples is None or batch is None or fact.n is None:
+        return None
+    whole = batch[0] * fact.n if batch[1] == "worker" else batch[0]
+    return Span(math.floor(samples / whole), math.ceil(samples / whole) + 1)
+
+
+def _epoch(epoch: Fact, step: Fact, steps: Fact | None, count: Span) -> Checked:
+    value = step.span * count
+    if value.meets(epoch.span):
+        return Checked(1)
+    above = epoch.span.mid > value.mid
+    n, fits = epoch.n or 1, None
+    if n > 1 and (value * (1 / n)).meets(epoch.span):
+        fits = "fits if N divides the steps once more"
+    if n > 1 and (value * n).meets(epoch.span):
+        fits = "fits with the steps of one worker"
+    off = epoch.span.mid / value.mid if value.mid else 1
+    # More than its steps: evaluation, start and loader come on top. Fewer cannot be.
+    verdict = Verdict.FAIL if fits or not above or off > 2 or steps is not None and off > 1.3 else Verdict.EXPLAIN
+    if above and off < 1.3 and not fits:
+        return Checked(1)
+    return Checked(
+        0,
+        (
+            Finding(
+                "epoch-steps",
+                verdict,
+                f"{shown(count, 5)} steps of {step.text} take {shown(value)} s; {epoch.text} is printed for the epoch.",
+                places([epoch, step]),
+                epoch.place.table,
+                epoch.text,
+                f"{shown(value)} s",
+                fits,
+                "Time of a step and time of an epoch cannot both be right."
+                if not above
+                else "The rest of the epoch is not said: evaluation, start, waiting for data.",
+            ),
+        ),
+    )
+
+
+RULES = (
+    Rule("global-batch", "Global batch = batch of a worker × N × accumulation", check_global, "arithmetic"),
+    Rule("steps-per-epoch", "Steps of an epoch = samples ÷ global batch", check_steps, "method.md §1"),
+    Rule("epoch-steps", "An epoch = steps × step", check_epoch, "arithmetic"),
+)

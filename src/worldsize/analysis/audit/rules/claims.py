@@ -1,0 +1,285 @@
+"""Sentences against the table: "3.8 times faster on 4 GPUs", "92 % efficiency", "scales linearly", bold for the best."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from worldsize.analysis.audit.facts import Fact, Reading
+from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, together
+from worldsize.analysis.audit.meaning import TIMES, WORKERS, Quantity
+from worldsize.analysis.audit.numbers import Printed, Span, printed
+from worldsize.analysis.audit.readings import case_of
+from worldsize.analysis.audit.series import series_of
+
+LINEAR = 0.9
+"""An efficiency below this at the largest N is not linear …"""
+NEARLY = 0.75
+"""… and below this not nearly so."""
+
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_ON = rf"[^.;\n]{{0,50}}?\b(?:on|with|using|at|across|over|for|to)\s+(?:n\s*=\s*)?(\d+)\s*(?:{WORKERS}\b|nodes?\b)?"
+_SPEEDUP = (
+    re.compile(
+        rf"{_NUMBER}\s*(?:[x×]|times)\s*(?:as fast|faster|speed-?\s?up|higher throughput|the throughput|quicker)(?:{_ON})?",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        rf"speed-?\s?up (?:of|is|reaches|=|to)\s*(?:about |nearly |up to )?{_NUMBER}\s*(?:[x×]|times)?(?:{_ON})?",
+        re.IGNORECASE,
+    ),
+)
+_EFFICIENCY = (
+    re.compile(
+        rf"{_NUMBER}\s*(?:%|percent)\s*(?:parallel |scaling |weak scaling |strong scaling )*efficien\w*(?:{_ON})?",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        rf"efficien\w*\s*(?:of|is|reaches|stays at|=|to)\s*(?:about |nearly |up to )?{_NUMBER}\s*(?:%|percent)(?:{_ON})?",
+        re.IGNORECASE,
+    ),
+)
+_LESS = re.compile(
+    rf"(?:takes|needs|by)?\s*{_NUMBER}\s*(?:%|percent)\s*(less time|faster|slower|shorter|longer|more time|less)(?:{_ON})?",
+    re.IGNORECASE,
+)
+_REDUCED = re.compile(
+    rf"(?:reduc\w+|cut\w*|short\w+)[^.;\n]{{0,40}}?time[^.;\n]{{0,20}}?\bby\s*{_NUMBER}\s*(?:%|percent)(?:{_ON})?",
+    re.IGNORECASE,
+)
+_LINEARLY = re.compile(
+    r"\b(?P<near>near(?:ly)?[- ]|almost |close to |sub-?)?(?:linear(?:ly)?|perfect(?:ly)?)[ -](?:scal\w+|speed-?\s?up)|scal\w+ (?P<near2>near(?:ly)?[- ]|almost |sub-?)?(?:linear|perfect)ly",
+    re.IGNORECASE,
+)
+
+Kind = Literal["speed-up", "efficiency", "less"]
+
+
+@dataclass(frozen=True)
+class _Claim:
+    kind: Kind
+    number: Printed
+    n: int | None
+    sentence: str
+
+
+def check_claims(reading: Reading, page: Page) -> Checked:
+    """Each ratio of a sentence is one that the table gives."""
+    found = [_claim(claim, reading) for claim in _claims(reading)]
+    return together([*found, _linear(reading)])
+
+
+def _claims(reading: Reading) -> Iterator[_Claim]:
+    text = reading.words.own
+    if reading.index == 0 and reading.words.text != text:
+        text = reading.words.text
+    for sentence in re.split(r"(?<=[.;!?])\s+|\n", text):
+        if re.search(r"speed-?\s?up\s*(?:\([^)]*\))?\s*=", sentence, re.IGNORECASE):
+            continue  # a definition
+        yield from _matches("speed-up", _SPEEDUP, sentence)
+        yield from _matches("efficiency", _EFFICIENCY, sentence)
+        yield from _matches("less", (_REDUCED,), sentence)
+        yield from _faster(sentence)
+
+
+def _matches(kind: Kind, patterns: tuple[re.Pattern[str], ...], sentence: str) -> Iterator[_Claim]:
+    for pattern in patterns:
+        for match in pattern.finditer(sentence):
+            number = printed(match[1] + ("%" if kind != "speed-up" else ""))
+            if number is not None:
+                yield _Claim(kind, number, int(match[2]) if match[2] else None, sentence.strip())
+
+
+def _faster(sentence: str) -> Iterator[_Claim]:
+    for match in _LESS.finditer(sentence):
+        if "less" in match[2].lower() and "time" in sentence.lower() or "shorter" in match[2].lower():
+            number = printed(f"{match[1]}%")
+            if number is not None and not _REDUCED.search(sentence):
+                yield _Claim("less", number, int(match[3]) if match[3] else None, sentence.strip())
+
+
+def _claim(claim: _Claim, reading: Reading) -> Checked:
+    values = list(_values(claim.kind, reading))
+    if claim.n is not None:
+        values = [(n, base, value, fact) for n, base, value, fact in values if n == claim.n]
+    if not values:
+        return Checked()
+    span = claim.number.span * (0.01 if claim.kind != "speed-up" else 1.0)
+    # People round in sentences: half a last digit more to either side.
+    room = (span.high - span.low) / 2
+    wide = Span(span.low - room, span.high + room)
+    if any(value.meets(wide) for _, _, value, _ in values):
+        return Checked(1)
+    best = min(values, key=lambda each: abs(each[2].mid - span.mid))
+    value, fact = best[2], best[3]
+    shown = f"{value.mid:.3g}" if claim.kind == "speed-up" else f"{value.mid:.1%}"
+    text = f"“{_short(claim.sentence)}”: the table gives {shown} at N = {best[0]}, not {claim.number.text}."
+    fits = None
+    if claim.kind == "less" and any(
+        (Span.exact(1) / (Span.exact(1) - value)).meets(wide + Span.exact(1)) for _, _, value, _ in values
+    ):
+        fits = "fits if the gain in speed is meant, not the time saved"
+    verdict = Verdict.FAIL if claim.n is not None else Verdict.SUSPECT
+    return Checked(
+        0,
+        (
+            Finding(
+                "claim",
+                verdict,
+                text,
+                (fact.place,),
+                reading.index,
+                claim.number.text,
+                shown,
+                fits,
+                "The sentence is what readers take with them.",
+            ),
+        ),
+    )
+
+
+def _short(sentence: str) -> str:
+    return sentence if len(sentence) <= 90 else f"{sentence[:87]}…"
+
+
+def _values(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span, Fact]]:
+    """(N, N of the base, ratio, where): printed ones, and those of times and rates, of every pair of N."""
+    wanted = Quantity.SPEEDUP if kind == "speed-up" else Quantity.EFFICIENCY
+    if kind != "less":
+        for fact in reading.of(wanted):
+            if fact.n is not None:
+                yield fact.n, 1, fact.span, fact
+    for series in series_of(reading, *TIMES, Quantity.RATE):
+        rate = series.quantity is Quantity.RATE
+        grows = (series.per == "worker") if rate else case_of(series, reading.words, reading).grows
+        for b in sorted(series.by_n):
+            for n in sorted(series.by_n):
+                if n <= b:
+                    continue
+                base, many = series.by_n[b].span, series.by_n[n].span
+                ratio = many / base if rate else base / many
+                speedups = [ratio * (n / b), ratio] if grows else [ratio]
+                for speedup in speedups:
+                    if kind == "speed-up":
+                        yield n, b, speedup, series.by_n[n]
+                        if b > 1:
+                            yield n, b, speedup * b, series.by_n[n]
+                    elif kind == "efficiency":
+                        yield n, b, speedup / (n / b), series.by_n[n]
+                        yield n, b, ratio, series.by_n[n]
+                    else:
+                        yield n, b, Span.exact(1) - Span.exact(1) / speedup, series.by_n[n]
+    yield from _between_rows(kind, reading)
+
+
+def _between_rows(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span, Fact]]:
+    """One variant against another at one N."""
+    if kind == "efficiency":
+        return
+    for quantity in (*TIMES, Quantity.RATE, Quantity.COMMUNICATION):
+        facts = reading.of(quantity)[:60]
+        for one in facts:
+            for two in facts:
+                if one is not two and one.n == two.n:
+                    ratio = two.span / one.span if quantity is Quantity.RATE else one.span / two.span
+                    value = ratio if kind == "speed-up" else Span.exact(1) - Span.exact(1) / ratio
+                    yield one.n or 1, one.n or 1, value, two
+
+
+def _linear(reading: Reading) -> Checked:
+    """ "Scales linearly" over a table that does not."""
+    found = next((match for match in _LINEARLY.finditer(reading.words.own)), None)
+    if found is None or re.search(
+        r"(?:not|far from|less than|below|ideal|compared (?:to|with)|than)\W+(?:\w+\W+){0,2}$",
+        reading.words.own[: found.start()],
+        re.IGNORECASE,
+    ):
+        return Checked()
+    near = found["near"] or found["near2"]
+    if near and near.lower().startswith("sub"):
+        return Checked()
+    values = [
+        (n, value, fact)
+        for n, base, value, fact in _values("efficiency", reading)
+        if base == min(s.base for s in series_of(reading, *TIMES, Quantity.RATE, Quantity.EFFICIENCY, Quantity.SPEEDUP))
+    ]
+    values += [(fact.n or 1, fact.span / float(fact.n or 1), fact) for fact in reading.of(Quantity.SPEEDUP) if fact.n]
+    if not values:
+        return Checked()
+    largest = max(n for n, _, _ in values)
+    best = max((each for each in values if each[0] == largest), key=lambda each: each[1].mid)
+    limit = NEARLY if near else LINEAR
+    if best[1].high >= limit:
+        return Checked(1)
+    text = f"“{_short(found.group(0))}”: at N = {largest} the efficiency is {best[1].mid:.0%}."
+    return Checked(
+        0,
+        (
+            Finding(
+                "claim",
+                Verdict.FAIL if best[1].high < limit - 0.1 else Verdict.SUSPECT,
+                text,
+                (best[2].place,),
+                reading.index,
+                found.group(0),
+                f"{best[1].mid:.0%}",
+                None,
+                f"{largest} workers do the work of {best[1].mid * largest:.2g}.",
+            ),
+        ),
+    )
+
+
+_LOWER_IS_BETTER = (*TIMES, Quantity.COMMUNICATION, Quantity.LOSS, Quantity.DATA)
+_HIGHER_IS_BETTER = (Quantity.RATE, Quantity.SPEEDUP, Quantity.EFFICIENCY, Quantity.ACCURACY, Quantity.BANDWIDTH)
+
+
+def check_bold(reading: Reading, page: Page) -> Checked:
+    """The one bold number of a column is its best."""
+    found = []
+    columns: dict[int, list[Fact]] = {}
+    for fact in reading.of(*_LOWER_IS_BETTER, *_HIGHER_IS_BETTER):
+        columns.setdefault(fact.place.column, []).append(fact)
+    for facts in columns.values():
+        bold = [fact for fact in facts if fact.bold]
+        if len(bold) != 1 or len(facts) < 2 or len({fact.quantity for fact in facts}) > 1:
+            continue
+        found.append(_bold(bold[0], facts, reading))
+    return together(found)
+
+
+def _bold(bold: Fact, facts: list[Fact], reading: Reading) -> Checked:
+    lower = bold.quantity in _LOWER_IS_BETTER
+    better = [fact for fact in facts if (fact.span.high < bold.span.low if lower else fact.span.low > bold.span.high)]
+    row = [fact for fact in reading.facts if fact.place.row == bold.place.row and fact.quantity is bold.quantity]
+    if not better or (
+        len(row) > 1
+        and not any((fact.span.high < bold.span.low if lower else fact.span.low > bold.span.high) for fact in row)
+    ):
+        return Checked(1)  # the best of its column, or of its row
+    if sum(fact.bold for fact in reading.facts) >= len(reading.table.rows[0]) - 1 and all(fact.bold for fact in row):
+        return Checked()  # a row of the authors' own, bold all along
+    best = (min if lower else max)(better, key=lambda fact: fact.span.mid)
+    text = f"{bold.text} is printed bold; {best.text} is better."
+    return Checked(
+        0,
+        (
+            Finding(
+                "bold",
+                Verdict.SUSPECT,
+                text,
+                (bold.place, best.place),
+                reading.index,
+                bold.text,
+                best.text,
+                None,
+                "What is marked as the best is not.",
+            ),
+        ),
+    )
+
+
+RULES = (
+    Rule("claim", "Sentences say what the table says", check_claims, "statcheck (Nuijten et al., 2016)"),
+    Rule("bold", "Bold is the best", check_bold, "convention"),
+)
