@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from worldsize.analysis.audit.meaning import AXES, TIMES, Meaning, Quantity, meaning
-from worldsize.analysis.audit.numbers import Printed, Span, all_printed, whole_number
+from worldsize.analysis.audit.numbers import CLOCK, HOURS, Printed, Span, all_printed, whole_number
 from worldsize.analysis.audit.overrides import Overrides
 from worldsize.analysis.audit.units import Unit
 from worldsize.analysis.audit.words import Words
@@ -73,7 +73,9 @@ class Reading:
 
 def read_table(index: int, table: Table, words: Words, overrides: Overrides) -> Reading:
     """All facts of a table."""
+    table = filled(table)
     columns = _columns(table, words, overrides)
+    columns = _one_axis(columns, table)
     facts: list[Fact] = []
     for row, entries in enumerate(table.rows):
         if _is_summary(entries):
@@ -84,9 +86,29 @@ def read_table(index: int, table: Table, words: Words, overrides: Overrides) -> 
 
 COUNTED = (Quantity.N, Quantity.NODES, Quantity.BATCH, Quantity.ACCUMULATION)
 """Set, not measured: exact, however they end."""
-SUMMARY = re.compile(
-    r"^\W*(?:average|avg\.?|mean|total|sum|geo(?:metric )?mean|overall|max|min|median)\W*$", re.IGNORECASE
-)
+
+
+def filled(table: Table) -> Table:
+    """With the blanks of leading columns filled from above, as a group of rows is printed in Markdown."""
+    rows: list[tuple[str, ...]] = []
+    width = max((len(row) for row in table.rows), default=0)
+    full = next(
+        (column for column in range(width) if all(column < len(row) and row[column].strip() for row in table.rows)), 0
+    )
+    for row in table.rows:
+        if rows and not any(entry.strip() for entry in row[:1]):
+            row = tuple(
+                above if column < full and not entry.strip() else entry
+                for column, (entry, above) in enumerate(zip(row, rows[-1], strict=False))
+            )
+        elif rows and full:
+            first = next((column for column in range(full) if row[column].strip()), full)
+            row = tuple(rows[-1][column] if column < first else entry for column, entry in enumerate(row))
+        rows.append(row)
+    return replace(table, rows=tuple(rows))
+
+
+SUMMARY = re.compile(r"^\W*(?:average|avg\.?|mean|total|sum|geo(?:metric )?mean|overall)\W*$", re.IGNORECASE)
 
 
 def _is_summary(entries: tuple[str, ...]) -> bool:
@@ -106,6 +128,23 @@ def _columns(table: Table, words: Words, overrides: Overrides) -> list[Column]:
         label = given is None and (not entries or 2 * numeric < len(entries) or _named(said, entries))
         found.append(Column(" · ".join(levels), said, label))
     return found
+
+
+def _one_axis(columns: list[Column], table: Table) -> list[Column]:
+    """With one column of N: of several the one that says total; of processes beside threads neither is N."""
+    found = [
+        index for index, column in enumerate(columns) if column.meaning.quantity is Quantity.N and not column.label
+    ]
+    counts = {tuple(row[index] for row in table.rows if index < len(row)) for index in found}
+    if len(counts) < 2:
+        return columns
+    total = [index for index in found if re.search("total|world|all", columns[index].heading.lower())]
+    kept = total[0] if len(total) == 1 else None
+    other = Meaning(Quantity.OTHER)
+    return [
+        replace(column, meaning=other) if index in found and index != kept else column
+        for index, column in enumerate(columns)
+    ]
 
 
 def _heading(table: Table, column: int) -> list[str]:
@@ -183,6 +222,8 @@ def _counts(table: Table) -> bool:
 
 def _leads_with_number(entry: str) -> bool:
     """A number, perhaps with a unit: "1-GPU" and "8x V100" are names."""
+    if HOURS.fullmatch(entry.strip()) or CLOCK.fullmatch(entry.strip()):
+        return True
     return re.match(
         r"^[\s~≈<>≤≥+$(*-]*[−–-]?[.\d][\d.,:'eE+ -]*\s*(?:[%×x]|[a-zA-Zµ/]{0,9})?\s*(?:$|[(±/±+\[]|\+/-)", entry
     ) is not None and not re.match(
@@ -206,7 +247,10 @@ def _of_row(
     index: int, row: int, entries: tuple[str, ...], columns: list[Column], table: Table, words: Words
 ) -> Iterator[Fact]:
     context = _row(entries, columns)
-    caption = meaning(words.caption) if words.caption else Meaning()
+    matrix = all(
+        column.label or column.meaning.quantity is None or column.meaning.quantity in AXES for column in columns
+    )
+    caption = meaning(words.caption) if words.caption and matrix else Meaning()
     for place, (entry, column) in enumerate(zip(entries, columns, strict=False)):
         if column.label or not entry.strip():
             continue
@@ -240,28 +284,33 @@ def _joined(column: Meaning, row: Meaning, caption: Meaning) -> Meaning:
     said = column.under(replace(row, rest=""))
     if said.quantity is None and row.quantity is not None:
         said = replace(said, quantity=row.quantity, unit=said.unit or row.unit, per=said.per or row.per)
-    if said.quantity is None and caption.quantity not in AXES:
+    if said.quantity is None and caption.quantity not in AXES:  # its "per GPU" is that of a batch as a rule
         said = replace(said, quantity=caption.quantity, unit=said.unit or caption.unit, per=said.per or caption.per)
     return said
 
 
 def _row(entries: tuple[str, ...], columns: list[Column]) -> _Row:
-    """What the entries of a row that name it say together."""
-    said, labels = Meaning(), []
+    """What the entries of a row that name it say together; counts of their own columns before those of labels."""
+    said, labels, counted = Meaning(), [], Meaning()
     for entry, column in zip(entries, columns, strict=False):
         quantity = column.meaning.quantity
         if column.label:
             named = meaning(entry)
-            if quantity in AXES and named.n is None and quantity is Quantity.N and whole_number(entry) is not None:
+            if named.n is None and quantity is Quantity.N and whole_number(entry) is not None:
                 named = replace(named, n=whole_number(entry))
-            said = replace(named, rest="").under(said)
+            per = named.per if named.quantity is not None else None
+            said = replace(named, rest="", per=per).under(said)
             labels += [named.rest] if named.rest else []
-        elif quantity in (Quantity.N, Quantity.NODES, Quantity.BATCH):
-            count = whole_number(entry)
-            if count is not None:
-                said = _on_axis(quantity, count).under(said)
-                said = replace(said, batch_per=column.meaning.per) if quantity is Quantity.BATCH else said
-    return _Row(said, tuple(labels))
+        elif (
+            quantity in (Quantity.N, Quantity.NODES, Quantity.BATCH)
+            and (count := whole_number(entry)) is not None
+            and count > 0
+        ):
+            if quantity is not Quantity.BATCH:
+                counted = _on_axis(quantity, count).under(counted)
+            elif counted.batch is None or column.meaning.per == "worker":
+                counted = replace(counted, batch=count, batch_per=column.meaning.per)
+    return _Row(counted.under(said), tuple(labels))
 
 
 def _quantity(said: Meaning, number: Printed, order: int) -> tuple[Quantity | None, Unit | None]:

@@ -115,18 +115,26 @@ _TAKE = (
 )
 _WORDED = {"single": 1, "one": 1, "two": 2, "four": 4, "eight": 8, "sixteen": 16}
 
+_NOISE = frozenset(
+    "the a an of in for on to and or with by at vs number num no nr count ratio rate value values total overall global local average avg mean "
+    "measured observed approx about per each gpu gpus worker workers node nodes peak max best configuration config setup system training "
+    "train model's time times sec s ms x".split()
+)
+"""Words of a heading that tell no series from another."""
 _Q = Quantity
 _QUANTITIES: tuple[tuple[Quantity, str], ...] = (
+    (_Q.OTHER, rf"\b{WORKERS} ?(?:per|/) ?{NODES}\b|"
+               r"\butil|\bmemory\b|\bmem\b|\bpower\b|\bwatts?\b|\bcosts? \(?\$|\bprice|\btemp|\bflops?\b|\bmfu\b|\blearning rate\b|^lr$|\bseq(?:uence)? ?len"),
     (_Q.ACCURACY, r"\bacc(?:uracy|uracies)?\b|\btop-?[15]\b|\bprecision@|\bbleu\b|\bmap\b|\bf1\b"),
     (_Q.LOSS, r"\bloss(?:es)?\b|perplexity|\bppl\b"),
-    (_Q.EFFICIENCY, r"efficien|\bscaling factor\b|\beff\b|% of (?:linear|ideal)|\butili[sz]ation of linear"),
+    (_Q.EFFICIENCY, r"efficien\w*|effizienz|效率|\bscaling factor\b|\beff\b|% of (?:linear|ideal)|\butili[sz]ation of linear"),
     (_Q.SERIAL, r"serial (?:fraction|part|share)|karp"),
-    (_Q.ALGBW, r"\balg(?:orithm)?[ -]?(?:bw|bandwidth)\b"),
+    (_Q.ALGBW, r"\balg(?:o|orithm)?[ -]?(?:bw|bandwidth)\b"),
     (_Q.BUSBW, r"\bbus[ -]?(?:bw|bandwidth)\b"),
     (_Q.BANDWIDTH, r"bandwidth|\bbw\b|\b[kmgt]i?b(?:it)?(?:/s|ps)\b|transfer rate"),
-    (_Q.SPEEDUP, r"speed[ -]?ups?\b|relative (?:speed|perf)|\b(?:weak|strong) scaling\b|\bscal(?:ing|e)(?: ratio)?$"
+    (_Q.SPEEDUP, r"speed[ -]?ups?\b|加速比|beschleunigung|relative (?:speed|perf)|\b(?:weak|strong) scaling\b|\bscal(?:ing|e)(?: ratio)?$"
                  r"|\bacceleration\b|times faster|\bx faster\b|^scaling\b"),
-    (_Q.RATE, r"through-?put|\b(?:img|imgs|images?|samples?|tokens?|tok|seqs?|sequences?|sentences?|examples?|words|records|frames)"
+    (_Q.RATE, r"through-?put|吞吐\w*|^(?:training )?speed$|\b(?:img|imgs|images?|samples?|tokens?|tok|seqs?|sequences?|sentences?|examples?|words|records|frames)"
               r"[ a-z]*\s?(?:/|per|p)\s?(?:s|sec|second)s?\b|\b(?:ips|fps|wps|tps)\b|training speed|"
               r"\btraining performance\b|\b(?:images?|samples?|tokens?) per sec"),
     (_Q.STEP_RATE, r"\b(?:it|its|iters?|iterations?|steps?|batches)\s?(?:/|per)\s?(?:s|sec|second)\b"),
@@ -142,7 +150,7 @@ _QUANTITIES: tuple[tuple[Quantity, str], ...] = (
     (_Q.BATCH, rf"\b{_BATCH_WORD}\b|\bbatch"),
     (_Q.EPOCHS, r"^(?:number of |num |no\.? of )?epochs?$|\bepochs\b"),
     (_Q.STEPS, r"^(?:number of |num |total )?(?:steps?|iterations?|iters?|updates)\b|\b(?:steps|iterations|iters|batches)\b"),
-    (_Q.TIME, r"\btimes?\b|\bseconds?\b|\bsecs?\b|duration|\bwall\b|elapsed|run ?time|\bminutes\b|\bhours\b|\bt ?\((?:n|p|s)\)|^t$|^t ?[np]$"),
+    (_Q.TIME, r"\btimes?\b|时间|\bseconds?\b|\bsecs?\b|duration|\bwall\b|elapsed|run ?time|\bminutes\b|\bhours\b|\bt ?\((?:n|p|s)\)|^t$|^t ?[np]$"),
     (_Q.PARAMETERS, r"\bparam(?:s|eters?)?\b|\bweights\b|model size"),
     (_Q.ELEMENTS, r"\bcount(?: \(elements\))?\b|\belements\b"),
     (_Q.BYTES, r"\bbytes\b|\bpayload\b|message size|\btraffic\b|\bvolume\b|\bsize \(b|\bgradient size|\bsize\b|\bcost\b"),
@@ -215,6 +223,8 @@ def _spelled(text: str) -> str:
 def _take(words: str) -> tuple[dict[str, Any], str]:
     """Counts of workers, nodes and batch that the words name, and the words without them."""
     taken: dict[str, Any] = {}
+    words, against = _against(words)
+    words = re.sub(r"\bsingle-?\s?thread(?:ed)?\b", "1 thread", words)
     words = re.sub(
         rf"\b({'|'.join(_WORDED)})[ -](?={WORKERS}\b|{NODES}\b)", lambda found: f"{_WORDED[found[1]]} ", words
     )
@@ -230,7 +240,13 @@ def _take(words: str) -> tuple[dict[str, Any], str]:
         else:
             taken[name] = counts[0]
         words = f"{words[: match.start()]} {words[match.end() :]}"
-    return taken, re.sub(r"\s+", " ", words).strip(" :-,")
+    return taken, re.sub(r"\s+", " ", f"{words} {against}").strip(" :-,")
+
+
+def _against(words: str) -> tuple[str, str]:
+    """ "Speedup vs 1 GPU": what it is compared with is not what it is of."""
+    match = re.search(r"\b(?:vs\.?|versus|relative to|compared (?:to|with)|against|over|w\.?r\.?t\.?)\s.*", words)
+    return (words[: match.start()], match.group(0)) if match else (words, "")
 
 
 def _without_brackets(words: str) -> str:
@@ -243,4 +259,8 @@ def _leftover(words: str, quantity: Quantity | None) -> str:
     for each, pattern in _COMPILED:
         if each is quantity:
             words = pattern.sub(" ", words)
-    return re.sub(r"[^\w.+-]+", " ", words).strip(" -")
+    return " ".join(
+        word
+        for word in re.split(r"[^\w.+-]+", words)
+        if word.strip("-.") and word not in _NOISE and word not in ("per-gpu", "per-worker")
+    )

@@ -1,6 +1,6 @@
 """How a ratio over N may have been reckoned: the right ways, and the wrong ones that people take (method.md §16)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +25,10 @@ class Way:
     source: Series
     cause: str = ""
     """Of "explain": what must be stated. Of "wrong": what went wrong."""
+    absolute: bool = False
+    """It needs no base, so it holds for the base as well."""
+    across: bool = False
+    """It compares two variants, so it excuses numbers and accuses none."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,9 @@ def case_of(source: Series, words: Words, table: Reading) -> Case:
     return Case(words.scaling == "strong" or words.time_of == "total", False)
 
 
-def speedup_ways(target: Series, table: Reading) -> Iterator[Way]:
+def speedup_ways(target: Series, table: Reading, others: Sequence[Reading] = ()) -> Iterator[Way]:
     """All ways in which a speed-up may have been reckoned, the right ones first."""
-    sources = _sources(target, table)
+    sources = _sources(target, table, others)
     for source in sources:
         if source.quantity is Quantity.RATE:
             yield from _from_rates(source, table.words)
@@ -69,18 +73,20 @@ def speedup_ways(target: Series, table: Reading) -> Iterator[Way]:
         yield from _across(source, table)
 
 
-def efficiency_ways(target: Series, table: Reading) -> Iterator[Way]:
+def efficiency_ways(target: Series, table: Reading, others: Sequence[Reading] = ()) -> Iterator[Way]:
     """All ways in which an efficiency may have been reckoned."""
-    for source in _sources(target, table):
+    for source in _sources(target, table, others):
         if source.quantity is Quantity.RATE:
             yield from _efficiency_from_rates(source)
         else:
             yield from _efficiency_from_times(source, case_of(source, table.words, table))
     for source in partners(target, series_of(table, Quantity.SPEEDUP)):
-        yield Way("right", "speed-up ÷ N", lambda n, s=source: _at(s, n) / n, source)  # type: ignore[misc]
+        yield Way("right", "speed-up ÷ N", lambda n, s=source: _at(s, n) / n, source, absolute=True)  # type: ignore[misc]
         if source.base > 1 and source.by_n[source.base].span.around(1):
             yield Way("right", "speed-up ÷ (N ÷ N of the base)", lambda n, s=source: _at(s, n) / (n / s.base), source)  # type: ignore[misc]
-        yield Way("wrong", "not divided by N", lambda n, s=source: _at(s, n), source, "This is the speed-up again.")  # type: ignore[misc]
+        yield Way(
+            "wrong", "not divided by N", lambda n, s=source: _at(s, n), source, cause="This is the speed-up again."
+        )  # type: ignore[misc]
         yield Way(
             "wrong",
             "divided by N − 1",
@@ -97,10 +103,16 @@ def efficiency_ways(target: Series, table: Reading) -> Iterator[Way]:
         )  # type: ignore[misc]
 
 
-def _sources(target: Series, table: Reading) -> list[Series]:
+def _sources(target: Series, table: Reading, others: Sequence[Reading]) -> list[Series]:
     times = partners(target, series_of(table, *TIMES))
     rates = partners(target, series_of(table, Quantity.RATE))
-    return times + rates
+    if times or rates:
+        return times + rates
+    for other in others:  # the times may stand in a table of their own, under the same names
+        found = [each for each in partners(target, series_of(other, *TIMES, Quantity.RATE)) if each.name == target.name]
+        if len(found) == 1 and found[0].by_n.keys() >= target.by_n.keys():
+            return found
+    return []
 
 
 def _at(series: Series, n: int) -> Span:
@@ -238,6 +250,8 @@ def _across(s: Series, table: Reading) -> Iterator[Way]:
                     f"against {other.name} at the same N",
                     lambda n, one=one, two=two: _at(one, n) / _at(two, n) if rate else _at(two, n) / _at(one, n),  # type: ignore[misc]
                     s,
+                    absolute=True,
+                    across=True,
                 )
 
 

@@ -11,21 +11,54 @@ from worldsize.analysis.audit.series import beside, only
 
 def check_global(reading: Reading, page: Page) -> Checked:
     """The global batch is that of a worker × N × accumulation."""
-    found = []
+    asked = []
     for whole in reading.of(Quantity.BATCH):
         if whole.per != "total" or whole.n is None:
             continue
-        local = only([fact for fact in beside(reading, _anywhere(whole), Quantity.BATCH) if fact.per == "worker"])
+        local = _batch(reading, whole, "worker")
         given = local.span.mid if local else (whole.batch if whole.batch_per == "worker" else None)
-        if given is None:
-            continue
-        counted = only(beside(reading, _anywhere(whole), Quantity.ACCUMULATION))
-        accumulation = counted.span.mid if counted else (reading.words.accumulation or 1)
-        found.append(_global(whole, local, given, accumulation))
-    return together(found)
+        if given:
+            counted = only(beside(reading, whole, Quantity.ACCUMULATION))
+            asked.append((whole, local, given, counted.span.mid if counted else (reading.words.accumulation or 1)))
+    said = "accum" in reading.words.text.lower()
+    ratios = {whole.span.mid / (given * (whole.n or 1)) for whole, _, given, _ in asked}
+    steps = ratios.pop() if len(ratios) == 1 else 1.0
+    if steps >= 2 and steps.is_integer() and all(accumulation == 1 for *_, accumulation in asked):
+        return Checked() if said else _accumulated(asked[0][0], asked[0][2], steps)
+    return together(_global(*each, said) for each in asked)
 
 
-def _global(whole: Fact, local: Fact | None, given: float, accumulation: float) -> Checked:
+def _batch(reading: Reading, fact: Fact, per: str) -> Fact | None:
+    """The batch of the same row that is of a worker, or of all."""
+    found = [
+        each
+        for each in reading.of(Quantity.BATCH)
+        if each.place.row == fact.place.row and each.per == per and each is not fact
+    ]
+    return only(found)
+
+
+def _accumulated(whole: Fact, given: float, steps: float) -> Checked:
+    """Every global batch is the same number of times what N workers have."""
+    value = given * (whole.n or 1)
+    text = f"{given:g} × {whole.n} workers are {value:g}; {whole.text} is printed as the global batch."
+    fits = f"fits with {steps:.0f} steps accumulated"
+    changes = "Accumulation must be said: it changes the communication of a sample."
+    finding = Finding(
+        "global-batch",
+        Verdict.EXPLAIN,
+        text,
+        (whole.place,),
+        whole.place.table,
+        whole.text,
+        f"{value:g}",
+        fits,
+        changes,
+    )
+    return Checked(0, (finding,))
+
+
+def _global(whole: Fact, local: Fact | None, given: float, accumulation: float, said: bool) -> Checked:
     n = whole.n or 1
     value = given * n * accumulation
     if whole.span.around(value):
@@ -39,6 +72,8 @@ def _global(whole: Fact, local: Fact | None, given: float, accumulation: float) 
     ):
         if whole.span.around(other) and other != value:
             fits = fits or says
+    if said and accumulation == 1 and (whole.span.mid / value).is_integer():
+        return Checked()
     if accumulation != 1 and not local and fits == "fits without the accumulation":
         return Checked(1)
     steps = f" × {accumulation:g} accumulated" if accumulation != 1 else ""
@@ -75,16 +110,12 @@ def check_steps(reading: Reading, page: Page) -> Checked:
 def _batch_of(reading: Reading, fact: Fact) -> tuple[float, str] | None:
     """The batch beside a number, and whether it is of a worker or of all; None where nobody says which."""
     for per in ("total", "worker"):
-        near = only([each for each in beside(reading, _anywhere(fact), Quantity.BATCH) if each.per == per])
+        near = _batch(reading, fact, per)
         if near is not None:
             return near.span.mid, per
     if fact.batch is None or fact.batch_per is None:
         return None
     return fact.batch, fact.batch_per
-
-
-def _anywhere(fact: Fact) -> Fact:
-    return fact
 
 
 def _steps(steps: Fact, samples: int, batch: float, per: str, accumulation: int) -> Checked:

@@ -1,6 +1,7 @@
 """Parts and wholes: parts of a step, shares, and rows that sum up or average others."""
 
 import math
+import re
 from collections.abc import Iterator
 
 from worldsize.analysis.audit.facts import SUMMARY, Fact, Reading
@@ -10,12 +11,24 @@ from worldsize.analysis.audit.numbers import Printed, Span, printed
 from worldsize.analysis.audit.series import beside, only
 
 
+RATIOS = (
+    Quantity.SPEEDUP,
+    Quantity.EFFICIENCY,
+    Quantity.RATE,
+    Quantity.STEP_RATE,
+    Quantity.ACCURACY,
+    Quantity.BANDWIDTH,
+)
+WHOLE = ("", "step", "epoch", "iteration", "iter", "wall", "elapsed", "wall-clock", "clock", "end-to-end")
+"""What the heading of a whole says besides that it is a time."""
+
+
 def check_parts(reading: Reading, page: Page) -> Checked:
     """A part is at most the whole, and parts that run one after the other sum up to at most the whole."""
     found = []
     for whole in reading.of(*TIMES):
         parts = [part for part in (only(beside(reading, whole, each)) for each in PARTS) if part is not None]
-        if parts and not _summary(whole, reading):
+        if parts and whole.column_label in WHOLE and not _summary(whole, reading):
             found.append(_parts(whole, parts, reading))
     return together(found)
 
@@ -169,6 +182,9 @@ def check_summaries(reading: Reading, page: Page) -> Checked:
         if name is None or row < 2:
             continue
         for column, entry in enumerate(entries[1:], start=1):
+            quantity = reading.columns[column].meaning.quantity
+            if quantity in RATIOS and not re.search("mean|av", entries[0].lower()):
+                continue  # ratios and rates do not add up
             value = printed(entry)
             values = list(_above(reading, row, column))
             if value is not None and len(values) >= 2 and len(values) == row:
@@ -196,12 +212,10 @@ def _summed(name: str, value: Printed, values: list[Printed], place: Place) -> C
         means["harmonic"] = Span(
             1 / _mean([1 / each.low for each in spans]), 1 / _mean([1 / each.high for each in spans])
         )
-    if "total" in name or "sum" in name or "overall" in name:
-        right = {"total": total} | (means if "overall" in name else {})
-    elif "max" in name or "min" in name or "median" in name:
-        ordered = sorted(spans, key=lambda each: each.mid)
-        middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
-        right = {"max": ordered[-1]} if "max" in name else {"min": ordered[0]} if "min" in name else {"median": middle}
+    if "total" in name or "sum" in name:
+        right = {"total": total}
+    elif "overall" in name:
+        right = {"total": total} | means
     else:
         right = means
     if any(each.meets(value.span) for each in right.values()):

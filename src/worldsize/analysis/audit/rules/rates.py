@@ -1,5 +1,6 @@
 """Rates: of one worker and of all, and what they make of a time."""
 
+import re
 from collections.abc import Iterator
 
 from worldsize.analysis.audit.facts import Fact, Reading
@@ -18,10 +19,24 @@ def check_total(reading: Reading, page: Page) -> Checked:
     for total in reading.of(Quantity.RATE):
         if total.per == "worker" or total.n is None:
             continue
-        each = only([fact for fact in beside(reading, total, Quantity.RATE) if fact.per == "worker"])
+        each = only(
+            [
+                fact
+                for fact in beside(reading, total, Quantity.RATE)
+                if fact.per == "worker" and _what(fact, reading) == _what(total, reading)
+            ]
+        )
         if each is not None:
             found.append(_total(total, each, total.n))
     return together(found)
+
+
+def _what(fact: Fact, reading: Reading) -> str:
+    """What a rate counts: images are no tokens."""
+    if fact.unit is not None:
+        return fact.unit.name.lower()[:3]
+    inside = re.search(r"[(\[]([^()\[\]]*)", reading.columns[fact.place.column].heading)
+    return inside[1].lower()[:3] if inside else ""
 
 
 def _total(total: Fact, each: Fact, n: int) -> Checked:

@@ -17,7 +17,14 @@ def check_speedup(reading: Reading, page: Page) -> Checked:
     """Each printed speed-up against all ways to reckon it."""
     found = []
     for target in series_of(reading, Quantity.SPEEDUP):
-        found.append(_judge("speedup", target, list(speedup_ways(target, reading)), _speedup_changes))
+        found.append(
+            _judge(
+                "speedup",
+                target,
+                _named(list(speedup_ways(target, reading, page.readings)), target, reading),
+                _speedup_changes,
+            )
+        )
     return _merged(together(found))
 
 
@@ -25,8 +32,18 @@ def check_efficiency(reading: Reading, page: Page) -> Checked:
     """Each printed efficiency against all ways to reckon it."""
     found = []
     for target in series_of(reading, Quantity.EFFICIENCY):
-        found.append(_judge("efficiency", target, list(efficiency_ways(target, reading)), _efficiency_changes))
+        found.append(
+            _judge("efficiency", target, list(efficiency_ways(target, reading, page.readings)), _efficiency_changes)
+        )
     return _merged(together(found))
+
+
+def _named(ways: list[Way], target: Series, reading: Reading) -> list[Way]:
+    """Under "scaling" an efficiency is meant as often as a speed-up."""
+    heading = " ".join(reading.columns[fact.place.column].heading.lower() for fact in target.facts())
+    if "speed" in heading or "scal" not in heading:
+        return ways
+    return [replace(way, kind="right") if "efficiency" in way.cause else way for way in ways]
 
 
 def _merged(checked: Checked) -> Checked:
@@ -72,14 +89,14 @@ def _judge(rule: str, target: Series, ways: list[Way], changes: Changes) -> Chec
     for each in fits:
         if each.all and _telling(each, right):
             return _whole(rule, target, each, right, changes)
-    best = max(right, key=lambda each: len(each.fits), default=None)
+    best = max((each for each in right if not each.way.across), key=lambda each: len(each.fits), default=None)
     if best is None or not _based(target, best):
         return Checked()
     return _cells(rule, target, best, fits)
 
 
 def _fit(target: Series, way: Way) -> _Fit:
-    asked = [n for n in sorted(target.by_n) if n in way.source.by_n and n != way.source.base]
+    asked = [n for n in sorted(target.by_n) if n in way.source.by_n and (way.absolute or n != way.source.base)]
     values = {n: way.value(n) for n in asked}
     fits = tuple(n for n in asked if (value := values[n]) is not None and value.meets(target.by_n[n].span))
     return _Fit(way, tuple(asked), fits)
@@ -93,6 +110,8 @@ def _telling(found: _Fit, right: list[_Fit]) -> bool:
 
 def _based(target: Series, best: _Fit) -> bool:
     """Whether the base of the speed-up is the one of this table: it prints 1, or most other numbers fit it."""
+    if best.way.absolute:
+        return True
     base = target.by_n.get(best.way.source.base)
     return 2 * len(best.fits) >= len(best.asked) > 1 or (
         base is not None and base.span.around(1) and base.span.high < 2.5
@@ -128,7 +147,8 @@ def _whole(rule: str, target: Series, found: _Fit, right: list[_Fit], changes: C
 def _cells(rule: str, target: Series, best: _Fit, fits: list[_Fit]) -> Checked:
     """Most fit the right way: each that does not is wrong by itself. None does: nothing says which is meant."""
     odd = [n for n in best.asked if n not in best.fits]
-    few = len(best.fits) * 2 < len(best.asked)
+    base = target.by_n.get(best.way.source.base)
+    doubted = not best.way.absolute and len(best.fits) * 2 < len(best.asked) and base is None
     findings = []
     for n in odd:
         fact, value = target.by_n[n], best.way.value(n)
@@ -138,7 +158,7 @@ def _cells(rule: str, target: Series, best: _Fit, fits: list[_Fit]) -> Checked:
         findings.append(
             Finding(
                 rule,
-                Verdict.SUSPECT if few and len(best.asked) > 1 else Verdict.FAIL,
+                Verdict.SUSPECT if doubted else Verdict.FAIL,
                 f"The {target.quantity} of N = {n} is printed as {fact.text}; {best.way.says} gives {shown(value)}.",
                 (fact.place, source.place),
                 fact.place.table,
