@@ -124,7 +124,7 @@ _NOISE = frozenset(
 _Q = Quantity
 _QUANTITIES: tuple[tuple[Quantity, str], ...] = (
     (_Q.OTHER, rf"\b{WORKERS} ?(?:per|/) ?{NODES}\b|"
-               r"\butil|\bmemory\b|\bmem\b|\bpower\b|\bwatts?\b|\bcosts? \(?\$|\bprice|\btemp|\bflops?\b|\bmfu\b|\blearning rate\b|^lr$|\bseq(?:uence)? ?len"),
+               r"(?<!bandwidth )\butil|\bmemory\b|\bmem\b|\bpower\b|\bwatts?\b|\bcosts? \(?\$|\bprice|\btemp|\bflops?\b|\bmfu\b|\blearning rate\b|^lr$|\bseq(?:uence)? ?len"),
     (_Q.ACCURACY, r"\bacc(?:uracy|uracies)?\b|\btop-?[15]\b|\bprecision@|\bbleu\b|\bmap\b|\bf1\b"),
     (_Q.LOSS, r"\bloss(?:es)?\b|perplexity|\bppl\b"),
     (_Q.EFFICIENCY, r"efficien\w*|effizienz|效率|\bscaling factor\b|\beff\b|% of (?:linear|ideal)|\butili[sz]ation of linear"),
@@ -153,7 +153,7 @@ _QUANTITIES: tuple[tuple[Quantity, str], ...] = (
     (_Q.TIME, r"\btimes?\b|时间|\bseconds?\b|\bsecs?\b|duration|\bwall\b|elapsed|run ?time|\bminutes\b|\bhours\b|\bt ?\((?:n|p|s)\)|^t$|^t ?[np]$"),
     (_Q.PARAMETERS, r"\bparam(?:s|eters?)?\b|\bweights\b|model size"),
     (_Q.ELEMENTS, r"\bcount(?: \(elements\))?\b|\belements\b"),
-    (_Q.BYTES, r"\bbytes\b|\bpayload\b|message size|\btraffic\b|\bvolume\b|\bsize \(b|\bgradient size|\bsize\b|\bcost\b"),
+    (_Q.BYTES, r"\bbytes\b|\bpayload\b|message size|\btraffic\b|\bvolume\b|\bsize \(b|\bgradient size|(?<!world )\bsize\b|\bcost\b"),
     (_Q.SAMPLES, r"\bsamples\b|\bimages\b|data ?set size|training set"),
     (_Q.NODES, rf"\b(?:{NODES})\b"),
     (_Q.RANK, r"^(?:local |global )?rank(?: id)?$|^(?:gpu|worker|node|process) (?:id|index|rank)$"),

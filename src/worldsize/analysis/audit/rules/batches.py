@@ -13,8 +13,8 @@ def check_global(reading: Reading, page: Page) -> Checked:
     """The global batch is that of a worker × N × accumulation."""
     asked = []
     for whole in reading.of(Quantity.BATCH):
-        if whole.per != "total" or whole.n is None:
-            continue
+        if whole.per != "total" or whole.n is None or _batch(reading, whole, "total") is not None:
+            continue  # in samples and in tokens: nothing says which is which
         local = _batch(reading, whole, "worker")
         given = local.span.mid if local else (whole.batch if whole.batch_per == "worker" else None)
         if given:

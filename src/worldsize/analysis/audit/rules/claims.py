@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from worldsize.analysis.audit.facts import Fact, Reading
-from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, together
+from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, together
 from worldsize.analysis.audit.meaning import TIMES, WORKERS, Quantity
 from worldsize.analysis.audit.numbers import Printed, Span, printed
 from worldsize.analysis.audit.readings import case_of
@@ -76,6 +76,8 @@ def _claims(reading: Reading) -> Iterator[_Claim]:
     for sentence in re.split(r"(?<=[.;!?])\s+|\n", text):
         if re.search(r"speed-?\s?up\s*(?:\([^)]*\))?\s*=", sentence, re.IGNORECASE):
             continue  # a definition
+        if re.search(r"\beach\)", sentence):
+            continue  # "2 nodes with 4 GPUs each": N is not one number
         yield from _matches("speed-up", _SPEEDUP, sentence)
         yield from _matches("efficiency", _EFFICIENCY, sentence)
         yield from _matches("less", (_REDUCED,), sentence)
