@@ -33,7 +33,7 @@ def scaling(
 ) -> Study:
     """One model on one data set at several N; `wanted` columns are there; `warp` changes what was measured."""
     setting = setting or drawn_setting(rng, mode)
-    floor = rng.random() < 0.2
+    floor = rng.random() < 0.2 and setting.mode != "weak"
     truth = measured(rng, setting, floor)
     if warp:
         warp(setting, truth)
@@ -49,7 +49,7 @@ def scaling(
     grid = Grid(maker.columns(), turned=rng.random() < 0.12)
     facts = {"setting": setting, "truth": truth, "basis": maker.basis, "speedup": maker.speedups}
     study = Study("scaling", [*_opening(rng, setting), *maker.words], [grid], facts=facts)
-    if chosen & {"steps"} or (chosen >= {"epoch", "step"}):
+    if floor or "steps" in chosen or chosen >= {"epoch", "step"}:
         study.before.append(f"The last, smaller batch of an epoch is {'dropped' if floor else 'kept'}.")
     if rng.random() < 0.3:
         study.after.append(true_claim(rng, setting, maker.speedups))
@@ -132,7 +132,8 @@ class _Maker:
 
     def _rates(self, made: list[Column], step: list[float], epoch: list[float]) -> list[float]:
         data, t = self.setting.data, self.truth
-        amount = [float(data.train * data.length)] * len(t.N)
+        kept = [min(data.train, steps * B) for steps, B in zip(t.steps, t.B, strict=True)]
+        amount = [float(count * data.length) for count in kept]
         whole = bool(epoch) and "epoch" in self.chosen
         rate = over(amount, epoch) if whole else over([B * data.length for B in t.B], step)
         if "rate" in self.chosen:

@@ -133,14 +133,24 @@ class Truth:
 
 
 def measured(rng: random.Random, setting: Setting, floor: bool = False) -> Truth:
-    """Compute and exposed communication at each N, with the noise of measuring."""
+    """Compute and exposed communication at each N, with the noise of measuring; never more than linear."""
+    while True:
+        truth = _measured(rng, setting, floor)
+        best = [0.998 * n / truth.N[0] for n in truth.N]
+        rate, epoch = over(truth.B, truth.step), each(truth.steps, truth.step)
+        pairs = list(zip(rate, epoch, best, strict=True))[1:]
+        if all(r / rate[0] < most and (setting.mode == "weak" or epoch[0] / e < most) for r, e, most in pairs):
+            return truth
+
+
+def _measured(rng: random.Random, setting: Setting, floor: bool) -> Truth:
     N = list(setting.ladder)
     total = setting.b * N[0]
     b = [total // n if setting.mode == "batch" else setting.b for n in N]
     fixed = setting.model.seconds * rng.uniform(1.0, 3.0)
     noise = [rng.gauss(1, 0.003) for _ in N]
     compute = [(fixed + each * setting.model.seconds) * wobble for each, wobble in zip(b, noise, strict=True)]
-    share = rng.uniform(0.04, 0.35)  # of the compute at the base, at N = ∞
+    share = rng.uniform(0.06, 0.35)  # of the compute at the base, at N = ∞
     comm = [_exposed(n, share * compute[0]) * rng.gauss(1, 0.02) for n in N]
     count = math.floor if floor else math.ceil
     return Truth(N, b, [count(setting.data.train / (n * each)) for n, each in zip(N, b, strict=True)], compute, comm)
