@@ -30,7 +30,7 @@ def _faster(study: Study, rng: random.Random) -> bool:
         f"With {last} {many}, an epoch is {wrong:.1f} times as fast as with {base}.",
     )
     study.after = [rng.choice(sentences)]
-    return true > 1.5 and study.facts["setting"].ladder[0] == 1
+    return bool(true > 1.5 and study.facts["setting"].ladder[0] == 1)
 
 
 def _efficiency(study: Study, rng: random.Random) -> bool:
@@ -42,7 +42,7 @@ def _efficiency(study: Study, rng: random.Random) -> bool:
         f"We see {wrong:.0f}% efficiency on {last} {many}.",
     )
     study.after = [rng.choice(sentences)]
-    return study.facts["setting"].ladder[0] == 1
+    return bool(study.facts["setting"].ladder[0] == 1)
 
 
 def _less_time(study: Study, rng: random.Random) -> bool:
@@ -67,7 +67,7 @@ def _linear(study: Study, rng: random.Random) -> bool:
         "The training scales linearly with the number of GPUs.",
     )
     study.after = [rng.choice(sentences).replace("GPUs", many)]
-    return true * study.facts["setting"].ladder[0] / last < 0.7
+    return bool(true * study.facts["setting"].ladder[0] / last < 0.7)
 
 
 def _bold(study: Study, rng: random.Random) -> bool:

@@ -205,8 +205,18 @@ KINDS: tuple[Kind, ...] = (
     Kind("rate: per worker × N is not the total", lambda rng: scaling(rng, "rate", "rate1"), _rate_total, "rate-total"),
     Kind("rate: of one worker, called total", lambda rng: scaling(rng, "rate", "step"), _per_worker, "rate-time"),
     Kind("rate: a cell", lambda rng: scaling(rng, "rate", "step"), _rate_cell, "rate-time"),
-    Kind("steps: not divided by N", lambda rng: scaling(rng, "steps", mode="data"), _steps_whole, "steps-per-epoch"),
-    Kind("steps: of a wrong batch", lambda rng: scaling(rng, "steps", mode="data"), _steps_wrong, "steps-per-epoch"),
+    Kind(
+        "steps: not divided by N",
+        lambda rng: scaling(rng, "steps", "step", mode="data"),
+        _steps_whole,
+        "steps-per-epoch",
+    ),
+    Kind(
+        "steps: of a wrong batch",
+        lambda rng: scaling(rng, "steps", "step", mode="data"),
+        _steps_wrong,
+        "steps-per-epoch",
+    ),
     Kind(
         "epoch: not steps × step",
         lambda rng: scaling(rng, "steps", "step", "epoch", mode=rng.choice(("batch", "data"))),

@@ -9,7 +9,7 @@ from audit_numbers import Style, drawn, large, times
 from audit_truth import Column, Grid, Study, drawn_setting, each, measured, over
 from audit_words import CIFAR10, IMAGENET, MODELS, NOUNS, TEXT_MODELS, heading, parameters
 
-COLLECTIVES = {
+COLLECTIVES: dict[str, Callable[[int], float]] = {
     "all-reduce": lambda n: 2 * (n - 1) / n,
     "all-gather": lambda n: (n - 1) / n,
     "reduce-scatter": lambda n: (n - 1) / n,

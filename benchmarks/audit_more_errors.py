@@ -73,7 +73,7 @@ def _no_whole_image(study: Study, rng: random.Random) -> bool:
     rows = rng.choice((range(len(column.values)), [rng.randrange(len(column.values))]))
     for row in rows:
         column.values[row] = (round(column.values[row] * test) + rng.uniform(0.4, 0.6)) / test
-    return 0.01 * 10.0**-column.style.digits * test < 0.3
+    return bool(0.01 * 10.0**-column.style.digits * test < 0.3)
 
 
 def _thousand_classes(study: Study, rng: random.Random) -> bool:
@@ -160,7 +160,7 @@ def _hardware(study: Study, rng: random.Random) -> bool:
     older, newer = rng.choice((("V100", "A100"), ("A100", "H100"), ("T4", "V100")))
     kinds = [older] * (rows - 1) + [newer]
     study.table.columns.insert(1, Column("hardware", rng.choice(("GPU", "GPU type", "Hardware")), kinds))
-    return study.facts["setting"].nouns[1] == "GPU"
+    return bool(study.facts["setting"].nouns[1] == "GPU")
 
 
 def _ranks(study: Study, rng: random.Random) -> bool:

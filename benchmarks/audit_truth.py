@@ -9,9 +9,10 @@ from typing import Any
 from audit_numbers import Style
 from audit_words import NOUNS, Data, Model, drawn_data, drawn_model, parameters
 
-LADDERS = ((1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), (1, 2, 3, 4), (1, 2, 4, 8, 16), (1, 4, 16), (2, 4, 8, 16))
-LADDERS += ((4, 8, 16, 32), (8, 16, 32, 64))
-Cell = float | str | None
+LADDERS: tuple[tuple[int, ...], ...] = (
+    *((1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), (1, 2, 3, 4), (1, 2, 4, 8, 16), (1, 4, 16)),
+    *((2, 4, 8, 16), (4, 8, 16, 32), (8, 16, 32, 64)),
+)
 
 
 @dataclass
