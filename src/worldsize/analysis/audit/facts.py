@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from worldsize.analysis.audit.meaning import AXES, TIMES, Meaning, Quantity, meaning
+from worldsize.analysis.audit.meaning import AXES, NODES, TIMES, WORKERS, Meaning, Quantity, meaning
 from worldsize.analysis.audit.numbers import CLOCK, HOURS, Printed, Span, all_printed, whole_number
 from worldsize.analysis.audit.overrides import Overrides
 from worldsize.analysis.audit.units import Unit
@@ -122,7 +122,7 @@ def _columns(table: Table, words: Words, overrides: Overrides) -> list[Column]:
     found = []
     for column, levels in enumerate(headings):
         given = overrides.column(words.caption, levels)
-        said = given or _folded(levels, axis if column else None)
+        said = given or _folded(levels, axis if column else None, " ".join(headings[0]))
         entries = [row[column] for row in table.rows if column < len(row) and row[column].strip()]
         numeric = sum(_leads_with_number(entry) for entry in entries)
         label = given is None and (not entries or 2 * numeric < len(entries) or _named(said, entries))
@@ -173,10 +173,10 @@ def grouped(headings: list[list[str]]) -> list[list[str]]:
     return found
 
 
-def _folded(levels: list[str], axis: Quantity | None) -> Meaning:
+def _folded(levels: list[str], axis: Quantity | None, corner: str) -> Meaning:
     said = Meaning()
     for level in levels:
-        inner = meaning(level)
+        inner = _nodes_by(level, corner) or meaning(level)
         if axis is not None and (count := _bare(level)) is not None:
             inner = _on_axis(axis, count)
         said = inner.under(said)
@@ -238,6 +238,12 @@ def _named(said: Meaning, entries: list[str]) -> bool:
     )
 
 
+def _names_quantity(entry: str) -> bool:
+    """Of a table whose rows are quantities."""
+    quantity = meaning(entry).quantity
+    return quantity is not None and quantity not in AXES and quantity is not Quantity.OTHER
+
+
 class _Row(NamedTuple):
     said: Meaning
     labels: tuple[str, ...]
@@ -250,6 +256,7 @@ def _of_row(
     matrix = all(
         column.label or column.meaning.quantity is None or column.meaning.quantity in AXES for column in columns
     )
+    matrix = matrix and not any(_names_quantity(entry) for each in table.rows for entry in each[:1])
     caption = meaning(words.caption) if words.caption and matrix else Meaning()
     for place, (entry, column) in enumerate(zip(entries, columns, strict=False)):
         if column.label or not entry.strip():
@@ -295,7 +302,7 @@ def _row(entries: tuple[str, ...], columns: list[Column]) -> _Row:
     for entry, column in zip(entries, columns, strict=False):
         quantity = column.meaning.quantity
         if column.label:
-            named = meaning(entry)
+            named = _nodes_by(entry, column.heading) or meaning(entry)
             if named.n is None and quantity is Quantity.N and whole_number(entry) is not None:
                 named = replace(named, n=whole_number(entry))
             per = named.per if named.quantity is not None else None
@@ -311,6 +318,15 @@ def _row(entries: tuple[str, ...], columns: list[Column]) -> _Row:
             elif counted.batch is None or column.meaning.per == "worker":
                 counted = replace(counted, batch=count, batch_per=column.meaning.per)
     return _Row(counted.under(said), tuple(labels))
+
+
+def _nodes_by(entry: str, heading: str) -> Meaning | None:
+    """ "2 x 8" under "Nodes x GPUs"."""
+    heading = heading.lower()
+    found = re.fullmatch(r"\s*(\d+)\s*[x×*]\s*(\d+)\s*", entry)
+    if found is None or not re.search(NODES, heading) or not re.search(WORKERS, heading):
+        return None
+    return Meaning(n=int(found[1]) * int(found[2]), nodes=int(found[1]))
 
 
 def _quantity(said: Meaning, number: Printed, order: int) -> tuple[Quantity | None, Unit | None]:
@@ -370,5 +386,6 @@ def _settled(facts: list[Fact], words: Words) -> Iterator[Fact]:
         if quantity in COUNTED and fact.number.whole:
             span = Span.exact(fact.number.value)
         n = fact.n if fact.n is not None else fact.nodes if fact.nodes is not None else alone
-        batch_per = fact.batch_per or (words.batch_per if fact.batch is not None else None)
-        yield replace(fact, quantity=quantity, span=span, n=n, batch_per=batch_per)
+        batch = fact.batch if fact.batch is not None else words.batch
+        batch_per = fact.batch_per or (words.batch_per if batch is not None else None)
+        yield replace(fact, quantity=quantity, span=span, n=n, batch=batch, batch_per=batch_per)

@@ -116,9 +116,66 @@ _TAKE = (
 _WORDED = {"single": 1, "one": 1, "two": 2, "four": 4, "eight": 8, "sixteen": 16}
 
 _NOISE = frozenset(
-    "the a an of in for on to and or with by at vs number num no nr count ratio rate value values total overall global local average avg mean "
-    "measured observed approx about per each gpu gpus worker workers node nodes peak max best configuration config setup system training "
-    "train model's time times sec s ms x".split()
+    [
+        "the",
+        "a",
+        "an",
+        "of",
+        "in",
+        "for",
+        "on",
+        "to",
+        "and",
+        "or",
+        "with",
+        "by",
+        "at",
+        "vs",
+        "number",
+        "num",
+        "no",
+        "nr",
+        "count",
+        "ratio",
+        "rate",
+        "value",
+        "values",
+        "total",
+        "overall",
+        "global",
+        "local",
+        "average",
+        "avg",
+        "mean",
+        "measured",
+        "observed",
+        "approx",
+        "about",
+        "per",
+        "each",
+        "gpu",
+        "gpus",
+        "worker",
+        "workers",
+        "node",
+        "nodes",
+        "peak",
+        "max",
+        "best",
+        "configuration",
+        "config",
+        "setup",
+        "system",
+        "training",
+        "train",
+        "model's",
+        "time",
+        "times",
+        "sec",
+        "s",
+        "ms",
+        "x",
+    ]
 )
 """Words of a heading that tell no series from another."""
 _Q = Quantity
@@ -142,9 +199,9 @@ _QUANTITIES: tuple[tuple[Quantity, str], ...] = (
     (_Q.COMMUNICATION, r"\bcomm(?:s|unication|unications)?\b|all-?\s?reduce|synchroni[sz]|\bsync\b|gradient exchange"),
     (_Q.COMPUTE, r"\bcomput(?:e|ation|ing|ational)\b|\bcomp\b|forward|backward|\bfwd\b|\bbwd\b"),
     (_Q.DATA, r"\b(?:data ?load(?:ing|er)?|data wait|loading|load|i/o|input pipeline|data time)\b"),
-    (_Q.EPOCH_TIME, r"(?:time|s|sec|secs|seconds|min|minutes|h|hours|duration)\s?(?:\)|\])?\s?(?:/|per|of an|of one|for one|one|an|each)\s*(?:training )?epoch"
+    (_Q.EPOCH_TIME, r"\b(?:time|s|sec|secs|seconds|min|minutes|h|hours|duration)\b\s?(?:\)|\])?\s?(?:/|per|of an|of one|for one|one|an|each)\s*(?:training )?epoch"
                     r"|\bepoch (?:time|duration|latency|sec|s)\b|^t ?epoch|\btime epoch|\bepoch\s*[(\[,]|\bavg epoch"),
-    (_Q.STEP_TIME, r"(?:time|s|ms|us|sec|secs|seconds|duration|latency)\s?(?:\)|\])?\s?(?:/|per|of a|of one|for one)\s*(?:training |mini-?)?(?:step|iter|iteration|batch|update)"
+    (_Q.STEP_TIME, r"\b(?:time|s|ms|us|sec|secs|seconds|duration|latency)\b\s?(?:\)|\])?\s?(?:/|per|of a|of one|for one)\s*(?:training |mini-?)?(?:step|iter|iteration|batch|update)"
                    r"|\b(?:step|iter|iteration|mini-?batch|batch) (?:time|duration|latency|ms|s)\b|\blatency\b|^t ?step|\b(?:step|iter|iteration)s?\s*[(\[,]\s*(?:m?s|sec)"),
     (_Q.ACCUMULATION, r"accum"),
     (_Q.BATCH, rf"\b{_BATCH_WORD}\b|\bbatch"),

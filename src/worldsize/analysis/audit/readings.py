@@ -281,6 +281,8 @@ def _efficiency_from_times(s: Series, case: Case) -> Iterator[Way]:
             )
         else:
             yield Way("right", f"T({b}) ÷ T(N)", weak, s)
+    saved = "It is the share of time that is saved."
+    yield Way("wrong", f"1 − T(N) ÷ T({b})", lambda n: Span.exact(1) - _at(s, n) / _at(s, b), s, saved)
     yield Way(
         "wrong", f"T(N) ÷ T({b}), upside down", lambda n: _at(s, n) / _at(s, b), s, "The ratio stands upside down."
     )

@@ -31,6 +31,8 @@ class Words:
     time_of: Literal["epoch", "step", "total"] | None = None
     batch_per: Literal["worker", "total"] | None = None
     scaling: Literal["weak", "strong"] | None = None
+    batch: int | None = None
+    """Of all runs; of a worker or of all of them as `batch_per` says."""
     grows: bool = False
     """The data grow with the workers, as each has as many samples as one had."""
     speedup: Ratio | None = None
@@ -131,10 +133,11 @@ def _over(own: Words, general: Words) -> Words:
 def _said(text: str) -> Words:
     low = text.lower()
     data_name, data = _data_set(low)
-    samples = _count(low, r"([\d,']+\s?[km]?)\s*(?:training |train )?(?:images|samples|examples)(?! ?(?:/|per|a s))")
+    samples = _count(low, r"([\d,']+\s?[km]?)\s*(?:training |train )?(?:images|samples|examples|sequences)(?! ?(?:/|per|a s))", training=True)
     return Words(
         samples=samples or (data.train if data else None),
         test_samples=_count(low, r"([\d,']+\s?k?)\s*(?:test|validation|val) (?:images|samples|examples)")
+        or _count(low, r"test set (?:has|of|with) ([\d,']+)")
         or (data.test if data else None),
         classes=_count(low, r"([\d,]+)[ -]class(?:es)?\b") or (data.classes if data else None),
         data_set=data_name,
@@ -144,6 +147,7 @@ def _said(text: str) -> Words:
         accumulation=_count(low, r"accumulat\w*\D{0,30}?(\d+)(?: steps)?"),
         time_of=_time_of(low),
         batch_per=_batch_per(low),
+        batch=_batch(low),
         scaling=_scaling(low),
         grows=re.search(
             r"(?:data|data ?set|samples|problem size|epoch)[^.\n]{0,30}\b(?:grows?|scales?|scaled|increas\w+|proportional)"
@@ -164,8 +168,11 @@ def _data_set(low: str) -> tuple[str | None, DataSet | None]:
     return None, None
 
 
-def _count(low: str, pattern: str) -> int | None:
+def _count(low: str, pattern: str, *, training: bool = False) -> int | None:
     for found in re.finditer(pattern, low):
+        before = re.split(r"[.;\n]", low[: found.start()])[-1]
+        if training and re.search(r"\b(?:test|validation|val|eval\w*)\b", before):
+            continue
         count = whole_number(found.group(1))
         if count is not None and count > 0:
             return count
@@ -228,6 +235,14 @@ def _batch_per(low: str) -> Literal["worker", "total"] | None:
         )
         else None
     )
+
+
+def _batch(low: str) -> int | None:
+    """The one batch size that words name."""
+    found = re.findall(r"batch(?:[ -]?size)?s?\s*(?:\([^)]*\)\s*)?(?:is|was|of|=|:|fixed (?:at|to))?\s*(\d[\d,]*)(?![\d.]*\s*(?:%|[x×]))", low)
+    found += re.findall(r"(\d[\d,]*) (?:samples|images|sequences) (?:per|on each) (?:gpu|worker|process|device|rank)", low)
+    sizes = {int(each.replace(",", "")) for each in found}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def _scaling(low: str) -> Literal["weak", "strong"] | None:

@@ -8,6 +8,9 @@ from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.series import beside, only
 
+CLOSE = 0.02
+"""A smaller last batch, and averages of steps, make this much of an epoch."""
+
 
 def check_global(reading: Reading, page: Page) -> Checked:
     """The global batch is that of a worker × N × accumulation."""
@@ -179,7 +182,7 @@ def _reckoned(reading: Reading, fact: Fact, page: Page) -> Span | None:
 
 def _epoch(epoch: Fact, step: Fact, steps: Fact | None, count: Span) -> Checked:
     value = step.span * count
-    if value.meets(epoch.span):
+    if (value * Span(1 - CLOSE, 1 + CLOSE)).meets(epoch.span):
         return Checked(1)
     above = epoch.span.mid > value.mid
     n, fits = epoch.n or 1, None
@@ -189,7 +192,7 @@ def _epoch(epoch: Fact, step: Fact, steps: Fact | None, count: Span) -> Checked:
         fits = "fits with the steps of one worker"
     off = epoch.span.mid / value.mid if value.mid else 1
     # More than its steps: evaluation, start and loader come on top. Fewer cannot be.
-    verdict = Verdict.FAIL if fits or not above or off > 2 or steps is not None and off > 1.3 else Verdict.EXPLAIN
+    verdict = Verdict.FAIL if fits or not above or off > 2 or (steps is not None and off > 1.3) else Verdict.EXPLAIN
     if above and off < 1.3 and not fits:
         return Checked(1)
     return Checked(

@@ -94,7 +94,7 @@ def _matches(kind: Kind, patterns: tuple[re.Pattern[str], ...], sentence: str) -
 
 def _faster(sentence: str) -> Iterator[_Claim]:
     for match in _LESS.finditer(sentence):
-        if "less" in match[2].lower() and "time" in sentence.lower() or "shorter" in match[2].lower():
+        if ("less" in match[2].lower() and "time" in sentence.lower()) or "shorter" in match[2].lower():
             number = printed(f"{match[1]}%")
             if number is not None and not _REDUCED.search(sentence):
                 yield _Claim("less", number, int(match[3]) if match[3] else None, sentence.strip())

@@ -19,7 +19,7 @@ RAMP = 5
 def check_batch(reading: Reading, page: Page) -> Checked:
     """No batch is larger than the data."""
     samples = page.overrides.samples or reading.words.samples
-    if samples is None or reading.words.data_set is None and page.overrides.samples is None and samples < 1000:
+    if samples is None or (reading.words.data_set is None and page.overrides.samples is None and samples < 1000):
         return Checked()
     facts = [
         fact for fact in reading.facts if fact.batch is not None and fact.quantity not in (Quantity.BATCH, Quantity.N)

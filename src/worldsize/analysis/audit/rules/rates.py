@@ -9,6 +9,8 @@ from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.series import beside, only
 
+CLOSE = 0.03
+"""A smaller last batch, and averages of rates, make this much."""
 NEAR = 0.25
 """A rate of steady steps and a time of a whole epoch differ by this much in sound tables: evaluation and start."""
 
@@ -34,7 +36,7 @@ def check_total(reading: Reading, page: Page) -> Checked:
 def _what(fact: Fact, reading: Reading) -> str:
     """What a rate counts: images are no tokens."""
     if fact.unit is not None:
-        return fact.unit.name.lower()[:3]
+        return fact.unit.name.lower().replace("image", "img").replace("sample", "img")[:3]
     inside = re.search(r"[(\[]([^()\[\]]*)", reading.columns[fact.place.column].heading)
     return inside[1].lower()[:3] if inside else ""
 
@@ -95,7 +97,7 @@ def _samples(reading: Reading, rate: Fact, time: Fact) -> Span | None:
 
 
 def _time(rate: Fact, time: Fact, product: Span, samples: Span, others_fit: bool) -> Checked:
-    if product.meets(samples):
+    if (product * Span(1 - CLOSE, 1 + CLOSE)).meets(samples):
         return Checked(1)
     n, fits = rate.n or 1, None
     for factor, says in (

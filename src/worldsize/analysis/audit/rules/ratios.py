@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, listed, places, shown, together
 from worldsize.analysis.audit.facts import Fact, Reading
+from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, listed, places, shown, together
 from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.readings import Way, efficiency_ways, speedup_ways

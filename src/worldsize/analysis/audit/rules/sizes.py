@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from worldsize.analysis.audit.facts import Place, Reading
+from worldsize.analysis.audit.facts import Fact, Place, Reading
 from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, shown, together
 from worldsize.analysis.audit.known import NETWORKS, network_in
 from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Printed, Span, printed
+from worldsize.analysis.audit.series import only
 
 NEAR = 0.3
 """A count further from all variants than this is of another kind of network, and nothing is said of it."""
@@ -32,9 +33,15 @@ def _counts(reading: Reading) -> Iterator[_Count]:
     if reading.index == 0 and words.parameters is not None and words.network is not None:
         yield _Count(words.network, words.parameters, words.classes, None, ())
     for fact in reading.of(Quantity.PARAMETERS):
-        network = network_in(" ".join(reading.table.rows[fact.place.row])) or words.network
+        network = _network_of(fact, reading)
         if network is not None:
             yield _Count(network, fact.number, words.classes, reading.index, (fact.place,))
+
+
+def _network_of(fact: Fact, reading: Reading) -> str | None:
+    """The model of a row: its own label, else that of the words."""
+    named = [network for entry in reading.table.rows[fact.place.row] if (network := network_in(entry)) is not None]
+    return named[0] if named else (reading.words.network if not fact.row_labels else None)
 
 
 def _parameters(count: _Count) -> Checked:
@@ -121,14 +128,88 @@ def costs_in(text: str) -> list[Cost]:
 def check_unit(reading: Reading, page: Page) -> Checked:
     """Bytes that only fit with the other unit: GB printed, GiB reckoned."""
     words = reading.words
+    found = list(_gradients(reading))
     parameters = words.parameters.span if words.parameters else None
     if parameters is None and words.network and words.classes:
         own = [value for (_, classes), value in NETWORKS[words.network].counts().items() if classes == words.classes]
         parameters = Span(min(own), max(own)) if own else None
     if parameters is None:
-        return Checked()
-    found = [_unit(cost, parameters * float(words.element_bytes or 4), reading) for cost in costs_in(words.own)]
+        return together(found)
+    found += [_unit(cost, parameters * float(words.element_bytes or 4), reading) for cost in costs_in(words.own)]
     return together(found)
+
+
+def _gradients(reading: Reading) -> Iterator[Checked]:
+    """Bytes beside parameters in a row: of fp32 or of half precision."""
+    pairs = []
+    for fact in reading.of(Quantity.BYTES):
+        count = only([each for each in reading.of(Quantity.PARAMETERS) if each.place.row == fact.place.row])
+        if count is not None and fact.unit is not None:
+            span = count.span if count.number.value > 1e4 else count.span * 1e6
+            pairs.append((fact, span))
+    sizes = (float(reading.words.element_bytes or 4), 2.0, 4.0, 8.0, 12.0, 16.0)
+    size = max(sizes, key=lambda each: sum((span * each).meets(fact.span) for fact, span in pairs))
+    for fact, span in pairs:
+        value = span * size
+        if value.meets(fact.span):
+            yield Checked(1)
+            continue
+        unit = fact.unit.name if fact.unit else ""
+        for scale, printed_as, is_in in SCALES:
+            if printed_as.lower() == unit.lower() and (value * (1 / scale)).meets(fact.span):
+                text = f"{fact.text} {unit} fits {shown(value)} bytes only in {is_in}: the units are mixed."
+                yield Checked(
+                    0,
+                    (
+                        Finding(
+                            "bytes-unit",
+                            Verdict.FAIL,
+                            text,
+                            (fact.place,),
+                            reading.index,
+                            fact.text,
+                            f"{shown(value)} bytes",
+                            f"fits in {is_in}",
+                            f"Bandwidths reckoned from it are {scale - 1:+.0%} off.",
+                        ),
+                    ),
+                )
+                break
+        else:
+            factor = fact.span.mid / value.mid
+            fits = (
+                "fits if elements are taken for bytes"
+                if abs(factor * size - 1) < 0.02
+                else "fits if bits are taken for bytes"
+                if abs(factor - 8) < 0.1
+                else None
+            )
+            text = f"{fact.text} {unit} is printed for parameters of {shown(value)} bytes."
+            yield Checked(
+                0,
+                (
+                    Finding(
+                        "bandwidth",
+                        Verdict.FAIL,
+                        text,
+                        (fact.place,),
+                        reading.index,
+                        fact.text,
+                        f"{shown(value)} bytes",
+                        fits,
+                        "Bandwidths reckoned from it are off by the same factor.",
+                    ),
+                ),
+            )
+
+
+SCALES = (
+    (2**30 / 1e9, "GB", "GiB"),
+    (2**20 / 1e6, "MB", "MiB"),
+    (1e9 / 2**30, "GiB", "GB"),
+    (1e6 / 2**20, "MiB", "MB"),
+)
+"""How much larger the unit is that was reckoned in, the one that is printed, and the one that was meant."""
 
 
 def _factors(n: int | None) -> list[tuple[float, str]]:
@@ -144,12 +225,7 @@ def _unit(cost: Cost, payload: Span, reading: Reading) -> Checked:
     for factor, _ in _factors(cost.n):
         if (payload * factor).meets(cost.span):
             return Checked(1)
-    for scale, printed_as, is_in in (
-        (2**30 / 1e9, "GB", "GiB"),
-        (2**20 / 1e6, "MB", "MiB"),
-        (1e9 / 2**30, "GiB", "GB"),
-        (1e6 / 2**20, "MiB", "MB"),
-    ):
+    for scale, printed_as, is_in in SCALES:
         for factor, named in _factors(cost.n):
             value = payload * factor
             if cost.number.text.endswith(printed_as) and (value * (1 / scale)).meets(cost.span):
