@@ -60,7 +60,7 @@ def models(rng: random.Random) -> Study:
         f"Throughput in images per second on {setting.data.name}; the batch is {setting.b} per {setting.nouns[1]}."
     ]
     base = setting.ladder[0]
-    words.append(f"Speed-up is over {base} {setting.nouns[(base > 1 and 0) or 1]} with the same model.")
+    words.append(f"Speed-up is over {base} {setting.nouns[0 if base > 1 else 1]} with the same model.")
     style = large(rng, [value for values in rates.values() for value in values])
     facts = {"setting": setting, "rates": rates}
     if rng.random() < 0.5:

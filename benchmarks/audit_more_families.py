@@ -89,7 +89,7 @@ def summary(rng: random.Random) -> Study:
     what = {"Run": "runs of the same training", "Node": "nodes of one training", "Epoch": "epochs of one training"}[
         kind
     ]
-    words = [f"The {count} {what} on {rng.choice((4, 8))} GPUs."]
+    words = [f"The {count} {what}, {'each with' if kind == 'Node' else 'on'} {rng.choice((4, 8))} GPUs."]
     return Study("summary", words, [Grid(columns)], facts={"total": total, "count": count})
 
 
