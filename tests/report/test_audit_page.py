@@ -5,6 +5,7 @@ import pytest
 from made_audits import MADE_UP, SOUND, audited, hostile
 from made_hostile import ATTEMPTS
 from reading import Page
+from worldsize.analysis.audit.asked import only_table
 from worldsize.errors import OutputError
 from worldsize.report.audit_page import MAX_LINKS, render_audit_page, write_audit_page
 from worldsize.report.audit_parts import FIRST_ROWS, MAX_ROWS, headline
@@ -96,6 +97,15 @@ def test_what_a_stranger_wrote_stays_text() -> None:
     for attempt in ATTEMPTS[:-1]:
         assert " ".join(attempt.split()) in page.text, "nothing is cut out of what was written"
     assert {"speedup", "claim"} <= {finding.rule for finding in audit.findings}, "findings quote it"
+
+
+def test_one_table_alone_can_be_shown() -> None:
+    both = audited(f"{MADE_UP}\nTable 2: the same again\n\n{MADE_UP[MADE_UP.index('|') :]}")
+    second = only_table(both, 1)
+    page = Page(render_audit_page(second))
+    assert "table-1" not in {attributes.get("id") for _, attributes in page.tags}
+    assert "t2-r3-c4" in {attributes.get("id") for _, attributes in page.tags}
+    assert "- Table 2, Efficiency: 87 %" in audit_markdown(second)
 
 
 def test_a_page_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from worldsize.report.audit_parts import (
     checks,
     columns_read,
     document_name,
-    entry,
     headline,
     left_out,
     marks,
@@ -121,11 +120,10 @@ def render_audit_page(audit: Audit) -> str:
 
 def _finding(number: int, finding: Finding, audit: Audit) -> FindingShown:
     places = []
-    for (table, name), cells in places_by_column(finding, audit).items():
-        linked = [
-            CellLink(_anchor(place), entry(audit.readings[table], place) or "empty") for place in cells[:MAX_LINKS]
-        ]
-        places.append(ColumnLinks(table + 1, name, linked, len(cells) - len(linked)))
+    for column in places_by_column(finding, audit):
+        cells = list(zip(column.places, column.texts, strict=True))
+        linked = [CellLink(_anchor(place), text or "empty") for place, text in cells[:MAX_LINKS]]
+        places.append(ColumnLinks(column.table + 1, column.heading, linked, len(cells) - len(linked)))
     return FindingShown(number, finding, rule_of(finding), places)
 
 

@@ -126,12 +126,28 @@ def left_out(reading: Reading, drawn: list[int]) -> str:
     return f"{len(drawn):,} of {count:,} rows; the others have no finding." if len(drawn) < count else ""
 
 
-def places_by_column(finding: Finding, audit: Audit) -> dict[tuple[int, str], list[Place]]:
-    """The cells of a finding by table and heading, each list from the top."""
-    found: dict[tuple[int, str], list[Place]] = {}
+class ColumnPlaces(NamedTuple):
+    """Cells of one column that a finding is about."""
+
+    table: int
+    """From 0."""
+    heading: str
+    places: list[Place]
+    texts: list[str]
+
+
+def places_by_column(finding: Finding, audit: Audit) -> list[ColumnPlaces]:
+    """The cells of a finding, column by column, each from the top; not those of tables that are not shown."""
+    readings = {reading.index: reading for reading in audit.readings}
+    found: dict[tuple[int, str], ColumnPlaces] = {}
     for place in sorted(finding.places):
-        found.setdefault((place.table, heading(audit.readings[place.table], place.column)), []).append(place)
-    return found
+        reading = readings.get(place.table)
+        if reading is not None:
+            name = heading(reading, place.column)
+            column = found.setdefault((place.table, name), ColumnPlaces(place.table, name, [], []))
+            column.places.append(place)
+            column.texts.append(entry(reading, place))
+    return list(found.values())
 
 
 def heading(reading: Reading, column: int) -> str:

@@ -64,10 +64,10 @@ def _finding(number: int, finding: Finding, audit: Audit) -> str:
 
 
 def _places(finding: Finding, audit: Audit) -> Iterator[str]:
-    for (table, name), cells in places_by_column(finding, audit).items():
-        texts = [_plain(entry(audit.readings[table], place)) for place in cells[:MAX_CELLS]]
-        more = f" and {len(cells) - MAX_CELLS} more" if len(cells) > MAX_CELLS else ""
-        yield f"Table {table + 1}, {_plain(name)}: {', '.join(texts)}{more}"
+    for column in places_by_column(finding, audit):
+        texts = [_plain(text) for text in column.texts[:MAX_CELLS]]
+        more = f" and {len(column.texts) - MAX_CELLS} more" if len(column.texts) > MAX_CELLS else ""
+        yield f"Table {column.table + 1}, {_plain(column.heading)}: {', '.join(texts)}{more}"
 
 
 def _table(reading: Reading, marked: Mapping[Place, Sequence[Mark]]) -> Iterator[str]:
