@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
 from worldsize.documents import delimited, html, latex, text, tools
 from worldsize.documents.grid import Blocks
@@ -18,7 +19,8 @@ READERS: dict[str, Callable[[str, Blocks, int], None]] = {
 """Add what a text holds to the blocks; the number is the line at which it begins in its file."""
 
 _FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
-_PIPES = re.compile(r"\|[^\n]*\n[ >]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*(?:\n|$)")
+_UNDER_NAMES = re.compile(r":?-+:?(?:[ \t]*\|[ \t]*:?-+:?)*")
+"""The line that makes the one above it the heading of a table of Markdown."""
 _PAGE = re.compile(
     r"<(?:!doctype|html|head|body|table|div|p|h[1-6]|section|article|figure|center|\?xml)\b", re.IGNORECASE
 )
@@ -37,9 +39,24 @@ def guess(source: str) -> str:
         return "latex"
     if table_of_html:
         return "html" if _PAGE.match(start) and not _HEADING.search(source) else "markdown"
-    if _FENCE.search(source) or _PIPES.search(source):
+    if _FENCE.search(source) or _has_bars(source):
         return "markdown"
-    return "csv" if delimited.delimiter_of(source) else "text"
+    return "csv" if not _aligned(source) and delimited.delimiter_of(source) else "text"
+
+
+def _aligned(source: str) -> bool:
+    """Whether its rows are set with blanks, and commas stand within numbers or words only: "4   256   4,063"."""
+    rows = [line for line in source.splitlines() if len(re.findall(r"\S {2,}(?=\S)", line.strip())) >= 2]
+    apart = [line for line in rows if re.search(r",(?!\d{3}(?!\d))\S|[;\t]", line)]
+    return len(rows) >= 2 and not apart
+
+
+def _has_bars(source: str) -> bool:
+    """Whether a line of strokes stands below one with bars between names."""
+    for above, line in pairwise(source.split("\n")):
+        if "|" in above and "-" in line and not line.strip(" >\t|:-") and _UNDER_NAMES.fullmatch(line.strip(" >\t|")):
+            return True
+    return False
 
 
 def _is_json(source: str) -> bool:

@@ -32,6 +32,10 @@ class Audit:
         """No number is wrong, and none is suspect or unexplained; what is only missing does not count."""
         return all(finding.verdict is Verdict.MISSING for finding in self.findings)
 
+    def of_table(self, table: int) -> Reading:
+        """How a table, from 0, was read; of an audit of one table there is no other."""
+        return next(reading for reading in self.readings if reading.index == table)
+
 
 def audit(document: Document, overrides: Overrides | None = None) -> Audit:
     """Check all tables of a document (method.md §16)."""

@@ -24,7 +24,7 @@ def audit_as_asked(document: Document, settings: AuditSettings) -> Audit:
     overrides = overrides_of(settings)
     found = audit(document, overrides)
     _refuse_unused(found, overrides)
-    return found if settings.table is None else of_table(found, settings.table - 1)
+    return found if settings.table is None else only_table(found, settings.table - 1)
 
 
 def overrides_of(settings: AuditSettings) -> Overrides:
@@ -42,13 +42,17 @@ def overrides_of(settings: AuditSettings) -> Overrides:
     )
 
 
-def of_table(found: Audit, index: int) -> Audit:
+def only_table(found: Audit, index: int) -> Audit:
     """What was found in one table, from 0, alone."""
     places = [place for place, reading in enumerate(found.readings) if reading.index == index]
+    findings = [finding for finding in found.findings if finding.table == index]
     return replace(
         found,
         readings=tuple(found.readings[place] for place in places),
-        findings=tuple(finding for finding in found.findings if finding.table == index),
+        findings=tuple(
+            replace(finding, places=tuple(place for place in finding.places if place.table == index))
+            for finding in findings
+        ),
         passed=tuple(found.passed[place] for place in places),
     )
 

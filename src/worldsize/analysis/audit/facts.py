@@ -363,6 +363,18 @@ def _agrees(unit: Unit, quantity: Quantity) -> bool:
     return quantity in _KINDS.get(unit.kind, ())
 
 
+def _with_batch(fact: Fact, facts: list[Fact]) -> Fact:
+    """Of a table whose rows are quantities: the batch that another row says of the same column."""
+    if fact.batch is not None or fact.quantity in AXES:
+        return fact
+    found = [each for each in facts if each.quantity is Quantity.BATCH and each.place.column == fact.place.column]
+    found = [each for each in found if each.place.row != fact.place.row and each.row_labels == fact.row_labels]
+    local = [each for each in found if each.per == "worker"] or found
+    if len(local) != 1 or len({each.place.row for each in facts if each.quantity is Quantity.BATCH}) > 2:
+        return fact
+    return replace(fact, batch=int(local[0].number.value), batch_per=local[0].per)
+
+
 def _settled(facts: list[Fact], words: Words) -> Iterator[Fact]:
     """What only all facts of a column together tell: percent without its sign, and what a bare time is of."""
     percent = {
@@ -376,6 +388,7 @@ def _settled(facts: list[Fact], words: Words) -> Iterator[Fact]:
             if fact.place.column == column
         )
     }
+    facts = [_with_batch(fact, facts) for fact in facts]
     alone = words.workers if all(fact.n is None and fact.nodes is None for fact in facts) else None
     for fact in facts:
         quantity, span = fact.quantity, fact.span

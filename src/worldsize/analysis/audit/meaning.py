@@ -116,66 +116,13 @@ _TAKE = (
 _WORDED = {"single": 1, "one": 1, "two": 2, "four": 4, "eight": 8, "sixteen": 16}
 
 _NOISE = frozenset(
-    [
-        "the",
-        "a",
-        "an",
-        "of",
-        "in",
-        "for",
-        "on",
-        "to",
-        "and",
-        "or",
-        "with",
-        "by",
-        "at",
-        "vs",
-        "number",
-        "num",
-        "no",
-        "nr",
-        "count",
-        "ratio",
-        "rate",
-        "value",
-        "values",
-        "total",
-        "overall",
-        "global",
-        "local",
-        "average",
-        "avg",
-        "mean",
-        "measured",
-        "observed",
-        "approx",
-        "about",
-        "per",
-        "each",
-        "gpu",
-        "gpus",
-        "worker",
-        "workers",
-        "node",
-        "nodes",
-        "peak",
-        "max",
-        "best",
-        "configuration",
-        "config",
-        "setup",
-        "system",
-        "training",
-        "train",
-        "model's",
-        "time",
-        "times",
-        "sec",
-        "s",
-        "ms",
-        "x",
-    ]
+    re.findall(
+        r"\S+",
+        "the a an of in for on to and or with by at vs number num no nr count ratio rate value values total overall "
+        "global local average avg mean measured observed approx about per each gpu gpus worker workers node nodes "
+        "peak max best configuration config setup system training train model's time times sec s ms x up relative "
+        "scaling parallel per-process per-device per-gpu per-worker ",
+    )
 )
 """Words of a heading that tell no series from another."""
 _Q = Quantity
@@ -252,6 +199,8 @@ def _with_unit(named: Quantity | None, unit: Unit | None, words: str) -> Quantit
         return named
     if unit.kind == "percent" and named in (*PARTS, *TIMES):
         return Quantity.SHARE
+    if unit.kind in ("bytes", "bandwidth") and named in (*PARTS, Quantity.SHARE, Quantity.SPEEDUP):
+        return _BY_UNIT[unit.kind]
     if unit.kind == "time":
         if named in (*PARTS, Quantity.STEP_TIME, Quantity.EPOCH_TIME):
             return named
@@ -316,8 +265,4 @@ def _leftover(words: str, quantity: Quantity | None) -> str:
     for each, pattern in _COMPILED:
         if each is quantity:
             words = pattern.sub(" ", words)
-    return " ".join(
-        word
-        for word in re.split(r"[^\w.+-]+", words)
-        if word.strip("-.") and word not in _NOISE and word not in ("per-gpu", "per-worker")
-    )
+    return " ".join(word for word in re.split(r"[^\w.+-]+", words) if word.strip("-.") and word not in _NOISE)

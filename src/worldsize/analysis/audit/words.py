@@ -33,6 +33,8 @@ class Words:
     scaling: Literal["weak", "strong"] | None = None
     batch: int | None = None
     """Of all runs; of a worker or of all of them as `batch_per` says."""
+    sequence: int | None = None
+    """Tokens of a sample."""
     grows: bool = False
     """The data grow with the workers, as each has as many samples as one had."""
     speedup: Ratio | None = None
@@ -133,7 +135,11 @@ def _over(own: Words, general: Words) -> Words:
 def _said(text: str) -> Words:
     low = text.lower()
     data_name, data = _data_set(low)
-    samples = _count(low, r"([\d,']+\s?[km]?)\s*(?:training |train )?(?:images|samples|examples|sequences)(?! ?(?:/|per|a s))", training=True)
+    samples = _count(
+        low,
+        r"([\d,']+\s?[km]?)\s*(?:training |train )?(?:images|samples|examples|sequences)(?! ?(?:/|per|a s))",
+        training=True,
+    )
     return Words(
         samples=samples or (data.train if data else None),
         test_samples=_count(low, r"([\d,']+\s?k?)\s*(?:test|validation|val) (?:images|samples|examples)")
@@ -148,6 +154,10 @@ def _said(text: str) -> Words:
         time_of=_time_of(low),
         batch_per=_batch_per(low),
         batch=_batch(low),
+        sequence=_count(
+            low,
+            r"(?:sequences? (?:has|have|of|length(?: is| of| =|:)?)|seq(?:_|uence )?len(?:gth)?\s*[=:]?)\s*([\d,]+)",
+        ),
         scaling=_scaling(low),
         grows=re.search(
             r"(?:data|data ?set|samples|problem size|epoch)[^.\n]{0,30}\b(?:grows?|scales?|scaled|increas\w+|proportional)"
@@ -239,8 +249,13 @@ def _batch_per(low: str) -> Literal["worker", "total"] | None:
 
 def _batch(low: str) -> int | None:
     """The one batch size that words name."""
-    found = re.findall(r"batch(?:[ -]?size)?s?\s*(?:\([^)]*\)\s*)?(?:is|was|of|=|:|fixed (?:at|to))?\s*(\d[\d,]*)(?![\d.]*\s*(?:%|[x×]))", low)
-    found += re.findall(r"(\d[\d,]*) (?:samples|images|sequences) (?:per|on each) (?:gpu|worker|process|device|rank)", low)
+    found = re.findall(
+        r"batch(?:[ -]?size)?s?\s*(?:\([^)]*\)\s*)?(?:is|was|of|=|:|fixed (?:at|to))?\s*(\d[\d,]*)(?![\d.]*\s*(?:%|[x×]))",
+        low,
+    )
+    found += re.findall(
+        r"(\d[\d,]*) (?:samples|images|sequences) (?:per|on each) (?:gpu|worker|process|device|rank)", low
+    )
     sizes = {int(each.replace(",", "")) for each in found}
     return sizes.pop() if len(sizes) == 1 else None
 

@@ -42,6 +42,9 @@ def check_bandwidth(reading: Reading, page: Page) -> Checked:
         time = _time(fact, reading, page)
         if time is not None:
             judged.append((fact, time, list(_ways(fact, time, reading, page))))
+    counted = together(_bytes_of_epoch(fact, reading) for fact in reading.of(Quantity.BYTES))
+    if counted.findings:
+        return counted
     if not judged or not all(ways for _, _, ways in judged):
         return Checked()
     names = [
@@ -58,6 +61,42 @@ def check_bandwidth(reading: Reading, page: Page) -> Checked:
         together(_one(*each) for each in judged)
         if any(any(not name[0] for name in each) for each in names)
         else Checked()
+    )
+
+
+def _bytes_of_epoch(fact: Fact, reading: Reading) -> Checked:
+    """Bytes of an epoch are those of a step, which the words say, × its steps."""
+    steps = only(beside(reading, fact, Quantity.STEPS))
+    costs = [cost for cost in costs_in(reading.words.text) if cost.n in (None, fact.n)]
+    if steps is None or len(costs) != 1 or "epoch" not in reading.columns[fact.place.column].heading.lower():
+        return Checked()
+    value = costs[0].span * steps.span
+    if value.meets(fact.span):
+        return Checked(1)
+    n, fits = fact.n or 1, None
+    for factor, says in (
+        (n, "fits with the steps of one worker, not ÷ N"),
+        (0.25, "fits if elements are taken for bytes"),
+    ):
+        fits = fits or (says if (value * factor).meets(fact.span) else None)
+    text = f"{costs[0].number.text} × {steps.text} steps are {shown(value * 1e-9)} GB; {fact.text} is printed for the epoch."
+    changes = "The bandwidth that is reckoned from it is off by the same factor."
+    found = (fact.place, steps.place)
+    return Checked(
+        0,
+        (
+            Finding(
+                "bandwidth",
+                Verdict.FAIL,
+                text,
+                found,
+                fact.place.table,
+                fact.text,
+                f"{shown(value * 1e-9)} GB",
+                fits,
+                changes,
+            ),
+        ),
     )
 
 
@@ -83,11 +122,23 @@ def _time(fact: Fact, reading: Reading, page: Page) -> Fact | None:
 def _ways(fact: Fact, time: Fact, reading: Reading, page: Page) -> Iterator[_Way]:
     """Bytes by what is said or known, in an epoch or a step; the right ones first."""
     table = page.readings[time.place.table]
-    epoch = table.words.time_of == "epoch" or "epoch" in table.words.own.lower()
+    heading = table.columns[time.place.column].heading.lower()
+    epoch = "epoch" in heading or (
+        not re.search("step|iter", heading) and (table.words.time_of == "epoch" or "epoch" in table.words.own.lower())
+    )
     steps = _steps(fact, reading, page) if epoch else None
     if epoch and steps is None:
         return
+    near = only(beside(reading, fact, Quantity.BYTES))
+    if near is not None and near.unit is not None:
+        says = f"the {near.text} {near.unit.name} beside it"
+        whole = "epoch" in reading.columns[near.place.column].heading.lower() or not epoch
+        yield _Way(near.span if whole or steps is None else near.span * steps[0], (), says)
+        yield _Way(near.span * 0.25, ("elements are taken for bytes",), f"{says}, ÷ 4")
+        yield _Way(near.span * 8.0, ("bits are taken for bytes",), f"{says} in bits")
     for payload, wrong, says in _payloads(fact, reading):
+        if near is not None and not epoch:
+            continue
         if epoch and steps is not None:
             right, alone = steps
             yield _Way(payload * right, wrong, f"{says} × steps")
@@ -117,10 +168,8 @@ def _payloads(fact: Fact, reading: Reading) -> Iterator[tuple[Span, tuple[str, .
     stated = [cost for cost in costs_in(reading.words.own) if cost.n in (None, fact.n)]
     for cost in stated:
         yield cost.span, (), "the bytes that are said"
-    near = only(beside(reading, fact, Quantity.BYTES))
-    if near is not None and near.unit is not None:
-        yield near.span, (), "the bytes beside it"
-    if stated or near is not None:
+        yield cost.span * 0.25, ("elements are taken for bytes",), "the bytes that are said, ÷ 4"
+    if stated:
         return
     n, words = fact.n or 1, reading.words
     if words.parameters is not None:

@@ -4,7 +4,7 @@ import re
 
 from worldsize.analysis.audit.facts import Fact, Reading
 from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, together
-from worldsize.analysis.audit.meaning import TIMES, Quantity
+from worldsize.analysis.audit.meaning import TIMES, Quantity, meaning
 from worldsize.analysis.audit.readings import efficiency_ways, speedup_ways
 from worldsize.analysis.audit.series import Series, series_of
 
@@ -115,12 +115,13 @@ def check_rows(reading: Reading, page: Page) -> Checked:
 def _labels(target: Series, reading: Reading) -> Checked:
     """A column of words (hardware, precision) that changes within the rows of one series."""
     facts = target.facts()
-    labels = {fact.row_labels for fact in facts}
-    columns = [index for index, column in enumerate(reading.columns) if column.label]
-    for index in columns[1:] if len(labels) == 1 else columns:
-        values = {reading.table.rows[fact.place.row][index] for fact in facts}
-        if len(values) > 1 and len(values) < len(facts) and len(labels) > 1:
-            return _differ(target, f"{reading.columns[index].heading} ({', '.join(sorted(values))})")
+    for index, column in enumerate(reading.columns):
+        entries = [reading.table.rows[fact.place.row][index] for fact in facts]
+        named = [meaning(entry) for entry in entries]
+        if not column.label or any(each.n is not None or each.nodes is not None for each in named):
+            continue
+        if 1 < len(set(entries)) < len(entries):
+            return _differ(target, f"{column.heading} ({', '.join(sorted(set(entries)))})")
     return Checked(1 if facts else 0)
 
 

@@ -8,7 +8,7 @@ from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.series import beside, only
 
-CLOSE = 0.02
+ABOUT = Span(0.98, 1.02)
 """A smaller last batch, and averages of steps, make this much of an epoch."""
 
 
@@ -168,8 +168,9 @@ def check_epoch(reading: Reading, page: Page) -> Checked:
         steps = only(beside(reading, epoch, Quantity.STEPS))
         count = steps.span if steps else _reckoned(reading, epoch, page)
         if count is not None:
-            found.append(_epoch(epoch, step, steps, count))
-    return together(found)
+            found.append((epoch, step, count))
+    fitting = sum((step.span * count * ABOUT).meets(epoch.span) for epoch, step, count in found)
+    return together(_epoch(*each, 2 * fitting > len(found)) for each in found)
 
 
 def _reckoned(reading: Reading, fact: Fact, page: Page) -> Span | None:
@@ -180,9 +181,9 @@ def _reckoned(reading: Reading, fact: Fact, page: Page) -> Span | None:
     return Span(math.floor(samples / whole), math.ceil(samples / whole) + 1)
 
 
-def _epoch(epoch: Fact, step: Fact, steps: Fact | None, count: Span) -> Checked:
+def _epoch(epoch: Fact, step: Fact, count: Span, others_fit: bool) -> Checked:
     value = step.span * count
-    if (value * Span(1 - CLOSE, 1 + CLOSE)).meets(epoch.span):
+    if (value * ABOUT).meets(epoch.span):
         return Checked(1)
     above = epoch.span.mid > value.mid
     n, fits = epoch.n or 1, None
@@ -192,15 +193,14 @@ def _epoch(epoch: Fact, step: Fact, steps: Fact | None, count: Span) -> Checked:
         fits = "fits with the steps of one worker"
     off = epoch.span.mid / value.mid if value.mid else 1
     # More than its steps: evaluation, start and loader come on top. Fewer cannot be.
-    verdict = Verdict.FAIL if fits or not above or off > 2 or (steps is not None and off > 1.3) else Verdict.EXPLAIN
-    if above and off < 1.3 and not fits:
+    if above and off < 1.3 and not fits and not others_fit:
         return Checked(1)
     return Checked(
         0,
         (
             Finding(
                 "epoch-steps",
-                verdict,
+                Verdict.FAIL if fits or others_fit or not above or off > 2 else Verdict.EXPLAIN,
                 f"{shown(count, 5)} steps of {step.text} take {shown(value)} s; {epoch.text} is printed for the epoch.",
                 places([epoch, step]),
                 epoch.place.table,

@@ -60,6 +60,8 @@ class _Claim:
     kind: Kind
     number: Printed
     n: int | None
+    base: int | None
+    """Where a sentence names two counts: "from 1 GPU to 8 GPUs"."""
     sentence: str
 
 
@@ -89,7 +91,15 @@ def _matches(kind: Kind, patterns: tuple[re.Pattern[str], ...], sentence: str) -
         for match in pattern.finditer(sentence):
             number = printed(match[1] + ("%" if kind != "speed-up" else ""))
             if number is not None:
-                yield _Claim(kind, number, int(match[2]) if match[2] else None, sentence.strip())
+                base, largest = _workers_in(sentence)
+                n = int(match[2]) if match[2] and base is None else largest
+                yield _Claim(kind, number, n, base, sentence.strip())
+
+
+def _workers_in(sentence: str) -> tuple[int | None, int | None]:
+    """The least and the largest of the counts that a sentence names; no least where it names one."""
+    counts = {int(each) for each in re.findall(rf"\b(\d{{1,5}})[ -]{WORKERS}\b", sentence.lower())}
+    return (min(counts) if len(counts) > 1 else None), max(counts, default=None)
 
 
 def _faster(sentence: str) -> Iterator[_Claim]:
@@ -97,13 +107,17 @@ def _faster(sentence: str) -> Iterator[_Claim]:
         if ("less" in match[2].lower() and "time" in sentence.lower()) or "shorter" in match[2].lower():
             number = printed(f"{match[1]}%")
             if number is not None and not _REDUCED.search(sentence):
-                yield _Claim("less", number, int(match[3]) if match[3] else None, sentence.strip())
+                base, largest = _workers_in(sentence)
+                n = int(match[3]) if match[3] and base is None else largest
+                yield _Claim("less", number, n, base, sentence.strip())
 
 
 def _claim(claim: _Claim, reading: Reading) -> Checked:
     values = list(_values(claim.kind, reading))
     if claim.n is not None:
         values = [(n, base, value, fact) for n, base, value, fact in values if n == claim.n]
+    if claim.base is not None:
+        values = [each for each in values if each[1] == claim.base] or values
     if not values:
         return Checked()
     span = claim.number.span * (0.01 if claim.kind != "speed-up" else 1.0)
@@ -168,7 +182,8 @@ def _values(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span, Fact
                             yield n, b, speedup * b, series.by_n[n]
                     elif kind == "efficiency":
                         yield n, b, speedup / (n / b), series.by_n[n]
-                        yield n, b, ratio, series.by_n[n]
+                        if series.quantity is Quantity.TIME:
+                            yield n, b, ratio, series.by_n[n]
                     else:
                         yield n, b, Span.exact(1) - Span.exact(1) / speedup, series.by_n[n]
     yield from _between_rows(kind, reading)
@@ -259,7 +274,11 @@ def _bold(bold: Fact, facts: list[Fact], reading: Reading) -> Checked:
         and not any((fact.span.high < bold.span.low if lower else fact.span.low > bold.span.high) for fact in row)
     ):
         return Checked(1)  # the best of its column, or of its row
-    if sum(fact.bold for fact in reading.facts) >= len(reading.table.rows[0]) - 1 and all(fact.bold for fact in row):
+    if (
+        len(row) > 1
+        and sum(fact.bold for fact in reading.facts) >= len(reading.table.rows[0]) - 1
+        and all(fact.bold for fact in row)
+    ):
         return Checked()  # a row of the authors' own, bold all along
     best = (min if lower else max)(better, key=lambda fact: fact.span.mid)
     text = f"{bold.text} is printed bold; {best.text} is better."

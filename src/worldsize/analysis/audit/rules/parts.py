@@ -34,21 +34,39 @@ WHOLE = ("", "step", "epoch", "iteration", "iter", "wall", "elapsed", "wall-cloc
 
 def check_parts(reading: Reading, page: Page) -> Checked:
     """A part is at most the whole, and parts that run one after the other sum up to it."""
-    lines = [line for line in _lines(reading) if line is not None]
-    sums = sum(_sum(parts).meets(whole.span) for whole, parts in lines)
-    return together(_parts(whole, parts, reading, 2 * sums > len(lines)) for whole, parts in lines)
+    groups = list(_groups(reading))
+    kinds = {whole.quantity for wholes, _ in groups for whole in wholes}
+    lines = max((_lines(groups, kind) for kind in sorted(kinds)), key=_fitting, default=[])
+    if not _fitting(lines) and len(kinds) > 1:  # beside step and epoch parts are those of a step, if nothing says epoch
+        epoch = any("epoch" in _heading(reading, part) for _, parts in groups for part in parts)
+        lines = _lines(groups, Quantity.EPOCH_TIME if epoch else Quantity.STEP_TIME)
+    return together(_parts(whole, parts, reading, 2 * _fitting(lines) > len(lines)) for whole, parts in lines)
 
 
-def _lines(reading: Reading) -> Iterator[tuple[Fact, list[Fact]] | None]:
-    """A whole and its parts, for each row; for each column where rows have the quantities."""
+_Line = tuple[Fact, list[Fact]]
+
+
+def _fitting(lines: list[_Line]) -> int:
+    return sum(_sum(parts).meets(whole.span) for whole, parts in lines)
+
+
+def _lines(groups: list[tuple[list[Fact], list[Fact]]], kind: Quantity) -> list[_Line]:
+    """The wholes of one kind, each with its parts."""
+    found = ((only([whole for whole in wholes if whole.quantity is kind]), parts) for wholes, parts in groups)
+    return [(whole, parts) for whole, parts in found if whole is not None]
+
+
+def _groups(reading: Reading) -> Iterator[tuple[list[Fact], list[Fact]]]:
+    """Wholes and parts of each row, or of each column where rows have the quantities."""
     groups: dict[tuple[object, ...], list[Fact]] = {}
     for fact in reading.of(*TIMES, *PARTS):
         groups.setdefault((*_line(reading, fact), fact.n, fact.batch), []).append(fact)
     for times in groups.values():
         wholes = [fact for fact in times if fact.quantity in TIMES and _label(reading, fact) in WHOLE]
-        whole = only([fact for fact in wholes if "total" in _heading(reading, fact)]) or only(wholes)
+        total = [fact for fact in wholes if "total" in _heading(reading, fact)]
         parts = [fact for fact in times if fact not in wholes]
-        yield (whole, parts) if whole is not None and parts else None
+        if wholes and parts:
+            yield (total or wholes), parts
 
 
 def _line(reading: Reading, fact: Fact) -> tuple[str, int]:
@@ -203,8 +221,13 @@ def check_summaries(reading: Reading, page: Page) -> Checked:
             continue
         for column, entry in enumerate(entries[1:], start=1):
             quantity = reading.columns[column].meaning.quantity
-            if quantity in RATIOS and not re.search("mean|av", entries[0].lower()):
-                continue  # ratios and rates do not add up
+            added = quantity is Quantity.RATE and reading.columns[0].meaning.quantity in (
+                Quantity.NODES,
+                Quantity.RANK,
+                Quantity.N,
+            )
+            if quantity in RATIOS and not added and not re.search("mean|av", entries[0].lower()):
+                continue  # ratios do not add up, rates only those of workers side by side
             value = printed(entry)
             values = list(_above(reading, row, column))
             if value is not None and len(values) >= 2 and len(values) == row:

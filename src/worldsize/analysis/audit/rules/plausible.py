@@ -162,9 +162,10 @@ def check_regular(reading: Reading, page: Page) -> Checked:
     found = []
     for series in series_of(reading, *TIMES, Quantity.RATE, Quantity.ACCURACY):
         found.append(_ramp(series.facts(), reading))
-    groups: dict[int, list[Fact]] = {}
+    groups: dict[tuple[Quantity, str, int], list[Fact]] = {}
     for fact in reading.of(*TIMES, Quantity.RATE):
-        groups.setdefault(fact.place.column, []).append(fact)
+        groups.setdefault((fact.quantity, "column", fact.place.column), []).append(fact)
+        groups.setdefault((fact.quantity, "row", fact.place.row), []).append(fact)
     for facts in groups.values():
         spreads = [fact.number.spread for fact in facts if fact.number.spread is not None]
         if len(spreads) >= 3 and not any(spreads):

@@ -72,15 +72,17 @@ def check_time(reading: Reading, page: Page) -> Checked:
 def _pairs(reading: Reading) -> Iterator[tuple[Fact, Fact, Span, Span]]:
     """Rate, time, their product, and the samples that are said."""
     for rate in reading.of(Quantity.RATE):
-        if rate.unit is not None and any(
-            word in rate.unit.name.lower() for word in ("tok", "word", "wps", "frame", "mel")
+        counted = rate.unit.name.lower() if rate.unit else ""
+        if any(word in counted for word in ("word", "wps", "frame", "mel")) or (
+            "tok" in counted and not reading.words.sequence
         ):
             continue
+        tokens = (reading.words.sequence or 1) if "tok" in counted else 1
         for time in beside(reading, rate, Quantity.EPOCH_TIME, Quantity.STEP_TIME):
             samples = _samples(reading, rate, time)
             if samples is not None:
                 workers = (rate.n or 1) if rate.per == "worker" else 1
-                yield rate, time, rate.span * time.span * workers, samples
+                yield rate, time, rate.span * time.span * (workers / tokens), samples
 
 
 def _samples(reading: Reading, rate: Fact, time: Fact) -> Span | None:

@@ -117,7 +117,8 @@ def costs_in(text: str) -> list[Cost]:
         ):
             continue
         for match in _COST.finditer(line):
-            if line[match.end() : match.end() + 2].startswith("/"):
+            after = line[match.end() :]
+            if after.startswith("/") or re.match(r"\s*(?:is|=)\s*(?:10|2)", after):  # a rate, the definition of a unit
                 continue
             number = printed(f"{match[1]} {match[2]}")
             if number is not None and number.unit is not None:
