@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from worldsize.analysis.audit.answer import Audit
-from worldsize.analysis.audit.facts import Column, Fact, Place, Reading
+from worldsize.analysis.audit.columns import Column
+from worldsize.analysis.audit.facts import Fact, Place, Reading
 from worldsize.analysis.audit.findings import Finding, Rule, Verdict
 from worldsize.analysis.audit.meaning import AXES, Quantity
 from worldsize.analysis.audit.rules import RULES
