@@ -27,6 +27,13 @@ def audited(text: str, overrides: Overrides | None = None, *, format: str | None
     return audit(read("-", text=text, format=format), overrides)
 
 
+def table(rows: str, words: str = "") -> str:
+    """A document from "GPUs, Time (s) / 1, 40 / 2, 25": words, then a table of Markdown."""
+    cells = [[cell.strip() for cell in row.split(",")] for row in rows.split(" / ")]
+    cells.insert(1, ["---"] * len(cells[0]))
+    return f"{words}\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
 def found(text: str, overrides: Overrides | None = None) -> list[tuple[str, str]]:
     """Rule and verdict of each finding that is more than missing."""
     return [
