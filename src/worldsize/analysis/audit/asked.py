@@ -37,7 +37,7 @@ def overrides_of(settings: AuditSettings) -> Overrides:
         samples=settings.samples,
         network=network,
         classes=classes,
-        batch_per={"local": "worker", "global": "total", None: None}[settings.batch],  # type: ignore[arg-type]
+        batch_per={"local": "worker", "global": "total", None: None}[settings.batch],
         scaling=settings.scaling,
     )
 
