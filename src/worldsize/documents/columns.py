@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from worldsize.documents.numbers import UNIT, is_missing, is_number
@@ -60,7 +61,7 @@ def _belongs(before: str, word: str, after: str) -> bool:
 
 def is_value(text: str) -> bool:
     """Whether an entry is a number, or stands for one that there is not."""
-    return is_number(text) or is_missing(text)
+    return (is_number(text) and text[-1] != ".") or is_missing(text)  # 2019. ends a sentence
 
 
 def values_at_end(row: Sequence[Field]) -> int:
@@ -81,8 +82,10 @@ def ways(lines: Sequence[str], rule: str) -> Iterator[list[Row]]:
     widths = set(map(len, by_field))
     if min(widths) > 1 and len(widths) == 1 and not any(_holds_several(field) for row in by_field for field in row):
         yield by_field
-    elif max(widths) > 2 and (spans := spans_of([row for row in by_field if len(row) == max(widths)])):
-        if placed := _placed(by_field, spans):
+    elif max(widths) > 2:
+        spans = spans_of([row for row in by_field if len(row) == max(widths)])
+        placed = _placed(by_field, spans) if spans else None
+        if placed:
             yield placed
     if len(set(map(len, by_word))) == 1 and len(by_word[0]) > 1 and _consistent(by_word):
         yield by_word
@@ -95,8 +98,10 @@ def ways(lines: Sequence[str], rule: str) -> Iterator[list[Row]]:
 
 def spans_of(rows: Sequence[Row]) -> list[Span] | None:
     """Where each column stands; None where columns stand over each other."""
-    spans = [(min(field.start for field in column), max(field.end for field in column)) for column in zip(*rows)]
-    apart = all(left[1] <= right[0] for left, right in zip(spans, spans[1:], strict=False))
+    spans = [
+        (min(field.start for field in column), max(field.end for field in column)) for column in zip(*rows, strict=True)
+    ]
+    apart = all(left[1] <= right[0] for left, right in pairwise(spans))
     return spans if apart else None
 
 
@@ -126,7 +131,9 @@ def _holds_several(field: Field) -> bool:
 
 def _consistent(rows: Sequence[Row]) -> bool:
     """Whether each column holds either numbers or words, and one holds numbers."""
-    columns = [[is_number(field.text) for field in column if not is_missing(field.text)] for column in zip(*rows)]
+    columns = [
+        [is_number(field.text) for field in column if not is_missing(field.text)] for column in zip(*rows, strict=True)
+    ]
     return all(len(set(column)) < 2 for column in columns) and any(any(column) for column in columns)
 
 

@@ -15,7 +15,7 @@ _LOOKED_AT = 500
 """Lines by which the delimiter is chosen."""
 _LONGEST_FIELD = 20
 """Lines of one quoted entry; more are those after a quote that was left open."""
-_RULE = re.compile(r"[\s|+:;,=-]*-[\s|+:;,=-]*")
+_STROKES = " \t|+:;,=-"
 _COMMA = re.compile(r"([+\-−~<>≈≤≥]?\s?)(\d{1,3}(?:\.\d{3})+|\d*),(\d+)(?!,)(\D.*)?")
 
 
@@ -30,6 +30,8 @@ def read(source: str, blocks: Blocks, line: int = 1) -> None:
     Raises UsageError for too many entries.
     """
     delimiter = delimiter_of(source) or ","
+    if source.count(delimiter) > MAX_CELLS:
+        raise too_many(0)
     for start, part in _parts(source.split("\n")):
         _part(part, delimiter, blocks, line + start if line else 0)
 
@@ -75,7 +77,7 @@ def _part(lines: Sequence[str], delimiter: str, blocks: Blocks, line: int) -> No
     rows = [
         row._replace(line=line + kept[min(row.line, len(kept) - 1)][0] if line else 0)
         for row in _split([text for _, text in kept], delimiter)
-        if any(row.cells) and not _RULE.fullmatch("".join(row.cells))
+        if any(row.cells) and "".join(row.cells).strip(_STROKES)
     ]
     if sum(len(row.cells) for row in rows) > MAX_CELLS:
         raise too_many(line)

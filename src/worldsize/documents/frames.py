@@ -39,7 +39,8 @@ def frames(lines: Sequence[str]) -> Iterator[Frame]:
 
 def read(lines: Sequence[str], blocks: Blocks, line: int) -> bool:
     """Add the table that lines draw to the blocks, and return whether there was one."""
-    groups = [[_cells(each) for each in group] for group in _groups(lines)]
+    rows = iter(_rows(lines))
+    groups = [[next(rows) for _ in group] for group in _groups(lines)]
     if len(groups) > 2:
         groups = [groups[0], *map(_unwrapped, groups[1:])]
     head = None
@@ -50,7 +51,7 @@ def read(lines: Sequence[str], blocks: Blocks, line: int) -> bool:
 
 def _is_table(lines: Sequence[str]) -> bool:
     """Whether most rows have equally many cells, and numbers stand in them."""
-    rows = [_cells(line) for line in lines if not is_rule(line)]
+    rows = _rows(lines)
     if len(rows) < 2:
         return False
     width, alike = Counter(map(len, rows)).most_common(1)[0]
@@ -69,13 +70,14 @@ def _groups(lines: Sequence[str]) -> list[list[str]]:
     return [group for group in groups if group]
 
 
-def _cells(line: str) -> list[Cell]:
-    parts = [part.replace("\\|", "|") for part in _BAR.split(line.strip())]
-    if len(parts) > 1 and not parts[0].strip():
-        parts = parts[1:]
-    if len(parts) > 1 and not parts[-1].strip():
-        parts = parts[:-1]
-    return [Cell(*unbolded(tidy(part))) for part in parts]
+def _rows(lines: Sequence[str]) -> list[list[Cell]]:
+    """Cells of each line but the rules; a bar at an edge is of the frame if all lines have one there."""
+    rows = [[part.strip().replace("\\|", "|") for part in _BAR.split(each)] for each in lines if not is_rule(each)]
+    for edge in (0, -1):
+        if all(len(row) > 1 and not row[edge] for row in rows):
+            for row in rows:
+                row.pop(edge)
+    return [[Cell(*unbolded(tidy(text))) for text in row] for row in rows]
 
 
 def _unwrapped(rows: list[list[Cell]]) -> list[list[Cell]]:

@@ -1,6 +1,7 @@
 """Cells of any format become a Table: spans are spread, rows made equally long, the heading found."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from worldsize.documents.document import Table
@@ -9,6 +10,7 @@ from worldsize.errors import UsageError
 
 MAX_CELLS = 200_000
 """Entries of all tables of a document."""
+MAX_TABLES = 1_000
 MAX_SPAN = 1_000
 """Columns or rows of one cell."""
 MAX_HEADING = 5
@@ -33,11 +35,20 @@ class Blocks:
     def __init__(self) -> None:
         self.found: list[str | Table] = []
         self._cells = 0
+        self._tables = 0
 
     @property
     def has_table(self) -> bool:
         """Whether a table was found."""
         return any(isinstance(block, Table) for block in self.found)
+
+    def add(self, other: "Blocks") -> None:
+        """Add all that was found in a part; raises UsageError for too many entries."""
+        self.found += other.found
+        self._cells += other._cells
+        self._tables += other._tables
+        if self._cells > MAX_CELLS:
+            raise too_many(0)
 
     def words(self, text: str) -> None:
         """Add a paragraph, unless it is empty."""
@@ -88,8 +99,13 @@ class Blocks:
 
     def _count(self, grid: Sequence[Sequence[Cell]], line: int) -> None:
         self._cells += len(grid) * max(map(len, grid), default=0)
+        self._tables += 1
         if self._cells > MAX_CELLS:
             raise too_many(line)
+        if self._tables > MAX_TABLES:
+            raise UsageError(
+                f"the document holds more than {MAX_TABLES:,} tables\nGive a file with only the tables to check."
+            )
 
 
 def spread(rows: Sequence[Sequence[Cell]], line: int) -> list[list[Cell]]:
@@ -194,7 +210,7 @@ def _alike(row: Sequence[str], other: Sequence[str]) -> bool:
 
 def spread_groups(heading: list[list[str]]) -> list[list[str]]:
     """A heading whose outer names stand over all columns of their group, where only the first was named."""
-    for upper, lower in zip(heading, heading[1:], strict=False):
+    for upper, lower in pairwise(heading):
         for at in range(1, len(upper)):
             if not upper[at] and lower[at] and upper[at - 1] and (at > 1 or lower[0]):
                 upper[at] = upper[at - 1]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from worldsize.documents.columns import Field, Span, fields
-from worldsize.documents.numbers import is_number
+from worldsize.documents.numbers import COUNTED, is_number
 
 _TIES = frozenset(
     ("per", "of", "in", "for", "/", "&", "and", "+", "=", "vs", "vs.", "by", "with", "w/", "w/o", "÷", "·")
@@ -12,9 +12,6 @@ _TIES = frozenset(
 """Words that tie the word before to the word after."""
 _OPENERS = frozenset(("#", "no.", "num", "num.", "number", "nr.", "avg", "avg.", "mean", "max", "min", "total", "peak"))
 """Words that begin a name."""
-_COUNTED = re.compile(
-    r"(?:gpu|node|worker|process|rank|device|card|core|thread|host|replica|machine|server)(?:e?s)?\b", re.I
-)
 _PAIRS = {
     "size": ("batch", "minibatch", "mini-batch", "message", "model", "world", "cluster"),
     "up": ("speed",),
@@ -41,6 +38,8 @@ def may_be_heading(line: str) -> bool:
     """Whether a line is neither a caption nor prose."""
     words = line.split()
     if not words or len(words) > 60 or _CAPTION.match(line.strip()):
+        return False
+    if any("." in word and is_number(word) for word in words):  # measured values
         return False
     ends = [word for word in words if word[-1] in ".,;!?" and word.lower() not in _OPENERS | _TIES and len(word) > 4]
     return not ends and not words[-1].endswith(":")
@@ -152,7 +151,7 @@ def _is_tied(before: str, word: str) -> bool:
         or old in _OPENERS
         or before[-1] in ":/"
         or word[0] == "/"
-        or (is_number(before) and _COUNTED.match(small) is not None)
+        or (is_number(before) and COUNTED.match(small) is not None)
         or old in _PAIRS.get(small.rstrip(":"), ())
     )
 

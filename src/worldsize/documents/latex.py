@@ -17,6 +17,8 @@ _MARK = re.compile(
     rf"\\(?P<edge>begin|end)[ \t]*\{{(?:(?P<tabular>{_NAMES})|(?P<float>(?:side|wrap|sub)?(?:table|float)\*?))\}}"
     r"|\\(?P<caption>caption(?:of)?)\*?(?![a-zA-Z])"
 )
+_LONGEST = 2_000
+"""Characters of a caption, and of what a table says of its columns."""
 _COMMENT = re.compile(r"(\\.)|%[^\n]*", re.DOTALL)
 _MACRO = re.compile(r"\\(?:(?:re|provide)?newcommand\*?[ \t]*\{?|def)[ \t]*\\([a-zA-Z]+)\}?[ \t]*(?=\{)")
 _TITLE = re.compile(r"\\(?:(?:sub)*section|(?:sub)?paragraph|chapter|title)\*?[ \t]*\{([^{}]*)\}")
@@ -60,7 +62,7 @@ def read(source: str, blocks: Blocks, line: int = 1) -> None:
     macros = dict(_macros(source))
     at = max(source.find("\\begin{document}"), 0)
     counted = 0
-    for found in _found(source):
+    for found in _Finder(source).found():
         if found.start < at:
             continue
         _words(source[at : found.start], macros, blocks)
@@ -85,76 +87,98 @@ def _macros(source: str) -> Iterator[tuple[str, str]]:
         yield found[1], body
 
 
-class _Open(NamedTuple):
+class _Float:
     """A floating table, or the whole text, with what is in it so far."""
 
-    captions: list[tuple[int, int, str]]
-    tabulars: list[tuple[int, int, int, str]]
+    def __init__(self) -> None:
+        self.captions: list[tuple[int, int, str]] = []
+        self.tabulars: list[_Found] = []
+
+    def matched(self, outer: "_Float") -> list[_Found]:
+        """The tabulars with their captions; without one, they are the outer one's matter."""
+        if not self.captions:
+            outer.tabulars.extend(self.tabulars)
+            return []
+        if not self.tabulars:
+            return []
+        one_each = len(self.captions) == len(self.tabulars)
+        tabulars = [
+            found._replace(caption=found.caption or self.captions[place if one_each else 0][2])
+            for place, found in enumerate(self.tabulars)
+        ]
+        return tabulars + [_Found(start, end, 0, "") for start, end, _ in self.captions]
 
 
-def _found(source: str) -> list[_Found]:
-    """All tabulars with their captions, and those captions, in their order."""
-    found: list[_Found] = []
-    floats = [_Open([], [])]
-    start, body, depth, own = 0, 0, 0, ""
-    for mark in _MARK.finditer(source):
-        if mark["caption"]:
-            words, end = _caption(source, mark)
-            if depth:
-                own = own or words
+class _Finder:
+    """Goes through the marks of a source, and keeps the tabulars and the captions that belong to them."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._floats = [_Float()]
+        self._found: list[_Found] = []
+        self._tabular: _Found | None = None
+        self._depth = 0
+        self._read = 0
+
+    def found(self) -> list[_Found]:
+        """All of them, in their order."""
+        for mark in _MARK.finditer(self._source):
+            if mark.start() < self._read:
+                continue
+            if mark["caption"]:
+                self._caption(mark)
+            elif mark["tabular"]:
+                self._edge(mark)
             else:
-                floats[-1].captions.append((mark.start(), end, words))
-        elif mark["tabular"]:
-            if mark["edge"] == "begin":
-                if not depth:
-                    start, body, own = mark.start(), _body(source, mark), ""
-                depth += 1
-            elif depth:
-                depth -= 1
-                if not depth:
-                    floats[-1].tabulars.append((start, mark.end(), body, own))
+                self._close(mark.start())  # if the end of a tabular is missing
+                self._float(mark["edge"] == "begin")
+        self._close(len(self._source))
+        while len(self._floats) > 1:
+            self._float(begins=False)
+        return sorted(self._found + self._floats[0].tabulars)
+
+    def _caption(self, mark: re.Match[str]) -> None:
+        words, end = _caption(self._source, mark)
+        self._read = end
+        if self._tabular:
+            self._tabular = self._tabular._replace(caption=self._tabular.caption or words)
         else:
-            if depth:  # the end of the tabular is missing
-                floats[-1].tabulars.append((start, mark.start(), body, own))
-                depth = 0
-            if mark["edge"] == "begin":
-                floats.append(_Open([], []))
-            elif len(floats) > 1:
-                found += _matched(floats.pop(), floats[-1])
-    if depth:
-        floats[-1].tabulars.append((start, len(source), body, own))
-    while len(floats) > 1:
-        found += _matched(floats.pop(), floats[-1])
-    found += [_Found(*tabular) for tabular in floats[0].tabulars]
-    return sorted(found)
+            self._floats[-1].captions.append((mark.start(), end, words))
 
+    def _edge(self, mark: re.Match[str]) -> None:
+        self._depth += 1 if mark["edge"] == "begin" else -1
+        if self._tabular is None:
+            self._depth = max(self._depth, 0)
+            if self._depth:
+                self._read = _body(self._source, mark)
+                self._tabular = _Found(mark.start(), 0, self._read, "")
+        elif not self._depth:
+            self._close(mark.end())
 
-def _matched(inner: _Open, outer: _Open) -> list[_Found]:
-    """The tabulars of a floating table with their captions; without one, it is the outer one's matter."""
-    if not inner.captions:
-        outer.tabulars.extend(inner.tabulars)
-        return []
-    if not inner.tabulars:
-        return []
-    one_each = len(inner.captions) == len(inner.tabulars)
-    tabulars = [
-        _Found(start, end, body, own or inner.captions[place if one_each else 0][2])
-        for place, (start, end, body, own) in enumerate(inner.tabulars)
-    ]
-    return tabulars + [_Found(start, end, 0, "") for start, end, _ in inner.captions]
+    def _close(self, end: int) -> None:
+        if self._tabular:
+            self._floats[-1].tabulars.append(self._tabular._replace(end=end))
+        self._tabular, self._depth = None, 0
+
+    def _float(self, begins: bool) -> None:
+        if begins:
+            self._floats.append(_Float())
+        elif len(self._floats) > 1:
+            inner = self._floats.pop()
+            self._found += inner.matched(self._floats[-1])
 
 
 def _caption(source: str, mark: re.Match[str]) -> tuple[str, int]:
     at = mark.end()
     if mark["caption"] == "captionof":
-        _, at = argument(source, at)
-    return argument(source, skip_options(source, at))
+        _, at = argument(source, at, _LONGEST)
+    return argument(source, skip_options(source, at), _LONGEST)
 
 
 def _body(source: str, mark: re.Match[str]) -> int:
     at = skip_options(source, mark.end())
     for _ in range(2 if mark["tabular"] in _WIDE else 1):
-        _, at = argument(source, at)
+        _, at = argument(source, at, _LONGEST)
         at = skip_options(source, at)
     return at
 
@@ -197,7 +221,8 @@ def _rows(source: str) -> Iterator[_Row]:
 
 
 def _ruled(cells: Sequence[str]) -> _Row:
-    rules, first = [], cells[0]
+    rules: list[str] = []
+    first = cells[0]
     while True:
         caption = re.match(r"\s*\\caption\*?(?![a-zA-Z])", first)
         if caption:
@@ -225,7 +250,7 @@ def _without_repeats(rows: Sequence[_Row]) -> list[_Row]:
 
 
 def _grid(rows: Sequence[_Row], macros: Mapping[str, str], line: int) -> list[list[Cell]]:
-    """Cells in each place they span; the places below a \\multirow are written, and empty."""
+    """Cells in each place they span; the places below a multirow are written, and empty."""
     grid: list[list[Cell]] = []
     tall: list[tuple[int, int, int]] = []
     count = 0
@@ -243,8 +268,9 @@ def _grid(rows: Sequence[_Row], macros: Mapping[str, str], line: int) -> list[li
         grid.append(wide)
     for y, x, rows_down in tall:
         for other in range(y + 1, y + rows_down) if rows_down > 0 else range(y - 1, y + rows_down, -1):
-            if 0 <= other < len(grid) and x < len(grid[other]) and not grid[other][x].text:
-                grid[other][x] = grid[y][x]
+            if not 0 <= other < len(grid) or x >= len(grid[other]) or grid[other][x].text:
+                break
+            grid[other][x] = grid[y][x]
     return grid
 
 

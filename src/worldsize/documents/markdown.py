@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from worldsize.documents import text
+from worldsize.documents import logs, text
 from worldsize.documents.grid import Blocks, Cell
 from worldsize.documents.guess import READERS, guess
 from worldsize.documents.tex import plain
@@ -58,9 +58,13 @@ class _Walk:
             if token.map and token.map[0] < read_up_to:
                 continue
             if token.type == "table_open":
-                self._table(_until("table_close", tokens), self._line(token))
+                self._table(_until("table_close", tokens, token.level), self._line(token))
             elif token.type == "html_block":
                 read_up_to = self._raw(token)
+            elif token.type in ("bullet_list_open", "ordered_list_open"):
+                items = list(_until(token.type.replace("open", "close"), tokens, token.level))
+                if not self._list(items, self._line(token)):
+                    self.over(iter(items))
             elif token.type in ("fence", "code_block"):
                 self._code(token)
             elif token.type == "inline":
@@ -74,8 +78,15 @@ class _Walk:
         after = []
         for token in tokens:
             if token.type == "tr_open":
+                printed = self._lines[token.map[0]] if token.map else "|"
+                after.append("|" not in printed)
                 rows.append([])
-                after.append(token.map and "|" not in self._lines[token.map[0]])
+                barred = printed.lstrip().startswith("|")
+                # GitHub takes a blank before the first bar for nothing, where the heading has no bar before it.
+                if len(rows) == 1:
+                    is_open = not barred
+                elif is_open and barred and printed[0].isspace():
+                    rows[-1].append(Cell(""))
             elif token.type == "inline":
                 rows[-1].append(self._words(token.content))
         # A line right below a table is a row of it, says GitHub; who wrote it there without a bar meant a paragraph.
@@ -108,15 +119,22 @@ class _Walk:
         except ValueError:  # called json, and is not
             self._blocks.words(token.content)
 
+    def _list(self, items: Sequence["Token"], line: int) -> bool:
+        """Read the items of a list as the lines of a log, and return whether they were that."""
+        if any(token.type in ("fence", "code_block", "table_open", "html_block") for token in items):
+            return False
+        lines = [self._words(token.content).text for token in items if token.type == "inline"]
+        return len(lines) > 1 and logs.read(lines, self._blocks, line)
+
     def _paragraph(self, token: "Token") -> None:
         """A paragraph, in which a table may stand that no bar marks as one."""
         content = token.content
         format_ = guess(content) if "\\begin" in content else "text"
-        if format_ == "latex" or content.count("\n") > 1:
+        if format_ == "latex" or "\n" in content:
             found = Blocks()
             READERS[format_](content, found, self._line(token))
             if found.has_table:
-                READERS[format_](content, self._blocks, self._line(token))
+                self._blocks.add(found)
                 return
         self._blocks.words(self._words(content).text)
 
@@ -145,9 +163,9 @@ class _Walk:
         return Cell("".join(piece for piece, _ in pieces), bool(shown) and all(shown))
 
 
-def _until(end: str, tokens: Iterator["Token"]) -> Iterator["Token"]:
+def _until(end: str, tokens: Iterator["Token"], level: int) -> Iterator["Token"]:
     for token in tokens:
-        if token.type == end:
+        if token.type == end and token.level == level:
             return
         yield token
 

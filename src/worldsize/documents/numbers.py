@@ -1,10 +1,12 @@
 """What counts as a number in a printed table, and the marks that stand around it."""
 
 import re
+from functools import lru_cache
 
-_DIGITS = r"(?:\d{1,3}(?:[,' ]\d{3})+|\d+)(?:[.,]\d+)?|\.\d+"
+_DIGITS = r"(?:\d{1,3}(?:[,' ]\d{3})+|\d+)(?:[.,]\d+|\.)?|\.\d+"
 _POWER = r"(?:[eE][+\-−]?\d+|\s?[×x·*]\s?10\^?[+\-−]?\d+|\^[+\-−]?\d+)?"
-_RATE = r"(?:imgs?|images?|samples?|tokens?|tok|its?|iters?|steps?|ex|examples?|seqs?|items?|frames?|epochs?)/(?:s|sec|min|h)"
+_THING = r"imgs?|images?|samples?|tokens?|tok|its?|iters?|steps?|ex|examples?|seqs?|items?|frames?|epochs?|sentences?"
+_RATE = rf"(?:{_THING})/(?:s|sec|second|min|h)"
 _UNIT = (
     r"(?:\s?(?:%|[×xX]|[mµμun]?s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?|days?|[kKMGTP]?W|k?J|[kMG]?Hz"
     rf"|[kKMGTP](?:i?[Bb](?:/s|ps|it/s)?)?|B(?:/s)?|[KMGTP]?FLOP(?:s|S|/s)?|{_RATE}))?"
@@ -18,6 +20,11 @@ LONGEST = 60
 UNIT = re.compile(_UNIT.removesuffix("?").replace(r"\s?", "", 1))
 """A unit that stands alone, as after a blank."""
 
+COUNTED = re.compile(
+    r"(?:gpu|node|worker|process|rank|device|card|core|thread|host|replica|machine|server)(?:e?s)?\b", re.IGNORECASE
+)
+"""What a scaling table counts."""
+
 MISSING = frozenset(("-", "--", "---", "–", "—", "n/a", "na", "nan", "oom", "none", "null", "n.a.", "inf", "?"))
 """What is printed where there is no number; in lower case."""
 
@@ -30,6 +37,7 @@ _BOLD = re.compile(r"(\*\*|__)(?=\S)(.*\S)\1")
 _LEANING = re.compile(r"([*_`])(?=\S)(.*[^\s*_`])\1")
 
 
+@lru_cache(maxsize=1 << 14)
 def is_number(text: str) -> bool:
     """Whether an entry is a number, alone or with its unit or its uncertainty."""
     return 0 < len(text) <= LONGEST and _VALUE.fullmatch(text) is not None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from worldsize.documents.grid import Blocks, Cell
+from worldsize.documents.grid import MAX_CELLS, Blocks, Cell, too_many
 
 MAX_DEPTH = 30
 MAX_WORDS = 300
@@ -72,6 +72,8 @@ class _Reader:
         """A list of objects: each is a row."""
         flat = [_flat(record) for record in records]
         keys = list(dict.fromkeys(key for row in flat for key in row))
+        if len(keys) * len(flat) > MAX_CELLS:
+            raise too_many(0)
         if keys:
             rows = [keys, *([row.get(key, "") for key in keys] for row in flat)]
             self._blocks.table([[Cell(text) for text in row] for row in rows], 0, 1, path)

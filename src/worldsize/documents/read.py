@@ -11,6 +11,10 @@ from worldsize.documents.guess import READERS, guess
 from worldsize.errors import UsageError
 
 MAX_BYTES = 5_000_000
+MAX_LINES = 20_000
+"""Lines of Markdown, LaTeX or plain text; a table takes one for each of its rows."""
+MAX_LENGTH = 100_000
+"""Characters of such a line."""
 SUFFIXES = {
     **dict.fromkeys((".md", ".markdown", ".mdown", ".mkd", ".rmd", ".qmd"), "markdown"),
     **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
@@ -43,7 +47,7 @@ _PLAINER = {"markdown": "text", "csv": "text", "latex": "text"}
 """What a text may be too, that names itself otherwise."""
 
 
-def read(path: str, *, text: str | None = None, format: str | None = None) -> Document:  # noqa: A002 - a word of its users
+def read(path: str, *, text: str | None = None, format: str | None = None) -> Document:
     """The paragraphs and tables of a file; those of `text` where it is given, as with `-` for standard input.
 
     `format` is one of FORMATS; without it the suffix tells it, else what is in the text. Raises UsageError for what
@@ -54,6 +58,7 @@ def read(path: str, *, text: str | None = None, format: str | None = None) -> Do
     name = "standard input" if path == "-" else path
     source = _CONTROL.sub(_shown, _lines(_source(path, name) if text is None else _checked(text, name)))
     first = format or SUFFIXES.get(Path(path).suffix.lower()) or guess(source)
+    _check_lines(source, first, name)
     blocks = Blocks()
     try:
         _READERS[first](source, blocks, 1)
@@ -121,6 +126,19 @@ def _lines(text: str) -> str:
 def _shown(found: re.Match[str]) -> str:
     """What a terminal shows for its commands: nothing; for other marks a blank."""
     return "" if found[0][0] == "\x1b" and len(found[0]) > 1 else " "
+
+
+def _check_lines(source: str, format_: str, name: str) -> None:
+    """Raise UsageError for lines that would take long to read, and are no table that people publish."""
+    if format_ not in ("markdown", "latex", "text"):
+        return
+    if source.count("\n") > MAX_LINES:
+        what = f"more than {MAX_LINES:,} lines of {format_}"
+    elif any(len(line) > MAX_LENGTH for line in source.split("\n")):
+        what = f"a line of more than {MAX_LENGTH:,} characters"
+    else:
+        return
+    raise UsageError(f"{name} has {what}\nGive a file with only the tables to check.")
 
 
 def _too_large(name: str, size: int) -> UsageError:

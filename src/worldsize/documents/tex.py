@@ -114,10 +114,11 @@ def plain(source: str, macros: Mapping[str, str] | None = None) -> Words:
     return Words(text.strip(), bool(pieces) and all(bold for _, bold in pieces))
 
 
-def argument(source: str, at: int) -> tuple[str, int]:
+def argument(source: str, at: int, longest: int | None = None) -> tuple[str, int]:
     """The argument that begins at a place, without its braces, and the place after it.
 
-    One that is not closed reaches to the end.
+    One that is not closed, or not within the `longest` number of characters, reaches to the end of its line if it is
+    to have a longest, else to the end of the source.
     """
     while at < len(source) and source[at].isspace():
         at += 1
@@ -128,11 +129,13 @@ def argument(source: str, at: int) -> tuple[str, int]:
         end = command.end() if command else at + 1
         return source[at:end], end
     depth = 0
-    for mark in _BRACE.finditer(source, at):
+    for mark in _BRACE.finditer(source, at, len(source) if longest is None else at + longest):
         depth += {"{": 1, "}": -1}.get(mark[0], 0)
         if depth == 0:
             return source[at + 1 : mark.start()], mark.end()
-    return source[at + 1 :], len(source)
+    end = -1 if longest is None else source.find("\n", at)
+    end = len(source) if end < 0 else end
+    return source[at + 1 : end], end
 
 
 def skip_options(source: str, at: int) -> int:
@@ -148,6 +151,7 @@ class _Writer:
     def __init__(self, macros: Mapping[str, str]) -> None:
         self.pieces: list[tuple[str, bool]] = []
         self._macros = macros
+        self._expands = False
 
     def write(self, source: str, bold: bool, depth: int) -> None:
         """Print a source; groups within it end what they began."""
@@ -158,22 +162,19 @@ class _Writer:
         while token := _TOKEN.match(source, at):
             at = token.end()
             name, escaped, mark, words, _ = token.groups()
-            if words is not None:
-                self._add(words, bold)
-            elif mark == "{":
-                outer.append(bold)
-            elif mark == "}":
-                bold = outer.pop() if outer else bold
-            elif mark in ("^", "_"):
-                at = self._raised(source, at, mark, bold, depth)
-            elif mark is not None:
-                self._add(" " if mark in "~&" else "", bold)
-            elif escaped is not None:
-                self._add(_escaped(escaped), bold)
+            if mark in ("{", "}"):
+                if mark == "{":
+                    outer.append(bold)
+                else:
+                    bold = outer.pop() if outer else bold
             elif name in _BOLD_ON or name in _BOLD_OFF:
                 bold = name in _BOLD_ON
             elif name is not None:
                 at = self._command(name, source, at, bold, depth)
+            elif mark in ("^", "_"):
+                at = self._raised(source, at, mark, bold, depth)
+            else:
+                self._add(_printed(escaped, mark, words), bold)
 
     def _add(self, text: str, bold: bool) -> None:
         if text:
@@ -194,8 +195,10 @@ class _Writer:
             return self._quantity(name, source, at, bold)
         if name in SIGNS:
             self._add(SIGNS[name] or " ", bold)
-        elif name in self._macros:
-            self.write(self._macros[name], bold, depth + 4)
+        elif name in self._macros and not self._expands:
+            self._expands = True  # those in it are left out: a few lines of them can stand for gigabytes
+            self.write(self._macros[name], bold, depth + 1)
+            self._expands = False
         elif name in ("textsuperscript", "textsubscript"):
             return self._raised(
                 source, skip_options(source, at), "^" if name == "textsuperscript" else "_", bold, depth
@@ -234,14 +237,20 @@ class _Writer:
         return at
 
 
+def _printed(escaped: str | None, mark: str | None, words: str | None) -> str:
+    """What is printed for a letter after a backslash, for a mark, or for words."""
+    if escaped is None:
+        return words or (" " if mark and mark in "~&" else "")
+    return _escaped(escaped)
+
+
 def _escaped(letter: str) -> str:
-    """What a backslash before anything but a letter prints."""
     if letter in ",;:> \n\\/-":
         return "" if letter in "/-" else " "
     return letter if letter in "%&#_${}|" else ""
 
 
 def _unit(source: str) -> str:
-    """`\\giga\\byte\\per\\second` or `GB/s` as GB/s."""
+    """A unit as siunitx spells it out, or as it is written: both as GB/s."""
     named = re.sub(r"\\([a-zA-Z]+)\s*", lambda found: _UNITS.get(found[1], found[1]), source)
     return tidy(named.replace("{", "").replace("}", "").replace("~", " ").replace(".", " "))

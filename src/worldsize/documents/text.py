@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from worldsize.documents import nccl
+from worldsize.documents import logs, nccl
 from worldsize.documents.columns import Row, fields, is_value, spans_of, tokens, values_at_end, ways
 from worldsize.documents.frames import frames, is_rule
 from worldsize.documents.frames import read as read_frame
@@ -53,11 +53,15 @@ def _between(lines: Sequence[str], start: int, end: int, blocks: Blocks, line: i
 
 
 def _part(lines: Sequence[str], blocks: Blocks, line: int) -> None:
-    at = 0
+    tables: list[tuple[int, int, _Table]] = []
     for start, end in _runs(lines):
-        above, table = _table(lines, at, start, end)
-        if table is None:
-            continue
+        above, table = _table(lines, tables[-1][1] if tables else 0, start, end)
+        if table:
+            tables.append((above, end, table))
+    if not any(table.heading for _, _, table in tables) and logs.read(lines, blocks, line):
+        return
+    at = 0
+    for above, end, table in tables:
         _words(lines[at:above], blocks)
         cells = [[Cell(*unbolded(text)) for text in row] for row in [*table.heading, *table.rows]]
         blocks.table(cells, line + above if line else 0, len(table.heading))
