@@ -79,9 +79,10 @@ def _read(texts: Sequence[tuple[int, str]]) -> Iterator[_Line]:
         edges = [0, *(edge for number in kept for edge in number.span()), len(text)]
         between = [text[edges[at] : edges[at + 1]] for at in range(0, len(edges), 2)]
         label, names = _names(between)
-        if not all(names) or any(len(name) > _LONGEST_NAME for name in names):
+        said = _Line(place, label, names, tuple(number[0] for number in kept), tidy(" # ".join(between)))
+        if not all(names) or len(max(names, key=len)) > _LONGEST_NAME or len(_keys(said)) < len(names):
             return
-        yield _Line(place, label, names, tuple(number[0] for number in kept), tidy(" # ".join(between)))
+        yield said
 
 
 def _on_a_letter(text: str, at: int) -> bool:

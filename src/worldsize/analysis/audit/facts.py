@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from worldsize.analysis.audit.meaning import AXES, NODES, TIMES, WORKERS, Meaning, Quantity, meaning
-from worldsize.analysis.audit.numbers import CLOCK, HOURS, Printed, Span, all_printed, whole_number
+from worldsize.analysis.audit.columns import Column, columns_of, filled, names_quantity, nodes_by, on_axis, one_axis
+from worldsize.analysis.audit.meaning import AXES, TIMES, Meaning, Quantity, meaning
+from worldsize.analysis.audit.numbers import Printed, Span, all_printed, whole_number
 from worldsize.analysis.audit.overrides import Overrides
 from worldsize.analysis.audit.units import Unit
 from worldsize.analysis.audit.words import Words
@@ -47,16 +48,6 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Column:
-    """How a column was read."""
-
-    heading: str
-    meaning: Meaning
-    label: bool
-    """It names rows, and has no numbers of its own."""
-
-
-@dataclass(frozen=True)
 class Reading:
     """A table as it was understood."""
 
@@ -74,8 +65,8 @@ class Reading:
 def read_table(index: int, table: Table, words: Words, overrides: Overrides) -> Reading:
     """All facts of a table."""
     table = filled(table)
-    columns = _columns(table, words, overrides)
-    columns = _one_axis(columns, table)
+    columns = columns_of(table, words, overrides)
+    columns = one_axis(columns, table)
     facts: list[Fact] = []
     for row, entries in enumerate(table.rows):
         if _is_summary(entries):
@@ -88,160 +79,11 @@ COUNTED = (Quantity.N, Quantity.NODES, Quantity.BATCH, Quantity.ACCUMULATION)
 """Set, not measured: exact, however they end."""
 
 
-def filled(table: Table) -> Table:
-    """With the blanks of leading columns filled from above, as a group of rows is printed in Markdown."""
-    rows: list[tuple[str, ...]] = []
-    width = max((len(row) for row in table.rows), default=0)
-    full = next(
-        (column for column in range(width) if all(column < len(row) and row[column].strip() for row in table.rows)), 0
-    )
-    for row in table.rows:
-        if rows and not any(entry.strip() for entry in row[:1]):
-            row = tuple(
-                above if column < full and not entry.strip() else entry
-                for column, (entry, above) in enumerate(zip(row, rows[-1], strict=False))
-            )
-        elif rows and full:
-            first = next((column for column in range(full) if row[column].strip()), full)
-            row = tuple(rows[-1][column] if column < first else entry for column, entry in enumerate(row))
-        rows.append(row)
-    return replace(table, rows=tuple(rows))
-
-
 SUMMARY = re.compile(r"^\W*(?:average|avg\.?|mean|total|sum|geo(?:metric )?mean|overall)\W*$", re.IGNORECASE)
 
 
 def _is_summary(entries: tuple[str, ...]) -> bool:
     return bool(entries) and SUMMARY.match(entries[0]) is not None
-
-
-def _columns(table: Table, words: Words, overrides: Overrides) -> list[Column]:
-    width = max((len(row) for row in (*table.header, *table.rows)), default=0)
-    headings = grouped([_heading(table, column) for column in range(width)])
-    axis = _axis_of_headings(headings, table, words)
-    found = []
-    for column, levels in enumerate(headings):
-        given = overrides.column(words.caption, levels)
-        said = given or _folded(levels, axis if column else None, " ".join(headings[0]))
-        entries = [row[column] for row in table.rows if column < len(row) and row[column].strip()]
-        numeric = sum(_leads_with_number(entry) for entry in entries)
-        label = given is None and (not entries or 2 * numeric < len(entries) or _named(said, entries))
-        found.append(Column(" · ".join(levels), said, label))
-    return found
-
-
-def _one_axis(columns: list[Column], table: Table) -> list[Column]:
-    """With one column of N: of several the one that says total; of processes beside threads neither is N."""
-    found = [
-        index for index, column in enumerate(columns) if column.meaning.quantity is Quantity.N and not column.label
-    ]
-    counts = {tuple(row[index] for row in table.rows if index < len(row)) for index in found}
-    if len(counts) < 2:
-        return columns
-    total = [index for index in found if re.search("total|world|all", columns[index].heading.lower())]
-    kept = total[0] if len(total) == 1 else None
-    other = Meaning(Quantity.OTHER)
-    return [
-        replace(column, meaning=other) if index in found and index != kept else column
-        for index, column in enumerate(columns)
-    ]
-
-
-def _heading(table: Table, column: int) -> list[str]:
-    """The levels of a column's heading, outermost first, each once; "32 per GPU: Time (s)" has two."""
-    levels: list[str] = []
-    for row in table.header:
-        text = row[column].strip() if column < len(row) else ""
-        if text and (not levels or levels[-1] != text):
-            levels.append(text)
-    if len(levels) == 1 and (found := re.fullmatch(r"([^:]+):\s+(.+)", levels[0])) is not None:
-        levels = [found[1].strip(), found[2].strip()]
-    return levels
-
-
-def grouped(headings: list[list[str]]) -> list[list[str]]:
-    """Headings that stand several times belong to the group that begins left of each: "A: Time", "Speedup", "B: Time", "Speedup"."""
-    last = [levels[-1] if levels else "" for levels in headings]
-    outer: list[str] = []
-    found = []
-    for levels, name in zip(headings, last, strict=True):
-        if len(levels) > 1:
-            outer = levels[:-1]
-        elif outer and name and last.count(name) > 1:
-            levels = [*outer, name]
-        found.append(levels)
-    return found
-
-
-def _folded(levels: list[str], axis: Quantity | None, corner: str) -> Meaning:
-    said = Meaning()
-    for level in levels:
-        inner = _nodes_by(level, corner) or meaning(level)
-        if axis is not None and (count := _bare(level)) is not None:
-            inner = _on_axis(axis, count)
-        said = inner.under(said)
-    return said
-
-
-def _bare(level: str) -> int | None:
-    """A heading that is a count and nothing else."""
-    return whole_number(level) if re.fullmatch(r"[\s×x]*[\d,]+k?[\s×x]*", level) else None
-
-
-def _on_axis(axis: Quantity, count: int) -> Meaning:
-    if axis is Quantity.N:
-        return Meaning(n=count)
-    if axis is Quantity.NODES:
-        return Meaning(nodes=count)
-    return Meaning(batch=count) if axis is Quantity.BATCH else Meaning(rest=str(count))
-
-
-def _axis_of_headings(headings: list[list[str]], table: Table, words: Words) -> Quantity | None:
-    """What headings that are bare counts count: "1, 2, 4, 8" beside a corner that says "GPUs"."""
-    bare = {count for levels in headings[1:] for level in levels if (count := _bare(level)) is not None}
-    if len(bare) < 2:
-        return None
-    corner = headings[0] if headings else []
-    rows = [meaning(row[0]) for row in table.rows if row]
-    of_rows = meaning(corner[-1]).quantity if corner else None
-    if any(row.n is not None for row in rows) or (of_rows is Quantity.N and _counts(table)):
-        return Quantity.BATCH  # rows are N; the usual second axis is the batch size
-    beside = [level for levels in headings[1:] for level in levels[:-1] if _bare(level) is None]
-    for text in [*beside[:1], *corner, words.caption]:
-        found = meaning(text).quantity
-        if found in (Quantity.N, Quantity.BATCH, Quantity.NODES):
-            return found
-    counts = sorted(bare)
-    return Quantity.N if counts[0] in (1, 2) and counts[-1] <= 4096 else None
-
-
-def _counts(table: Table) -> bool:
-    """The first column has counts, and is no list of quantities."""
-    return all(row and whole_number(row[0]) is not None for row in table.rows)
-
-
-def _leads_with_number(entry: str) -> bool:
-    """A number, perhaps with a unit: "1-GPU" and "8x V100" are names."""
-    if HOURS.fullmatch(entry.strip()) or CLOCK.fullmatch(entry.strip()):
-        return True
-    return re.match(
-        r"^[\s~≈<>≤≥+$(*-]*[−–-]?[.\d][\d.,:'eE+ -]*\s*(?:[%×x]|[a-zA-Zµ/]{0,9})?\s*(?:$|[(±/±+\[]|\+/-)", entry
-    ) is not None and not re.match(
-        r"^\d+\s*-?\s*(?:gpu|node|worker|device|process|proc|rank|x\s)", entry.strip().lower()
-    )
-
-
-def _named(said: Meaning, entries: list[str]) -> bool:
-    """A column of numbers that names rows: a heading that says nothing over "1-GPU", "2-GPU"."""
-    return said.quantity is None and all(
-        meaning(entry).n is not None or meaning(entry).nodes is not None for entry in entries
-    )
-
-
-def _names_quantity(entry: str) -> bool:
-    """Of a table whose rows are quantities."""
-    quantity = meaning(entry).quantity
-    return quantity is not None and quantity not in AXES and quantity is not Quantity.OTHER
 
 
 class _Row(NamedTuple):
@@ -256,7 +98,7 @@ def _of_row(
     matrix = all(
         column.label or column.meaning.quantity is None or column.meaning.quantity in AXES for column in columns
     )
-    matrix = matrix and not any(_names_quantity(entry) for each in table.rows for entry in each[:1])
+    matrix = matrix and not any(names_quantity(entry) for each in table.rows for entry in each[:1])
     caption = meaning(words.caption) if words.caption and matrix else Meaning()
     for place, (entry, column) in enumerate(zip(entries, columns, strict=False)):
         if column.label or not entry.strip():
@@ -287,7 +129,7 @@ def _of_row(
 
 
 def _joined(column: Meaning, row: Meaning, caption: Meaning) -> Meaning:
-    """The column says more than the row, the row more than the caption; a row of a transposed table has the quantity."""
+    """The column says more than the row, the row more than the caption; a transposed table has quantities in rows."""
     said = column.under(replace(row, rest=""))
     if said.quantity is None and row.quantity is not None:
         said = replace(said, quantity=row.quantity, unit=said.unit or row.unit, per=said.per or row.per)
@@ -302,7 +144,7 @@ def _row(entries: tuple[str, ...], columns: list[Column]) -> _Row:
     for entry, column in zip(entries, columns, strict=False):
         quantity = column.meaning.quantity
         if column.label:
-            named = _nodes_by(entry, column.heading) or meaning(entry)
+            named = nodes_by(entry, column.heading) or meaning(entry)
             if named.n is None and quantity is Quantity.N and whole_number(entry) is not None:
                 named = replace(named, n=whole_number(entry))
             per = named.per if named.quantity is not None else None
@@ -314,19 +156,10 @@ def _row(entries: tuple[str, ...], columns: list[Column]) -> _Row:
             and count > 0
         ):
             if quantity is not Quantity.BATCH:
-                counted = _on_axis(quantity, count).under(counted)
+                counted = on_axis(quantity, count).under(counted)
             elif counted.batch is None or column.meaning.per == "worker":
                 counted = replace(counted, batch=count, batch_per=column.meaning.per)
     return _Row(counted.under(said), tuple(labels))
-
-
-def _nodes_by(entry: str, heading: str) -> Meaning | None:
-    """ "2 x 8" under "Nodes x GPUs"."""
-    heading = heading.lower()
-    found = re.fullmatch(r"\s*(\d+)\s*[x×*]\s*(\d+)\s*", entry)
-    if found is None or not re.search(NODES, heading) or not re.search(WORKERS, heading):
-        return None
-    return Meaning(n=int(found[1]) * int(found[2]), nodes=int(found[1]))
 
 
 def _quantity(said: Meaning, number: Printed, order: int) -> tuple[Quantity | None, Unit | None]:

@@ -84,7 +84,7 @@ class Meaning:
 
 
 def _vaguer(inner: Quantity, outer: Meaning) -> bool:
-    """ "Time (s)" under "Communication" is time of communication."""
+    """So "Time (s)" under "Communication" is time of communication."""
     return inner is Quantity.TIME and outer.quantity in (*PARTS, *TIMES)
 
 
@@ -197,21 +197,23 @@ def _with_unit(named: Quantity | None, unit: Unit | None, words: str) -> Quantit
     """What a name and a unit mean together: "comm (%)" is a share, "ms/step" a step time, "GPU (s)" a time."""
     if unit is None:
         return named
-    if unit.kind == "percent" and named in (*PARTS, *TIMES):
-        return Quantity.SHARE
-    if unit.kind in ("bytes", "bandwidth") and named in (*PARTS, Quantity.SHARE, Quantity.SPEEDUP):
-        return _BY_UNIT[unit.kind]
     if unit.kind == "time":
-        if named in (*PARTS, Quantity.STEP_TIME, Quantity.EPOCH_TIME):
-            return named
-        if unit.per:
-            return Quantity.EPOCH_TIME if unit.per == "epoch" else Quantity.STEP_TIME
-        if named is Quantity.EPOCHS:
-            return Quantity.EPOCH_TIME
-        return Quantity.STEP_TIME if named in (Quantity.STEPS, Quantity.BATCH) and "time" in words else Quantity.TIME
-    if named in (None, *AXES, Quantity.SAMPLES, Quantity.STEPS, Quantity.BYTES):
-        return _BY_UNIT.get(unit.kind, named)
-    return named
+        return _with_time(named, unit, words)
+    if unit.kind == "percent":
+        return Quantity.SHARE if named in (*PARTS, *TIMES) else named
+    replaced: tuple[Quantity | None, ...] = (None, *AXES, Quantity.SAMPLES, Quantity.STEPS, Quantity.BYTES)
+    if unit.kind in ("bytes", "bandwidth"):
+        replaced = (*replaced, *PARTS, Quantity.SHARE, Quantity.SPEEDUP)
+    return _BY_UNIT.get(unit.kind, named) if named in replaced else named
+
+
+def _with_time(named: Quantity | None, unit: Unit, words: str) -> Quantity:
+    if named is not None and named in (*PARTS, Quantity.STEP_TIME, Quantity.EPOCH_TIME):
+        return named
+    if unit.per == "epoch" or (unit.per is None and named is Quantity.EPOCHS):
+        return Quantity.EPOCH_TIME
+    step = unit.per is not None or (named in (Quantity.STEPS, Quantity.BATCH) and "time" in words)
+    return Quantity.STEP_TIME if step else Quantity.TIME
 
 
 def _normal(text: str) -> str:
@@ -250,7 +252,7 @@ def _take(words: str) -> tuple[dict[str, Any], str]:
 
 
 def _against(words: str) -> tuple[str, str]:
-    """ "Speedup vs 1 GPU": what it is compared with is not what it is of."""
+    """Of "Speedup vs 1 GPU": what it is compared with is not what it is of."""
     match = re.search(r"\b(?:vs\.?|versus|relative to|compared (?:to|with)|against|over|w\.?r\.?t\.?)\s.*", words)
     return (words[: match.start()], match.group(0)) if match else (words, "")
 

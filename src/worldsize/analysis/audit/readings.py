@@ -1,7 +1,7 @@
 """How a ratio over N may have been reckoned: the right ways, and the wrong ones that people take (method.md §16)."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from worldsize.analysis.audit.facts import Reading
@@ -81,26 +81,19 @@ def efficiency_ways(target: Series, table: Reading, others: Sequence[Reading] = 
         else:
             yield from _efficiency_from_times(source, case_of(source, table.words, table))
     for source in partners(target, series_of(table, Quantity.SPEEDUP)):
-        yield Way("right", "speed-up ÷ N", lambda n, s=source: _at(s, n) / n, source, absolute=True)  # type: ignore[misc]
-        if source.base > 1 and source.by_n[source.base].span.around(1):
-            yield Way("right", "speed-up ÷ (N ÷ N of the base)", lambda n, s=source: _at(s, n) / (n / s.base), source)  # type: ignore[misc]
-        yield Way(
-            "wrong", "not divided by N", lambda n, s=source: _at(s, n), source, cause="This is the speed-up again."
-        )  # type: ignore[misc]
-        yield Way(
-            "wrong",
-            "divided by N − 1",
-            lambda n, s=source: _at(s, n) / max(1, n - 1),
-            source,
-            "N workers are N, the base among them.",
-        )  # type: ignore[misc]
-        yield Way(
-            "wrong",
-            "N ÷ speed-up",
-            lambda n, s=source: Span.exact(n) / _at(s, n),
-            source,
-            "The ratio stands upside down.",
-        )  # type: ignore[misc]
+        yield from _efficiency_from_speedups(source)
+
+
+def _efficiency_from_speedups(s: Series) -> Iterator[Way]:
+    def way(kind: Kind, says: str, function: Callable[[Span, int], Span], cause: str = "") -> Way:
+        return Way(kind, says, lambda n: function(_at(s, n), n), s, cause)
+
+    yield replace(way("right", "speed-up ÷ N", lambda span, n: span / n), absolute=True)
+    if s.base > 1 and s.by_n[s.base].span.around(1):
+        yield way("right", "speed-up ÷ (N ÷ N of the base)", lambda span, n: span / (n / s.base))
+    yield way("wrong", "the speed-up, not divided by N", lambda span, n: span, "It is the speed-up again.")
+    yield way("wrong", "speed-up ÷ (N − 1)", lambda span, n: span / max(1, n - 1), "The base is one of the N workers.")
+    yield way("wrong", "N ÷ speed-up", lambda span, n: Span.exact(n) / span, "The ratio stands upside down.")
 
 
 def _sources(target: Series, table: Reading, others: Sequence[Reading]) -> list[Series]:
@@ -146,7 +139,7 @@ def _from_times(s: Series, words: Words, case: Case) -> Iterator[Way]:
             f"N × T({b}) ÷ T(N)",
             scaled,
             s,
-            "Right only where the work grows with N, as a step with b per worker; for the same samples N is counted twice.",
+            "Right only where the work grows with N, as a step of b per worker; else N is counted twice.",
         )
     if b > 1:
         yield Way("right", f"{b} × T({b}) ÷ T(N), the base taken for {b}", lambda n: _at(s, b) / _at(s, n) * b, s)
@@ -241,18 +234,18 @@ def _ratio(s: Series, base: Span, rate: bool) -> Value:
 
 def _across(s: Series, table: Reading) -> Iterator[Way]:
     """One variant against another at the same N: a speed-up by precision, by framework, by strategy."""
-    rate = s.quantity is Quantity.RATE
     for other in series_of(table, s.quantity):
         if other.by_n.keys() >= s.by_n.keys() and other.name != s.name and other.per == s.per:
             for one, two in ((s, other), (other, s)):
                 yield Way(
-                    "right",
-                    f"against {other.name} at the same N",
-                    lambda n, one=one, two=two: _at(one, n) / _at(two, n) if rate else _at(two, n) / _at(one, n),  # type: ignore[misc]
-                    s,
-                    absolute=True,
-                    across=True,
+                    "right", f"against {other.name} at the same N", _quotient(one, two), s, absolute=True, across=True
                 )
+
+
+def _quotient(one: Series, two: Series) -> Value:
+    """How much faster one is than the other."""
+    rate = one.quantity is Quantity.RATE
+    return lambda n: _at(one, n) / _at(two, n) if rate else _at(two, n) / _at(one, n)
 
 
 def _efficiency_from_times(s: Series, case: Case) -> Iterator[Way]:

@@ -42,7 +42,7 @@ _STEP_RATE = re.compile(rf"(?:{_STEPS}){_PER}{_SECOND}")
 _TIME_OF = re.compile(rf"(?P<unit>[a-zµμ]+){_PER}(?P<of>epochs?|{_STEPS})")
 _BYTE_RATE = re.compile(rf"(?P<unit>[kmgt]?i?b|bytes){_PER}{_SECOND}")
 _BIT_RATE = re.compile(rf"(?P<unit>[kmgt]?(?:bit|b))(?:its?)?(?:{_PER}{_SECOND}|ps)")
-_SHORT_RATES = {"ips": 1.0, "fps": 1.0, "wps": 1.0, "tps": 1.0, "sps": 1.0}
+_SHORT_RATES = ("ips", "fps", "wps", "tps", "sps")
 
 
 def unit_of(text: str) -> Unit | None:
@@ -55,30 +55,31 @@ def unit_of(text: str) -> Unit | None:
         return Unit("ratio", 1.0, "×")
     if small in _TIMES:
         return Unit("time", _TIMES[small], small)
-    return _of_rates(words, small) or (
-        Unit("bytes", _BYTES[small], words) if small in _BYTES and small != "b" else None
-    )
+    size = Unit("bytes", _BYTES[small], words) if small in _BYTES and small != "b" else None
+    return _per_something(words, small) or _of_bytes(words, small) or size
 
 
-def _of_rates(words: str, small: str) -> Unit | None:
+def _per_something(words: str, small: str) -> Unit | None:
+    """Seconds per step, samples per second, steps per second."""
     if (found := _TIME_OF.fullmatch(small)) is not None and found["unit"] in _TIMES:
         return Unit("time", _TIMES[found["unit"]], words, "epoch" if found["of"].startswith("epoch") else "step")
     if (found := _RATE.fullmatch(small)) is not None:
         return Unit("rate", {"k": 1e3, "m": 1e6}.get(found["scale"] or "", 1.0), words)
     if small in _SHORT_RATES:
-        return Unit("rate", _SHORT_RATES[small], words)
-    if _STEP_RATE.fullmatch(small) is not None:
-        return Unit("step_rate", 1.0, words)
-    # "GB/s" is bytes, "Gb/s" and "Gbps" are bits: only the letter tells.
+        return Unit("rate", 1.0, words)
+    return Unit("step_rate", 1.0, words) if _STEP_RATE.fullmatch(small) is not None else None
+
+
+def _of_bytes(words: str, small: str) -> Unit | None:
+    """Bytes or bits a second: "GB/s" is bytes, "Gb/s" and "Gbps" are bits, and only the letter tells."""
     if (found := _BIT_RATE.fullmatch(small)) is not None and ("bit" in small or re.search(r"[kKMGT]b", words)):
-        return Unit("bandwidth", _BITS[found["unit"]] / 8, words)
-    if (found := _BYTE_RATE.fullmatch(small)) is not None or (found := re.fullmatch(r"(?P<unit>[kmgt]i?b)ps", small)):
-        return Unit("bandwidth", _BYTES[found["unit"]], words)
-    return None
+        return Unit("bandwidth", _BITS[found["unit"]] / 8, words) if found["unit"] in _BITS else None
+    found = _BYTE_RATE.fullmatch(small) or re.fullmatch(r"(?P<unit>[kmgt]i?b)ps", small)
+    return Unit("bandwidth", _BYTES[found["unit"]], words) if found is not None else None
 
 
 def unit_in(heading: str) -> Unit | None:
-    """The unit of a column, which stands in brackets, after a comma or at the end: "Time (sec)", "time, s", "images/s"."""
+    """The unit of a column: in brackets, after a comma or at the end, as in "Time (sec)", "time, s", "images/s"."""
     for inside in re.findall(r"[(\[]([^()\[\]]*)[)\]]", heading):
         for part in re.split(r"[,;]", inside):
             if (unit := unit_of(part)) is not None:

@@ -6,13 +6,16 @@ from worldsize.analysis.audit.rules import (
     bandwidth,
     base,
     batches,
+    bold,
     claims,
+    collectives,
     parts,
     plausible,
     rates,
     ratios,
     reporting,
     sizes,
+    summaries,
 )
 
 RULES: tuple[Rule, ...] = (
@@ -20,12 +23,15 @@ RULES: tuple[Rule, ...] = (
     *rates.RULES,
     *batches.RULES,
     *parts.RULES,
+    *summaries.RULES,
     *accuracy.RULES,
     *sizes.RULES,
     *bandwidth.RULES,
+    *collectives.RULES,
     *base.RULES,
     *plausible.RULES,
     *claims.RULES,
+    *bold.RULES,
     *reporting.RULES,
 )
 """Of equally bad findings the one whose rule stands first comes first."""

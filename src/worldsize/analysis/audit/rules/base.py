@@ -42,7 +42,7 @@ def _one(target: Series, fact: Fact, own: bool) -> Checked:
                 fact.text,
                 "1",
                 "fits if the base is another run, which is not in the table",
-                f"All other numbers of this column are {abs(fact.span.mid - 1):.0%} off, or relative to something that is not shown.",
+                f"The other numbers are {abs(fact.span.mid - 1):.0%} off, or relative to something that is not shown.",
             ),
         ),
     )
@@ -132,10 +132,8 @@ def _batches(target: Series, reading: Reading) -> Checked:
     if len(facts) < 2 or len(kinds) != 1:
         return Checked()
     sizes = [(fact.n or 1, fact.batch or 1) for fact in facts]
-    if any(
-        len({function(n, size) for n, size in sizes}) == 1
-        for function in (lambda n, size: size, lambda n, size: n * size, lambda n, size: size / n)
-    ):
+    local, whole, each = {size for _, size in sizes}, {n * size for n, size in sizes}, {size / n for n, size in sizes}
+    if 1 in (len(local), len(whole), len(each)):
         return Checked(1)
     return _differ(target, f"the batch ({', '.join(str(size) for _, size in sizes)})")
 

@@ -1,4 +1,4 @@
-"""Sentences against the table: "3.8 times faster on 4 GPUs", "92 % efficiency", "scales linearly", bold for the best."""
+"""Sentences against the table: "3.8 times faster on 4 GPUs", "92 % efficiency", "scales linearly"."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verd
 from worldsize.analysis.audit.meaning import TIMES, WORKERS, Quantity
 from worldsize.analysis.audit.numbers import Printed, Span, printed
 from worldsize.analysis.audit.readings import case_of
-from worldsize.analysis.audit.series import series_of
+from worldsize.analysis.audit.series import Series, series_of
 
 LINEAR = 0.9
 """An efficiency below this at the largest N is not linear …"""
@@ -160,33 +160,33 @@ def _short(sentence: str) -> str:
 
 def _values(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span, Fact]]:
     """(N, N of the base, ratio, where): printed ones, and those of times and rates, of every pair of N."""
-    wanted = Quantity.SPEEDUP if kind == "speed-up" else Quantity.EFFICIENCY
-    if kind != "less":
-        for fact in reading.of(wanted):
-            if fact.n is not None:
-                yield fact.n, 1, fact.span, fact
+    wanted = {"speed-up": Quantity.SPEEDUP, "efficiency": Quantity.EFFICIENCY}.get(kind)
+    for fact in reading.of(wanted) if wanted else []:
+        if fact.n is not None:
+            yield fact.n, 1, fact.span, fact
     for series in series_of(reading, *TIMES, Quantity.RATE):
-        rate = series.quantity is Quantity.RATE
-        grows = (series.per == "worker") if rate else case_of(series, reading.words, reading).grows
         for b in sorted(series.by_n):
             for n in sorted(series.by_n):
-                if n <= b:
-                    continue
-                base, many = series.by_n[b].span, series.by_n[n].span
-                ratio = many / base if rate else base / many
-                speedups = [ratio * (n / b), ratio] if grows else [ratio]
-                for speedup in speedups:
-                    if kind == "speed-up":
-                        yield n, b, speedup, series.by_n[n]
-                        if b > 1:
-                            yield n, b, speedup * b, series.by_n[n]
-                    elif kind == "efficiency":
-                        yield n, b, speedup / (n / b), series.by_n[n]
-                        if series.quantity is Quantity.TIME:
-                            yield n, b, ratio, series.by_n[n]
-                    else:
-                        yield n, b, Span.exact(1) - Span.exact(1) / speedup, series.by_n[n]
+                if n > b:
+                    yield from ((n, b, value, series.by_n[n]) for value in _ratios(kind, series, b, n, reading))
     yield from _between_rows(kind, reading)
+
+
+def _ratios(kind: Kind, series: Series, b: int, n: int, reading: Reading) -> Iterator[Span]:
+    """What N workers are to the base, in all senses that the words leave open."""
+    rate = series.quantity is Quantity.RATE
+    grows = series.per == "worker" if rate else case_of(series, reading.words, reading).grows
+    base, many = series.by_n[b].span, series.by_n[n].span
+    ratio = many / base if rate else base / many
+    for speedup in [ratio * (n / b), ratio] if grows else [ratio]:
+        if kind == "speed-up":
+            yield from (speedup, speedup * b)  # a base of b workers counts as b
+        elif kind == "efficiency":
+            yield speedup / (n / b)
+        else:
+            yield Span.exact(1) - Span.exact(1) / speedup
+    if kind == "efficiency" and series.quantity is Quantity.TIME:
+        yield ratio
 
 
 def _between_rows(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span, Fact]]:
@@ -204,7 +204,7 @@ def _between_rows(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span
 
 
 def _linear(reading: Reading) -> Checked:
-    """ "Scales linearly" over a table that does not."""
+    """Whether "scales linearly" stands over a table that does not."""
     found = next((match for match in _LINEARLY.finditer(reading.words.own)), None)
     if found is None or re.search(
         r"(?:not|far from|less than|below|ideal|compared (?:to|with)|than)\W+(?:\w+\W+){0,2}$",
@@ -247,60 +247,4 @@ def _linear(reading: Reading) -> Checked:
     )
 
 
-_LOWER_IS_BETTER = (*TIMES, Quantity.COMMUNICATION, Quantity.LOSS, Quantity.DATA)
-_HIGHER_IS_BETTER = (Quantity.RATE, Quantity.SPEEDUP, Quantity.EFFICIENCY, Quantity.ACCURACY, Quantity.BANDWIDTH)
-
-
-def check_bold(reading: Reading, page: Page) -> Checked:
-    """The one bold number of a column is its best."""
-    found = []
-    columns: dict[int, list[Fact]] = {}
-    for fact in reading.of(*_LOWER_IS_BETTER, *_HIGHER_IS_BETTER):
-        columns.setdefault(fact.place.column, []).append(fact)
-    for facts in columns.values():
-        bold = [fact for fact in facts if fact.bold]
-        if len(bold) != 1 or len(facts) < 2 or len({fact.quantity for fact in facts}) > 1:
-            continue
-        found.append(_bold(bold[0], facts, reading))
-    return together(found)
-
-
-def _bold(bold: Fact, facts: list[Fact], reading: Reading) -> Checked:
-    lower = bold.quantity in _LOWER_IS_BETTER
-    better = [fact for fact in facts if (fact.span.high < bold.span.low if lower else fact.span.low > bold.span.high)]
-    row = [fact for fact in reading.facts if fact.place.row == bold.place.row and fact.quantity is bold.quantity]
-    if not better or (
-        len(row) > 1
-        and not any((fact.span.high < bold.span.low if lower else fact.span.low > bold.span.high) for fact in row)
-    ):
-        return Checked(1)  # the best of its column, or of its row
-    if (
-        len(row) > 1
-        and sum(fact.bold for fact in reading.facts) >= len(reading.table.rows[0]) - 1
-        and all(fact.bold for fact in row)
-    ):
-        return Checked()  # a row of the authors' own, bold all along
-    best = (min if lower else max)(better, key=lambda fact: fact.span.mid)
-    text = f"{bold.text} is printed bold; {best.text} is better."
-    return Checked(
-        0,
-        (
-            Finding(
-                "bold",
-                Verdict.SUSPECT,
-                text,
-                (bold.place, best.place),
-                reading.index,
-                bold.text,
-                best.text,
-                None,
-                "What is marked as the best is not.",
-            ),
-        ),
-    )
-
-
-RULES = (
-    Rule("claim", "Sentences say what the table says", check_claims, "statcheck (Nuijten et al., 2016)"),
-    Rule("bold", "Bold is the best", check_bold, "convention"),
-)
+RULES = (Rule("claim", "Sentences say what the table says", check_claims, "statcheck (Nuijten et al., 2016)"),)

@@ -29,7 +29,8 @@ def check_batch(reading: Reading, page: Page) -> Checked:
         return Checked(1 if facts else 0)
     sizes = sorted({_whole(fact) for fact in over})
     first, last = sizes[0], sizes[-1]
-    text = f"A batch of {first:,}{f' to {last:,}' if last > first else ''} cannot be had from {samples:,} samples: the loader cuts it to what there is."
+    sizes_text = f"{first:,} to {last:,}" if last > first else f"{first:,}"
+    text = f"A batch of {sizes_text} cannot be had from {samples:,} samples: the loader cuts it to what there is."
     return Checked(
         0,
         (
@@ -79,7 +80,9 @@ def _flat(facts: list[Fact], reading: Reading) -> Checked:
     ):
         return Checked(1 if len(facts) > 2 else 0)
     first, last = stretch[0], stretch[-1]
-    text = f"The time of an epoch stays at {min(f.span.mid for f in stretch):.3g} to {max(f.span.mid for f in stretch):.3g} s from b = {first.batch:,} to {last.batch:,}: it is that of the input pipeline."
+    low, high = min(fact.span.mid for fact in stretch), max(fact.span.mid for fact in stretch)
+    batches = f"from b = {first.batch:,} to {last.batch:,}"
+    text = f"The time of an epoch stays at {low:.3g} to {high:.3g} s {batches}: it is that of the input pipeline."
     return Checked(
         0,
         (
@@ -113,7 +116,7 @@ def check_ranks(reading: Reading, page: Page) -> Checked:
         if slow.span.low <= fast.span.high * (1 + RANKS):
             found.append(Checked(1))
             continue
-        text = f"Ranks of one synchronised step are said to take {fast.text} to {slow.text}; each waits for the last, so they take the same."
+        text = f"Ranks of one synchronised step take {fast.text} to {slow.text}; but each waits for the last."
         finding = Finding(
             "rank-times",
             Verdict.SUSPECT,
@@ -141,7 +144,7 @@ def check_serial(reading: Reading, page: Page) -> Checked:
         if value.meets(fact.span):
             found.append(Checked(1))
             continue
-        text = f"The serial fraction of a speed-up of {speedup.text} on {n} workers is {shown(value)}; {fact.text} is printed."
+        text = f"A speed-up of {speedup.text} on {n} workers has the serial fraction {shown(value)}, not {fact.text}."
         finding = Finding(
             "serial-fraction",
             Verdict.FAIL,

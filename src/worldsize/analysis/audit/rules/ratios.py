@@ -165,9 +165,7 @@ def _cells(rule: str, target: Series, best: _Fit, fits: list[_Fit]) -> Checked:
                 fact.text,
                 f"{best.way.says} = {shown(value)}",
                 _fits_if(n, fact, value, fits),
-                f"With {value.mid:.3g} for {fact.text} what is said of N = {n} changes by {abs(fact.span.mid / value.mid - 1):.0%}."
-                if value.mid
-                else None,
+                f"What is said of N = {n} changes by {abs(fact.span.mid / value.mid - 1):.0%}." if value.mid else None,
             )
         )
     return Checked(len(best.fits), tuple(findings))
@@ -210,7 +208,8 @@ def _speedup_changes(target: Series, values: dict[int, Span]) -> str:
         max(target.by_n.values(), key=lambda fact: fact.span.mid),
     )
     if all(value.high < 1 for value in values.values()):
-        return f"No N is faster than the base: {listed([value.mid for value in values.values()])}; {printed.text} is claimed."
+        true = listed([value.mid for value in values.values()])
+        return f"No N is faster than the base: {true}; {printed.text} is claimed."
     return f"The largest speed-up is {values[largest].mid:.3g} (N = {largest}), not {printed.text}."
 
 

@@ -57,7 +57,7 @@ def _parameters(count: _Count) -> Checked:
     if fitting:
         many = fitting[0][1]
         text = f"{said} parameters are those of {count.network} with {many:,} classes; the data have {count.classes}."
-        changes = "Bytes and bandwidth that are reckoned from the parameters are off as well, if the model has as many outputs as the data have classes."
+        changes = "Bytes and bandwidth reckoned from them are off as well, if the model has one output per class."
         return _finding(count, Verdict.SUSPECT, text, right, f"fits with {many:,} classes", changes)
     nearest = min(counts.values(), key=lambda value: abs(value - span.mid))
     for factor, says in (
@@ -109,7 +109,7 @@ _COST = re.compile(
 
 
 def costs_in(text: str) -> list[Cost]:
-    """ "cost 0.044 GB for 2 GPUs, 0.065 GB for 4 GPUs": what is said of the bytes of a synchronisation."""
+    """In "cost 0.044 GB for 2 GPUs, 0.065 GB for 4 GPUs": what is said of the bytes of a synchronisation."""
     found = []
     for line in re.split(r"[\n.;](?=\s|$)", text):
         if not re.search(
