@@ -265,7 +265,7 @@ def test_a_terminal_gets_colour_and_whole_numbers(place: Path, columns: int) -> 
 
 def test_it_starts_no_server_and_loads_no_torch(place: Path) -> None:
     code = (
-        "import sys; sys.argv = ['worldsize', 'audit', 'wrong.md']\n"
+        "import sys; sys.argv = ['worldsize', 'audit', 'wrong.md', '--out', 'x.html']\n"
         "from worldsize.cli.app import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         "print(*sorted({'torch', 'polars', 'scipy', 'worldsize.launch.warm'} & {*sys.modules}), 'end')"

@@ -56,7 +56,7 @@ def audit(
 
 def _show(found: "Audit", out: Path | None, markdown: Path | None, *, as_json: bool) -> None:
     if out is not None:
-        from worldsize.cli.compare_display import written_by
+        from worldsize.cli.writing import written_by
         from worldsize.report.audit_page import write_audit_page
 
         with written_by("--out"):
@@ -83,7 +83,7 @@ def _give_markdown(found: "Audit", file: Path) -> None:
     if file == PRINTED:
         print(text.rstrip("\n"))
         return
-    from worldsize.cli.compare_display import written_by
+    from worldsize.cli.writing import written_by
     from worldsize.results.files import write_whole
 
     with written_by("--markdown"):
