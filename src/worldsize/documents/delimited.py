@@ -101,7 +101,7 @@ def _split(lines: Sequence[str], delimiter: str) -> list[_Row]:
     if not any('"' in line for line in lines):
         return [_Row(place, _entries(line.split(delimiter))) for place, line in enumerate(lines)]
     rows, before = [], 0
-    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter != "\t")
+    reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, skipinitialspace=delimiter != "\t")
     try:
         for cells in reader:
             if reader.line_num - before > _LONGEST_FIELD:

@@ -117,12 +117,23 @@ def _ways(line: str, count: int) -> Iterator[list[str]]:
     words = line.split()
     yield _tied(words, loose=False)
     yield words
+    for first in (0, 1):
+        if repeated := _repeated(words[first:], count - first):
+            yield [*words[:first], *repeated]
     yield _tied(words, loose=True)
-    size, over = divmod(len(words), count)
-    if size > 1 and not over:
-        parts = [words[at : at + size] for at in range(0, len(words), size)]
-        if any(len({part[at] for part in parts}) == 1 for at in range(size)):  # batch 32 batch 128
-            yield [" ".join(part) for part in parts]
+
+
+def _repeated(words: Sequence[str], count: int) -> list[str] | None:
+    """Words as equally many for each name, if one word is in all of them: batch 32 batch 128."""
+    size, over = divmod(len(words), count) if count > 1 else (0, 0)
+    if size < 2 or over:
+        return None
+    parts = [words[at : at + size] for at in range(0, len(words), size)]
+    return (
+        [" ".join(part) for part in parts]
+        if any(len(set(column)) == 1 for column in zip(*parts, strict=True))
+        else None
+    )
 
 
 def _tied(words: Sequence[str], loose: bool) -> list[str]:

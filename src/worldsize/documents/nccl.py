@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from worldsize.documents.grid import Blocks, Cell
 from worldsize.documents.numbers import is_number, tidy
 
-_HEADING = re.compile(r"(?:[^#]*\s)?#\s+size\s+count\b")
+_HEADING = re.compile(r"[^#]*#\s+size\s+count\b")
 _LONGEST_LINE = 2_000
 WITH_UNIT = ("size", "count", "time", "algbw", "busbw", "cputime")
 """Columns below whose name a unit stands."""

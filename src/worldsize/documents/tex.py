@@ -194,7 +194,7 @@ class _Writer:
         if name in ("SI", "qty", "si", "unit", "num", "numprint", "tablenum"):
             return self._quantity(name, source, at, bold)
         if name in SIGNS:
-            self._add(SIGNS[name] or " ", bold)
+            self._add(SIGNS[name] + " " * source[at - 1].isspace(), bold)
         elif name in self._macros and not self._expands:
             self._expands = True  # those in it are left out: a few lines of them can stand for gigabytes
             self.write(self._macros[name], bold, depth + 1)

@@ -135,7 +135,7 @@ def _table(lines: Sequence[str], first: int, start: int, end: int) -> tuple[int,
             return above, _Table(heading, texts)
         if best[1] is None and len(rows) > 1:
             count = _heading_in(texts)
-            if count or len(texts[0]) > 2:
+            if len(texts[0]) > 2 and (count or any("." in text for row in texts for text in row if is_number(text))):
                 best = (start, _Table(texts[:count], texts[count:]))
     return best
 
@@ -148,12 +148,14 @@ def _heading(lines: Sequence[str], first: int, start: int, way: Sequence[Row]) -
     at = above = start
     while at > first and len(found) < _HEADING_LINES:
         at -= 1
-        line = lines[at].replace("#", " ", 1) if lines[at].startswith("# ") else lines[at]
+        line = lines[at]
         if is_rule(line):
             continue
         if not may_be_heading(line):
             break
         named = (groups(line, count, spans) if found else None) or names(line, count, spans, corner)
+        if named is None and line.startswith("# "):  # a comment
+            named = names(line.replace("#", " ", 1), count, spans, corner)
         if named is None:
             break
         found.insert(0, named)
