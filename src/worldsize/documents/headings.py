@@ -41,6 +41,8 @@ def may_be_heading(line: str) -> bool:
         return False
     if any("." in word and is_number(word) for word in words):  # measured values
         return False
+    if len(re.findall(r"\S {2,}(?=\S)", line)) >= 2:  # set in columns: "Comm. time" is no end of a sentence
+        return not words[-1].endswith(":")
     ends = [word for word in words if word[-1] in ".,;!?" and word.lower() not in _OPENERS | _TIES and len(word) > 4]
     return not ends and not words[-1].endswith(":")
 

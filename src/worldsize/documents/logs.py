@@ -19,6 +19,7 @@ _ON = re.compile(r"\s*(?:each|on|per|in|for|of|with|total|at)\b")
 """Words that go on with the unit before them."""
 _PER = re.compile(r"/[a-zA-Z]{1,10}\b")
 _EDGES = " \t:=,;|-–—()[]."
+_PLURAL = re.compile(r"(?<=[a-z])s\b")
 _WITH = re.compile(r"\s+(?:with|on|using|at|for|of|over)$")
 
 
@@ -58,7 +59,7 @@ def _groups(lines: Sequence[str]) -> list[list[_Line]]:
     for place, line in enumerate(lines):
         text = line[_BEGINNING.match(line).end() :] if len(line) <= _LONGEST_LINE else ""  # type: ignore[union-attr]
         if 1 < len(_NUMBER.findall(text)) <= MAX_NUMBERS:
-            key = re.sub(r"(?<=[a-z])s\b", "", tidy(_NUMBER.sub("#", text)).lower())
+            key = _key(tidy(_NUMBER.sub("#", text)))
             alike.setdefault(key, []).append((place, text))
     return [group for texts in alike.values() if (group := list(_read(texts)))]
 
@@ -125,8 +126,9 @@ def _parted(words: str, is_named: bool, is_last: bool) -> tuple[str, str]:
 def _merged(groups: Sequence[Sequence[_Line]]) -> list[list[_Line]]:
     """Groups, those after each other as one where the numbers of one are among those of the other."""
     found: list[list[_Line]] = []
-    for group in groups:
-        keys = _keys(group[0])
+    for lines in groups:
+        keys = _keys(lines[0])
+        group = [line for line in lines if _keys(line) == keys]
         widest = max(map(_keys, found[-1]), key=len) if found else frozenset()
         if found and (keys <= widest or widest <= keys):
             found[-1].extend(group)
@@ -135,8 +137,13 @@ def _merged(groups: Sequence[Sequence[_Line]]) -> list[list[_Line]]:
     return [sorted(group) for group in found]
 
 
+def _key(name: str) -> str:
+    """A name in which GPU and GPUs are the same."""
+    return _PLURAL.sub("", name.lower())
+
+
 def _keys(line: _Line) -> frozenset[str]:
-    return frozenset(name.lower().rstrip("s") for name in line.names)
+    return frozenset(map(_key, line.names))
 
 
 def _is_table(group: Sequence[_Line]) -> bool:
@@ -146,12 +153,12 @@ def _is_table(group: Sequence[_Line]) -> bool:
 def _cells(group: Sequence[_Line]) -> list[list[Cell]]:
     """A heading, and a row for each line; with a column for the names of the lines, where they have some."""
     widest = max(group, key=lambda line: len(line.names)).names
-    places = {name.lower().rstrip("s"): at for at, name in reversed(list(enumerate(widest)))}
+    places = {_key(name): at for at, name in reversed(list(enumerate(widest)))}
     rows = []
     for line in group:
         row = [""] * len(widest)
         for at, (name, value) in enumerate(zip(line.names, line.values, strict=True)):
-            row[at if line.names == widest else places[name.lower().rstrip("s")]] = value
+            row[at if line.names == widest else places[_key(name)]] = value
         rows.append([line.label, *row])
     labelled = any(row[0] for row in rows)
     return [[Cell(text) for text in row[not labelled :]] for row in (["", *widest], *rows)]

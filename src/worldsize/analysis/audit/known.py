@@ -67,6 +67,10 @@ NETWORKS = {
     "densenet121": Network({"ImageNet stem": (6_953_856, 1024)}),
     "mobilenetv2": Network({"ImageNet stem": (2_223_872, 1280)}),
     "alexnet": Network({"one tower": (57_003_840, 4096)}),
+    "gpt2small": Network({"small": (124_439_808, 0)}),
+    "gpt2medium": Network({"medium": (354_823_168, 0)}),
+    "gpt2large": Network({"large": (774_030_080, 0)}),
+    "gpt2xl": Network({"XL": (1_557_611_200, 0)}),
     "bertbase": Network({"uncased": (109_482_240, 0), "cased": (108_310_272, 0)}),
     "bertlarge": Network({"uncased": (335_141_888, 0), "cased": (333_579_264, 0)}),
 }

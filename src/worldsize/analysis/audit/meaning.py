@@ -118,6 +118,7 @@ _WORDED = {"single": 1, "one": 1, "two": 2, "four": 4, "eight": 8, "sixteen": 16
 _NOISE = frozenset(
     re.findall(
         r"\S+",
+        "min mins minutes hours seconds "
         "the a an of in for on to and or with by at vs number num no nr count ratio rate value values total overall "
         "global local average avg mean measured observed approx about per each gpu gpus worker workers node nodes "
         "peak max best configuration config setup system training train model's time times sec s ms x up relative "
@@ -177,7 +178,7 @@ def meaning(text: str) -> Meaning:
     named = quantity_of(_without_brackets(rest)) or quantity_of(rest)
     unit = unit_in(_spelled(text))
     quantity = _with_unit(named, unit, rest)
-    per = "worker" if _PER_WORKER.search(rest) or _PER_WORKER.search(words) else None
+    per = "worker" if _PER_WORKER.search(rest) else None
     per = per or ("total" if _TOTAL.search(words) else None)
     found = Meaning(quantity, unit, per, rest=_leftover(rest, quantity))
     if "batch" in taken:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from worldsize.analysis.audit.units import Unit, unit_of
@@ -17,6 +17,8 @@ class Span:
 
     low: float
     high: float
+    at: float | None = field(default=None, compare=False)
+    """The value as printed, or reckoned from values as printed."""
 
     @classmethod
     def exact(cls, value: float) -> Self:
@@ -25,20 +27,20 @@ class Span:
 
     @property
     def mid(self) -> float:
-        """Its middle."""
-        return (self.low + self.high) / 2
+        """What a person would reckon: of printed values; else the middle."""
+        return (self.low + self.high) / 2 if self.at is None else self.at
 
     def __add__(self, other: "Span") -> "Span":
-        return Span(self.low + other.low, self.high + other.high)
+        return Span(self.low + other.low, self.high + other.high, self.mid + other.mid)
 
     def __sub__(self, other: "Span") -> "Span":
-        return Span(self.low - other.high, self.high - other.low)
+        return Span(self.low - other.high, self.high - other.low, self.mid - other.mid)
 
     def __mul__(self, other: "Span | float") -> "Span":
         if not isinstance(other, Span):
             other = Span(other, other)
         ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
-        return Span(min(ends), max(ends))
+        return Span(min(ends), max(ends), self.mid * other.mid)
 
     __rmul__ = __mul__
 
@@ -48,7 +50,7 @@ class Span:
             other = Span(other, other)
         if other.low <= 0 <= other.high:
             return Span(-math.inf, math.inf)
-        return self * Span(1 / other.high, 1 / other.low)
+        return self * Span(1 / other.high, 1 / other.low, 1 / other.mid if other.mid else None)
 
     def meets(self, other: "Span") -> bool:
         """Whether some value lies in both."""
@@ -163,7 +165,7 @@ def _one(text: str, match: re.Match[str]) -> tuple[Printed, int]:
 def _interval(value: float, last: float) -> Span:
     """Rounded or truncated: half a last digit towards zero, a whole one away from it."""
     near, far = abs(value) - last / 2, abs(value) + last
-    return Span(near, far) if value >= 0 else Span(-far, -near)
+    return Span(near, far, value) if value >= 0 else Span(-far, -near, value)
 
 
 def _last_digit(plain: str, *, whole: bool = True) -> float:

@@ -159,16 +159,27 @@ def _said(text: str) -> Words:
             r"(?:sequences? (?:has|have|of|length(?: is| of| =|:)?)|seq(?:_|uence )?len(?:gth)?\s*[=:]?)\s*([\d,]+)",
         ),
         scaling=_scaling(low),
-        grows=re.search(
-            r"(?:data|data ?set|samples|problem size|epoch)[^.\n]{0,30}\b(?:grows?|scales?|scaled|increas\w+|proportional)"
-            rf"|(?:each|every|per) {_ANY_WORKERS}[^.\n]{{0,40}}(?:\d[\d,]* (?:images|samples)|own data|whole data|full data|entire data)"
-            rf"|(?:\d[\d,]*) (?:images|samples) (?:per|on each|for each|/) ?{_ANY_WORKERS}",
-            low,
-        )
-        is not None,
+        grows=_grows(low),
         speedup=_speedup(text),
         overlap="overlap" in low,
     )
+
+
+LARGE = 10_000
+"""Samples of a worker above this are its data, not its batch."""
+
+
+def _grows(low: str) -> bool:
+    """Whether each worker has as many samples as one had."""
+    if re.search(
+        r"(?:data|data ?set|samples|problem size)[^.\n]{0,30}\b(?:grows?|scales?|scaled|increas\w+|proportional)", low
+    ):
+        return True
+    if re.search(rf"(?:each|every|per) {_ANY_WORKERS}[^.\n]{{0,40}}(?:own data|whole data|full data|entire data)", low):
+        return True
+    each = re.findall(rf"(\d[\d,]*) (?:images|samples) (?:per|on each|for each|/) ?{_ANY_WORKERS}", low)
+    each += re.findall(rf"(?:each|every) {_ANY_WORKERS}[^.\n]{{0,40}}?(\d[\d,]*) (?:images|samples)", low)
+    return any((whole_number(count) or 0) >= LARGE for count in each)
 
 
 def _data_set(low: str) -> tuple[str | None, DataSet | None]:

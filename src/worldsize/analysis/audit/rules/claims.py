@@ -118,8 +118,8 @@ def _claim(claim: _Claim, reading: Reading) -> Checked:
         values = [(n, base, value, fact) for n, base, value, fact in values if n == claim.n]
     if claim.base is not None:
         values = [each for each in values if each[1] == claim.base] or values
-    if not values:
-        return Checked()
+    if not values or (claim.n is None and claim.kind == "efficiency"):
+        return Checked()  # of which N is not said: often of one node, or of a part
     span = claim.number.span * (0.01 if claim.kind != "speed-up" else 1.0)
     # People round in sentences: half a last digit more to either side.
     room = (span.high - span.low) / 2
@@ -185,8 +185,6 @@ def _ratios(kind: Kind, series: Series, b: int, n: int, reading: Reading) -> Ite
             yield speedup / (n / b)
         else:
             yield Span.exact(1) - Span.exact(1) / speedup
-    if kind == "efficiency" and series.quantity is Quantity.TIME:
-        yield ratio
 
 
 def _between_rows(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span, Fact]]:

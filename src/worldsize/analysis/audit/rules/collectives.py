@@ -171,7 +171,7 @@ def check_peak(reading: Reading, page: Page) -> Checked:
     if len(named) != 1 or re.search(r"nvlink|nvswitch|intra-?node|pcie", low):
         return Checked()
     name, peak = named[0]
-    facts = reading.of(Quantity.BANDWIDTH, Quantity.ALGBW, Quantity.BUSBW)
+    facts = reading.of(Quantity.BUSBW) or reading.of(Quantity.BANDWIDTH, Quantity.ALGBW)
     over = [fact for fact in facts if per_second(fact).low > peak]
     if not over:
         return Checked(len(facts))

@@ -13,7 +13,9 @@ GROWTH = 16
 RANKS = 0.03
 """Step times of ranks of one step that differ by more than this are not of one synchronised step."""
 RAMP = 5
-"""So many measured values with so exact steps between them …"""
+"""So many values, the base among them, …"""
+EXACT = 0.002
+"""… each printed as exactly as this, tell a ramp from chance."""
 
 
 def check_batch(reading: Reading, page: Page) -> Checked:
@@ -59,7 +61,7 @@ def check_flat(reading: Reading, page: Page) -> Checked:
     found = []
     groups: dict[tuple[object, ...], list[Fact]] = {}
     for fact in reading.of(Quantity.EPOCH_TIME):
-        if fact.batch is not None and (samples is None or _whole(fact) <= samples):
+        if fact.batch and fact.span.low > 0 and (samples is None or _whole(fact) <= samples):
             groups.setdefault((fact.n, fact.row_labels, fact.column_label), []).append(fact)
     for facts in groups.values():
         found.append(_flat(sorted(facts, key=lambda fact: fact.batch or 0), reading))
@@ -196,25 +198,26 @@ def check_regular(reading: Reading, page: Page) -> Checked:
 
 def _ramp(facts: list[Fact], reading: Reading) -> Checked:
     """Exactly linear in N or in its place, or the same factor each time, with digits enough to tell."""
-    digits = [len(fact.number.digits.replace(".", "").replace(",", "").strip("0")) for fact in facts]
-    if len(facts) < RAMP - 1 or min(digits) < 1 or sum(digits) / len(digits) < 2.5:
-        return Checked()
+    widths = [(fact.span.high - fact.span.low) / 2 for fact in facts]
     values = [fact.span.mid for fact in facts]
-    width = max((fact.span.high - fact.span.low) / 2 for fact in facts)
-    places_, counts = list(range(len(facts))), [fact.n or 0 for fact in facts]
-    for axis in (places_, counts):
+    if len(facts) < RAMP - 1 or any(width > EXACT * abs(value) for width, value in zip(widths, values, strict=True)):
+        return Checked()
+    counts = [fact.n or 0 for fact in facts]
+    if counts[-1] == counts[0]:
+        return Checked()
+    for axis, how in ((list(range(len(facts))), "differ by exactly the same"), (counts, "are exactly linear in N")):
         slope = (values[-1] - values[0]) / (axis[-1] - axis[0])
-        if abs(slope) * (axis[1] - axis[0]) > 10 * width and all(
-            abs(values[0] + slope * (place - axis[0]) - value) <= width
-            for place, value in zip(axis, values, strict=True)
-        ):
-            return _too_regular(facts, reading, "differ by exactly the same each time")
-    ratio = values[1] / values[0] if values[0] else 1.0
-    if abs(ratio - 1) > 0.01 and all(
-        abs(values[0] * ratio**place - value) <= width * 1.5 for place, value in enumerate(values)
-    ):
-        return _too_regular(facts, reading, "grow by exactly the same factor each time")
+        line = [values[0] + slope * (place - axis[0]) for place in axis]
+        if abs(slope) * (axis[1] - axis[0]) > 10 * max(widths) and _on(line, values, widths):
+            return _too_regular(facts, reading, how)
+    ratio = (values[-1] / values[0]) ** (1 / (len(values) - 1)) if values[0] > 0 and values[-1] > 0 else 1.0
+    if abs(ratio - 1) > 0.01 and _on([values[0] * ratio**place for place in range(len(values))], values, widths):
+        return _too_regular(facts, reading, "grow by exactly the same factor")
     return Checked(1)
+
+
+def _on(line: list[float], values: list[float], widths: list[float]) -> bool:
+    return all(abs(one - other) <= width for one, other, width in zip(line, values, widths, strict=True))
 
 
 def _too_regular(facts: list[Fact], reading: Reading, how: str) -> Checked:

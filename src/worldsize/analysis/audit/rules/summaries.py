@@ -73,7 +73,9 @@ def _summed(name: str, value: Printed, values: list[Printed], place: Place) -> C
     first = next(iter(right.values()))
     outside = not Span(min(each.low for each in spans), max(each.high for each in spans)).meets(value.span)
     fits = "fits if it is the total" if "total" not in right and total.meets(value.span) else None
-    text = f"{name.strip()} is printed as {value.text}; the {len(spans)} rows above give {shown(first, 4)}."
+    text = (
+        f"{name.strip().capitalize()} is printed as {value.text}; the {len(spans)} rows above give {shown(first, 4)}."
+    )
     if outside and "total" not in right:
         text += " It lies outside of all of them."
     return Checked(
