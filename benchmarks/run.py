@@ -25,6 +25,7 @@ NAMES = (
     "interval_coverage",
     "compare_aa",
     "script_gate",
+    "audit",
     "large_run",
     "accuracy",
     "soak",

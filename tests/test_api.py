@@ -13,10 +13,10 @@ import pytest
 import worldsize
 from made_runs import make_run, usual_cells
 from worldsize import errors
-from worldsize.config import CommSettings, RehearseSettings, StudySettings, VerifySettings
+from worldsize.config import AuditSettings, CommSettings, RehearseSettings, StudySettings, VerifySettings
 from worldsize.config.base import Settings
 from worldsize.config.text import READERS, numbers
-from worldsize.options import CommOptions, RehearseOptions, StudyOptions, VerifyOptions
+from worldsize.options import AuditOptions, CommOptions, RehearseOptions, StudyOptions, VerifyOptions
 from worldsize.results.folder import Run
 
 PUBLIC = {
@@ -32,6 +32,7 @@ PUBLIC = {
     "WorkerError",
     "WorldsizeError",
     "__version__",
+    "audit",
     "comm",
     "compare",
     "load_run",
@@ -54,6 +55,8 @@ SIGNATURES = {
     "verify": "(*, out: PathLike | None = None, **settings: Unpack[VerifyOptions]) -> ProofRecord",
     "rehearse": "(run: PathLike, *, hosts: int, out: PathLike | None = None, report: bool = True, "
     "progress: bool = True, **settings: Unpack[RehearseOptions]) -> Run",
+    "audit": "(source: PathLike | None = None, *, text: str | None = None, "
+    "**settings: Unpack[AuditOptions]) -> Audited",
     "load_run": "(path: PathLike) -> Run",
     "meter": "(model: nn.Module | None = None, optimizer: Optimizer | None = None, *, out: PathLike | None = None, "
     "samples_per_step: int | None = None) -> Meter",
@@ -89,6 +92,10 @@ def test_signatures(name: str) -> None:
 
 def test_a_rehearsal_takes_its_settings_beside_the_number_of_hosts() -> None:
     assert get_type_hints(RehearseOptions).keys() | {"hosts"} == RehearseSettings.model_fields.keys()
+
+
+def test_an_audit_takes_its_settings() -> None:
+    assert get_type_hints(AuditOptions).keys() == AuditSettings.model_fields.keys()
 
 
 @pytest.mark.parametrize(("options", "settings"), OPTIONS)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from worldsize import report as _report_package  # noqa: F401
 from worldsize import study as _study_package  # noqa: F401
 from worldsize.api import comm, compare, load_run, meter, predict, report, study, sweep, train, verify
+from worldsize.auditing import audit
 from worldsize.errors import (
     DataError,
     FactoryError,
@@ -46,6 +47,7 @@ __all__ = [
     "WorkerError",
     "WorldsizeError",
     "__version__",
+    "audit",
     "comm",
     "compare",
     "load_run",

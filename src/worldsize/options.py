@@ -4,9 +4,11 @@ What each means, its default and what is allowed is said there, and by `worldsiz
 together. Text is read as the command line reads it: `world_sizes="1,2"`, `target_interval="3%"`.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypedDict
 
+from worldsize.config.audit import BatchOf, ScalingKind, TableFormat
 from worldsize.config.commands import Arithmetic
 from worldsize.config.network import Backend
 from worldsize.config.rehearse import ReplaySettings
@@ -136,3 +138,15 @@ class CommOptions(NetworkOptions, total=False):
     backend: Backend
     threads_per_worker: int | None
     test_links: bool
+
+
+class AuditOptions(TypedDict, total=False):
+    """What a person says of tables: `config.audit.AuditSettings`."""
+
+    column: Mapping[str, str] | tuple[str, ...] | str
+    samples: int | None
+    model: str | None
+    batch: BatchOf | None
+    scaling: ScalingKind | None
+    format: TableFormat | None
+    table: int | None

@@ -32,6 +32,7 @@ def test_fields_and_flags_are_one_to_one() -> None:
         ("comm", config.CommSettings),
         ("compare", config.CompareSettings),
         ("rehearse", config.RehearseSettings),
+        ("audit", config.AuditSettings),
     ):
         assert {flag.field for flag in TAKEN[command].values()} == set(kind.model_fields)
 

@@ -44,6 +44,7 @@ SURFACE = {
     "report": "run --open --json",
     "scale": "runs --out --json",
     "compare": "a b --fail-above --strict --judge-by --save --markdown --json",
+    "audit": """file --column --samples --model --batch --scaling --format --table --strict --out --markdown --json""",
     "doctor": "--json",
 }
 HEAVY = {"torch", "numpy", "scipy", "sklearn", "polars", "altair", "jinja2", "psutil", "pooch", "PIL"}
@@ -79,6 +80,8 @@ def test_a_flag_means_the_same_in_every_command_that_has_it() -> None:
             if flag in ("--out", "--csv"):  # a folder of a run, a file of samples
                 continue
             if (name, flag) == ("predict", "--link"):  # of any hosts
+                continue
+            if name == "audit" and flag in ("--model", "--samples", "--strict", "--markdown"):  # of tables
                 continue
             if name == "verify" and flag in ("--steps", "--precision"):  # it times nothing, and knows fp64
                 continue
@@ -144,6 +147,9 @@ def test_the_version_and_the_errors_come_without_anything_heavy() -> None:
         "worldsize.cli.comm_display",
         "worldsize.study.comm",
         "worldsize.cli.results",
+        "worldsize.cli.audit_display",
+        "worldsize.cli.audit_json",
+        "worldsize.report.audit_source",
     ],
 )
 def test_the_process_of_the_command_needs_no_torch(module: str) -> None:

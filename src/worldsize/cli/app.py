@@ -13,6 +13,7 @@ import typer
 
 from worldsize import __version__
 from worldsize.cli.attach import attach
+from worldsize.cli.audit import audit
 from worldsize.cli.comm import comm
 from worldsize.cli.compare import compare
 from worldsize.cli.doctor import doctor
@@ -35,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (train, study, sweep, comm, verify, predict, rehearse, attach, report, scale, compare, doctor):
+for _command in (train, study, sweep, comm, verify, predict, rehearse, attach, report, scale, compare, audit, doctor):
     app.command(cls=PanelCommand)(_command)
 
 

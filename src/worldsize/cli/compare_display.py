@@ -1,7 +1,5 @@
 """What `worldsize compare` prints: the verdict first, then the tables."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -9,7 +7,8 @@ from rich.console import Console
 from worldsize.analysis.compare.sides import named_runs, read_side, refuse_unlike
 from worldsize.cli.json_output import print_json
 from worldsize.cli.tables import TerminalTable
-from worldsize.errors import OutputError, UsageError
+from worldsize.cli.writing import written_by
+from worldsize.errors import UsageError
 from worldsize.report.compare_tables import (
     SAME,
     changes_table,
@@ -86,12 +85,3 @@ def store(side: str, file: Path, *, as_json: bool) -> list[str]:
         in_all = "have numbers" if len(runs) == 1 else "have numbers in all"
         print(f"saved: {file} ({several}{len(measured)} of {len(runs[0].cells)} cells {in_all})")
     return [cell.id for run in runs for cell in run.cells if cell.state == "unreadable"]
-
-
-@contextmanager
-def written_by(flag: str) -> Iterator[None]:
-    """A file that cannot be written is given by this flag."""
-    try:
-        yield
-    except OutputError as error:
-        raise OutputError(f"{str(error).splitlines()[0]}\nGive a file you may write to with {flag}.") from None

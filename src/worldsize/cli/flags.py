@@ -83,12 +83,12 @@ TAKEN: dict[str, dict[str, Flag]] = {}
 
 
 def takes(
-    *settings: str, only: str = "", without: str = "", first: str = "", **renamed: str
+    *settings: str, only: str = "", without: str = "", first: str = "", panel: str = "", **renamed: str
 ) -> Callable[[Command], Command]:
     """Give a command the flags of these settings; its first argument is then a `Flags` with what was given.
 
     All of them, `only` some, or all `without` some; `first` stand at the head of their panels. `renamed` are flags that
-    are not named as their field.
+    are not named as their field. All stand in `panel` if it is given, else each in its own.
     """
 
     def taking(command: Command) -> Command:
@@ -104,7 +104,7 @@ def takes(
 
         own = [*inspect.signature(command).parameters.values()][1:]
         parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
-        parameters += [_parameter(flag) for flag in taken.values()]
+        parameters += [_parameter(flag, panel) for flag in taken.values()]
         parameters.sort(key=lambda each: _place(each, first.split()))
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return called
@@ -120,7 +120,7 @@ def _flags(settings: str, renamed: dict[str, str]) -> list[Flag]:
     return [Flag(name, settings, field) for name, field in names.items() if name in PANEL_OF]
 
 
-def _parameter(flag: Flag) -> inspect.Parameter:
+def _parameter(flag: Flag, panel: str) -> inspect.Parameter:
     """The flag as typer takes it; it says nothing where it is not given."""
     written, word = flag.written, f"--{flag.name.replace('_', '-')}"
     kind: Any = str if written.several else TYPES.get(written.kind, str)
@@ -131,7 +131,7 @@ def _parameter(flag: Flag) -> inspect.Parameter:
         f"{word}/--no-{word[2:]}" if flag.name in TO_SWITCH_OFF else word,
         *([ALSO[flag.name]] if flag.name in ALSO else []),
         help=flag.help,
-        rich_help_panel=PANEL_OF[flag.name],
+        rich_help_panel=panel or PANEL_OF[flag.name],
         metavar=METAVARS.get(flag.name) or UNITS.get(written.kind),
         show_default=False,
         autocompletion=complete.OF_FLAGS.get(flag.name) or _words(written),

@@ -38,11 +38,11 @@ def default_text(name: str, field: FieldInfo) -> str:
 
 def allowed_text(name: str, field: FieldInfo) -> str:
     """What may be given, as far as registries, types and bounds say it; empty where any text or number may be."""
-    if name in OPEN:
-        return listed((*registered(OPEN[name]), *FURTHER.get(name, ()), *GRAMMAR.split(" or ")))
     extra = field.json_schema_extra
     if isinstance(extra, dict) and extra.get("allowed"):
         return str(extra["allowed"])
+    if name in OPEN:
+        return listed((*registered(OPEN[name]), *FURTHER.get(name, ()), *GRAMMAR.split(" or ")))
     bounds = [bound for part in (field, *parts_of(field.annotation)) for bound in bounds_of(part)]
     return listed([*words(field), *([" and ".join(bounds)] if bounds else [])])
 

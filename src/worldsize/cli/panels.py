@@ -4,6 +4,7 @@ A field of the settings that is named here is a flag of every command that takes
 """
 
 ARGUMENTS = "Arguments"
+TABLES = "What the tables mean"
 TRAIN = "What to train"
 VARY = "What to vary"
 MEASURE = "How to measure"
@@ -14,6 +15,7 @@ OUTPUT = "Output"
 
 PANELS = {
     ARGUMENTS: "",
+    TABLES: "column batch scaling format table",
     TRAIN: """script model data workload train_samples test_samples data_dir precision seed loader loader_workers
         samples_per_step""",
     VARY: """strategy strategies world_size world_sizes batch_size batch_sizes global_batch bucket_mb
@@ -34,6 +36,7 @@ ORDER = {name: place for place, name in enumerate(PANEL_OF)}
 
 METAVARS = {
     "script": "COMMAND",
+    "column": "HEADING=QUANTITY:UNIT",
     "workload": "FILE.PY:CLASS",
     "collectives": "NAME,...",
     "bucket_mb": "MB",
@@ -48,7 +51,7 @@ METAVARS = {
 """What a text stands for, where the type of the field does not say it."""
 ALSO = {"rank": "--node-rank"}
 """Flag → another word for it, that of torchrun."""
-REPEATED = ("script", "slow_link", "slow_rank")
+REPEATED = ("script", "column", "slow_link", "slow_rank")
 """Flags that may be given several times: the text of a script may hold any sign."""
 TO_SWITCH_OFF = ("checkpoint",)
 """Switches that have a `--no-` form, too: they are on in some command by default."""

@@ -4,6 +4,7 @@ Names, units and defaults here are those of the command line: `--batch-size` is 
 is the user's mistake and raises `errors.UsageError` (through `validated`), never an assertion.
 """
 
+from worldsize.config.audit import AuditSettings, BatchOf, ScalingKind, TableFormat, audit_settings
 from worldsize.config.base import DELAYS, MAX_BATCH, MAX_WORKERS, RATES, SIZES, Settings, quantity
 from worldsize.config.commands import Arithmetic, CompareSettings, JudgeBy, SweepSettings, TrainSettings, VerifySettings
 from worldsize.config.launch import DEFAULT_PORT, ByHandSettings, Launcher, LaunchSettings
@@ -43,8 +44,10 @@ __all__ = [
     "SIZES",
     "Agreement",
     "Arithmetic",
+    "AuditSettings",
     "Backend",
     "Baseline",
+    "BatchOf",
     "ByHandSettings",
     "CellChoice",
     "CellSettings",
@@ -64,14 +67,17 @@ __all__ = [
     "RehearseSettings",
     "ReplaySettings",
     "Room",
+    "ScalingKind",
     "ScriptSettings",
     "Settings",
     "SlowRank",
     "StudySettings",
     "SweepSettings",
+    "TableFormat",
     "TrainSettings",
     "TrainingSettings",
     "VerifySettings",
+    "audit_settings",
     "chosen_world_sizes",
     "laid_over",
     "preset_names",

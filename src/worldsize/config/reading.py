@@ -111,7 +111,8 @@ def _nearest(key: str, kind: type[Settings]) -> str:
         return f"did you mean {near[0]!r}?"
     if kind is CellChoice:
         return f"a cell has {', '.join(kind.model_fields)}"
-    return "the flags of `worldsize study --help` are the keys"
+    command = "audit" if kind.__name__ == "AuditSettings" else "study"
+    return f"the flags of `worldsize {command} --help` are the keys"
 
 
 def preset_names() -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from worldsize.analysis.advice import NO_COMMAND, Advice, advise
@@ -17,6 +17,7 @@ from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.verdict import verdict
 from worldsize.report.charts.colours import PART_COLOURS
 from worldsize.report.contents import lead
+from worldsize.report.html import POLICY, environment
 from worldsize.report.key_numbers import key_numbers
 from worldsize.report.profile import HOW_TO_OPEN, profiled, trace_name
 from worldsize.report.result_tables import PART_LABELS
@@ -24,8 +25,6 @@ from worldsize.report.section import Section
 from worldsize.report.svg import Drawing, inline
 from worldsize.report.tables import shown
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""Content-Security-Policy: whatever a page says, a browser loads nothing for it from anywhere."""
 TABLE_FILES = (("CSV", "csv"), ("Markdown", "md"), ("LaTeX", "tex"))
 DRAWING_FILES = (("SVG", "svg"), ("PNG", "png"))
 """Names and endings of the files of each table and of each chart that the page links to."""
@@ -78,24 +77,18 @@ def _threads(analysis: StudyAnalysis) -> str:
 
 
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("worldsize.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = environment()
     filters = {"svg": _svg, "unbroken": _unbroken, "address": quote, "shown": shown, "moment": _moment, "rows": _rows}
     filters["minutes"] = minutes_text
-    environment.filters.update(filters)
-    environment.globals.update(
+    made.filters.update(filters)
+    made.globals.update(
         table_files=TABLE_FILES,
         drawing_files=DRAWING_FILES,
         part_labels=PART_LABELS,
         part_colours=PART_COLOURS,
         no_command=NO_COMMAND,
     )
-    return environment
+    return made
 
 
 def _unbroken(text: str) -> str:

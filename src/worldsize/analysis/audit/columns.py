@@ -1,0 +1,180 @@
+"""How the columns of a table were read: what each heading means, and which columns only name rows."""
+
+import re
+from dataclasses import dataclass, replace
+
+from worldsize.analysis.audit.meaning import AXES, NODES, WORKERS, Meaning, Quantity, meaning
+from worldsize.analysis.audit.numbers import CLOCK, HOURS, whole_number
+from worldsize.analysis.audit.overrides import Overrides
+from worldsize.analysis.audit.words import Words
+from worldsize.documents.document import Table
+
+
+@dataclass(frozen=True)
+class Column:
+    """How a column was read."""
+
+    heading: str
+    meaning: Meaning
+    label: bool
+    """It names rows, and has no numbers of its own."""
+
+
+def filled(table: Table) -> Table:
+    """With the blanks of leading columns filled from above, as a group of rows is printed in Markdown."""
+    rows: list[tuple[str, ...]] = []
+    width = max((len(row) for row in table.rows), default=0)
+    full = next(
+        (column for column in range(width) if all(column < len(row) and row[column].strip() for row in table.rows)), 0
+    )
+    for row in table.rows:
+        if rows and not any(entry.strip() for entry in row[:1]):
+            row = tuple(
+                above if column < full and not entry.strip() else entry
+                for column, (entry, above) in enumerate(zip(row, rows[-1], strict=False))
+            )
+        elif rows and full:
+            first = next((column for column in range(full) if row[column].strip()), full)
+            row = tuple(rows[-1][column] if column < first else entry for column, entry in enumerate(row))
+        rows.append(row)
+    return replace(table, rows=tuple(rows))
+
+
+def columns_of(table: Table, words: Words, overrides: Overrides) -> list[Column]:
+    """How each column is read; raises UsageError for an override with an unknown quantity or unit."""
+    width = max((len(row) for row in (*table.header, *table.rows)), default=0)
+    headings = grouped([_heading(table, column) for column in range(width)])
+    axis = _axis_of_headings(headings, table, words)
+    found = []
+    for column, levels in enumerate(headings):
+        given = overrides.column(words.caption, levels)
+        said = given or _folded(levels, axis if column else None, " ".join(headings[0]))
+        entries = [row[column] for row in table.rows if column < len(row) and row[column].strip()]
+        numeric = sum(_leads_with_number(entry) for entry in entries)
+        label = given is None and (not entries or 2 * numeric < len(entries) or _named(said, entries))
+        found.append(Column(" · ".join(levels), said, label))
+    return found
+
+
+def one_axis(columns: list[Column], table: Table) -> list[Column]:
+    """With one column of N: of several the one that says total; of processes beside threads neither is N."""
+    found = [
+        index for index, column in enumerate(columns) if column.meaning.quantity is Quantity.N and not column.label
+    ]
+    counts = {tuple(row[index] for row in table.rows if index < len(row)) for index in found}
+    if len(counts) < 2:
+        return columns
+    total = [index for index in found if re.search("total|world|all", columns[index].heading.lower())]
+    kept = total[0] if len(total) == 1 else None
+    other = Meaning(Quantity.OTHER)
+    return [
+        replace(column, meaning=other) if index in found and index != kept else column
+        for index, column in enumerate(columns)
+    ]
+
+
+def _heading(table: Table, column: int) -> list[str]:
+    """The levels of a column's heading, outermost first, each once; "32 per GPU: Time (s)" has two."""
+    levels: list[str] = []
+    for row in table.header:
+        text = row[column].strip() if column < len(row) else ""
+        if text and (not levels or levels[-1] != text):
+            levels.append(text)
+    if len(levels) == 1 and (found := re.fullmatch(r"([^:]+):\s+(.+)", levels[0])) is not None:
+        levels = [found[1].strip(), found[2].strip()]
+    return levels
+
+
+def grouped(headings: list[list[str]]) -> list[list[str]]:
+    """Headings that stand several times are of the group left of each: "A: Time", "Speedup", "B: Time", "Speedup"."""
+    last = [levels[-1] if levels else "" for levels in headings]
+    outer: list[str] = []
+    found = []
+    for levels, name in zip(headings, last, strict=True):
+        if len(levels) > 1:
+            outer = levels[:-1]
+        elif outer and name and last.count(name) > 1:
+            levels = [*outer, name]
+        found.append(levels)
+    return found
+
+
+def _folded(levels: list[str], axis: Quantity | None, corner: str) -> Meaning:
+    said = Meaning()
+    for level in levels:
+        inner = nodes_by(level, corner) or meaning(level)
+        if axis is not None and (count := _bare(level)) is not None:
+            inner = on_axis(axis, count)
+        said = inner.under(said)
+    return said
+
+
+def _bare(level: str) -> int | None:
+    """A heading that is a count and nothing else."""
+    return whole_number(level) if re.fullmatch(r"[\s×x]*[\d,]+k?[\s×x]*", level) else None
+
+
+def on_axis(axis: Quantity, count: int) -> Meaning:
+    """A count of workers, of nodes or of samples in a batch."""
+    if axis is Quantity.N:
+        return Meaning(n=count)
+    if axis is Quantity.NODES:
+        return Meaning(nodes=count)
+    return Meaning(batch=count) if axis is Quantity.BATCH else Meaning(rest=str(count))
+
+
+def _axis_of_headings(headings: list[list[str]], table: Table, words: Words) -> Quantity | None:
+    """What headings that are bare counts count: "1, 2, 4, 8" beside a corner that says "GPUs"."""
+    bare = {count for levels in headings[1:] for level in levels if (count := _bare(level)) is not None}
+    if len(bare) < 2:
+        return None
+    corner = headings[0] if headings else []
+    rows = [meaning(row[0]) for row in table.rows if row]
+    of_rows = meaning(corner[-1]).quantity if corner else None
+    if any(row.n is not None for row in rows) or (of_rows is Quantity.N and _counts(table)):
+        return Quantity.BATCH  # rows are N; the usual second axis is the batch size
+    beside = [level for levels in headings[1:] for level in levels[:-1] if _bare(level) is None]
+    for text in [*beside[:1], *corner, words.caption]:
+        found = meaning(text).quantity
+        if found in (Quantity.N, Quantity.BATCH, Quantity.NODES):
+            return found
+    counts = sorted(bare)
+    return Quantity.N if counts[0] in (1, 2) and counts[-1] <= 4096 else None
+
+
+def _counts(table: Table) -> bool:
+    """The first column has counts, and is no list of quantities."""
+    return all(row and whole_number(row[0]) is not None for row in table.rows)
+
+
+def _leads_with_number(entry: str) -> bool:
+    """A number, perhaps with a unit: "1-GPU" and "8x V100" are names."""
+    if HOURS.fullmatch(entry.strip()) or CLOCK.fullmatch(entry.strip()):
+        return True
+    return re.match(
+        r"^[\s~≈<>≤≥+$(*-]*[−–-]?[.\d][\d.,:'eE+ -]*\s*(?:[%×x]|[a-zA-Zµ/]{0,9})?\s*(?:$|[(±/±+\[]|\+/-)", entry
+    ) is not None and not re.match(
+        r"^\d+\s*-?\s*(?:gpu|node|worker|device|process|proc|rank|x\s)", entry.strip().lower()
+    )
+
+
+def _named(said: Meaning, entries: list[str]) -> bool:
+    """A column of numbers that names rows: a heading that says nothing over "1-GPU", "2-GPU"."""
+    return said.quantity is None and all(
+        meaning(entry).n is not None or meaning(entry).nodes is not None for entry in entries
+    )
+
+
+def names_quantity(entry: str) -> bool:
+    """Of a table whose rows are quantities."""
+    quantity = meaning(entry).quantity
+    return quantity is not None and quantity not in AXES and quantity is not Quantity.OTHER
+
+
+def nodes_by(entry: str, heading: str) -> Meaning | None:
+    """Of "2 x 8" under "Nodes x GPUs"."""
+    heading = heading.lower()
+    found = re.fullmatch(r"\s*(\d+)\s*[x×*]\s*(\d+)\s*", entry)
+    if found is None or not re.search(NODES, heading) or not re.search(WORKERS, heading):
+        return None
+    return Meaning(n=int(found[1]) * int(found[2]), nodes=int(found[1]))

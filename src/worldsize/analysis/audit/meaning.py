@@ -1,0 +1,271 @@
+"""What the heading of a column, or the label of a row, says: the quantity, its unit, and of which N and batch."""
+
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from worldsize.analysis.audit.units import Unit, unit_in
+
+
+class Quantity(StrEnum):
+    """What a number of a table is."""
+
+    N = "workers"
+    NODES = "nodes"
+    RANK = "rank"
+    BATCH = "batch size"
+    EPOCHS = "epochs"
+    STEPS = "steps"
+    SAMPLES = "samples"
+    ACCUMULATION = "accumulation"
+    TIME = "time"
+    STEP_TIME = "step time"
+    EPOCH_TIME = "epoch time"
+    RATE = "throughput"
+    STEP_RATE = "steps per second"
+    SPEEDUP = "speed-up"
+    EFFICIENCY = "efficiency"
+    SERIAL = "serial fraction"
+    COMPUTE = "compute time"
+    COMMUNICATION = "communication time"
+    DATA = "data time"
+    SHARE = "share"
+    BANDWIDTH = "bandwidth"
+    ALGBW = "algorithm bandwidth"
+    BUSBW = "bus bandwidth"
+    BYTES = "bytes"
+    ELEMENTS = "elements"
+    PARAMETERS = "parameters"
+    ACCURACY = "accuracy"
+    LOSS = "loss"
+    OTHER = "not understood"
+
+
+TIMES = (Quantity.TIME, Quantity.STEP_TIME, Quantity.EPOCH_TIME)
+PARTS = (Quantity.COMPUTE, Quantity.COMMUNICATION, Quantity.DATA)
+AXES = (
+    Quantity.N, Quantity.NODES, Quantity.RANK, Quantity.BATCH, Quantity.ACCUMULATION, Quantity.EPOCHS
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a heading or a label says; what it does not say is None."""
+
+    quantity: Quantity | None = None
+    unit: Unit | None = None
+    per: str | None = None
+    """Of a rate or batch: "worker" or "total"."""
+    n: int | None = None
+    nodes: int | None = None
+    batch: int | None = None
+    batch_per: str | None = None
+    """Of the batch named: "worker" or "total"."""
+    rest: str = ""
+    """What else it says, in lower case: a model, a strategy, a column's own name."""
+
+    def under(self, outer: "Meaning") -> "Meaning":
+        """With what an outer heading, the label of the row or the caption adds; the inner says more."""
+        rest = f"{outer.rest} {self.rest}".strip() if outer.rest != self.rest else self.rest
+        quantity, unit = self.quantity, self.unit or outer.unit
+        if outer.quantity is not None and outer.quantity not in AXES and (quantity is None or _vaguer(quantity, outer)):
+            quantity = outer.quantity
+        return Meaning(
+            quantity,
+            unit,
+            self.per or outer.per,
+            self.n if self.n is not None else outer.n,
+            self.nodes if self.nodes is not None else outer.nodes,
+            self.batch if self.batch is not None else outer.batch,
+            self.batch_per or outer.batch_per,
+            rest,
+        )
+
+
+def _vaguer(inner: Quantity, outer: Meaning) -> bool:
+    """So "Time (s)" under "Communication" is time of communication."""
+    return inner is Quantity.TIME and outer.quantity in (*PARTS, *TIMES)
+
+
+WORKERS = (
+    r"(?:gpu|gcd|tpu|hpu|ipu|npu|xpu|worker|process(?:or)?|proc|rank|device|accelerator|card|chip|core|thread|cpu|"
+    r"trainer|learner|[avphtlk]\d{1,4}s?|v100|a100|h100|gaudi\d?|mi\d+\w?|titan ?\w*|gtx ?\d+\w*|rtx ?\d+\w*)(?:e?s)?"
+)
+NODES = r"(?:node|machine|host|server|instance|box|vm)(?:e?s)?"
+_COUNT = r"(\d{1,3}(?:,\d{3})+|\d+)"
+_EACH = r"(?:per|/|each|a)\s*(?:" + WORKERS + r")\b"
+_PER_WORKER = re.compile(rf"(?:\bper|/|\beach|\bon each)[ -]*{WORKERS}(?![a-z])|\blocal\b|\bmicro\b|per-{WORKERS}")
+_TOTAL = re.compile(r"\b(?:global|total|effective|aggregate|overall|combined|all gpus)\b")
+_BATCH_WORD = r"(?:batch[ -]?(?:size)?s?|bs|bsz|mbs|gbs|minibatch(?: size)?|mini-batch(?: size)?)"
+
+# Each takes its words out of the heading; the order is from the narrow to the wide.
+_TAKE = (
+    ("nodes_by", re.compile(rf"\b{_COUNT}\s*(?:{NODES})?\s*[x×*]\s*{_COUNT}\s*[x×]?\s*{WORKERS}\b")),
+    ("batch_each", re.compile(rf"\b{_COUNT}\s*(?:samples?|images?|imgs?|examples?|seqs?|sequences?)?\s*{_EACH}")),
+    ("batch", re.compile(rf"\b{_BATCH_WORD}\s*(?:of|=|:|-)?\s*{_COUNT}\b(?!\s*(?:%|x\b|×))")),
+    ("batch", re.compile(rf"\bb\s*=\s*{_COUNT}\b")),
+    ("batch", re.compile(rf"\b{_COUNT}\s*(?:{_BATCH_WORD})\b")),
+    ("nodes", re.compile(rf"\b{_COUNT}[\s-]*{NODES}\b")),
+    ("nodes", re.compile(rf"\b{NODES}\s*[=:]\s*{_COUNT}\b")),
+    ("n", re.compile(rf"\b{_COUNT}[\s-]*x?\s*{WORKERS}\b")),
+    ("n", re.compile(rf"\b(?:{WORKERS}|np?|p|k|world[ -]?size|w)\s*[=:]\s*{_COUNT}\b")),
+    ("n", re.compile(rf"\b(?:gpus|workers|processes|ranks|devices|gpu|x)\s+{_COUNT}\b")),
+    ("n", re.compile(r"(?<![\w.])[x×]\s?(\d+)\b")),
+)
+_WORDED = {"single": 1, "one": 1, "two": 2, "four": 4, "eight": 8, "sixteen": 16}
+
+_NOISE = frozenset(
+    re.findall(
+        r"\S+",
+        "min mins minutes hours seconds "
+        "the a an of in for on to and or with by at vs number num no nr count ratio rate value values total overall "
+        "global local average avg mean measured observed approx about per each gpu gpus worker workers node nodes "
+        "peak max best configuration config setup system training train model's time times sec s ms x up relative "
+        "scaling parallel per-process per-device per-gpu per-worker ",
+    )
+)
+"""Words of a heading that tell no series from another."""
+_Q = Quantity
+_QUANTITIES: tuple[tuple[Quantity, str], ...] = (
+    (_Q.OTHER, rf"\b{WORKERS} ?(?:per|/) ?{NODES}\b|"
+               r"(?<!bandwidth )\butil|\bmemory\b|\bmem\b|\bpower\b|\bwatts?\b|\bcosts? \(?\$|\bprice|\btemp|\bflops?\b|\bmfu\b|\blearning rate\b|^lr$|\bseq(?:uence)? ?len"),
+    (_Q.ACCURACY, r"\bacc(?:uracy|uracies)?\b|\btop-?[15]\b|\bprecision@|\bbleu\b|\bmap\b|\bf1\b"),
+    (_Q.LOSS, r"\bloss(?:es)?\b|perplexity|\bppl\b"),
+    (_Q.EFFICIENCY, r"efficien\w*|effizienz|效率|\bscaling factor\b|\beff\b|% of (?:linear|ideal)|\butili[sz]ation of linear"),
+    (_Q.SERIAL, r"serial (?:fraction|part|share)|karp"),
+    (_Q.ALGBW, r"\balg(?:o|orithm)?[ -]?(?:bw|bandwidth)\b"),
+    (_Q.BUSBW, r"\bbus[ -]?(?:bw|bandwidth)\b"),
+    (_Q.BANDWIDTH, r"bandwidth|\bbw\b|\b[kmgt]i?b(?:it)?(?:/s|ps)\b|transfer rate"),
+    (_Q.SPEEDUP, r"speed[ -]?ups?\b|加速比|beschleunigung|relative (?:speed|perf)|\b(?:weak|strong) scaling\b|\bscal(?:ing|e)(?: ratio)?$"
+                 r"|\bacceleration\b|times faster|\bx faster\b|^scaling\b"),
+    (_Q.RATE, r"through-?put|吞吐\w*|^(?:training )?speed$|\b(?:img|imgs|images?|samples?|tokens?|tok|seqs?|sequences?|sentences?|examples?|words|records|frames)"
+              r"[ a-z]*\s?(?:/|per|p)\s?(?:s|sec|second)s?\b|\b(?:ips|fps|wps|tps)\b|training speed|"
+              r"\btraining performance\b|\b(?:images?|samples?|tokens?) per sec"),
+    (_Q.STEP_RATE, r"\b(?:it|its|iters?|iterations?|steps?|batches)\s?(?:/|per)\s?(?:s|sec|second)\b"),
+    (_Q.SHARE, r"\b(?:share|fraction|percentage|portion)\b|\boverhead\b"),
+    (_Q.COMMUNICATION, r"\bcomm(?:s|unication|unications)?\b|all-?\s?reduce|synchroni[sz]|\bsync\b|gradient exchange"),
+    (_Q.COMPUTE, r"\bcomput(?:e|ation|ing|ational)\b|\bcomp\b|forward|backward|\bfwd\b|\bbwd\b"),
+    (_Q.DATA, r"\b(?:data ?load(?:ing|er)?|data wait|loading|load|i/o|input pipeline|data time)\b"),
+    (_Q.EPOCH_TIME, r"\b(?:time|s|sec|secs|seconds|min|minutes|h|hours|duration)\b\s?(?:\)|\])?\s?(?:/|per|of an|of one|for one|one|an|each)\s*(?:training )?epoch"
+                    r"|\bepoch (?:time|duration|latency|sec|s)\b|^t ?epoch|\btime epoch|\bepoch\s*[(\[,]|\bavg epoch"),
+    (_Q.STEP_TIME, r"\b(?:time|s|ms|us|sec|secs|seconds|duration|latency)\b\s?(?:\)|\])?\s?(?:/|per|of a|of one|for one)\s*(?:training |mini-?)?(?:step|iter|iteration|batch|update)"
+                   r"|\b(?:step|iter|iteration|mini-?batch|batch) (?:time|duration|latency|ms|s)\b|\blatency\b|^t ?step|\b(?:step|iter|iteration)s?\s*[(\[,]\s*(?:m?s|sec)"),
+    (_Q.ACCUMULATION, r"accum"),
+    (_Q.BATCH, rf"\b{_BATCH_WORD}\b|\bbatch"),
+    (_Q.EPOCHS, r"^(?:number of |num |no\.? of )?epochs?$|\bepochs\b"),
+    (_Q.STEPS, r"^(?:number of |num |total )?(?:steps?|iterations?|iters?|updates)\b|\b(?:steps|iterations|iters|batches)\b"),
+    (_Q.TIME, r"\btimes?\b|时间|\bseconds?\b|\bsecs?\b|duration|\bwall\b|elapsed|run ?time|\bminutes\b|\bhours\b|\bt ?\((?:n|p|s)\)|^t$|^t ?[np]$"),
+    (_Q.PARAMETERS, r"\bparam(?:s|eters?)?\b|\bweights\b|model size"),
+    (_Q.ELEMENTS, r"\bcount(?: \(elements\))?\b|\belements\b"),
+    (_Q.BYTES, r"\bbytes\b|\bpayload\b|message size|\btraffic\b|\bvolume\b|\bsize \(b|\bgradient size|(?<!world )\bsize\b|\bcost\b"),
+    (_Q.SAMPLES, r"\bsamples\b|\bimages\b|data ?set size|training set"),
+    (_Q.NODES, rf"\b(?:{NODES})\b"),
+    (_Q.RANK, r"^(?:local |global )?rank(?: id)?$|^(?:gpu|worker|node|process) (?:id|index|rank)$"),
+    (_Q.N, rf"\b{WORKERS}\b|world[ -]?size|^n$|^p$|^np$|^#$|\bnproc\b|\bnum proc"),
+)  # fmt: skip
+_COMPILED = tuple((quantity, re.compile(pattern)) for quantity, pattern in _QUANTITIES)
+_BY_UNIT = {
+    "time": Quantity.TIME, "rate": Quantity.RATE, "step_rate": Quantity.STEP_RATE, "bandwidth": Quantity.BANDWIDTH,
+    "bytes": Quantity.BYTES,
+}  # fmt: skip
+
+
+def meaning(text: str) -> Meaning:
+    """What a heading or a label says."""
+    words = _normal(text)
+    taken, rest = _take(words)
+    named = quantity_of(_without_brackets(rest)) or quantity_of(rest)
+    unit = unit_in(_spelled(text))
+    quantity = _with_unit(named, unit, rest)
+    per = "worker" if _PER_WORKER.search(rest) else None
+    per = per or ("total" if _TOTAL.search(words) else None)
+    found = Meaning(quantity, unit, per, rest=_leftover(rest, quantity))
+    if "batch" in taken:
+        taken.setdefault("batch_per", per)
+    return replace(found, **taken)
+
+
+def quantity_of(words: str) -> Quantity | None:
+    """The quantity that words name, the narrowest first; None for none."""
+    for quantity, pattern in _COMPILED:
+        if pattern.search(words):
+            return quantity
+    return None
+
+
+def _with_unit(named: Quantity | None, unit: Unit | None, words: str) -> Quantity | None:
+    """What a name and a unit mean together: "comm (%)" is a share, "ms/step" a step time, "GPU (s)" a time."""
+    if unit is None:
+        return named
+    if unit.kind == "time":
+        return _with_time(named, unit, words)
+    if unit.kind == "percent":
+        return Quantity.SHARE if named in (*PARTS, *TIMES) else named
+    replaced: tuple[Quantity | None, ...] = (None, *AXES, Quantity.SAMPLES, Quantity.STEPS, Quantity.BYTES)
+    if unit.kind in ("bytes", "bandwidth"):
+        replaced = (*replaced, *PARTS, Quantity.SHARE, Quantity.SPEEDUP)
+    return _BY_UNIT.get(unit.kind, named) if named in replaced else named
+
+
+def _with_time(named: Quantity | None, unit: Unit, words: str) -> Quantity:
+    if named is not None and named in (*PARTS, Quantity.STEP_TIME, Quantity.EPOCH_TIME):
+        return named
+    if unit.per == "epoch" or (unit.per is None and named is Quantity.EPOCHS):
+        return Quantity.EPOCH_TIME
+    step = unit.per is not None or (named in (Quantity.STEPS, Quantity.BATCH) and "time" in words)
+    return Quantity.STEP_TIME if step else Quantity.TIME
+
+
+def _normal(text: str) -> str:
+    """Lower case; names of variables as words; the signs that people use for a count spelled out."""
+    text = _spelled(text)
+    return re.sub(r"\s+", " ", text).strip().lower()
+
+
+def _spelled(text: str) -> str:
+    text = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", text)
+    text = text.replace("_", " ").replace("#", " number of ").replace("–", "-").replace("→", " ")
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def _take(words: str) -> tuple[dict[str, Any], str]:
+    """Counts of workers, nodes and batch that the words name, and the words without them."""
+    taken: dict[str, Any] = {}
+    words, against = _against(words)
+    words = re.sub(r"\bsingle-?\s?thread(?:ed)?\b", "1 thread", words)
+    words = re.sub(
+        rf"\b({'|'.join(_WORDED)})[ -](?={WORKERS}\b|{NODES}\b)", lambda found: f"{_WORDED[found[1]]} ", words
+    )
+    for name, pattern in _TAKE:
+        match = pattern.search(words)
+        if match is None or name in taken or (name == "n" and "n" in taken):
+            continue
+        counts = [int(each.replace(",", "")) for each in match.groups()]
+        if name == "nodes_by":
+            taken |= {"nodes": counts[0], "n": counts[0] * counts[1]}
+        elif name == "batch_each":
+            taken |= {"batch": counts[0], "batch_per": "worker"}
+        else:
+            taken[name] = counts[0]
+        words = f"{words[: match.start()]} {words[match.end() :]}"
+    return taken, re.sub(r"\s+", " ", f"{words} {against}").strip(" :-,")
+
+
+def _against(words: str) -> tuple[str, str]:
+    """Of "Speedup vs 1 GPU": what it is compared with is not what it is of."""
+    match = re.search(r"\b(?:vs\.?|versus|relative to|compared (?:to|with)|against|over|w\.?r\.?t\.?)\s.*", words)
+    return (words[: match.start()], match.group(0)) if match else (words, "")
+
+
+def _without_brackets(words: str) -> str:
+    return re.sub(r"[(\[][^()\[\]]*[)\]]", " ", words).strip()
+
+
+def _leftover(words: str, quantity: Quantity | None) -> str:
+    """What the words say besides the quantity and its unit."""
+    words = _without_brackets(words)
+    for each, pattern in _COMPILED:
+        if each is quantity:
+            words = pattern.sub(" ", words)
+    return " ".join(word for word in re.split(r"[^\w.+-]+", words) if word.strip("-.") and word not in _NOISE)

@@ -1,0 +1,37 @@
+"""The rules of an audit, a group to a file; `RULES` is all of them (docs/audit.md)."""
+
+from worldsize.analysis.audit.findings import Rule
+from worldsize.analysis.audit.rules import (
+    accuracy,
+    bandwidth,
+    base,
+    batches,
+    bold,
+    claims,
+    collectives,
+    parts,
+    plausible,
+    rates,
+    ratios,
+    reporting,
+    sizes,
+    summaries,
+)
+
+RULES: tuple[Rule, ...] = (
+    *ratios.RULES,
+    *rates.RULES,
+    *batches.RULES,
+    *parts.RULES,
+    *summaries.RULES,
+    *accuracy.RULES,
+    *sizes.RULES,
+    *bandwidth.RULES,
+    *collectives.RULES,
+    *base.RULES,
+    *plausible.RULES,
+    *claims.RULES,
+    *bold.RULES,
+    *reporting.RULES,
+)
+"""Of equally bad findings the one whose rule stands first comes first."""

@@ -1,0 +1,222 @@
+"""Counts: global batch, steps of an epoch, and an epoch as its steps."""
+
+import math
+
+from worldsize.analysis.audit.facts import Fact, Reading
+from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, shown, together
+from worldsize.analysis.audit.meaning import Quantity
+from worldsize.analysis.audit.numbers import Span
+from worldsize.analysis.audit.series import beside, only
+
+ABOUT = Span(0.98, 1.02)
+"""A smaller last batch, and averages of steps, make this much of an epoch."""
+
+
+def check_global(reading: Reading, page: Page) -> Checked:
+    """The global batch is that of a worker × N × accumulation."""
+    asked = []
+    for whole in reading.of(Quantity.BATCH):
+        if whole.per != "total" or whole.n is None or _batch(reading, whole, "total") is not None:
+            continue  # in samples and in tokens: nothing says which is which
+        local = _batch(reading, whole, "worker")
+        given = local.span.mid if local else (whole.batch if whole.batch_per == "worker" else None)
+        if given:
+            counted = only(beside(reading, whole, Quantity.ACCUMULATION))
+            asked.append((whole, local, given, counted.span.mid if counted else (reading.words.accumulation or 1)))
+    said = "accum" in reading.words.text.lower()
+    ratios = {whole.span.mid / (given * (whole.n or 1)) for whole, _, given, _ in asked}
+    steps = ratios.pop() if len(ratios) == 1 else 1.0
+    if steps >= 2 and steps.is_integer() and all(accumulation == 1 for *_, accumulation in asked):
+        return Checked() if said else _accumulated(asked[0][0], asked[0][2], steps)
+    return together(_global(*each, said) for each in asked)
+
+
+def _batch(reading: Reading, fact: Fact, per: str) -> Fact | None:
+    """The batch of the same row that is of a worker, or of all."""
+    found = [
+        each
+        for each in reading.of(Quantity.BATCH)
+        if each.place.row == fact.place.row and each.per == per and each is not fact
+    ]
+    return only(found)
+
+
+def _accumulated(whole: Fact, given: float, steps: float) -> Checked:
+    """Every global batch is the same number of times what N workers have."""
+    value = given * (whole.n or 1)
+    text = f"{given:g} × {whole.n} workers are {value:g}; {whole.text} is printed as the global batch."
+    fits = f"fits with {steps:.0f} steps accumulated"
+    changes = "Accumulation must be said: it changes the communication of a sample."
+    finding = Finding(
+        "global-batch",
+        Verdict.EXPLAIN,
+        text,
+        (whole.place,),
+        whole.place.table,
+        whole.text,
+        f"{value:g}",
+        fits,
+        changes,
+    )
+    return Checked(0, (finding,))
+
+
+def _global(whole: Fact, local: Fact | None, given: float, accumulation: float, said: bool) -> Checked:
+    n = whole.n or 1
+    value = given * n * accumulation
+    if whole.span.around(value):
+        return Checked(1)
+    fits = None
+    for other, says in (
+        (given * n, "fits without the accumulation"),
+        (given * accumulation, "fits if N is left out"),
+        (given, "fits if it is the batch of a worker"),
+        (given * n * n * accumulation, "fits if N was multiplied twice"),
+    ):
+        if whole.span.around(other) and other != value:
+            fits = fits or says
+    if said and accumulation == 1 and (whole.span.mid / value).is_integer():
+        return Checked()
+    if accumulation != 1 and not local and fits == "fits without the accumulation":
+        return Checked(1)
+    steps = f" × {accumulation:g} accumulated" if accumulation != 1 else ""
+    return Checked(
+        0,
+        (
+            Finding(
+                "global-batch",
+                Verdict.FAIL,
+                f"{given:g} × {n} workers{steps} are {value:g}; {whole.text} is printed as the global batch.",
+                places([whole, local] if local else [whole]),
+                whole.place.table,
+                whole.text,
+                f"{value:g}",
+                fits,
+                "The runs have another global batch than is said: learning rate and accuracy belong to that one.",
+            ),
+        ),
+    )
+
+
+def check_steps(reading: Reading, page: Page) -> Checked:
+    """Steps of an epoch are samples ÷ global batch, rounded up or down."""
+    samples = page.overrides.samples or reading.words.samples
+    found = []
+    for steps in reading.of(Quantity.STEPS):
+        batch = _batch_of(reading, steps)
+        if samples is None or batch is None or steps.n is None:
+            continue
+        found.append(_steps(steps, samples, *batch, reading.words.accumulation or 1))
+    return together(found)
+
+
+def _batch_of(reading: Reading, fact: Fact) -> tuple[float, str] | None:
+    """The batch beside a number, and whether it is of a worker or of all; None where nobody says which."""
+    for per in ("total", "worker"):
+        near = _batch(reading, fact, per)
+        if near is not None:
+            return near.span.mid, per
+    if fact.batch is None or fact.batch_per is None:
+        return None
+    return fact.batch, fact.batch_per
+
+
+def _steps(steps: Fact, samples: int, batch: float, per: str, accumulation: int) -> Checked:
+    n = steps.n or 1
+    whole = batch * n if per == "worker" else batch
+
+    def fit(size: float) -> bool:
+        return size > 0 and Span(math.floor(samples / size), math.ceil(samples / size)).meets(steps.span)
+
+    # Distributed samplers give each rank ceil(samples ÷ N) first; that can be one step more.
+    if fit(whole) or fit(whole * accumulation) or steps.span.around(math.ceil(math.ceil(samples / n) / (whole / n))):
+        return Checked(1)
+    says = [
+        (batch, "fits if the batch of one worker is taken for that of all")
+        if per == "worker"
+        else (batch / n, "fits if the batch is taken for that of one worker")
+    ]
+    says += [(whole * n, "fits if N was multiplied twice"), (1.0, "fits if samples are taken for steps")]
+    fits = next((text for size, text in says if size != whole and fit(size)), None)
+    value = math.ceil(samples / whole)
+    verdict = Verdict.FAIL if fits or steps.span.mid <= 4 * samples / whole else Verdict.SUSPECT
+    return Checked(
+        0,
+        (
+            Finding(
+                "steps-per-epoch",
+                verdict,
+                f"{samples} samples in batches of {whole:g} are {value} steps; {steps.text} is printed.",
+                (steps.place,),
+                steps.place.table,
+                steps.text,
+                f"{value}",
+                fits,
+                "What is reckoned per step (bytes, communication) is off by the same factor.",
+            ),
+        ),
+    )
+
+
+def check_epoch(reading: Reading, page: Page) -> Checked:
+    """An epoch takes at least its steps."""
+    found = []
+    for epoch in reading.of(Quantity.EPOCH_TIME):
+        step = only(beside(reading, epoch, Quantity.STEP_TIME))
+        if step is None:
+            continue
+        steps = only(beside(reading, epoch, Quantity.STEPS))
+        count = steps.span if steps else _reckoned(reading, epoch, page)
+        if count is not None:
+            found.append((epoch, step, count))
+    fitting = sum((step.span * count * ABOUT).meets(epoch.span) for epoch, step, count in found)
+    return together(_epoch(*each, 2 * fitting > len(found)) for each in found)
+
+
+def _reckoned(reading: Reading, fact: Fact, page: Page) -> Span | None:
+    samples, batch = page.overrides.samples or reading.words.samples, _batch_of(reading, fact)
+    if samples is None or batch is None or fact.n is None:
+        return None
+    whole = batch[0] * fact.n if batch[1] == "worker" else batch[0]
+    return Span(math.floor(samples / whole), math.ceil(samples / whole) + 1)
+
+
+def _epoch(epoch: Fact, step: Fact, count: Span, others_fit: bool) -> Checked:
+    value = step.span * count
+    if (value * ABOUT).meets(epoch.span):
+        return Checked(1)
+    above = epoch.span.mid > value.mid
+    n, fits = epoch.n or 1, None
+    if n > 1 and (value * (1 / n)).meets(epoch.span):
+        fits = "fits if N divides the steps once more"
+    if n > 1 and (value * n).meets(epoch.span):
+        fits = "fits with the steps of one worker"
+    off = epoch.span.mid / value.mid if value.mid else 1
+    # More than its steps: evaluation, start and loader come on top. Fewer cannot be.
+    if above and off < 1.3 and not fits and not others_fit:
+        return Checked(1)
+    return Checked(
+        0,
+        (
+            Finding(
+                "epoch-steps",
+                Verdict.FAIL if fits or others_fit or not above or off > 2 else Verdict.EXPLAIN,
+                f"{shown(count, 5)} steps of {step.text} take {shown(value)} s; {epoch.text} is printed for the epoch.",
+                places([epoch, step]),
+                epoch.place.table,
+                epoch.text,
+                f"{shown(value)} s",
+                fits,
+                "Time of a step and time of an epoch cannot both be right."
+                if not above
+                else "The rest of the epoch is not said: evaluation, start, waiting for data.",
+            ),
+        ),
+    )
+
+
+RULES = (
+    Rule("global-batch", "Global batch = batch of a worker × N × accumulation", check_global, "arithmetic"),
+    Rule("steps-per-epoch", "Steps of an epoch = samples ÷ global batch", check_steps, "method.md §1"),
+    Rule("epoch-steps", "An epoch = steps × step", check_epoch, "arithmetic"),
+)

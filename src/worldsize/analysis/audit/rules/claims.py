@@ -1,0 +1,248 @@
+"""Sentences against the table: "3.8 times faster on 4 GPUs", "92 % efficiency", "scales linearly"."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from worldsize.analysis.audit.facts import Fact, Reading
+from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, together
+from worldsize.analysis.audit.meaning import TIMES, WORKERS, Quantity
+from worldsize.analysis.audit.numbers import Printed, Span, printed
+from worldsize.analysis.audit.readings import case_of
+from worldsize.analysis.audit.series import Series, series_of
+
+LINEAR = 0.9
+"""An efficiency below this at the largest N is not linear …"""
+NEARLY = 0.75
+"""… and below this not nearly so."""
+
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_ON = rf"[^.;\n]{{0,50}}?\b(?:on|with|using|at|across|over|for|to)\s+(?:n\s*=\s*)?(\d+)\s*(?:{WORKERS}\b|nodes?\b)?"
+_SPEEDUP = (
+    re.compile(
+        rf"{_NUMBER}\s*(?:[x×]|times)\s*(?:as fast|faster|speed-?\s?up|higher throughput|the throughput|quicker)(?:{_ON})?",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        rf"speed-?\s?up (?:of|is|reaches|=|to)\s*(?:about |nearly |up to )?{_NUMBER}\s*(?:[x×]|times)?(?:{_ON})?",
+        re.IGNORECASE,
+    ),
+)
+_EFFICIENCY = (
+    re.compile(
+        rf"{_NUMBER}\s*(?:%|percent)\s*(?:parallel |scaling |weak scaling |strong scaling )*efficien\w*(?:{_ON})?",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        rf"efficien\w*\s*(?:of|is|reaches|stays at|=|to)\s*(?:about |nearly |up to )?{_NUMBER}\s*(?:%|percent)(?:{_ON})?",
+        re.IGNORECASE,
+    ),
+)
+_LESS = re.compile(
+    rf"(?:takes|needs|by)?\s*{_NUMBER}\s*(?:%|percent)\s*(less time|faster|slower|shorter|longer|more time|less)(?:{_ON})?",
+    re.IGNORECASE,
+)
+_REDUCED = re.compile(
+    rf"(?:reduc\w+|cut\w*|short\w+)[^.;\n]{{0,40}}?time[^.;\n]{{0,20}}?\bby\s*{_NUMBER}\s*(?:%|percent)(?:{_ON})?",
+    re.IGNORECASE,
+)
+_LINEARLY = re.compile(
+    r"\b(?P<near>near(?:ly)?[- ]|almost |close to |sub-?)?(?:linear(?:ly)?|perfect(?:ly)?)[ -](?:scal\w+|speed-?\s?up)|scal\w+ (?P<near2>near(?:ly)?[- ]|almost |sub-?)?(?:linear|perfect)ly",
+    re.IGNORECASE,
+)
+
+Kind = Literal["speed-up", "efficiency", "less"]
+
+
+@dataclass(frozen=True)
+class _Claim:
+    kind: Kind
+    number: Printed
+    n: int | None
+    base: int | None
+    """Where a sentence names two counts: "from 1 GPU to 8 GPUs"."""
+    sentence: str
+
+
+def check_claims(reading: Reading, page: Page) -> Checked:
+    """Each ratio of a sentence is one that the table gives."""
+    found = [_claim(claim, reading) for claim in _claims(reading)]
+    return together([*found, _linear(reading)])
+
+
+def _claims(reading: Reading) -> Iterator[_Claim]:
+    text = reading.words.own
+    if reading.index == 0 and reading.words.text != text:
+        text = reading.words.text
+    for sentence in re.split(r"(?<=[.;!?])\s+|\n", text):
+        if re.search(r"speed-?\s?up\s*(?:\([^)]*\))?\s*=", sentence, re.IGNORECASE):
+            continue  # a definition
+        if re.search(r"\beach\)", sentence):
+            continue  # "2 nodes with 4 GPUs each": N is not one number
+        yield from _matches("speed-up", _SPEEDUP, sentence)
+        yield from _matches("efficiency", _EFFICIENCY, sentence)
+        yield from _matches("less", (_REDUCED,), sentence)
+        yield from _faster(sentence)
+
+
+def _matches(kind: Kind, patterns: tuple[re.Pattern[str], ...], sentence: str) -> Iterator[_Claim]:
+    for pattern in patterns:
+        for match in pattern.finditer(sentence):
+            number = printed(match[1] + ("%" if kind != "speed-up" else ""))
+            if number is not None:
+                base, largest = _workers_in(sentence)
+                n = int(match[2]) if match[2] and base is None else largest
+                yield _Claim(kind, number, n, base, sentence.strip())
+
+
+def _workers_in(sentence: str) -> tuple[int | None, int | None]:
+    """The least and the largest of the counts that a sentence names; no least where it names one."""
+    counts = {int(each) for each in re.findall(rf"\b(\d{{1,5}})[ -]{WORKERS}\b", sentence.lower())}
+    return (min(counts) if len(counts) > 1 else None), max(counts, default=None)
+
+
+def _faster(sentence: str) -> Iterator[_Claim]:
+    for match in _LESS.finditer(sentence):
+        if ("less" in match[2].lower() and "time" in sentence.lower()) or "shorter" in match[2].lower():
+            number = printed(f"{match[1]}%")
+            if number is not None and not _REDUCED.search(sentence):
+                base, largest = _workers_in(sentence)
+                n = int(match[3]) if match[3] and base is None else largest
+                yield _Claim("less", number, n, base, sentence.strip())
+
+
+def _claim(claim: _Claim, reading: Reading) -> Checked:
+    values = list(_values(claim.kind, reading))
+    if claim.n is not None:
+        values = [(n, base, value, fact) for n, base, value, fact in values if n == claim.n]
+    if claim.base is not None:
+        values = [each for each in values if each[1] == claim.base] or values
+    if not values or (claim.n is None and claim.kind == "efficiency"):
+        return Checked()  # of which N is not said: often of one node, or of a part
+    span = claim.number.span * (0.01 if claim.kind != "speed-up" else 1.0)
+    # People round in sentences: half a last digit more to either side.
+    room = (span.high - span.low) / 2
+    wide = Span(span.low - room, span.high + room)
+    if any(value.meets(wide) for _, _, value, _ in values):
+        return Checked(1)
+    best = min(values, key=lambda each: abs(each[2].mid - span.mid))
+    value, fact = best[2], best[3]
+    shown = f"{value.mid:.3g}" if claim.kind == "speed-up" else f"{value.mid:.1%}"
+    text = f"“{_short(claim.sentence)}”: the table gives {shown} at N = {best[0]}, not {claim.number.text}."
+    fits = None
+    if claim.kind == "less" and any(
+        (Span.exact(1) / (Span.exact(1) - value)).meets(wide + Span.exact(1)) for _, _, value, _ in values
+    ):
+        fits = "fits if the gain in speed is meant, not the time saved"
+    verdict = Verdict.FAIL if claim.n is not None else Verdict.SUSPECT
+    return Checked(
+        0,
+        (
+            Finding(
+                "claim",
+                verdict,
+                text,
+                (fact.place,),
+                reading.index,
+                claim.number.text,
+                shown,
+                fits,
+                "The sentence is what readers take with them.",
+            ),
+        ),
+    )
+
+
+def _short(sentence: str) -> str:
+    return sentence if len(sentence) <= 90 else f"{sentence[:87]}…"
+
+
+def _values(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span, Fact]]:
+    """(N, N of the base, ratio, where): printed ones, and those of times and rates, of every pair of N."""
+    wanted = {"speed-up": Quantity.SPEEDUP, "efficiency": Quantity.EFFICIENCY}.get(kind)
+    for fact in reading.of(wanted) if wanted else []:
+        if fact.n is not None:
+            yield fact.n, 1, fact.span, fact
+    for series in series_of(reading, *TIMES, Quantity.RATE):
+        for b in sorted(series.by_n):
+            for n in sorted(series.by_n):
+                if n > b:
+                    yield from ((n, b, value, series.by_n[n]) for value in _ratios(kind, series, b, n, reading))
+    yield from _between_rows(kind, reading)
+
+
+def _ratios(kind: Kind, series: Series, b: int, n: int, reading: Reading) -> Iterator[Span]:
+    """What N workers are to the base, in all senses that the words leave open."""
+    rate = series.quantity is Quantity.RATE
+    grows = series.per == "worker" if rate else case_of(series, reading.words, reading).grows
+    base, many = series.by_n[b].span, series.by_n[n].span
+    ratio = many / base if rate else base / many
+    for speedup in [ratio * (n / b), ratio] if grows else [ratio]:
+        if kind == "speed-up":
+            yield from (speedup, speedup * b)  # a base of b workers counts as b
+        elif kind == "efficiency":
+            yield speedup / (n / b)
+        else:
+            yield Span.exact(1) - Span.exact(1) / speedup
+
+
+def _between_rows(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span, Fact]]:
+    """One variant against another at one N."""
+    if kind == "efficiency":
+        return
+    for quantity in (*TIMES, Quantity.RATE, Quantity.COMMUNICATION):
+        facts = reading.of(quantity)[:60]
+        for one in facts:
+            for two in facts:
+                if one is not two and one.n == two.n:
+                    ratio = two.span / one.span if quantity is Quantity.RATE else one.span / two.span
+                    value = ratio if kind == "speed-up" else Span.exact(1) - Span.exact(1) / ratio
+                    yield one.n or 1, one.n or 1, value, two
+
+
+def _linear(reading: Reading) -> Checked:
+    """Whether "scales linearly" stands over a table that does not."""
+    found = next((match for match in _LINEARLY.finditer(reading.words.own)), None)
+    if found is None or re.search(
+        r"(?:not|far from|less than|below|ideal|compared (?:to|with)|than)\W+(?:\w+\W+){0,2}$",
+        reading.words.own[: found.start()],
+        re.IGNORECASE,
+    ):
+        return Checked()
+    near = found["near"] or found["near2"]
+    if near and near.lower().startswith("sub"):
+        return Checked()
+    values = [
+        (n, value, fact)
+        for n, base, value, fact in _values("efficiency", reading)
+        if base == min(s.base for s in series_of(reading, *TIMES, Quantity.RATE, Quantity.EFFICIENCY, Quantity.SPEEDUP))
+    ]
+    values += [(fact.n or 1, fact.span / float(fact.n or 1), fact) for fact in reading.of(Quantity.SPEEDUP) if fact.n]
+    if not values:
+        return Checked()
+    largest = max(n for n, _, _ in values)
+    best = max((each for each in values if each[0] == largest), key=lambda each: each[1].mid)
+    limit = NEARLY if near else LINEAR
+    if best[1].high >= limit:
+        return Checked(1)
+    text = f"“{_short(found.group(0))}”: at N = {largest} the efficiency is {best[1].mid:.0%}."
+    return Checked(
+        0,
+        (
+            Finding(
+                "claim",
+                Verdict.FAIL if best[1].high < limit - 0.1 else Verdict.SUSPECT,
+                text,
+                (best[2].place,),
+                reading.index,
+                found.group(0),
+                f"{best[1].mid:.0%}",
+                None,
+                f"{largest} workers do the work of {best[1].mid * largest:.2g}.",
+            ),
+        ),
+    )
+
+
+RULES = (Rule("claim", "Sentences say what the table says", check_claims, "statcheck (Nuijten et al., 2016)"),)

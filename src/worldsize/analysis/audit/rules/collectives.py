@@ -1,0 +1,201 @@
+"""Benchmarks of collectives: algbw, busbw, and the peak of the link."""
+
+import re
+from collections.abc import Callable
+
+from worldsize.analysis.audit.facts import Fact, Reading
+from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, shown, together
+from worldsize.analysis.audit.known import LINKS_BYTES_PER_S
+from worldsize.analysis.audit.meaning import Quantity
+from worldsize.analysis.audit.numbers import Span
+from worldsize.analysis.audit.rules.bandwidth import per_second
+from worldsize.analysis.audit.series import only
+
+BUS: dict[str, Callable[[int], float]] = {
+    "all-reduce": lambda n: 2 * (n - 1) / n,
+    "all-gather": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1.0,
+}
+"""busbw ÷ algbw of nccl-tests; reduce-scatter and all-to-all as all-gather, reduce and send/receive as broadcast."""
+
+
+_LIKE = (
+    ("all-?\\s?reduce", "all-reduce"),
+    ("all-?\\s?gather|reduce-?\\s?scatter|all-?\\s?to-?\\s?all", "all-gather"),
+    ("broadcast|send|\\breduce\\b|gather|scatter", "broadcast"),
+)
+
+
+def check_bus(reading: Reading, page: Page) -> Checked:
+    """busbw ÷ algbw is the factor of the collective at N; algbw is size ÷ time."""
+    found = []
+    expected = _factor(reading)
+    for bus in reading.of(Quantity.BUSBW):
+        alg = _nearest(bus, [fact for fact in reading.of(Quantity.ALGBW) if fact.place.row == bus.place.row])
+        if alg is not None and alg.span.low > 0:
+            found.append(_bus(bus, alg, expected, _collective(reading), bus.n or reading.words.workers))
+    for alg in reading.of(Quantity.ALGBW):
+        size = only([fact for fact in reading.of(Quantity.BYTES) if fact.place.row == alg.place.row])
+        time = _nearest(
+            alg,
+            [
+                fact
+                for fact in reading.facts
+                if fact.quantity in (Quantity.TIME, Quantity.STEP_TIME)
+                and fact.place.row == alg.place.row
+                and fact.unit
+            ],
+        )
+        if size is not None and time is not None:
+            found.append(_alg(alg, size, time))
+    return together(found)
+
+
+def _nearest(fact: Fact, others: list[Fact]) -> Fact | None:
+    """The one that stands last before it: nccl-tests has out-of-place and in-place side by side."""
+    before = [other for other in others if other.place.column < fact.place.column]
+    return before[-1] if before else only(others)
+
+
+def _collective(reading: Reading) -> str | None:
+    first = " ".join(" ".join(row) for row in reading.table.rows[:1])
+    text = f"{reading.words.caption} {first} {reading.words.text}".lower()
+    return next((name for pattern, name in _LIKE if re.search(pattern, text)), None)
+
+
+def _factor(reading: Reading) -> Span | None:
+    """From most rows of the table: busbw ÷ algbw is one factor for all of them."""
+    ratios = []
+    for bus in reading.of(Quantity.BUSBW):
+        alg = _nearest(bus, [fact for fact in reading.of(Quantity.ALGBW) if fact.place.row == bus.place.row])
+        if alg is not None and alg.span.low > 0:
+            ratios.append(bus.span / alg.span)
+    candidates = sorted(ratios, key=lambda each: sum(each.meets(other) for other in ratios), reverse=True)
+    if not candidates:
+        return None
+    common = candidates[0]
+    for each in ratios:
+        if each.meets(common):
+            common = Span(max(common.low, each.low), min(common.high, each.high))
+    return common
+
+
+def _bus(bus: Fact, alg: Fact, common: Span | None, collective: str | None, n: int | None) -> Checked:
+    ratio = bus.span / alg.span
+    if collective is not None and n is not None and n > 1:
+        right = BUS[collective](n)
+        if ratio.around(right) or bus.span.meets(alg.span * right):
+            return Checked(1)
+        fits = next(
+            (
+                f"fits for {other} of {count} workers"
+                for other in BUS
+                for count in sorted({n, 2, 4, 8, 16, 32, 64, 128})
+                if ratio.around(BUS[other](count))
+            ),
+            None,
+        )
+        text = f"busbw ÷ algbw is {shown(ratio)}; of {collective} with {n} workers it is {right:.3g}."
+        return _bus_finding(bus, alg, text, f"{shown(alg.span * (right * 1e-9))} GB/s", fits)
+    if common is None or ratio.meets(common):
+        known = common is None or any(
+            common.around(function(count)) for function in BUS.values() for count in range(2, 4097)
+        )
+        return Checked(1 if known else 0)
+    return _bus_finding(
+        bus,
+        alg,
+        f"busbw ÷ algbw is {shown(ratio)} here and {shown(common)} in the other rows.",
+        f"{shown(alg.span * common * 1e-9)} GB/s",
+        None,
+    )
+
+
+def _bus_finding(bus: Fact, alg: Fact, says: str, recomputed: str, fits: str | None) -> Checked:
+    return Checked(
+        0,
+        (
+            Finding(
+                "busbw",
+                Verdict.FAIL,
+                says,
+                (bus.place, alg.place),
+                bus.place.table,
+                bus.text,
+                recomputed,
+                fits,
+                "The bus bandwidth is what is compared with the link's peak.",
+            ),
+        ),
+    )
+
+
+def _alg(alg: Fact, size: Fact, time: Fact) -> Checked:
+    value = size.span / time.span
+    room = Span(
+        value.low * 0.98, value.high * 1.02
+    )  # nccl-tests rounds times to hundredths of a microsecond, and averages
+    if room.meets(per_second(alg)):
+        return Checked(1)
+    fits = (
+        "fits in GiB/s"
+        if (value * (1e9 / 2**30)).meets(per_second(alg))
+        else "fits in Gbit/s"
+        if (value * 8.0).meets(per_second(alg))
+        else None
+    )
+    text = f"{size.text} bytes in {time.text} are {shown(value * 1e-9)} GB/s; {alg.text} is printed."
+    return Checked(
+        0,
+        (
+            Finding(
+                "bandwidth",
+                Verdict.FAIL,
+                text,
+                (alg.place, size.place, time.place),
+                alg.place.table,
+                alg.text,
+                f"{shown(value * 1e-9)} GB/s",
+                fits,
+                "What the link can do is not what the table says.",
+            ),
+        ),
+    )
+
+
+def check_peak(reading: Reading, page: Page) -> Checked:
+    """A bandwidth above the peak of the link that is named."""
+    low = reading.words.text.lower()
+    peaks = [(re.search(pattern, low), peak) for pattern, peak in LINKS_BYTES_PER_S.items()]
+    named = [(found.group(0), peak) for found, peak in peaks if found is not None]
+    if len(named) != 1 or re.search(r"nvlink|nvswitch|intra-?node|pcie", low):
+        return Checked()
+    name, peak = named[0]
+    facts = reading.of(Quantity.BUSBW) or reading.of(Quantity.BANDWIDTH, Quantity.ALGBW)
+    over = [fact for fact in facts if per_second(fact).low > peak]
+    if not over:
+        return Checked(len(facts))
+    text = f"{over[0].text} is above the {peak / 1e9:g} GB/s of {name}, one way."
+    cause = "Possible with in-network reduction, several links, or workers of one host; it must be said."
+    return Checked(
+        len(facts) - len(over),
+        (
+            Finding(
+                "link-peak",
+                Verdict.SUSPECT,
+                text,
+                places(over),
+                reading.index,
+                over[0].text,
+                f"at most {peak / 1e9:g} GB/s",
+                "fits if it is in Gbit/s" if per_second(over[0]).low / 8 <= peak else None,
+                cause,
+            ),
+        ),
+    )
+
+
+RULES = (
+    Rule("busbw", "busbw ÷ algbw is the factor of the collective", check_bus, "nccl-tests, PERFORMANCE.md"),
+    Rule("link-peak", "No bandwidth is above its link's peak", check_peak, "IEEE 802.3"),
+)

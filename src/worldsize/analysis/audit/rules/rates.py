@@ -1,0 +1,143 @@
+"""Rates: of one worker and of all, and what they make of a time."""
+
+import re
+from collections.abc import Iterator
+
+from worldsize.analysis.audit.facts import Fact, Reading
+from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, shown, together
+from worldsize.analysis.audit.meaning import Quantity
+from worldsize.analysis.audit.numbers import Span
+from worldsize.analysis.audit.series import beside, only
+
+CLOSE = 0.03
+"""A smaller last batch, and averages of rates, make this much."""
+NEAR = 0.25
+"""A rate of steady steps and a time of a whole epoch differ by this much in sound tables: evaluation and start."""
+
+
+def check_total(reading: Reading, page: Page) -> Checked:
+    """The rate of all workers is N times that of one."""
+    found = []
+    for total in reading.of(Quantity.RATE):
+        if total.per == "worker" or total.n is None:
+            continue
+        each = only(
+            [
+                fact
+                for fact in beside(reading, total, Quantity.RATE)
+                if fact.per == "worker" and _what(fact, reading) == _what(total, reading)
+            ]
+        )
+        if each is not None:
+            found.append(_total(total, each, total.n))
+    return together(found)
+
+
+def _what(fact: Fact, reading: Reading) -> str:
+    """What a rate counts: images are no tokens."""
+    if fact.unit is not None:
+        return fact.unit.name.lower().replace("image", "img").replace("sample", "img")[:3]
+    inside = re.search(r"[(\[]([^()\[\]]*)", reading.columns[fact.place.column].heading)
+    return inside[1].lower()[:3] if inside else ""
+
+
+def _total(total: Fact, each: Fact, n: int) -> Checked:
+    value = each.span * n
+    if value.meets(total.span):
+        return Checked(1)
+    fits = "fits if it is the rate of one worker" if each.span.meets(total.span) else None
+    for factor in (n * n, 1 / n):
+        if (each.span * factor).meets(total.span):
+            fits = "fits if N was multiplied twice" if factor > 1 else "fits if the total was divided by N"
+    return _wrong(
+        "rate-total",
+        f"{each.text} of each of {n} workers make {shown(value, 4)} together; {total.text} is printed.",
+        [total, each],
+        f"{shown(value, 4)}",
+        fits,
+        f"The throughput of {n} workers is off by {abs(total.span.mid / value.mid - 1):.0%}." if value.mid else None,
+    )
+
+
+def check_time(reading: Reading, page: Page) -> Checked:
+    """Rate × time is the samples of that time: an epoch's, or a step's batch."""
+    pairs = list(_pairs(reading))
+    exact = sum(span.meets(samples) for _, _, span, samples in pairs)
+    found = []
+    for rate, time, span, samples in pairs:
+        found.append(_time(rate, time, span, samples, exact * 2 > len(pairs)))
+    return together(found)
+
+
+def _pairs(reading: Reading) -> Iterator[tuple[Fact, Fact, Span, Span]]:
+    """Rate, time, their product, and the samples that are said."""
+    for rate in reading.of(Quantity.RATE):
+        counted = rate.unit.name.lower() if rate.unit else ""
+        if any(word in counted for word in ("word", "wps", "frame", "mel")) or (
+            "tok" in counted and not reading.words.sequence
+        ):
+            continue
+        tokens = (reading.words.sequence or 1) if "tok" in counted else 1
+        for time in beside(reading, rate, Quantity.EPOCH_TIME, Quantity.STEP_TIME):
+            samples = _samples(reading, rate, time)
+            if samples is not None:
+                workers = (rate.n or 1) if rate.per == "worker" else 1
+                yield rate, time, rate.span * time.span * (workers / tokens), samples
+
+
+def _samples(reading: Reading, rate: Fact, time: Fact) -> Span | None:
+    if time.quantity is Quantity.EPOCH_TIME:
+        samples = reading.words.samples
+        return (
+            Span(samples * 0.97, samples) if samples and not reading.words.grows else None
+        )  # the last batch may be dropped
+    batch = rate.batch if rate.batch is not None else time.batch
+    per = rate.batch_per or time.batch_per
+    if batch is None or rate.n is None or per is None or reading.words.accumulation:
+        return None
+    return Span.exact(batch * rate.n if per == "worker" else batch)
+
+
+def _time(rate: Fact, time: Fact, product: Span, samples: Span, others_fit: bool) -> Checked:
+    if (product * Span(1 - CLOSE, 1 + CLOSE)).meets(samples):
+        return Checked(1)
+    n, fits = rate.n or 1, None
+    for factor, says in (
+        (1 / n, "fits if the rate is of one worker" if rate.per != "worker" else ""),
+        (n, "fits if the rate is of all workers"),
+    ):
+        if n > 1 and (product * (1 / factor)).meets(samples):
+            fits = says or None
+    off = abs(product.mid / samples.mid - 1)
+    verdict = Verdict.FAIL if others_fit or fits or off > NEAR else Verdict.EXPLAIN
+    what = "an epoch has" if time.quantity is Quantity.EPOCH_TIME else "a step has"
+    return _wrong(
+        "rate-time",
+        f"{rate.text} for {time.text} are {shown(product, 4)} samples; {what} {samples.high:.0f}.",
+        [rate, time],
+        f"{samples.high:.0f} ÷ {time.text} = {shown(samples / time.span, 4)} samples/s",
+        fits,
+        f"Rate and time differ by {off:.0%}; one of them is not of what is said.",
+        verdict,
+    )
+
+
+def _wrong(
+    rule: str,
+    says: str,
+    facts: list[Fact],
+    recomputed: str,
+    fits: str | None,
+    changes: str | None,
+    verdict: Verdict = Verdict.FAIL,
+) -> Checked:
+    return Checked(
+        0,
+        (Finding(rule, verdict, says, places(facts), facts[0].place.table, facts[0].text, recomputed, fits, changes),),
+    )
+
+
+RULES = (
+    Rule("rate-total", "The rate of all workers is N times that of one", check_total, "arithmetic"),
+    Rule("rate-time", "Rate × time is the samples of that time", check_time, "arithmetic"),
+)

@@ -1,0 +1,133 @@
+"""Facts of one quantity that differ in N alone, and which series of a table belong together."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from worldsize.analysis.audit.facts import Fact, Reading
+from worldsize.analysis.audit.meaning import Quantity
+
+
+@dataclass(frozen=True)
+class Series:
+    """One quantity by N; of each N one fact."""
+
+    quantity: Quantity
+    per: str | None
+    row_labels: tuple[str, ...]
+    column_label: str
+    batch: int | None
+    batch_per: str | None
+    by_n: dict[int, Fact]
+
+    @property
+    def base(self) -> int:
+        """The least N."""
+        return min(self.by_n)
+
+    @property
+    def name(self) -> str:
+        """What tells it from others of its table."""
+        words = [*self.row_labels, self.column_label, f"b = {self.batch}" if self.batch else ""]
+        return ", ".join(each for each in words if each)
+
+    def facts(self) -> list[Fact]:
+        """In the order of N."""
+        return [self.by_n[n] for n in sorted(self.by_n)]
+
+
+def series_of(reading: Reading, *quantities: Quantity) -> list[Series]:
+    """All series of some quantities; where two facts of one N cannot be told apart there is none."""
+    found = []
+    for quantity in quantities:
+        facts = [fact for fact in reading.facts if fact.quantity is quantity and fact.n is not None]
+        for group in _groups(facts):
+            found += list(_unique(quantity, group))
+    return found
+
+
+def _groups(facts: list[Fact]) -> Iterator[list[Fact]]:
+    groups: dict[tuple[object, ...], list[Fact]] = defaultdict(list)
+    for fact in facts:
+        groups[fact.row_labels, fact.column_label, fact.per, fact.unit and fact.unit.kind].append(fact)
+    for group in groups.values():
+        if _distinct(group):
+            yield group
+            continue
+        batches: dict[tuple[int | None, str | None], list[Fact]] = defaultdict(list)
+        for fact in group:
+            batches[fact.batch, fact.batch_per].append(fact)
+        for part in batches.values():
+            columns: dict[int, list[Fact]] = defaultdict(list)
+            for fact in part:
+                columns[fact.place.column].append(fact)
+            yield from [part] if _distinct(part) else columns.values()
+
+
+def _unique(quantity: Quantity, group: list[Fact]) -> Iterator[Series]:
+    if not _distinct(group):
+        return
+    batches = {(fact.batch, fact.batch_per) for fact in group}
+    batch, batch_per = batches.pop() if len(batches) == 1 else (None, None)
+    first = group[0]
+    by_n = {fact.n: fact for fact in group if fact.n is not None}
+    yield Series(quantity, first.per, first.row_labels, first.column_label, batch, batch_per, by_n)
+
+
+def _distinct(facts: list[Fact]) -> bool:
+    return len({fact.n for fact in facts}) == len(facts)
+
+
+def partners(series: Series, others: list[Series]) -> list[Series]:
+    """The series that say something else of the same: of the same rows, batch and label; else the only one there is."""
+    same = [other for other in others if _agree(series, other) and other.by_n.keys() & series.by_n.keys()]
+    exact = [other for other in same if other.column_label == series.column_label and other.batch == series.batch]
+    if exact:
+        return exact
+    close = [
+        other
+        for other in same
+        if other.column_label == series.column_label
+        or not other.column_label
+        or not series.column_label
+        or _overlap(series, other)
+    ]
+    pool = close or same
+    # Several of one quantity: none says which is meant.
+    return [
+        each for each in pool if sum(other.quantity is each.quantity and other.per == each.per for other in pool) == 1
+    ]
+
+
+def _agree(one: Series, other: Series) -> bool:
+    batches = one.batch is None or other.batch is None or one.batch == other.batch
+    return batches and one.row_labels == other.row_labels
+
+
+def _overlap(one: Series, other: Series) -> bool:
+    return bool(set(one.column_label.split()) & set(other.column_label.split()))
+
+
+def beside(reading: Reading, fact: Fact, *quantities: Quantity) -> list[Fact]:
+    """What else the table says of the same: in the same row or column, of the same N, batch and labels."""
+    found = [
+        other
+        for other in reading.of(*quantities)
+        if other is not fact
+        and (other.place.row == fact.place.row or other.place.column == fact.place.column)
+        and _same(fact, other)
+    ]
+    exact = [other for other in found if other.column_label == fact.column_label]
+    return exact or found
+
+
+def _same(one: Fact, other: Fact) -> bool:
+    def agree(mine: int | None, theirs: int | None) -> bool:
+        return mine is None or theirs is None or mine == theirs
+
+    return agree(one.n, other.n) and agree(one.batch, other.batch) and one.row_labels == other.row_labels
+
+
+def only(facts: list[Fact]) -> Fact | None:
+    """The one that there is; None for none or several."""
+    return facts[0] if len(facts) == 1 else None

@@ -1,0 +1,17 @@
+"""What the HTML pages have in common: their templates, and that they load nothing."""
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""Content-Security-Policy: whatever a page says, a browser loads nothing for it from anywhere."""
+
+
+def environment() -> Environment:
+    """Finds templates, escapes every text, and ends at a name that is not given."""
+    return Environment(
+        loader=PackageLoader("worldsize.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
