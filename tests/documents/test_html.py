@@ -81,6 +81,11 @@ def test_a_page_that_is_cut_off() -> None:
     assert found.rows == (("1", "38"), ("2", "2"))
 
 
+def test_what_follows_the_end_of_a_page_is_shown_too() -> None:
+    one = "<!DOCTYPE html><html><body><table><tr><th>a<tr><td>1</table></body></html>\n"
+    assert len(page(one + one + "<table><tr><th>b<tr><td>2</table>").tables) == 3
+
+
 def test_sizes_of_spans_that_are_no_numbers() -> None:
     found = table(
         "<table><tr><th colspan=x>a<th colspan=-3>b<th colspan=0>c<tr><td rowspan=0>1<td>2<td>3<tr><td>4<td>5</table>"

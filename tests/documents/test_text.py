@@ -121,6 +121,13 @@ def test_lines_of_a_log() -> None:
     assert document.text == "Result:\nSingle node with # GPUs: # samples/sec\nall done"
 
 
+def test_lines_of_a_log_that_one_typed() -> None:
+    found = table(
+        "1 node: 122 samples/sec\n2 nodes: 234 samples/s\n3 nodes: 353 sample/sec\n4 nodes: 470 samples/sec\n"
+    )
+    assert found.rows == (("1", "122"), ("3", "353"), ("4", "470"))
+
+
 def test_names_with_digits_in_lines_of_a_log() -> None:
     found = table("1M/1G: p50:  122/s  p95:  121/s\n1M/2G: p50:  115/s  p95:  114/s\n")
     assert (found.header, found.rows[1]) == ((("M", "G", "p50 (/s)", "p95 (/s)"),), ("1", "2", "115", "114"))

@@ -28,7 +28,9 @@ def audited(text: str, overrides: Overrides | None = None, *, format: str | None
 
 
 def table(rows: str, words: str = "") -> str:
-    """A document from "GPUs, Time (s) / 1, 40 / 2, 25": words, then a table of Markdown."""
+    """A document from "GPUs, Time (s) / 1, 40 / 2, 25": words, then a table of Markdown, or several between " // "."""
+    if " // " in rows:
+        return "\n\n".join(table(each, words if place == 0 else "") for place, each in enumerate(rows.split(" // ")))
     cells = [[cell.strip() for cell in row.split(",")] for row in rows.split(" / ")]
     cells.insert(1, ["---"] * len(cells[0]))
     return f"{words}\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in cells)

@@ -1,5 +1,6 @@
 """Tables of HTML: also of pages that leave out end tags, as HTML may."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ _PARAGRAPHS = frozenset(
     )
 )
 """Elements at whose ends a paragraph ends."""
+_END = re.compile(r"</(?:html|body)[ \t]*>", re.IGNORECASE)
+"""Where the parser stops, though a browser shows what follows."""
 _BOLD = frozenset(("b", "strong"))
 
 
@@ -28,7 +31,7 @@ def read(source: str, blocks: Blocks, line: int = 1) -> None:
 
     parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, recover=True, no_network=True)
     try:
-        root = etree.fromstring(source.encode("utf-8", "replace"), parser)
+        root = etree.fromstring(_END.sub("", source).encode("utf-8", "replace"), parser)
     except (etree.ParseError, ValueError):  # nothing in it
         return
     words: list[str] = []

@@ -15,8 +15,10 @@ class Case(NamedTuple):
     wrong: str
     right: str
     words: str = ""
+    also: tuple[tuple[str, str], ...] = ()
 
 
+HEADING = "GPUs, Time (s), Speedup"
 CASES = (
     Case(
         "speedup",
@@ -29,6 +31,13 @@ CASES = (
         "FAIL",
         "GPUs, Time (s), Efficiency / 1, 40, 100% / 2, 25, 80% / 4, 16, 73%",
         "GPUs, Time (s), Efficiency / 1, 40, 100% / 2, 25, 80% / 4, 16, 62%",
+    ),
+    Case(
+        "contradiction",
+        "SUSPECT",
+        f"{HEADING} / 1, 38, 1.00 / 2, 67, 0.57 / 4, 121, 0.31 // {HEADING} / 1, 38, 1.00 / 2, 67, 1.13 / 4, 121, 1.26",
+        f"{HEADING} / 1, 38, 1.00 / 2, 67, 0.57 / 4, 121, 0.31 // {HEADING} / 1, 39, 1.00 / 2, 67, 0.58 / 4, 122, 0.32",
+        also=(("speedup", "EXPLAIN"),),
     ),
     Case(
         "rate-total",
@@ -191,7 +200,7 @@ def test_a_wrong_table_is_found_and_the_right_one_is_not(case: Case) -> None:
     if case.verdict == "MISSING":
         assert case.rule in rules(table(case.wrong, case.words))
     else:
-        assert found(table(case.wrong, case.words)) == [(case.rule, case.verdict)]
+        assert found(table(case.wrong, case.words)) == [(case.rule, case.verdict), *case.also]
     assert found(table(case.right, case.words)) == []
     assert case.rule not in rules(table(case.right, case.words))
 
@@ -207,6 +216,10 @@ NETWORK = "ResNet-50, 25.6M parameters, fp32; each all-reduce exchanges"
         (f"{NETWORK} 0.0954 GiB.", []),
         (f"{NETWORK} 0.1024 GB.", []),
         ("It is 3.8 times faster on 4 GPUs.", [("claim", "FAIL")]),
+        ("It is 60 % faster on 2 GPUs.", []),
+        ("It is 90 % faster on 4 GPUs.", [("claim", "FAIL")]),
+        ("It stays within 40 % of linear.", []),
+        ("It stays within 2.5 % of linear.", [("claim", "FAIL")]),
         ("It is 2.5 times faster on 4 GPUs.", []),
         ("It reaches 95 % efficiency on 4 GPUs.", [("claim", "FAIL")]),
     ],
@@ -277,3 +290,8 @@ def test_samples_that_are_given_count() -> None:
     steps = "GPUs, Batch per GPU, Steps / 1, 50, 1000 / 2, 50, 500 / 4, 50, 500"
     assert found(table(steps)) == []
     assert found(table(steps), Overrides(samples=50_000)) == [("steps-per-epoch", "FAIL")]
+
+
+def test_a_batch_is_no_data_set() -> None:
+    words = "ResNet-50 on ImageNet with a per-GPU batch size of 256 images; each step takes 512 samples per node."
+    assert found(table("GPUs, images/s, Speedup / 1, 398, 1.00 / 8, 2972, 7.47", words)) == []

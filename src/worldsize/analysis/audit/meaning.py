@@ -132,12 +132,12 @@ _QUANTITIES: tuple[tuple[Quantity, str], ...] = (
                r"(?<!bandwidth )\butil|\bmemory\b|\bmem\b|\bpower\b|\bwatts?\b|\bcosts? \(?\$|\bprice|\btemp|\bflops?\b|\bmfu\b|\blearning rate\b|^lr$|\bseq(?:uence)? ?len"),
     (_Q.ACCURACY, r"\bacc(?:uracy|uracies)?\b|\btop-?[15]\b|\bprecision@|\bbleu\b|\bmap\b|\bf1\b"),
     (_Q.LOSS, r"\bloss(?:es)?\b|perplexity|\bppl\b"),
-    (_Q.EFFICIENCY, r"efficien\w*|effizienz|效率|\bscaling factor\b|\beff\b|% of (?:linear|ideal)|\butili[sz]ation of linear"),
+    (_Q.EFFICIENCY, r"efficien\w*|^e ?\([npk]\)|^e ?[np]$|effizienz|效率|\bscaling factor\b|\beff\b|% of (?:linear|ideal)|\butili[sz]ation of linear"),
     (_Q.SERIAL, r"serial (?:fraction|part|share)|karp"),
     (_Q.ALGBW, r"\balg(?:o|orithm)?[ -]?(?:bw|bandwidth)\b"),
     (_Q.BUSBW, r"\bbus[ -]?(?:bw|bandwidth)\b"),
     (_Q.BANDWIDTH, r"bandwidth|\bbw\b|\b[kmgt]i?b(?:it)?(?:/s|ps)\b|transfer rate"),
-    (_Q.SPEEDUP, r"speed[ -]?ups?\b|加速比|beschleunigung|relative (?:speed|perf)|\b(?:weak|strong) scaling\b|\bscal(?:ing|e)(?: ratio)?$"
+    (_Q.SPEEDUP, r"speed[ -]?ups?\b|^s ?\([npk]\)|^s ?[np]$|加速比|beschleunigung|relative (?:speed|perf)|\b(?:weak|strong) scaling\b|\bscal(?:ing|e)(?: ratio)?$"
                  r"|\bacceleration\b|times faster|\bx faster\b|^scaling\b"),
     (_Q.RATE, r"through-?put|吞吐\w*|^(?:training )?speed$|\b(?:img|imgs|images?|samples?|tokens?|tok|seqs?|sequences?|sentences?|examples?|words|records|frames)"
               r"[ a-z]*\s?(?:/|per|p)\s?(?:s|sec|second)s?\b|\b(?:ips|fps|wps|tps)\b|training speed|"
@@ -156,6 +156,7 @@ _QUANTITIES: tuple[tuple[Quantity, str], ...] = (
     (_Q.EPOCHS, r"^(?:number of |num |no\.? of )?epochs?$|\bepochs\b"),
     (_Q.STEPS, r"^(?:number of |num |total )?(?:steps?|iterations?|iters?|updates)\b|\b(?:steps|iterations|iters|batches)\b"),
     (_Q.TIME, r"\btimes?\b|时间|\bseconds?\b|\bsecs?\b|duration|\bwall\b|elapsed|run ?time|\bminutes\b|\bhours\b|\bt ?\((?:n|p|s)\)|^t$|^t ?[np]$"),
+    (_Q.TIME, r"^total$|^iteration$|^overall$"),
     (_Q.PARAMETERS, r"\bparam(?:s|eters?)?\b|\bweights\b|model size"),
     (_Q.ELEMENTS, r"\bcount(?: \(elements\))?\b|\belements\b"),
     (_Q.BYTES, r"\bbytes\b|\bpayload\b|message size|\btraffic\b|\bvolume\b|\bsize \(b|\bgradient size|(?<!world )\bsize\b|\bcost\b"),

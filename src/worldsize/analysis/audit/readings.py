@@ -64,7 +64,7 @@ def speedup_ways(target: Series, table: Reading, others: Sequence[Reading] = ())
     sources = _sources(target, table, others)
     for source in sources:
         if source.quantity is Quantity.RATE:
-            yield from _from_rates(source, table.words)
+            yield from _from_rates(source, table)
         else:
             yield from _from_times(source, table.words, case_of(source, table.words, table))
     for source in sources:
@@ -157,7 +157,7 @@ def _from_times(s: Series, words: Words, case: Case) -> Iterator[Way]:
     )
 
 
-def _from_rates(s: Series, words: Words) -> Iterator[Way]:
+def _from_rates(s: Series, table: Reading) -> Iterator[Way]:
     b = s.base
 
     def plain(n: int) -> Span | None:
@@ -174,7 +174,8 @@ def _from_rates(s: Series, words: Words) -> Iterator[Way]:
         )
     else:
         yield Way("right", f"rate(N) ÷ rate({b})", plain, s)
-        if s.per == "total" or words.scaling is not None:
+        each = any(fact.per == "worker" for fact in table.of(Quantity.RATE))
+        if s.per == "total" or each or table.words.scaling is not None:
             yield Way("wrong", f"N × rate(N) ÷ rate({b}), which counts N twice", scaled, s, twice)
         else:
             yield Way("explain", f"N × rate(N) ÷ rate({b})", scaled, s, "Right only where the rate is of one worker.")

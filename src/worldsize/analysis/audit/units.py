@@ -89,6 +89,8 @@ def unit_in(heading: str) -> Unit | None:
     words = bare.replace("_", " ").split()
     pieces += [" ".join(words[-count:]) for count in (3, 2, 1) if len(words) >= count]
     for piece in pieces:
+        if len(bare) == 1 and bare != heading.strip():
+            break  # S(p) is no time in seconds
         unit = unit_of(piece)
         if unit is not None and not (unit.name in ("x", "s", "h") and piece is not bare and len(words) == 1):
             return unit

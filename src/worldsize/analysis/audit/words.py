@@ -165,6 +165,8 @@ def _said(text: str) -> Words:
     )
 
 
+LARGE_SET = 999
+"""Fewer images than these are a batch, not what is trained on."""
 LARGE = 10_000
 """Samples of a worker above this are its data, not its batch."""
 
@@ -192,10 +194,10 @@ def _data_set(low: str) -> tuple[str | None, DataSet | None]:
 def _count(low: str, pattern: str, *, training: bool = False) -> int | None:
     for found in re.finditer(pattern, low):
         before = re.split(r"[.;\n]", low[: found.start()])[-1]
-        if training and re.search(r"\b(?:test|validation|val|eval\w*)\b", before):
+        if training and re.search(r"\b(?:test|validation|val|eval\w*|batch\w*|step|steps)\b", before):
             continue
         count = whole_number(found.group(1))
-        if count is not None and count > 0:
+        if count is not None and count > (LARGE_SET if training else 0):
             return count
     return None
 

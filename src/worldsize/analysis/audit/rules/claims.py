@@ -52,7 +52,7 @@ _LINEARLY = re.compile(
     re.IGNORECASE,
 )
 
-Kind = Literal["speed-up", "efficiency", "less"]
+Kind = Literal["speed-up", "efficiency", "less", "faster", "slower"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class _Claim:
 def check_claims(reading: Reading, page: Page) -> Checked:
     """Each ratio of a sentence is one that the table gives."""
     found = [_claim(claim, reading) for claim in _claims(reading)]
-    return together([*found, _linear(reading)])
+    return together([*found, _linear(reading), _within(reading)])
 
 
 def _claims(reading: Reading) -> Iterator[_Claim]:
@@ -104,12 +104,18 @@ def _workers_in(sentence: str) -> tuple[int | None, int | None]:
 
 def _faster(sentence: str) -> Iterator[_Claim]:
     for match in _LESS.finditer(sentence):
-        if ("less" in match[2].lower() and "time" in sentence.lower()) or "shorter" in match[2].lower():
+        word = match[2].lower()
+        kind: Kind | None = None
+        if word in ("faster", "slower"):
+            kind = "faster" if word == "faster" else "slower"
+        elif word == "shorter" or ("less" in word and "time" in sentence.lower()):
+            kind = "less"
+        if kind is not None:
             number = printed(f"{match[1]}%")
             if number is not None and not _REDUCED.search(sentence):
                 base, largest = _workers_in(sentence)
                 n = int(match[3]) if match[3] and base is None else largest
-                yield _Claim("less", number, n, base, sentence.strip())
+                yield _Claim(kind, number, n, base, sentence.strip())
 
 
 def _claim(claim: _Claim, reading: Reading) -> Checked:
@@ -184,7 +190,14 @@ def _ratios(kind: Kind, series: Series, b: int, n: int, reading: Reading) -> Ite
         elif kind == "efficiency":
             yield speedup / (n / b)
         else:
-            yield Span.exact(1) - Span.exact(1) / speedup
+            yield _gain(kind, speedup)
+
+
+def _gain(kind: Kind, speedup: Span) -> Span:
+    """What a sentence makes of a ratio: less time, faster, or slower by so much."""
+    if kind == "less":
+        return Span.exact(1) - Span.exact(1) / speedup
+    return speedup - Span.exact(1) if kind == "faster" else Span.exact(1) / speedup - Span.exact(1)
 
 
 def _between_rows(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span, Fact]]:
@@ -197,8 +210,29 @@ def _between_rows(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span
             for two in facts:
                 if one is not two and one.n == two.n:
                     ratio = two.span / one.span if quantity is Quantity.RATE else one.span / two.span
-                    value = ratio if kind == "speed-up" else Span.exact(1) - Span.exact(1) / ratio
+                    value = ratio if kind == "speed-up" else _gain(kind, ratio)
                     yield one.n or 1, one.n or 1, value, two
+
+
+_WITHIN = re.compile(rf"within {_NUMBER}\s*(?:%|percent) of (?:the )?(?:linear|ideal|perfect)", re.IGNORECASE)
+
+
+def _within(reading: Reading) -> Checked:
+    """Whether "within 5 % of linear" holds at the largest N."""
+    found = _WITHIN.search(reading.words.own)
+    values = [(n, value, fact) for n, _, value, fact in _values("efficiency", reading)] if found else []
+    if found is None or not values:
+        return Checked()
+    largest = max(n for n, _, _ in values)
+    _, value, fact = max((each for each in values if each[0] == largest), key=lambda each: each[1].mid)
+    if value.high >= 1 - float(found[1]) / 100 - 0.005:
+        return Checked(1)
+    text = f"“{_short(found.group(0))}”: at N = {largest} the efficiency is {value.mid:.1%}."
+    changes = "The sentence is what readers take with them."
+    shown = f"{value.mid:.1%}"
+    return Checked(
+        0, (Finding("claim", Verdict.FAIL, text, (fact.place,), reading.index, found.group(0), shown, None, changes),)
+    )
 
 
 def _linear(reading: Reading) -> Checked:

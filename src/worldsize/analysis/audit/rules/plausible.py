@@ -105,11 +105,11 @@ def _flat(facts: list[Fact], reading: Reading) -> Checked:
 
 def check_ranks(reading: Reading, page: Page) -> Checked:
     """Ranks of one synchronised step end it together."""
-    ranks = reading.of(Quantity.RANK)
-    times = [fact for fact in reading.of(Quantity.STEP_TIME) if any(rank.place.row == fact.place.row for rank in ranks)]
-    columns: dict[int, list[Fact]] = {}
-    for fact in times:
-        columns.setdefault(fact.place.column, []).append(fact)
+    ranks = {fact.place.row for fact in reading.of(Quantity.RANK)}
+    columns: dict[tuple[object, ...], list[Fact]] = {}
+    for fact in reading.of(Quantity.STEP_TIME):
+        if fact.place.row in ranks and fact.column_label in ("", "step", "iteration"):
+            columns.setdefault((fact.place.column, fact.row_labels, fact.n, fact.batch), []).append(fact)
     found = []
     for facts in columns.values():
         if len(facts) < 2:

@@ -1,0 +1,51 @@
+"""Tables of one document that say different things of the same runs."""
+
+from worldsize.analysis.audit.facts import Fact, Reading
+from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, together
+from worldsize.analysis.audit.meaning import TIMES, Quantity
+
+DERIVED = (Quantity.SPEEDUP, Quantity.EFFICIENCY)
+SAME = 3
+"""So many equal times or rates, and none that differs, make the runs of two tables the same."""
+
+
+def check(reading: Reading, page: Page) -> Checked:
+    """A speed-up or efficiency of the same runs is the same in every table."""
+    return together(_between(reading, other) for other in page.readings if other.index < reading.index)
+
+
+def _between(later: Reading, earlier: Reading) -> Checked:
+    times = _pairs(later, earlier, *TIMES, Quantity.RATE)
+    if len(times) < SAME or not all(one.span.meets(two.span) for one, two in times):
+        return Checked()
+    derived = _pairs(later, earlier, *DERIVED)
+    differ = [(one, two) for one, two in derived if not one.span.meets(two.span)]
+    if not differ:
+        return Checked(len(derived))
+    one, two = differ[0]
+    said = f"{one.text} of N = {one.n} here, {two.text} in table {earlier.index + 1}"
+    finding = Finding(
+        "contradiction",
+        Verdict.SUSPECT,
+        f"Two tables have the same times and another {one.quantity}: {said}.",
+        places(fact for fact, _ in differ),
+        later.index,
+        ", ".join(fact.text for fact, _ in differ),
+        ", ".join(fact.text for _, fact in differ),
+        "fits if each table has a definition of its own",
+        "One name stands for two quantities; one of them is not what readers take it for.",
+    )
+    return Checked(len(derived) - len(differ), (finding,))
+
+
+def _pairs(later: Reading, earlier: Reading, *quantities: Quantity) -> list[tuple[Fact, Fact]]:
+    """Facts of both tables that are of the same run."""
+    known = {_run(fact): fact for fact in earlier.of(*quantities)}
+    return [(fact, known[_run(fact)]) for fact in later.of(*quantities) if fact.n is not None and _run(fact) in known]
+
+
+def _run(fact: Fact) -> tuple[object, ...]:
+    return fact.quantity, fact.per, fact.n, fact.nodes, fact.batch, fact.batch_per, fact.row_labels, fact.column_label
+
+
+RULES = (Rule("contradiction", "Tables of the same runs agree", check, "arithmetic"),)
