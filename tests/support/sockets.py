@@ -11,8 +11,6 @@ import psutil
 from jobs import family
 
 LOOK_S = 0.25
-NAME_SERVER = 53
-"""Port that names are asked from. Seen once in a busy run: a socket of the interface's address, not listening."""
 
 
 @dataclass
@@ -22,9 +20,9 @@ class Bound:
     listening: set[tuple[str, int]] = field(default_factory=set)
     """Addresses and ports that somebody can connect to, or send to."""
     others: set[str] = field(default_factory=set)
-    """Own addresses of all other sockets, but those that ask a name server: a look-up leaves by the way to it."""
+    """Own addresses of all other sockets."""
     peers: set[tuple[str, str, int]] = field(default_factory=set)
-    """Of these the own address, and whom they are connected to: a failure shows it."""
+    """Their own address, and whom they are connected to: a failure shows it."""
     looks: int = 0
 
     def look(self, *roots: int) -> None:
@@ -40,7 +38,7 @@ class Bound:
                 continue
             if each.status == psutil.CONN_LISTEN or (each.type == socket.SOCK_DGRAM and not each.raddr):
                 self.listening.add((each.laddr.ip, each.laddr.port))
-            elif not each.raddr or each.raddr.port != NAME_SERVER:
+            else:
                 self.others.add(each.laddr.ip)
                 if each.raddr:
                     self.peers.add((each.laddr.ip, each.raddr.ip, each.raddr.port))

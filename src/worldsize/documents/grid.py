@@ -186,7 +186,7 @@ def _goes_on(rows: Sequence[Sequence[str]], at: int) -> bool:
 
 
 def _more_heading(rows: Sequence[Sequence[str]], head: int) -> int:
-    """Rows that go on with a heading of which the format knows but one row, as Markdown does."""
+    """Rows that continue the heading: Markdown itself has only one row of it."""
     more = 0
     while head + more < min(MAX_HEADING, len(rows) - 1):
         row = rows[head + more]

@@ -71,7 +71,7 @@ _KEPT = {
     **dict.fromkeys(("multicolumn", "multirow", "resizebox"), 3),
     "multirowcell": 2,
 }
-"""Commands of which only the last argument is printed, with how many they have."""
+"""Commands that print only their last argument, with the number of their arguments."""
 _DROPPED = {
     **dict.fromkeys(("cite", "citep", "citet", "citealp", "parencite", "ref", "cref", "Cref", "eqref", "label"), 1),
     **dict.fromkeys(("footnote", "tnote", "tablefootnote", "vspace", "hspace", "phantom", "hphantom", "vphantom"), 1),

@@ -15,7 +15,7 @@ from worldsize.errors import UnknownNameError, UsageError
 def audit_as_asked(document: Document, settings: AuditSettings) -> Audit:
     """The audit of a document, of one table where one was asked for.
 
-    Raises UsageError for a network, quantity, unit or column that nobody knows, and for a table that is not there.
+    Raises UsageError for an unknown network, quantity, unit or column, and for a missing table.
     """
     count = len(document.tables)
     if settings.table is not None and settings.table > count:

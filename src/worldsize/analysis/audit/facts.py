@@ -1,4 +1,4 @@
-"""What a table says, entry by entry: a quantity in SI units, of which N, batch and labels (method.md §16)."""
+"""What a table says, entry by entry: a quantity in SI units, with its N, batch and labels (method.md §16)."""
 
 import re
 from collections.abc import Iterator

@@ -33,7 +33,7 @@ class Finding:
     places: tuple[Place, ...] = ()
     """Cells concerned; none where the words around a table are meant."""
     table: int | None = None
-    """Of which table, from 0; None where it is the document."""
+    """The table, from 0; None where the whole document is meant."""
     printed: str | None = None
     recomputed: str | None = None
     """What the other numbers give, as an interval."""
@@ -74,6 +74,21 @@ class Rule:
     title: str
     check: Check
     source: str
+
+
+def one_finding(
+    rule: str,
+    verdict: Verdict,
+    says: str,
+    facts: Sequence[Fact],
+    recomputed: str | None = None,
+    fits: str | None = None,
+    changes: str | None = None,
+) -> Checked:
+    """One finding over some facts; the first is the doubted number."""
+    first = facts[0]
+    finding = Finding(rule, verdict, says, places(facts), first.place.table, first.text, recomputed, fits, changes)
+    return Checked(0, (finding,))
 
 
 def together(checks: Iterable[Checked]) -> Checked:

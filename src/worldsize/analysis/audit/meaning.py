@@ -1,4 +1,4 @@
-"""What the heading of a column, or the label of a row, says: the quantity, its unit, and of which N and batch."""
+"""What the heading of a column, or the label of a row, says: the quantity, its unit, N and batch."""
 
 import re
 from dataclasses import dataclass, replace

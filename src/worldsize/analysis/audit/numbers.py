@@ -18,7 +18,7 @@ class Span:
     low: float
     high: float
     at: float | None = field(default=None, compare=False)
-    """The value as printed, or reckoned from values as printed."""
+    """The value as printed, or computed from values as printed."""
 
     @classmethod
     def exact(cls, value: float) -> Self:
@@ -27,7 +27,7 @@ class Span:
 
     @property
     def mid(self) -> float:
-        """What a person would reckon: of printed values; else the middle."""
+        """What a person would compute: of printed values; else the middle."""
         return (self.low + self.high) / 2 if self.at is None else self.at
 
     def __add__(self, other: "Span") -> "Span":
@@ -79,12 +79,6 @@ class Printed:
         """The digits alone, as printed."""
         found = NUMBER.search(self.text)
         return found.group(0) if found else self.text
-
-    @property
-    def decimals(self) -> int:
-        """Digits after the point."""
-        mantissa = re.split("[eE]", self.digits)[0]
-        return len(mantissa.partition(".")[2])
 
     @property
     def whole(self) -> bool:

@@ -1,4 +1,4 @@
-"""How a ratio over N may have been reckoned: the right ways, and the wrong ones that people take (method.md §16)."""
+"""How a ratio over N may have been computed: the right ways, and the wrong ones that people take (method.md §16)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ Value = Callable[[int], Span | None]
 
 @dataclass(frozen=True)
 class Way:
-    """One way to reckon a number of N workers from the others of a table."""
+    """One way to compute a number of N workers from the others of a table."""
 
     kind: Kind
     says: str
@@ -60,7 +60,7 @@ def case_of(source: Series, words: Words, table: Reading) -> Case:
 
 
 def speedup_ways(target: Series, table: Reading, others: Sequence[Reading] = ()) -> Iterator[Way]:
-    """All ways in which a speed-up may have been reckoned, the right ones first."""
+    """All ways in which a speed-up may have been computed, the right ones first."""
     sources = _sources(target, table, others)
     for source in sources:
         if source.quantity is Quantity.RATE:
@@ -74,7 +74,7 @@ def speedup_ways(target: Series, table: Reading, others: Sequence[Reading] = ())
 
 
 def efficiency_ways(target: Series, table: Reading, others: Sequence[Reading] = ()) -> Iterator[Way]:
-    """All ways in which an efficiency may have been reckoned."""
+    """All ways in which an efficiency may have been computed."""
     for source in _sources(target, table, others):
         if source.quantity is Quantity.RATE:
             yield from _efficiency_from_rates(source)

@@ -37,7 +37,7 @@ class Series:
 
 
 def series_of(reading: Reading, *quantities: Quantity) -> list[Series]:
-    """All series of some quantities; where two facts of one N cannot be told apart there is none."""
+    """All series of some quantities; two facts of one N without a label that differs make none."""
     found = []
     for quantity in quantities:
         facts = [fact for fact in reading.facts if fact.quantity is quantity and fact.n is not None]

@@ -1,7 +1,7 @@
 """Accuracy: a whole number of test images."""
 
 from worldsize.analysis.audit.facts import Fact, Reading
-from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, together
+from worldsize.analysis.audit.findings import Checked, Page, Rule, Verdict, one_finding, together
 from worldsize.analysis.audit.meaning import Quantity
 
 MOST_RUNS = 10
@@ -35,22 +35,7 @@ def _images(fact: Fact, images: int) -> Checked:
     fits = f"fits if it is the average of {runs} runs" if runs else None
     text = f"{fact.text} of {images} test images is {fact.span.mid * images:.2f} of them, which is no whole number."
     changes = "It was not measured on this test set in one run; how it came about must be said."
-    return Checked(
-        0,
-        (
-            Finding(
-                "accuracy-images",
-                Verdict.SUSPECT,
-                text,
-                (fact.place,),
-                fact.place.table,
-                fact.text,
-                None,
-                fits,
-                changes,
-            ),
-        ),
-    )
+    return one_finding("accuracy-images", Verdict.SUSPECT, text, [fact], None, fits, changes)
 
 
 def _between(low: float, high: float) -> bool:

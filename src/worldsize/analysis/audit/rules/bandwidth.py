@@ -6,7 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from worldsize.analysis.audit.facts import Fact, Reading
-from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, shown, together
+from worldsize.analysis.audit.findings import (
+    Checked,
+    Finding,
+    Page,
+    Rule,
+    Verdict,
+    one_finding,
+    places,
+    shown,
+    together,
+)
 from worldsize.analysis.audit.known import NETWORKS
 from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Span
@@ -69,7 +79,7 @@ def _bytes_of_epoch(fact: Fact, reading: Reading) -> Checked:
         fits = fits or (says if (value * factor).meets(fact.span) else None)
     product = f"{costs[0].number.text} × {steps.text} steps are {shown(value * 1e-9)} GB"
     text = f"{product}; {fact.text} is printed for the epoch."
-    changes = "The bandwidth that is reckoned from it is off by the same factor."
+    changes = "The bandwidth that is computed from it is off by the same factor."
     found = (fact.place, steps.place)
     return Checked(
         0,
@@ -215,21 +225,14 @@ def _one(fact: Fact, time: Fact, ways: list[_Way]) -> Checked:
     value = next(way for way in ways if not way.wrong).bytes_ / time.span
     fits = f"fits with {found.says}: {'; '.join(found.wrong)}" if found else None
     text = f"{fact.text} is printed for N = {fact.n}; bytes ÷ time is {shown(value * 1e-9)} GB/s."
-    return Checked(
-        0,
-        (
-            Finding(
-                "bandwidth",
-                Verdict.FAIL,
-                text,
-                (fact.place, time.place),
-                fact.place.table,
-                fact.text,
-                f"{shown(value * 1e-9)} GB/s",
-                fits,
-                "What the link can do is not what the table says.",
-            ),
-        ),
+    return one_finding(
+        "bandwidth",
+        Verdict.FAIL,
+        text,
+        [fact, time],
+        f"{shown(value * 1e-9)} GB/s",
+        fits,
+        "What the link can do is not what the table says.",
     )
 
 

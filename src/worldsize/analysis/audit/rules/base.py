@@ -3,7 +3,7 @@
 import re
 
 from worldsize.analysis.audit.facts import Fact, Reading
-from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, together
+from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, one_finding, places, together
 from worldsize.analysis.audit.meaning import TIMES, Quantity, meaning
 from worldsize.analysis.audit.readings import efficiency_ways, speedup_ways
 from worldsize.analysis.audit.series import Series, series_of
@@ -30,21 +30,14 @@ def _one(target: Series, fact: Fact, own: bool) -> Checked:
     if not own:
         return Checked()  # of another base, which the table need not show
     text = f"The {target.quantity} of the base (N = {target.base}) is {fact.text}, not 1."
-    return Checked(
-        0,
-        (
-            Finding(
-                "base-not-one",
-                Verdict.FAIL,
-                text,
-                (fact.place,),
-                fact.place.table,
-                fact.text,
-                "1",
-                "fits if the base is another run, which is not in the table",
-                f"The other numbers are {abs(fact.span.mid - 1):.0%} off, or relative to something that is not shown.",
-            ),
-        ),
+    return one_finding(
+        "base-not-one",
+        Verdict.FAIL,
+        text,
+        [fact],
+        "1",
+        "fits if the base is another run, which is not in the table",
+        f"The other numbers are {abs(fact.span.mid - 1):.0%} off, or relative to something that is not shown.",
     )
 
 

@@ -3,7 +3,17 @@
 import math
 
 from worldsize.analysis.audit.facts import Fact, Reading
-from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, shown, together
+from worldsize.analysis.audit.findings import (
+    Checked,
+    Finding,
+    Page,
+    Rule,
+    Verdict,
+    one_finding,
+    places,
+    shown,
+    together,
+)
 from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.series import beside, only
@@ -140,21 +150,14 @@ def _steps(steps: Fact, samples: int, batch: float, per: str, accumulation: int)
     fits = next((text for size, text in says if size != whole and fit(size)), None)
     value = math.ceil(samples / whole)
     verdict = Verdict.FAIL if fits or steps.span.mid <= 4 * samples / whole else Verdict.SUSPECT
-    return Checked(
-        0,
-        (
-            Finding(
-                "steps-per-epoch",
-                verdict,
-                f"{samples} samples in batches of {whole:g} are {value} steps; {steps.text} is printed.",
-                (steps.place,),
-                steps.place.table,
-                steps.text,
-                f"{value}",
-                fits,
-                "What is reckoned per step (bytes, communication) is off by the same factor.",
-            ),
-        ),
+    return one_finding(
+        "steps-per-epoch",
+        verdict,
+        f"{samples} samples in batches of {whole:g} are {value} steps; {steps.text} is printed.",
+        [steps],
+        f"{value}",
+        fits,
+        "What is computed per step (bytes, communication) is off by the same factor.",
     )
 
 
@@ -166,14 +169,14 @@ def check_epoch(reading: Reading, page: Page) -> Checked:
         if step is None:
             continue
         steps = only(beside(reading, epoch, Quantity.STEPS))
-        count = steps.span if steps else _reckoned(reading, epoch, page)
+        count = steps.span if steps else _counted(reading, epoch, page)
         if count is not None:
             found.append((epoch, step, count))
     fitting = sum((step.span * count * ABOUT).meets(epoch.span) for epoch, step, count in found)
     return together(_epoch(*each, 2 * fitting > len(found)) for each in found)
 
 
-def _reckoned(reading: Reading, fact: Fact, page: Page) -> Span | None:
+def _counted(reading: Reading, fact: Fact, page: Page) -> Span | None:
     samples, batch = page.overrides.samples or reading.words.samples, _batch_of(reading, fact)
     if samples is None or batch is None or fact.n is None:
         return None
@@ -195,23 +198,16 @@ def _epoch(epoch: Fact, step: Fact, count: Span, others_fit: bool) -> Checked:
     # More than its steps: evaluation, start and loader come on top. Fewer cannot be.
     if above and off < 1.3 and not fits and not others_fit:
         return Checked(1)
-    return Checked(
-        0,
-        (
-            Finding(
-                "epoch-steps",
-                Verdict.FAIL if fits or others_fit or not above or off > 2 else Verdict.EXPLAIN,
-                f"{shown(count, 5)} steps of {step.text} take {shown(value)} s; {epoch.text} is printed for the epoch.",
-                places([epoch, step]),
-                epoch.place.table,
-                epoch.text,
-                f"{shown(value)} s",
-                fits,
-                "Time of a step and time of an epoch cannot both be right."
-                if not above
-                else "The rest of the epoch is not said: evaluation, start, waiting for data.",
-            ),
-        ),
+    return one_finding(
+        "epoch-steps",
+        Verdict.FAIL if fits or others_fit or not above or off > 2 else Verdict.EXPLAIN,
+        f"{shown(count, 5)} steps of {step.text} take {shown(value)} s; {epoch.text} is printed for the epoch.",
+        [epoch, step],
+        f"{shown(value)} s",
+        fits,
+        "Time of a step and time of an epoch cannot both be right."
+        if not above
+        else "The rest of the epoch is not said: evaluation, start, waiting for data.",
     )
 
 

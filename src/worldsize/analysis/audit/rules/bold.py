@@ -1,7 +1,7 @@
 """Bold for the best of a column or a row."""
 
 from worldsize.analysis.audit.facts import Fact, Reading
-from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, together
+from worldsize.analysis.audit.findings import Checked, Page, Rule, Verdict, one_finding, together
 from worldsize.analysis.audit.meaning import TIMES, Quantity
 
 _LOWER_IS_BETTER = (*TIMES, Quantity.COMMUNICATION, Quantity.LOSS, Quantity.DATA)
@@ -41,21 +41,8 @@ def _bold(bold: Fact, facts: list[Fact], reading: Reading) -> Checked:
         return Checked()  # a row of the authors' own, bold all along
     best = (min if lower else max)(better, key=lambda fact: fact.span.mid)
     text = f"{bold.text} is printed bold; {best.text} is better."
-    return Checked(
-        0,
-        (
-            Finding(
-                "bold",
-                Verdict.SUSPECT,
-                text,
-                (bold.place, best.place),
-                reading.index,
-                bold.text,
-                best.text,
-                None,
-                "What is marked as the best is not.",
-            ),
-        ),
+    return one_finding(
+        "bold", Verdict.SUSPECT, text, [bold, best], best.text, None, "What is marked as the best is not."
     )
 
 

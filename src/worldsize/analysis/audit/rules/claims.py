@@ -125,7 +125,7 @@ def _claim(claim: _Claim, reading: Reading) -> Checked:
     if claim.base is not None:
         values = [each for each in values if each[1] == claim.base] or values
     if not values or (claim.n is None and claim.kind == "efficiency"):
-        return Checked()  # of which N is not said: often of one node, or of a part
+        return Checked()  # it names no N: often one node is meant, or a part
     span = claim.number.span * (0.01 if claim.kind != "speed-up" else 1.0)
     # People round in sentences: half a last digit more to either side.
     room = (span.high - span.low) / 2
@@ -194,7 +194,7 @@ def _ratios(kind: Kind, series: Series, b: int, n: int, reading: Reading) -> Ite
 
 
 def _gain(kind: Kind, speedup: Span) -> Span:
-    """What a sentence makes of a ratio: less time, faster, or slower by so much."""
+    """A ratio as a sentence puts it: the share of time saved, or how much faster or slower."""
     if kind == "less":
         return Span.exact(1) - Span.exact(1) / speedup
     return speedup - Span.exact(1) if kind == "faster" else Span.exact(1) / speedup - Span.exact(1)

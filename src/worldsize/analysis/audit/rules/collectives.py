@@ -4,7 +4,17 @@ import re
 from collections.abc import Callable
 
 from worldsize.analysis.audit.facts import Fact, Reading
-from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, shown, together
+from worldsize.analysis.audit.findings import (
+    Checked,
+    Finding,
+    Page,
+    Rule,
+    Verdict,
+    one_finding,
+    places,
+    shown,
+    together,
+)
 from worldsize.analysis.audit.known import LINKS_BYTES_PER_S
 from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Span
@@ -112,21 +122,14 @@ def _bus(bus: Fact, alg: Fact, common: Span | None, collective: str | None, n: i
 
 
 def _bus_finding(bus: Fact, alg: Fact, says: str, recomputed: str, fits: str | None) -> Checked:
-    return Checked(
-        0,
-        (
-            Finding(
-                "busbw",
-                Verdict.FAIL,
-                says,
-                (bus.place, alg.place),
-                bus.place.table,
-                bus.text,
-                recomputed,
-                fits,
-                "The bus bandwidth is what is compared with the link's peak.",
-            ),
-        ),
+    return one_finding(
+        "busbw",
+        Verdict.FAIL,
+        says,
+        [bus, alg],
+        recomputed,
+        fits,
+        "The bus bandwidth is what is compared with the link's peak.",
     )
 
 
@@ -145,21 +148,14 @@ def _alg(alg: Fact, size: Fact, time: Fact) -> Checked:
         else None
     )
     text = f"{size.text} bytes in {time.text} are {shown(value * 1e-9)} GB/s; {alg.text} is printed."
-    return Checked(
-        0,
-        (
-            Finding(
-                "bandwidth",
-                Verdict.FAIL,
-                text,
-                (alg.place, size.place, time.place),
-                alg.place.table,
-                alg.text,
-                f"{shown(value * 1e-9)} GB/s",
-                fits,
-                "What the link can do is not what the table says.",
-            ),
-        ),
+    return one_finding(
+        "bandwidth",
+        Verdict.FAIL,
+        text,
+        [alg, size, time],
+        f"{shown(value * 1e-9)} GB/s",
+        fits,
+        "What the link can do is not what the table says.",
     )
 
 

@@ -4,7 +4,15 @@ import re
 from collections.abc import Iterator
 
 from worldsize.analysis.audit.facts import Fact, Reading
-from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, shown, together
+from worldsize.analysis.audit.findings import (
+    Checked,
+    Page,
+    Rule,
+    Verdict,
+    one_finding,
+    shown,
+    together,
+)
 from worldsize.analysis.audit.meaning import PARTS, TIMES, Quantity, meaning
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.series import only
@@ -83,20 +91,20 @@ def _parts(whole: Fact, parts: list[Fact], reading: Reading, others_fit: bool) -
     larger = [part for part in parts if part.quantity in PARTS and part.span.low > whole.span.high * (1 + 1e-9)]
     if larger:
         text = f"{larger[0].quantity} of {larger[0].text} is more than the whole {whole.quantity}, {whole.text}."
-        return _finding("parts", Verdict.FAIL, text, [larger[0], whole], None, "The part is not of this whole.")
+        return one_finding("parts", Verdict.FAIL, text, [larger[0], whole], changes="The part is not of this whole.")
     total, sums = _sum(parts), " + ".join(part.text for part in parts)
     overlap = reading.words.overlap and "not overlap" not in reading.words.text
     if len(parts) < 2 or total.meets(whole.span) or overlap:
         return Checked(1)
     if others_fit:
         text = f"{sums} is {shown(total)} s; {whole.text} is printed for the whole."
-        return _finding(
-            "parts", Verdict.FAIL, text, [*parts, whole], shown(total), "Some time is in no part, or in two."
+        return one_finding(
+            "parts", Verdict.FAIL, text, [*parts, whole], shown(total), changes="Some time is in no part, or in two."
         )
     if total.low > whole.span.high and {Quantity.COMPUTE, Quantity.COMMUNICATION} <= {part.quantity for part in parts}:
         text = f"{sums} is {shown(total)} s, more than the whole of {whole.text}."
         changes = "Possible where communication is hidden behind computing; what is exposed must be said."
-        return _finding("parts", Verdict.EXPLAIN, text, [*parts, whole], shown(total), changes)
+        return one_finding("parts", Verdict.EXPLAIN, text, [*parts, whole], shown(total), changes=changes)
     return Checked(1)
 
 
@@ -152,14 +160,14 @@ def _share(share: Fact, part: Fact, whole: Fact) -> Checked:
         return Checked(1)
     fits = "fits if it is part ÷ the rest" if (part.span / (whole.span - part.span)).meets(share.span) else None
     text = f"{part.text} of {whole.text} is {value.mid:.1%}; {share.text} is printed."
-    return _finding(
+    return one_finding(
         "percent",
         Verdict.FAIL,
         text,
         [share, part, whole],
         f"{value.mid:.1%}",
-        "The share decides what is called the bottleneck.",
         fits,
+        "The share decides what is called the bottleneck.",
     )
 
 
@@ -171,13 +179,13 @@ def _shares(shares: list[Fact], reading: Reading, *, whole: bool = False) -> Che
         total = total + share.span
     if total.low > 1 + 1e-9 and not reading.words.overlap:
         texts = " + ".join(share.text for share in shares)
-        return _finding(
+        return one_finding(
             "percent",
             Verdict.FAIL,
             f"{texts} is {total.mid:.1%}: more than all of it.",
             shares,
             f"{total.mid:.1%}",
-            "One of the shares is not of this whole.",
+            changes="One of the shares is not of this whole.",
         )
     named = {
         quantity for share in shares for quantity, words in KINDS.items() if re.search(words, _heading(reading, share))
@@ -185,13 +193,13 @@ def _shares(shares: list[Fact], reading: Reading, *, whole: bool = False) -> Che
     complete = whole or {Quantity.COMMUNICATION, Quantity.COMPUTE} <= named
     if total.high < 1 - MISSING and complete:
         texts = " + ".join(share.text for share in shares)
-        return _finding(
+        return one_finding(
             "percent",
             Verdict.FAIL,
             f"{texts} is {total.mid:.1%}, not 100 %.",
             shares,
             f"{total.mid:.1%}",
-            "Some of the time is in no part.",
+            changes="Some of the time is in no part.",
         )
     return Checked(1)
 
@@ -200,21 +208,6 @@ def _kept_apart(share: Fact, reading: Reading) -> bool:
     """Overheads and hidden shares are not parts of one whole."""
     return any(
         word in _heading(reading, share) for word in ("overhead", "hidden", "overlap", "exposed", "util", "peak")
-    )
-
-
-def _finding(
-    rule: str,
-    verdict: Verdict,
-    says: str,
-    facts: list[Fact],
-    recomputed: str | None,
-    changes: str,
-    fits: str | None = None,
-) -> Checked:
-    return Checked(
-        0,
-        (Finding(rule, verdict, says, places(facts), facts[0].place.table, facts[0].text, recomputed, fits, changes),),
     )
 
 

@@ -156,7 +156,7 @@ def check_serial(reading: Reading, page: Page) -> Checked:
             fact.text,
             shown(value),
             None,
-            "What more workers could give is reckoned from it.",
+            "What more workers could give is computed from it.",
         )
         found.append(Checked(0, (finding,)))
     return together(found)
@@ -233,7 +233,7 @@ def _too_regular(facts: list[Fact], reading: Reading, how: str) -> Checked:
                 reading.index,
                 None,
                 None,
-                "fits if they were reckoned, not measured",
+                "fits if they were computed, not measured",
                 "It is a model of scaling, not a measurement.",
             ),
         ),

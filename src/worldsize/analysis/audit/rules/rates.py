@@ -4,7 +4,15 @@ import re
 from collections.abc import Iterator
 
 from worldsize.analysis.audit.facts import Fact, Reading
-from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, shown, together
+from worldsize.analysis.audit.findings import (
+    Checked,
+    Page,
+    Rule,
+    Verdict,
+    one_finding,
+    shown,
+    together,
+)
 from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.series import beside, only
@@ -49,8 +57,9 @@ def _total(total: Fact, each: Fact, n: int) -> Checked:
     for factor in (n * n, 1 / n):
         if (each.span * factor).meets(total.span):
             fits = "fits if N was multiplied twice" if factor > 1 else "fits if the total was divided by N"
-    return _wrong(
+    return one_finding(
         "rate-total",
+        Verdict.FAIL,
         f"{each.text} of each of {n} workers make {shown(value, 4)} together; {total.text} is printed.",
         [total, each],
         f"{shown(value, 4)}",
@@ -111,29 +120,14 @@ def _time(rate: Fact, time: Fact, product: Span, samples: Span, others_fit: bool
     off = abs(product.mid / samples.mid - 1)
     verdict = Verdict.FAIL if others_fit or fits or off > NEAR else Verdict.EXPLAIN
     what = "an epoch has" if time.quantity is Quantity.EPOCH_TIME else "a step has"
-    return _wrong(
+    return one_finding(
         "rate-time",
+        verdict,
         f"{rate.text} for {time.text} are {shown(product, 4)} samples; {what} {samples.high:.0f}.",
         [rate, time],
         f"{samples.high:.0f} ÷ {time.text} = {shown(samples / time.span, 4)} samples/s",
         fits,
         f"Rate and time differ by {off:.0%}; one of them is not of what is said.",
-        verdict,
-    )
-
-
-def _wrong(
-    rule: str,
-    says: str,
-    facts: list[Fact],
-    recomputed: str,
-    fits: str | None,
-    changes: str | None,
-    verdict: Verdict = Verdict.FAIL,
-) -> Checked:
-    return Checked(
-        0,
-        (Finding(rule, verdict, says, places(facts), facts[0].place.table, facts[0].text, recomputed, fits, changes),),
     )
 
 

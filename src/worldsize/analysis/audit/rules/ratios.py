@@ -14,7 +14,7 @@ Changes = Callable[[Series, dict[int, Span]], str]
 
 
 def check_speedup(reading: Reading, page: Page) -> Checked:
-    """Each printed speed-up against all ways to reckon it."""
+    """Each printed speed-up against all ways to compute it."""
     found = []
     for target in series_of(reading, Quantity.SPEEDUP):
         found.append(
@@ -29,7 +29,7 @@ def check_speedup(reading: Reading, page: Page) -> Checked:
 
 
 def check_efficiency(reading: Reading, page: Page) -> Checked:
-    """Each printed efficiency against all ways to reckon it."""
+    """Each printed efficiency against all ways to compute it."""
     found = []
     for target in series_of(reading, Quantity.EFFICIENCY):
         found.append(
@@ -137,7 +137,7 @@ def _whole(rule: str, target: Series, found: _Fit, right: list[_Fit], changes: C
                 facts[0].place.table,
                 ", ".join(fact.text for fact in facts),
                 f"{name}{true.way.says} = {_values(values)}",
-                f"fits if reckoned as {found.way.says}",
+                f"fits if computed as {found.way.says}",
                 None if explain else changes(target, values),
             ),
         ),
@@ -175,7 +175,7 @@ def _fits_if(n: int, fact: Fact, value: Span, fits: Iterable[_Fit]) -> str | Non
     """What makes a single cell right: another way, or a slip of the pen."""
     for each in fits:
         if each.way.kind != "right" and n in each.fits:
-            return f"fits if reckoned as {each.way.says}"
+            return f"fits if computed as {each.way.says}"
     for factor, says in (
         (10.0, "ten times too large"),
         (0.1, "ten times too small"),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from worldsize.analysis.audit.facts import Fact, Place, Reading
-from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, shown, together
+from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, one_finding, shown, together
 from worldsize.analysis.audit.known import NETWORKS, network_in
 from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Printed, Span, printed
@@ -57,7 +57,7 @@ def _parameters(count: _Count) -> Checked:
     if fitting:
         many = fitting[0][1]
         text = f"{said} parameters are those of {count.network} with {many:,} classes; the data have {count.classes}."
-        changes = "Bytes and bandwidth reckoned from them are off as well, if the model has one output per class."
+        changes = "Bytes and bandwidth computed from them are off as well, if the model has one output per class."
         return _finding(count, Verdict.SUSPECT, text, right, f"fits with {many:,} classes", changes)
     nearest = min(counts.values(), key=lambda value: abs(value - span.mid))
     for factor, says in (
@@ -73,7 +73,7 @@ def _parameters(count: _Count) -> Checked:
                 f"{said} is not the parameters of {count.network}.",
                 right or f"{nearest:,}",
                 f"fits if {says}",
-                "Bytes that are reckoned from it are off by the same factor.",
+                "Bytes that are computed from it are off by the same factor.",
             )
     if abs(nearest / span.mid - 1) > NEAR:
         return Checked()
@@ -127,7 +127,7 @@ def costs_in(text: str) -> list[Cost]:
 
 
 def check_unit(reading: Reading, page: Page) -> Checked:
-    """Bytes that only fit with the other unit: GB printed, GiB reckoned."""
+    """Bytes that only fit with the other unit: GB printed, GiB computed."""
     words = reading.words
     found = list(_gradients(reading))
     parameters = words.parameters.span if words.parameters else None
@@ -152,56 +152,26 @@ def _gradients(reading: Reading) -> Iterator[Checked]:
     size = max(sizes, key=lambda each: sum((span * each).meets(fact.span) for fact, span in pairs))
     for fact, span in pairs:
         value = span * size
-        if value.meets(fact.span):
-            yield Checked(1)
-            continue
-        unit = fact.unit.name if fact.unit else ""
-        for scale, printed_as, is_in in SCALES:
-            if printed_as.lower() == unit.lower() and (value * (1 / scale)).meets(fact.span):
-                text = f"{fact.text} {unit} fits {shown(value)} bytes only in {is_in}: the units are mixed."
-                yield Checked(
-                    0,
-                    (
-                        Finding(
-                            "bytes-unit",
-                            Verdict.FAIL,
-                            text,
-                            (fact.place,),
-                            reading.index,
-                            fact.text,
-                            f"{shown(value)} bytes",
-                            f"fits in {is_in}",
-                            f"Bandwidths reckoned from it are {scale - 1:+.0%} off.",
-                        ),
-                    ),
-                )
-                break
-        else:
-            factor = fact.span.mid / value.mid
-            fits = (
-                "fits if elements are taken for bytes"
-                if abs(factor * size - 1) < 0.02
-                else "fits if bits are taken for bytes"
-                if abs(factor - 8) < 0.1
-                else None
-            )
-            text = f"{fact.text} {unit} is printed for parameters of {shown(value)} bytes."
-            yield Checked(
-                0,
-                (
-                    Finding(
-                        "bandwidth",
-                        Verdict.FAIL,
-                        text,
-                        (fact.place,),
-                        reading.index,
-                        fact.text,
-                        f"{shown(value)} bytes",
-                        fits,
-                        "Bandwidths reckoned from it are off by the same factor.",
-                    ),
-                ),
-            )
+        yield Checked(1) if value.meets(fact.span) else _bytes(fact, value, size)
+
+
+def _bytes(fact: Fact, value: Span, size: float) -> Checked:
+    """Printed bytes that are not those of their parameters: in another unit, or of something else."""
+    unit = fact.unit.name if fact.unit else ""
+    for scale, printed_as, is_in in SCALES:
+        if printed_as.lower() == unit.lower() and (value * (1 / scale)).meets(fact.span):
+            text = f"{fact.text} {unit} fits {shown(value)} bytes only in {is_in}: the units are mixed."
+            changes = f"Bandwidths computed from it are {scale - 1:+.0%} off."
+            fits = f"fits in {is_in}"
+            return one_finding("bytes-unit", Verdict.FAIL, text, [fact], f"{shown(value)} bytes", fits, changes)
+    factor, taken = fact.span.mid / value.mid, None
+    if abs(factor * size - 1) < 0.02:
+        taken = "fits if elements are taken for bytes"
+    elif abs(factor - 8) < 0.1:
+        taken = "fits if bits are taken for bytes"
+    text = f"{fact.text} {unit} is printed for parameters of {shown(value)} bytes."
+    changes = "Bandwidths computed from it are off by the same factor."
+    return one_finding("bandwidth", Verdict.FAIL, text, [fact], f"{shown(value)} bytes", taken, changes)
 
 
 SCALES = (
@@ -210,7 +180,7 @@ SCALES = (
     (1e9 / 2**30, "GiB", "GB"),
     (1e6 / 2**20, "MiB", "MB"),
 )
-"""How much larger the unit is that was reckoned in, the one that is printed, and the one that was meant."""
+"""How much larger the unit is that was computed in, the one that is printed, and the one that was meant."""
 
 
 def _factors(n: int | None) -> list[tuple[float, str]]:
@@ -243,7 +213,7 @@ def _unit(cost: Cost, payload: Span, reading: Reading) -> Checked:
                             cost.number.text,
                             f"{shown(value)} bytes",
                             f"fits in {is_in}, with {named} × the gradients",
-                            f"Bandwidths reckoned from it are {scale - 1:+.0%} off.",
+                            f"Bandwidths computed from it are {scale - 1:+.0%} off.",
                         ),
                     ),
                 )
@@ -263,7 +233,7 @@ def _unit(cost: Cost, payload: Span, reading: Reading) -> Checked:
                     cost.number.text,
                     f"{shown(payload)} bytes",
                     "fits if elements are taken for bytes",
-                    "Bandwidths reckoned from it are four times too low.",
+                    "Bandwidths computed from it are four times too low.",
                 ),
             ),
         )
