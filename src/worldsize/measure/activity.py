@@ -17,7 +17,7 @@ NS = 1e9
 
 class _Reading(NamedTuple):
     cpu_ns: int
-    queued_ns: int | None
+    ran_and_queued_ns: tuple[int, int] | None
     collected_ns: int
     faults: int
 
@@ -56,13 +56,10 @@ class Activity:
         before, after = self._before, self._read()
         if before is None or not steps:
             return None
-        queued = None
-        if before.queued_ns is not None and after.queued_ns is not None:
-            queued = _seconds(after.queued_ns - before.queued_ns)
         return RankActivity(
             steps=steps,
             cpu_s=_seconds(after.cpu_ns - before.cpu_ns),
-            queued_s=queued,
+            queued_s=_queued_s(before, after),
             collected_s=_seconds(after.collected_ns - before.collected_ns),
             most_collected_s=_seconds(self._most_ns),
             major_faults=after.faults - before.faults,
@@ -82,15 +79,23 @@ class Activity:
         number = os.getpid() if thread is threading.main_thread() else thread.native_id
         place = Path(f"/proc/self/task/{number}")
         scheduled = _numbers(place / "schedstat")
-        counted = len(scheduled) > 1 and scheduled[0] > 0  # a kernel that does not count has zeros
         # After the name of the program, which may hold anything, and the state, majflt is the ninth number (proc(5)).
         stat = _numbers(place / "stat", after=")")
         return _Reading(
             time.clock_gettime_ns(time.pthread_getcpuclockid(thread.ident)),
-            scheduled[1] if counted else None,
+            (scheduled[0], scheduled[1]) if len(scheduled) > 1 else None,
             self._collected_ns,
             stat[8] if len(stat) > 8 else 0,
         )
+
+
+def _queued_s(before: _Reading, after: _Reading) -> float | None:
+    if before.ran_and_queued_ns is None or after.ran_and_queued_ns is None:
+        return None
+    # A kernel that does not count has zeros, and so has a thread that has just begun: only the end tells them apart.
+    if not after.ran_and_queued_ns[0]:
+        return None
+    return _seconds(after.ran_and_queued_ns[1] - before.ran_and_queued_ns[1])
 
 
 def _seconds(ns: int) -> float:
