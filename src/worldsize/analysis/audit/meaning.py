@@ -94,6 +94,7 @@ WORKERS = (
 )
 NODES = r"(?:node|machine|host|server|instance|box|vm)(?:e?s)?"
 _COUNT = r"(\d{1,3}(?:,\d{3})+|\d+)"
+_COUNTED_IN_CHINESE = re.compile(r"(?:节点|gpu|显卡|进程|卡)\s?数量?", re.IGNORECASE)
 _EACH = r"(?:per|/|each|a)\s*(?:" + WORKERS + r")\b"
 _PER_WORKER = re.compile(rf"(?:\bper|/|\beach|\bon each)[ -]*{WORKERS}(?![a-z])|\blocal\b|\bmicro\b|per-{WORKERS}")
 _TOTAL = re.compile(r"\b(?:global|total|effective|aggregate|overall|combined|all gpus)\b")
@@ -225,6 +226,7 @@ def _normal(text: str) -> str:
 
 
 def _spelled(text: str) -> str:
+    text = _COUNTED_IN_CHINESE.sub(lambda found: " nodes " if "节点" in found[0] else " GPUs ", text)
     text = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", text)
     text = text.replace("_", " ").replace("#", " number of ").replace("–", "-").replace("→", " ")
     return re.sub(r"\s+", " ", text).strip()

@@ -1,11 +1,15 @@
 """Facts of one quantity that differ in N alone, and which series of a table belong together."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from worldsize.analysis.audit.facts import Fact, Reading
 from worldsize.analysis.audit.meaning import Quantity
+
+BASE = re.compile(r"\W*(?:sequential|serial|baseline|base|reference|single)\b\W*", re.IGNORECASE)
+"""The whole label of a row from which all variants of a table start."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ def _groups(facts: list[Fact]) -> Iterator[list[Fact]]:
     groups: dict[tuple[object, ...], list[Fact]] = defaultdict(list)
     for fact in facts:
         groups[fact.row_labels, fact.column_label, fact.per, fact.unit and fact.unit.kind].append(fact)
-    for group in groups.values():
+    for group in _with_base(list(groups.values())):
         if _distinct(group):
             yield group
             continue
@@ -62,6 +66,30 @@ def _groups(facts: list[Fact]) -> Iterator[list[Fact]]:
             for fact in part:
                 columns[fact.place.column].append(fact)
             yield from [part] if _distinct(part) else columns.values()
+
+
+def _with_base(groups: list[list[Fact]]) -> list[list[Fact]]:
+    """The one row of one worker that is labelled as the base belongs to each variant that has none of its own."""
+    bases = [group[0] for group in groups if len(group) == 1 and group[0].n == 1 and _is_base(group[0])]
+    if len({fact.place.row for fact in bases}) != 1:
+        return groups
+    joined = []
+    for group in groups:
+        own = next((fact for fact in bases if _alike(fact, group[0])), None)
+        lacks = all(fact.n not in (None, 1) for fact in group)
+        joined.append([replace(own, row_labels=group[0].row_labels), *group] if own and lacks else group)
+    return joined
+
+
+def _is_base(fact: Fact) -> bool:
+    return any(BASE.fullmatch(label) for label in fact.row_labels)
+
+
+def _alike(one: Fact, other: Fact) -> bool:
+    def told(fact: Fact) -> tuple[object, ...]:
+        return fact.column_label, fact.per, fact.unit and fact.unit.kind
+
+    return told(one) == told(other)
 
 
 def _unique(quantity: Quantity, group: list[Fact]) -> Iterator[Series]:

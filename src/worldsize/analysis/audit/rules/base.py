@@ -6,7 +6,7 @@ from worldsize.analysis.audit.facts import Fact, Reading
 from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, one_finding, places, together
 from worldsize.analysis.audit.meaning import TIMES, Quantity, meaning
 from worldsize.analysis.audit.readings import efficiency_ways, speedup_ways
-from worldsize.analysis.audit.series import Series, series_of
+from worldsize.analysis.audit.series import BASE, Series, series_of
 
 CAUSES = r"cache|super-?linear|memory bandwidth|page|swap|larger batch|fits in|turbo"
 """Words that explain a speed-up above N."""
@@ -110,6 +110,7 @@ def _labels(target: Series, reading: Reading) -> Checked:
     facts = target.facts()
     for index, column in enumerate(reading.columns):
         entries = [reading.table.rows[fact.place.row][index] for fact in facts]
+        entries = [entry for entry in entries if not BASE.fullmatch(entry)]  # that word says what the row is for
         named = [meaning(entry) for entry in entries]
         if not column.label or any(each.n is not None or each.nodes is not None for each in named):
             continue

@@ -1,0 +1,53 @@
+"""What a table does not say outright, and most of it shows: from which row all start, and whose the batch is."""
+
+import pytest
+
+from made_audits import found, table
+from worldsize.analysis.audit.overrides import Overrides
+
+VARIANTS = "Implementation, Threads, Time (s), Speedup / {}, 1, 51, 1.00 / OpenMP, 4, 13.85, {} / MPI, 8, 9.57, 5.33"
+
+
+@pytest.mark.parametrize("base", ["Sequential", "serial", "Baseline"])
+def test_variants_start_from_the_row_that_is_called_so(base: str) -> None:
+    assert found(table(VARIANTS.format(base, "3.92"))) == [("speedup", "FAIL")]
+    assert found(table(VARIANTS.format(base, "3.68"))) == []
+
+
+def test_a_variant_with_a_base_of_its_own_starts_from_that() -> None:
+    rows = "Implementation, Threads, Time (s), Speedup / Sequential, 1, 51, 1.00 / OpenMP, 1, 54, 1.00"
+    assert found(table(f"{rows} / OpenMP, 4, 13.85, 3.90")) == []
+
+
+def test_another_machine_is_no_mere_base() -> None:
+    rows = "System, GPUs, Time (s), Speedup / Baseline K80, 1, 50, 1.00 / V100, 2, 20, 2.50 / V100, 4, 11, 4.55"
+    assert ("speedup", "FAIL") not in found(table(rows))
+
+
+RATES = "GPUs, batchsize, sec/iter, samples/s / 1, 1, 7.75, 0.1290 / 2, 6, 10.18, 0.5894 / 4, 16, 12.48, {} / "
+RATES += "4, 20, 15.33, 1.3046 / 8, 32, 14.01, 2.2841"
+EACH = "GPUs, batchsize, sec/iter, samples/s / 1, 8, 2.000, 4.000 / 2, 8, 2.083, 7.681 / 4, 8, 2.144, 14.93 / "
+EACH += "8, 8, 2.209, {}"
+
+
+@pytest.mark.parametrize(
+    ("rows", "right", "wrong"), [(RATES, "1.2821", "1.2521"), (EACH, "28.97", "27.97"), (EACH, "28.97", "3.622")]
+)
+def test_the_other_rows_say_whose_the_batch_is(rows: str, right: str, wrong: str) -> None:
+    assert found(table(rows.format(right))) == []
+    assert ("rate-time", "FAIL") in found(table(rows.format(wrong)))
+
+
+def test_less_than_a_slip_is_none() -> None:
+    assert found(table(RATES.format("1.2851"))) == []
+
+
+def test_two_rows_say_nothing_of_the_batch() -> None:
+    assert found(table("GPUs, batchsize, sec/iter, samples/s / 1, 8, 2.000, 4.000 / 2, 8, 2.083, 7.000")) == []
+
+
+def test_counts_with_chinese_headings() -> None:
+    rows = "节点数, GPU数, Tokens/sec, Efficiency / 1, 8, 486, 100% / 2, 16, 951, 97.8% / 4, 32, 1872, {}"
+    assert found(table(rows.format("96.3%"))) == []
+    assert found(table(rows.format("93.3%"))) == [("efficiency", "FAIL")]
+    assert found(table(rows.format("93.3%")), Overrides(columns={"GPU数": "other"})) == [("efficiency", "FAIL")]
