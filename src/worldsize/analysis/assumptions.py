@@ -3,14 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from worldsize.analysis.audit.known import NETWORKS
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import number_text
 from worldsize.analysis.scaling import ScalingRow
 from worldsize.results.records import StudyRecord
 from worldsize.results.training_records import DataRecord, ModelRecord
-
-THOUSAND_CLASSES = {"resnet18": 11_689_512, "vgg11": 132_868_840}
-"""Parameters of the models of the same name for 224×224 images and 1000 classes (torchvision: resnet18, vgg11_bn)."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +16,8 @@ class Assumption:
     """One number that is often printed and is another one than it claims."""
 
     mistake: str
+    rule: str
+    """Which rule of `worldsize audit` finds it in a table."""
     where: str
     ours: str
     other: str
@@ -44,6 +44,7 @@ def _twice(scaling: Sequence[ScalingRow]) -> Iterator[Assumption]:
     value, n = row.speedup.estimate.value, row.cell.world_size
     yield Assumption(
         "N counted twice in a speed-up",
+        "speedup",
         row.cell.id,
         f"{number_text(value)} = T₁/T_N",
         f"{number_text(n * value)} = N·T₁/T_N",
@@ -58,6 +59,7 @@ def _volumes(cell: CellAnalysis, model: ModelRecord) -> Iterator[Assumption]:
     if steps:
         yield Assumption(
             "One synchronisation counted for a whole epoch",
+            "bandwidth",
             cell.id,
             f"{number_text(step * steps / 1e9)} GB per epoch",
             f"{number_text(step / 1e9)} GB",
@@ -66,6 +68,7 @@ def _volumes(cell: CellAnalysis, model: ModelRecord) -> Iterator[Assumption]:
     elements = cell.record.wire.payload_bytes * model.parameters // model.parameter_bytes
     yield Assumption(
         "Elements taken for bytes",
+        "bandwidth",
         cell.id,
         f"{number_text(cell.record.wire.payload_bytes / 1e6)} MB of gradients",
         f"{number_text(elements / 1e6)} MB",
@@ -76,6 +79,7 @@ def _volumes(cell: CellAnalysis, model: ModelRecord) -> Iterator[Assumption]:
 def _steps(cell: CellAnalysis, data: DataRecord) -> Assumption:
     return Assumption(
         "Steps per epoch not divided by N",
+        "steps-per-epoch",
         cell.id,
         f"{data.train_samples // cell.global_batch:,} steps",
         f"{data.train_samples // cell.batch_size:,} steps",
@@ -85,15 +89,29 @@ def _steps(cell: CellAnalysis, data: DataRecord) -> Assumption:
 
 def _classes(study: StudyRecord) -> Iterator[Assumption]:
     model, data = study.model, study.data
-    other = THOUSAND_CLASSES.get(model.name) if model else None
+    other = _with_thousand_classes(model, data.classes) if model and data else None
     if model is not None and data is not None and other is not None and other != model.parameters:
         yield Assumption(
             "Parameters of the 1000-class model",
+            "parameters",
             model.name,
             f"{model.parameters:,}",
             f"{other:,}",
             f"Counted in the model that was trained: {data.classes} classes, and layers for small images.",
         )
+
+
+def _with_thousand_classes(model: ModelRecord, classes: int) -> int | None:
+    """Parameters of the model of the same name for 224×224 images and 1000 classes, as torchvision counts them."""
+    if model.name not in NETWORKS:
+        return None
+    variants = NETWORKS[model.name].variants
+    own = [name for name, (body, inputs) in variants.items() if body + classes * (inputs + 1) == model.parameters]
+    normalised = any("BatchNorm" in name for name in own)
+    for name, (body, inputs) in variants.items():
+        if name.startswith("ImageNet") and ("BatchNorm" in name) is normalised:
+            return body + 1000 * (inputs + 1)
+    return None
 
 
 def _cut(study: StudyRecord, cells: Sequence[CellAnalysis]) -> Iterator[Assumption]:
@@ -105,6 +123,7 @@ def _cut(study: StudyRecord, cells: Sequence[CellAnalysis]) -> Iterator[Assumpti
     if next_batch > share:
         yield Assumption(
             "A batch larger than the data set",
+            "batch-above-data",
             f"{last.strategy}, N = {last.world_size}",
             f"not run: a worker has {share:,} samples",
             f"b = {next_batch:,}",

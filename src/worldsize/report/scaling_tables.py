@@ -168,6 +168,7 @@ def assumption_table(analysis: StudyAnalysis) -> Table:
         prose("Correct", "ours", lambda each: each.ours),
         prose("With the mistake", "other", lambda each: each.other),
         prose("Why it is one", "why", lambda each: each.why),
+        texts("Rule of `worldsize audit`", "rule", lambda each: each.rule),
     ]
     found = assumptions(analysis.record, analysis.cells, analysis.scaling)
     return table_of("assumptions", "Common mistakes with these numbers", columns, found)
