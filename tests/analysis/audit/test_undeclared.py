@@ -14,6 +14,12 @@ def test_variants_start_from_the_row_that_is_called_so(base: str) -> None:
     assert found(table(VARIANTS.format(base, "3.68"))) == []
 
 
+def test_the_base_may_have_several_workers() -> None:
+    rows = "Setup, Nodes, GPUs, samples/s, Scaling / baseline, 1, 8, 1242.7, 1.00x / ours, 2, 16, 2375.9, 1.91x"
+    assert found(table(f"{rows} / ours, 4, 32, 4394.8, 3.84x")) == [("speedup", "FAIL")]
+    assert found(table(f"{rows} / ours, 4, 32, 4394.8, 3.54x")) == []
+
+
 def test_a_variant_with_a_base_of_its_own_starts_from_that() -> None:
     rows = "Implementation, Threads, Time (s), Speedup / Sequential, 1, 51, 1.00 / OpenMP, 1, 54, 1.00"
     assert found(table(f"{rows} / OpenMP, 4, 13.85, 3.90")) == []

@@ -69,15 +69,16 @@ def _groups(facts: list[Fact]) -> Iterator[list[Fact]]:
 
 
 def _with_base(groups: list[list[Fact]]) -> list[list[Fact]]:
-    """The one row of one worker that is labelled as the base belongs to each variant that has none of its own."""
-    bases = [group[0] for group in groups if len(group) == 1 and group[0].n == 1 and _is_base(group[0])]
+    """The one row that is called the base belongs to each variant whose own rows all have more workers than it."""
+    bases = [group[0] for group in groups if len(group) == 1 and _is_base(group[0])]
     if len({fact.place.row for fact in bases}) != 1:
         return groups
     joined = []
     for group in groups:
         own = next((fact for fact in bases if _alike(fact, group[0])), None)
-        lacks = all(fact.n not in (None, 1) for fact in group)
-        joined.append([replace(own, row_labels=group[0].row_labels), *group] if own and lacks else group)
+        if own is not None and all((fact.n or 0) > (own.n or 0) for fact in group):
+            group = [replace(own, row_labels=group[0].row_labels), *group]
+        joined.append(group)
     return joined
 
 
