@@ -1,11 +1,11 @@
 """Tables of values that a comma, a semicolon, a tab or a bar separates."""
 
 import csv
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from worldsize.documents.decimals import decimal, numbers, pointed
 from worldsize.documents.grid import MAX_CELLS, Blocks, Cell, too_many
 from worldsize.documents.numbers import is_number, is_word, tidy, unbolded
 
@@ -16,7 +16,6 @@ _LOOKED_AT = 500
 _LONGEST_FIELD = 20
 """Lines of one quoted entry; more are those after a quote that was left open."""
 _STROKES = " \t|+:;,=-"
-_COMMA = re.compile(r"([+\-−~<>≈≤≥]?\s?)(\d{1,3}(?:\.\d{3})+|\d*),(\d+)(?!,)(\D.*)?")
 
 
 class _Row(NamedTuple):
@@ -166,19 +165,8 @@ def _commented_heading(comments: list[str], delimiter: str, rows: list[_Row]) ->
 
 def _points(rows: list[_Row], delimiter: str) -> list[_Row]:
     """Rows whose decimal commas are points; commas that part thousands stay."""
-    if delimiter not in ";\t":
-        return rows
-    found = [match for row in rows for text in row.cells if len(text) < 40 and (match := _COMMA.fullmatch(text))]
-    decimal = any(len(match[3]) != 3 or "." in match[2] or not match[2] for match in found)
-    pointed = any(is_number(text) and "." in text and "," not in text for row in rows for text in row.cells)
     # 50,000 between semicolons is 50, as nobody who writes points puts semicolons; between tabs it is 50 thousand.
-    if not decimal and (pointed or delimiter == "\t"):
+    cells = numbers([text for row in rows for text in row.cells])
+    if delimiter not in ";\t" or not decimal(cells, otherwise=delimiter == ";"):
         return rows
-    return [row._replace(cells=[_pointed(text) for text in row.cells]) for row in rows]
-
-
-def _pointed(text: str) -> str:
-    match = _COMMA.fullmatch(text) if len(text) < 40 else None
-    if match is None:
-        return text
-    return f"{match[1]}{match[2].replace('.', '')}.{match[3]}{match[4] or ''}"
+    return [row._replace(cells=list(map(pointed, row.cells))) for row in rows]

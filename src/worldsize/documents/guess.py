@@ -45,9 +45,9 @@ def guess(source: str) -> str:
 
 
 def _aligned(source: str) -> bool:
-    """Whether its rows are set with blanks, and commas stand within numbers or words only: "4   256   4,063"."""
+    """Whether its rows are set with blanks, and commas stand within numbers or words only: "4   256   4,063   1,9"."""
     rows = [line for line in source.split("\n", 500)[:500] if len(re.findall(r"\S {2,}(?=\S)", line.strip())) >= 2]
-    apart = [line for line in rows if re.search(r",(?!\d{3}(?!\d))\S|[;\t]", line)]
+    apart = [line for line in rows if re.search(r",(?!\d)\S|(?<!\d),\S|,(?!\d{3},)\d+,|[;\t]", line)]
     return len(rows) >= 2 and not apart
 
 

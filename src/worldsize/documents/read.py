@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 from worldsize.documents import markdown
-from worldsize.documents.document import FORMATS, Document
+from worldsize.documents.decimals import with_points
+from worldsize.documents.document import FORMATS, Document, Table
 from worldsize.documents.grid import Blocks
 from worldsize.documents.guess import READERS, guess
 from worldsize.errors import UsageError
@@ -71,7 +72,7 @@ def read(path: str, *, text: str | None = None, format: str | None = None) -> Do
         raise UsageError(f"{name} is no valid JSON: {error}\nGive the file as its tool wrote it.") from None
     if not blocks.has_table:
         raise UsageError(f"no table was found in {name}\n{UNDERSTOOD}")
-    return Document(path, first, tuple(blocks.found))
+    return Document(path, first, tuple(with_points(each) if isinstance(each, Table) else each for each in blocks.found))
 
 
 def _source(path: str, name: str) -> str:

@@ -1,8 +1,10 @@
 """What a table does not say outright, and most of it shows: from which row all start, and whose the batch is."""
 
+import re
+
 import pytest
 
-from made_audits import found, table
+from made_audits import audited, found, table
 from worldsize.analysis.audit.overrides import Overrides
 
 VARIANTS = "Implementation, Threads, Time (s), Speedup / {}, 1, 51, 1.00 / OpenMP, 4, 13.85, {} / MPI, 8, 9.57, 5.33"
@@ -57,3 +59,41 @@ def test_counts_with_chinese_headings() -> None:
     assert found(table(rows.format("96.3%"))) == []
     assert found(table(rows.format("93.3%"))) == [("efficiency", "FAIL")]
     assert found(table(rows.format("93.3%")), Overrides(columns={"GPU数": "other"})) == [("efficiency", "FAIL")]
+
+
+def test_per_gpu_alone_is_of_what_stands_left_of_it() -> None:
+    rows = "Workers, tokens/s, per GPU, Scaling eff. (%) / 1, 24.1k, 24.1k, 100 / "
+    rows += "4, 92.5k, {}, 96.0 / 16, 344k, 21.5k, {}"
+    assert found(table(rows.format("23.1k", "89.2"))) == []
+    assert found(table(rows.format("23.1k", "79.2"))) == [("efficiency", "FAIL")]
+    assert ("rate-total", "FAIL") in found(table(rows.format("33.1k", "89.2")))
+
+
+COMMAS = """ResNet-18 auf CIFAR-10
+
+GPUs   Zeit/Epoche (s)   Speedup   Effizienz
+1      34,2              1,00      100,0 %
+2      18,4              1,86      92,9 %
+4      10,1              3,39      84,7 %
+8      6,3               {}      67,9 %
+"""
+ROW = re.compile(r" {2,}")
+
+
+@pytest.mark.parametrize("format", ["text", "markdown"])
+def test_decimal_commas(format: str) -> None:
+    for speedup, expected in (("5,43", []), ("10,86", [("speedup", "FAIL")])):
+        text = COMMAS.format(speedup)
+        if format == "markdown":
+            words, _, *rows = text.splitlines()
+            cells = [" | ".join(ROW.split(row)) for row in rows]
+            text = "\n".join([words, "", cells[0], "---|---|---|---", *cells[1:]])
+        audit = audited(text, format=None)
+        assert [(each.rule, each.verdict) for each in audit.findings if each.verdict in ("FAIL", "EXPLAIN")] == expected
+
+
+def test_commas_between_thousands_stay() -> None:
+    assert found(table("GPUs, images/s, Speedup / 1, 1.240, 1.00 / 4, 4.340, 3.50")) == []
+    rows = "| GPUs | images/s | Speedup |\n|---|---|---|\n| 1 | 1,240 | 1.00 |\n| 4 | 4,340 | 3.50 |\n"
+    assert found(rows) == []
+    assert found(rows.replace(".", ",")) == [], "the speed-ups say that commas part decimals, so 1,240 is 1.24"

@@ -9,6 +9,10 @@ from worldsize.analysis.audit.overrides import Overrides
 from worldsize.analysis.audit.words import Words
 from worldsize.documents.document import Table
 
+SHARED = (Quantity.RATE, Quantity.STEP_RATE, Quantity.BATCH, Quantity.BYTES)
+"""What is printed of all workers, and beside it of each."""
+_EACH = re.compile(rf"\W*(?:per|/|each)\s*{WORKERS}\W*")
+
 
 @dataclass(frozen=True)
 class Column:
@@ -58,6 +62,7 @@ def columns_of(table: Table, words: Words, overrides: Overrides) -> list[Column]
 
 def one_axis(columns: list[Column], table: Table) -> list[Column]:
     """With one column of N: of several the one that says total; of processes beside threads neither is N."""
+    columns = _each(columns)
     found = [
         index for index, column in enumerate(columns) if column.meaning.quantity is Quantity.N and not column.label
     ]
@@ -71,6 +76,17 @@ def one_axis(columns: list[Column], table: Table) -> list[Column]:
         replace(column, meaning=other) if index in found and index != kept else column
         for index, column in enumerate(columns)
     ]
+
+
+def _each(columns: list[Column]) -> list[Column]:
+    """A heading "per GPU" alone is no N: it says again of one worker what stands left of it."""
+    found: list[Column] = []
+    for column in columns:
+        if _EACH.fullmatch(column.heading.lower()) and column.meaning.quantity is Quantity.N:
+            left = [each.meaning for each in found if each.meaning.quantity in SHARED and not each.label]
+            column = replace(column, meaning=replace(left[-1] if left else Meaning(Quantity.OTHER), per="worker"))
+        found.append(column)
+    return found
 
 
 def _heading(table: Table, column: int) -> list[str]:
