@@ -97,3 +97,28 @@ def test_commas_between_thousands_stay() -> None:
     rows = "| GPUs | images/s | Speedup |\n|---|---|---|\n| 1 | 1,240 | 1.00 |\n| 4 | 4,340 | 3.50 |\n"
     assert found(rows) == []
     assert found(rows.replace(".", ",")) == [], "the speed-ups say that commas part decimals, so 1,240 is 1.24"
+
+
+@pytest.mark.parametrize("heading", ["Ideal speedup", "Theoretical Speedup", "Speedup (ideal)", "Linear (images/s)"])
+def test_what_would_be_ideal_is_no_measurement(heading: str) -> None:
+    assert found(table(f"GPUs, {heading}, Time (s) / 1, 1, 40.0 / 2, 2, 25.0 / 4, 4, 16.0 / 8, 8, 11.0")) == []
+
+
+def test_a_linear_scaling_efficiency_is_measured() -> None:
+    rows = "GPUs, Time (s), Linear scaling efficiency / 1, 40, 100% / 2, 25, 80% / 4, 16, 73%"
+    assert found(table(rows)) == [("efficiency", "FAIL")]
+
+
+STEPS = "GPUs, Steps/epoch, Step (ms), Images/s / 1, 391, 98.2, 1303 / 2, 196, 101.5, {} / 4, 98, 106.3, 4817"
+
+
+def test_a_step_beside_the_steps_of_an_epoch_is_one_step() -> None:
+    assert found(table(STEPS.format("2522"), "CIFAR-10, batch size 128 per GPU")) == []
+    assert ("rate-time", "FAIL") in found(table(STEPS.format("1261"), "CIFAR-10, batch size 128 per GPU"))
+
+
+def test_accumulated_batches_are_no_micro_batches() -> None:
+    rows = (
+        "GPUs, Micro-batch size, Accumulation steps, Global batch, Step time (s), Images/s / 1, 32, 4, 128, .391, 327"
+    )
+    assert found(table(f"{rows} / 2, 32, 4, 256, .397, 645 / 4, 32, 4, 512, .411, 1246")) == []

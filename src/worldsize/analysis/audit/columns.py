@@ -11,6 +11,11 @@ from worldsize.documents.document import Table
 
 SHARED = (Quantity.RATE, Quantity.STEP_RATE, Quantity.BATCH, Quantity.BYTES)
 """What is printed of all workers, and beside it of each."""
+_IDEAL = re.compile(
+    r"^\W*(?:ideal|theoretical|perfect|linear)(?!.*efficien)(?:\b|_)|[(\[](?:ideal|theoretical|perfect|linear)[)\]]",
+    re.IGNORECASE,
+)
+"""What nobody measured: N times the base, printed to be compared with."""
 _EACH = re.compile(rf"\W*(?:per|/|each)\s*{WORKERS}\W*")
 
 
@@ -53,6 +58,8 @@ def columns_of(table: Table, words: Words, overrides: Overrides) -> list[Column]
     for column, levels in enumerate(headings):
         given = overrides.column(words.caption, levels)
         said = given or _folded(levels, axis if column else None, " ".join(headings[0]))
+        if given is None and levels and _IDEAL.search(levels[-1]):
+            said = Meaning(Quantity.OTHER)
         entries = [row[column] for row in table.rows if column < len(row) and row[column].strip()]
         numeric = sum(_leads_with_number(entry) for entry in entries)
         label = given is None and (not entries or 2 * numeric < len(entries) or _named(said, entries))

@@ -215,7 +215,8 @@ def _with_time(named: Quantity | None, unit: Unit, words: str) -> Quantity:
         return named
     if unit.per == "epoch" or (unit.per is None and named is Quantity.EPOCHS):
         return Quantity.EPOCH_TIME
-    step = unit.per is not None or (named in (Quantity.STEPS, Quantity.BATCH) and "time" in words)
+    one = named is Quantity.STEPS and re.search(r"\b(?:step|iter|iteration)\b", words) is not None
+    step = unit.per is not None or one or (named in (Quantity.STEPS, Quantity.BATCH) and "time" in words)
     return Quantity.STEP_TIME if step else Quantity.TIME
 
 

@@ -127,7 +127,8 @@ def _samples(reading: Reading, rate: Fact, time: Fact, otherwise: str | None) ->
         )  # the last batch may be dropped
     batch = rate.batch if rate.batch is not None else time.batch
     per = rate.batch_per or time.batch_per or otherwise
-    if batch is None or rate.n is None or per is None or reading.words.accumulation:
+    accumulates = reading.words.accumulation or reading.of(Quantity.ACCUMULATION)
+    if batch is None or rate.n is None or per is None or accumulates:
         return None
     return Span.exact(batch * rate.n if per == "worker" else batch)
 
