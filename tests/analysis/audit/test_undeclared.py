@@ -122,3 +122,22 @@ def test_accumulated_batches_are_no_micro_batches() -> None:
         "GPUs, Micro-batch size, Accumulation steps, Global batch, Step time (s), Images/s / 1, 32, 4, 128, .391, 327"
     )
     assert found(table(f"{rows} / 2, 32, 4, 256, .397, 645 / 4, 32, 4, 512, .411, 1246")) == []
+
+
+EPOCHS = "GPUs, Epoch time (s), Speedup / 1, 1843, 1.00 / 2, 962, 1.92 / 4, 513, 3.59 / 8, 281, 6.55 / 16, 167, 11.02"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("On 16 GPUs training is 13.5x faster than on one GPU.", [("claim", "FAIL")]),
+        ("On 16 GPUs training is 13.5x faster.", [("claim", "SUSPECT")]),
+        ("On 16 GPUs training is 11x faster than on one GPU.", []),
+        ("On 16 GPUs training is 11x faster.", []),
+        ("On 16 GPUs training is 1.68x faster than on 8 GPUs.", []),
+    ],
+)
+def test_a_sentence_means_the_base_that_it_names_else_that_of_the_table(
+    words: str, expected: list[tuple[str, str]]
+) -> None:
+    assert found(table(EPOCHS, f"ResNet-50. {words}")) == expected

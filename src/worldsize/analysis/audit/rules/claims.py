@@ -98,7 +98,8 @@ def _matches(kind: Kind, patterns: tuple[re.Pattern[str], ...], sentence: str) -
 
 def _workers_in(sentence: str) -> tuple[int | None, int | None]:
     """The least and the largest of the counts that a sentence names; no least where it names one."""
-    counts = {int(each) for each in re.findall(rf"\b(\d{{1,5}})[ -]{WORKERS}\b", sentence.lower())}
+    words = re.sub(rf"\b(?:one|an?|single|a single)[ -](?={WORKERS}\b)", "1 ", sentence.lower())
+    counts = {int(each) for each in re.findall(rf"\b(\d{{1,5}})[ -]{WORKERS}\b", words)}
     return (min(counts) if len(counts) > 1 else None), max(counts, default=None)
 
 
@@ -118,6 +119,10 @@ def _faster(sentence: str) -> Iterator[_Claim]:
                 yield _Claim(kind, number, n, base, sentence.strip())
 
 
+_Ratio = tuple[int, int, Span, Fact]
+"""N, N of the base, ratio, where it stands."""
+
+
 def _claim(claim: _Claim, reading: Reading) -> Checked:
     values = list(_values(claim.kind, reading))
     if claim.n is not None:
@@ -130,18 +135,20 @@ def _claim(claim: _Claim, reading: Reading) -> Checked:
     # People round in sentences: half a last digit more to either side.
     room = (span.high - span.low) / 2
     wide = Span(span.low - room, span.high + room)
-    if any(value.meets(wide) for _, _, value, _ in values):
+    usual = _usual(values) if claim.base is None else values
+    if any(value.meets(wide) for _, _, value, _ in usual):
         return Checked(1)
-    best = min(values, key=lambda each: abs(each[2].mid - span.mid))
+    elsewhere = next((b for _, b, value, _ in values if value.meets(wide)), None)
+    best = min(usual, key=lambda each: abs(each[2].mid - span.mid))
     value, fact = best[2], best[3]
     shown = f"{value.mid:.3g}" if claim.kind == "speed-up" else f"{value.mid:.1%}"
     text = f"“{_short(claim.sentence)}”: the table gives {shown} at N = {best[0]}, not {claim.number.text}."
-    fits = None
+    fits = f"fits with the base of N = {elsewhere}" if elsewhere is not None else None
     if claim.kind == "less" and any(
         (Span.exact(1) / (Span.exact(1) - value)).meets(wide + Span.exact(1)) for _, _, value, _ in values
     ):
         fits = "fits if the gain in speed is meant, not the time saved"
-    verdict = Verdict.FAIL if claim.n is not None else Verdict.SUSPECT
+    verdict = Verdict.FAIL if claim.n is not None and elsewhere is None else Verdict.SUSPECT
     return Checked(
         0,
         (
@@ -158,6 +165,12 @@ def _claim(claim: _Claim, reading: Reading) -> Checked:
             ),
         ),
     )
+
+
+def _usual(values: list[_Ratio]) -> list[_Ratio]:
+    """What a sentence means that names no base: the least N of the table, or another variant at the same N."""
+    least = min(base for _, base, _, _ in values)
+    return [each for each in values if each[1] in (least, each[0])]
 
 
 def _short(sentence: str) -> str:
