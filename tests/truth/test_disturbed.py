@@ -69,23 +69,33 @@ def somebody(core: int, log: Path) -> Iterator[None]:
         process.close()
 
 
-def test_a_core_that_others_take_now_and_then(tmp_path: Path) -> None:
-    core, model, log = allowed_cores()[0], tmp_path / "planted.py", tmp_path / "there.txt"
+def planted(folder: Path) -> tuple[Path, float, float]:
+    """A run beside which somebody takes the core; its true step, and that of all its steps (s)."""
+    folder.mkdir()
+    core, model, log = allowed_cores()[0], folder / "planted.py", folder / "there.txt"
     model.write_text(MODEL)
-
     with somebody(core, log):
-        ended = worldsize(*COMMAND, "--model", f"{model}:net", "--out", tmp_path / "run", cwd=tmp_path)
+        ended = worldsize(*COMMAND, "--model", f"{model}:net", "--out", folder / "run", cwd=folder)
         assert ended.returncode == 0, ended.stderr
-
-    (cell,) = load_run(tmp_path / "run").cells.values()
+    (cell,) = load_run(folder / "run").cells.values()
     lines = pl.read_ndjson(cell.folder / "rank0.jsonl").filter("timed")
     ends = pl.col("start_ns") + 1e9 * pl.col("step_s")
     seen = pl.read_csv(log, separator=" ", has_header=False).iter_rows()
     calm = lines.filter(~pl.any_horizontal((pl.col("start_ns") < end) & (ends > begin) for begin, end in seen))
-    true_s, all_s = calm["step_s"].to_numpy().mean(), lines["step_s"].to_numpy().mean()
+    return folder / "run", float(calm["step_s"].to_numpy().mean()), float(lines["step_s"].to_numpy().mean())
+
+
+def test_a_core_that_others_take_now_and_then(tmp_path: Path) -> None:
+    # Who takes the core may come while nothing is timed: in 1 of 4 runs that made the mean step 5 % longer only. Such a
+    # run plants nothing, so another is made; what holds of the first that is disturbed is not tried again.
+    for number in range(3):
+        run, true_s, all_s = planted(tmp_path / str(number))
+        if all_s > 1.1 * true_s:
+            break
     assert all_s > 1.1 * true_s, "the planted disturbance did not disturb"
+    (cell,) = load_run(run).cells.values()
     assert cell.record.summary is not None
     assert cell.record.summary.step_s.value == pytest.approx(true_s, rel=0.05)
-    warnings = [warning for _, warning in analyse(load_run(tmp_path / "run")).warnings if warning.code == "disturbed"]
+    warnings = [warning for _, warning in analyse(load_run(run)).warnings if warning.code == "disturbed"]
     assert len(warnings) == 1
     assert "Other processes used" in warnings[0].message
