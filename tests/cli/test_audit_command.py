@@ -185,6 +185,8 @@ def test_settings_beside_the_file(ended: Ended, place: Path) -> None:
         ("wrong.md --column 'Time (s)=epoch_time:furlong'", ["'furlong' is no known unit"]),
         ("wrong.md --column Tiem=epoch_time:s", ["no table has a column with this heading"]),
         ("wrong.md --column Sped=speedup", ["Did you mean 'Speedup'?"]),
+        ("wrong.md --column 'Time (s)=time:GB'", ["time has no unit 'GB'"]),
+        ("wrong.md --column Speedup=other --column speedup=time:s", ["'speedup' is given twice"]),
         ("wrong.md --column Time", ["HEADING=QUANTITY:UNIT is allowed"]),
         ("wrong.md --model resnet19:10", ["unknown model 'resnet19'", "resnet18, resnet34"]),
         ("wrong.md --model resnet18:many", ["the classes are a whole number"]),

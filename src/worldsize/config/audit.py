@@ -49,10 +49,14 @@ class AuditSettings(Settings):
     @field_validator("column")
     @classmethod
     def _heading_and_quantity(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        headings = set[str]()
         for each in given:
             heading, _, said = each.rpartition("=")
             if not heading.strip() or not said.strip():
                 raise ValueError("HEADING=QUANTITY:UNIT is allowed, such as 'Time=epoch_time:s'")
+            if heading.strip().lower() in headings:
+                raise ValueError(f"{heading.strip()!r} is given twice; say once what it holds")
+            headings.add(heading.strip().lower())
         return given
 
     @property

@@ -8,7 +8,7 @@ from worldsize.analysis.audit.answer import Audit
 from worldsize.analysis.audit.columns import Column
 from worldsize.analysis.audit.facts import Fact, Place, Reading
 from worldsize.analysis.audit.findings import Finding, Rule, Verdict
-from worldsize.analysis.audit.meaning import AXES, Quantity
+from worldsize.analysis.audit.quantities import AXES, Quantity
 from worldsize.analysis.audit.rules import RULES
 from worldsize.analysis.audit.words import Words
 from worldsize.analysis.numbers import ABSENT

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from worldsize.analysis.audit.columns import Column
 from worldsize.analysis.audit.facts import Place, Reading
-from worldsize.analysis.audit.meaning import AXES, Quantity
+from worldsize.analysis.audit.quantities import AXES, Quantity
 from worldsize.analysis.audit.series import series_of
 from worldsize.report.audit_parts import heading
 

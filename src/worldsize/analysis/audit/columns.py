@@ -3,9 +3,10 @@
 import re
 from dataclasses import dataclass, replace
 
-from worldsize.analysis.audit.meaning import AXES, NODES, WORKERS, Meaning, Quantity, meaning
+from worldsize.analysis.audit.meaning import NODES, WORKERS, Meaning, meaning
 from worldsize.analysis.audit.numbers import CLOCK, HOURS, whole_number
 from worldsize.analysis.audit.overrides import Overrides
+from worldsize.analysis.audit.quantities import AXES, Quantity
 from worldsize.analysis.audit.words import Words
 from worldsize.documents.document import Table
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from worldsize.analysis.audit.columns import Column, columns_of, filled, names_quantity, nodes_by, on_axis, one_axis
-from worldsize.analysis.audit.meaning import AXES, TIMES, Meaning, Quantity, meaning
+from worldsize.analysis.audit.meaning import Meaning, meaning
 from worldsize.analysis.audit.numbers import Printed, Span, all_printed, whole_number
 from worldsize.analysis.audit.overrides import Overrides
+from worldsize.analysis.audit.quantities import AXES, KINDS, TIMES, Quantity, agrees
 from worldsize.analysis.audit.units import Unit
 from worldsize.analysis.audit.words import Words
 from worldsize.documents.document import Table
@@ -75,7 +76,7 @@ def read_table(index: int, table: Table, words: Words, overrides: Overrides) -> 
     return Reading(index, table, words, tuple(columns), tuple(_settled(facts, words)))
 
 
-COUNTED = (Quantity.N, Quantity.NODES, Quantity.BATCH, Quantity.ACCUMULATION)
+COUNTED = (Quantity.N, Quantity.NODES, Quantity.PER_NODE, Quantity.BATCH, Quantity.ACCUMULATION)
 """Set, not measured: exact, however they end."""
 
 
@@ -95,9 +96,8 @@ def _of_row(
     index: int, row: int, entries: tuple[str, ...], columns: list[Column], table: Table, words: Words
 ) -> Iterator[Fact]:
     context = _row(entries, columns)
-    matrix = all(
-        column.label or column.meaning.quantity is None or column.meaning.quantity in AXES for column in columns
-    )
+    beside = (None, *AXES, Quantity.SPEEDUP, Quantity.EFFICIENCY)
+    matrix = all(column.label or column.meaning.quantity in beside for column in columns)
     matrix = matrix and not any(names_quantity(entry) for each in table.rows for entry in each[:1])
     caption = meaning(words.caption) if words.caption and matrix else Meaning()
     for place, (entry, column) in enumerate(zip(entries, columns, strict=False)):
@@ -110,7 +110,7 @@ def _of_row(
             quantity, unit = _quantity(said, number, order)
             if quantity is None:
                 continue
-            factor = unit.factor if unit and _agrees(unit, quantity) else 1.0
+            factor = unit.factor if unit and agrees(unit, quantity) else 1.0
             yield Fact(
                 quantity,
                 number,
@@ -140,7 +140,7 @@ def _joined(column: Meaning, row: Meaning, caption: Meaning) -> Meaning:
 
 def _row(entries: tuple[str, ...], columns: list[Column]) -> _Row:
     """What the entries of a row that name it say together; counts of their own columns before those of labels."""
-    said, labels, counted = Meaning(), [], Meaning()
+    said, labels, counted, each = Meaning(), [], Meaning(), None
     for entry, column in zip(entries, columns, strict=False):
         quantity = column.meaning.quantity
         if column.label:
@@ -150,6 +150,8 @@ def _row(entries: tuple[str, ...], columns: list[Column]) -> _Row:
             per = named.per if named.quantity is not None else None
             said = replace(named, rest="", per=per).under(said)
             labels += [named.rest] if named.rest else []
+        elif quantity is Quantity.PER_NODE:
+            each = whole_number(entry)
         elif (
             quantity in (Quantity.N, Quantity.NODES, Quantity.BATCH)
             and (count := whole_number(entry)) is not None
@@ -159,6 +161,8 @@ def _row(entries: tuple[str, ...], columns: list[Column]) -> _Row:
                 counted = on_axis(quantity, count).under(counted)
             elif counted.batch is None or column.meaning.per == "worker":
                 counted = replace(counted, batch=count, batch_per=column.meaning.per)
+    if each and counted.n is None and counted.nodes is not None:
+        counted = replace(counted, n=counted.nodes * each)
     return _Row(counted.under(said), tuple(labels))
 
 
@@ -181,21 +185,6 @@ def _quantity(said: Meaning, number: Printed, order: int) -> tuple[Quantity | No
     return None, None
 
 
-_KINDS = {
-    "time": (*TIMES, Quantity.COMPUTE, Quantity.COMMUNICATION, Quantity.DATA),
-    "rate": (Quantity.RATE,),
-    "step_rate": (Quantity.STEP_RATE,),
-    "bytes": (Quantity.BYTES,),
-    "bandwidth": (Quantity.BANDWIDTH, Quantity.ALGBW, Quantity.BUSBW),
-    "percent": (Quantity.EFFICIENCY, Quantity.SHARE, Quantity.ACCURACY, Quantity.SERIAL, Quantity.SPEEDUP),
-    "ratio": (Quantity.SPEEDUP,),
-}
-
-
-def _agrees(unit: Unit, quantity: Quantity) -> bool:
-    return quantity in _KINDS.get(unit.kind, ())
-
-
 def _with_batch(fact: Fact, facts: list[Fact]) -> Fact:
     """Of a table whose rows are quantities: the batch that another row says of the same column."""
     if fact.batch is not None or fact.quantity in AXES:
@@ -206,6 +195,20 @@ def _with_batch(fact: Fact, facts: list[Fact]) -> Fact:
     if len(local) != 1 or len({each.place.row for each in facts if each.quantity is Quantity.BATCH}) > 2:
         return fact
     return replace(fact, batch=int(local[0].number.value), batch_per=local[0].per)
+
+
+def _with_n(fact: Fact, facts: list[Fact]) -> Fact:
+    """Of "1 GPU, 8 GPUs, Speedup": of its largest N; one of several: of that left of it."""
+    ratios = (Quantity.SPEEDUP, Quantity.EFFICIENCY)
+    if fact.quantity not in ratios or fact.n is not None or fact.nodes is not None:
+        return fact
+    row = [each for each in facts if each.place.row == fact.place.row]
+    counted = [each for each in row if each.quantity in (*TIMES, Quantity.RATE) and each.n is not None]
+    if len({each.n for each in counted}) < 2 or len({each.quantity for each in counted}) > 1:
+        return fact
+    if sum(each.quantity is fact.quantity for each in row) > 1:
+        counted = [each for each in counted if each.place.column < fact.place.column][-1:]
+    return replace(fact, n=max((each.n for each in counted if each.n), default=None))
 
 
 def _settled(facts: list[Fact], words: Words) -> Iterator[Fact]:
@@ -221,11 +224,11 @@ def _settled(facts: list[Fact], words: Words) -> Iterator[Fact]:
             if fact.place.column == column
         )
     }
-    facts = [_with_batch(fact, facts) for fact in facts]
+    facts = [_with_n(_with_batch(fact, facts), facts) for fact in facts]
     alone = words.workers if all(fact.n is None and fact.nodes is None for fact in facts) else None
     for fact in facts:
         quantity, span = fact.quantity, fact.span
-        if fact.place.column in percent and fact.unit is None and quantity in _KINDS["percent"]:
+        if fact.place.column in percent and fact.unit is None and quantity in KINDS["percent"]:
             span = span * 0.01
         if quantity is Quantity.TIME and words.time_of in ("epoch", "step"):
             quantity = Quantity.EPOCH_TIME if words.time_of == "epoch" else Quantity.STEP_TIME

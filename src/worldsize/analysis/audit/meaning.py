@@ -2,51 +2,11 @@
 
 import re
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
+from worldsize.analysis.audit.languages import in_english
+from worldsize.analysis.audit.quantities import AXES, PARTS, TIMES, Quantity
 from worldsize.analysis.audit.units import Unit, unit_in
-
-
-class Quantity(StrEnum):
-    """What a number of a table is."""
-
-    N = "workers"
-    NODES = "nodes"
-    RANK = "rank"
-    BATCH = "batch size"
-    EPOCHS = "epochs"
-    STEPS = "steps"
-    SAMPLES = "samples"
-    ACCUMULATION = "accumulation"
-    TIME = "time"
-    STEP_TIME = "step time"
-    EPOCH_TIME = "epoch time"
-    RATE = "throughput"
-    STEP_RATE = "steps per second"
-    SPEEDUP = "speed-up"
-    EFFICIENCY = "efficiency"
-    SERIAL = "serial fraction"
-    COMPUTE = "compute time"
-    COMMUNICATION = "communication time"
-    DATA = "data time"
-    SHARE = "share"
-    BANDWIDTH = "bandwidth"
-    ALGBW = "algorithm bandwidth"
-    BUSBW = "bus bandwidth"
-    BYTES = "bytes"
-    ELEMENTS = "elements"
-    PARAMETERS = "parameters"
-    ACCURACY = "accuracy"
-    LOSS = "loss"
-    OTHER = "not understood"
-
-
-TIMES = (Quantity.TIME, Quantity.STEP_TIME, Quantity.EPOCH_TIME)
-PARTS = (Quantity.COMPUTE, Quantity.COMMUNICATION, Quantity.DATA)
-AXES = (
-    Quantity.N, Quantity.NODES, Quantity.RANK, Quantity.BATCH, Quantity.ACCUMULATION, Quantity.EPOCHS
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,8 +53,8 @@ WORKERS = (
     r"trainer|learner|[avphtlk]\d{1,4}s?|v100|a100|h100|gaudi\d?|mi\d+\w?|titan ?\w*|gtx ?\d+\w*|rtx ?\d+\w*)(?:e?s)?"
 )
 NODES = r"(?:node|machine|host|server|instance|box|vm)(?:e?s)?"
+_MONEY = re.compile(r"[(\[/][$€£]|[$€£][)\]/]|€|£")
 _COUNT = r"(\d{1,3}(?:,\d{3})+|\d+)"
-_COUNTED_IN_CHINESE = re.compile(r"(?:节点|gpu|显卡|进程|卡)\s?数量?", re.IGNORECASE)
 _EACH = r"(?:per|/|each|a)\s*(?:" + WORKERS + r")\b"
 _PER_WORKER = re.compile(rf"(?:\bper|/|\beach|\bon each)[ -]*{WORKERS}(?![a-z])|\blocal\b|\bmicro\b|per-{WORKERS}")
 _TOTAL = re.compile(r"\b(?:global|total|effective|aggregate|overall|combined|all gpus)\b")
@@ -129,18 +89,19 @@ _NOISE = frozenset(
 """Words of a heading that tell no series from another."""
 _Q = Quantity
 _QUANTITIES: tuple[tuple[Quantity, str], ...] = (
-    (_Q.OTHER, rf"\b{WORKERS} ?(?:per|/) ?{NODES}\b|"
-               r"(?<!bandwidth )\butil|\bmemory\b|\bmem\b|\bpower\b|\bwatts?\b|\bcosts? \(?\$|\bprice|\btemp|\bflops?\b|\bmfu\b|\blearning rate\b|^lr$|\bseq(?:uence)? ?len"),
+    (_Q.PER_NODE, rf"\b{WORKERS} ?(?:per|/) ?{NODES}\b"),
+    (_Q.OTHER, r"(?<!bandwidth )\butil|\bmemory\b|\bmem\b|\bpower\b|\bwatts?\b|\busd\b|\bprice|\btemp|\b[kmgtpe]?flop/?s?\b|\bmfu\b|\blearning rate\b|^lr$|\bseq(?:uence)? ?len"),
     (_Q.ACCURACY, r"\bacc(?:uracy|uracies)?\b|\btop-?[15]\b|\bprecision@|\bbleu\b|\bmap\b|\bf1\b"),
     (_Q.LOSS, r"\bloss(?:es)?\b|perplexity|\bppl\b"),
-    (_Q.EFFICIENCY, r"efficien\w*|^e ?\([npk]\)|^e ?[np]$|effizienz|效率|\bscaling factor\b|\beff\b|% of (?:linear|ideal)|\butili[sz]ation of linear"),
+    (_Q.EFFICIENCY, r"efficien\w*|^e ?\([npk]\)|^e ?[np]$|\bscaling factor\b|\beff\b|(?:%|pct|percent) of (?:linear|ideal)|\butili[sz]ation of linear"),
     (_Q.SERIAL, r"serial (?:fraction|part|share)|karp"),
     (_Q.ALGBW, r"\balg(?:o|orithm)?[ -]?(?:bw|bandwidth)\b"),
     (_Q.BUSBW, r"\bbus[ -]?(?:bw|bandwidth)\b"),
     (_Q.BANDWIDTH, r"bandwidth|\bbw\b|\b[kmgt]i?b(?:it)?(?:/s|ps)\b|transfer rate"),
-    (_Q.SPEEDUP, r"speed[ -]?ups?\b|^s ?\([npk]\)|^s ?[np]$|加速比|beschleunigung|relative (?:speed|perf)|\b(?:weak|strong) scaling\b|\bscal(?:ing|e)(?: ratio)?$"
+    (_Q.SPEEDUP, r"speed[ -]{0,2}ups?\b|^s ?\([npk]\)|^s ?[np]$|relative (?:speed|perf)|\b(?:weak|strong) scaling\b|\bscal(?:ing|e)(?: ratio)?$"
                  r"|\bacceleration\b|times faster|\bx faster\b|^scaling\b"),
-    (_Q.RATE, r"through-?put|吞吐\w*|^(?:training )?speed$|\b(?:img|imgs|images?|samples?|tokens?|tok|seqs?|sequences?|sentences?|examples?|words|records|frames)"
+    (_Q.GAIN, r"\bimprove(?:ment|d)?\b|\breduction\b|\bgains?\b|\bsavings?\b|\bslow-?down\b|^relative$"),
+    (_Q.RATE, r"through-?put|^(?:training )?speed$|\b(?:img|imgs|images?|samples?|tokens?|tok|seqs?|sequences?|sentences?|examples?|words|records|frames)"
               r"[ a-z]*\s?(?:/|per|p)\s?(?:s|sec|second)s?\b|\b(?:ips|fps|wps|tps)\b|training speed|"
               r"\btraining performance\b|\b(?:images?|samples?|tokens?) per sec"),
     (_Q.STEP_RATE, r"\b(?:it|its|iters?|iterations?|steps?|batches)\s?(?:/|per)\s?(?:s|sec|second)\b"),
@@ -156,7 +117,7 @@ _QUANTITIES: tuple[tuple[Quantity, str], ...] = (
     (_Q.BATCH, rf"\b{_BATCH_WORD}\b|\bbatch"),
     (_Q.EPOCHS, r"^(?:number of |num |no\.? of )?epochs?$|\bepochs\b"),
     (_Q.STEPS, r"^(?:number of |num |total )?(?:steps?|iterations?|iters?|updates)\b|\b(?:steps|iterations|iters|batches)\b"),
-    (_Q.TIME, r"\btimes?\b|时间|\bseconds?\b|\bsecs?\b|duration|\bwall\b|elapsed|run ?time|\bminutes\b|\bhours\b|\bt ?\((?:n|p|s)\)|^t$|^t ?[np]$"),
+    (_Q.TIME, r"\btimes?\b|\bseconds?\b|\bsecs?\b|duration|\bwall\b|elapsed|run ?time|\bminutes\b|\bhours\b|\bt ?\((?:n|p|s)\)|^t$|^t ?[np]$"),
     (_Q.TIME, r"^total$|^iteration$|^overall$"),
     (_Q.PARAMETERS, r"\bparam(?:s|eters?)?\b|\bweights\b|model size"),
     (_Q.ELEMENTS, r"\bcount(?: \(elements\))?\b|\belements\b"),
@@ -178,6 +139,8 @@ def meaning(text: str) -> Meaning:
     words = _normal(text)
     taken, rest = _take(words)
     named = quantity_of(_without_brackets(rest)) or quantity_of(rest)
+    if (named is Quantity.N and not _counted(rest)) or _MONEY.search(rest):
+        named = Quantity.OTHER
     unit = unit_in(_spelled(text))
     quantity = _with_unit(named, unit, rest)
     per = "worker" if _PER_WORKER.search(rest) else None
@@ -186,6 +149,16 @@ def meaning(text: str) -> Meaning:
     if "batch" in taken:
         taken.setdefault("batch_per", per)
     return replace(found, **taken)
+
+
+def _counted(words: str) -> bool:
+    """Whether words count workers; "TFLOPS/GPU" does not, "per GPU" alone says again what stands left of it."""
+    found = _PER_WORKER.search(words)
+    return (
+        found is None
+        or not words[: found.start()].strip(" (")
+        or re.search(WORKERS, _PER_WORKER.sub(" ", words)) is not None
+    )
 
 
 def quantity_of(words: str) -> Quantity | None:
@@ -227,7 +200,7 @@ def _normal(text: str) -> str:
 
 
 def _spelled(text: str) -> str:
-    text = _COUNTED_IN_CHINESE.sub(lambda found: " nodes " if "节点" in found[0] else " GPUs ", text)
+    text = in_english(text)
     text = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", text)
     text = text.replace("_", " ").replace("#", " number of ").replace("–", "-").replace("→", " ")
     return re.sub(r"\s+", " ", text).strip()

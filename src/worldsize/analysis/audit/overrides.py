@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from worldsize.analysis.audit.meaning import Meaning, Quantity, meaning
+from worldsize.analysis.audit.meaning import Meaning, meaning
+from worldsize.analysis.audit.quantities import Quantity, agrees
 from worldsize.analysis.audit.units import unit_of
 from worldsize.errors import UsageError
 
@@ -65,5 +66,7 @@ def stated(heading: str, given: str) -> Meaning:
         raise UsageError(
             f"--column {heading}={given}: {unit_name!r} is no known unit\nUnits are such as s, ms, images/s, GB/s, %."
         )
+    if unit is not None and not agrees(unit, known[name]):
+        raise UsageError(f"--column {heading}={given}: {name} has no unit {unit_name!r}\nIt is one of {unit.kind}.")
     said = meaning(heading)
     return Meaning(known[name], unit or said.unit, said.per, said.n, said.nodes, said.batch, said.batch_per, said.rest)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from worldsize.analysis.audit.facts import Reading
-from worldsize.analysis.audit.meaning import TIMES, Quantity
 from worldsize.analysis.audit.numbers import Span
+from worldsize.analysis.audit.quantities import TIMES, Quantity
 from worldsize.analysis.audit.series import Series, partners, series_of
 from worldsize.analysis.audit.words import Words
 

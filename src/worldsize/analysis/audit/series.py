@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from worldsize.analysis.audit.facts import Fact, Reading
-from worldsize.analysis.audit.meaning import Quantity
+from worldsize.analysis.audit.quantities import Quantity
 
 BASE = re.compile(r"\W*(?:sequential|serial|baseline|base|reference|single)\b\W*", re.IGNORECASE)
 """The whole label of a row from which all variants of a table start."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from worldsize.analysis.audit.known import DATA_SETS, DataSet, network_in
+from worldsize.analysis.audit.languages import in_english
 from worldsize.analysis.audit.numbers import Printed, printed, whole_number
 from worldsize.documents.document import Document, Table
 
@@ -222,7 +223,7 @@ def _element_bytes(low: str) -> int | None:
 
 
 def _time_of(low: str) -> Literal["epoch", "step", "total"] | None:
-    low = low.lower().replace("_", " ")
+    low = in_english(low).lower().replace("_", " ")
     if re.search(
         r"(?:time|seconds|sec|duration|cost|s)\b[^.\n]{0,25}\b(?:per|/|an|one|of an|each|for an) ?(?:training )?epoch"
         r"|\bone epoch\b|\bepoch(?:'s)? (?:time|duration)|\bof an epoch\b|time/epoch|s/epoch|epoch in seconds",

@@ -10,6 +10,7 @@ from worldsize.analysis.audit.rules import (
     claims,
     collectives,
     contradictions,
+    gains,
     parts,
     plausible,
     rates,
@@ -21,6 +22,7 @@ from worldsize.analysis.audit.rules import (
 
 RULES: tuple[Rule, ...] = (
     *ratios.RULES,
+    *gains.RULES,
     *rates.RULES,
     *batches.RULES,
     *parts.RULES,

@@ -2,7 +2,7 @@
 
 from worldsize.analysis.audit.facts import Fact, Reading
 from worldsize.analysis.audit.findings import Checked, Page, Rule, Verdict, one_finding, together
-from worldsize.analysis.audit.meaning import Quantity
+from worldsize.analysis.audit.quantities import Quantity
 
 MOST_RUNS = 10
 """An average of this many runs or fewer may be what is printed."""

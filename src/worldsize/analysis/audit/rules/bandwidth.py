@@ -18,10 +18,14 @@ from worldsize.analysis.audit.findings import (
     together,
 )
 from worldsize.analysis.audit.known import NETWORKS
-from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Span
+from worldsize.analysis.audit.quantities import Quantity
 from worldsize.analysis.audit.rules.sizes import costs_in
 from worldsize.analysis.audit.series import beside, only
+
+_BITS = "bits are taken for bytes"
+_EITHER = ("gbps", "mbps")
+"""Units in which a small b may be a byte or a bit."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class _Way:
 
 def check_bandwidth(reading: Reading, page: Page) -> Checked:
     """A printed bandwidth is the bytes of all steps of its time ÷ that time."""
-    facts = [fact for fact in reading.of(Quantity.BANDWIDTH, Quantity.ALGBW) if fact.n is not None and fact.n > 1]
+    facts = [fact for fact in reading.of(*_asked(reading)) if fact.n is not None and fact.n > 1]
     judged: list[tuple[Fact, Fact, list[_Way]]] = []
     for fact in facts:
         time = _time(fact, reading, page)
@@ -51,7 +55,8 @@ def check_bandwidth(reading: Reading, page: Page) -> Checked:
     ]
     common = [name for name in names[0] if all(name in each for each in names)]
     right = [name for name in common if not name[0]]
-    if right:
+    either = all(fact.unit is not None and fact.unit.name in _EITHER for fact, _, _ in judged)
+    if right or (either and any(wrong == (_BITS,) for wrong, _ in common)):
         return Checked(len(judged))
     if common:
         return _all_wrong(judged, min(common, key=lambda name: len(name[0])))
@@ -60,6 +65,12 @@ def check_bandwidth(reading: Reading, page: Page) -> Checked:
         if any(any(not name[0] for name in each) for each in names)
         else Checked()
     )
+
+
+def _asked(reading: Reading) -> tuple[Quantity, ...]:
+    """A bus bandwidth is held to algbw where that stands beside it (`collectives.py`), else to bytes and time."""
+    alone = () if reading.of(Quantity.ALGBW) else (Quantity.BUSBW,)
+    return (Quantity.BANDWIDTH, Quantity.ALGBW, *alone)
 
 
 def _bytes_of_epoch(fact: Fact, reading: Reading) -> Checked:
@@ -130,11 +141,8 @@ def _ways(fact: Fact, time: Fact, reading: Reading, page: Page) -> Iterator[_Way
         return
     near = only(beside(reading, fact, Quantity.BYTES))
     if near is not None and near.unit is not None:
-        says = f"the {near.text} {near.unit.name} beside it"
         whole = "epoch" in reading.columns[near.place.column].heading.lower() or not epoch
-        yield _Way(near.span if whole or steps is None else near.span * steps[0], (), says)
-        yield _Way(near.span * 0.25, ("elements are taken for bytes",), f"{says}, ÷ 4")
-        yield _Way(near.span * 8.0, ("bits are taken for bytes",), f"{says} in bits")
+        yield from _of_bytes(near.span if whole or steps is None else near.span * steps[0], fact)
     for payload, wrong, says in _payloads(fact, reading):
         if near is not None and not epoch:
             continue
@@ -151,7 +159,20 @@ def _ways(fact: Fact, time: Fact, reading: Reading, page: Page) -> Iterator[_Way
             )
         else:
             yield _Way(payload, wrong, says)
-        yield _Way(payload * (steps[0] if steps else 1.0) * 8, (*wrong, "bits are taken for bytes"), f"{says} in bits")
+        yield _Way(payload * (steps[0] if steps else 1.0) * 8, (*wrong, _BITS), f"{says}, in bits")
+
+
+def _of_bytes(bytes_: Span, fact: Fact) -> Iterator[_Way]:
+    """From the bytes that stand beside it; a bus bandwidth is seldom called so."""
+    says, n = "the bytes beside it", fact.n or 1
+    yield _Way(bytes_, (), says)
+    if fact.quantity is not Quantity.ALGBW and n > 1:
+        yield _Way(bytes_ * (2 * (n - 1) / n), (), f"2(N−1)/N × {says}")
+        yield _Way(bytes_ * ((n - 1) / n), (), f"(N−1)/N × {says}")
+    yield _Way(bytes_ * 0.25, ("elements are taken for bytes",), f"{says}, ÷ 4")
+    yield _Way(bytes_ * 8.0, (_BITS,), f"{says}, in bits")
+    if fact.quantity is not Quantity.ALGBW and n > 1:
+        yield _Way(bytes_ * (16 * (n - 1) / n), (_BITS,), f"2(N−1)/N × {says}, in bits")
 
 
 def _steps(fact: Fact, reading: Reading, page: Page) -> tuple[Span, Span] | None:
@@ -208,7 +229,7 @@ def _all_wrong(judged: list[tuple[Fact, Fact, list[_Way]]], name: tuple[tuple[st
                 places(each[0] for each in judged),
                 fact.place.table,
                 ", ".join(each[0].text for each in judged),
-                f"{shown(value * 1e-9)} GB/s at N = {fact.n} for {fact.text} ({base.says} ÷ {time.text} s)",
+                f"{shown(value * 1e-9)} GB/s at N = {fact.n} for {fact.text} ({base.says} ÷ {_with_unit(time)})",
                 f"fits with {name[1]}",
                 f"The link is used {factor:.3g} times as much as the table says."
                 if factor >= 1
@@ -216,6 +237,12 @@ def _all_wrong(judged: list[tuple[Fact, Fact, list[_Way]]], name: tuple[tuple[st
             ),
         ),
     )
+
+
+def _with_unit(time: Fact) -> str:
+    """A time as it was printed, with the unit of its column."""
+    own = time.number.unit is not None or time.unit is None
+    return time.text if own else f"{time.text} {time.unit.name if time.unit else ''}"
 
 
 def _one(fact: Fact, time: Fact, ways: list[_Way]) -> Checked:

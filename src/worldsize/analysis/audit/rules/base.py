@@ -4,7 +4,8 @@ import re
 
 from worldsize.analysis.audit.facts import Fact, Reading
 from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, one_finding, places, together
-from worldsize.analysis.audit.meaning import TIMES, Quantity, meaning
+from worldsize.analysis.audit.meaning import meaning
+from worldsize.analysis.audit.quantities import TIMES, Quantity
 from worldsize.analysis.audit.readings import efficiency_ways, speedup_ways
 from worldsize.analysis.audit.series import BASE, Series, series_of
 

@@ -14,8 +14,8 @@ from worldsize.analysis.audit.findings import (
     shown,
     together,
 )
-from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Span
+from worldsize.analysis.audit.quantities import Quantity
 from worldsize.analysis.audit.series import beside, only
 
 ABOUT = Span(0.98, 1.02)
@@ -211,7 +211,36 @@ def _epoch(epoch: Fact, step: Fact, count: Span, others_fit: bool) -> Checked:
     )
 
 
+def check_workers(reading: Reading, page: Page) -> Checked:
+    """N is the nodes × the workers of each, in most rows; in some tables one of the three is of another kind."""
+    asked = []
+    for whole in reading.of(Quantity.N):
+        row = [fact for fact in reading.of(Quantity.NODES, Quantity.PER_NODE) if fact.place.row == whole.place.row]
+        nodes = only([fact for fact in row if fact.quantity is Quantity.NODES])
+        each = only([fact for fact in row if fact.quantity is Quantity.PER_NODE])
+        if nodes is not None and each is not None:
+            asked.append((whole, nodes, each, nodes.span.mid * each.span.mid))
+    held = sum(whole.span.around(value) for whole, _, _, value in asked)
+    if 2 * held <= len(asked):
+        return Checked()
+    found = [
+        one_finding(
+            "workers",
+            Verdict.FAIL,
+            f"{nodes.text} nodes of {each.text} have {value:g} workers; {whole.text} is printed.",
+            [whole, nodes, each],
+            f"{value:g}",
+            None,
+            f"Whatever is divided by N is off by {abs(whole.span.mid / value - 1):.0%} in this row.",
+        )
+        for whole, nodes, each, value in asked
+        if value and not whole.span.around(value)
+    ]
+    return together([Checked(held), *found])
+
+
 RULES = (
+    Rule("workers", "N = nodes × workers of each", check_workers, "arithmetic"),
     Rule("global-batch", "Global batch = batch of a worker × N × accumulation", check_global, "arithmetic"),
     Rule("steps-per-epoch", "Steps of an epoch = samples ÷ global batch", check_steps, "method.md §1"),
     Rule("epoch-steps", "An epoch = steps × step", check_epoch, "arithmetic"),

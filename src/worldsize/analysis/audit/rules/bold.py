@@ -2,7 +2,7 @@
 
 from worldsize.analysis.audit.facts import Fact, Reading
 from worldsize.analysis.audit.findings import Checked, Page, Rule, Verdict, one_finding, together
-from worldsize.analysis.audit.meaning import TIMES, Quantity
+from worldsize.analysis.audit.quantities import TIMES, Quantity
 
 _LOWER_IS_BETTER = (*TIMES, Quantity.COMMUNICATION, Quantity.LOSS, Quantity.DATA)
 

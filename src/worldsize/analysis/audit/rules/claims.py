@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 from worldsize.analysis.audit.facts import Fact, Reading
 from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, together
-from worldsize.analysis.audit.meaning import TIMES, WORKERS, Quantity
-from worldsize.analysis.audit.numbers import Printed, Span, printed
+from worldsize.analysis.audit.numbers import Span
+from worldsize.analysis.audit.quantities import TIMES, Quantity
 from worldsize.analysis.audit.readings import case_of
+from worldsize.analysis.audit.rules.sentences import NUMBER, RATIOS, Claim, Kind, claims_of
 from worldsize.analysis.audit.series import Series, series_of
 
 LINEAR = 0.9
@@ -17,113 +16,23 @@ LINEAR = 0.9
 NEARLY = 0.75
 """… and below this not nearly so."""
 
-_NUMBER = r"(\d+(?:\.\d+)?)"
-_ON = rf"[^.;\n]{{0,50}}?\b(?:on|with|using|at|across|over|for|to)\s+(?:n\s*=\s*)?(\d+)\s*(?:{WORKERS}\b|nodes?\b)?"
-_SPEEDUP = (
-    re.compile(
-        rf"{_NUMBER}\s*(?:[x×]|times)\s*(?:as fast|faster|speed-?\s?up|higher throughput|the throughput|quicker)(?:{_ON})?",
-        re.IGNORECASE,
-    ),
-    re.compile(
-        rf"speed-?\s?up (?:of|is|reaches|=|to)\s*(?:about |nearly |up to )?{_NUMBER}\s*(?:[x×]|times)?(?:{_ON})?",
-        re.IGNORECASE,
-    ),
-)
-_EFFICIENCY = (
-    re.compile(
-        rf"{_NUMBER}\s*(?:%|percent)\s*(?:parallel |scaling |weak scaling |strong scaling )*efficien\w*(?:{_ON})?",
-        re.IGNORECASE,
-    ),
-    re.compile(
-        rf"efficien\w*\s*(?:of|is|reaches|stays at|=|to)\s*(?:about |nearly |up to )?{_NUMBER}\s*(?:%|percent)(?:{_ON})?",
-        re.IGNORECASE,
-    ),
-)
-_LESS = re.compile(
-    rf"(?:takes|needs|by)?\s*{_NUMBER}\s*(?:%|percent)\s*(less time|faster|slower|shorter|longer|more time|less)(?:{_ON})?",
-    re.IGNORECASE,
-)
-_REDUCED = re.compile(
-    rf"(?:reduc\w+|cut\w*|short\w+)[^.;\n]{{0,40}}?time[^.;\n]{{0,20}}?\bby\s*{_NUMBER}\s*(?:%|percent)(?:{_ON})?",
-    re.IGNORECASE,
-)
 _LINEARLY = re.compile(
     r"\b(?P<near>near(?:ly)?[- ]|almost |close to |sub-?)?(?:linear(?:ly)?|perfect(?:ly)?)[ -](?:scal\w+|speed-?\s?up)|scal\w+ (?P<near2>near(?:ly)?[- ]|almost |sub-?)?(?:linear|perfect)ly",
     re.IGNORECASE,
 )
 
-Kind = Literal["speed-up", "efficiency", "less", "faster", "slower"]
-
-
-@dataclass(frozen=True)
-class _Claim:
-    kind: Kind
-    number: Printed
-    n: int | None
-    base: int | None
-    """Where a sentence names two counts: "from 1 GPU to 8 GPUs"."""
-    sentence: str
-
 
 def check_claims(reading: Reading, page: Page) -> Checked:
-    """Each ratio of a sentence is one that the table gives."""
-    found = [_claim(claim, reading) for claim in _claims(reading)]
+    """Each ratio and each rate of a sentence is one that the table gives."""
+    found = [(_rate if claim.kind == "rate" else _claim)(claim, reading) for claim in claims_of(reading)]
     return together([*found, _linear(reading), _within(reading)])
-
-
-def _claims(reading: Reading) -> Iterator[_Claim]:
-    text = reading.words.own
-    if reading.index == 0 and reading.words.text != text:
-        text = reading.words.text
-    for sentence in re.split(r"(?<=[.;!?])\s+|\n", text):
-        if re.search(r"speed-?\s?up\s*(?:\([^)]*\))?\s*=", sentence, re.IGNORECASE):
-            continue  # a definition
-        if re.search(r"\beach\)", sentence):
-            continue  # "2 nodes with 4 GPUs each": N is not one number
-        yield from _matches("speed-up", _SPEEDUP, sentence)
-        yield from _matches("efficiency", _EFFICIENCY, sentence)
-        yield from _matches("less", (_REDUCED,), sentence)
-        yield from _faster(sentence)
-
-
-def _matches(kind: Kind, patterns: tuple[re.Pattern[str], ...], sentence: str) -> Iterator[_Claim]:
-    for pattern in patterns:
-        for match in pattern.finditer(sentence):
-            number = printed(match[1] + ("%" if kind != "speed-up" else ""))
-            if number is not None:
-                base, largest = _workers_in(sentence)
-                n = int(match[2]) if match[2] and base is None else largest
-                yield _Claim(kind, number, n, base, sentence.strip())
-
-
-def _workers_in(sentence: str) -> tuple[int | None, int | None]:
-    """The least and the largest of the counts that a sentence names; no least where it names one."""
-    words = re.sub(rf"\b(?:one|an?|single|a single)[ -](?={WORKERS}\b)", "1 ", sentence.lower())
-    counts = {int(each) for each in re.findall(rf"\b(\d{{1,5}})[ -]{WORKERS}\b", words)}
-    return (min(counts) if len(counts) > 1 else None), max(counts, default=None)
-
-
-def _faster(sentence: str) -> Iterator[_Claim]:
-    for match in _LESS.finditer(sentence):
-        word = match[2].lower()
-        kind: Kind | None = None
-        if word in ("faster", "slower"):
-            kind = "faster" if word == "faster" else "slower"
-        elif word == "shorter" or ("less" in word and "time" in sentence.lower()):
-            kind = "less"
-        if kind is not None:
-            number = printed(f"{match[1]}%")
-            if number is not None and not _REDUCED.search(sentence):
-                base, largest = _workers_in(sentence)
-                n = int(match[3]) if match[3] and base is None else largest
-                yield _Claim(kind, number, n, base, sentence.strip())
 
 
 _Ratio = tuple[int, int, Span, Fact]
 """N, N of the base, ratio, where it stands."""
 
 
-def _claim(claim: _Claim, reading: Reading) -> Checked:
+def _claim(claim: Claim, reading: Reading) -> Checked:
     values = list(_values(claim.kind, reading))
     if claim.n is not None:
         values = [(n, base, value, fact) for n, base, value, fact in values if n == claim.n]
@@ -131,7 +40,7 @@ def _claim(claim: _Claim, reading: Reading) -> Checked:
         values = [each for each in values if each[1] == claim.base] or values
     if not values or (claim.n is None and claim.kind == "efficiency"):
         return Checked()  # it names no N: often one node is meant, or a part
-    span = claim.number.span * (0.01 if claim.kind != "speed-up" else 1.0)
+    span = claim.number.span * (0.01 if claim.kind not in RATIOS else 1.0)
     # People round in sentences: half a last digit more to either side.
     room = (span.high - span.low) / 2
     wide = Span(span.low - room, span.high + room)
@@ -141,11 +50,11 @@ def _claim(claim: _Claim, reading: Reading) -> Checked:
     elsewhere = next((b for _, b, value, _ in values if value.meets(wide)), None)
     best = min(usual, key=lambda each: abs(each[2].mid - span.mid))
     value, fact = best[2], best[3]
-    shown = f"{value.mid:.3g}" if claim.kind == "speed-up" else f"{value.mid:.1%}"
+    shown = f"{value.mid:.3g}" if claim.kind in RATIOS else f"{value.mid:.1%}"
     text = f"“{_short(claim.sentence)}”: the table gives {shown} at N = {best[0]}, not {claim.number.text}."
     fits = f"fits with the base of N = {elsewhere}" if elsewhere is not None else None
     if claim.kind == "less" and any(
-        (Span.exact(1) / (Span.exact(1) - value)).meets(wide + Span.exact(1)) for _, _, value, _ in values
+        (Span.exact(1) / (Span.exact(1) - value)).meets(wide + Span.exact(1)) for _, _, value, _ in usual
     ):
         fits = "fits if the gain in speed is meant, not the time saved"
     verdict = Verdict.FAIL if claim.n is not None and elsewhere is None else Verdict.SUSPECT
@@ -167,6 +76,37 @@ def _claim(claim: _Claim, reading: Reading) -> Checked:
     )
 
 
+def _rate(claim: Claim, reading: Reading) -> Checked:
+    """A rate at N that the table does not have; it may be of another run, so it is only suspect."""
+    facts = [fact for fact in reading.of(Quantity.RATE) if fact.n == claim.n]
+    room = (claim.number.span.high - claim.number.span.low) / 2
+    wide = Span(claim.number.span.low - room, claim.number.span.high + room)
+    n = float(claim.n or 1)
+    if not facts or claim.n is None:
+        return Checked()
+    if any((fact.span * factor).meets(wide) for fact in facts for factor in (1.0, n, 1 / n)):
+        return Checked(1)
+    best = min(facts, key=lambda fact: abs(fact.span.mid - wide.mid))
+    text = f"“{_short(claim.sentence)}”: the table has {best.text} at N = {claim.n}, not {claim.number.text}."
+    changes = "The sentence is what readers take with them."
+    return Checked(
+        0,
+        (
+            Finding(
+                "claim",
+                Verdict.SUSPECT,
+                text,
+                (best.place,),
+                reading.index,
+                claim.number.text,
+                best.text,
+                None,
+                changes,
+            ),
+        ),
+    )
+
+
 def _usual(values: list[_Ratio]) -> list[_Ratio]:
     """What a sentence means that names no base: the least N of the table, or another variant at the same N."""
     least = min(base for _, base, _, _ in values)
@@ -179,7 +119,7 @@ def _short(sentence: str) -> str:
 
 def _values(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span, Fact]]:
     """(N, N of the base, ratio, where): printed ones, and those of times and rates, of every pair of N."""
-    wanted = {"speed-up": Quantity.SPEEDUP, "efficiency": Quantity.EFFICIENCY}.get(kind)
+    wanted = {"speed-up": Quantity.SPEEDUP, "throughput": Quantity.SPEEDUP, "efficiency": Quantity.EFFICIENCY}.get(kind)
     for fact in reading.of(wanted) if wanted else []:
         if fact.n is not None:
             yield fact.n, 1, fact.span, fact
@@ -194,11 +134,12 @@ def _values(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span, Fact
 def _ratios(kind: Kind, series: Series, b: int, n: int, reading: Reading) -> Iterator[Span]:
     """What N workers are to the base, in all senses that the words leave open."""
     rate = series.quantity is Quantity.RATE
-    grows = series.per == "worker" if rate else case_of(series, reading.words, reading).grows
+    case = case_of(series, reading.words, reading)
+    grows = series.per == "worker" if rate else case.grows or (kind == "throughput" and not case.known)
     base, many = series.by_n[b].span, series.by_n[n].span
     ratio = many / base if rate else base / many
     for speedup in [ratio * (n / b), ratio] if grows else [ratio]:
-        if kind == "speed-up":
+        if kind in RATIOS:
             yield from (speedup, speedup * b)  # a base of b workers counts as b
         elif kind == "efficiency":
             yield speedup / (n / b)
@@ -223,11 +164,11 @@ def _between_rows(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span
             for two in facts:
                 if one is not two and one.n == two.n:
                     ratio = two.span / one.span if quantity is Quantity.RATE else one.span / two.span
-                    value = ratio if kind == "speed-up" else _gain(kind, ratio)
+                    value = ratio if kind in RATIOS else _gain(kind, ratio)
                     yield one.n or 1, one.n or 1, value, two
 
 
-_WITHIN = re.compile(rf"within {_NUMBER}\s*(?:%|percent) of (?:the )?(?:linear|ideal|perfect)", re.IGNORECASE)
+_WITHIN = re.compile(rf"within {NUMBER}\s*(?:%|percent) of (?:the )?(?:linear|ideal|perfect)", re.IGNORECASE)
 
 
 def _within(reading: Reading) -> Checked:

@@ -16,8 +16,8 @@ from worldsize.analysis.audit.findings import (
     together,
 )
 from worldsize.analysis.audit.known import LINKS_BYTES_PER_S
-from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Span
+from worldsize.analysis.audit.quantities import Quantity
 from worldsize.analysis.audit.rules.bandwidth import per_second
 from worldsize.analysis.audit.series import only
 
@@ -30,8 +30,8 @@ BUS: dict[str, Callable[[int], float]] = {
 
 
 _LIKE = (
-    ("all-?\\s?reduce", "all-reduce"),
-    ("all-?\\s?gather|reduce-?\\s?scatter|all-?\\s?to-?\\s?all", "all-gather"),
+    ("all[-_ ]?reduce", "all-reduce"),
+    ("all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?to[-_ ]?all", "all-gather"),
     ("broadcast|send|\\breduce\\b|gather|scatter", "broadcast"),
 )
 

@@ -2,7 +2,7 @@
 
 from worldsize.analysis.audit.facts import Fact, Reading
 from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, together
-from worldsize.analysis.audit.meaning import TIMES, Quantity
+from worldsize.analysis.audit.quantities import TIMES, Quantity
 
 DERIVED = (Quantity.SPEEDUP, Quantity.EFFICIENCY)
 SAME = 3

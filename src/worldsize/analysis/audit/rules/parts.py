@@ -13,8 +13,9 @@ from worldsize.analysis.audit.findings import (
     shown,
     together,
 )
-from worldsize.analysis.audit.meaning import PARTS, TIMES, Quantity, meaning
+from worldsize.analysis.audit.meaning import meaning
 from worldsize.analysis.audit.numbers import Span
+from worldsize.analysis.audit.quantities import PARTS, TIMES, Quantity
 from worldsize.analysis.audit.series import only
 
 KINDS = {

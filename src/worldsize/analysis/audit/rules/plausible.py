@@ -2,8 +2,8 @@
 
 from worldsize.analysis.audit.facts import Fact, Reading
 from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, shown, together
-from worldsize.analysis.audit.meaning import TIMES, Quantity
 from worldsize.analysis.audit.numbers import Span
+from worldsize.analysis.audit.quantities import TIMES, Quantity
 from worldsize.analysis.audit.series import beside, only, series_of
 
 FLAT = 0.08

@@ -14,8 +14,8 @@ from worldsize.analysis.audit.findings import (
     shown,
     together,
 )
-from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Span
+from worldsize.analysis.audit.quantities import Quantity
 from worldsize.analysis.audit.series import beside, only
 
 CLOSE = 0.03
@@ -73,14 +73,6 @@ def _total(total: Fact, each: Fact, n: int) -> Checked:
     )
 
 
-def check_time(reading: Reading, page: Page) -> Checked:
-    """Rate × time is the samples of that time: an epoch's, or a step's batch."""
-    pairs = list(_pairs(reading)) or _undeclared(reading)
-    exact = sum(each.exact for each in pairs)
-    alone = len(pairs) >= ENOUGH and exact == len(pairs) - 1
-    return together([_time(each, exact * 2 > len(pairs), alone) for each in pairs])
-
-
 class _Pair(NamedTuple):
     rate: Fact
     time: Fact
@@ -91,6 +83,18 @@ class _Pair(NamedTuple):
     @property
     def exact(self) -> bool:
         return self.product.meets(self.samples)
+
+
+def check_time(reading: Reading, page: Page) -> Checked:
+    """Rate × time is the samples of that time: an epoch's, or a step's batch."""
+    kinds = [list(_pairs(reading)) or _undeclared(reading), list(_steps(reading)), list(_inverse(reading))]
+    return together(_judged(pairs) for pairs in kinds)
+
+
+def _judged(pairs: list[_Pair]) -> Checked:
+    exact = sum(each.exact for each in pairs)
+    alone = len(pairs) >= ENOUGH and exact == len(pairs) - 1
+    return together([_time(each, exact * 2 > len(pairs), alone) for each in pairs])
 
 
 def _undeclared(reading: Reading) -> list[_Pair]:
@@ -117,6 +121,31 @@ def _pairs(reading: Reading, per: str | None = None) -> Iterator[_Pair]:
             if samples is not None:
                 workers = (rate.n or 1) if rate.per == "worker" else 1
                 yield _Pair(rate, time, rate.span * time.span * (workers / tokens), samples)
+
+
+def _steps(reading: Reading) -> Iterator[_Pair]:
+    """Steps a second make samples a second with the batch of a step."""
+    for rate in reading.of(Quantity.RATE):
+        steps = only(beside(reading, rate, Quantity.STEP_RATE))
+        counted = rate.unit.name.lower() if rate.unit else ""
+        if steps is None or any(word in counted for word in ("word", "wps", "frame", "mel", "tok")):
+            continue
+        samples = _samples(reading, rate, steps, None)
+        if samples is not None:
+            workers = (rate.n or 1) if rate.per == "worker" else 1
+            yield _Pair(rate, steps, rate.span / steps.span * float(workers), samples)
+
+
+def _inverse(reading: Reading) -> Iterator[_Pair]:
+    """Steps a second are 1 ÷ the time of a step; where all rows say so, those of all workers together."""
+    pairs = []
+    for rate in reading.of(Quantity.STEP_RATE):
+        time = only(beside(reading, rate, Quantity.STEP_TIME))
+        if time is not None:
+            pairs.append(_Pair(rate, time, rate.span * time.span, Span.exact(1)))
+    workers = [pair.product.around(pair.rate.n or 1) for pair in pairs]
+    if not all(workers):
+        yield from pairs
 
 
 def _samples(reading: Reading, rate: Fact, time: Fact, otherwise: str | None) -> Span | None:
@@ -148,16 +177,33 @@ def _time(pair: _Pair, others_fit: bool, alone: bool) -> Checked:
             fits = says or None
     off = abs(product.mid / samples.mid - 1)
     verdict = Verdict.FAIL if others_fit or fits or off > NEAR else Verdict.EXPLAIN
-    what = "an epoch has" if time.quantity is Quantity.EPOCH_TIME else "a step has"
+    says, recomputed = _said(pair)
     return one_finding(
         "rate-time",
         verdict,
-        f"{rate.text} for {time.text} are {shown(product, 4)} samples; {what} {samples.high:.0f}.",
+        says,
         [rate, time],
-        f"{samples.high:.0f} ÷ {time.text} = {shown(samples / time.span, 4)} samples/s",
+        recomputed,
         fits,
         f"Rate and time differ by {off:.0%}; one of them is not of what is said.",
     )
+
+
+def _said(pair: _Pair) -> tuple[str, str]:
+    """What does not fit, and what would."""
+    rate, time, product, samples = pair
+    if rate.quantity is Quantity.STEP_RATE:
+        steps = f"{shown(samples / time.span, 4)} steps/s"
+        return f"A step of {time.text} makes {steps}; {rate.text} is printed.", f"1 ÷ {time.text} = {steps}"
+    if time.quantity is Quantity.STEP_RATE:
+        value = shown(samples * time.span, 4)
+        text = (
+            f"{rate.text} at {time.text} steps/s are {shown(product, 4)} samples a step; a step has {samples.high:.0f}."
+        )
+        return text, f"{samples.high:.0f} × {time.text} = {value} samples/s"
+    what = "an epoch has" if time.quantity is Quantity.EPOCH_TIME else "a step has"
+    text = f"{rate.text} for {time.text} are {shown(product, 4)} samples; {what} {samples.high:.0f}."
+    return text, f"{samples.high:.0f} ÷ {time.text} = {shown(samples / time.span, 4)} samples/s"
 
 
 RULES = (

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from worldsize.analysis.audit.facts import Fact, Reading
 from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, listed, places, shown, together
-from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Span
+from worldsize.analysis.audit.quantities import Quantity
 from worldsize.analysis.audit.readings import Way, efficiency_ways, speedup_ways
 from worldsize.analysis.audit.series import Series, series_of
 
@@ -15,27 +15,35 @@ Changes = Callable[[Series, dict[int, Span]], str]
 
 def check_speedup(reading: Reading, page: Page) -> Checked:
     """Each printed speed-up against all ways to compute it."""
-    found = []
-    for target in series_of(reading, Quantity.SPEEDUP):
-        found.append(
-            _judge(
-                "speedup",
-                target,
-                _named(list(speedup_ways(target, reading, page.readings)), target, reading),
-                _speedup_changes,
-            )
-        )
-    return _merged(together(found))
+    asked = [
+        (target, _named(list(speedup_ways(target, reading, page.readings)), target, reading))
+        for target in series_of(reading, Quantity.SPEEDUP)
+    ]
+    return _all("speedup", asked, _speedup_changes)
 
 
 def check_efficiency(reading: Reading, page: Page) -> Checked:
     """Each printed efficiency against all ways to compute it."""
-    found = []
-    for target in series_of(reading, Quantity.EFFICIENCY):
-        found.append(
-            _judge("efficiency", target, list(efficiency_ways(target, reading, page.readings)), _efficiency_changes)
-        )
-    return _merged(together(found))
+    asked = [
+        (target, list(efficiency_ways(target, reading, page.readings)))
+        for target in series_of(reading, Quantity.EFFICIENCY)
+    ]
+    return _all("efficiency", asked, _efficiency_changes)
+
+
+def _all(rule: str, asked: list[tuple[Series, list[Way]]], changes: Changes) -> Checked:
+    """Of series that print no base, as a row "A, 1 GPU, 8 GPUs, Speedup", most say for all how it is computed."""
+    held = [_holds(target, ways) for target, ways in asked if not _prints_base(target, ways)]
+    vouched = sum(held) > max(1, len(held) / 2)
+    return _merged(together([_judge(rule, target, ways, changes, vouched) for target, ways in asked]))
+
+
+def _prints_base(target: Series, ways: list[Way]) -> bool:
+    return any(not way.absolute and way.source.base in target.by_n for way in ways)
+
+
+def _holds(target: Series, ways: list[Way]) -> bool:
+    return any(way.kind == "right" and not way.across and _fit(target, way).all for way in ways)
 
 
 def _named(ways: list[Way], target: Series, reading: Reading) -> list[Way]:
@@ -77,8 +85,11 @@ class _Fit:
         return bool(self.asked) and self.fits == self.asked
 
 
-def _judge(rule: str, target: Series, ways: list[Way], changes: Changes) -> Checked:
-    """PASS where a right way fits all; else the wrong way that does; else the cells that fit none."""
+def _judge(rule: str, target: Series, ways: list[Way], changes: Changes, vouched: bool) -> Checked:
+    """PASS where a right way fits all; else the wrong way that does; else the cells that fit none.
+
+    `vouched`: other series of the table say from which base all start.
+    """
     fits = [each for way in ways if (each := _fit(target, way)).asked]
     if not fits:
         return Checked()
@@ -90,9 +101,9 @@ def _judge(rule: str, target: Series, ways: list[Way], changes: Changes) -> Chec
         if each.all and _telling(each, right):
             return _whole(rule, target, each, right, changes)
     best = max((each for each in right if not each.way.across), key=lambda each: len(each.fits), default=None)
-    if best is None or not _based(target, best):
+    if best is None or not (vouched or _based(target, best)):
         return Checked()
-    return _cells(rule, target, best, fits)
+    return _cells(rule, target, best, fits, vouched)
 
 
 def _fit(target: Series, way: Way) -> _Fit:
@@ -144,11 +155,11 @@ def _whole(rule: str, target: Series, found: _Fit, right: list[_Fit], changes: C
     )
 
 
-def _cells(rule: str, target: Series, best: _Fit, fits: list[_Fit]) -> Checked:
+def _cells(rule: str, target: Series, best: _Fit, fits: list[_Fit], vouched: bool) -> Checked:
     """Most fit the right way: each that does not is wrong by itself. None does: nothing says which is meant."""
     odd = [n for n in best.asked if n not in best.fits]
     base = target.by_n.get(best.way.source.base)
-    doubted = not best.way.absolute and len(best.fits) * 2 < len(best.asked) and base is None
+    doubted = not best.way.absolute and len(best.fits) * 2 < len(best.asked) and base is None and not vouched
     findings = []
     for n in odd:
         fact, value = target.by_n[n], best.way.value(n)

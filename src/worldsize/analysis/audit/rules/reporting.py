@@ -4,7 +4,7 @@ import re
 
 from worldsize.analysis.audit.facts import Reading
 from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict
-from worldsize.analysis.audit.meaning import TIMES, Quantity
+from worldsize.analysis.audit.quantities import TIMES, Quantity
 
 SOUGHT = (
     ("repeats", r"±|\+/-|\bstd|deviation|confidence|interval|\bruns?\b|repeat|trials|median|percentile|seeds", "how often it was measured, and the spread", "A difference may be noise."),

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from worldsize.analysis.audit.facts import Fact, Place, Reading
 from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, one_finding, shown, together
 from worldsize.analysis.audit.known import NETWORKS, network_in
-from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Printed, Span, printed
+from worldsize.analysis.audit.quantities import Quantity
 from worldsize.analysis.audit.series import only
 
 NEAR = 0.3

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from worldsize.analysis.audit.facts import SUMMARY, Place, Reading
 from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, shown, together
-from worldsize.analysis.audit.meaning import Quantity
 from worldsize.analysis.audit.numbers import Printed, Span, printed
+from worldsize.analysis.audit.quantities import Quantity
 
 RATIOS = (
     Quantity.SPEEDUP,
