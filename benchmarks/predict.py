@@ -27,6 +27,7 @@ from common import RESULTS, keep, say
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.baselines import Formulas
 from worldsize.analysis.predict.forecast import Target, inputs_of, simulated
+from worldsize.analysis.predict.held_out import doubt_of, held_out
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.observed import Compute
 from worldsize.analysis.study import StudyAnalysis
@@ -84,16 +85,16 @@ def run(data_dir: str | None) -> None:
 def _held_against(name: str, folder: Path) -> Iterator[dict[str, Any]]:
     known, held = studies(name)
     model = Model(_measured(name, known, folder / "known"))
-    formulas = Formulas(model)
+    formulas, doubt = Formulas(model), doubt_of(each.error for each in held_out(model.analysis))
     for number, each in enumerate(held):
         analysis = _measured(name, each, folder / str(number))
         for cell in analysis.cells:
             if cell.world_size > 1 and cell.summary is not None:
-                yield _row(model, formulas, analysis, cell, each)
+                yield _row(model, formulas, doubt, analysis, cell, each)
 
 
 def _row(
-    model: Model, formulas: Formulas, analysis: StudyAnalysis, cell: CellAnalysis, held: Measured
+    model: Model, formulas: Formulas, doubt: float, analysis: StudyAnalysis, cell: CellAnalysis, held: Measured
 ) -> dict[str, Any]:
     target = Target(cell.strategy, 2, cell.batch_size, held.bucket_mb, analysis.run.comm[2].hosts)
     inputs = inputs_of(model, target)
@@ -102,7 +103,7 @@ def _row(
     plain = simulated(inputs)
     found = simulated(replace(inputs, compute=inputs.compute.times(Compute(drift, drift, drift))))
     assert cell.summary is not None, "it was looked at"
-    steps, (low, high) = np.concatenate(list(cell.blocks.values())), found.band_s
+    steps, (low, high) = np.concatenate(list(cell.blocks.values())), found.band_s(doubt)
     measured = cell.summary.step_s.value
     row = {
         "strategy": cell.strategy,
@@ -114,6 +115,7 @@ def _row(
         "steps": len(steps),
         "predicted_s": found.step_s,
         "band_s": [low, high],
+        "doubt": doubt,
         "error": found.step_s / measured - 1,
         "error_with_drift": plain.step_s / measured - 1,
         "drift": drift,

@@ -15,6 +15,12 @@ SLOWEST_BITS_PER_S, FASTEST_BITS_PER_S = 1_000, 1_000_000_000_000
 """What a link may have: below, a packet takes seconds; above, nothing that a kernel emulates."""
 
 
+BURST_S = 0.001
+"""What an emulated link may send at once after a pause, as time at its rate. Short, or small messages would not be
+shaped at all; not shorter, or a timer that comes late costs rate."""
+MIN_BURST_BYTES = 10 * 1514
+
+
 class Hosts(Settings):
     """Emulated hosts: how many, and how each is linked to the switch between them (launch/hosts.py)."""
 
@@ -39,6 +45,11 @@ class Hosts(Settings):
     def payload_bytes_per_s(self) -> float | None:
         """What TCP over Ethernet with an MTU of 1,500 can carry: rated × 1448/1514 (method.md §12)."""
         return None if self.rate_bits_per_s is None else payload_bytes_per_s(self.rate_bits_per_s)
+
+
+def burst_bytes(rate_bits_per_s: int) -> int:
+    """What an emulated link of a rate may send at once after a pause."""
+    return max(MIN_BURST_BYTES, round(rate_bits_per_s / 8 * BURST_S))
 
 
 def payload_bytes_per_s(rate_bits_per_s: int) -> float:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from worldsize.config import Hosts
+from worldsize.config import Hosts, burst_bytes
 from worldsize.errors import UsageError
 
 INTERFACE = "eth0"
@@ -23,10 +23,6 @@ SWITCH = "10.0.0.254"
 """Address of the switch. The network is private to the run: the same addresses elsewhere do not matter."""
 NETWORKS_VARIABLE = "WORLDSIZE_NETWORKS"
 """Tells the workers the process whose network each of them joins, separated by commas."""
-BURST_S = 0.001
-"""What a link may send at once after a pause, as time at its rate. Short, or small messages would not be shaped
-at all; not shorter, or a timer that comes late costs rate."""
-MIN_BURST_BYTES = 10 * 1514
 WHOLE = 0.9
 """Share of what a link may send at once that a packet may have: the headers of its parts come on top."""
 MAX_PACKET_BYTES = 65536
@@ -141,10 +137,6 @@ def _hardware(host: int | None) -> str:
     return f"02:00:0a:{parts}"
 
 
-def _burst(rate_bits_per_s: int) -> int:
-    return max(MIN_BURST_BYTES, round(rate_bits_per_s / 8 * BURST_S))
-
-
 def _packets(interface: str, rate_bits_per_s: int | None) -> list[str]:
     """Let packets be such as the link takes whole, as network cards do.
 
@@ -153,13 +145,13 @@ def _packets(interface: str, rate_bits_per_s: int | None) -> list[str]:
     """
     if rate_bits_per_s is None:
         return []
-    return [f"link set {interface} gso_max_size {min(MAX_PACKET_BYTES, round(WHOLE * _burst(rate_bits_per_s)))}"]
+    return [f"link set {interface} gso_max_size {min(MAX_PACKET_BYTES, round(WHOLE * burst_bytes(rate_bits_per_s)))}"]
 
 
 def _shaper(interface: str, rate_bits_per_s: int | None) -> list[str]:
     if rate_bits_per_s is None:
         return []
-    limits = f"rate {rate_bits_per_s}bit burst {_burst(rate_bits_per_s)} latency {round(QUEUE_S * 1e3)}ms"
+    limits = f"rate {rate_bits_per_s}bit burst {burst_bytes(rate_bits_per_s)} latency {round(QUEUE_S * 1e3)}ms"
     return [f"qdisc add dev {interface} root handle 1: tbf {limits}"]
 
 

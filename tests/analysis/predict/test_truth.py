@@ -8,6 +8,7 @@ import pytest
 from made_forecasts import Truth, made_forecast_run
 from worldsize.analysis.predict.answer import answer
 from worldsize.analysis.predict.forecast import Target, predicted
+from worldsize.analysis.predict.held_out import USUAL_ERROR, doubt_of
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.config import Hosts, PredictSettings
@@ -62,8 +63,25 @@ def test_nine_in_ten_steps_lie_in_the_band(tmp_path: Path, bits: int, rel: float
     assert found is not None
     other = Truth(spread=0.1, bytes_per_s=truth.bytes_per_s * rel)
     steps = truth.computing_s(8, 32, 5_000, seed=5).max(axis=1) + other.message_s(8)
-    low, high = found.band_s
+    low, high = found.band_s()
     assert 0.85 <= np.mean((steps >= low) & (steps <= high)) <= 0.95
+
+
+@pytest.mark.parametrize("off", [0.0, 0.03, 0.10])
+def test_the_band_holds_nine_in_ten_steps_where_forecasts_are_off(tmp_path: Path, off: float) -> None:
+    """Of worlds that differ from what their forecast says by a known share, as the held-out errors of a run tell."""
+    found = predicted(Model(made(tmp_path, Truth(spread=0.1))), Target("all-reduce", 8, 32))
+    assert found is not None
+    generator = np.random.default_rng(3)
+    worlds = np.exp(off * generator.standard_normal(2_000))
+    steps = worlds[:, None] * generator.choice(found.steps_s, (2_000, 20))
+    low, high = found.band_s(doubt_of(np.expm1(off * generator.standard_normal(400))))
+    assert 0.88 <= np.mean((steps >= low) & (steps <= high)) <= 0.93  # the usual errors always count for four cells
+
+
+def test_a_run_that_tells_nothing_of_its_errors_has_the_usual_ones() -> None:
+    assert doubt_of([]) == pytest.approx(USUAL_ERROR)
+    assert doubt_of([0.01, -0.01]) < USUAL_ERROR < doubt_of([0.2])
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,6 @@ def _proposed(cell: CellAnalysis) -> Iterator[Target]:
 
 def _ratio(now: Predicted, then: Predicted) -> Estimate:
     """Samples/s then ÷ now; from forecasts of both, so what they both get wrong cancels. The band is that of steps."""
-    low, high = then.band_s
+    low, high = then.band_s()
     value = now.step_s / then.step_s
     return Estimate(value=value, low=min(value, now.step_s / high), high=max(value, now.step_s / low), samples=STEPS)

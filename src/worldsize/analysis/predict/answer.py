@@ -6,7 +6,7 @@ from worldsize.analysis.headline import headline
 from worldsize.analysis.predict.baselines import Formulas
 from worldsize.analysis.predict.bounds import assumptions, check, strategies_of, why_not
 from worldsize.analysis.predict.forecast import Predicted, Target, predicted
-from worldsize.analysis.predict.held_out import held_out
+from worldsize.analysis.predict.held_out import doubt_of, held_out
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.narrow import narrowing
 from worldsize.analysis.study import StudyAnalysis
@@ -31,6 +31,8 @@ def answer(analysis: StudyAnalysis, settings: PredictSettings) -> ForecastReport
     """
     model = Model(analysis)
     hosts, formulas = check(model, settings), Formulas(model)
+    held = held_out(analysis)
+    doubt = doubt_of(each.error for each in held)
     rows, targets, refused = [], [], {}
     for strategy in strategies_of(model, settings):
         wanted = [_target(model, settings, strategy, size, hosts) for size in _sizes(model, settings)]
@@ -39,7 +41,7 @@ def answer(analysis: StudyAnalysis, settings: PredictSettings) -> ForecastReport
             if found is None:
                 refused[strategy] = why_not(model, strategy, settings)
             else:
-                rows.append(_row(model, formulas, target, found))
+                rows.append(_row(model, formulas, target, found, doubt))
                 targets.append(target)
     if not rows:
         raise UsageError(next(iter(refused.values())))
@@ -57,7 +59,7 @@ def answer(analysis: StudyAnalysis, settings: PredictSettings) -> ForecastReport
         other_links=hosts is not None,
         rows=rows,
         knees=list(_knees(rows)),
-        held_out=held_out(analysis),
+        held_out=held,
         not_predicted=refused,
         narrow=narrowing(model, largest),
     )
@@ -103,9 +105,9 @@ def _bucket_mb(model: Model, settings: PredictSettings, strategy: str) -> float 
     return settings.bucket_mb if settings.bucket_mb is not None else model.analysis.record.asked.bucket_mb
 
 
-def _row(model: Model, formulas: Formulas, target: Target, found: Predicted) -> Forecast:
+def _row(model: Model, formulas: Formulas, target: Target, found: Predicted, doubt: float) -> Forecast:
     step_s, samples = found.step_s, target.world_size * target.batch_size
-    low, high = found.band_s
+    low, high = found.band_s(doubt)
     alone_s, strong = _alone_s(model, target)
     # Of the same samples: one worker takes N steps for those of one step of N workers, or one for the global batch.
     whole_s = None if alone_s is None else alone_s * (1 if strong else target.world_size)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worldsize.analysis.predict.network import Wire
+from worldsize.analysis.predict.network import Factors, Wire
 from worldsize.analysis.predict.observed import Compute
 from worldsize.analysis.predict.simulate import Step, computing_of, in_a_row
 from worldsize.analysis.statistics import NORMAL_QUANTILE, half_width
@@ -15,6 +15,9 @@ from worldsize.sending import Sent
 
 USUAL_DOUBT = 0.1
 """How far messages in training usually are from the benchmark (standard deviation, as a share): taken, not measured."""
+LATENCY_DOUBT = 0.5
+"""The same of their latency alone: six benchmarks of a study said 478 to 943 µs of one all-reduce, whose training took
+560 to 620 (benchmarks/predict.py, 80 small layers)."""
 LEAST_DOUBT, UNKNOWN_DOUBT = 0.01, 0.1
 """Of a step (shares): what remains of drift however narrow its interval, and where it has none."""
 
@@ -32,6 +35,8 @@ class Factor(NamedTuple):
     logarithm: float
     doubt: float
     """Its standard error."""
+    latency: float
+    """Share of what its messages take by the benchmark that does not grow with their bytes."""
 
 
 class Chance(NamedTuple):
@@ -55,15 +60,15 @@ class Measured(NamedTuple):
     world_size: int
     slowdown: float
 
-    def steps(self, factor: float) -> list[Step]:
-        """One after the other, where messages take `factor` times as long as the benchmark says."""
-        messages = self.wire.messages(self.sent, self.world_size, factor)
-        network = self.wire.network(self.slowdown, factor)
+    def steps(self, factors: Factors) -> list[Step]:
+        """One after the other, where messages take `factors` times as long as the benchmark says."""
+        messages = self.wire.messages(self.sent, self.world_size, factors)
+        network = self.wire.network(self.slowdown, factors)
         return list(in_a_row(computing_of(self.compute, self.factors), self.world_size, messages, network))
 
-    def step_s(self, factor: float) -> float:
+    def step_s(self, factors: Factors) -> float:
         """Their mean."""
-        return float(np.mean([step.length_s for step in self.steps(factor)]))
+        return float(np.mean([step.length_s for step in self.steps(factors)]))
 
 
 def chance_of(steps: Sequence[Step], world_s: NDArray[np.float64], step_s: Estimate) -> Chance:
@@ -77,7 +82,17 @@ def chance_of(steps: Sequence[Step], world_s: NDArray[np.float64], step_s: Estim
     return Chance(beside - (1 - trusted) * float(beside.mean()), exposed_s, step_s.value)
 
 
-def combined(found: Sequence[Factor], usual: float) -> float:
-    """The logarithm that some cells say together, beside what is usual; each counts by its doubt."""
-    weights = np.array([1 / USUAL_DOUBT**2, *(1 / each.doubt**2 for each in found)])
-    return float(weights @ np.array([usual, *(each.logarithm for each in found)]) / weights.sum())
+def combined(found: Sequence[Factor], usual: Factors) -> Factors:
+    """What some cells say together of latency and rate, beside what is usual; each counts by its doubt.
+
+    A cell says one number, log f ≈ share·log(latency factor) + (1 − share)·log(rate factor): latency, of which the
+    benchmark tells less, takes as much of it as its share of the messages allows.
+    """
+    precision = np.diag([LATENCY_DOUBT**-2, USUAL_DOUBT**-2])
+    known = precision @ np.log(usual)
+    for each in found:
+        shares = np.array([each.latency, 1 - each.latency])
+        precision = precision + np.outer(shares, shares) / each.doubt**2
+        known = known + shares * each.logarithm / each.doubt**2
+    latency, rate = np.exp(np.linalg.solve(precision, known))
+    return Factors(float(latency), float(rate))

@@ -6,11 +6,12 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.calibration import Chance
 from worldsize.analysis.predict.model import Model
-from worldsize.analysis.predict.network import Wire
+from worldsize.analysis.predict.network import AS_TIMED, Factors, Wire
 from worldsize.analysis.predict.observed import Compute, Ranks, ranks_of
 from worldsize.analysis.predict.simulate import Computing, Message, Network, in_a_row
 from worldsize.analysis.predict.spread import draws
@@ -22,6 +23,8 @@ STEPS = 300
 SETTLING = 3
 """Steps before them: ranks begin together."""
 BAND = (0.05, 0.95)
+ERRORS = 41
+"""Errors of the whole forecast that the band is made of, equally likely."""
 NOTABLE = 0.1
 """Exposed communication as a share of the step from which on what is left of a step is taken for communication."""
 LEAST_STEP = 0.2
@@ -66,10 +69,13 @@ class Predicted:
         """Mean."""
         return float(self.steps_s.mean())
 
-    @property
-    def band_s(self) -> tuple[float, float]:
-        """Between which nine of ten steps lie."""
-        low, high = np.quantile(self.steps_s, BAND)
+    def band_s(self, doubt: float = 0.0) -> tuple[float, float]:
+        """Between which nine of ten steps lie, where the forecast itself is off by `doubt`.
+
+        That is the standard deviation of its error, as a share. All steps, each at all errors, have these quantiles.
+        """
+        errors = np.exp(doubt * ndtri((np.arange(ERRORS) + 0.5) / ERRORS))
+        low, high = np.quantile(np.outer(self.steps_s, errors), BAND)
         return float(low), float(high)
 
 
@@ -85,7 +91,7 @@ class Inputs:
     wire: Wire | None
     """None in a world of one."""
     sent: tuple[Sent, ...]
-    factor: float
+    factors: Factors
     """How many times as long messages take as the benchmark says."""
     slowdown: float
     """Share of its speed that computing loses while messages are under way."""
@@ -95,12 +101,12 @@ class Inputs:
     @property
     def messages(self) -> list[Message]:
         """As the link sees them."""
-        return self.wire.messages(self.sent, self.world_size, self.factor) if self.wire else []
+        return self.wire.messages(self.sent, self.world_size, self.factors) if self.wire else []
 
     @property
     def network(self) -> Network:
         """What they share."""
-        return self.wire.network(self.slowdown, self.factor) if self.wire else Network(1.0)
+        return self.wire.network(self.slowdown, self.factors) if self.wire else Network(1.0)
 
     @property
     def latency_share(self) -> float:
@@ -109,7 +115,7 @@ class Inputs:
         if self.wire is None or not whole:
             return 0.0
         latency = sum(self.wire.latency_s(each.collective, self.world_size) for each in self.sent)
-        return min(1.0, self.factor * latency / whole)
+        return min(1.0, self.factors.latency * latency / whole)
 
 
 def inputs_of(model: Model, target: Target) -> Inputs | None:
@@ -117,15 +123,15 @@ def inputs_of(model: Model, target: Target) -> Inputs | None:
     cell = model.reference(target.strategy, target.batch_size)
     ranks = ranks_of(model.samples(cell)) if cell else None
     if target.world_size == 1:
-        return Inputs(1, model.alone_at(target.batch_size, target.strategy), 0.0, ranks, None, (), 1.0, 0.0, None)
+        return Inputs(1, model.alone_at(target.batch_size, target.strategy), 0.0, ranks, None, (), AS_TIMED, 0.0, None)
     sending = sent_over(model, target)
     if sending is None:
         return None
     wire, sent = sending
     compute = model.compute(target.batch_size, target.strategy)
-    work_s, factor = model.work_s(target.strategy), model.factor(target.strategy)
+    work_s, factors = model.work_s(target.strategy), model.factors_of(target.strategy)
     chance = model.chance(cell) if cell and cell.strategy == target.strategy else None
-    return Inputs(target.world_size, compute, work_s, ranks, wire, sent, factor, model.slowdown, chance)
+    return Inputs(target.world_size, compute, work_s, ranks, wire, sent, factors, model.slowdown, chance)
 
 
 def sent_over(model: Model, target: Target) -> tuple[Wire, tuple[Sent, ...]] | None:

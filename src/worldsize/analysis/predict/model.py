@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.calibration import Chance, Factor, Measured, chance_of, combined, step_doubt
-from worldsize.analysis.predict.network import Wire, wire_of
+from worldsize.analysis.predict.network import AS_TIMED, Factors, Wire, wire_of
 from worldsize.analysis.predict.observed import (
     Compute,
     beside_messages,
@@ -181,15 +181,14 @@ class Model:
         ]
         return float(np.mean(found)) if found else 0.0
 
-    def factor(self, strategy: str) -> float:
+    def factors_of(self, strategy: str) -> Factors:
         """How many times as long the messages of a strategy take in training as the benchmark says.
 
         From its own cells as far as they tell it, else from those of all strategies, else 1. Each cell counts by how
         well its step is known and by how much of that is communication.
         """
-        every = list(self._factors)
-        usual = combined(every, 0.0)
-        return float(np.exp(combined([each for each in every if each.strategy == strategy], usual)))
+        usual = combined(self._factors, AS_TIMED)
+        return combined([each for each in self._factors if each.strategy == strategy], usual)
 
     @cached_property
     def _factors(self) -> list[Factor]:
@@ -206,10 +205,12 @@ class Model:
         low, high = FACTORS
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            low, high = (middle, high) if own.step_s(middle) < summary.step_s.value else (low, middle)
+            shorter = own.step_s(Factors(middle, middle)) < summary.step_s.value
+            low, high = (middle, high) if shorter else (low, middle)
         if low == FACTORS[0] or high == FACTORS[1]:  # it is something else that takes the time
             return None
-        return Factor(cell.strategy, float(np.log((low + high) / 2)), step_doubt(summary.step_s) / exposed)
+        latency = own.wire.latency_share(own.sent, own.world_size)
+        return Factor(cell.strategy, float(np.log((low + high) / 2)), step_doubt(summary.step_s) / exposed, latency)
 
     def _measured(self, cell: CellAnalysis, factors: NDArray[np.float64]) -> Measured | None:
         """A measured cell as the model has it, with what its ranks were seen to compute; None if that is not known."""
@@ -245,7 +246,7 @@ class Model:
         own = self._measured(cell, ranks.factors)
         if own is None:
             return None
-        return chance_of(own.steps(self.factor(cell.strategy)), ranks.world_s, summary.step_s)
+        return chance_of(own.steps(self.factors_of(cell.strategy)), ranks.world_s, summary.step_s)
 
 
 def on_the_line(known: Mapping[int, Compute], batch_size: int) -> Compute:

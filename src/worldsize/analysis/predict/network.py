@@ -2,17 +2,32 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from worldsize.analysis.bandwidth import CostModel
 from worldsize.analysis.collective_cost import bus_factor, cost_s
-from worldsize.analysis.predict.simulate import Message, Network
+from worldsize.analysis.predict.simulate import NOTHING_S, Message, Network
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.config import Hosts
-from worldsize.sending import Sent
+from worldsize.config import Hosts, burst_bytes
+from worldsize.sending import AFTER_BACKWARD, Sent
 
 LINK_BOUND = 0.7
 """Share of what the link can carry from which on it is the limit, not the cores that copy and add the bytes: taken, not
 measured."""
+
+
+class Factors(NamedTuple):
+    """How many times as long messages take in training as the benchmark of their link says."""
+
+    latency: float = 1.0
+    """Of the part that does not grow with their bytes."""
+    rate: float = 1.0
+    """Of the part that does."""
+
+
+AS_TIMED = Factors()
+TURNS = {"gather", "scatter"}
+"""To the root and back: each finds a link that has just been carrying nothing its way."""
 
 
 @dataclass(frozen=True)
@@ -69,20 +84,35 @@ class Wire:
         """The part of that time that does not grow with the bytes."""
         return self.time_s(collective, world_size, 0)
 
-    def messages(self, sent: Sequence[Sent], world_size: int, factor: float = 1.0) -> list[Message]:
-        """What a strategy sends, as the link sees it; each takes `factor` times as long as the benchmark says."""
-        return [
-            Message(
-                each.ready,
-                factor * self.time_s(each.collective, world_size, each.size_bytes),
-                bus_factor(self.models[each.collective].as_run, world_size) * each.size_bytes,
-            )
-            for each in sent
-        ]
+    def latency_share(self, sent: Sequence[Sent], world_size: int) -> float:
+        """Of what messages take one after the other, the part that does not grow with their bytes."""
+        whole = sum(message.alone_s for message in self.messages(sent, world_size))
+        return sum(self.latency_s(each.collective, world_size) for each in sent) / whole if whole else 0.0
 
-    def network(self, slowdown: float = 0.0, factor: float = 1.0) -> Network:
-        """What all messages share; where each takes `factor` times as long, so do all together."""
-        return Network(self.bytes_per_s / factor, slowdown)
+    def messages(self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED) -> list[Message]:
+        """What a strategy sends, as the link sees it; each takes `factors` times as long as the benchmark says."""
+        found: list[Message] = []
+        for place, each in enumerate(sent):
+            latency_s = self.latency_s(each.collective, world_size)
+            bytes_s = self.time_s(each.collective, world_size, each.size_bytes) - latency_s
+            turned = (
+                place > 0 and each.ready == AFTER_BACKWARD and {each.collective, sent[place - 1].collective} == TURNS
+            )
+            saved_s = min(self.burst_s, found[-1].alone_s, bytes_s) if turned else 0.0
+            alone_s = factors.latency * latency_s + factors.rate * (bytes_s - saved_s)
+            wire_bytes = bus_factor(self.models[each.collective].as_run, world_size) * each.size_bytes
+            found.append(Message(each.ready, max(alone_s, NOTHING_S), wire_bytes))
+        return found
+
+    @property
+    def burst_s(self) -> float:
+        """What an emulated link saves up while it carries nothing one way, as time at its rate; 0 of another."""
+        rate = self.hosts.rate_bits_per_s if self.hosts else None
+        return 0.0 if rate is None else burst_bytes(rate) * 8 / rate
+
+    def network(self, slowdown: float = 0.0, factors: Factors = AS_TIMED) -> Network:
+        """What all messages share; where the bytes of each take so many times as long, so do all together."""
+        return Network(self.bytes_per_s / factors.rate, slowdown)
 
 
 def wire_of(analysis: StudyAnalysis) -> Wire | None:

@@ -1,0 +1,63 @@
+"""What measured cells say of latency and rate in training, and what an emulated link saves up between turns."""
+
+import numpy as np
+import pytest
+
+from worldsize.analysis.bandwidth import CostModel
+from worldsize.analysis.predict.calibration import Factor, combined
+from worldsize.analysis.predict.network import AS_TIMED, Factors, Wire
+from worldsize.config import Hosts
+from worldsize.sending import AFTER_BACKWARD, Sent
+
+RATE = 1_000_000_000
+
+
+def seen(latency: float, true: Factors, doubt: float = 0.02) -> Factor:
+    """What a cell says whose messages are latency in this share, where training keeps to these factors."""
+    return Factor("ddp", float(np.log(latency * true.latency + (1 - latency) * true.rate)), doubt, latency)
+
+
+@pytest.mark.parametrize("true", [Factors(0.6, 1.0), Factors(1.5, 1.0), Factors(1.0, 1.1), Factors(1.0, 1.0)])
+def test_small_and_large_messages_together_tell_latency_from_rate(true: Factors) -> None:
+    found = combined([seen(0.05, true), seen(0.7, true)], AS_TIMED)
+    assert found.latency == pytest.approx(true.latency, rel=0.1)
+    assert found.rate == pytest.approx(true.rate, rel=0.03)
+
+
+def test_one_cell_of_small_messages_blames_their_latency() -> None:
+    """The benchmark tells a rate within a tenth, a latency hardly: over a faster link that is what remains."""
+    found = combined([seen(0.5, Factors(0.6, 1.0))], AS_TIMED)
+    assert found.latency == pytest.approx(0.6, rel=0.1)
+    assert found.rate == pytest.approx(1.0, rel=0.03)
+
+
+def test_one_cell_of_large_messages_says_nothing_of_latency() -> None:
+    assert combined([seen(0.01, Factors(1.0, 1.2))], AS_TIMED) == pytest.approx((1.0, 1.2), rel=0.06)
+
+
+def test_no_cell_says_what_is_usual() -> None:
+    assert combined([], Factors(0.8, 1.1)) == pytest.approx((0.8, 1.1))
+
+
+def wire(hosts: Hosts | None) -> Wire:
+    """Without latency, at 100 MB/s."""
+    models = {name: CostModel(name, name, 2, 0.0, 100e6, 0.0, 1.0, 1, 10**8) for name in ("gather", "scatter")}
+    return Wire(models, hosts, 2)
+
+
+@pytest.mark.parametrize(("size", "whole_s"), [(10**5, 1e-3), (10**7, 0.1)])
+def test_a_link_that_rests_every_other_message_sends_a_burst_at_once(size: int, whole_s: float) -> None:
+    """There and back in turn: each finds a link that has rested as long as the other took, 1 ms at most."""
+    sent = [Sent(name, size, AFTER_BACKWARD, blocking=True) for name in ("gather", "scatter") * 20]
+    shaped, plain = (wire(hosts).messages(sent, 2) for hosts in (Hosts(count=2, rate_bits_per_s=RATE), None))
+    assert [message.alone_s for message in plain] == pytest.approx([whole_s] * 40)
+    assert shaped[0].alone_s == pytest.approx(whole_s)
+    assert np.mean([message.alone_s for message in shaped[20:]]) == pytest.approx(
+        max(whole_s / 2, whole_s - 1e-3), rel=0.06
+    )
+
+
+def test_messages_one_way_save_nothing_up() -> None:
+    sent = [Sent("gather", 10**6, AFTER_BACKWARD, blocking=True)] * 5
+    found = wire(Hosts(count=2, rate_bits_per_s=RATE)).messages(sent, 2)
+    assert [message.alone_s for message in found] == pytest.approx([0.01] * 5)
