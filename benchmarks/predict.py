@@ -85,9 +85,10 @@ def run(data_dir: str | None) -> None:
 def _held_against(name: str, folder: Path) -> Iterator[dict[str, Any]]:
     known, held = studies(name)
     model = Model(_measured(name, known, folder / "known"))
-    formulas, doubt = Formulas(model), doubt_of(each.error for each in held_out(model.analysis))
+    formulas, errors = Formulas(model), [each.error for each in held_out(model.analysis)]
     for number, each in enumerate(held):
         analysis = _measured(name, each, folder / str(number))
+        doubt = doubt_of(errors, other_link=each.link != known.link)
         for cell in analysis.cells:
             if cell.world_size > 1 and cell.summary is not None:
                 yield _row(model, formulas, doubt, analysis, cell, each)

@@ -82,6 +82,7 @@ def test_the_band_holds_nine_in_ten_steps_where_forecasts_are_off(tmp_path: Path
 def test_a_run_that_tells_nothing_of_its_errors_has_the_usual_ones() -> None:
     assert doubt_of([]) == pytest.approx(USUAL_ERROR)
     assert doubt_of([0.01, -0.01]) < USUAL_ERROR < doubt_of([0.2])
+    assert doubt_of([], other_link=True) > USUAL_ERROR
 
 
 @pytest.mark.parametrize(

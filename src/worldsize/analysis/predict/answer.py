@@ -32,7 +32,7 @@ def answer(analysis: StudyAnalysis, settings: PredictSettings) -> ForecastReport
     model = Model(analysis)
     hosts, formulas = check(model, settings), Formulas(model)
     held = held_out(analysis)
-    doubt = doubt_of(each.error for each in held)
+    doubt = doubt_of((each.error for each in held), other_link=hosts is not None)
     rows, targets, refused = [], [], {}
     for strategy in strategies_of(model, settings):
         wanted = [_target(model, settings, strategy, size, hosts) for size in _sizes(model, settings)]

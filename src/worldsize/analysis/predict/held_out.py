@@ -16,8 +16,11 @@ from worldsize.results.records import Estimate
 
 STEPS = 100
 """Steps that are simulated of each: enough for a mean, and all cells must be there within a second or two."""
-USUAL_ERROR = 0.06
-"""Root mean square of the errors of 30 cells that their run had not seen (benchmarks/predict.py)."""
+USUAL_ERROR = 0.03
+"""Root mean square of the errors of 8 cells over the link of their run, at a batch and with buckets that it had not
+seen: 2.7 % (benchmarks/predict.py, commit 236ee03)."""
+OTHER_LINK_ERROR = 0.05
+"""What another link adds: the errors of 22 cells over links of a third and of three times the rate were 5.7 %."""
 USUALLY = 4
 """As many cells of a run say as much of its errors as all other runs do: taken, not measured."""
 
@@ -42,13 +45,15 @@ def held_out(analysis: StudyAnalysis) -> list[HeldOut]:
     return [_held_out(each, doubt_of(other.error for other in left if other is not each)) for each in left]
 
 
-def doubt_of(errors: Iterable[float]) -> float:
+def doubt_of(errors: Iterable[float], *, other_link: bool = False) -> float:
     """How far off forecasts of a run are, by its own held-out errors and those that are usual.
 
-    A standard deviation, as a share of the step (method.md §14).
+    A standard deviation, as a share of the step (method.md §14). Held-out cells have the link of the run, and tell
+    nothing of another.
     """
     own = [math.log1p(error) for error in errors]
-    return math.sqrt((USUALLY * USUAL_ERROR**2 + sum(error**2 for error in own)) / (USUALLY + len(own)))
+    known = (USUALLY * USUAL_ERROR**2 + sum(error**2 for error in own)) / (USUALLY + len(own))
+    return math.sqrt(known + OTHER_LINK_ERROR**2 * other_link)
 
 
 def _left_out(analysis: StudyAnalysis) -> Iterator[_Left]:
