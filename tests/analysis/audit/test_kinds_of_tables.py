@@ -2,7 +2,7 @@
 
 import pytest
 
-from made_audits import found, table
+from made_audits import audited, found, table
 from worldsize.analysis.audit.overrides import Overrides
 from worldsize.errors import UsageError
 
@@ -92,3 +92,15 @@ def test_money_is_no_traffic() -> None:
 def test_a_unit_of_another_quantity_is_refused() -> None:
     with pytest.raises(UsageError, match="time has no unit 'GB'"):
         found(table(RATES), Overrides(columns={"images/s": "time:GB"}))
+
+
+def test_a_heading_names_its_variant_in_brackets() -> None:
+    rows = "GPUs, DP: Time (s), DDP: Time (s), Speedup (DDP) / 1, 41.2, 41.0, 1.0 / 2, 26.0, 22.1, 1.86 / 4, 19.5, 12.6, {}"
+    assert ("speedup", "FAIL") in found(table(rows.format("6.5")))
+    assert found(table(rows.format("3.25"))) == []
+
+
+def test_large_numbers_are_written_out() -> None:
+    rows = "GPUs, images/s per GPU, images/s / 1, 820, 820 / 16, 737, 10189 / 8, 751, 6008"
+    [finding] = [each for each in audited(table(rows)).findings if each.rule == "rate-total"]
+    assert "make 11,790 [11,780, 11,810] together" in finding.says

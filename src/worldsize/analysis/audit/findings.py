@@ -98,9 +98,14 @@ def together(checks: Iterable[Checked]) -> Checked:
 
 def shown(span: Span, digits: int = 3) -> str:
     """An interval as text: one number where both ends print alike."""
-    low, high = f"{span.low:.{digits}g}", f"{span.high:.{digits}g}"
-    middle = f"{span.mid:.{digits}g}"
+    low, middle, high = (_short(value, digits) for value in (span.low, span.mid, span.high))
     return middle if low == high else f"{middle} [{low}, {high}]"
+
+
+def _short(value: float, digits: int) -> str:
+    """To some digits; 11,790 is read at once, 1.179e+04 is not."""
+    text = f"{value:.{digits}g}"
+    return f"{float(text):,.0f}" if 1e4 <= abs(value) < 1e9 else text
 
 
 def listed(values: Sequence[float], digits: int = 2) -> str:

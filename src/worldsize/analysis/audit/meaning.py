@@ -6,7 +6,7 @@ from typing import Any
 
 from worldsize.analysis.audit.languages import in_english
 from worldsize.analysis.audit.quantities import AXES, PARTS, TIMES, Quantity
-from worldsize.analysis.audit.units import Unit, unit_in
+from worldsize.analysis.audit.units import Unit, unit_in, unit_of
 
 
 @dataclass(frozen=True)
@@ -239,10 +239,16 @@ def _without_brackets(words: str) -> str:
     return re.sub(r"[(\[][^()\[\]]*[)\]]", " ", words).strip()
 
 
+def _says_unit(inside: str) -> bool:
+    return unit_of(inside) is not None or quantity_of(inside) is not None
+
+
 def _leftover(words: str, quantity: Quantity | None) -> str:
     """What the words say besides the quantity and its unit."""
+    named = [inside for inside in re.findall(r"[(\[]([a-z][\w+-]*)[)\]]", words) if not _says_unit(inside)]
     words = _without_brackets(words)
     for each, pattern in _COMPILED:
         if each is quantity:
             words = pattern.sub(" ", words)
+    words = " ".join([words, *named])  # "Speed-up (DDP)" is that of the column "DDP"
     return " ".join(word for word in re.split(r"[^\w.+-]+", words) if word.strip("-.") and word not in _NOISE)
