@@ -33,10 +33,11 @@ def trainer(tmp_path: Path) -> Trainer:
 def test_a_step_takes_what_was_measured_and_no_less(trainer: Trainer) -> None:
     task = trainer.task
     assert isinstance(task, ReplayTask)
-    for _ in range(3):
-        began_s = time.perf_counter()
+    began_s = time.perf_counter()
+    for number in range(3):
         result = trainer.step()
-        assert time.perf_counter() - began_s >= COMPUTED_S - 0.002
+        # From the first: a late end makes the step after it shorter, never the sum.
+        assert time.perf_counter() - began_s >= (number + 1) * COMPUTED_S - 0.002
         assert (result.loss, result.right) == (None, None)
         marks = read(trainer.timeline.take(), trainer.timeline.clock)
         assert marks.last_gradient is not None
@@ -53,10 +54,14 @@ def test_gradients_come_in_their_order_at_their_times_and_nothing_is_copied(trai
     seen: list[tuple[int, float]] = []
     for number, weight in enumerate(model.weights):
         weight.register_post_accumulate_grad_hook(lambda p, number=number: seen.append((number, time.perf_counter())))
-    model(next(iter(trainer.batches.epoch(0)))).backward()
+    batch = next(iter(trainer.batches.epoch(0)))
+    began_s = time.perf_counter()
+    model(batch).backward()
     assert [number for number, _ in seen] == sorted(range(len(SHARES)), key=lambda number: SHARES[number])
     at_s = dict(seen)
-    assert at_s[0] - at_s[3] >= (SHARES[0] - SHARES[3]) * BACKWARD_S - 0.002
+    # From the start: a host that is late with one gradient makes the time to the next shorter, never this one.
+    for number, share in enumerate(SHARES):
+        assert at_s[number] - began_s >= share * BACKWARD_S - 0.001
     for weight, gradient in zip(model.weights, model.gradients, strict=True):
         assert weight.grad is not None
         assert weight.grad.data_ptr() == gradient.data_ptr()
