@@ -14,7 +14,7 @@ from worldsize.results.provenance import Host, Provenance
 from worldsize.results.records import CellRecord, Placement, StudyRecord
 from worldsize.results.step_records import BlockConditions, UnobservedBlock
 from worldsize.results.training_records import DataRecord, Divergence, Evaluation, ModelRecord
-from worldsize.traits import WireBytes
+from worldsize.wire import WireBytes
 
 PAYLOAD_BYTES = sum(size for kind, size in zip(KINDS, SIZES, strict=True) if kind == "all_reduce")
 TRAIN_SAMPLES = 1_281_167

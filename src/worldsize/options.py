@@ -42,6 +42,8 @@ class TrainingOptions(NetworkOptions, total=False):
     threads_per_worker: int | None
     bucket_mb: float | Literal["auto"] | str | None
     find_unused_parameters: bool
+    powersgd_rank: int
+    powersgd_start_step: int
     optimizer: OptimizerName
     learning_rate: float
     lr_scaling: LrScaling

@@ -6,56 +6,49 @@ a report is made without torch, and on machines that have none.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from worldsize.errors import FactoryError
 from worldsize.sending import (
+    INT8_BLOCK,
     Buckets,
     Gradients,
+    Messages,
     Sent,
+    as_they_are,
+    halved,
     sent_by_ddp,
     sent_by_none,
     sent_in_buckets,
     sent_one_by_one,
     sent_through_root,
 )
+from worldsize.wire import (
+    Sizes,
+    WireBytes,
+    gradients_again,
+    gradients_and_narrow,
+    gradients_to_send,
+    narrow_ring,
+    narrow_ring_and_buffers,
+    nothing,
+    one_of_each_rank,
+    replicas,
+    replicas_here,
+    ring,
+    ring_and_buffers,
+    through_root,
+)
 
-COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "gather", "scatter")
+Wire = Callable[[int, Sizes], WireBytes]
+"""Bytes per step on the wire in a world of N > 1: (N, sizes)."""
+COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast", "gather", "scatter")
 """Those that `worldsize comm` times."""
 ROOTED = frozenset(("gather", "scatter", "broadcast"))
 """Those whose bytes all pass through one rank."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What one worker's model and local batch take, in bytes."""
-
-    parameter_bytes: int
-    gradient_bytes: int
-    """S: the gradients of all trained parameters."""
-    largest_gradient_bytes: int
-    buffer_bytes: int
-    input_bytes: int
-    """Inputs of one worker in one step."""
-    output_bytes: int
-    """Outputs of one worker in one step."""
-
-
-class WireBytes(BaseModel):
-    """Bytes per step on the wire, by the formulas of method.md §4."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    payload_bytes: int
-    """S: bytes of all gradients that are synchronised per step."""
-    busiest_rank_bytes: int
-    """Bytes that the busiest rank sends (it receives as many)."""
-    other_rank_bytes: int
-    """Bytes that every other rank sends (it receives as many)."""
-    formula: str
 
 
 class TraitsRecord(BaseModel):
@@ -71,6 +64,13 @@ class TraitsRecord(BaseModel):
     """Whether they travel in buckets, whose size `--bucket-mb` sets."""
     exact: bool = True
     """Whether every rank applies the mean of all gradients in every step; lossy otherwise."""
+    travels: Literal["gradients", "weights", "shards"] = "gradients"
+    """What ranks exchange: gradients, so that their weights are always alike; weights, which are alike only after they
+    were averaged; or shards, of which each rank keeps its own."""
+    first_steps: str = ""
+    """The setting that says how many first steps are synchronised in another way; none as a rule."""
+    period: str = ""
+    """The setting that says every how many steps something travels; each step as a rule."""
 
     @property
     def rooted(self) -> bool:
@@ -85,11 +85,19 @@ class Traits(TraitsRecord):
     """How it synchronises, in a few words: for the help of the commands."""
     needs_every_gradient: bool = False
     """Whether a step fails that leaves a trained parameter without a gradient, unless it looks for such parameters."""
-    wire: Callable[[int, Sizes], WireBytes]
-    """Bytes per step on the wire in a world of N > 1: (N, sizes)."""
+    wire: Wire
     sends: Callable[[Gradients, Buckets, float], list[Sent]] | None = None
     """What a step sends in a world of N > 1: (gradients, buckets, length of backward in s); None where no rule is
     known, as of workers in one process."""
+    messages: Messages = as_they_are
+    """Messages of a bucket, for strategies with buckets: what `--bucket-mb auto` plans with."""
+    by_default: bool = True
+    """Whether a study runs it where nobody names strategies."""
+    step_error: float | None = None
+    """Of a lossy one: how far the averaged gradient of a step may be off (relative norm, all parameters); None: there
+    is no bound for one step."""
+    feedback: bool = False
+    """Whether a rank adds what a step lost to the gradients of the next: then the sum over steps is right."""
     copies: Callable[[int, int, Sizes], int] | None = None
     """Bytes that a rank holds beside model, gradients and optimizer: (N, rank, sizes); None is 0."""
 
@@ -125,67 +133,37 @@ class Traits(TraitsRecord):
         return self.copies(world_size, rank, sizes) if self.copies is not None else 0
 
 
-def ring(world_size: int, sizes: Sizes, buffer_bytes: int = 0) -> WireBytes:
-    """What each rank sends in a ring all-reduce of the gradients; buffers pass each rank once (method.md §4)."""
-    size = round(2 * (world_size - 1) / world_size * sizes.gradient_bytes) + buffer_bytes
-    return WireBytes(
-        payload_bytes=sizes.gradient_bytes,
-        busiest_rank_bytes=size,
-        other_rank_bytes=size,
-        formula="2(N−1)/N·S + buffers" if buffer_bytes else "2(N−1)/N·S",
+def _lossy_ddp(how: str, messages: Messages, wire: Wire, step_error: float | None, **more: Any) -> Traits:
+    """DDP whose buckets travel in fewer bytes."""
+    return Traits(
+        does=f"ddp with gradients in {how} on the wire",
+        collectives=(*dict.fromkeys(name for name, _ in messages(INT8_BLOCK)), "broadcast"),
+        overlaps=True,
+        buckets=True,
+        exact=False,
+        by_default=False,
+        needs_every_gradient=True,
+        step_error=step_error,
+        wire=wire,
+        messages=messages,
+        **{"sends": partial(sent_by_ddp, messages=messages), "copies": gradients_and_narrow, **more},
     )
 
 
-def ring_and_buffers(world_size: int, sizes: Sizes) -> WireBytes:
-    """The same, and rank 0's buffers in each forward: they leave it once and reach every other rank once."""
-    return ring(world_size, sizes, sizes.buffer_bytes)
-
-
-def through_root(world_size: int, sizes: Sizes) -> WireBytes:
-    """(N−1)·S into and out of rank 0, S into and out of every other rank."""
-    return WireBytes(
-        payload_bytes=sizes.gradient_bytes,
-        busiest_rank_bytes=(world_size - 1) * sizes.gradient_bytes,
-        other_rank_bytes=sizes.gradient_bytes,
-        formula="rank 0: (N−1)·S; others: S",
+def _lossy_buckets(how: str, messages: Messages, wire: Wire, step_error: float | None, **more: Any) -> Traits:
+    """Our own buckets in fewer bytes."""
+    return Traits(
+        does=f"bucketed with gradients in {how} on the wire",
+        collectives=tuple(dict.fromkeys(name for name, _ in messages(INT8_BLOCK))),
+        overlaps=True,
+        buckets=True,
+        exact=False,
+        by_default=False,
+        step_error=step_error,
+        wire=wire,
+        messages=messages,
+        **{"sends": partial(sent_in_buckets, messages=messages), "copies": gradients_and_narrow, **more},
     )
-
-
-def replicas(world_size: int, sizes: Sizes) -> WireBytes:
-    """The root's bytes: parameters, buffers and inputs out; gradients and outputs in."""
-    out = (world_size - 1) * (sizes.gradient_bytes + sizes.buffer_bytes + sizes.input_bytes)
-    return WireBytes(
-        payload_bytes=sizes.gradient_bytes,
-        busiest_rank_bytes=out,
-        other_rank_bytes=sizes.gradient_bytes + sizes.output_bytes,
-        formula="root sends (N−1)·(S + buffers + inputs); others send S + outputs",
-    )
-
-
-def nothing(world_size: int, sizes: Sizes) -> WireBytes:
-    """No byte."""
-    return WireBytes(payload_bytes=0, busiest_rank_bytes=0, other_rank_bytes=0, formula="0")
-
-
-def _gradients_again(world_size: int, rank: int, sizes: Sizes) -> int:
-    """Each gradient a second time, in its bucket; around one worker as well."""
-    return sizes.gradient_bytes
-
-
-def _gradients_to_send(world_size: int, rank: int, sizes: Sizes) -> int:
-    """The same, where there is somebody to send them to."""
-    return sizes.gradient_bytes if world_size > 1 else 0
-
-
-def _one_of_each_rank(world_size: int, rank: int, sizes: Sizes) -> int:
-    """On rank 0 that of each rank of one gradient at a time, the largest of them at most."""
-    return world_size * sizes.largest_gradient_bytes if rank == 0 and world_size > 1 else 0
-
-
-def _replicas_here(world_size: int, rank: int, sizes: Sizes) -> int:
-    """The other replicas, and the gradients of all of them before they are added up."""
-    replica_bytes = sizes.parameter_bytes + sizes.buffer_bytes
-    return (world_size - 1) * replica_bytes + world_size * sizes.gradient_bytes if world_size > 1 else 0
 
 
 TRAITS: dict[str, Traits] = {
@@ -194,14 +172,14 @@ TRAITS: dict[str, Traits] = {
         does="torch's DataParallel: one process drives all devices (on a CPU threads)",
         collectives=(),
         wire=replicas,
-        copies=_replicas_here,
+        copies=replicas_here,
     ),
     "gather-scatter": Traits(
         does="rank 0 gathers all gradients, averages them, and scatters the result",
         collectives=("gather", "scatter"),
         wire=through_root,
         sends=sent_through_root,
-        copies=_one_of_each_rank,
+        copies=one_of_each_rank,
     ),
     "all-reduce": Traits(
         does="one blocking all-reduce per gradient, after backward",
@@ -217,7 +195,7 @@ TRAITS: dict[str, Traits] = {
         needs_every_gradient=True,
         wire=ring_and_buffers,
         sends=sent_by_ddp,
-        copies=_gradients_again,
+        copies=gradients_again,
     ),
     "bucketed": Traits(
         does="the same, in Python of our own that can be read",
@@ -226,13 +204,19 @@ TRAITS: dict[str, Traits] = {
         buckets=True,
         wire=ring,
         sends=sent_in_buckets,
-        copies=_gradients_to_send,
+        copies=gradients_to_send,
     ),
+    "ddp-fp16": _lossy_ddp("half precision", halved, narrow_ring_and_buffers, 2**-10),
+    "ddp-bf16": _lossy_ddp("bfloat16", halved, narrow_ring_and_buffers, 2**-7),
+    "bucketed-fp16": _lossy_buckets("half precision", halved, narrow_ring, 2**-10),
+    "bucketed-bf16": _lossy_buckets("bfloat16", halved, narrow_ring, 2**-7),
 }
 """Those that come with worldsize, in the order in which tables and charts show them."""
 BASELINE_STRATEGY = "single"
 """One worker that trains the model as it is: the baseline of every speed-up where it was run (method.md §6)."""
-MULTI_WORKER_STRATEGIES = tuple(name for name in TRAITS if name != BASELINE_STRATEGY)
+DEFAULT_STRATEGIES = tuple(name for name, traits in TRAITS.items() if traits.by_default)
+"""Those of a study that names none: exact, with whole weights on each rank."""
+MULTI_WORKER_STRATEGIES = tuple(name for name in DEFAULT_STRATEGIES if name != BASELINE_STRATEGY)
 OVERLAPPING = tuple(name for name, traits in TRAITS.items() if traits.overlaps and traits.exact)
 """Those that advice proposes in place of one that waits for the end of backward; the usual one first."""
 BUCKETED = tuple(name for name, traits in TRAITS.items() if traits.buckets and traits.exact)

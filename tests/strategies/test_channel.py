@@ -63,6 +63,13 @@ class Witness:
         self.seen.append((kind, payload_bytes, blocking))
         return len(self.seen)
 
+    def announced(self, kind: str, payload_bytes: int) -> int:
+        self.seen.append(("announced", kind, payload_bytes))
+        return len(self.seen)
+
+    def followed(self, token: int) -> None:
+        self.seen.append(("followed", token))
+
     def done(self, token: int) -> None:
         self.seen.append(("done", token))
 

@@ -12,7 +12,8 @@ pytestmark = pytest.mark.usefixtures("clean_imports")
 
 MINE = """
 from worldsize.strategies import Strategy
-from worldsize.traits import Traits, ring
+from worldsize.traits import Traits
+from worldsize.wire import ring
 
 class Mine(Strategy):
     def wrap(self, model):

@@ -4,7 +4,8 @@ import pytest
 
 from worldsize.errors import UsageError
 from worldsize.strategies import STRATEGIES
-from worldsize.traits import TRAITS, Sizes
+from worldsize.traits import TRAITS
+from worldsize.wire import Sizes
 
 # The gradients can be cut into 2, 3 and 4 equal parts.
 SIZES = Sizes(

@@ -21,7 +21,7 @@ from worldsize.results.training_records import DataRecord, Evaluation, ModelReco
 from worldsize.strategies import STRATEGIES
 from worldsize.study.executor import CellFailed
 from worldsize.study.plan import PlannedCell
-from worldsize.traits import WireBytes
+from worldsize.wire import WireBytes
 
 StepTime = Callable[[PlannedCell, float], float]
 """Seconds that a step of a cell takes when it begins at this moment of the fake clock."""

@@ -18,7 +18,7 @@ from worldsize.results.provenance import Host, Provenance
 from worldsize.results.records import PARTS, CellRecord, CellState, ErrorRecord, Placement, StudyRecord, WarningRecord
 from worldsize.results.samples import TakenApartStep
 from worldsize.results.training_records import DataRecord, Evaluation, ModelRecord
-from worldsize.traits import WireBytes
+from worldsize.wire import WireBytes
 
 Drift = Callable[[float], float]
 """Factor on all step times at a moment of a session, in turns (1.5 is the middle of the second turn)."""

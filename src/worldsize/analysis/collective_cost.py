@@ -26,7 +26,7 @@ def bus_factor(collective: str, world_size: int) -> float:
     n = world_size
     if collective == "all-reduce":
         return 2 * (n - 1) / n
-    if collective in ("all-gather", "reduce-scatter"):
+    if collective in ("all-gather", "reduce-scatter", "all-to-all"):
         return (n - 1) / n
     if collective in ROOTED:
         return n - 1

@@ -28,6 +28,7 @@ KINDS = {
     "scatter": "scatter",
     "all_gather": "all-gather",
     "reduce_scatter": "reduce-scatter",
+    "all_to_all": "all-to-all",
 }
 """Messages between processes → the collective whose bus factor they have; copies inside a process are no traffic."""
 MAX_MESSAGES = 1_000_000

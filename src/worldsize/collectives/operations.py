@@ -1,7 +1,7 @@
 """Each collective: the tensors it takes, how it is called, and what must come out.
 
 S is the size that algbw counts (method.md §5): all of the tensor for all-reduce and broadcast, all ranks' parts
-together for all-gather and reduce-scatter (as in nccl-tests), one rank's tensor for gather and scatter.
+together for all-gather, reduce-scatter and all-to-all (as in nccl-tests), one rank's tensor for gather and scatter.
 """
 
 from abc import ABC, abstractmethod
@@ -106,6 +106,25 @@ class ReduceScatter(Operation):
         return int((self.part != self.world_size * (self.world_size + 1) / 2).sum())
 
 
+class AllToAll(Operation):
+    """Every rank gets a part from each."""
+
+    @property
+    def size_bytes(self) -> int:
+        return 4 * self.per_rank * self.world_size
+
+    def fill(self) -> None:
+        self.sent = self._full(self.per_rank * self.world_size, self.rank + 1)
+        self.received = self._full(self.per_rank * self.world_size, 0)
+
+    def call(self) -> None:
+        dist.all_to_all_single(self.received, self.sent)
+
+    def wrong(self) -> int:
+        ranks = torch.arange(1, self.world_size + 1, device=self.device).repeat_interleave(self.per_rank)
+        return int((self.received != ranks).sum())
+
+
 class Gather(Operation):
     """The root gets every rank's tensor."""
 
@@ -140,6 +159,7 @@ OPERATIONS: dict[str, type[Operation]] = {
     "all-reduce": AllReduce,
     "reduce-scatter": ReduceScatter,
     "all-gather": AllGather,
+    "all-to-all": AllToAll,
     "broadcast": Broadcast,
     "gather": Gather,
     "scatter": Scatter,

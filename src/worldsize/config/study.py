@@ -12,7 +12,7 @@ from worldsize.config.base import MAX_BATCH, MAX_WORKERS, TIMES, Duration, Setti
 from worldsize.config.redact import safe_words
 from worldsize.config.script import ScriptSettings, refuse_beside_script, script_names
 from worldsize.config.training import DEFAULT_BATCH_SIZE, Agreement, LrScaling, TrainingSettings
-from worldsize.traits import TRAITS
+from worldsize.traits import DEFAULT_STRATEGIES
 
 Baseline = Literal["single", "wrapped", "both"]
 
@@ -56,7 +56,7 @@ class StudySettings(TrainingSettings):
     RUN/cells/CELL/outputs."""
     fail_above: Share | None = absent("no gate", ge=0, allow_inf_nan=False)
     """Fail (exit status 3) if a cell is slower by more than this, such as 5%. It must be significantly slower."""
-    strategies: tuple[str, ...] = Field(default=tuple(TRAITS), min_length=1)
+    strategies: tuple[str, ...] = Field(default=DEFAULT_STRATEGIES, min_length=1)
     """Strategies (ways to synchronise gradients), comma-separated; see docs/strategies.md."""
     world_sizes: tuple[int, ...] | None = absent("powers of two up to all GPUs or cores", allowed=EACH, min_length=1)
     """World sizes (numbers of workers N), comma-separated. None is 1, 2, 4 … and all: workers of the nodes,

@@ -2,14 +2,15 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from worldsize.config.base import MAX_BATCH, MAX_WORKERS, SIZES, TIMES, Duration, Share, Size, absent, quantity
-from worldsize.config.network import Backend, NetworkSettings
+from worldsize.config.network import Backend
 from worldsize.config.rehearse import ReplaySettings
 from worldsize.config.script import ScriptSettings
+from worldsize.config.synchronisation import SynchronisationSettings
 from worldsize.config.workload import refuse_beside_workload
 
 SWEEP_STEPS = 22
@@ -25,7 +26,7 @@ Evaluate = Literal["auto", "end", "never"]
 Agreement = Literal["sampler-epoch", "initial-weights", "learning-rate", "buffers"]
 
 
-class TrainingSettings(NetworkSettings):
+class TrainingSettings(SynchronisationSettings):
     """What is trained, on what, and how it is timed; the same for every cell of a study."""
 
     model: str = "resnet18"
@@ -55,13 +56,6 @@ class TrainingSettings(NetworkSettings):
     """Backend of torch.distributed; auto: nccl on GPUs, gloo on CPUs."""
     threads_per_worker: int | None = absent("min(physical cores, CPU quota) / largest world size", ge=1)
     """Compute threads per worker, the same at every N. None divides the cores by the largest world size."""
-    bucket_mb: Annotated[float, Field(gt=0)] | Literal["auto"] | None = absent("25 MiB for ddp, 5 MB for bucketed")
-    """Bucket size of ddp and bucketed, in MB (10^6 bytes); auto plans it from the measured link. `auto` plans with the
-    backward that it measures as well; None is the strategy's own default: for `ddp` that of torch, 25 MiB with a first
-    bucket of 1 MiB."""
-    find_unused_parameters: bool = False
-    """Let ddp look for parameters that a step does not use. It takes time in each step; without it such parameters
-    are an error."""
     optimizer: OptimizerName = "sgd"
     """Optimizer; muon learns faster in short runs, at a rate of about 0.015. It learns more from few updates than `sgd`
     (training/muon.py)."""

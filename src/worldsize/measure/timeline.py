@@ -122,6 +122,17 @@ class Timeline:
             self._messages.append(Message(kind, payload_bytes, blocking, self.clock.mark(), ready=ready))
         return len(self._messages) - 1
 
+    def announced(self, kind: str, payload_bytes: int) -> int:
+        """Note that a message will follow another one, at this place among all (called by the channel)."""
+        if self.watching:
+            self._messages.append(Message(kind, payload_bytes, blocking=False, issued=None))
+        return len(self._messages) - 1
+
+    def followed(self, token: int) -> None:
+        """Note that an announced message is issued (called by the channel, also from the backend's threads)."""
+        if self.watching and token < len(self._messages):
+            self._messages[token].issued = self.clock.mark()
+
     def done(self, token: int) -> None:
         """Note that a message is done (called by the channel, also from the backend's threads)."""
         if self.watching and token < len(self._messages):

@@ -105,6 +105,7 @@ def process_group(rank: Rank, placement: Placement, device: torch.device) -> Ite
         stopped = True  # a thread may be within a collective, for which no other rank will come any more
         raise
     finally:
+        _Further.group = None
         if not stopped:
             close_between_cpus()
             dist.destroy_process_group()
@@ -114,6 +115,23 @@ class _Alone:
     """The group of rank 0 alone, where one process of a larger group also runs what is for one worker."""
 
     group: dist.ProcessGroup | None = None
+
+
+class _Further:
+    """A second group of all processes, once it was asked for."""
+
+    group: dist.ProcessGroup | None = None
+
+
+def further_group() -> dist.ProcessGroup:
+    """A second group of all processes, for collectives whose order among those of the first is not known.
+
+    All processes ask for it together; a process has one, whatever the number of cells that it runs.
+    """
+    if _Further.group is None:
+        _Further.group = dist.new_group()
+        give_way(POLLING_THREAD)
+    return _Further.group
 
 
 def make_further_groups() -> None:

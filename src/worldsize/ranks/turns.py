@@ -19,7 +19,8 @@ from worldsize.results.step_records import RankActivity
 from worldsize.results.traces import ProfiledRank
 from worldsize.results.training_records import Evaluation, GradientTimes, MessageCount
 from worldsize.results.verify_records import RankProof
-from worldsize.traits import TraitsRecord, WireBytes
+from worldsize.traits import TraitsRecord
+from worldsize.wire import WireBytes
 
 
 class WorkOverError(WorkerError):

@@ -13,7 +13,7 @@ from worldsize.report.tables import Table
 from worldsize.results.provenance import SHOWN, Provenance
 from worldsize.results.records import CellRecord, StudyRecord
 from worldsize.results.training_records import Evaluation
-from worldsize.traits import WireBytes
+from worldsize.wire import WireBytes
 
 LAST_STEPS = 10
 """Steps behind the training loss that is printed: one step's loss depends on its batch."""

@@ -23,7 +23,8 @@ from worldsize.results.training_records import (
     ModelRecord,
     ReplayedRecord,
 )
-from worldsize.traits import TraitsRecord, WireBytes
+from worldsize.traits import TraitsRecord
+from worldsize.wire import WireBytes
 
 SCHEMA_VERSION = 2
 

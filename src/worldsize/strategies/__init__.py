@@ -9,6 +9,7 @@ from worldsize.strategies.channel import Channel, Observer
 from worldsize.strategies.data_parallel import DataParallel
 from worldsize.strategies.ddp import DDP
 from worldsize.strategies.gather_scatter import GatherScatter
+from worldsize.strategies.half import BucketedBf16, BucketedFp16, DDPBf16, DDPFp16
 from worldsize.strategies.single import Single
 from worldsize.traits import Traits
 
@@ -31,6 +32,10 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "all-reduce": AllReduce,
     "ddp": DDP,
     "bucketed": Bucketed,
+    "ddp-fp16": DDPFp16,
+    "ddp-bf16": DDPBf16,
+    "bucketed-fp16": BucketedFp16,
+    "bucketed-bf16": BucketedBf16,
 }
 
 

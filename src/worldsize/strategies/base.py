@@ -1,17 +1,19 @@
-"""What a strategy is: one way to synchronise gradients, behind six methods."""
+"""What a strategy is: one way to synchronise gradients, behind seven methods."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
+from worldsize.config.synchronisation import SynchronisationSettings
 from worldsize.strategies.channel import Channel, payload_bytes
-from worldsize.traits import Sizes, Traits
+from worldsize.traits import Traits
+from worldsize.wire import Sizes
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class World:
     bucket_groups: tuple[tuple[int, ...], ...] | None = None
     """The same, parameter by parameter (numbers of the trained parameters in the model's order), for strategies
     that can have any groups."""
+    options: SynchronisationSettings = field(default_factory=SynchronisationSettings)
+    """What the settings say of synchronising."""
 
 
 class Strategy(ABC):
@@ -88,6 +92,13 @@ class Strategy(ABC):
         """
         return nullcontext()
 
+    def state(self) -> dict[str, Tensor]:
+        """The tensors that it carries from step to step, such as what a lossy exchange has kept back; none as a rule.
+
+        Training copies and puts back their values, in steps that only measure and in checkpoints.
+        """
+        return {}
+
     def unwrap(self) -> nn.Module:
         """The model that `wrap` was given."""
         assert self.model is not None, "wrap comes before unwrap"
@@ -96,7 +107,8 @@ class Strategy(ABC):
     @property
     def copied_bytes(self) -> int:
         """Bytes of the copies of weights and gradients that it holds at most beside the model's own."""
-        return self.traits.copied_bytes(self.world.world_size, self.channel.rank, sizes_of(self.unwrap()))
+        sizes = sizes_of(self.unwrap(), powersgd_rank=self.world.options.powersgd_rank)
+        return self.traits.copied_bytes(self.world.world_size, self.channel.rank, sizes)
 
 
 def gradients(model: nn.Module) -> Iterator[Tensor]:
@@ -112,7 +124,7 @@ def gradients(model: nn.Module) -> Iterator[Tensor]:
             yield parameter.grad
 
 
-def sizes_of(model: nn.Module, *, input_bytes: int = 0, output_bytes: int = 0) -> Sizes:
+def sizes_of(model: nn.Module, *, input_bytes: int = 0, output_bytes: int = 0, powersgd_rank: int = 0) -> Sizes:
     """What the model takes, in bytes; inputs and outputs are those of one worker in one step."""
     each = [payload_bytes(parameter) for parameter in trained(model)]
     return Sizes(
@@ -122,6 +134,8 @@ def sizes_of(model: nn.Module, *, input_bytes: int = 0, output_bytes: int = 0) -
         buffer_bytes=payload_bytes(*model.buffers()),
         input_bytes=input_bytes,
         output_bytes=output_bytes,
+        gradient_shapes=tuple(tuple(parameter.shape) for parameter in trained(model)),
+        powersgd_rank=powersgd_rank,
     )
 
 

@@ -6,12 +6,13 @@ there and all buckets before it are on their way, so that all ranks send in the 
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from worldsize.sending import DEFAULT_BUCKET_BYTES
+from worldsize.strategies.averaging import Averaging, Exact, Full
 from worldsize.strategies.base import Strategy, agree, trained
 from worldsize.strategies.buckets import by_size
 from worldsize.strategies.channel import flat
@@ -27,14 +28,18 @@ class Bucket:
         self.ready: Any = None
         self.sent: torch.futures.Future[Tensor] | None = None
 
-    def pack(self) -> Tensor:
-        """All gradients as one flat tensor; a parameter that this step did not use counts as zeros."""
-        return torch.cat([flat(torch.zeros_like(p) if p.grad is None else p.grad) for p in self.parameters])
+    def pack(self) -> Full:
+        """All gradients side by side; a parameter that this step did not use counts as zeros."""
+        packed = torch.cat([flat(torch.zeros_like(p) if p.grad is None else p.grad) for p in self.parameters])
+        return Full(packed, self._split(packed), self.parameters, self.ready)
+
+    def _split(self, packed: Tensor) -> Sequence[Tensor]:
+        pieces: Sequence[Tensor] = packed.split([p.numel() for p in self.parameters])
+        return pieces
 
     def unpack(self, averages: Tensor) -> None:
         """Put the averages into the gradients, and get ready for the next step."""
-        pieces = averages.split([p.numel() for p in self.parameters])
-        for parameter, piece in zip(self.parameters, pieces, strict=True):
+        for parameter, piece in zip(self.parameters, self._split(averages), strict=True):
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
             flat(parameter.grad).copy_(piece)
@@ -45,12 +50,15 @@ class Bucketed(Strategy):
     """Overlap by hand: hooks fill buckets, full buckets are sent, `synchronise` waits for what is still on its way."""
 
     traits = TRAITS["bucketed"]
+    averaging: ClassVar[type[Averaging]] = Exact
+    """How its buckets are averaged."""
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Give every rank the weights of rank 0 and watch the gradients; the model is called as it is."""
         agree(model, self.channel)
         self.model = model
         parameters = trained(model)
+        self.averager = self.averaging(self.channel, parameters, self.world.options)
         self.arrange(self._groups(parameters))
         for parameter in parameters:
             parameter.register_post_accumulate_grad_hook(self._ready)
@@ -79,8 +87,12 @@ class Bucketed(Strategy):
 
     def _send(self) -> None:
         bucket = self.buckets[self._next]
-        bucket.sent = self.channel.all_reduce_async(bucket.pack().div_(self.world.world_size), bucket.ready)
+        bucket.sent = self.averager.begin(bucket.pack())
         self._next += 1
+
+    def state(self) -> dict[str, Tensor]:
+        """That of the averaging."""
+        return self.averager.state()
 
     def synchronise(self) -> None:
         """Send what backward left over, then wait for all buckets."""

@@ -4,13 +4,14 @@ A strategy asks for a collective; the channel issues it with torch.distributed a
 issued and when it was done. So the strategies stay free of timing, and no message escapes the timeline.
 """
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.futures import Future
 
 
 class Observer(Protocol):
@@ -25,6 +26,15 @@ class Observer(Protocol):
         `blocking` says that the worker computes nothing until the message is done; `ready` is the mark of a bucket.
         """
 
+    def announced(self, kind: str, payload_bytes: int) -> int:
+        """Note that a message will follow another one; the token that is returned names it to `followed` and `done`.
+
+        It has its place among the messages of the step from here on, the same on every rank, whenever it is issued.
+        """
+
+    def followed(self, token: int) -> None:
+        """Note that an announced message is issued now; may be called from another thread."""
+
     def done(self, token: int) -> None:
         """Note that the message with this token is done now; may be called from another thread."""
 
@@ -38,6 +48,13 @@ class Deaf:
     def issued(self, kind: str, payload_bytes: int, *, blocking: bool, ready: Any = None) -> int:
         """Return a token that means nothing."""
         return 0
+
+    def announced(self, kind: str, payload_bytes: int) -> int:
+        """Return a token that means nothing."""
+        return 0
+
+    def followed(self, token: int) -> None:
+        """Do nothing."""
 
     def done(self, token: int) -> None:
         """Do nothing."""
@@ -61,13 +78,28 @@ def flat(tensor: Tensor) -> Tensor:
     return ordered.reshape(-1)
 
 
+def alone(tensor: Tensor) -> Future[Tensor]:
+    """A future that is done."""
+    future: Future[Tensor] = Future()
+    future.set_result(tensor)
+    return future
+
+
 class Channel:
     """Collectives of one rank. In a world of one nothing travels: each call returns at once, unseen."""
 
-    def __init__(self, rank: int, world_size: int, observer: Observer | None = None) -> None:
+    def __init__(
+        self,
+        rank: int,
+        world_size: int,
+        observer: Observer | None = None,
+        further_group: Callable[[], dist.ProcessGroup] = dist.new_group,
+    ) -> None:
+        """`further_group` gives another group of the same processes; all of them ask for it together."""
         self.rank = rank
         self.world_size = world_size
         self.observer: Observer = observer or Deaf()
+        self.further_group = further_group
 
     @contextmanager
     def message(self, kind: str, size: int) -> Iterator[None]:
@@ -86,21 +118,32 @@ class Channel:
         """Note that a bucket has all of its gradients now; give what is returned to `all_reduce_async`."""
         return self.observer.ready() if self.world_size > 1 else None
 
-    def all_reduce_async(self, tensor: Tensor, ready: Any = None) -> torch.futures.Future[Tensor]:
+    def all_reduce_async(self, tensor: Tensor, ready: Any = None) -> Future[Tensor]:
         """Begin to replace a flat tensor by the sum over ranks; the future holds that tensor when it is done."""
+        return self._begun("all_reduce", tensor, lambda: dist.all_reduce(tensor, async_op=True), ready)
+
+    def all_to_all_async(self, into: Tensor, tensor: Tensor, ready: Any = None) -> Future[Tensor]:
+        """Begin to send each rank its equal share of a flat tensor; the future holds `into`, a share of each rank."""
+        return self._begun("all_to_all", into, lambda: dist.all_to_all_single(into, tensor, async_op=True), ready)
+
+    def _begun(self, kind: str, result: Tensor, issue: Callable[[], Any], ready: Any) -> Future[Tensor]:
         if self.world_size == 1:
-            alone: torch.futures.Future[Tensor] = torch.futures.Future()
-            alone.set_result(tensor)
-            return alone
-        token = self.observer.issued("all_reduce", payload_bytes(tensor), blocking=False, ready=ready)
-        work = dist.all_reduce(tensor, async_op=True)
+            return alone(result)
+        token = self.observer.issued(kind, payload_bytes(result), blocking=False, ready=ready)
+        return self._seen(token, issue(), result)
 
-        def finish(future: torch.futures.Future[list[Tensor]]) -> Tensor:
+    def _seen(self, token: int, work: Any, result: Tensor) -> Future[Tensor]:
+        def finish(future: Future[list[Tensor]]) -> Tensor:
             self.observer.done(token)
-            return future.value()[0]
+            future.value()  # raises what the collective has raised
+            return result
 
-        done: torch.futures.Future[Tensor] = work.get_future().then(finish)
+        done: Future[Tensor] = work.get_future().then(finish)
         return done
+
+    def second_round(self) -> "SecondRound":
+        """Collectives that follow others of the same step; all ranks ask for it together, when they wrap the model."""
+        return SecondRound(self)
 
     def broadcast(self, tensors: Sequence[Tensor], root: int = 0) -> None:
         """Replace the tensors on every rank by those of the root, packed into few messages."""
@@ -121,3 +164,80 @@ class Channel:
         if self.world_size > 1:
             with self.message("scatter", payload_bytes(tensor)):
                 dist.scatter(flat(tensor), [flat(part) for part in parts] if parts else None, src=root)
+
+
+class SecondRound:
+    """The second collective of each bucket, begun when its first one is done, in the order of the buckets.
+
+    First ones end in another order on each rank, and in threads of the backend; ranks that issued their second ones in
+    that order would wait for different messages. So each has a number, and none is issued before the one ahead of it.
+    They have a process group of their own: in a common one their order among the first ones would matter, too.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self._group = channel.further_group() if channel.world_size > 1 else None
+        self._lock = threading.Lock()
+        self._announced = self._issued = 0
+        self._waiting: dict[int, Callable[[], None]] = {}
+
+    def all_gather(self, whole: Tensor, first: Future[Any], part: Callable[[], Tensor]) -> Future[Tensor]:
+        """Once `first` is done, collect each rank's `part()` in `whole`, in the order of the ranks."""
+
+        def issue(mine: Tensor) -> Any:
+            return dist.all_gather_into_tensor(whole, mine, group=self._group, async_op=True)
+
+        return self._after(first, "all_gather", whole, part, issue)
+
+    def all_reduce(self, size_bytes: int, first: Future[Any], tensor: Callable[[], Tensor]) -> Future[Tensor]:
+        """Once `first` is done, replace `tensor()`, which has so many bytes, by the sum over ranks."""
+
+        def issue(mine: Tensor) -> Any:
+            return dist.all_reduce(mine, group=self._group, async_op=True)
+
+        return self._after(first, "all_reduce", size_bytes, tensor, issue)
+
+    def _after(
+        self,
+        first: Future[Any],
+        kind: str,
+        result: Tensor | int,
+        make: Callable[[], Tensor],
+        issue: Callable[[Tensor], Any],
+    ) -> Future[Tensor]:
+        size = result if isinstance(result, int) else payload_bytes(result)
+        token = self.channel.observer.announced(kind, size)
+        number, self._announced = self._announced, self._announced + 1
+        ended: Future[Tensor] = Future()
+
+        def begin(made: Tensor) -> None:
+            self.channel.observer.followed(token)
+            seen = self.channel._seen(token, issue(made), made if isinstance(result, int) else result)
+            seen.add_done_callback(lambda future: _hand_on(future.value, ended))
+
+        def ready(future: Future[Any]) -> None:
+            try:
+                future.value()
+                made = make()
+            except Exception as error:
+                ended.set_exception(error)  # type: ignore[arg-type]
+                return
+            self._in_turn(number, lambda: begin(made))
+
+        first.add_done_callback(ready)
+        return ended
+
+    def _in_turn(self, number: int, begin: Callable[[], None]) -> None:
+        """Begin all that are ready, up to the first that is not; one thread at a time."""
+        with self._lock:
+            self._waiting[number] = begin
+            while self._issued in self._waiting:
+                self._waiting.pop(self._issued)()
+                self._issued += 1
+
+
+def _hand_on(value: Callable[[], Tensor], to: Future[Tensor]) -> None:
+    try:
+        to.set_result(value())
+    except Exception as error:
+        to.set_exception(error)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ https://docs.pytorch.org/docs/stable/notes/ddp.html
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.distributed as dist
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel.distributed import _BufferCommHookLocation
 
-from worldsize.strategies.base import Strategy
-from worldsize.strategies.channel import Channel
+from worldsize.strategies.averaging import Averaging, Exact, Full
+from worldsize.strategies.base import Strategy, trained
+from worldsize.strategies.channel import Channel, flat
 from worldsize.strategies.unused import UnusedParametersError, without_gradient
 from worldsize.traits import TRAITS
 
@@ -27,10 +28,11 @@ _SHARE_BUFFERS = (
 """The argument that turns off the broadcast of buffers; torch 2.13 has renamed it."""
 
 
-def _reduce_bucket(channel: Channel, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """Average one bucket as DDP does without a hook: divide, then all-reduce. DDP calls it when the bucket is full."""
-    ready = channel.ready()
-    return channel.all_reduce_async(bucket.buffer().div_(channel.world_size), ready)
+def _reduce_bucket(averaging: Averaging, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    """Average one bucket. DDP calls it when the bucket is full."""
+    ready = averaging.channel.ready()
+    parts = [flat(gradient) for gradient in bucket.gradients()]
+    return averaging.begin(Full(bucket.buffer(), parts, cast(list[nn.Parameter], bucket.parameters()), ready))
 
 
 def _broadcast_buffers(channel: Channel, buffers: dict[str, Tensor]) -> None:
@@ -48,6 +50,8 @@ class DDP(Strategy):
     """
 
     traits = TRAITS["ddp"]
+    averaging: ClassVar[type[Averaging]] = Exact
+    """How its buckets are averaged."""
 
     wrapped: DistributedDataParallel
     _looked = False
@@ -56,7 +60,8 @@ class DDP(Strategy):
         """Wrap the model; at this moment DDP broadcasts parameters and buffers of rank 0."""
         self.model = model
         self.wrapped = self._without_hooks(model)
-        self.wrapped.register_comm_hook(self.channel, _reduce_bucket)
+        self.averager = self.averaging(self.channel, trained(model), self.world.options)
+        self.wrapped.register_comm_hook(self.averager, _reduce_bucket)
         if self.world.share_buffers:
             # Private in torch, and the only way to see this broadcast: DDP runs it inside its forward, in C++.
             before = _BufferCommHookLocation.PRE_FORWARD
@@ -104,12 +109,20 @@ class DDP(Strategy):
         finally:
             self.wrapped.require_forward_param_sync = shares
 
+    def state(self) -> dict[str, Tensor]:
+        """That of the averaging."""
+        return self.averager.state()
+
     @contextmanager
     def unseen(self) -> Iterator[nn.Module]:
         """A second DDP around the same model, because DDP cannot unregister a communication hook.
 
-        Its buckets are allocated and freed with it; it rebuilds them in its second forward.
+        Its buckets are allocated and freed with it; it rebuilds them in its second forward. A compressed one keeps its
+        hook, for without it the bytes would be others.
         """
+        if self.averaging is not Exact:
+            yield self.wrapped
+            return
         hooked = self.wrapped
         assert self.model is not None, "wrap comes before unseen"
         # All ranks hold the same weights, and where they do not, steps that only measure must not change that.

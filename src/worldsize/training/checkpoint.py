@@ -4,7 +4,7 @@ Buffers are each rank's own: most strategies leave each its own BatchNorm statis
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ def state_of(trainer: Trainer) -> State:
         common={"model": model.state_dict(), "optimizer": trainer.optimizer.state_dict()},
         own={
             "buffers": dict(model.named_buffers()),
+            "strategy": trainer.strategy.state(),
             "seen": (trainer.seen.epoch, trainer.seen.last.hex()),
             "random": torch.random.get_rng_state(),
             "random_cuda": on_device.get_rng_state(trainer.device) if on_device else None,
@@ -41,6 +42,7 @@ def put_back(trainer: Trainer, state: State) -> None:
     own = state.own
     _fit("model", lambda: _put(trainer, state.common["model"], own["buffers"]))
     _fit("optimizer", lambda: trainer.optimizer.load_state_dict(state.common["optimizer"]))
+    _fit("strategy", lambda: _put_all(trainer.strategy.state(), own["strategy"]))
     trainer.go_on_after(state.steps)
     epoch, last = own["seen"]
     trainer.seen.epoch, trainer.seen.last = epoch, bytes.fromhex(last)
@@ -74,9 +76,14 @@ def _fit(part: str, put: Callable[[], None]) -> None:
 def _put(trainer: Trainer, weights: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:
     """Copy values into the model that is there: strategies hold on to its tensors."""
     model = trainer.strategy.unwrap()
-    for here, there in ((model.named_parameters(), weights), (model.named_buffers(), buffers)):
-        for name, target in here:
-            value = there[name]
-            if target.shape != value.shape:
-                raise ValueError(f"{name} is {tuple(value.shape)} there and {tuple(target.shape)} here")
-            target.copy_(value)
+    _put_all(dict(model.named_parameters()), weights)
+    _put_all(dict(model.named_buffers()), buffers)
+
+
+@torch.no_grad()
+def _put_all(here: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> None:
+    for name, target in here.items():
+        value = there[name]
+        if target.shape != value.shape:
+            raise ValueError(f"{name} is {tuple(value.shape)} there and {tuple(target.shape)} here")
+        target.copy_(value)

@@ -12,7 +12,7 @@ from worldsize.strategies import sizes_of
 from worldsize.training.memory_format import in_memory_format
 from worldsize.training.proof import sample_digests
 from worldsize.training.recipe import loss_of, make_optimizer
-from worldsize.traits import Sizes
+from worldsize.wire import Sizes
 
 Labelled = tuple[Tensor, Tensor]
 """Inputs and labels."""
@@ -97,4 +97,5 @@ class Classifier:
             model,
             input_bytes=inputs[0].numel() * inputs.element_size() * samples,
             output_bytes=outputs.numel() * outputs.element_size() * samples,
+            powersgd_rank=self.settings.powersgd_rank,
         )

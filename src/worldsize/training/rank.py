@@ -20,7 +20,7 @@ from worldsize.ranks.checkpoint import agreed_checkpoint, restore
 from worldsize.ranks.loop import Loop
 from worldsize.ranks.memory import limit_memory
 from worldsize.ranks.recorder import Recorder
-from worldsize.ranks.setup import Rank, choose_device, group_of, process_group, settle, where
+from worldsize.ranks.setup import Rank, choose_device, further_group, group_of, process_group, settle, where
 from worldsize.ranks.turns import Facts, Reply, Turn, Turns, run_turns
 from worldsize.results.base import Record
 from worldsize.results.checkpoints import checkpoint_folder
@@ -39,7 +39,7 @@ from worldsize.training.workload import TrainingWorkload
 def world_of(rank: Rank, settings: CellSettings, placement: Placement, device: torch.device, seen: Observer) -> World:
     """The world that the strategy of this process works in; `seen` observes its messages."""
     return World(
-        channel=Channel(rank.rank, rank.processes, seen),
+        channel=Channel(rank.rank, rank.processes, seen, further_group),
         world_size=settings.world_size,
         group=group_of(rank.processes),
         device=device,
@@ -47,6 +47,7 @@ def world_of(rank: Rank, settings: CellSettings, placement: Placement, device: t
         threads_per_worker=placement.threads_per_worker,
         share_buffers="buffers" not in settings.leave_out,
         find_unused_parameters=settings.find_unused_parameters,
+        options=settings,
     )
 
 

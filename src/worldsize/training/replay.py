@@ -17,7 +17,7 @@ from worldsize.config import CellSettings
 from worldsize.results.replay import Replay
 from worldsize.strategies import sizes_of
 from worldsize.training.draws import Drawn, Draws
-from worldsize.traits import Sizes
+from worldsize.wire import Sizes
 
 TOGETHER = 0.002
 """Gradients that are ready within this share of backward are released at once: a wait for each would cost more."""

@@ -17,7 +17,7 @@ from worldsize.results.replay import read_replay
 from worldsize.training.classifier import Classifier
 from worldsize.training.replay import ReplayTask
 from worldsize.training.user_task import UserTask
-from worldsize.traits import Sizes
+from worldsize.wire import Sizes
 
 Batch = Any
 """Tensors in tuples, lists and dicts; a classifier's is (inputs, labels)."""

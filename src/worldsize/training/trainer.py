@@ -21,7 +21,7 @@ from worldsize.training.gradients import GradientWatch
 from worldsize.training.recipe import change_weights, learning_rate
 from worldsize.training.task import Batch, Source, Task
 from worldsize.training.unused import told_plainly
-from worldsize.traits import Sizes
+from worldsize.wire import Sizes
 
 
 class TrainedStep(NamedTuple):

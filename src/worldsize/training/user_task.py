@@ -17,7 +17,7 @@ from worldsize.measure.accelerator import kept_random_state
 from worldsize.strategies import sizes_of
 from worldsize.training.carrier import on_device
 from worldsize.training.recipe import make_optimizer
-from worldsize.traits import Sizes
+from worldsize.wire import Sizes
 
 DIMENSION = "batch_dimension"
 """The attribute that says along which dimension of each tensor the samples lie; None: they cannot be counted."""
@@ -193,7 +193,12 @@ class UserTask:
                 with torch.no_grad():
                     for buffer, before in buffers:
                         buffer.copy_(before)
-        return sizes_of(model, input_bytes=_bytes(batch), output_bytes=_bytes(seen))
+        return sizes_of(
+            model,
+            input_bytes=_bytes(batch),
+            output_bytes=_bytes(seen),
+            powersgd_rank=self.settings.powersgd_rank,
+        )
 
 
 def check_size(owned: Owned, batch: Any, local_batch: int, which: str) -> None:

@@ -51,7 +51,8 @@ class Aside:
         make one strategy train further than another.
         """
         trainer = self.trainer
-        model = dict(trainer.strategy.unwrap().state_dict())  # the tensors themselves, not copies
+        # The tensors themselves, not copies; what the strategy carries has no name that a model's could be.
+        model = {**trainer.strategy.unwrap().state_dict(), **_of_strategy(trainer)}
         state = self._optimizer_state()
         options = [{k: v for k, v in group.items() if k != "params"} for group in trainer.optimizer.param_groups]
         for key, value in (*model.items(), *state.items()):
@@ -77,7 +78,7 @@ class Aside:
         kept.copy_(value)
 
     @torch.no_grad()
-    def _put_back(self, model: dict[str, Any], state: dict[tuple[int, str], Any]) -> None:
+    def _put_back(self, model: dict[Any, Any], state: dict[tuple[int, str], Any]) -> None:
         of_optimizer = self.trainer.optimizer.state
         parameters = self._parameters()
         for parameter in parameters:  # what the optimizer began to keep only now is forgotten
@@ -99,6 +100,10 @@ class Aside:
             for number, parameter in enumerate(self._parameters())
             for name, value in state.get(parameter, {}).items()
         }
+
+
+def _of_strategy(trainer: Trainer) -> dict[Any, Tensor]:
+    return {("strategy", name): value for name, value in trainer.strategy.state().items()}
 
 
 class TrainingWorkload:

@@ -22,7 +22,8 @@ from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import estimate_text, number_text
 from worldsize.results.records import Estimate
-from worldsize.traits import BUCKETED, OVERLAPPING, WireBytes
+from worldsize.traits import BUCKETED, OVERLAPPING
+from worldsize.wire import WireBytes
 
 BASIS = "Step ÷ (step − exposed communication); assumes that all of it can be hidden or left out."
 
