@@ -81,6 +81,11 @@ def quantised(size_bytes: int) -> tuple[tuple[str, int], ...]:
     return (("all-to-all", packed), ("all-gather", packed))
 
 
+def in_two(size_bytes: int) -> tuple[tuple[str, int], ...]:
+    """Two all-reduces, one after the other, of about half of the bytes each: the thin matrices of a low rank."""
+    return (("all-reduce", size_bytes - size_bytes // 2), ("all-reduce", size_bytes // 2))
+
+
 def int8_bytes(elements: int, ranks: int = 1) -> int:
     """Bytes of so many elements in int8 blocks, each with its scale; every rank's share is of whole blocks."""
     blocks = math.ceil(elements / (INT8_BLOCK * ranks)) * ranks
@@ -142,9 +147,15 @@ def ddp_groups(sizes: Sequence[int], most_bytes: int | None) -> list[list[int]]:
     return [first, *([len(first) + number for number in group] for group in rest)]
 
 
-def best_cap(sizes: Sequence[int], ready_s: Sequence[float], cost_s: Cost) -> int:
-    """The cap of DDP's buckets with which the last one arrives first."""
-    return min(DDP_CAPS_BYTES, key=lambda cap: end_s(by_size(sizes, cap), sizes, ready_s, cost_s))
+def best_cap(
+    sizes: Sequence[int], ready_s: Sequence[float], cost_s: Cost, sent_sizes: Sequence[int] | None = None
+) -> int:
+    """The cap of DDP's buckets with which the last one arrives first.
+
+    `sent_sizes` are what `cost_s` counts of each gradient, where that is not its bytes.
+    """
+    sent = sizes if sent_sizes is None else sent_sizes
+    return min(DDP_CAPS_BYTES, key=lambda cap: end_s(by_size(sizes, cap), sent, ready_s, cost_s))
 
 
 def sent_by_ddp(

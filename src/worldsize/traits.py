@@ -20,6 +20,8 @@ from worldsize.sending import (
     Sent,
     as_they_are,
     halved,
+    in_two,
+    quantised,
     sent_by_ddp,
     sent_by_none,
     sent_in_buckets,
@@ -30,8 +32,15 @@ from worldsize.wire import (
     Sizes,
     WireBytes,
     gradients_again,
+    gradients_and_int8,
+    gradients_and_low_rank,
     gradients_and_narrow,
     gradients_to_send,
+    in_blocks,
+    in_blocks_and_buffers,
+    low_rank,
+    low_rank_and_buffers,
+    low_rank_bytes,
     narrow_ring,
     narrow_ring_and_buffers,
     nothing,
@@ -91,6 +100,8 @@ class Traits(TraitsRecord):
     known, as of workers in one process."""
     messages: Messages = as_they_are
     """Messages of a bucket, for strategies with buckets: what `--bucket-mb auto` plans with."""
+    sent_bytes: Callable[[tuple[int, ...], int], int] | None = None
+    """What `messages` counts of a gradient: (its shape, `powersgd_rank`); None: its bytes."""
     by_default: bool = True
     """Whether a study runs it where nobody names strategies."""
     step_error: float | None = None
@@ -166,6 +177,15 @@ def _lossy_buckets(how: str, messages: Messages, wire: Wire, step_error: float |
     )
 
 
+_INT8: dict[str, Any] = {"feedback": True, "copies": gradients_and_int8}
+_LOW_RANK: dict[str, Any] = {
+    "feedback": True,
+    "first_steps": "powersgd_start_step",
+    "sent_bytes": low_rank_bytes,
+    "sends": None,
+    "copies": gradients_and_low_rank,
+}
+
 TRAITS: dict[str, Traits] = {
     "single": Traits(does="one worker, with nothing to synchronise", collectives=(), wire=nothing, sends=sent_by_none),
     "data-parallel": Traits(
@@ -208,8 +228,12 @@ TRAITS: dict[str, Traits] = {
     ),
     "ddp-fp16": _lossy_ddp("half precision", halved, narrow_ring_and_buffers, 2**-10),
     "ddp-bf16": _lossy_ddp("bfloat16", halved, narrow_ring_and_buffers, 2**-7),
+    "powersgd": _lossy_ddp("thin matrices (PowerSGD)", in_two, low_rank_and_buffers, None, **_LOW_RANK),
+    "int8": _lossy_ddp("int8 blocks", quantised, in_blocks_and_buffers, 2**-4, **_INT8),
     "bucketed-fp16": _lossy_buckets("half precision", halved, narrow_ring, 2**-10),
     "bucketed-bf16": _lossy_buckets("bfloat16", halved, narrow_ring, 2**-7),
+    "bucketed-powersgd": _lossy_buckets("thin matrices (PowerSGD)", in_two, low_rank, None, **_LOW_RANK),
+    "bucketed-int8": _lossy_buckets("int8 blocks", quantised, in_blocks, 2**-4, **_INT8),
 }
 """Those that come with worldsize, in the order in which tables and charts show them."""
 BASELINE_STRATEGY = "single"

@@ -131,6 +131,11 @@ def low_rank_elements(shape: tuple[int, ...], rank: int) -> int:
     return thin if len(shape) > 1 and thin < whole else whole
 
 
+def low_rank_bytes(shape: tuple[int, ...], rank: int) -> int:
+    """Their bytes."""
+    return 4 * low_rank_elements(shape, rank)
+
+
 def nothing(world_size: int, sizes: Sizes) -> WireBytes:
     """No byte."""
     return WireBytes(payload_bytes=0, busiest_rank_bytes=0, other_rank_bytes=0, formula="0")
@@ -149,6 +154,19 @@ def gradients_to_send(world_size: int, rank: int, sizes: Sizes) -> int:
 def gradients_and_narrow(world_size: int, rank: int, sizes: Sizes) -> int:
     """Each gradient a second time, in its bucket, and narrow beside it."""
     return sizes.gradient_bytes + sizes.gradient_bytes // HALF if world_size > 1 else sizes.gradient_bytes
+
+
+def gradients_and_int8(world_size: int, rank: int, sizes: Sizes) -> int:
+    """Each gradient a second time, in its bucket; what was held back of it; int8 blocks sent, received and gathered."""
+    if world_size == 1:
+        return 2 * sizes.gradient_bytes
+    return 2 * sizes.gradient_bytes + 3 * int8_bytes(sizes.gradient_bytes // 4, world_size)
+
+
+def gradients_and_low_rank(world_size: int, rank: int, sizes: Sizes) -> int:
+    """Each gradient a second time, in its bucket; what was held back of it; both thin matrices."""
+    thin = sum(low_rank_bytes(shape, sizes.powersgd_rank) for shape in sizes.gradient_shapes)
+    return 2 * sizes.gradient_bytes + 2 * thin
 
 
 def one_of_each_rank(world_size: int, rank: int, sizes: Sizes) -> int:

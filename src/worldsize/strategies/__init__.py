@@ -10,6 +10,8 @@ from worldsize.strategies.data_parallel import DataParallel
 from worldsize.strategies.ddp import DDP
 from worldsize.strategies.gather_scatter import GatherScatter
 from worldsize.strategies.half import BucketedBf16, BucketedFp16, DDPBf16, DDPFp16
+from worldsize.strategies.int8 import BucketedInt8, DDPInt8
+from worldsize.strategies.powersgd import BucketedPowerSGD, DDPPowerSGD
 from worldsize.strategies.single import Single
 from worldsize.traits import Traits
 
@@ -34,8 +36,12 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "bucketed": Bucketed,
     "ddp-fp16": DDPFp16,
     "ddp-bf16": DDPBf16,
+    "powersgd": DDPPowerSGD,
+    "int8": DDPInt8,
     "bucketed-fp16": BucketedFp16,
     "bucketed-bf16": BucketedBf16,
+    "bucketed-powersgd": BucketedPowerSGD,
+    "bucketed-int8": BucketedInt8,
 }
 
 

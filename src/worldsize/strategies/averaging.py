@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.futures import Future
 
-from worldsize.strategies.channel import Channel
+from worldsize.config.synchronisation import SynchronisationSettings
+from worldsize.strategies.channel import Channel, alone
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,19 @@ class Full:
 class Averaging(ABC):
     """One for all buckets of a model in one process. `parameters` are the trained ones, in the model's order."""
 
-    def __init__(self, channel: Channel, parameters: Sequence[nn.Parameter], options: Any) -> None:
+    def __init__(self, channel: Channel, parameters: Sequence[nn.Parameter], options: SynchronisationSettings) -> None:
         self.channel, self.parameters, self.options = channel, parameters, options
+
+    def average(self, bucket: Full) -> Future[Tensor]:
+        """Begin to average; the future holds the mean, flat as the bucket was. All ranks call it in the same order.
+
+        In a world of one a bucket is its own mean, and nothing is lost.
+        """
+        return alone(bucket.flat) if self.channel.world_size == 1 else self.begin(bucket)
 
     @abstractmethod
     def begin(self, bucket: Full) -> Future[Tensor]:
-        """Begin to average; the future holds the mean, flat as the bucket was. All ranks call it in the same order."""
+        """The same in a world of several."""
 
     def state(self) -> dict[str, Tensor]:
         """What it carries from step to step (Strategy.state)."""
@@ -49,3 +58,30 @@ class Exact(Averaging):
     def begin(self, bucket: Full) -> Future[Tensor]:
         """The mean, in the bucket's own memory."""
         return self.channel.all_reduce_async(bucket.flat.div_(self.channel.world_size), bucket.ready)
+
+
+class Residuals:
+    """What was lost of each gradient when it was sent, to be added to the next one (error feedback).
+
+    Karimireddy et al. 2019: with it a lossy exchange comes to where an exact one does, for nothing is lost for good:
+    what all steps have applied differs from the sum of all means by what is held back now (method.md §10).
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        sizes = [parameter.numel() for parameter in parameters]
+        first = next(iter(parameters), torch.empty(0))
+        self.all = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
+        self._of = dict(zip(map(id, parameters), self.all.split(sizes), strict=True))
+
+    def of(self, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+        """The flat residual of each."""
+        return [self._of[id(parameter)] for parameter in parameters]
+
+    def add_to(self, bucket: Full) -> None:
+        """Add what was held back to a bucket's gradients."""
+        torch._foreach_add_(list(bucket.parts), self.of(bucket.parameters))
+
+    def keep(self, parameters: Sequence[nn.Parameter], lost: Tensor) -> None:
+        """Hold back what was lost of these gradients, flat as their bucket is."""
+        pieces = lost.split([parameter.numel() for parameter in parameters])
+        torch._foreach_copy_(self.of(parameters), list(pieces))

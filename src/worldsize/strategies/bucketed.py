@@ -87,7 +87,7 @@ class Bucketed(Strategy):
 
     def _send(self) -> None:
         bucket = self.buckets[self._next]
-        bucket.sent = self.averager.begin(bucket.pack())
+        bucket.sent = self.averager.average(bucket.pack())
         self._next += 1
 
     def state(self) -> dict[str, Tensor]:

@@ -32,7 +32,7 @@ def _reduce_bucket(averaging: Averaging, bucket: dist.GradBucket) -> torch.futur
     """Average one bucket. DDP calls it when the bucket is full."""
     ready = averaging.channel.ready()
     parts = [flat(gradient) for gradient in bucket.gradients()]
-    return averaging.begin(Full(bucket.buffer(), parts, cast(list[nn.Parameter], bucket.parameters()), ready))
+    return averaging.average(Full(bucket.buffer(), parts, cast(list[nn.Parameter], bucket.parameters()), ready))
 
 
 def _broadcast_buffers(channel: Channel, buffers: dict[str, Tensor]) -> None:

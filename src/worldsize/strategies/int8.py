@@ -1,0 +1,95 @@
+"""`int8`, `bucketed-int8`: gradients travel as bytes, in blocks that share a scale, and nothing is lost for good.
+
+A ring cannot add int8: sums overflow, and each hop would round again. So each rank sends every other rank its share of
+the quantised bucket (all-to-all), adds up the shares that it gets in full precision, and sends the quantised mean to
+all (all-gather): (N−1)/N of the packed bytes each, as a ring has. What rounding takes is held back and added to the
+next step's gradients (error feedback); of the mean, by the rank that made it.
+"""
+
+import torch
+from torch import Tensor
+from torch.futures import Future
+
+from worldsize.sending import INT8_BLOCK, int8_bytes
+from worldsize.strategies.averaging import Averaging, Full, Residuals
+from worldsize.strategies.bucketed import Bucketed
+from worldsize.strategies.ddp import DDP
+from worldsize.traits import TRAITS
+
+LARGEST = 127
+"""Of an int8; −128 is not used, so that a block and its negative lose the same."""
+ROW = INT8_BLOCK + 4
+"""Bytes of a block: its elements and its scale."""
+
+
+def quantise(blocks: Tensor) -> Tensor:
+    """Blocks of elements, one per row, as rows of int8 and a scale in fp32; a block of zeros has scale 0.
+
+    An element is off by half of a 127th of the largest of its block at most.
+    """
+    scales = (blocks.abs().amax(dim=1, keepdim=True) / LARGEST).float()
+    rows = torch.empty(len(blocks), ROW, dtype=torch.int8, device=blocks.device)
+    steps = blocks / torch.where(scales == 0, 1, scales)
+    rows[:, :INT8_BLOCK] = steps.round_()
+    rows[:, INT8_BLOCK:] = scales.view(torch.int8)
+    return rows
+
+
+def restore(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """The elements that rows of `quantise` stand for."""
+    scales = rows[:, INT8_BLOCK:].contiguous().view(torch.float32)
+    return rows[:, :INT8_BLOCK].to(dtype).mul_(scales)
+
+
+class Int8(Averaging):
+    """All-to-all of quantised shares, their sum in full precision, all-gather of the quantised means."""
+
+    def __init__(self, *given: object) -> None:
+        super().__init__(*given)  # type: ignore[arg-type]
+        self.residuals = Residuals(self.parameters)
+        self.second = self.channel.second_round()
+
+    def state(self) -> dict[str, Tensor]:
+        """What was held back."""
+        return {"residuals": self.residuals.all}
+
+    def begin(self, bucket: Full) -> Future[Tensor]:
+        """The mean as all ranks restore it, in the bucket's own memory."""
+        ranks, size, dtype = self.channel.world_size, bucket.flat.numel(), bucket.flat.dtype
+        self.residuals.add_to(bucket)
+        blocks = bucket.flat.new_zeros(int8_bytes(size, ranks) // ROW, INT8_BLOCK)
+        blocks.view(-1)[:size] = bucket.flat
+        sent = quantise(blocks)
+        lost = blocks.sub_(restore(sent, dtype))  # the memory of the blocks is free now
+        share = len(blocks) // ranks
+        received, whole = torch.empty_like(sent), torch.empty_like(sent)
+        first = self.channel.all_to_all_async(received, sent, bucket.ready)
+
+        def mean_of_share() -> Tensor:
+            mean = restore(received, dtype).view(ranks, share, INT8_BLOCK).sum(dim=0).div_(ranks)
+            packed = quantise(mean)
+            # This rank's gradient is one of N in the mean: what the mean lost counts N times in it.
+            mine = lost[self.channel.rank * share : (self.channel.rank + 1) * share]
+            mine += mean.sub_(restore(packed, dtype)).mul_(ranks)
+            self.residuals.keep(bucket.parameters, lost.view(-1)[:size])
+            return packed
+
+        def unpacked(future: Future[Tensor]) -> Tensor:
+            return bucket.flat.copy_(restore(future.value(), dtype).view(-1)[:size])
+
+        done: Future[Tensor] = self.second.all_gather(whole, first, mean_of_share).then(unpacked)
+        return done
+
+
+class DDPInt8(DDP):
+    """DDP with int8 on the wire."""
+
+    traits = TRAITS["int8"]
+    averaging = Int8
+
+
+class BucketedInt8(Bucketed):
+    """Our own buckets with int8 on the wire."""
+
+    traits = TRAITS["bucketed-int8"]
+    averaging = Int8
