@@ -166,7 +166,7 @@ def sent_by_ddp(
     if callable(buckets):
         sizes = [gradients.sizes_bytes[number] for number in backwards]
         ready_s = [gradients.ready_share[number] * backward_s for number in backwards]
-        buckets = best_cap(sizes, ready_s, buckets)
+        buckets = best_cap(sizes, ready_s, _of_bucket(buckets, messages))
     order = gradients.in_order
     groups = ddp_groups([gradients.sizes_bytes[number] for number in order], buckets)
     before = [Sent("broadcast", gradients.buffer_bytes, BEFORE_FORWARD, blocking=True)]
@@ -180,7 +180,8 @@ def sent_in_buckets(
     if callable(buckets):
         order = gradients.in_order
         ready_s = [gradients.ready_share[number] * backward_s for number in order]
-        groups = by_cost([gradients.sizes_bytes[number] for number in order], ready_s, buckets)
+        sizes = [gradients.sizes_bytes[number] for number in order]
+        groups = by_cost(sizes, ready_s, _of_bucket(buckets, messages))
     else:
         order = list(reversed(range(len(gradients.sizes_bytes))))
         groups = by_size(
@@ -203,6 +204,11 @@ def sent_through_root(gradients: Gradients, buckets: Buckets, backward_s: float)
 def sent_by_none(gradients: Gradients, buckets: Buckets, backward_s: float) -> list[Sent]:
     """Nothing."""
     return []
+
+
+def _of_bucket(all_reduce_s: Cost, messages: Messages) -> Cost:
+    """The cost of a bucket, from that of an all-reduce: an all-to-all and an all-gather of as many bytes cost one."""
+    return lambda size_bytes: all_reduce_s(messages(size_bytes)[0][1])
 
 
 def _in_turn(

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from worldsize.sending import Cost
+from worldsize.sending import Cost, by_cost
 from worldsize.sending import end_s as end_of
-from worldsize.strategies.buckets import by_cost, by_size, sizes_of
+from worldsize.strategies.buckets import by_size, sizes_of
 
 BYTES = 4
 
@@ -57,7 +57,7 @@ def test_no_other_grouping_ends_earlier(gradients: list[tuple[int, int]], latenc
     def cost(size: int) -> float:
         return latency + size / BYTES
 
-    found = by_cost(every, ready, cost)
+    found = [[every[number] for number in group] for group in by_cost(sizes_of(every), ready, cost)]
     assert [id(p) for group in found for p in group] == [id(p) for p in every]
     assert end_s(found, ready, cost) == min(end_s(groups, ready, cost) for groups in groupings(every))
 

@@ -1,6 +1,7 @@
 """Buckets that are planned with the link and the backward of the model at hand."""
 
 import copy
+import dataclasses
 from collections.abc import Iterator
 
 import pytest
@@ -9,12 +10,18 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
+from worldsize.config.synchronisation import SynchronisationSettings
 from worldsize.measure.clocks import HostClock
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.sending import DDP_CAPS_BYTES
-from worldsize.strategies import Channel, World
+from worldsize.strategies import Channel, World, find_strategy
+from worldsize.strategies.averaging import Exact
+from worldsize.strategies.bucketed import Bucketed
+from worldsize.strategies.half import Bf16
+from worldsize.strategies.int8 import Int8
+from worldsize.strategies.powersgd import PowerSGD
 from worldsize.training import bucket_plan
-from worldsize.training.bucket_plan import ready_times, with_planned_buckets
+from worldsize.training.bucket_plan import packing_s_per_byte, ready_times, with_planned_buckets
 
 WORLD = World(Channel(0, 1), 2, torch.device("cpu"))
 INPUTS, LABELS = torch.randn(4, 64), torch.zeros(4, dtype=torch.int64)
@@ -55,7 +62,7 @@ def test_gradients_are_ready_from_the_last_layer_to_the_first(model: nn.Module) 
     ],
 )
 def test_the_link_decides_how_many_buckets_there_are(model: nn.Module, link: AllReduceCost, one_bucket: bool) -> None:
-    planned = with_planned_buckets(WORLD, model, loss, link)
+    planned = with_planned_buckets(WORLD, model, loss, link, Bucketed)
     assert planned.bucket_groups is not None
     assert (len(planned.bucket_groups) == 1) == one_bucket
     assert sorted(index for group in planned.bucket_groups for index in group) == list(range(6))
@@ -64,9 +71,40 @@ def test_the_link_decides_how_many_buckets_there_are(model: nn.Module, link: All
 
 def test_planning_leaves_the_model_as_it_was(model: nn.Module) -> None:
     before = copy.deepcopy(model.state_dict())
-    with_planned_buckets(WORLD, model, loss, AllReduceCost(alpha_s=1e-5, beta_bytes_per_s=1e9))
+    with_planned_buckets(WORLD, model, loss, AllReduceCost(alpha_s=1e-5, beta_bytes_per_s=1e9), Bucketed)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+COSTS = {"bucketed-bf16": 2, "bucketed-int8": 512 / 516 * 4, "bucketed-powersgd": 16}
+"""How many bytes of gradients of this model a byte on the wire stands for, about."""
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_a_strategy_that_packs_is_planned_with_the_bytes_that_it_sends(
+    model: nn.Module, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a link and ready times at which buckets of the plain one are too dear to be joined, and its are not."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    seen: list[int] = []
+
+    def cost(collective: str, world_size: int, alpha_s: float, beta: float, size: int, segment_s: float) -> float:
+        seen.append(size)
+        return alpha_s + size / beta
+
+    monkeypatch.setattr(bucket_plan, "cost_s", cost)
+    world = dataclasses.replace(WORLD, options=SynchronisationSettings(powersgd_rank=2))
+    with_planned_buckets(world, model, loss, AllReduceCost(alpha_s=1.0, beta_bytes_per_s=1e9), find_strategy(name))
+    whole = sum(p.numel() * p.element_size() for p in parameters)
+    assert whole / max(seen) == pytest.approx(COSTS[name], rel=0.35)
+
+
+def test_packing_takes_time_and_the_exact_ones_have_none(model: nn.Module) -> None:
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    sizes = [4 * parameter.numel() for parameter in parameters]
+    assert packing_s_per_byte(Exact, parameters, sizes, WORLD) == 0
+    for averaging in (Bf16, Int8, PowerSGD):
+        assert packing_s_per_byte(averaging, parameters, sizes, WORLD) > 0
 
 
 class Ahead(HostClock):

@@ -2,42 +2,105 @@
 
 import copy
 import dataclasses
+import itertools
 import statistics
+import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.futures import Future
 
 from worldsize.analysis.collective_cost import cost_s
 from worldsize.measure.accelerator import settle
 from worldsize.measure.clocks import Clock, Mark, clock_for
 from worldsize.ranks.host_collectives import agree
 from worldsize.results.comm_records import AllReduceCost
-from worldsize.sending import Cost, best_cap
-from worldsize.strategies import World
+from worldsize.sending import Cost, best_cap, by_cost
+from worldsize.strategies import Channel, Strategy, World
+from worldsize.strategies.averaging import Averaging, Exact, Full
 from worldsize.strategies.base import trained
-from worldsize.strategies.buckets import by_cost, sizes_of
+from worldsize.strategies.buckets import sizes_of
+from worldsize.strategies.channel import alone
 
 Loss = Callable[[nn.Module], Tensor]
 """The loss of a model on some batch."""
 REPEATS = 3
+PACKED_BYTES = 4_000_000
+"""Of the bucket whose packing is timed: about as large as those that are planned."""
 
 
-def with_planned_buckets(world: World, model: nn.Module, loss: Loss, link: AllReduceCost) -> World:
-    """The same world with the best buckets for this model and its loss; rank 0 decides for all.
+def with_planned_buckets(
+    world: World, model: nn.Module, loss: Loss, link: AllReduceCost, strategy: type[Strategy]
+) -> World:
+    """The same world with the best buckets for this strategy, model and loss; rank 0 decides for all.
 
-    Backward runs a few times on a copy of the model; neither the model nor the data notice.
+    Backward runs a few times on a copy of the model; neither the model nor the data notice. Of a strategy that packs
+    its buckets the plan counts the bytes that it sends, and how long packing takes here.
     """
+    traits = strategy.traits
     ready = ready_times(model, loss, world.device)
     parameters = trained(model)
+    sent = sizes_of(parameters)
+    if traits.sent_bytes is not None:
+        sent = [traits.sent_bytes(tuple(p.shape), world.options.powersgd_rank) for p in parameters]
+    packing_s = packing_s_per_byte(getattr(strategy, "averaging", Exact), parameters, sent, world)
 
     def cost(size_bytes: int) -> float:
-        return cost_s(
-            "all-reduce", world.world_size, link.alpha_s, link.beta_bytes_per_s, size_bytes, segment_s=link.segment_s
+        each = (
+            cost_s(name, world.world_size, link.alpha_s, link.beta_bytes_per_s, size, segment_s=link.segment_s)
+            for name, size in traits.messages(size_bytes)
         )
+        return sum(each) + packing_s * size_bytes
 
-    groups, cap = agree(_decide(parameters, ready, cost), world.channel.world_size)
+    groups, cap = agree(_decide(parameters, sent, ready, cost), world.channel.world_size)
     return dataclasses.replace(world, bucket_groups=tuple(map(tuple, groups)), bucket_bytes=cap)
+
+
+class _Echo(Channel):
+    """A channel to nobody, whose messages arrive at once: what is left of an averaging is its packing."""
+
+    def all_reduce_async(self, tensor: Tensor, ready: Any = None) -> Future[Tensor]:
+        return alone(tensor)
+
+    def all_to_all_async(self, into: Tensor, tensor: Tensor, ready: Any = None) -> Future[Tensor]:
+        return alone(into.copy_(tensor))
+
+    def second_round(self) -> Any:
+        return self
+
+    def all_gather(self, whole: Tensor, first: Future[Any], part: Callable[[], Tensor]) -> Future[Tensor]:
+        """Each rank's part is this one's."""
+        mine = part()
+        return alone(whole.copy_(mine.repeat(self.world_size, *(1 for _ in mine.shape[1:]))))
+
+    def all_reduce(self, *given: Any) -> Any:
+        """Of a second round: the sum is what this rank has."""
+        return alone(given[-1]())
+
+
+def packing_s_per_byte(
+    averaging: type[Averaging], parameters: list[nn.Parameter], sent_bytes: list[int], world: World
+) -> float:
+    """How long packing and unpacking a bucket of PACKED_BYTES takes, per byte of `sent_bytes`; 0 if it is exact."""
+    if averaging is Exact:
+        return 0.0
+    held = itertools.accumulate(sizes_of(parameters))
+    count = 1 + sum(1 for size in held if size < PACKED_BYTES)
+    some = parameters[:count]
+    options = world.options.model_copy(update={"powersgd_start_step": 0})  # packed from the first step on
+    averager = averaging(_Echo(world.channel.rank, world.world_size), some, options)
+    taken = []
+    for _ in range(REPEATS + 1):  # the first run touches its memory for the first time
+        packed = torch.randn(sum(p.numel() for p in some), dtype=some[0].dtype, device=world.device)
+        parts = packed.split([p.numel() for p in some])
+        settle(world.device)
+        begin = time.perf_counter()
+        averager.average(Full(packed, parts, some)).wait()
+        settle(world.device)
+        taken.append(time.perf_counter() - begin)
+    return min(taken) / sum(sent_bytes[:count])
 
 
 def ready_times(model: nn.Module, loss: Loss, device: torch.device) -> list[float]:
@@ -77,10 +140,11 @@ def _since_s(clock: Clock, begin: Mark, mark: Mark | None) -> float:
     return 0.0 if mark is None else (clock.read(mark) - clock.read(begin)) / 1e9
 
 
-def _decide(parameters: list[nn.Parameter], ready: list[float], cost: Cost) -> tuple[tuple[tuple[int, ...], ...], int]:
+def _decide(
+    parameters: list[nn.Parameter], sent: list[int], ready: list[float], cost: Cost
+) -> tuple[tuple[tuple[int, ...], ...], int]:
     """Groups for strategies that take any, and the best cap for DDP, which takes only that."""
     order = sorted(range(len(parameters)), key=ready.__getitem__)
-    number = {parameter: index for index, parameter in enumerate(parameters)}
-    groups = by_cost([parameters[i] for i in order], [ready[i] for i in order], cost)
-    cap = best_cap(sizes_of(list(reversed(parameters))), list(reversed(ready)), cost)
-    return tuple(tuple(number[p] for p in group) for group in groups), cap
+    groups = by_cost([sent[number] for number in order], [ready[number] for number in order], cost)
+    cap = best_cap(sizes_of(parameters[::-1]), ready[::-1], cost, sent[::-1])
+    return tuple(tuple(order[place] for place in group) for group in groups), cap

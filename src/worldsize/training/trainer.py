@@ -144,7 +144,8 @@ class Trainer:
         if wanted != "auto" or link is None or world.channel.world_size == 1:
             return world
         batch = self.task.some_batch(self.settings.batch_size, self.device)
-        return with_planned_buckets(world, model, lambda twin: self.task.loss(twin, batch)[0], link)
+        strategy = find_strategy(self.settings.strategy)
+        return with_planned_buckets(world, model, lambda twin: self.task.loss(twin, batch)[0], link, strategy)
 
     def go_on_after(self, steps: int) -> None:
         """Count these steps as done: the next one has its number, its learning rate and its data."""
