@@ -18,6 +18,7 @@ NAMES = (
     "instruments",
     "meter",
     "slow_link",
+    "rung_accuracy",
     "rehearse",
     "diagnosis",
     "predict",
