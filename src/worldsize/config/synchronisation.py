@@ -20,6 +20,5 @@ class SynchronisationSettings(NetworkSettings):
     are an error."""
     powersgd_rank: int = Field(default=4, ge=1, le=1024)
     """Rank of the matrices that powersgd sends in place of each gradient. A larger rank sends more, and loses less."""
-    powersgd_start_step: int = Field(default=10, ge=2)
-    """Exact steps before powersgd begins to compress. Gradients change fastest in the first steps, and DDP arranges its
-    buckets anew in its second."""
+    powersgd_start_step: int = Field(default=2, ge=0)
+    """Exact steps before powersgd begins to compress. They are never timed; each launch of a cell begins with them."""

@@ -24,7 +24,11 @@ from worldsize.wire import low_rank_elements
 
 
 class PowerSGD(Averaging):
-    """Two all-reduces of thin matrices in place of one of the gradients."""
+    """Two all-reduces of thin matrices in place of one of the gradients.
+
+    P and Q are held transposed, r × n and r × m: r rows times a wide matrix take 0.4 to 0.8 ms where the wide one times
+    r columns takes 2.7 to 17 (1000 × 2300, r = 4, one core of an AMD EPYC).
+    """
 
     def __init__(self, *given: object) -> None:
         super().__init__(*given)  # type: ignore[arg-type]
@@ -45,7 +49,7 @@ class PowerSGD(Averaging):
         """Noise, the same on all ranks: drawn with the number of the parameter, whatever else draws."""
         rows, columns = len(parameter), parameter.numel() // len(parameter)
         generator = torch.Generator().manual_seed(number)
-        noise = torch.randn(columns, min(self.rank, rows, columns), generator=generator)
+        noise = torch.randn(min(self.rank, rows, columns), columns, generator=generator)
         return noise.to(parameter.device, parameter.dtype)
 
     def state(self) -> dict[str, Tensor]:
@@ -69,7 +73,7 @@ class PowerSGD(Averaging):
         # What a rank would send: its gradient and what was held back. The residual's memory holds it meanwhile.
         torch._foreach_add_(held, parts)
         matrices = [each.view(len(p), -1) for p, each in zip(parameters, held, strict=True)]
-        ps = [matrix @ _orthogonal(q) for matrix, q in zip(matrices, qs, strict=True)]
+        ps = [_orthogonal(q) @ matrix.T for matrix, q in zip(matrices, qs, strict=True)]
         packed = torch.cat([*whole, *(p.view(-1) for p in ps)]).div_(ranks)
         first = self.channel.all_reduce_async(packed, bucket.ready)
         if not thin:
@@ -86,12 +90,12 @@ class PowerSGD(Averaging):
             for p in ps:
                 p.copy_(_orthogonal(p))
             pairs = zip(matrices, ps, strict=True)
-            return torch.cat([(matrix.T @ p).reshape(-1) for matrix, p in pairs]).div_(ranks)
+            return torch.cat([(p @ matrix).view(-1) for matrix, p in pairs]).div_(ranks)
 
         def restored(future: Future[Tensor]) -> Tensor:
             _unpack(future.value(), [q.view(-1) for q in qs])
             for part, p, q in zip(parts, ps, qs, strict=True):
-                torch.mm(p, q.T, out=part.view(len(p), -1))
+                torch.mm(p.T, q, out=part.view(p.shape[1], -1))
             torch._foreach_sub_(held, parts)
             return bucket.flat
 
@@ -100,10 +104,10 @@ class PowerSGD(Averaging):
         return ended
 
 
-def _orthogonal(matrix: Tensor) -> Tensor:
-    """Orthonormal columns that span the same; of a matrix of zeros, any, so that it can grow again."""
-    basis: Tensor = torch.linalg.qr(matrix)[0]
-    return basis
+def _orthogonal(rows: Tensor) -> Tensor:
+    """Orthonormal rows that span the same; of zeros, any, so that they can grow again."""
+    basis: Tensor = torch.linalg.qr(rows.T)[0]
+    return basis.T
 
 
 def _unpack(packed: Tensor, into: Sequence[Tensor]) -> None:
