@@ -20,7 +20,7 @@ from worldsize.errors import UsageError
 
 EXACT = "ddp"
 RUNGS = ("int8", "powersgd")
-EPOCHS, SEEDS, BATCH, SAMPLES, TESTED = 5, 3, 32, 10_000, 10_000
+EPOCHS, SEEDS, BATCH, SAMPLES, TESTED = 5, 3, 32, 5_000, 10_000
 ASKED = 0.01
 SETTINGS: dict[str, Any] = {
     "model": "vgg11",
