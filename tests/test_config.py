@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from worldsize.config import CellSettings, StudySettings, TrainSettings, preset_names, read_study, validated
 from worldsize.errors import UsageError
 from worldsize.results.files import cell_folder
+from worldsize.traits import TRAITS
 
 
 def refusal(values: dict[str, Any], source: str = "") -> str:
@@ -167,3 +168,17 @@ def test_the_name_of_a_cell_is_the_name_of_a_folder(strategy: str, world_size: i
 def test_a_label_that_is_no_part_of_a_folder_name_is_refused(label: str) -> None:
     with pytest.raises(UsageError, match="label"):
         validated(CellSettings, {"label": label})
+
+
+def test_auto_is_every_rung_that_may_pay_with_planned_buckets() -> None:
+    settings = validated(StudySettings, {"strategies": "auto"})
+    assert settings.strategies[0] == "single"
+    assert {"ddp", "bucketed", "bucketed-bf16", "bucketed-int8", "bucketed-powersgd"} <= set(settings.strategies)
+    assert all(TRAITS[name].buckets for name in settings.strategies[1:])
+    assert (settings.bucket_mb, settings.baseline) == ("auto", "single")
+    assert validated(StudySettings, {"strategies": "auto", "bucket_mb": "5"}).bucket_mb == 5
+
+
+def test_auto_stands_alone() -> None:
+    with pytest.raises(UsageError, match="auto stands alone"):
+        validated(StudySettings, {"strategies": "auto,ddp"})

@@ -245,6 +245,14 @@ OVERLAPPING = tuple(name for name, traits in TRAITS.items() if traits.overlaps a
 """Those that advice proposes in place of one that waits for the end of backward; the usual one first."""
 BUCKETED = tuple(name for name, traits in TRAITS.items() if traits.buckets and traits.exact)
 
+RUNGS = tuple(
+    name
+    for name, traits in TRAITS.items()
+    if traits.buckets and traits.travels == "gradients" and (traits.exact or not traits.needs_every_gradient)
+)
+"""Those that `--strategies auto` lets race: what overlaps, and of the compressed ones those in our own buckets, which a
+plan can put together in any way."""
+
 
 def traits_of(strategy: str, own: TraitsRecord | None = None) -> TraitsRecord:
     """Traits of a strategy: those of the user's `own` class, else its row in the table.

@@ -12,12 +12,14 @@ from worldsize.config.base import MAX_BATCH, MAX_WORKERS, TIMES, Duration, Setti
 from worldsize.config.redact import safe_words
 from worldsize.config.script import ScriptSettings, refuse_beside_script, script_names
 from worldsize.config.training import DEFAULT_BATCH_SIZE, Agreement, LrScaling, TrainingSettings
-from worldsize.traits import DEFAULT_STRATEGIES
+from worldsize.traits import BASELINE_STRATEGY, DEFAULT_STRATEGIES, RUNGS
 
 Baseline = Literal["single", "wrapped", "both"]
 
 Tracker = Literal["wandb", "tensorboard", "mlflow"]
 
+AUTO = "auto"
+"""In place of strategies: all that may pay."""
 DEFAULT_BUDGET = "90s"
 """Of a study that is told nothing else: of six cells of ResNet-18 on two cores it leaves a minute for steps."""
 MAX_SEEDS = 100
@@ -57,7 +59,8 @@ class StudySettings(TrainingSettings):
     fail_above: Share | None = absent("no gate", ge=0, allow_inf_nan=False)
     """Fail (exit status 3) if a cell is slower by more than this, such as 5%. It must be significantly slower."""
     strategies: tuple[str, ...] = Field(default=DEFAULT_STRATEGIES, min_length=1)
-    """Strategies (ways to synchronise gradients), comma-separated; see docs/strategies.md."""
+    """Strategies (ways to synchronise gradients), comma-separated, or auto; see docs/strategies.md. `auto` is one
+    worker and each rung that may pay on this link, exact and compressed, with planned buckets."""
     world_sizes: tuple[int, ...] | None = absent("powers of two up to all GPUs or cores", allowed=EACH, min_length=1)
     """World sizes (numbers of workers N), comma-separated. None is 1, 2, 4 … and all: workers of the nodes,
     GPUs, or physical cores up to 4 (config/study.py)."""
@@ -116,6 +119,17 @@ class StudySettings(TrainingSettings):
         if chosen is not None and list(chosen) != names:
             raise ValueError("strategies were given: a script synchronises in its own way, so leave them out")
         return {**values, "strategies": tuple(names)}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _every_rung(cls, values: Any) -> Any:
+        """`auto`: which rung pays, the buckets planned, and one worker as the only baseline."""
+        chosen = values.get("strategies") if isinstance(values, dict) else None
+        if not isinstance(chosen, list | tuple) or AUTO not in chosen:
+            return values
+        if len(chosen) > 1:
+            raise ValueError(f"strategies: {', '.join(map(str, chosen))} was given; auto stands alone")
+        return {"bucket_mb": AUTO, "baseline": "single", **values, "strategies": (BASELINE_STRATEGY, *RUNGS)}
 
     @field_serializer("script")
     def _without_secrets(self, scripts: tuple[str, ...]) -> tuple[str, ...]:
