@@ -7,6 +7,7 @@ What would come with another seed is asked, so the seed is the unit of an interv
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from worldsize.analysis.statistics import mean_estimate
@@ -83,7 +84,7 @@ def _at_the_end(losses: pl.DataFrame, samples: int) -> float | None:
     last = losses.filter((pl.col("seen") > (1 - LAST) * samples) & (pl.col("seen") <= samples))
     if last.is_empty() or last["loss"].has_nulls():
         return None
-    return float((last["loss"] * last["samples"]).sum() / last["samples"].sum())
+    return float(np.average(last["loss"].to_numpy(), weights=last["samples"].to_numpy()))
 
 
 def accuracy_difference(pairs: Sequence[Pair]) -> AccuracyDifference | None:
