@@ -197,9 +197,9 @@ class TestVerdict:
         priced = replace(RUNG, losses=lambda step: usual(step) + 0.004)
         analysis = study(tmp_path, [SINGLE, slow, EXACT, priced], hosts=2, link="100mbit")
         assert (
-            "Against ddp, the fastest exact strategy with the same N and b, it has 2.00 [2.00, 2.00] times the samples/s "
-            "over links of 100mbit; the training loss after 1,280 samples differs by +0.00400 from that of ddp (one seed; "
-            "no interval)."
+            "Against ddp, the fastest exact strategy with the same N and b, it has 2.00 [2.00, 2.00] times the "
+            "samples/s over links of 100mbit; the training loss after 1,280 samples differs by +0.00400 from that of "
+            "ddp (one seed; no interval)."
         ) in verdict(analysis)
         assert is_decided(analysis)
         assert "lossy" in key_numbers(analysis)[1].detail

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from made_runs import MadeCell, make_run
+from made_runs import SHARES, MadeCell, make_run, synchronised
 from worldsize.results.folder import load_run, write_cell, write_study
 from worldsize.results.training_records import Evaluation
 
@@ -25,6 +25,8 @@ class Course:
     strategy: str = "ddp"
     """Of several workers."""
     step_s: float = 0.1
+    exposed: float = 0.0
+    """Share of the step that is exposed communication."""
     loss_above: Sequence[float] = ()
     """By how much its training loss is above the usual one in all steps, seed by seed."""
 
@@ -36,6 +38,8 @@ class Course:
             self.world_size,
             self.batch_size,
             step_s=self.step_s,
+            shares=synchronised(SHARES, self.exposed),
+            comm_s=self.exposed * self.step_s,
             losses=lambda step: above + 2.3 / (1 + 0.05 * step),
             blocks=len(self.accuracies[seed]),
             block_steps=D // (self.world_size * self.batch_size),
