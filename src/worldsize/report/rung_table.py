@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from worldsize.analysis.headline import rate
+from worldsize.analysis.headline import cell_name, rate
 from worldsize.analysis.rung_words import POINTS, beside_text, lead_text, signed
 from worldsize.analysis.rungs import Rung, TrainingCost, rungs
 from worldsize.analysis.study import StudyAnalysis
@@ -35,8 +35,8 @@ def rung_sections(analysis: StudyAnalysis) -> list[Section]:
     """A section of its own where a study holds a strategy that is not exact; else none."""
     if not rungs(analysis):
         return []
-    said = (f"{each.cell.id}: {text}" for each in _winners(rungs(analysis)) for text in [_told_of(analysis, each)])
-    return [Section("rungs", TITLE, (), (rung_table(analysis),), tuple(said))]
+    said = tuple(_told_of(analysis, each) for each in _winners(rungs(analysis)))
+    return [Section("rungs", TITLE, (), (rung_table(analysis),), said)]
 
 
 def _winners(found: tuple[Rung, ...]) -> Iterator[Rung]:
@@ -49,7 +49,9 @@ def _winners(found: tuple[Rung, ...]) -> Iterator[Rung]:
 
 
 def _told_of(analysis: StudyAnalysis, rung: Rung) -> str:
-    return " ".join(filter(None, [lead_text(rung), beside_text(analysis, rung)]))
+    """A price that is significant is said first."""
+    fastest = f"{cell_name(rung.cell)} is the fastest of its N and b."
+    return " ".join(filter(None, [lead_text(rung), fastest, beside_text(analysis, rung)]))
 
 
 def rung_table(analysis: StudyAnalysis) -> Table:
