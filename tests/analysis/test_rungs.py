@@ -69,7 +69,7 @@ class TestPrice:
             "At a price: with ddp-bf16 the training loss after 1,024 samples is higher by 0.0500 [0.0376, 0.0624] than "
             "that of ddp (3 seeds)"
         )
-        assert "it has 2.00 [2.00, 2.00] times the samples/s" in text
+        assert "ddp-bf16 has 2.00 [2.00, 2.00] times the samples/s" in text
         assert text.index("At a price") < text.index("The fastest multi-worker configuration is ddp-bf16")
         assert text.count("training loss") == 1
 
@@ -197,7 +197,7 @@ class TestVerdict:
         priced = replace(RUNG, losses=lambda step: usual(step) + 0.004)
         analysis = study(tmp_path, [SINGLE, slow, EXACT, priced], hosts=2, link="100mbit")
         assert (
-            "Against ddp, the fastest exact strategy with the same N and b, it has 2.00 [2.00, 2.00] times the "
+            "Against ddp, the fastest exact strategy with the same N and b, ddp-bf16 has 2.00 [2.00, 2.00] times the "
             "samples/s over links of 100mbit; the training loss after 1,280 samples differs by +0.00400 from that of "
             "ddp (one seed; no interval)."
         ) in verdict(analysis)

@@ -32,7 +32,8 @@ def beside_text(study: StudyAnalysis, rung: Rung) -> str:
         return f"{rung.cell.strategy} is lossy, and {rung.remark}: its price is not known."
     link = study.record.asked.link
     over = f" over links of {link}" if link and study.record.asked.emulated else ""
-    said = [f"it has {_speed_text(rung)}{over}" if rung.speed else f"its speed has no ratio ({rung.remark})"]
+    name = rung.cell.strategy
+    said = [f"{name} has {_speed_text(rung)}{over}" if rung.speed else f"{name} has no ratio of speeds ({rung.remark})"]
     if rung.cost is None:
         said.append(f"what it does to the training is not known ({rung.remark})")
     elif not rung.cost.significant:  # else it was said first
@@ -43,7 +44,8 @@ def beside_text(study: StudyAnalysis, rung: Rung) -> str:
 def _speed_text(rung: Rung) -> str:
     assert rung.speed is not None, "only with a ratio there is one to tell"
     found = rung.speed.estimate
-    unsure = "" if rung.faster or found.low is None or found.value < 1 else ", not significantly more"
+    unsure = ", not significantly more" if found.value >= 1 and not rung.faster else ""
+    unsure = " (one block; no interval)" if found.low is None else unsure
     return f"{estimate_text(found)} times the samples/s{unsure}"
 
 
