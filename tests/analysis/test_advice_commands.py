@@ -192,6 +192,18 @@ def test_training_sweeping_and_measuring_the_link(meant: Any, tmp_path: Path) ->
     assert meant(comm_command(quicker, 4)) == CommSettings(**link, link="10gbit")
 
 
+def test_the_price_of_a_strategy_is_told_by_epochs_with_several_seeds(meant: Any, tmp_path: Path) -> None:
+    """Whatever the study was timed by; other commands have no further seeds."""
+    analysis = study(tmp_path, [SINGLE, CELL])
+    whole = {"epochs": 5, "seeds": 3, "steps": None, "budget": None}
+    for changes in ({"steps": 18}, {"steps": None, "budget": "60s"}, {"steps": None, "epochs": 2, "seeds": 2}):
+        settings = analysis.record.asked.model_copy(update=changes)
+        command = focused(settings, analysis.cells[1], "ddp", "ddp-bf16", **whole)
+        found = meant(command)
+        assert (found.epochs, found.seeds, found.steps, found.budget) == (5, 3, None, None)
+        assert "--seeds" not in str(focused(settings, analysis.cells[1]))
+
+
 def test_a_warm_up_longer_than_the_epoch_of_train_keeps_the_steps(meant: Any, tmp_path: Path) -> None:
     cell = study(tmp_path, [SINGLE, CELL]).cells[1]
     settings = StudySettings(steps=40, lr_warmup_epochs=2)

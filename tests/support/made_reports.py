@@ -20,7 +20,10 @@ from worldsize.results.records import CellRecord, ErrorRecord, Placement, Warnin
 from worldsize.results.step_records import SpanRecord, UnobservedBlock
 from worldsize.results.training_records import Divergence, Evaluation, MessageCount
 
-MESSAGES = {"gather-scatter": ("gather", "scatter"), "all-reduce": ("all_reduce",), "ddp": ("all_reduce",)}
+MESSAGES = {
+    "gather-scatter": ("gather", "scatter"),
+    **dict.fromkeys(("all-reduce", "ddp", "ddp-bf16", "bucketed-fp16"), ("all_reduce",)),
+}
 """Kinds of the messages of a strategy's step; `data-parallel` has none that a timeline sees."""
 BUSY = WarningRecord(
     code="busy-machine",
@@ -105,6 +108,13 @@ def many_ranks(folder: Path) -> Path:
     return folder
 
 
+def rungs(folder: Path) -> Path:
+    """Exact and lossy strategies of two and four workers."""
+    names = (("all-reduce", 0.9), ("ddp", 0.7), ("ddp-bf16", 0.5), ("bucketed-fp16", 0.45))
+    several = [_several(name, n, 32, step_s * (1 + 0.1 * n), 0.4) for n in (2, 4) for name, step_s in names]
+    return _experiment(folder, "", [MadeCell("single", 1, step_s=0.4, noise=0.02), *several], {})
+
+
 RUNS: Mapping[str, Callable[[Path], Path]] = {
     "batch-sweep": batch_sweep,
     "dp-scaling": dp_scaling,
@@ -113,6 +123,7 @@ RUNS: Mapping[str, Callable[[Path], Path]] = {
     "failures": failures,
     "one-cell": one_cell,
     "many-ranks": many_ranks,
+    "rungs": rungs,
 }
 EXPERIMENT_RUNS = ("batch-sweep", "dp-scaling", "ddp-large-batch", "sync-ladder")
 

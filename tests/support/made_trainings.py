@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from made_runs import MadeCell, make_run
+from made_runs import SHARES, MadeCell, make_run, synchronised
 from worldsize.results.folder import load_run, write_cell, write_study
 from worldsize.results.training_records import Evaluation
 
@@ -22,14 +22,25 @@ class Course:
     batch_size: int
     accuracies: Sequence[Sequence[float]]
     label: str = ""
+    strategy: str = "ddp"
+    """Of several workers."""
+    step_s: float = 0.1
+    exposed: float = 0.0
+    """Share of the step that is exposed communication."""
+    loss_above: Sequence[float] = ()
+    """By how much its training loss is above the usual one in all steps, seed by seed."""
 
-    def cell(self, seed: int, step_s: float = 0.1) -> MadeCell:
+    def cell(self, seed: int) -> MadeCell:
         """The training with one seed: a block is an epoch, and all are timed."""
+        above = self.loss_above[seed] if self.loss_above else 0.0
         return MadeCell(
-            "single" if self.world_size == 1 else "ddp",
+            "single" if self.world_size == 1 else self.strategy,
             self.world_size,
             self.batch_size,
-            step_s=step_s,
+            step_s=self.step_s,
+            shares=synchronised(SHARES, self.exposed),
+            comm_s=self.exposed * self.step_s,
+            losses=lambda step: above + 2.3 / (1 + 0.05 * step),
             blocks=len(self.accuracies[seed]),
             block_steps=D // (self.world_size * self.batch_size),
             warmup_steps=0,

@@ -97,27 +97,54 @@ def _rows(
     target: float,
     baseline: CellAnalysis,
 ) -> Iterator[Efficiency]:
-    def of(cell: CellAnalysis) -> tuple[Crossing, ...]:
-        return tuple(crossing(each.get(cell.id, []), target) for each in histories)
-
-    seeds = [each.record.asked.seed for each in found]
-    base, timed = of(baseline), [study, *filter(None, [study.parts.get(THROUGHPUT)])]
     for cell in found[0].cells:
-        here = of(cell)
         if cell is baseline:
+            here = _crossings(cell, histories, target)
             one = Estimate(value=1.0, samples=len(here)) if _samples(here) else None
+            seeds = [each.record.asked.seed for each in found]
             remark = "; ".join(filter(None, [_problem(here, seeds), cell.reason]))
             yield Efficiency(cell, here, _samples(here), one, "baseline", None, None, remark)
-            continue
-        statistical = _statistical(base, here, beforehand=study.record.asked.target_accuracy is not None)
-        throughput, slow = throughput_ratio(cell, baseline, timed)
-        product = None if throughput is None or statistical is None else to_accuracy(throughput, statistical)
-        trouble = _problem(base, seeds)
-        said = [_problem(here, seeds), f"the baseline: {trouble}" if trouble else "", cell.reason or ""]
-        if statistical is not None and statistical.low is None:
-            said.append(ONE_SEED if study.record.asked.target_accuracy is not None else AFTERWARDS)
-        remark = "; ".join(filter(None, [*said, slow]))
-        yield Efficiency(cell, here, _samples(here), statistical, _told(statistical), throughput, product, remark)
+        else:
+            yield _row(study, found, histories, target, (cell, baseline))
+
+
+def _row(
+    study: StudyAnalysis,
+    found: Sequence[StudyAnalysis],
+    histories: Sequence[dict[str, list[EpochAnalysis]]],
+    target: float,
+    pair: tuple[CellAnalysis, CellAnalysis],
+) -> Efficiency:
+    """What a cell takes to the target, against another of the same study."""
+    cell, baseline = pair
+    here, base = (_crossings(each, histories, target) for each in pair)
+    seeds = [each.record.asked.seed for each in found]
+    timed = [study, *filter(None, [study.parts.get(THROUGHPUT)])]
+    statistical = _statistical(base, here, beforehand=study.record.asked.target_accuracy is not None)
+    throughput, slow = throughput_ratio(cell, baseline, timed)
+    product = None if throughput is None or statistical is None else to_accuracy(throughput, statistical)
+    trouble = _problem(base, seeds)
+    said = [_problem(here, seeds), f"the baseline: {trouble}" if trouble else "", cell.reason or ""]
+    if statistical is not None and statistical.low is None:
+        said.append(ONE_SEED if study.record.asked.target_accuracy is not None else AFTERWARDS)
+    remark = "; ".join(filter(None, [*said, slow]))
+    return Efficiency(cell, here, _samples(here), statistical, _told(statistical), throughput, product, remark)
+
+
+def _crossings(
+    cell: CellAnalysis, histories: Sequence[dict[str, list[EpochAnalysis]]], target: float
+) -> tuple[Crossing, ...]:
+    return tuple(crossing(each.get(cell.id, []), target) for each in histories)
+
+
+def to_target(study: StudyAnalysis, pairs: Sequence[tuple[CellAnalysis, CellAnalysis]]) -> list[Efficiency]:
+    """The first of each pair against the second, with any number of workers; none without a target set beforehand."""
+    target = study.record.asked.target_accuracy
+    if target is None or not pairs:
+        return []
+    found = trainings(study)
+    histories = [{name: epochs(cell) for name, cell in each.run.cells.items()} for each in found]
+    return [_row(study, found, histories, target, pair) for pair in pairs]
 
 
 def _samples(crossings: Sequence[Crossing]) -> float | None:

@@ -9,6 +9,8 @@ from worldsize.analysis.breakdown import LossCause
 from worldsize.analysis.decision import Decision, decision, noise_text
 from worldsize.analysis.headline import Headline, cell_name, fastest_worker, headline, rate
 from worldsize.analysis.numbers import estimate_text, number_text, percent_text
+from worldsize.analysis.rung_words import beside_text, lead_text
+from worldsize.analysis.rungs import fastest_lossy, rung_of
 from worldsize.analysis.scaling import Kind
 from worldsize.analysis.statistics import half_width
 from worldsize.analysis.study import StudyAnalysis, once
@@ -67,9 +69,29 @@ def _found(analysis: StudyAnalysis) -> str:
         return _without_headline(analysis)
     answer = decision(analysis)
     about = _about(analysis, found)
+    price, beside = _price(analysis, found)
     if answer is not None and answer.workers == "open":
-        return f"{_undecided(analysis, found, answer)} {_named(about)}".strip()
-    return f"{_finding(found, answer)} {_named(about) or _cause(found, about)}".strip()
+        said = [_undecided(analysis, found, answer), beside, _named(about)]
+    else:
+        said = [_finding(found, answer), beside, _named(about) or _cause(found, about)]
+    return " ".join(filter(None, [price, *said]))
+
+
+def _price(analysis: StudyAnalysis, found: Headline) -> tuple[str, str]:
+    """What stands before the finding, and after it, where strategies are not all exact; empty where they are.
+
+    A lossy one is never named as the fastest without its price, which comes first where it is significant.
+    """
+    rung = rung_of(analysis, found.fastest)
+    if rung is None:
+        return "", ""
+    if rung.lossy:
+        return lead_text(rung), beside_text(analysis, rung)
+    other = fastest_lossy(analysis, found.fastest)
+    if other is None or other.speed is None:
+        return "", ""
+    times = estimate_text(other.speed.estimate)
+    return "", f"{other.cell.strategy}, the fastest lossy strategy there, has {times} times its samples/s."
 
 
 def _finding(found: Headline, answer: Decision | None) -> str:

@@ -34,6 +34,7 @@ from worldsize.report.narrow_tables import sweep_summary
 from worldsize.report.profile import HOW_TO_OPEN, profiled
 from worldsize.report.rehearsal_tables import links_table, replayed_table
 from worldsize.report.result_tables import compact_table, parts_table, results_table
+from worldsize.report.rung_table import rung_summary, rung_table
 from worldsize.report.tables import Table, to_records, turned
 from worldsize.report.write import write_report
 from worldsize.results.comparison_records import FAILED_GATE
@@ -80,6 +81,7 @@ def content(analysis: StudyAnalysis) -> dict[str, Any]:
         "advice": [each.as_json() for each in advise(analysis)],
         "results": to_records(results_table(analysis)),
         "scaling": [_scaling(row) for row in analysis.scaling],
+        "rungs": to_records(rung_table(analysis)),
         "memory": to_records(memory_table(analysis)),
         "sweeps": _sweeps(analysis),
         "rehearsal": to_records(replayed_table(analysis)),
@@ -158,6 +160,9 @@ def terminal_tables(analysis: StudyAnalysis) -> Iterator[Table]:
         yield from map(sweep_summary, analysis.sweeps)
         return
     yield compact_table(analysis)
+    rungs = rung_summary(analysis)
+    if rungs.rows:
+        yield rungs
     if analysis.record.rehearses:
         yield replayed_table(analysis)
     if len(analysis.cells) == 1:

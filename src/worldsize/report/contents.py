@@ -23,6 +23,7 @@ from worldsize.report.profile import profile_table, profiled
 from worldsize.report.rank_tables import TIMELINE, rank_folds, rank_parts_table, ranks_of, timeline_table
 from worldsize.report.rehearsal_tables import rehearsal_section
 from worldsize.report.result_tables import parts_table, results_table
+from worldsize.report.rung_table import rung_sections
 from worldsize.report.scaling_tables import assumption_table, efficiency_table, epoch_table, scaling_table, serial_table
 from worldsize.report.section import Fold, Section, with_paragraphs
 from worldsize.report.svg import Drawing
@@ -52,6 +53,7 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
         _step(analysis, found),
         _timeline(analysis, found),
         _scaling(analysis, found),
+        *rung_sections(analysis),
         Section(
             "communication",
             "Compute and communication",

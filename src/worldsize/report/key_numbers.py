@@ -47,7 +47,8 @@ def key_numbers(analysis: StudyAnalysis) -> Three:
 
 
 def _throughput(cell: CellAnalysis, samples_per_s: Estimate, further: str = "") -> KeyNumber:
-    detail = f"{cell_name(cell)}{further}"
+    lossy = "" if cell.traits.exact else ", lossy: its price is in the verdict"
+    detail = f"{cell_name(cell)}{lossy}{further}"
     return KeyNumber("Throughput", number_text(samples_per_s.value), "samples/s", detail, interval_text(samples_per_s))
 
 

@@ -7,6 +7,7 @@ from worldsize.analysis.advice.batch import batch_knee, batch_too_small, memory_
 from worldsize.analysis.advice.commands import launched_as, of_script
 from worldsize.analysis.advice.communication import bandwidth_bound, communication_bound, latency_bound, root_bound
 from worldsize.analysis.advice.computing import compute_slower
+from worldsize.analysis.advice.fewer_bytes import beside_more_samples, fewer_bytes
 from worldsize.analysis.advice.finding import NO_COMMAND as NO_COMMAND
 from worldsize.analysis.advice.finding import Advice as Advice
 from worldsize.analysis.advice.finding import Evidence as Evidence
@@ -49,6 +50,7 @@ RULES = (
     wrapper_overhead,
     scaling_does_not_pay,
     strategy_choice,
+    fewer_bytes,
     batch_too_small,
     memory_headroom,
     batch_knee,
@@ -64,6 +66,7 @@ def advise(analysis: StudyAnalysis) -> tuple[Advice, ...]:
     seen = Seen(analysis)
     ordered = in_order([candidate for rule in RULES for candidate in rule(seen)], seen.focus)
     told = [beside_one_worker(with_forecast(each, seen), seen) for each in ordered]
+    told = [beside_more_samples(each, ordered) for each in told]
     if not seen.trains:  # no command of ours changes what was only metered, but a script can be timed for longer
         kept = bool(seen.settings.script)
         told = [replace(each, command=each.command if kept and of_script(each.command) else None) for each in told]

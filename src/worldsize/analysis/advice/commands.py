@@ -57,6 +57,8 @@ STUDY_FLAGS = (
 )
 """Settings of a grid that `worldsize study` takes as flags, in the order in which they are written; those of the
 further parts of an experiment are no trial's business."""
+FURTHER = ("seeds",)
+"""Those of further parts that a command has where it asks for them."""
 TRAIN_FLAGS = (
     *WHAT,
     "bucket_mb",
@@ -110,15 +112,16 @@ def study_command(settings: StudySettings, **changes: Any) -> str | None:
         wanted = settings.model_copy(update=within)
         return _line("study", *_flags(wanted, StudySettings(budget=DEFAULT_BUDGET), SCRIPT_FLAGS, within))
     wanted = settings.model_copy(update={"cells": (), **changes})
+    names = (*STUDY_FLAGS, *(name for name in FURTHER if name in changes))
     preset = _preset(settings)
     usual = StudySettings(budget=DEFAULT_BUDGET)
     base = validated(StudySettings, read_study(preset)) if preset else usual
     another = not set(wanted.strategies) <= set(settings.strategies)  # whose report would not be that experiment's
-    if preset and (another or not all(_sayable(name, wanted, base) for name in STUDY_FLAGS)):
+    if preset and (another or not all(_sayable(name, wanted, base) for name in names)):
         preset, base = "", usual
     if any("," in strategy for strategy in wanted.strategies):
         return None
-    return _line("study", preset, *_flags(wanted, base, STUDY_FLAGS, changes))
+    return _line("study", preset, *_flags(wanted, base, names, changes))
 
 
 def focused(settings: StudySettings, cell: CellAnalysis, *strategies: str, **changes: Any) -> str | None:

@@ -39,7 +39,7 @@ def with_forecast(advice: Advice, seen: Seen) -> Advice:
     if now is None or not found:
         return advice
     target, best = min(found, key=lambda each: each[1].step_s)
-    ratio = _ratio(now, best)
+    ratio = faster(now, best)
     if ratio.value < WORTH_TELLING:
         return advice
     buckets = " and planned buckets" if target.bucket_mb == "auto" else ""
@@ -53,7 +53,7 @@ def _proposed(cell: CellAnalysis) -> Iterator[Target]:
         yield Target(name, cell.world_size, cell.batch_size, "auto" if cell.traits.buckets else None)
 
 
-def _ratio(now: Predicted, then: Predicted) -> Estimate:
+def faster(now: Predicted, then: Predicted) -> Estimate:
     """Samples/s then ÷ now; from forecasts of both, so what they both get wrong cancels. The band is that of steps."""
     low, high = then.band_s()
     value = now.step_s / then.step_s

@@ -29,7 +29,8 @@ def takes_s(advice: Advice, analysis: StudyAnalysis) -> float | None:
         return budget_s
     cells = _count("--strategies", words) * _count("--world-sizes", words) if kind == "study" else 1
     steps_s = _steps_s(words, analysis)
-    return None if steps_s is None else cells * (LAUNCH_S + UNTIMED * steps_s)
+    seeds = int(after("--seeds", words) or 1)
+    return None if steps_s is None else seeds * cells * (LAUNCH_S + UNTIMED * steps_s)
 
 
 def minutes_text(seconds: float) -> str:

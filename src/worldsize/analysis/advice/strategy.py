@@ -38,15 +38,24 @@ OVERHEAD = pl.col("wrapped_s") - pl.col("alone_s")
 """Of the frame that `_beside` makes."""
 
 
+AVERAGED_ALIKE = "They average the same gradients; they differ in the way of the bytes and in what is hidden."
+LOSSY_AND_SLOWER = "Fewer bytes gain nothing where packing them costs the cores more than the link saves."
+
+
 def strategy_choice(seen: Seen) -> Iterator[Candidate]:
-    """Another strategy of the study that is faster with the same world size and batch."""
+    """An exact strategy of the study that is faster with the same world size and batch.
+
+    A lossy one that is faster has a price: `fewer-bytes` names it (fewer_bytes.py).
+    """
     if seen.settings.sweep:
         return  # trials are not timed in turn: blocks with the same number have nothing else in common
     groups: dict[tuple[int, int], list[CellAnalysis]] = {}
     for cell in seen.several:
         groups.setdefault((cell.world_size, cell.batch_size), []).append(cell)
     for (world_size, batch), cells in groups.items():
-        best = max(cells, key=rate)
+        best = max((cell for cell in cells if cell.traits.exact), key=rate, default=None)
+        if best is None:
+            continue
         slower = sorted(_slower(best, cells), key=lambda pair: pair[1].value, reverse=True)
         if not slower:
             continue
@@ -58,7 +67,7 @@ def strategy_choice(seen: Seen) -> Iterator[Candidate]:
             worst,
             finding=f"With {same}, {named(best)} is {estimate_text(ratio)} times as fast as {named(worst)}.",
             evidence=[ratio_of_two(f"Samples/s, {named(best)} ÷ {named(cell)}", value) for cell, value in slower],
-            cause="They average the same gradients; they differ in the way of the bytes and in what is hidden.",
+            cause=AVERAGED_ALIKE if all(cell.traits.exact for cell, _ in slower) else LOSSY_AND_SLOWER,
             next_step=f"Use {named(best)} in place of {' or '.join(named(cell) for cell, _ in slower)}{alone}.",
             command=train_command(seen.settings, best),
             gain=measured(ratio, IN_THIS_STUDY, of=f" of {named(worst)}"),
