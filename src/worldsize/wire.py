@@ -65,7 +65,7 @@ def ring_and_buffers(world_size: int, sizes: Sizes) -> WireBytes:
 
 
 def ring_now_and_then(world_size: int, sizes: Sizes) -> WireBytes:
-    """The ring's bytes of all trained weights, which are as many as their gradients; mean over the steps of a period."""
+    """The ring's bytes of all trained weights, as many as of their gradients; the mean over the steps of a period."""
     size = round(2 * (world_size - 1) / world_size * sizes.gradient_bytes / sizes.sync_every)
     return WireBytes(
         payload_bytes=round(sizes.gradient_bytes / sizes.sync_every),

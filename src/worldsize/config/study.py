@@ -210,10 +210,8 @@ class StudySettings(TrainingSettings):
         if self.global_batch is None:
             yield from dict.fromkeys(self.batch_sizes or (DEFAULT_BATCH_SIZE,))
         elif self.global_batch % (world_size * self.accumulate):
-            each = f" in {self.accumulate} micro-batches each" if self.accumulate > 1 else ""
-            raise ValueError(
-                f"a global batch of {self.global_batch} cannot be divided among {world_size} workers{each}"
-            )
+            workers = f"{world_size} workers" + (f" × {self.accumulate} micro-batches" if self.accumulate > 1 else "")
+            raise ValueError(f"a global batch of {self.global_batch} cannot be divided among {workers}")
         else:
             yield self.global_batch // (world_size * self.accumulate)
 

@@ -77,8 +77,7 @@ class Strategy(ABC):
         """Do what travels after the optimizer has changed the weights of a step; nothing as a rule."""
 
     def averaged(self) -> AbstractContextManager[None]:
-        """The model holds the mean of all ranks' weights within, and each rank its own again after it; they are alike
-        as a rule, and nothing is done."""
+        """The model holds the mean of all ranks' weights within; as a rule they are alike, and nothing is done."""
         return nullcontext()
 
     @contextmanager

@@ -1,8 +1,8 @@
 """`diloco`: as local-sgd, and an outer optimizer makes more of what a period has changed (Douillard et al. 2023).
 
 The inner optimizer is that of the settings, on each rank by itself. After `--sync-every` steps the mean of (anchor −
-weights) over the ranks is the outer gradient, by which SGD with Nesterov momentum moves the anchor; all ranks go on from
-there. One worker by itself has an outer optimizer as well: it is another training than `single`.
+weights) over the ranks is the outer gradient, by which SGD with Nesterov momentum moves the anchor; all ranks go on
+from there. One worker by itself has an outer optimizer as well: it is another training than `single`.
 """
 
 import torch

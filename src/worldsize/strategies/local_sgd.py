@@ -50,7 +50,7 @@ class NowAndThen(Strategy):
         elif self.synchronising and self.local_steps > 0 and self.local_steps % self.world.options.sync_every == 0:
             self.meet()
 
-    def begin(self) -> None:  # noqa: B027 - a hook
+    def begin(self) -> None:
         """The warm-up is over: from here on each rank steps by itself."""
 
     @abstractmethod

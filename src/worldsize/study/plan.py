@@ -247,16 +247,12 @@ def _check_batches(choices: Sequence[CellChoice], samples: int, accumulate: int)
                 f"world size {choice.world_size} was given; there are only {samples} training samples\n"
                 f"Use at most {samples} worker(s)."
             )
-        if choice.batch_size * accumulate > share >= accumulate > 1:
+        if accumulate > 1 and choice.batch_size * accumulate > share:
+            most = share // accumulate
+            allowed = f"Use a batch size of at most {most}, or fewer" if most else f"Use at most {share}"
             raise DataError(
-                f"{accumulate} micro-batches of {choice.batch_size} were given; each of {choice.world_size} worker(s) has "
-                f"{share} of the {samples} training samples\nUse a batch size of at most {share // accumulate}, or a "
-                "smaller --accumulate."
-            )
-        if accumulate > share:
-            raise DataError(
-                f"--accumulate {accumulate} was given; each of {choice.world_size} worker(s) has {share} of the {samples} "
-                f"training samples\nUse at most {share}."
+                f"{accumulate} micro-batches of {choice.batch_size} were given; each of {choice.world_size} worker(s) "
+                f"has {share} of the {samples} training samples\n{allowed} micro-batches (--accumulate)."
             )
         if choice.batch_size > share:
             raise DataError(

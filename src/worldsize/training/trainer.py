@@ -24,7 +24,6 @@ from worldsize.training.task import Batch, Source, Task
 from worldsize.training.unused import told_plainly
 from worldsize.wire import Sizes
 
-
 STRETCHES = {
     Phase.DATA_WAIT: "data_wait",
     Phase.COPY: "copy",
