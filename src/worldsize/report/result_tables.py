@@ -128,8 +128,8 @@ def apart_note(analysis: StudyAnalysis) -> str:
         return ""
     every = " and ".join(dict.fromkeys(f"every {steps} steps" for steps in found.values()))
     return (
-        f" {', '.join(found)}: ranks step by themselves and average their weights {every}, so a step is not worth one of "
-        "the others: compare accuracy after the same samples (--epochs), not steps or samples/s alone."
+        f" {', '.join(found)}: ranks step by themselves and average their weights {every}, so a step is not worth "
+        "one of the others: compare accuracy after the same samples (--epochs), not steps or samples/s alone."
     )
 
 

@@ -6,7 +6,7 @@ from worldsize.analysis.predict.forecast import Target
 from worldsize.analysis.predict.model import Model
 from worldsize.config import Hosts, PredictSettings
 from worldsize.errors import UsageError
-from worldsize.traits import BASELINE_STRATEGY, TRAITS
+from worldsize.traits import BASELINE_STRATEGY, TRAITS, traits_of
 
 VOID = {"provenance-changed": "its sessions ran on different machines"}
 """Warnings with which the cells of a run are not of one machine, and why nothing is predicted from them."""
@@ -118,8 +118,8 @@ def why_not(model: Model, strategy: str, settings: PredictSettings) -> str:
     again = "" if not model.analysis.record.trains else f"\nMeasure it: worldsize study --strategies {strategy}"
     if traits_of(strategy).period:
         return (
-            f"{strategy} communicates once in several steps, and a forecast is of one step{again}, at the world size in "
-            "question."
+            f"{strategy} communicates once in several steps, and a forecast is of one step{again} "
+            "at the world size in question."
         )
     sent = model.sent(strategy, None, 1.0)
     if sent is None:
