@@ -44,6 +44,11 @@ class TrainingOptions(NetworkOptions, total=False):
     find_unused_parameters: bool
     powersgd_rank: int
     powersgd_start_step: int
+    accumulate: int
+    sync_every: int
+    sync_warmup_steps: int
+    outer_learning_rate: float
+    outer_momentum: float
     optimizer: OptimizerName
     learning_rate: float
     lr_scaling: LrScaling

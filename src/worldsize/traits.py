@@ -49,7 +49,10 @@ from worldsize.wire import (
     replicas_here,
     ring,
     ring_and_buffers,
+    ring_now_and_then,
     through_root,
+    weights_and_anchor,
+    weights_packed,
 )
 
 Wire = Callable[[int, Sizes], WireBytes]
@@ -186,6 +189,22 @@ _LOW_RANK: dict[str, Any] = {
     "copies": gradients_and_low_rank,
 }
 
+
+def _now_and_then(does: str, copies: Callable[[int, int, Sizes], int]) -> Traits:
+    """Ranks that meet once in a period, with their weights."""
+    return Traits(
+        does=does,
+        collectives=("all-reduce",),
+        exact=False,
+        travels="weights",
+        first_steps="sync_warmup_steps",
+        period="sync_every",
+        by_default=False,
+        wire=ring_now_and_then,
+        copies=copies,
+    )
+
+
 TRAITS: dict[str, Traits] = {
     "single": Traits(does="one worker, with nothing to synchronise", collectives=(), wire=nothing, sends=sent_by_none),
     "data-parallel": Traits(
@@ -234,6 +253,8 @@ TRAITS: dict[str, Traits] = {
     "bucketed-bf16": _lossy_buckets("bfloat16", halved, narrow_ring, 2**-7),
     "bucketed-powersgd": _lossy_buckets("thin matrices (PowerSGD)", in_two, low_rank, None, **_LOW_RANK),
     "bucketed-int8": _lossy_buckets("int8 blocks", quantised, in_blocks, 2**-4, **_INT8),
+    "local-sgd": _now_and_then("ranks step by themselves, and average their weights every few steps", weights_packed),
+    "diloco": _now_and_then("local-sgd with an outer optimizer that moves what ranks share", weights_and_anchor),
 }
 """Those that come with worldsize, in the order in which tables and charts show them."""
 BASELINE_STRATEGY = "single"

@@ -28,6 +28,10 @@ class Sizes:
     """Of all trained parameters, in the model's order."""
     powersgd_rank: int = 0
     """Rank of the matrices that stand for a gradient; 0 where that means nothing."""
+    accumulate: int = 1
+    """Micro-batches of a step; inputs and outputs are those of one of them."""
+    sync_every: int = 1
+    """Steps between two averagings of weights."""
 
 
 class WireBytes(BaseModel):
@@ -60,6 +64,17 @@ def ring_and_buffers(world_size: int, sizes: Sizes) -> WireBytes:
     return ring(world_size, sizes, sizes.buffer_bytes)
 
 
+def ring_now_and_then(world_size: int, sizes: Sizes) -> WireBytes:
+    """The ring's bytes of all trained weights, as many as of their gradients; the mean over the steps of a period."""
+    size = round(2 * (world_size - 1) / world_size * sizes.gradient_bytes / sizes.sync_every)
+    return WireBytes(
+        payload_bytes=round(sizes.gradient_bytes / sizes.sync_every),
+        busiest_rank_bytes=size,
+        other_rank_bytes=size,
+        formula=f"2(N−1)/N·S/{sizes.sync_every}, mean of {sizes.sync_every} steps",
+    )
+
+
 def through_root(world_size: int, sizes: Sizes) -> WireBytes:
     """(N−1)·S into and out of rank 0, S into and out of every other rank."""
     return WireBytes(
@@ -72,12 +87,15 @@ def through_root(world_size: int, sizes: Sizes) -> WireBytes:
 
 def replicas(world_size: int, sizes: Sizes) -> WireBytes:
     """The root's bytes: parameters, buffers and inputs out; gradients and outputs in."""
-    out = (world_size - 1) * (sizes.gradient_bytes + sizes.buffer_bytes + sizes.input_bytes)
+    times = sizes.accumulate  # replicas are made and reduced anew for each micro-batch
+    out = times * (world_size - 1) * (sizes.gradient_bytes + sizes.buffer_bytes + sizes.input_bytes)
+    k = "K·" if times > 1 else ""
+    others = "K·(S + outputs)" if times > 1 else "S + outputs"
     return WireBytes(
-        payload_bytes=sizes.gradient_bytes,
+        payload_bytes=times * sizes.gradient_bytes,
         busiest_rank_bytes=out,
-        other_rank_bytes=sizes.gradient_bytes + sizes.output_bytes,
-        formula="root sends (N−1)·(S + buffers + inputs); others send S + outputs",
+        other_rank_bytes=times * (sizes.gradient_bytes + sizes.output_bytes),
+        formula=f"root sends {k}(N−1)·(S + buffers + inputs); others send {others}",
     )
 
 
@@ -167,6 +185,21 @@ def gradients_and_low_rank(world_size: int, rank: int, sizes: Sizes) -> int:
     """Each gradient a second time, in its bucket; what was held back of it; both thin matrices."""
     thin = sum(low_rank_bytes(shape, sizes.powersgd_rank) for shape in sizes.gradient_shapes)
     return 2 * sizes.gradient_bytes + 2 * thin
+
+
+MESSAGE_BYTES = 25 * 2**20
+"""Weights are packed into messages of about so much (strategies/local_sgd.py)."""
+
+
+def weights_packed(world_size: int, rank: int, sizes: Sizes) -> int:
+    """The weights of one message a second time, and the last of them may be the largest."""
+    most = MESSAGE_BYTES + sizes.largest_gradient_bytes
+    return min(sizes.gradient_bytes, most) if world_size > 1 else 0
+
+
+def weights_and_anchor(world_size: int, rank: int, sizes: Sizes) -> int:
+    """The same, the anchor and the outer momentum."""
+    return 2 * sizes.gradient_bytes + weights_packed(world_size, rank, sizes)
 
 
 def one_of_each_rank(world_size: int, rank: int, sizes: Sizes) -> int:

@@ -83,7 +83,7 @@ def _steps(cell: CellAnalysis, data: DataRecord) -> Assumption:
         cell.id,
         f"{data.train_samples // cell.global_batch:,} steps",
         f"{data.train_samples // cell.batch_size:,} steps",
-        f"A step takes B = N·b = {cell.global_batch} samples, not b = {cell.batch_size}.",
+        f"A step takes B = {cell.batch_formula} = {cell.global_batch} samples, not b = {cell.batch_size}.",
     )
 
 
@@ -119,7 +119,7 @@ def _cut(study: StudyRecord, cells: Sequence[CellAnalysis]) -> Iterator[Assumpti
         return
     last = max(cells, key=lambda cell: cell.batch_size)
     settings, data, _ = study.training
-    next_batch, share = last.batch_size * settings.growth, data.train_samples // last.world_size
+    next_batch, share = last.batch_size * settings.growth, data.train_samples // (last.world_size * last.accumulate)
     if next_batch > share:
         yield Assumption(
             "A batch larger than the data set",

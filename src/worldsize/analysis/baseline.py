@@ -24,19 +24,19 @@ class Identity(Protocol):
 
     @property
     def global_batch(self) -> int:
-        """B = N·b."""
+        """B = N·b·K."""
 
 
 C = TypeVar("C", bound=Identity)
 
 
-def baselines(cell: Identity, cells: Iterable[C], batch_size: int) -> list[C]:
-    """The cells of one worker with this batch that are better baselines than the cell itself, best first.
+def baselines(cell: Identity, cells: Iterable[C], samples: int) -> list[C]:
+    """The cells of one worker with so many samples a step that are better baselines than the cell itself, best first.
 
     Best is the one without a wrapper, then the same strategy around one worker; of several with other recipes (labels)
-    the one that was planned first. `batch_size` is b of the cell for weak scaling, B for strong scaling.
+    the one that was planned first. `samples` is b·K of the cell for weak scaling, B for strong scaling.
     """
-    alone = [each for each in cells if each.world_size == 1 and each.batch_size == batch_size]
+    alone = [each for each in cells if each.world_size == 1 and each.global_batch == samples]
     names = dict.fromkeys((BASELINE_STRATEGY, cell.strategy))
     ranked = [each for name in names for each in alone if each.strategy == name]
     ids = [each.id for each in ranked]
@@ -56,5 +56,5 @@ def with_numbers(cell: Identity, ranked: Sequence[C], has_numbers: Callable[[C],
 def any_baselines(cell: Identity, cells: Iterable[C]) -> list[C]:
     """Those with the same local batch, then those with the same global one; each once."""
     every = list(cells)
-    batches = dict.fromkeys((cell.batch_size, cell.global_batch))
+    batches = dict.fromkeys((cell.global_batch // cell.world_size, cell.global_batch))
     return [found for batch in batches for found in baselines(cell, every, batch)]

@@ -30,12 +30,14 @@ class CellAnalysis:
     strategy: str
     world_size: int
     batch_size: int
-    """b: samples per worker per step."""
+    """b: samples per worker per step, or per micro-batch."""
     state: SeenState
     reason: str | None = None
     """Why it has no numbers, or why they are not all there; None for a complete cell."""
     label: str = ""
     """Tells it apart from a cell with the same strategy, N and b."""
+    accumulate: int = 1
+    """K: micro-batches of b in a step."""
     record: CellRecord | None = None
     """None for a cell that was never started, or cannot be read."""
     summary: CellSummary | None = None
@@ -67,8 +69,13 @@ class CellAnalysis:
 
     @property
     def global_batch(self) -> int:
-        """B = N·b, samples per step of all workers (method.md §1)."""
-        return self.world_size * self.batch_size
+        """B = N·b·K, samples per step of all workers (method.md §1)."""
+        return self.world_size * self.batch_size * self.accumulate
+
+    @property
+    def batch_formula(self) -> str:
+        """What B is made of, for people."""
+        return "N·b" if self.accumulate == 1 else "N·b·K"
 
     @property
     def known_batch(self) -> int | None:
@@ -128,6 +135,7 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         state=record.state,
         reason=reason_of(record, has_numbers=summary is not None),
         label=record.label,
+        accumulate=record.accumulate,
         record=record,
         summary=summary,
         breakdown=None if summary is None else breakdown(summary),
@@ -171,7 +179,7 @@ def _at_level(cell: CellAnalysis, level: Level) -> CellAnalysis:
     return replace(cell, level=level, summary=summary)
 
 
-def absent_cell(cell_id: str) -> CellAnalysis:
+def absent_cell(cell_id: str, accumulate: int = 1) -> CellAnalysis:
     """A planned cell that was never started; what it is, is read from its id (`CellSettings.id`).
 
     Raises OutputError for an id that was not made by worldsize.
@@ -181,13 +189,20 @@ def absent_cell(cell_id: str) -> CellAnalysis:
         raise OutputError(f"the plan in study.json names a cell {cell_id!r}; allowed is STRATEGY-wN-bB, or SCRIPT-wN")
     strategy, world_size, batch_size, label = match.groups()
     return CellAnalysis(
-        cell_id, strategy, int(world_size), int(batch_size or 1), "planned", "not started", label=label or ""
+        id=cell_id,
+        strategy=strategy,
+        world_size=int(world_size),
+        batch_size=int(batch_size or 1),
+        state="planned",
+        reason="not started",
+        label=label or "",
+        accumulate=accumulate,
     )
 
 
-def unreadable_cell(cell_id: str, why: str) -> CellAnalysis:
+def unreadable_cell(cell_id: str, why: str, accumulate: int = 1) -> CellAnalysis:
     """A cell whose record or samples are damaged or gone; `why` says what is wrong and what to do."""
-    return replace(absent_cell(cell_id), state="unreadable", reason=" ".join(why.split("\n")))
+    return replace(absent_cell(cell_id, accumulate), state="unreadable", reason=" ".join(why.split("\n")))
 
 
 def reason_of(record: CellRecord, *, has_numbers: bool) -> str | None:

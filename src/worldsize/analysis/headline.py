@@ -72,7 +72,8 @@ def wrapped_worker(analysis: StudyAnalysis, cell: CellAnalysis) -> CellAnalysis 
 def cell_name(cell: CellAnalysis) -> str:
     """A cell in words: `ddp with 2 workers at b = 32`."""
     workers = "1 worker" if cell.world_size == 1 else f"{cell.world_size} workers"
-    return f"{cell.strategy} with {workers} at b = {cell.batch_size}"
+    times = "" if cell.accumulate == 1 else f" × {cell.accumulate} micro-batches"
+    return f"{cell.strategy} with {workers} at b = {cell.batch_size}{times}"
 
 
 def rate(cell: CellAnalysis) -> float:

@@ -10,6 +10,7 @@ from worldsize.analysis.numbers import number_text, percent_text
 from worldsize.analysis.steps import timed_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellSummary, WarningRecord
+from worldsize.traits import traits_of
 
 NOTABLE = 0.05
 """Share by which the mean step may exceed the typical one before it is said."""
@@ -92,10 +93,19 @@ def _distance(slow: pl.DataFrame) -> int | None:
     return usual if usual > 1 and np.mean(distances % usual == 0) >= REGULAR else None
 
 
+def _is_its_own(cell: Cell, found: LongSteps) -> bool:
+    """Whether the long steps are those in which a strategy with a period communicates: that is how it works."""
+    record = cell.record
+    name = traits_of(record.strategy, record.own_traits).period
+    period = getattr(record.settings, name, 1) if name and record.settings and record.world_size > 1 else 1
+    in_period = found.every is None or found.every % period == 0
+    return period > 1 and in_period and found.part in ("exposed_sync_s", "optimizer_s", None)
+
+
 def recurring_warning(cell: Cell, summary: CellSummary) -> Iterator[WarningRecord]:
     """Where elapsed time ÷ steps is more than 5 % above the median step: what the long steps are made of."""
     found = long_steps(cell, summary)
-    if found is None:
+    if found is None or _is_its_own(cell, found):
         return
     message = (
         f"{summary.timed_steps:,} steps took {number_text(1e3 * found.mean_s)} ms on average, the median one "

@@ -37,6 +37,11 @@ class Wanted(NamedTuple):
 
 def wanted(run: Run, strategies: Sequence[str] | None, batch_size: int | None, world_size: int) -> Wanted:
     """What was asked for, where the run has it. Raises UsageError where it has not."""
+    if (accumulate := run.study.asked.accumulate) > 1:
+        raise UsageError(
+            f"{run.folder} has {accumulate} micro-batches in a step (--accumulate); a rehearsal replays one\n"
+            "Measure it without --accumulate."
+        )
     cells = _usable(run)
     if not cells:
         raise UsageError(f"{run.folder} has no cell with timed steps of a training of worldsize's own\n{AGAIN}")
@@ -49,6 +54,12 @@ def wanted(run: Run, strategies: Sequence[str] | None, batch_size: int | None, w
         raise UsageError(f"batch size {batch} was given; {run.folder} has measured {told}\nGive one of these.")
     here = [cell.record for cell in cells if cell.record.batch_size == batch]
     several = dict.fromkeys(record.strategy for record in here if _processes(record) > 1)
+    if away := [name for name in strategies or () if traits_of(name).travels == "weights"]:
+        raise UsageError(
+            f"strategy {away[0]} was given; its ranks average weights, and a rehearsal has none that change\n"
+            "Give other --strategies."
+        )
+    several = {name: None for name in several if traits_of(name).travels != "weights"}
     chosen = tuple(name for name in dict.fromkeys(strategies or several) if name != BASELINE_STRATEGY)
     if not chosen:
         raise UsageError(f"{run.folder} has no strategy of several processes\nGive --strategies, such as ddp,bucketed.")

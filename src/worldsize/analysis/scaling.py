@@ -74,7 +74,7 @@ def find_baseline(kind: Kind, cell: CellAnalysis, cells: Iterable[CellAnalysis])
     It is the one without a wrapper; if that has no numbers, the same strategy around one worker. None if
     neither was planned; one that has no numbers only if there is no other.
     """
-    batch = cell.batch_size if kind == "weak" else cell.global_batch
+    batch = cell.global_batch // cell.world_size if kind == "weak" else cell.global_batch
     return with_numbers(cell, baselines(cell, cells, batch), lambda other: other.summary is not None)
 
 

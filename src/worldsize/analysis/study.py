@@ -131,14 +131,15 @@ def analyse(run: Run) -> StudyAnalysis:
 
 
 def _analysed(run: Run, name: str) -> CellAnalysis:
+    accumulate = run.study.asked.accumulate
     if name in run.unread:
-        return unreadable_cell(name, run.unread[name])
+        return unreadable_cell(name, run.unread[name], accumulate)
     if name not in run.cells:
-        return absent_cell(name)
+        return absent_cell(name, accumulate)
     try:
         return analyse_cell(run.cells[name])
     except OutputError as error:
-        return unreadable_cell(name, str(error))
+        return unreadable_cell(name, str(error), accumulate)
 
 
 def _epoch_splits(rows: Sequence[ScalingRow], train_samples: int | None) -> Iterator[EpochSplit]:

@@ -168,7 +168,7 @@ def _ended_by(rows: Sequence[SweepRow], train_samples: int, asked: int | None) -
         return "memory"
     if any(row.fits is None for row in rows):
         return "failure"
-    share = train_samples // rows[0].cell.world_size
+    share = train_samples // (rows[0].cell.world_size * rows[0].cell.accumulate)
     return "asked" if asked is not None and asked < share else "data"
 
 

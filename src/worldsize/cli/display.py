@@ -25,6 +25,7 @@ from worldsize.cli.progress import CellProgress, Progress, rate_text
 from worldsize.results.records import CellRecord
 from worldsize.results.step_records import StepRecord
 from worldsize.study.plan import PlannedCell
+from worldsize.traits import traits_of
 
 WITHIN_S = 2.0
 """Least time between two drawings while steps are timed: one takes a few milliseconds of one core."""
@@ -211,7 +212,9 @@ def work_text(cell: PlannedCell) -> str:
     work = settings.workload or f"{settings.model} on {settings.data}"
     work = work if settings.program is None else settings.program.text
     work = work if settings.replay is None else f"replay of {settings.replay.run} ({settings.model})"
-    return f"{work}{hosts}, {threads} thread{'' if threads == 1 else 's'} per worker"
+    times = settings.accumulate
+    steps = "" if times == 1 else f", {times} micro-batches in a step (B = N·b·{times})"
+    return f"{work}{hosts}, {threads} thread{'' if threads == 1 else 's'} per worker{steps}"
 
 
 def counts_text(progress: Progress) -> str:
@@ -256,4 +259,6 @@ def ending_text(record: CellRecord) -> str:
         last = record.evaluations[-1]
         after = f"epoch {last.epoch + 1}" if record.of_epochs else f"{last.step:,} steps"
         text += f"  test accuracy {last.test_accuracy:.1%} after {after}"
+        if traits_of(record.strategy, record.own_traits).travels == "weights" and record.world_size > 1:
+            text += " (averaged weights)"
     return text

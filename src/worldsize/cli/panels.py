@@ -19,7 +19,8 @@ PANELS = {
     TRAIN: """script model data workload train_samples test_samples data_dir precision seed loader loader_workers
         samples_per_step""",
     VARY: """strategy strategies world_size world_sizes batch_size batch_sizes global_batch bucket_mb
-        find_unused_parameters powersgd_rank powersgd_start_step growth largest_batch resolution""",
+        find_unused_parameters powersgd_rank powersgd_start_step accumulate
+        sync_every sync_warmup_steps outer_learning_rate outer_momentum growth largest_batch resolution""",
     MEASURE: """collectives top budget steps epochs target_interval warmup_steps block_steps samples test_links
         baseline evaluate profile allow_oversubscribed fail_above strict judge_by""",
     RECIPE: """learning_rate optimizer lr_scaling base_batch lr_warmup_epochs lr_schedule momentum nesterov

@@ -67,7 +67,8 @@ class StudySettings(TrainingSettings):
     batch_sizes: tuple[int, ...] | None = absent(f"{DEFAULT_BATCH_SIZE}", allowed=EACH, min_length=1)
     """Local batches b (samples per worker per step), comma-separated. None is DEFAULT_BATCH_SIZE."""
     global_batch: int | None = absent("off", ge=1)
-    """Global batch B, the same at every N: b = B/N (strong scaling). It takes the place of local batches."""
+    """Global batch B, the same at every N: b = B/N (strong scaling), or B/(N·K) with K micro-batches per step. It
+    takes the place of local batches."""
     sweep: bool = False
     """Grow the local batch from the given ones until memory or the data ends, each trial in fresh processes
     (method.md §9)."""
@@ -222,10 +223,11 @@ class StudySettings(TrainingSettings):
         """The local batches at a world size; raise ValueError if a global batch cannot be divided by it."""
         if self.global_batch is None:
             yield from dict.fromkeys(self.batch_sizes or (DEFAULT_BATCH_SIZE,))
-        elif self.global_batch % world_size:
-            raise ValueError(f"a global batch of {self.global_batch} cannot be divided among {world_size} workers")
+        elif self.global_batch % (world_size * self.accumulate):
+            workers = f"{world_size} workers" + (f" × {self.accumulate} micro-batches" if self.accumulate > 1 else "")
+            raise ValueError(f"a global batch of {self.global_batch} cannot be divided among {workers}")
         else:
-            yield self.global_batch // world_size
+            yield self.global_batch // (world_size * self.accumulate)
 
 
 class Room(Settings):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from worldsize.config.base import absent
+from worldsize.config.base import MAX_BATCH, absent
 from worldsize.config.network import NetworkSettings
 
 
@@ -22,3 +22,16 @@ class SynchronisationSettings(NetworkSettings):
     """Rank of the matrices that powersgd sends in place of each gradient. A larger rank sends more, and loses less."""
     powersgd_start_step: int = Field(default=2, ge=0)
     """Exact steps before powersgd begins to compress. They are never timed; each launch of a cell begins with them."""
+    accumulate: int = Field(default=1, ge=1, le=MAX_BATCH)
+    """Add up the gradients of K micro-batches of b before they are synchronised: B = N·b·K. Only the last of them
+    communicates; the weights change once per K."""
+    sync_every: int = Field(default=8, ge=1)
+    """Steps between two averagings of local-sgd and diloco. In between nothing travels, and the ranks' weights drift
+    apart."""
+    sync_warmup_steps: int = Field(default=10, ge=0)
+    """First steps of local-sgd and diloco, in which gradients are averaged. Ranks drift apart fastest where the loss
+    falls fastest."""
+    outer_learning_rate: float = Field(default=0.7, gt=0, allow_inf_nan=False)
+    """Learning rate of diloco's outer optimizer, which moves the weights that all ranks share."""
+    outer_momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Its Nesterov momentum."""

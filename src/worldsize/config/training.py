@@ -206,8 +206,8 @@ class CellSettings(TrainingSettings):
 
     @property
     def global_batch(self) -> int:
-        """B = N·b, samples per step of all workers (method.md §1)."""
-        return self.world_size * self.batch_size
+        """B = N·b·K, samples per step of all workers (method.md §1)."""
+        return self.world_size * self.batch_size * self.accumulate
 
     @property
     def id(self) -> str:

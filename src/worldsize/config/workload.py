@@ -39,6 +39,8 @@ def refuse_beside_workload(settings: Any) -> None:
     of_epochs += ["evaluate"] if settings.evaluate == "end" else []
     of_epochs += ["sweep"] if getattr(settings, "sweep", False) else []
     told = []
+    if getattr(settings, "accumulate", 1) > 1:
+        told.append("a workload makes its batches itself, and nobody knows how to cut them up: leave out accumulate")
     if brought:
         told.append(f"a workload brings its own model, data and loss: leave out {', '.join(brought)}")
     if of_epochs:

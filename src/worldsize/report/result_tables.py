@@ -96,15 +96,41 @@ def results_table(analysis: StudyAnalysis) -> Table:
     ]
     ours = "N·t₁(b)/t_N(b)" if weak else "t₁(B)/t_N(B/N)"
     note = (
-        "N workers with b samples each per step, B = N·b. Step time: elapsed time ÷ timed steps, from the end of a "
+        f"{batch_note(analysis)} Step time: elapsed time ÷ timed steps, from the end of a "
         "step on its last rank to that of the next; throughput: B ÷ step time. "
         f"{analysis.speedup_name}: {ours} against the named baseline, the ratio of their columns; efficiency: "
         "speed-up ÷ N. A cell that ended early is shown as if it had been timed in all blocks. Peak memory: of the "
         "largest process (on a GPU, allocated on the device). "
         "In brackets: 95 % intervals (method §2, §6, §8, §9)."
-        f"{chosen_note(analysis)}{_launch_note(analysis)}"
+        f"{chosen_note(analysis)}{_launch_note(analysis)}{apart_note(analysis)}"
     )
     return table_of("results", "Results", columns, analysis.cells, note)
+
+
+def batch_note(analysis: StudyAnalysis) -> str:
+    """What b and B are; K is said where there are micro-batches."""
+    times = analysis.record.asked.accumulate
+    if times == 1:
+        return "N workers with b samples each per step, B = N·b."
+    return (
+        f"N workers with {times} micro-batches of b samples each per step, whose gradients add up (accumulation of "
+        f"{times}): B = N·b·{times}."
+    )
+
+
+def apart_note(analysis: StudyAnalysis) -> str:
+    """What must be said of steps that do not teach as much as those of others."""
+    found: dict[str, int] = {}
+    for cell in analysis.cells:
+        if cell.traits.travels == "weights" and cell.world_size > 1:
+            found[cell.strategy] = getattr(analysis.record.asked, cell.traits.period, 1)
+    if not found:
+        return ""
+    every = " and ".join(dict.fromkeys(f"every {steps} steps" for steps in found.values()))
+    return (
+        f" {', '.join(found)}: ranks step by themselves and average their weights {every}, so a step is not worth "
+        "one of the others: compare accuracy after the same samples (--epochs), not steps or samples/s alone."
+    )
 
 
 def chosen_note(analysis: StudyAnalysis, kind: Kind | None = None) -> str:
@@ -154,6 +180,9 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
         notes.append("In brackets: 95 % intervals.")
     if any(cell.world_size > 1 for cell in analysis.cells):
         notes.append("Sync %: exposed communication, share of the cell's own mean step (in the report).")
+    if analysis.record.asked.accumulate > 1:
+        notes.append(batch_note(analysis))
+    notes += [apart_note(analysis).strip()] if apart_note(analysis) else []
     return fitted(replace(made, note=" ".join(notes)), width, lambda name, room: f"{name[: room - 1]}…")
 
 

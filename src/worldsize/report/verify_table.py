@@ -81,13 +81,14 @@ def _note(record: ProofRecord) -> str:
     proofs = [row.proof for row in record.rows if row.proof is not None]
     if not proofs:
         return "Method §10."
-    first = proofs[0]
+    first, times = proofs[0], record.settings.accumulate
+    batches = "N" if times == 1 else f"N·{times} (--accumulate {times}: B = N·b·{times})"
     note = (
         f"Compared {WAYS[first.arithmetic]} over {first.compared_steps} step(s), with one process that averages the "
-        "gradients of N micro-batches of b. Gradients, weights: the largest ‖difference‖ ÷ ‖reference‖ of a parameter "
-        f"(allowed: {first.tolerance:.0e}). Parameters are compared bit for bit between ranks. Samples: so many were "
-        "the same in order and augmentation at every world size. Buffers (BatchNorm statistics) at the start of a "
-        "forward: ddp gives every rank those of rank 0, with other strategies each rank averages over its own samples. "
+        f"gradients of {batches} micro-batches of b. Gradients, weights: the largest ‖difference‖ ÷ ‖reference‖ of a "
+        f"parameter (allowed: {first.tolerance:.0e}). Parameters are compared bit for bit between ranks. Samples: so "
+        "many were the same in order and augmentation at every world size. Buffers (BatchNorm statistics) at the start "
+        "of a forward: ddp gives every rank those of rank 0, with others each rank averages over its own samples. "
         "Steps are counted from 0 (method §10)."
     )
     fallback = next((proof.fallback for proof in proofs if proof.fallback), None)

@@ -45,7 +45,9 @@ class StoredCell(Record):
     strategy: str
     world_size: int
     batch_size: int
-    """b: samples per worker per step."""
+    """b: samples per worker per step, or per micro-batch."""
+    accumulate: int = 1
+    """K: micro-batches of b in a step."""
     label: str = ""
     state: SeenState
     reason: str | None = None
@@ -67,8 +69,8 @@ class StoredCell(Record):
 
     @property
     def global_batch(self) -> int:
-        """B = N·b (method.md §1)."""
-        return self.world_size * self.batch_size
+        """B = N·b·K (method.md §1)."""
+        return self.world_size * self.batch_size * self.accumulate
 
 
 class StoredRun(Record):

@@ -228,8 +228,13 @@ class CellRecord(Record):
 
     @property
     def global_batch(self) -> int:
-        """B = N·b, samples per step of all workers (method.md §1)."""
-        return self.world_size * self.batch_size
+        """B = N·b·K, samples per step of all workers (method.md §1)."""
+        return self.world_size * self.batch_size * self.accumulate
+
+    @property
+    def accumulate(self) -> int:
+        """K: micro-batches of b in a step."""
+        return self.settings.accumulate if self.settings else 1
 
     @property
     def of_epochs(self) -> bool:

@@ -8,9 +8,11 @@ from worldsize.strategies.bucketed import Bucketed
 from worldsize.strategies.channel import Channel, Observer
 from worldsize.strategies.data_parallel import DataParallel
 from worldsize.strategies.ddp import DDP
+from worldsize.strategies.diloco import DiLoCo
 from worldsize.strategies.gather_scatter import GatherScatter
 from worldsize.strategies.half import BucketedBf16, BucketedFp16, DDPBf16, DDPFp16
 from worldsize.strategies.int8 import BucketedInt8, DDPInt8
+from worldsize.strategies.local_sgd import LocalSGD
 from worldsize.strategies.powersgd import BucketedPowerSGD, DDPPowerSGD
 from worldsize.strategies.single import Single
 from worldsize.traits import Traits
@@ -42,6 +44,8 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "bucketed-bf16": BucketedBf16,
     "bucketed-powersgd": BucketedPowerSGD,
     "bucketed-int8": BucketedInt8,
+    "local-sgd": LocalSGD,
+    "diloco": DiLoCo,
 }
 
 

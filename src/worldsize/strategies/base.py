@@ -1,4 +1,4 @@
-"""What a strategy is: one way to synchronise gradients, behind seven methods."""
+"""What a strategy is: one way to synchronise gradients, behind nine methods."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -72,6 +72,13 @@ class Strategy(ABC):
     @abstractmethod
     def synchronise(self) -> None:
         """Run, or finish, the synchronisation of gradients after backward."""
+
+    def updated(self) -> None:  # noqa: B027 - most strategies have nothing to send then
+        """Do what travels after the optimizer has changed the weights of a step; nothing as a rule."""
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """The model holds the mean of all ranks' weights within; as a rule they are alike, and nothing is done."""
+        return nullcontext()
 
     @contextmanager
     def _silent(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ disturbed do not count. A loader whose processes make batches side by side is gi
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from math import ceil
+from math import ceil, lcm
 
 import numpy as np
 
@@ -40,6 +40,8 @@ UNTIMED = 1.5
 """Length of a turn ÷ that of its timed steps, as a first guess."""
 MAX_STRETCH = 2.0
 """Steps of a block ÷ what was planned, at most, where that uses a budget up."""
+MOST_PROFILED = 16
+"""Steps in a trace at most: a trace of more is slow to open."""
 REFERENCE_EVERY_S = 0.25
 """Steps that take about so long are followed by the short computation, which takes 5 ms: 2 % of that."""
 
@@ -55,6 +57,34 @@ def burst(settings: TrainingSettings) -> int:
     return max(1, loader_processes(settings))
 
 
+def period(cell: PlannedCell | None) -> int:
+    """Every how many steps something travels that steps in between go without: a setting that the traits name."""
+    name = cell.traits.period if cell is not None and cell.world_size > 1 else ""
+    return int(getattr(cell.settings, name, 1)) if cell is not None and name else 1
+
+
+def first_steps(cell: PlannedCell) -> int:
+    """First steps that are synchronised in another way than those after them; none as a rule."""
+    name = cell.traits.first_steps if cell.world_size > 1 else ""
+    return int(getattr(cell.settings, name, 0)) if name else 0
+
+
+def usual_step_s(settings: TrainingSettings, cell: PlannedCell, warmup_s: Times) -> float:
+    """How long a step takes (s) by those of warming up, of which the fastest is warm.
+
+    Where steps are unlike, as of a loader in bursts, only the mean tells: of those in the last period.
+    """
+    whole = period(cell)
+    if whole > 1:
+        return float(np.mean(warmup_s[-whole:]))
+    return float(min(warmup_s) if burst(settings) == 1 else np.mean(warmup_s))
+
+
+def profiled_steps(cell: PlannedCell, least: int) -> int:
+    """Steps of a trace: a few, or all of a short period, of which only one communicates."""
+    return max(least, min(period(cell), MOST_PROFILED))
+
+
 def lead_steps(settings: TrainingSettings) -> int:
     """Steps at the start of each block that train and are not timed: one, or a burst of the loader.
 
@@ -64,22 +94,33 @@ def lead_steps(settings: TrainingSettings) -> int:
     return max(LEAD_STEPS, burst(settings))
 
 
-def warmup_steps(settings: TrainingSettings) -> int:
-    """Steps before the first block: those that were asked for, and the burst that a loader begins with."""
-    return max(settings.warmup_steps, burst(settings)) if settings.warmup_steps else 0
+def warmup_steps(settings: TrainingSettings, cell: PlannedCell) -> int:
+    """Steps before the first block: those that were asked for, and the burst that a loader begins with.
+
+    First steps that are not like the others come before them, and so does a period: whatever happens once in it has
+    then happened once before it is timed.
+    """
+    first = first_steps(cell) + (period(cell) if period(cell) > 1 else 0)
+    return first + max(settings.warmup_steps, burst(settings)) if first or settings.warmup_steps else 0
 
 
-def whole_bursts(settings: TrainingSettings, steps: int) -> int:
-    """So many steps, or as many more as make whole bursts of the loader: else a block may miss the wait between two."""
-    return ceil(steps / burst(settings)) * burst(settings)
+def whole_bursts(settings: TrainingSettings, steps: int, cell: PlannedCell | None = None) -> int:
+    """So many steps, or as many more as make whole bursts of the loader: else a block may miss the wait between two.
+
+    Of a cell that communicates once in a period, they are whole periods as well, wherever in one they begin.
+    """
+    whole = lcm(burst(settings), period(cell))
+    return ceil(steps / whole) * whole
 
 
 class BlockSizes:
     """The timed steps in a block of each cell."""
 
-    def __init__(self, settings: TrainingSettings, *, budgeted: bool, devices: bool = False) -> None:
-        """`devices`: whether steps run on GPUs."""
-        self.settings = settings
+    def __init__(
+        self, settings: TrainingSettings, cells: Sequence[PlannedCell], *, budgeted: bool, devices: bool = False
+    ) -> None:
+        """`cells`: those that are timed, also those that come to this list later; `devices`: whether on GPUs."""
+        self.settings, self.cells = settings, cells
         self.budgeted = budgeted
         self.devices = devices
         self._planned: dict[str, int] = {}
@@ -96,12 +137,16 @@ class BlockSizes:
             room_s = left_s / (FEW_ROUNDS * max(1, len(step_s)) * UNTIMED) if self.budgeted else DEVICE_BLOCK_S
             length_s = max(length_s, min(DEVICE_BLOCK_S, room_s))
         longest_s = max(step_s.values(), default=BLOCK_S)
-        self._planned = {name: self._sized(each_s, length_s, longest_s, fitting) for name, each_s in step_s.items()}
+        sized = {name: self._sized(each_s, length_s, longest_s, fitting) for name, each_s in step_s.items()}
+        self._planned = {name: self._whole(name, steps) for name, steps in sized.items()}
         self._steps = dict(self._planned)
 
     def of(self, name: str) -> int:
         """Timed steps in the next block of a cell."""
-        return self._steps.get(name, whole_bursts(self.settings, self.settings.block_steps or MIN_STEPS))
+        return self._steps.get(name) or self._whole(name, self.settings.block_steps or MIN_STEPS)
+
+    def _whole(self, name: str, steps: int) -> int:
+        return whole_bursts(self.settings, steps, next((cell for cell in self.cells if cell.id == name), None))
 
     def added_s(self, step_s: Mapping[str, float], names: Collection[str]) -> float:
         """How much longer (s) a round of these cells is by the steps that were added to what was planned."""
@@ -116,9 +161,9 @@ class BlockSizes:
         stretch = min(MAX_STRETCH, 1 + (left_s / rounds - round_s) / timed_s)
         for name in names:
             if name in self._planned:
-                whole = max(MIN_STEPS, int(self._planned[name] * stretch))
-                size = max(1, whole // burst(self.settings)) * burst(self.settings)
-                self._steps[name] = min(size, max(self._planned[name], self.share_of_cap))
+                least = self._whole(name, 1)
+                size = max(least, max(MIN_STEPS, int(self._planned[name] * stretch)) // least * least)
+                self._steps[name] = min(size, max(self._planned[name], self.share_of_cap // least * least))
 
     @property
     def share_of_cap(self) -> int:
@@ -134,13 +179,12 @@ class BlockSizes:
     def _sized(self, step_s: float, length_s: float, longest_s: float, fitting: int) -> int:
         """Steps in a block of about this length, of which so many fit into a budget for all cells alike."""
         if self.settings.block_steps is not None:
-            return whole_bursts(self.settings, self.settings.block_steps)
+            return self.settings.block_steps
         if self.budgeted:
             least = min(GOOD_STEPS, max(MIN_STEPS, fitting))
-            count = min(self._most_steps, max(least, round(length_s / max(step_s, 1e-6))), self.share_of_cap)
-        else:  # a fixed number of steps is the same for all cells, and so is the number of their blocks
-            count = max(MIN_STEPS, min(round(length_s / max(longest_s, 1e-6)), self.share_of_cap))
-        return whole_bursts(self.settings, count)
+            return min(self._most_steps, max(least, round(length_s / max(step_s, 1e-6))), self.share_of_cap)
+        # A fixed number of steps is the same for all cells, and so is the number of their blocks.
+        return max(MIN_STEPS, min(round(length_s / max(longest_s, 1e-6)), self.share_of_cap))
 
 
 def reference_every(cell: PlannedCell, settings: TrainingSettings, step_s: float | None) -> int:
@@ -154,7 +198,8 @@ def reference_every(cell: PlannedCell, settings: TrainingSettings, step_s: float
     own |= cell.placement.oversubscribed or cell.settings.replay is not None
     if settings.steps is not None or cell.placement.device != "cpu" or own:
         return 0
-    return max(1, round(REFERENCE_EVERY_S / (step_s or REFERENCE_EVERY_S)))
+    every, whole = max(1, round(REFERENCE_EVERY_S / (step_s or REFERENCE_EVERY_S))), period(cell)
+    return ceil(every / whole) * whole  # so that whole periods count, or do not
 
 
 def timed_steps(blocks: Blocks) -> int:

@@ -59,4 +59,4 @@ def _step_s(cell: PlannedCell, findings: Findings) -> float:
     if not flops or not rate:
         return 0.0
     workers = cell.settings.world_size / cell.placement.processes
-    return 2 * flops * cell.settings.batch_size * workers / rate
+    return 2 * flops * cell.settings.batch_size * cell.settings.accumulate * workers / rate

@@ -15,7 +15,7 @@ from worldsize.analysis.racing import Race, mean_and_half, relative_half
 from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
 from worldsize.results.records import Estimate
-from worldsize.study.blocks import BLOCK_S, MIN_STEPS, BlockSizes, burst, warmup_steps, whole_bursts
+from worldsize.study.blocks import BLOCK_S, MIN_STEPS, BlockSizes, burst, first_steps, warmup_steps, whole_bursts
 from worldsize.study.plan import PlannedCell, baseline_of
 
 MIN_BLOCKS = 5  # a bootstrap over fewer knows too little of the spread
@@ -80,7 +80,7 @@ class Pace:
         self._launch_at_s = self._launched_in_round_s = 0.0
         self._step_s: dict[str, float] = {}
         devices = any(cell.placement.device != "cpu" for cell in cells)
-        self.sizes = BlockSizes(settings, budgeted=until_s is not None, devices=devices)
+        self.sizes = BlockSizes(settings, self.cells, budgeted=until_s is not None, devices=devices)
         self._pairs: dict[str, dict[int, float]] = {}
         self._relaunch_at: frozenset[int] = frozenset()
         self._known: tuple[dict[str, Any], dict[str, Level]] = {}, {}
@@ -98,11 +98,11 @@ class Pace:
         """Time for launches and steps, in a budget."""
         return None if self.until_s is None else max(0.0, self.until_s - self.now_s())
 
-    def most_steps(self, samples: Blocks, lead: int) -> int:
+    def most_steps(self, cell: PlannedCell, samples: Blocks, lead: int) -> int:
         """Steps that are ahead of a cell at most, for a fixed number; `lead` are not timed in each of its blocks."""
         assert self.settings.steps is not None, "a study has one of the two protocols"
         left = max(0, self.settings.steps - sum(len(times) for times in samples.values()))
-        count = whole_bursts(self.settings, self.settings.block_steps or self.sizes.share_of_cap)
+        count = whole_bursts(self.settings, self.settings.block_steps or self.sizes.share_of_cap, cell)
         return ceil(left / count) * (lead + count)
 
     def launching(self) -> None:
@@ -165,7 +165,7 @@ class Pace:
     def aside_steps(self, cell: PlannedCell) -> int:
         """Steps that are measured beside a block: fewer in a budget, for they take the time of timed ones."""
         count = self.block_steps(cell)
-        return whole_bursts(self.settings, max(MIN_STEPS, count // 2)) if self.budgeted else count
+        return whole_bursts(self.settings, max(MIN_STEPS, count // 2), cell) if self.budgeted else count
 
     def still_warming(self, cell: PlannedCell, times: Sequence[float]) -> bool:
         """Whether a cell needs another step to warm up, by the times of those so far; only in a budget.
@@ -182,9 +182,9 @@ class Pace:
 
         DDP arranges its buckets anew in its second step, so that of several processes must not be a timed one.
         """
-        again = self.budgeted and cell.id in self._step_s and burst(self.settings) == 1
+        again = self.budgeted and cell.id in self._step_s and burst(self.settings) == 1 and not first_steps(cell)
         fewest = 1 if cell.placement.processes == 1 else 2
-        return min(fewest, self.settings.warmup_steps) if again else warmup_steps(self.settings)
+        return min(fewest, self.settings.warmup_steps) if again else warmup_steps(self.settings, cell)
 
     def observes_aside(self, cell: PlannedCell, block: int) -> bool:
         """Whether a block of a cell is followed by steps without instruments."""

@@ -52,7 +52,7 @@ class PlannedCell:
 
     @property
     def global_batch(self) -> int:
-        """B = N·b."""
+        """B = N·b·K."""
         return self.settings.global_batch
 
     @property
@@ -87,7 +87,7 @@ def make_plan(
     threads = settings.threads_per_worker or default_threads(as_cores(cores).threads, busiest)
     choices = settings.cells or list(_scripts(settings, sizes) or _grid(settings, findings, sizes, nodes))
     if findings.train_samples is not None:
-        _check_batches(choices, findings.train_samples)
+        _check_batches(choices, findings.train_samples, settings.accumulate)
     shared = settings.model_dump(include=set(TrainingSettings.model_fields)) | {"threads_per_worker": threads}
     cells = []
     for choice in choices:
@@ -239,13 +239,20 @@ def _check_devices(settings: StudySettings, sizes: Sequence[int], gpus: int, bus
     )
 
 
-def _check_batches(choices: Sequence[CellChoice], samples: int) -> None:
+def _check_batches(choices: Sequence[CellChoice], samples: int, accumulate: int) -> None:
     for choice in choices:
         share = samples // choice.world_size
         if not share:
             raise DataError(
                 f"world size {choice.world_size} was given; there are only {samples} training samples\n"
                 f"Use at most {samples} worker(s)."
+            )
+        if accumulate > 1 and choice.batch_size * accumulate > share:
+            most = share // accumulate
+            allowed = f"Use a batch size of at most {most}, or fewer" if most else f"Use at most {share}"
+            raise DataError(
+                f"{accumulate} micro-batches of {choice.batch_size} were given; each of {choice.world_size} worker(s) "
+                f"has {share} of the {samples} training samples\n{allowed} micro-batches (--accumulate)."
             )
         if choice.batch_size > share:
             raise DataError(

@@ -106,9 +106,11 @@ class Shrink:
         if placement.processes != s.world_size:
             return None
         for workers in range(s.world_size - 1, least - 1, -1):
-            if s.global_batch % workers == 0 and self.processes.get(f"{s.strategy}@{workers}") == workers:
+            shared = s.global_batch % (workers * s.accumulate) == 0
+            if shared and self.processes.get(f"{s.strategy}@{workers}") == workers:
                 label = "-".join(filter(None, [s.label, f"after-w{s.world_size}"]))
-                update = {"world_size": workers, "batch_size": s.global_batch // workers, "label": label}
+                batch = s.global_batch // (workers * s.accumulate)
+                update = {"world_size": workers, "batch_size": batch, "label": label}
                 return PlannedCell(s.model_copy(update=update), self._placed(workers, placement), cell.own_traits)
         return None
 

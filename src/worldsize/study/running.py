@@ -33,7 +33,8 @@ def announce(schedule: Schedule, findings: Findings, listener: Listener) -> None
             steps = settings.epochs * (findings.train_samples // cell.settings.global_batch)
             steps -= schedule.ledger.checkpointed_steps(cell)
         elif settings.steps is not None and not pace.budgeted:
-            steps = warmup_steps(settings) + pace.most_steps(schedule.samples[cell.id], lead_steps(settings))
+            steps = pace.most_steps(cell, schedule.samples[cell.id], lead_steps(settings))
+            steps += warmup_steps(settings, cell)
         else:
             steps = 0
         schedule.ledger.expect(cell, steps)

@@ -15,6 +15,7 @@ import numpy as np
 from worldsize.analysis.statistics import half_width
 from worldsize.config import TrainingSettings
 from worldsize.ranks.turns import Reply, Turn
+from worldsize.study import blocks
 from worldsize.study.blocks import LEAD_STEPS, Counted, burst, lead_steps, reference_every, timed_steps
 from worldsize.study.executor import CellFailed, Executor, WorkersBehind, check_fidelity
 from worldsize.study.ledger import Ledger
@@ -117,14 +118,14 @@ class Schedule:
         if not self.pace.plain:
             self._verify(cell)
         times: list[float] = []
-        if self.steps_protocol and self.settings.warmup_steps:
+        count = self.pace.warmup_steps(cell)
+        if self.steps_protocol and count:
             self.pace.launching()
-            times += [*self._take(cell, Turn(op="steps", count=self.pace.warmup_steps(cell), timed=False))]
+            times += [*self._take(cell, Turn(op="steps", count=count, timed=False))]
             while self.pace.still_warming(cell, times):
                 times += [*self._take(cell, Turn(op="steps", count=1, timed=False))]
             self.pace.launched()
-            # The fastest step is warm; of a loader in bursts (bursts.py) only the mean tells how long a step takes.
-            self.pace.saw_step(cell, float(min(times) if burst(self.settings) == 1 else np.mean(times)))
+            self.pace.saw_step(cell, blocks.usual_step_s(self.settings, cell, np.array(times)))
         self.warm.add(cell.id)
         return bool(times)
 
@@ -266,7 +267,7 @@ class Schedule:
 
     def _profile(self, cell: PlannedCell) -> None:
         """Trace a few more steps; whatever goes wrong, the cell has all it needs."""
-        turn = Turn(op="profile", count=PROFILED_STEPS, lead=LEAD_STEPS)
+        turn = Turn(op="profile", count=blocks.profiled_steps(cell, PROFILED_STEPS), lead=LEAD_STEPS)
         try:
             self.ledger.profiled(cell, self.executor.take(cell, turn, lambda: None))
         except CellFailed as failed:

@@ -131,7 +131,7 @@ class Sweep:
 
     def _growing(self, first: PlannedCell) -> Iterator[int]:
         """The batches to try, none larger than the samples that a worker has: a loader would silently cut it."""
-        most = self.samples // first.settings.world_size
+        most = self.samples // (first.settings.world_size * first.settings.accumulate)
         if self.settings.largest_batch is not None:
             most = min(most, self.settings.largest_batch)
         batch_size = first.settings.batch_size

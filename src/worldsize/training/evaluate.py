@@ -57,16 +57,17 @@ def evaluate(trainer: Trainer, data: DataSet, *, epoch: int) -> Evaluation | Non
 
     All ranks use the BatchNorm statistics of rank 0: they average over different samples on each rank, and
     without this the ranks would report different accuracies for the same weights. Where the ranks do not hold the
-    same weights, one accuracy is not enough: each then runs the whole test set with what it holds.
+    same weights, one accuracy is not enough: each then runs the whole test set with what it holds. Ranks whose strategy
+    lets them drift apart, and averages what they have come to, evaluate that average.
     """
     if data.test is None:
         return None
     model, channel = trainer.strategy.unwrap(), trainer.world.channel
     apart = divergence(model, channel.world_size)
     by_rank = None
-    if apart is not None and apart.apart:
+    if apart is not None and apart.apart and trainer.strategy.traits.travels != "weights":
         by_rank = _by_rank(_totals(trainer, data, part=0, parts=1))
-    with MessageCounter("evaluation") as counter:
+    with MessageCounter("evaluation") as counter, trainer.strategy.averaged():
         channel.broadcast(list(model.buffers()))
         totals = _totals(trainer, data, part=channel.rank, parts=channel.world_size)
         if channel.world_size > 1:

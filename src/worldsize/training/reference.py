@@ -1,4 +1,4 @@
-"""The reference that every strategy must come to: one process that averages the gradients of N micro-batches of b."""
+"""The reference that every strategy must come to: one process that averages the gradients of N·K micro-batches of b."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ Numbered = tuple[int, Labelled]
 class Reference:
     """Trains a model of its own on the batches of all workers, without a strategy or a channel (method.md §10).
 
-    BatchNorm normalises over b, so one batch of N·b is not the reference.
+    BatchNorm normalises over b, so one batch of N·b·K is not the reference.
     """
 
     def __init__(self, model: nn.Module, settings: CellSettings, data: DataSet, device: torch.device) -> None:
@@ -38,8 +38,12 @@ class Reference:
         Raises LossNotFiniteError where nothing can be compared any more.
         """
         self.optimizer.zero_grad()
-        batches = [next(stream) for stream in self.streams]
-        shares = [(inputs.to(self.device), labels.to(self.device)) for _, (inputs, labels) in batches]
+        batches, size = [next(stream) for stream in self.streams], self.settings.batch_size
+        shares = [
+            (inputs.to(self.device), labels.to(self.device))
+            for _, (of_worker, their_labels) in batches
+            for inputs, labels in zip(of_worker.split(size), their_labels.split(size), strict=True)
+        ]
         if not math.isfinite(add_mean_gradients(self.model, shares, self._loss)):
             raise LossNotFiniteError(
                 "the loss of the reference is not finite, so nothing can be compared\nLower --learning-rate."

@@ -2,10 +2,11 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from worldsize.config import CellSettings
@@ -22,6 +23,15 @@ from worldsize.training.recipe import change_weights, learning_rate
 from worldsize.training.task import Batch, Source, Task
 from worldsize.training.unused import told_plainly
 from worldsize.wire import Sizes
+
+STRETCHES = {
+    Phase.DATA_WAIT: "data_wait",
+    Phase.COPY: "copy",
+    Phase.FORWARD: "forward",
+    Phase.SYNCHRONISE: "other",
+    Phase.OPTIMIZER: "optimizer",
+}
+"""Names of what lies between two marks, in a step of several micro-batches (Timeline.stretch)."""
 
 
 class TrainedStep(NamedTuple):
@@ -153,7 +163,9 @@ class Trainer:
 
     def sizes(self) -> Sizes:
         """What model and local batch take, in bytes."""
-        return self.task.sizes(self.strategy.unwrap(), self.settings.batch_size, self.device)
+        settings = self.settings
+        found = self.task.sizes(self.strategy.unwrap(), settings.batch_size, self.device)
+        return dataclasses.replace(found, accumulate=settings.accumulate, sync_every=settings.sync_every)
 
     def step(self, *, synchronise: bool = True) -> TrainedStep:
         """Train on the next batch.
@@ -164,31 +176,64 @@ class Trainer:
         beat()
         timeline.begin()
         epoch, batch = next(self.stream)
-        timeline.end(Phase.DATA_WAIT)
+        self._mark(Phase.DATA_WAIT)
         batch = brought(self.carrier, batch)
-        timeline.end(Phase.COPY)
+        self._mark(Phase.COPY)
         with nullcontext() if synchronise else self.strategy.no_sync():
-            loss, outputs = self.loss(batch)
-            timeline.end(Phase.FORWARD)
-            with self.gradients.watched(alone=self.alone or not synchronise):
-                loss.backward()
-            timeline.end(Phase.BACKWARD)
+            loss, right = self.backward(batch, synchronise=synchronise)
             self.strategy.synchronise()
-            timeline.end(Phase.SYNCHRONISE)
-        if self.gradient_bytes is None:
-            model = self.strategy.unwrap()
-            self.gradient_bytes = tensor_bytes(p.grad for p in model.parameters() if p.grad is not None)
-        change_weights(self.strategy.unwrap(), self.optimizer, self.settings, self.rate())
-        self.optimizer.zero_grad()
-        timeline.end(Phase.OPTIMIZER)
+            self._mark(Phase.SYNCHRONISE)
+            if self.gradient_bytes is None:
+                model = self.strategy.unwrap()
+                self.gradient_bytes = tensor_bytes(p.grad for p in model.parameters() if p.grad is not None)
+            change_weights(self.strategy.unwrap(), self.optimizer, self.settings, self.rate())
+            self.strategy.updated()
+            self.optimizer.zero_grad()
+            self._mark(Phase.OPTIMIZER)
         self.steps += 1
-        result = TrainedStep(epoch, self.samples, *self._told(loss, self.task.right(outputs, batch)))
+        result = TrainedStep(epoch, self.samples, *self._told(loss, right))
         timeline.end(Phase.END)
         return result
 
+    def backward(self, batch: Batch, *, synchronise: bool = True) -> tuple[Tensor, Tensor | None]:
+        """The gradients of a batch of this process; its mean loss, and how many samples were classified right.
+
+        Micro-batches add up their gradients; nothing of them travels but in the last one's backward.
+        """
+        each = self.micro_batches(batch)
+        losses, rights = [], []
+        for number, micro in enumerate(each, 1):
+            last = number == len(each)
+            with nullcontext() if last or not synchronise else self.strategy.no_sync():
+                loss, outputs = self.loss(micro)
+                self._mark(Phase.FORWARD)
+                with self.gradients.watched(alone=last and (self.alone or not synchronise)):
+                    (loss / len(each) if len(each) > 1 else loss).backward()
+                self._mark(Phase.BACKWARD)
+            losses.append(loss.detach())
+            rights.append(self.task.right(outputs, micro))
+        if len(each) == 1:
+            return losses[0], rights[0]
+        known = [right for right in rights if right is not None]
+        return torch.stack(losses).mean(), torch.stack(known).sum() if known else None
+
+    def micro_batches(self, batch: Batch) -> Sequence[Batch]:
+        """The parts of a process's batch that go through the model one after the other: K of N·b of its workers."""
+        times = self.settings.accumulate
+        return [batch] if times == 1 else self.task.shares(batch, times)
+
+    def _mark(self, phase: Phase) -> None:
+        """A phase ends; with several micro-batches a step has more than one stretch of a kind."""
+        if self.settings.accumulate == 1:
+            self.timeline.end(phase)
+        elif phase is Phase.BACKWARD:
+            self.timeline.backward_over()
+        else:
+            self.timeline.stretch(STRETCHES[phase])
+
     def _told(self, loss: Tensor, right: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """Loss and number of right ones, as far as there are any, on the host: there as soon as the step has ended."""
-        found = [loss.detach()] if self.task.has_loss else []
+        found = [loss] if self.task.has_loss else []
         found += [] if right is None else [right]
         self.carrier.used()
         if self.timeline.watching:  # what nobody will read need not travel
@@ -206,7 +251,8 @@ class Trainer:
         try:
             with self.strategy.no_sync():
                 model = self.model if self.world.channel.world_size == 1 else self.strategy.unwrap()
-                self.task.loss(model, on_device(batch, self.device))[0].backward()
+                for micro in self.micro_batches(on_device(batch, self.device)):
+                    self.task.loss(model, micro)[0].backward()
             settle(self.device)
         finally:
             self.optimizer.zero_grad()

@@ -211,13 +211,13 @@ def _of_matmul(seen: Seen, cell: CellAnalysis) -> Estimate | None:
     flops = model.flops_per_sample if model else None
     if not flops or not rate:
         return None
-    return ratio_over(seen.blocks(cell), pl.lit(flops * cell.batch_size / rate), FORWARD_BACKWARD)
+    return ratio_over(seen.blocks(cell), pl.lit(flops * cell.batch_size * cell.accumulate / rate), FORWARD_BACKWARD)
 
 
 def _largest(seen: Seen, cell: CellAnalysis) -> int:
     """The largest local batch that the data has samples for."""
     samples = seen.analysis.record.train_samples
-    return MAX_BATCH if samples is None else samples // cell.world_size
+    return MAX_BATCH if samples is None else samples // (cell.world_size * cell.accumulate)
 
 
 def _ended_by_itself(seen: Seen, cell: CellAnalysis) -> bool:

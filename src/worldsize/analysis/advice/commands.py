@@ -46,9 +46,11 @@ RECIPE = (
     "clip_norm",
     "leave_out",
 )
+NOW_AND_THEN = ("accumulate", "sync_every", "sync_warmup_steps", "outer_learning_rate", "outer_momentum")
 STUDY_FLAGS = (
     *WHAT,
     *("strategies", "world_sizes", "batch_sizes", "global_batch", "baseline", "bucket_mb", "find_unused_parameters"),
+    *NOW_AND_THEN,
     *WHERE,
     *INPUT,
     *PROTOCOL,
@@ -63,6 +65,7 @@ TRAIN_FLAGS = (
     *WHAT,
     "bucket_mb",
     "find_unused_parameters",
+    *NOW_AND_THEN,
     *WHERE,
     *INPUT,
     *(name for name in PROTOCOL if name not in ("budget", "warmup_steps", "block_steps", "target_interval")),
@@ -70,7 +73,7 @@ TRAIN_FLAGS = (
 )
 SWEEP_FLAGS = (
     *("model", "data", "data_dir", "train_samples"),
-    *("growth", "largest_batch", "resolution", "find_unused_parameters"),
+    *("growth", "largest_batch", "resolution", "find_unused_parameters", "accumulate"),
     *(name for name in WHERE if name != "slow_link"),
     *("loader", "epochs", "steps", "precision", "seed"),
 )

@@ -224,11 +224,11 @@ def _evidence(sync: GradientSync) -> Iterator[Evidence]:
 
 def _larger_messages(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     """A step with more samples needs no more bytes."""
-    batch = 2 * cell.batch_size
+    batch, whole = 2 * cell.batch_size, 2 * cell.global_batch
     samples = seen.analysis.record.train_samples
-    if samples is not None and batch * cell.world_size > samples:
+    if samples is not None and whole > samples:
         return "Use a faster link, or fewer workers with larger batches.", None
-    b, whole = f"b = {batch:,}", batch * cell.world_size
+    b = f"b = {batch:,}"
     changed = {"global_batch": whole} if seen.settings.global_batch else {"batch_sizes": (batch,)}
     return (
         f"Let each all-reduce serve twice the samples: {b}, B = {whole:,} (the learning rate may have to follow); or "

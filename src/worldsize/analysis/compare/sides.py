@@ -77,14 +77,15 @@ def snapshot(run: Run) -> StoredRun:
 
 
 def _seen(run: Run, name: str) -> StoredCell:
+    accumulate = run.study.asked.accumulate
     if name in run.unread:
-        return _without_numbers(unreadable_cell(name, run.unread[name]))
+        return _without_numbers(unreadable_cell(name, run.unread[name], accumulate))
     if name not in run.cells:
-        return _without_numbers(absent_cell(name))
+        return _without_numbers(absent_cell(name, accumulate))
     try:
         return _stored_cell(run.cells[name])
     except OutputError as error:
-        return _without_numbers(unreadable_cell(name, str(error)))
+        return _without_numbers(unreadable_cell(name, str(error), accumulate))
 
 
 def _without_numbers(absent: CellAnalysis) -> StoredCell:
@@ -93,6 +94,7 @@ def _without_numbers(absent: CellAnalysis) -> StoredCell:
         strategy=absent.strategy,
         world_size=absent.world_size,
         batch_size=absent.batch_size,
+        accumulate=absent.accumulate,
         label=absent.label,
         state=absent.state,
         reason=absent.reason,
@@ -110,6 +112,7 @@ def _stored_cell(cell: Cell) -> StoredCell:
         strategy=record.strategy,
         world_size=record.world_size,
         batch_size=record.batch_size,
+        accumulate=record.accumulate,
         label=record.label,
         state=record.state,
         reason=reason_of(record, has_numbers=summary is not None),

@@ -6,7 +6,7 @@ from worldsize.analysis.predict.forecast import Target
 from worldsize.analysis.predict.model import Model
 from worldsize.config import Hosts, PredictSettings
 from worldsize.errors import UsageError
-from worldsize.traits import BASELINE_STRATEGY, TRAITS
+from worldsize.traits import BASELINE_STRATEGY, TRAITS, traits_of
 
 VOID = {"provenance-changed": "its sessions ran on different machines"}
 """Warnings with which the cells of a run are not of one machine, and why nothing is predicted from them."""
@@ -59,6 +59,11 @@ def _check_run(model: Model) -> None:
             raise UsageError(f"nothing is predicted from this run: {why}\nMeasure it again on one machine.")
     if not any(cell.summary for cell in analysis.cells):
         raise UsageError("no cell of this run has numbers: measure it first, or go on with --resume")
+    if (accumulate := analysis.record.asked.accumulate) > 1:
+        raise UsageError(
+            f"nothing is predicted from this run: it has {accumulate} micro-batches in a step (--accumulate), of which "
+            "only the last communicates\nMeasure it without --accumulate."
+        )
     if not model.cells:
         raise UsageError(
             "the steps of this run have no marks, so nobody knows how long they compute\n"
@@ -111,6 +116,11 @@ def why_not(model: Model, strategy: str, settings: PredictSettings) -> str:
             "Measure one: worldsize study --world-sizes 1,2"
         )
     again = "" if not model.analysis.record.trains else f"\nMeasure it: worldsize study --strategies {strategy}"
+    if traits_of(strategy).period:
+        return (
+            f"{strategy} communicates once in several steps, and a forecast is of one step{again} "
+            "at the world size in question."
+        )
     sent = model.sent(strategy, None, 1.0)
     if sent is None:
         return (

@@ -137,6 +137,8 @@ class Model:
     def sent(self, strategy: str, buckets: Buckets, backward_s: float) -> list[Sent] | None:
         """What a step of a strategy sends; None where neither its rule nor a measured cell tells."""
         rule = TRAITS[strategy].sends if strategy in TRAITS else None
+        if traits_of(strategy).period:  # no one step of it is like the others
+            return None
         if rule is not None and self.gradients is not None:
             return rule(self.gradients, buckets, backward_s)
         seen = [cell for cell in self.several if cell.strategy == strategy]

@@ -102,7 +102,7 @@ def _of_a_step(cell: CellAnalysis) -> _Bar:
 
 def _of_a_sample(cell: CellAnalysis, *, several: bool) -> _Bar:
     assert cell.summary is not None, "only measured cells are drawn"
-    parts = {part: MS * seconds / cell.batch_size for part, seconds in cell.summary.parts_s.items()}
+    parts = {part: MS * seconds / (cell.batch_size * cell.accumulate) for part, seconds in cell.summary.parts_s.items()}
     label = f"{cell_label(cell)}, b = {cell.batch_size:,}" if several else f"b = {cell.batch_size:,}"
     end = f"{number_text(sum(parts.values()))} ms"
     return _Bar(label, parts, end, end)

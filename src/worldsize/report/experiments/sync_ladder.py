@@ -186,6 +186,11 @@ def _same_weights(analysis: StudyAnalysis) -> str:
         assert last.divergence is not None
         worst = last.divergence.largest(last.divergence.weights)
         how = "not finite" if worst is None else f"up to {number_text(worst)} apart"
+        if cell.traits.travels == "weights":
+            said.append(
+                f"The ranks of {rung(cell)} are {how} between two averagings; the accuracy is of their average."
+            )
+            continue
         said.append(f"The ranks of {rung(cell)} did not end with the same weights: they are {how}.")
     return " ".join(said)
 
