@@ -3,13 +3,14 @@
 import dataclasses
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from worldsize.config import CellSettings
-from worldsize.measure.accelerator import settle
+from worldsize.measure.accelerator import kept_random_state, settle
 from worldsize.measure.limits import memory_in_use_bytes
 from worldsize.measure.timeline import Phase, Timeline
 from worldsize.ranks.heartbeat import beat
@@ -23,6 +24,9 @@ from worldsize.training.task import Batch, Source, Task
 from worldsize.training.unused import told_plainly
 from worldsize.wire import Sizes
 
+if TYPE_CHECKING:
+    from worldsize.training.compiled import Compiled
+
 
 class TrainedStep(NamedTuple):
     """What a step of training leaves, as a `StepResult` of the loop."""
@@ -35,7 +39,7 @@ class TrainedStep(NamedTuple):
     right: Tensor | None
     """How many of them were classified right; None where nothing is classified."""
     interrupted: bool = False
-    """Nothing else is ever done in it."""
+    """Whether torch compiled in it."""
 
 
 class SeenOrder:
@@ -78,6 +82,13 @@ def tensor_bytes(tensors: Iterable[Tensor]) -> int:
     return sum(part.numel() * part.element_size() for part in dense)
 
 
+def _compiled_calls(strategy: Strategy) -> "Compiled":
+    """Those of the model of a strategy; the compiler is only loaded where something is compiled."""
+    from worldsize.training.compiled import Compiled
+
+    return Compiled(strategy.to_compile(), strategy.pieces_bytes)
+
+
 class Trainer:
     """Everything that one rank needs to run a step. Raises UsageError for settings that do not fit the task.
 
@@ -108,6 +119,7 @@ class Trainer:
         self.model: nn.Module = self.strategy.wrap(model).train()
         if "initial-weights" in settings.leave_out:
             self._forget_agreement(model)
+        self.compiled = _compiled_calls(self.strategy) if settings.compile else None
         timeline.watch_gradients(model)
         self.gradients = GradientWatch(model, timeline)
         self.alone = world.world_size == 1
@@ -144,7 +156,9 @@ class Trainer:
         if wanted != "auto" or link is None or world.channel.world_size == 1:
             return world
         batch = self.task.some_batch(self.settings.batch_size, self.device)
-        return with_planned_buckets(world, model, lambda twin: self.task.loss(twin, batch)[0], link)
+        world = with_planned_buckets(world, model, lambda twin: self.task.loss(twin, batch)[0], link)
+        # Compiled code is cut by a size, so its gradients come in no other groups.
+        return dataclasses.replace(world, bucket_groups=None) if self.settings.compile else world
 
     def go_on_after(self, steps: int) -> None:
         """Count these steps as done: the next one has its number, its learning rate and its data."""
@@ -152,7 +166,39 @@ class Trainer:
 
     def sizes(self) -> Sizes:
         """What model and local batch take, in bytes."""
-        return self.task.sizes(self.strategy.unwrap(), self.settings.batch_size, self.device)
+        with self.uncompiled():
+            return self.task.sizes(self.strategy.unwrap(), self.settings.batch_size, self.device)
+
+    def compile(self) -> float | None:
+        """Compile what training calls, if it is to be; the seconds that it took. All ranks call it together.
+
+        It takes a forward and a backward of a batch without synchronisation, which leave nothing behind.
+        """
+        if self.compiled is None:
+            return None
+        buffers = [(buffer, buffer.clone()) for buffer in self.strategy.unwrap().buffers()]
+        watching, self.timeline.watching = self.timeline.watching, False
+        with self.strategy.compiling(), self.strategy.no_sync(), kept_random_state(self.device):
+            self.compiled.first(self._backward_aside)
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        self.timeline.watching = watching
+        return self.compiled.seconds
+
+    def _backward_aside(self) -> None:
+        """Forward and backward of a batch that training does not read."""
+        self.spare_batches.go_on()
+        _, batch = next(self.spare_stream)
+        self.spare_batches.stand_still()
+        self.loss(on_device(batch, self.device))[0].backward()
+        self.strategy.synchronise()
+        settle(self.device)
+        self.optimizer.zero_grad()
+
+    def uncompiled(self) -> AbstractContextManager[None]:
+        """Within, the model runs as it is written."""
+        return nullcontext() if self.compiled is None else self.compiled.off()
 
     def step(self, *, synchronise: bool = True) -> TrainedStep:
         """Train on the next batch.
@@ -181,7 +227,8 @@ class Trainer:
         self.optimizer.zero_grad()
         timeline.end(Phase.OPTIMIZER)
         self.steps += 1
-        result = TrainedStep(epoch, self.samples, *self._told(loss, self.task.right(outputs, batch)))
+        told = self._told(loss, self.task.right(outputs, batch))
+        result = TrainedStep(epoch, self.samples, *told, self.compiled is not None and self.compiled.again())
         timeline.end(Phase.END)
         return result
 
@@ -203,7 +250,7 @@ class Trainer:
         beat()
         _, batch = next(self.spare_stream)
         try:
-            with self.strategy.no_sync():
+            with self.strategy.no_sync(), self.uncompiled():
                 model = self.model if self.world.channel.world_size == 1 else self.strategy.unwrap()
                 self.task.loss(model, on_device(batch, self.device))[0].backward()
             settle(self.device)
