@@ -23,6 +23,8 @@ from torch._dynamo.utils import counters
 from worldsize.ranks.heartbeat import beat
 from worldsize.results.records import WarningRecord
 
+BACKEND = "inductor"
+"""Which of torch's compilers makes the code; its default."""
 BEAT_S = 5.0
 """A compiler begins nothing that a rank would count, and may take minutes."""
 
@@ -113,13 +115,13 @@ class Compiled:
 def _backend(pieces: Pieces | None) -> Any:
     # We cut ourselves: DDP's own cutter takes 1 MiB for the first bucket whatever was asked for, and fails below it.
     torch._dynamo.config.optimize_ddp = False
-    inductor: Any = lookup_backend("inductor")
+    compiler: Any = lookup_backend(BACKEND)
     if pieces is None:
-        return inductor
+        return compiler
     first, others = pieces
 
     def cut(graph: Any, inputs: Any, **options: Any) -> Any:
-        cutter: Any = DDPOptimizer(others, inductor, min(first, others))
+        cutter: Any = DDPOptimizer(others, compiler, min(first, others))
         return cutter.compile_fn(graph, inputs, **options)
 
     return cut
