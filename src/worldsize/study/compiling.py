@@ -22,7 +22,7 @@ def compiled(record: CellRecord, facts: Sequence[Facts], records: Iterable[CellR
     if budget_s is None or all_s <= MAX_SHARE * budget_s:
         return
     told = (
-        f"compiling took {all_s:.0f} s of the budget of {budget_s:g} s, so few steps were timed and intervals are wide. "
+        f"compiling took {all_s:.0f} s of the budget of {budget_s:g} s, so few steps were timed. "
         f"Give --budget {ceil(all_s + budget_s)}s; torch keeps what it compiled, so the same study compiles sooner."
     )
     record.warnings = [each for each in record.warnings if each.code != CODE]

@@ -5,6 +5,7 @@ under a strategy that overlaps the graph is cut where a bucket is full, by torch
 for DDP's (https://docs.pytorch.org/docs/stable/notes/ddp.html, TorchDynamo DDPOptimizer).
 """
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,8 @@ BACKEND = "inductor"
 """Which of torch's compilers makes the code; its default."""
 BEAT_S = 5.0
 """A compiler begins nothing that a rank would count, and may take minutes."""
+
+_numbers = itertools.count()
 
 Pieces = tuple[int, int]
 """Bytes of gradients in the first piece of backward, and in all others."""
@@ -57,8 +60,10 @@ class Compiled:
         def inlined(*args: Any, **kwargs: Any) -> Any:
             return forward(*args, **kwargs)
 
-        # Compiled code is kept by code object: each module has its own, or many would share one limit.
-        own = FunctionType(inlined.__code__.replace(), inlined.__globals__, closure=inlined.__closure__)
+        # torch keeps what it compiles by code object, and which sizes vary by its name. Each module has its own, or
+        # many would share one limit, and a cell of another batch would be compiled for batches of any size.
+        code = inlined.__code__.replace(co_name=f"forward_{next(_numbers)}")
+        own = FunctionType(code, inlined.__globals__, closure=inlined.__closure__)
         compiled = torch.compile(own, backend=backend)
         names = vars(module)
 
