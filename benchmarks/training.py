@@ -20,6 +20,7 @@ STEPS = 6
 """Steps per turn: more than what the plain loop's loader holds ready, so that its work is not hidden."""
 BLOCKS = 6
 SPEED_UPS = ("LD_PRELOAD", "THP_MEM_ALLOC_ENABLE")
+COMPILED = "worldsize, --compile"
 
 
 def run(data_dir: str | None) -> None:
@@ -28,6 +29,7 @@ def run(data_dir: str | None) -> None:
     settings = CellSettings(
         **cifar10_or_synthetic(data_dir), batch_size=BATCH, threads_per_worker=len(cores), strategy="single"
     )
+    compiled = settings.model_copy(update={"compile": True})
     environment = worker_environment()
     plain_memory = {k: v for k, v in environment.items() if k not in SPEED_UPS}
     with tempfile.TemporaryDirectory() as folder:
@@ -36,6 +38,7 @@ def run(data_dir: str | None) -> None:
             "plain loop": lambda: _plain(place_of / "plain", settings, cores),
             "worldsize": lambda: _ours(place_of / "ours", settings, cores, environment),
             "worldsize, plain memory": lambda: _ours(place_of / "memory", settings, cores, plain_memory),
+            COMPILED: lambda: _ours(place_of / "compiled", compiled, cores, environment),
         }
         jobs: dict[str, LocalJob] = {}
         facts = {}
@@ -47,10 +50,11 @@ def run(data_dir: str | None) -> None:
         finally:
             for job in jobs.values():
                 job.close()
-    _print(settings, samples, facts["worldsize"]["facts"]["matmul_flops_per_s"], environment)
+    told = facts["worldsize"]["facts"]["matmul_flops_per_s"], facts[COMPILED]["facts"]["compile_s"]
+    _print(settings, samples, *told, environment)
 
 
-def _print(settings: CellSettings, samples: Any, matmul: float, environment: dict[str, str]) -> None:
+def _print(settings: CellSettings, samples: Any, matmul: float, compile_s: float, environment: dict[str, str]) -> None:
     from worldsize.data import load_data
     from worldsize.models import build_model, describe_model
 
@@ -59,11 +63,13 @@ def _print(settings: CellSettings, samples: Any, matmul: float, environment: dic
     flops = describe_model(settings.model, model, data.shape).flops_per_sample
     assert flops is not None, "the operations of a built-in model can be counted"
     gain = ratio(samples, "plain loop", "worldsize")
+    compiled = ratio(samples, "plain loop", COMPILED)
     memory = ratio(samples, "worldsize, plain memory", "worldsize")
     share = {name: flops * BATCH / _median(blocks) / matmul for name, blocks in samples.items()}
     say("")
     print(f"training resnet18, one worker on {settings.threads_per_worker} core(s), {settings.data}, b = {BATCH}, fp32")
     print(f"  worldsize ÷ plain loop: {shown(gain)} times the samples/s (at least 1.5)")
+    print(f"  with --compile ÷ plain loop: {shown(compiled)} (at least 1.6); compiling took {compile_s:.0f} s")
     have = [name for name in SPEED_UPS if name in environment]
     print(f"  of which by the memory of the workers ({', '.join(have) or 'nothing here'}): {shown(memory)}")
     for name, value in share.items():
@@ -72,6 +78,8 @@ def _print(settings: CellSettings, samples: Any, matmul: float, environment: dic
         "training",
         {
             "ratio": gain.estimate.model_dump(),
+            "compiled_ratio": compiled.estimate.model_dump(),
+            "compile_s": compile_s,
             "memory_ratio": memory.estimate.model_dump(),
             "memory": have,
             "share_of_matmul_rate": share,

@@ -37,6 +37,7 @@ class TrainingOptions(NetworkOptions, total=False):
     loader: Loader
     loader_workers: int
     precision: Precision
+    compile: bool
     seed: int
     backend: Backend
     threads_per_worker: int | None

@@ -47,6 +47,7 @@ STRANGE: dict[str, Any] = {
     "block_steps": 4,
     "target_interval": 0.0,
     "precision": "bf16",
+    "compile": True,
     "seed": 7,
     "optimizer": "muon",
     "learning_rate": 1e-05,

@@ -16,7 +16,7 @@ TRAINING = """
 --model --data --data-dir --train-samples --test-samples --evaluate --memory-limit --loader-workers --momentum
 --clip-norm --nesterov --weight-decay --leave-out --checkpoint --checkpoint-steps --hang-timeout --max-restarts
 --min-workers --profile --steps --slow-link
---epochs --precision --seed --backend --threads-per-worker --loader --optimizer --learning-rate
+--epochs --precision --compile --seed --backend --threads-per-worker --loader --optimizer --learning-rate
 --lr-scaling --base-batch --lr-warmup-epochs --lr-schedule --label-smoothing
 --master-ip --master-port --num-nodes --rank --node-rank --bucket-mb --hosts --link --link-latency --log --out
 --resume --json --anew --launcher --nodes --workers-per-node --partition --time --print-script --address --arrangement
@@ -30,12 +30,13 @@ SURFACE = {
         --script --samples-per-step --keep-outputs --fail-above
         --print-toml""",
     "sweep": """--model --data --data-dir --train-samples --strategy --world-size --batch-size --growth --largest-batch
-        --resolution --memory-limit --hang-timeout --steps --epochs --precision --seed --backend --threads-per-worker
-        --loader --hosts --link --link-latency --find-unused-parameters --out --resume --anew --json""",
+        --resolution --memory-limit --hang-timeout --steps --epochs --precision --compile --seed --backend
+        --threads-per-worker --loader --hosts --link --link-latency --find-unused-parameters --accumulate --out --resume
+        --anew --json""",
     "comm": """--collectives --world-size --top --budget --samples --backend --threads-per-worker
         --hosts --link --link-latency --slow-link --test-links --csv --out --json""",
     "verify": """--model --data --data-dir --train-samples --strategies --world-sizes --batch-size --steps --precision
-        --seed --backend --threads-per-worker --loader --loader-workers --optimizer --learning-rate --momentum
+        --compile --seed --backend --threads-per-worker --loader --loader-workers --optimizer --learning-rate --momentum
         --weight-decay --label-smoothing --bucket-mb --find-unused-parameters --leave-out --out --json""",
     "predict": "run --world-sizes --strategy --batch-size --bucket-mb --link --latency --json",
     "rehearse": """run --hosts --link --link-latency --slow-link --slow-rank --strategies --batch-size --budget --steps

@@ -71,6 +71,7 @@ def make_system(**changes: Any) -> SystemFacts:
         "preloaded": "",
         "huge_pages": "madvise",
         "huge_pages_request": None,
+        "cpp_compiler": "/usr/bin/g++",
         "missing_capabilities": (),
         "missing_programs": (),
     }
@@ -191,6 +192,17 @@ def test_tcmalloc(facts: dict[str, Any], available: bool, words: str) -> None:
     assert ability.available is available
     assert words in ability.detail
     assert (ability.remedy is None) == available
+
+
+def test_torch_compile_needs_a_compiler_and_promises_nothing_that_was_not_measured() -> None:
+    ability = judge("torch.compile")
+    assert ability.available
+    assert "not tried" in ability.detail
+    assert ability.expected_gain is None
+    missing = judge("torch.compile", system=make_system(cpp_compiler=None))
+    assert not missing.available
+    assert missing.remedy is not None
+    assert "g++" in missing.remedy
 
 
 def test_tcmalloc_that_is_missing_names_its_debian_package() -> None:

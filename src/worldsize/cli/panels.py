@@ -16,8 +16,8 @@ OUTPUT = "Output"
 PANELS = {
     ARGUMENTS: "",
     TABLES: "column batch scaling format table",
-    TRAIN: """script model data workload train_samples test_samples data_dir precision seed loader loader_workers
-        samples_per_step""",
+    TRAIN: """script model data workload train_samples test_samples data_dir precision compile seed loader
+        loader_workers samples_per_step""",
     VARY: """strategy strategies world_size world_sizes batch_size batch_sizes global_batch bucket_mb
         find_unused_parameters powersgd_rank powersgd_start_step accumulate
         sync_every sync_warmup_steps outer_learning_rate outer_momentum growth largest_batch resolution""",

@@ -3,7 +3,7 @@
 from worldsize.cli import options as o
 from worldsize.cli.flags import ONE_CELL, Flags, takes
 
-OF_SWEEPS = """model data train_samples data_dir precision seed loader strategy world_size steps epochs
+OF_SWEEPS = """model data train_samples data_dir precision compile seed loader strategy world_size steps epochs
     find_unused_parameters accumulate
     backend threads_per_worker hosts link link_latency"""
 FIRST = "batch_size growth largest_batch resolution memory_limit hang_timeout"

@@ -9,7 +9,7 @@ from worldsize.cli import options as o
 from worldsize.cli.flags import Flags, takes
 from worldsize.cli.panels import OUTPUT
 
-OF_PROOFS = """model data train_samples data_dir precision seed loader loader_workers
+OF_PROOFS = """model data train_samples data_dir precision compile seed loader loader_workers
     strategies world_sizes batch_size bucket_mb find_unused_parameters accumulate steps
     learning_rate optimizer momentum weight_decay label_smoothing leave_out backend threads_per_worker"""
 

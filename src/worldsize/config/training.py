@@ -50,6 +50,9 @@ class TrainingSettings(SynchronisationSettings):
     """Worker processes of the per-sample loader, per rank."""
     precision: Precision = "fp32"
     """Precision; bf16 uses autocast. It is that of forward and backward."""
+    compile: bool = False
+    """Compile the model with torch.compile, before anything is timed. The time that takes is shown by itself; see
+    docs/strategies.md."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Seed of weights, sample order and augmentation."""
     backend: Backend = "auto"

@@ -73,6 +73,7 @@ def diagnose(host: Host, torch: TorchFacts, system: SystemFacts, strategies: Map
         *(strategy_ability(name, kind, host, torch) for name, kind in strategies.items()),
         _tcmalloc(system),
         _huge_pages(system),
+        _compiler(system),
         network_namespaces(system),
         *(_package(name) for name in OPTIONAL_PACKAGES),
     ]
@@ -221,6 +222,15 @@ def _huge_pages(system: SystemFacts) -> Ability:
     else:
         available, detail = True, f"transparent, {system.huge_pages}; workers ask for them"
     return Ability(group="speed", name="huge pages", available=available, detail=detail, remedy=remedy)
+
+
+def _compiler(system: SystemFacts) -> Ability:
+    if system.cpp_compiler is None:
+        remedy = "apt-get install g++, or name another in CXX"
+        detail = "for --compile; no C++ compiler was found"
+        return Ability(group="speed", name="torch.compile", available=False, detail=detail, remedy=remedy)
+    detail = f"for --compile, by {system.cpp_compiler}; not tried here: time a study with it and one without"
+    return Ability(group="speed", name="torch.compile", available=True, detail=detail)
 
 
 def network_namespaces(system: SystemFacts) -> Ability:

@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 
 from worldsize.measure.allocator import find_program, find_tcmalloc
+from worldsize.measure.compiler import find_cpp_compiler
 from worldsize.measure.machine import package_version
 from worldsize.results.base import Record
 
@@ -42,6 +43,8 @@ class SystemFacts(Record):
     """`always`, `madvise` or `never`; None for a kernel without them."""
     huge_pages_request: str | None
     """Value of THP_MEM_ALLOC_ENABLE; with 1 torch asks for them."""
+    cpp_compiler: str | None
+    """Path of the C++ compiler that torch.compile would call, if it is there."""
     missing_capabilities: tuple[str, ...]
     """What this process lacks to make network namespaces."""
     missing_programs: tuple[str, ...]
@@ -83,6 +86,7 @@ def system_facts() -> SystemFacts:
         preloaded=os.environ.get("LD_PRELOAD", ""),
         huge_pages=_huge_pages(),
         huge_pages_request=os.environ.get("THP_MEM_ALLOC_ENABLE"),
+        cpp_compiler=find_cpp_compiler(),
         missing_capabilities=missing_capabilities(_own_status()),
         missing_programs=tuple(name for name in ("ip", "tc") if find_program(name) is None),
     )

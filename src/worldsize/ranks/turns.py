@@ -81,6 +81,8 @@ class Facts(Record):
     """The arithmetic that it was measured in."""
     messages: list[MessageCount] = Field(default_factory=list)
     """What travelled while it was built."""
+    compile_s: float | None = None
+    """What compiling the model took before its first turn; None where nothing was compiled."""
     place: RankPlace | None = None
 
 

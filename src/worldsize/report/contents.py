@@ -14,6 +14,7 @@ from worldsize.report.charts.parts import parts_chart, sample_parts_chart
 from worldsize.report.charts.scaling import scaling_charts, throughput_chart
 from worldsize.report.charts.timeline import how_to_read, scenes, timeline_chart
 from worldsize.report.comm_tables import communication_table
+from worldsize.report.compile_table import compile_table
 from worldsize.report.experiments import EXPERIMENTS, deviations
 from worldsize.report.fact_tables import accuracy_table, provenance_table, warnings_table, wire_table
 from worldsize.report.forecast_section import forecast_section
@@ -69,7 +70,12 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
             "training",
             "Training",
             _losses(analysis, found),
-            (same_training_table(analysis), accuracy_table(analysis), *_efficiency(analysis)),
+            (
+                same_training_table(analysis),
+                accuracy_table(analysis),
+                *_efficiency(analysis),
+                *(table for table in (compile_table(analysis),) if table.rows),
+            ),
         ),
         Section("assumptions", "Other numbers for the same run", tables=(assumption_table(analysis),)),
         Section("warnings", "Warnings", (), (warnings_table(analysis),)),

@@ -135,11 +135,13 @@ def _training(study: StudyRecord) -> Iterator[tuple[str, str | None]]:
     if settings.replay is not None:
         yield "Rehearsal", f"computing replayed from {settings.replay.run}, drawn with seed {settings.seed}"
         return
+    compiled = ", compiled by torch.compile" if settings.compile else ""
     if settings.workload is not None:
-        yield "Training", f"model, batches and loss of {settings.workload}, {settings.precision}, seed {settings.seed}"
+        own = f"model, batches and loss of {settings.workload}"
+        yield "Training", f"{own}, {settings.precision}{compiled}, seed {settings.seed}"
         return
     rate = f"{settings.optimizer_name} at learning rate {settings.learning_rate:g}"
-    yield "Training", f"{rate}, {settings.precision}, seed {settings.seed}, loader {settings.loader}"
+    yield "Training", f"{rate}, {settings.precision}{compiled}, seed {settings.seed}, loader {settings.loader}"
 
 
 def _session(provenance: Provenance) -> Iterator[tuple[str, str | None]]:

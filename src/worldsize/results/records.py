@@ -182,6 +182,7 @@ class CellRecord(Record):
     """Which of the stopping rules ended the timing (method.md §8)."""
     launches: int = 0
     """How often its workers were started, over all sessions."""
+    compile_s: list[float] = Field(default_factory=list)  # of each launch, before its first turn; in no other time
     steps_per_epoch: int | None = None
     """floor(D / B): the last, partial batch of an epoch is dropped (method.md §1)."""
     evaluations: list[Evaluation] = Field(default_factory=list)

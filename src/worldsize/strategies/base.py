@@ -1,7 +1,7 @@
 """What a strategy is: one way to synchronise gradients, behind nine methods."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from worldsize.config.synchronisation import SynchronisationSettings
+from worldsize.sending import DEFAULT_BUCKET_BYTES
 from worldsize.strategies.channel import Channel, payload_bytes
 from worldsize.traits import Traits
 from worldsize.wire import Sizes
@@ -97,6 +98,23 @@ class Strategy(ABC):
 
         None: what `wrap` returned, for there are no such hooks.
         """
+        return nullcontext()
+
+    def to_compile(self) -> Sequence[nn.Module]:
+        """The modules whose calls `--compile` compiles, after `wrap`."""
+        return [self.unwrap()]
+
+    @property
+    def pieces_bytes(self) -> tuple[int, int] | None:
+        """Bytes of gradients after which compiled code hands them out: those of the last layers, and all others.
+
+        None: all at once, when backward ends.
+        """
+        bucket_bytes = self.world.bucket_bytes or DEFAULT_BUCKET_BYTES
+        return (bucket_bytes, bucket_bytes) if self.traits.overlaps and self.world.world_size > 1 else None
+
+    def compiling(self) -> AbstractContextManager[None]:
+        """Within, a first forward and backward compile."""
         return nullcontext()
 
     def state(self) -> dict[str, Tensor]:

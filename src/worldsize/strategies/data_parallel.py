@@ -5,8 +5,9 @@ scatter, apply in parallel, gather, and reduce the gradients to the first.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -25,6 +26,7 @@ class DataParallel(Strategy):
     """nn.DataParallel on GPUs; replicas on threads of this process on a CPU."""
 
     traits = TRAITS["data-parallel"]
+    _threads: "ThreadReplicas | None" = None
 
     @classmethod
     def processes(cls, world_size: int) -> int:
@@ -38,10 +40,27 @@ class DataParallel(Strategy):
             return model
         if self.world.device.type == "cuda":
             return nn.DataParallel(model, device_ids=list(range(self.world.world_size)))
-        return ThreadReplicas(model, self.world)
+        self._threads = ThreadReplicas(model, self.world)
+        return self._threads
 
     def synchronise(self) -> None:
         """Nothing is left: backward reduced the gradients to the first replica."""
+
+    def to_compile(self) -> Sequence[nn.Module]:
+        """Every replica; those of a GPU are made anew in each step."""
+        return [self.unwrap()] if self._threads is None else self._threads.replicas
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """One replica after the other: torch cannot trace on one thread while another runs what is compiled."""
+        if self._threads is None:
+            yield
+            return
+        self._threads.in_turn = True
+        try:
+            yield
+        finally:
+            self._threads.in_turn = False
 
     @property
     def copied_bytes(self) -> int:
@@ -60,6 +79,8 @@ class ThreadReplicas(nn.Module):
         super().__init__()
         self.module = module
         self.channel = world.channel
+        self.in_turn = False
+        """Whether replicas work one after the other."""
         # A tuple keeps them out of parameters(): the replicas are copies, not part of the model.
         self.replicas = (module, *(copy.deepcopy(module) for _ in range(world.world_size - 1)))
         self.threads = [
@@ -90,9 +111,10 @@ class ThreadReplicas(nn.Module):
 
     def on_all(self, work: Callable[..., T], *columns: Sequence[Any]) -> list[T]:
         """Run `work(column[i] …)` for each replica i on its own thread; raise what the first failing one raised."""
-        futures: list[Future[T]] = [
-            thread.submit(work, *row) for thread, *row in zip(self.threads, *columns, strict=True)
-        ]
+        rows = zip(self.threads, *columns, strict=True)
+        if self.in_turn:
+            return [thread.submit(work, *row).result() for thread, *row in rows]
+        futures: list[Future[T]] = [thread.submit(work, *row) for thread, *row in rows]
         return [future.result() for future in futures]
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel.distributed import _BufferCommHookLocation
 
+from worldsize.sending import DDP_CAP_BYTES, DDP_FIRST_BYTES
 from worldsize.strategies.averaging import Averaging, Exact, Full
 from worldsize.strategies.base import Strategy, trained
 from worldsize.strategies.channel import Channel, flat
@@ -108,6 +109,12 @@ class DDP(Strategy):
                 yield
         finally:
             self.wrapped.require_forward_param_sync = shares
+
+    @property
+    def pieces_bytes(self) -> tuple[int, int] | None:
+        """Those of DDP's buckets, whose first one is small where no cap is given."""
+        found = super().pieces_bytes
+        return (DDP_FIRST_BYTES, DDP_CAP_BYTES) if found and self.world.bucket_bytes is None else found
 
     def state(self) -> dict[str, Tensor]:
         """That of the averaging."""

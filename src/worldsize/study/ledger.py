@@ -22,11 +22,14 @@ from worldsize.results.replay import replayed_by
 from worldsize.results.step_records import BlockActivity, BlockConditions, StepRecord, UnobservedBlock
 from worldsize.results.traces import ProfileRecord, write_profile
 from worldsize.results.training_records import Evaluation
+from worldsize.study.compiling import compiled
 from worldsize.study.listener import Follower, Listener
 from worldsize.study.plan import PlannedCell
 
 RESTARTED = ("restarted", "ran-again", "fewer-workers", "ran-to-its-end")
 """Codes of the warnings about what was run again within a session."""
+KEPT = ("evaluations", "unobserved", "conditions", "activities", "compile_s")
+"""What a record of an earlier session is gone on with."""
 
 
 class Ledger:
@@ -87,6 +90,7 @@ class Ledger:
         record.matmul_flops_per_s = first.matmul_flops_per_s or record.matmul_flops_per_s
         record.matmul_precision = first.matmul_precision
         record.launches += 1
+        compiled(record, facts, self._records.values())
         record.ranks = [fact.place for fact in facts if fact.place]
         record.messages = first.messages
         self._write(record)
@@ -255,10 +259,7 @@ class Ledger:
                 placement=cell.placement,
                 own_traits=cell.own_traits,
                 warnings=_first_warnings(cell, earlier),
-                evaluations=list(earlier.record.evaluations) if earlier else [],
-                unobserved=list(earlier.record.unobserved) if earlier else [],
-                conditions=list(earlier.record.conditions) if earlier else [],
-                activities=list(earlier.record.activities) if earlier else [],
+                **({name: list(getattr(earlier.record, name)) for name in KEPT} if earlier else {}),
                 gradients=earlier.record.gradients if earlier else None,
                 replayed=earlier.record.replayed if earlier else replayed_by(self.run, cell.settings),
                 launches=earlier.record.launches if earlier else 0,

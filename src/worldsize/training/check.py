@@ -84,9 +84,16 @@ def _digests(trainer: Trainer, step: int, batch: Batch) -> str:
 
 def _compare(trainer: Trainer, batch: Batch, found: RankCheck) -> None:
     alone = trainer.world.channel.world_size == 1
+    mean = _mean_over_shares if alone else _mean_over_ranks
+    # Compiled code must compute what the model as it is written does. In bf16 it rounds elsewhere.
+    as_written = trainer.uncompiled if found.tolerance == TOLERANCES["fp32"] else nullcontext
     with _buffers_kept(trainer), _same_random_draws(trainer) as state:
-        wanted = _mean_over_shares(trainer, batch) if alone else _mean_over_ranks(trainer, batch)
+        with as_written():
+            wanted = mean(trainer, batch)
         drew = not torch.equal(state, torch.get_rng_state())
+    if drew and not alone and trainer.compiled is not None:  # compiled code draws other numbers
+        with _buffers_kept(trainer), _same_random_draws(trainer):
+            wanted = mean(trainer, batch)
     if alone and drew:
         # Its workers are threads that share one generator: who draws first is not ours to say.
         found.left_out = "the model draws random numbers, and its workers share one generator"

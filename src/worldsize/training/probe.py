@@ -23,6 +23,7 @@ from worldsize.config import (
 )
 from worldsize.data import load_data
 from worldsize.errors import UsageError, WorldsizeError
+from worldsize.measure.compiler import check_cpp_compiler
 from worldsize.measure.limits import matmul_flops_per_s, matmul_precision
 from worldsize.measure.user_code import user_code
 from worldsize.models import build_model, count_model, describe_model
@@ -34,12 +35,16 @@ from worldsize.training.contract import Examined, examine
 RATE_S = 0.02
 """How long the matrix-multiply rate is looked at: the rate only tells what no step can be quicker than."""
 
+NO_REPLICAS = "torch.compile does not compile the replicas that DataParallel makes anew on each GPU in each step"
+
 Trained = tuple[DataRecord | None, ModelRecord, list[WarningRecord]]
 """What a look finds of what is trained."""
 
 
 def look(settings: StudySettings, room: Room) -> Findings:
     """Find out all of it, the world sizes too; raises UsageError for what cannot be run."""
+    if settings.compile:
+        check_cpp_compiler()
     strategies = {name: find_strategy(name) for name in settings.strategies}
     gpus = tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
     device = torch.device("cuda" if gpus else "cpu")
@@ -65,7 +70,10 @@ def look(settings: StudySettings, room: Room) -> Findings:
     for name, strategy in strategies.items():
         for world_size in sorted(tried):
             try:
-                findings.processes[f"{name}@{world_size}"] = strategy.processes(world_size)
+                processes = strategy.processes(world_size)
+                if settings.compile and gpus and processes == 1 < world_size:
+                    raise UsageError(NO_REPLICAS)
+                findings.processes[f"{name}@{world_size}"] = processes
             except UsageError as error:
                 findings.refused[f"{name}@{world_size}"] = str(error)
     return findings

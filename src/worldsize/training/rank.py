@@ -97,6 +97,7 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
     same_code(assignment, user_files((*settings.trained, settings.strategy)))
     arithmetic = matmul_precision(device, settings.precision)
     known = assignment.rate_is_known or settings.replay is not None  # a rehearsal computes nothing
+    compile_s = trainer.compile()
     facts = Facts(
         steps_per_epoch=trainer.batches.steps_per_epoch,
         steps=saved.step if saved else 0,
@@ -105,6 +106,7 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
         matmul_flops_per_s=None if known else matmul_flops_per_s(device, precision=arithmetic),
         matmul_precision=None if settings.replay else arithmetic,
         messages=counter.counts(),
+        compile_s=compile_s,
         place=where(assignment.placement),
     )
     forget_peak(device)  # of the model's building and of the yardstick, which has large matrices on a GPU
@@ -121,7 +123,21 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
             first_step=assignment.first_step,
         )
         with closing(loop):
-            run_turns(turns, Reply(facts=facts), _waiting(loop.take, task) if settings.replay else loop.take)
+            run_turns(turns, Reply(facts=facts), _taking(loop, task, trainer))
+
+
+def _taking(loop: Loop, task: Task, trainer: Trainer) -> Callable[[Turn], Reply]:
+    """How a turn is done, with what is to be told beside it."""
+    compiled = trainer.compiled
+    if compiled is None:
+        return _waiting(loop.take, task) if trainer.settings.replay else loop.take
+
+    def telling(turn: Turn) -> Reply:
+        reply = loop.take(turn)
+        reply.warnings = compiled.warnings()
+        return reply
+
+    return telling
 
 
 def _waiting(take: Callable[[Turn], Reply], task: Task) -> Callable[[Turn], Reply]:

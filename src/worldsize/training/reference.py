@@ -11,8 +11,8 @@ from worldsize.data import Batches, DataSet, training_batches
 from worldsize.errors import LossNotFiniteError
 from worldsize.training.classifier import Labelled, my_share
 from worldsize.training.recipe import change_weights, loss_of, make_optimizer
+from worldsize.training.stream import endless
 from worldsize.training.task import Batch, Loss
-from worldsize.training.trainer import endless
 
 Numbered = tuple[int, Labelled]
 """A batch, and the epoch that it is of."""

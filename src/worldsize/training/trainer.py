@@ -1,16 +1,15 @@
 """One rank trains: the model, its strategy, its data and its optimizer, one step at a time."""
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from worldsize.config import CellSettings
-from worldsize.measure.accelerator import settle
+from worldsize.measure.accelerator import kept_random_state, settle
 from worldsize.measure.limits import memory_in_use_bytes
 from worldsize.measure.timeline import Phase, Timeline
 from worldsize.ranks.heartbeat import beat
@@ -20,9 +19,13 @@ from worldsize.training.bucket_plan import with_planned_buckets
 from worldsize.training.carrier import brought, carrier_for, on_device
 from worldsize.training.gradients import GradientWatch
 from worldsize.training.recipe import change_weights, learning_rate
+from worldsize.training.stream import SeenOrder, endless
 from worldsize.training.task import Batch, Source, Task
 from worldsize.training.unused import told_plainly
 from worldsize.wire import Sizes
+
+if TYPE_CHECKING:
+    from worldsize.training.compiled import Compiled
 
 STRETCHES = {
     Phase.DATA_WAIT: "data_wait",
@@ -45,47 +48,20 @@ class TrainedStep(NamedTuple):
     right: Tensor | None
     """How many of them were classified right; None where nothing is classified."""
     interrupted: bool = False
-    """Nothing else is ever done in it."""
-
-
-class SeenOrder:
-    """A digest of the labels of an epoch in the order in which this process has trained on them.
-
-    Each is the digest of the one before it and a batch, so that a checkpoint within an epoch can hold it.
-    """
-
-    def __init__(self) -> None:
-        self.epoch = -1
-        self.last = b""
-
-    def add(self, epoch: int, labels: Tensor) -> None:
-        """The next batch; it takes microseconds, for labels are few bytes."""
-        if epoch != self.epoch:
-            self.epoch, self.last = epoch, b""
-        self.last = hashlib.sha256(self.last + labels.numpy().tobytes()).digest()
-
-    @property
-    def digest(self) -> str:
-        """Of what was seen of the current epoch so far."""
-        return self.last.hex()[:12]
-
-
-def endless(batches: Source, steps: int = 0) -> Generator[tuple[int, Batch]]:
-    """Epoch and batch of one step after the other, from where `steps` have been."""
-    epoch, first = 0, 0
-    if steps:
-        assert batches.steps_per_epoch is not None, "only whole epochs are gone on with"
-        epoch, first = divmod(steps, batches.steps_per_epoch)
-    while True:
-        for batch in batches.epoch(epoch, first):
-            yield epoch, batch
-        epoch, first = epoch + 1, 0
+    """Whether torch compiled in it."""
 
 
 def tensor_bytes(tensors: Iterable[Tensor]) -> int:
     """Bytes of the elements of all tensors; of a sparse one, of its values and indices."""
     dense = (part for each in tensors for part in ((each._values(), each._indices()) if each.is_sparse else (each,)))
     return sum(part.numel() * part.element_size() for part in dense)
+
+
+def _compiled_calls(strategy: Strategy) -> "Compiled":
+    """Those of the model of a strategy; the compiler is only loaded where something is compiled."""
+    from worldsize.training.compiled import Compiled
+
+    return Compiled(strategy.to_compile(), strategy.pieces_bytes)
 
 
 class Trainer:
@@ -118,6 +94,7 @@ class Trainer:
         self.model: nn.Module = self.strategy.wrap(model).train()
         if "initial-weights" in settings.leave_out:
             self._forget_agreement(model)
+        self.compiled = _compiled_calls(self.strategy) if settings.compile else None
         timeline.watch_gradients(model)
         self.gradients = GradientWatch(model, timeline)
         self.alone = world.world_size == 1
@@ -155,7 +132,9 @@ class Trainer:
             return world
         batch = self.task.some_batch(self.settings.batch_size, self.device)
         strategy = find_strategy(self.settings.strategy)
-        return with_planned_buckets(world, model, lambda twin: self.task.loss(twin, batch)[0], link, strategy)
+        world = with_planned_buckets(world, model, lambda twin: self.task.loss(twin, batch)[0], link, strategy)
+        # Compiled code is cut by a size, so its gradients come in no other groups.
+        return dataclasses.replace(world, bucket_groups=None) if self.settings.compile else world
 
     def go_on_after(self, steps: int) -> None:
         """Count these steps as done: the next one has its number, its learning rate and its data."""
@@ -164,8 +143,41 @@ class Trainer:
     def sizes(self) -> Sizes:
         """What model and local batch take, in bytes."""
         settings = self.settings
-        found = self.task.sizes(self.strategy.unwrap(), settings.batch_size, self.device)
+        with self.uncompiled():
+            found = self.task.sizes(self.strategy.unwrap(), settings.batch_size, self.device)
         return dataclasses.replace(found, accumulate=settings.accumulate, sync_every=settings.sync_every)
+
+    def compile(self) -> float | None:
+        """Compile what training calls, if it is to be; the seconds that it took. All ranks call it together.
+
+        It takes a forward and a backward of a batch without synchronisation, which leave nothing behind.
+        """
+        if self.compiled is None:
+            return None
+        buffers = [(buffer, buffer.clone()) for buffer in self.strategy.unwrap().buffers()]
+        watching, self.timeline.watching = self.timeline.watching, False
+        with self.strategy.compiling(), self.strategy.no_sync(), kept_random_state(self.device):
+            self.compiled.first(self._backward_aside)
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        self.timeline.watching = watching
+        return self.compiled.seconds
+
+    def _backward_aside(self) -> None:
+        """Forward and backward of a batch that training does not read."""
+        self.spare_batches.go_on()
+        _, batch = next(self.spare_stream)
+        self.spare_batches.stand_still()
+        for micro in self.micro_batches(on_device(batch, self.device)):
+            self.loss(micro)[0].backward()
+        self.strategy.synchronise()
+        settle(self.device)
+        self.optimizer.zero_grad()
+
+    def uncompiled(self) -> AbstractContextManager[None]:
+        """Within, the model runs as it is written."""
+        return nullcontext() if self.compiled is None else self.compiled.off()
 
     def step(self, *, synchronise: bool = True) -> TrainedStep:
         """Train on the next batch.
@@ -191,7 +203,8 @@ class Trainer:
             self.optimizer.zero_grad()
             self._mark(Phase.OPTIMIZER)
         self.steps += 1
-        result = TrainedStep(epoch, self.samples, *self._told(loss, right))
+        compiled = self.compiled is not None and self.compiled.again()
+        result = TrainedStep(epoch, self.samples, *self._told(loss, right), compiled)
         timeline.end(Phase.END)
         return result
 
@@ -249,7 +262,7 @@ class Trainer:
         beat()
         _, batch = next(self.spare_stream)
         try:
-            with self.strategy.no_sync():
+            with self.strategy.no_sync(), self.uncompiled():
                 model = self.model if self.world.channel.world_size == 1 else self.strategy.unwrap()
                 for micro in self.micro_batches(on_device(batch, self.device)):
                     self.task.loss(model, micro)[0].backward()

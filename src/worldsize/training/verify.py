@@ -69,6 +69,7 @@ def prove(task: Task, rank: Rank, device: torch.device) -> RankProof:
     preparation = Preparation(task, rank, data.shape)
     world = world_of(rank, task.settings, task.placement, device, timeline)
     trainer = Trainer(task.settings, Classifier(task.settings, data), world, timeline, prepare=preparation)
+    trainer.compile()
     witness = Witness(trainer, preparation, data)
     for _ in range(task.steps):
         trainer.step()

@@ -32,6 +32,7 @@ INPUT = ("loader", "loader_workers")
 PROTOCOL = ("epochs", "steps", "budget", "warmup_steps", "block_steps", "target_interval", "evaluate", "profile")
 RECIPE = (
     "precision",
+    "compile",
     "seed",
     "optimizer",
     "learning_rate",
@@ -75,7 +76,7 @@ SWEEP_FLAGS = (
     *("model", "data", "data_dir", "train_samples"),
     *("growth", "largest_batch", "resolution", "find_unused_parameters", "accumulate"),
     *(name for name in WHERE if name != "slow_link"),
-    *("loader", "epochs", "steps", "precision", "seed"),
+    *("loader", "epochs", "steps", "precision", "compile", "seed"),
 )
 COMM_FLAGS = ("world_size", "hosts", "link", "link_latency", "slow_link", "backend", "threads_per_worker", "budget")
 

@@ -1,0 +1,120 @@
+"""A job whose ranks train the same model as it is written and compiled, and tell what differs."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor, nn
+
+from parity import digest, gradients
+from worldsize.config import CellSettings
+from worldsize.data import load_data
+from worldsize.measure.clocks import HostClock
+from worldsize.measure.timeline import Timeline, read
+from worldsize.ranks.setup import Rank, choose_device, process_group, settle
+from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
+from worldsize.results.records import Placement
+from worldsize.training import compiled
+from worldsize.training.check import check
+from worldsize.training.classifier import Classifier
+from worldsize.training.evaluate import evaluate
+from worldsize.training.rank import world_of
+from worldsize.training.trainer import Trainer
+from worldsize.training.workload import Aside
+
+WIDTH = 192
+LAYERS = 6
+BUCKET_MB = 0.25
+"""Of nearly two layers, whose gradients take 0.15 MB each."""
+
+
+def net(classes: int) -> nn.Module:
+    """Layers of one size, so that buckets are full in the middle of backward."""
+    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.SiLU()) for _ in range(LAYERS)]
+    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), *layers, nn.Linear(WIDTH, classes))
+
+
+def enter(payload: dict[str, Any], turns: Turns) -> None:
+    """Entry of the job: a turn is case number `block`; each rank leaves what it found in the folder."""
+    compiled.BACKEND = payload["backend"]
+    rank = Rank.from_environment()
+    first = Placement.model_validate(payload["cases"][0]["placement"])
+    device = choose_device(rank, first)
+
+    def do(turn: Turn) -> Reply:
+        if turn.op != "finish":
+            case = payload["cases"][turn.block]
+            placement = Placement.model_validate(case["placement"])
+            settle(rank, placement)
+            settings = CellSettings.model_validate(case["settings"])
+
+            def trainer(*, compile: bool) -> Trainer:
+                given = settings.model_copy(update={"compile": compile})
+                timeline = Timeline(HostClock())
+                world = world_of(rank, given, placement, device, timeline)
+                return Trainer(given, Classifier(given, load_data(given)), world, timeline)
+
+            found = _found(trainer)
+            torch.save(found, Path(payload["folder"]) / f"case{turn.block}-rank{rank.rank}.pt")
+        return Reply()
+
+    with process_group(rank, first, device):
+        run_turns(turns, Reply(), do)
+
+
+def _found(made: Callable[..., Trainer]) -> dict[str, Any]:
+    plain, ours = made(compile=False), made(compile=True)
+    before = copy.deepcopy(ours.strategy.unwrap().state_dict())
+    random = torch.get_rng_state()
+    compile_s = ours.compile()
+    kept = all(torch.equal(value, before[name]) for name, value in ours.strategy.unwrap().state_dict().items())
+    kept &= torch.equal(random, torch.get_rng_state())
+    wanted, _ = _steps(plain, 1)
+    found, interrupted = _steps(ours, 3)
+    marks = read(ours.timeline.take(), ours.timeline.clock)
+    messages = [(m.kind, m.payload_bytes) for m in marks.messages]
+    assert marks.last_gradient is not None
+    early = sum(m.issued < marks.last_gradient for m in marks.messages if m.ready is not None)
+    interrupted += _asides(ours)
+    return {
+        "wanted": wanted[0],
+        "found": found[0],
+        "compile_s": compile_s,
+        "kept": kept,
+        "interrupted": interrupted,
+        "messages": messages,
+        "early": early,
+        "weights": digest(ours.strategy.unwrap()),
+        "children": [child.name() for child in psutil.Process().children(recursive=True)],
+    }
+
+
+def _steps(trainer: Trainer, count: int) -> tuple[list[list[Tensor]], list[bool]]:
+    seen: list[list[Tensor]] = []
+    model = trainer.strategy.unwrap()
+    hook = trainer.optimizer.register_step_pre_hook(lambda *_: seen.append(gradients(model)))
+    interrupted = [trainer.step().interrupted for _ in range(count)]
+    hook.remove()
+    return seen, interrupted
+
+
+def _asides(trainer: Trainer) -> list[bool]:
+    """Whether anything compiles in a step after, or within, what is measured and done beside training."""
+    seen = []
+    aside = Aside(trainer)
+    for _ in range(2):
+        with aside():
+            found = check(trainer, 1)
+            assert found.gradients is None or not trainer.strategy.traits.exact
+            trainer.try_step()
+        with aside():
+            seen.append(trainer.step(synchronise=False).interrupted)
+        with trainer.unseen(room=True), aside():
+            seen += [trainer.step().interrupted for _ in range(2)]
+        evaluate(trainer, load_data(trainer.settings), epoch=0)
+        trainer.sizes()
+        seen += [trainer.step().interrupted for _ in range(2)]
+    return seen
