@@ -14,6 +14,12 @@ CASES = (
     ("bandwidth", "world_size, comm_ms, payload_mb, busbw_gbps / 2, 22.4, 102.2, 4.56 / 4, 31.8, 102.2, {} / 8, 36.2, 102.2, 4.94", "38.57", "4.82"),
     ("rate-time", "GPUs, Batch per GPU, it/s, images/s / 1, 64, 10.0, 640 / 2, 64, 9.5, 1216 / 4, 64, 9.1, {}", "1165", "2330"),
     ("rate-time", "GPUs, s/it, it/s / 1, 0.100, 10.0 / 2, 0.105, 9.52 / 4, 0.110, {}", "12.1", "9.09"),
+    ("serial-fraction", "GPUs, Speedup, e / 2, 1.82, 0.100 / 4, 3.08, {} / 8, 4.71, 0.100", "0.150", "0.100"),
+    ("efficiency", "GPUs, Speedup, E / 2, 1.82, 0.91 / 4, 3.08, {} / 8, 4.71, 0.59", "0.97", "0.77"),
+    ("impossible", "GPUs, Time (s) / 1, 40.0 / 2, {} / 4, 14.0", "-24.0", "24.0"),
+    ("impossible", "GPUs, Time (s) / 1, 40.0 / {}, 24.0 / 4, 14.0", "-2", "2"),
+    ("impossible", "GPUs, Time (s) / 1, 40.0 / {}, 24.0 / 4, 14.0", "2.5", "2"),
+    ("impossible", "GPUs, Epoch time (s), Accuracy (%) / 1, 40.0, 91.2 / 2, 24.0, {} / 4, 14.0, 91.1", "101.2", "91.2"),
     ("gain", "GPUs, Baseline (ms), Ours (ms), Speedup / 1, 100.0, 80.0, 1.25 / 2, 110.0, 82.0, 1.34 / 4, 130.0, 88.0, {}", "1.98", "1.48"),
     ("gain", "Model, Baseline (ms), Ours (ms), Improvement (%) / A, 100.0, 80.0, 20.0 / B, 110.0, 82.0, 25.5 / C, 130.0, 88.0, {}", "52.3", "32.3"),
     ("gain", "Model, Baseline (ms), Ours (ms), Improvement (%) / A, 100.0, 80.0, 25.0 / B, 110.0, 82.0, 34.1 / C, 130.0, 88.0, {}", "32.3", "47.7"),
@@ -30,6 +36,21 @@ CASES = (
 def test_one_wrong_number_of_a_table_is_found(rule: str, rows: str, wrong: str, right: str) -> None:
     assert (rule, "FAIL") in found(table(rows.format(wrong)))
     assert found(table(rows.format(right))) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "explained"),
+    [
+        ("GPUs, Time (s) / 1, 40.0 / 2, 0.0 / 4, 14.0", True),
+        ("GPUs, Time (s) / 1, 40.0 / 0, 24.0 / 4, 14.0", True),
+        ("Threads, Time (s) / 0, 41.0 / 1, 40.0 / 2, 24.0", False),  # without threads
+        ("GPUs, samples/s / 1, 3 / 2, 0 / 4, 8", False),  # rounded away
+        ("GPUs, Time (s), Time (s) vs. 1.0 / 1, 40.0, -1.0 / 2, 24.0, -2.0 / 4, 14.0, 1.0", False),  # a difference
+        ("GPUs, Speedup, e / 2, 1.80, 0.90 / 4, 3.00, 0.75", False),  # an efficiency by another letter
+    ],
+)
+def test_a_zero_is_explained_or_was_no_number_at_all(rows: str, explained: bool) -> None:
+    assert found(table(rows)) == ([("impossible", "EXPLAIN")] if explained else [])
 
 
 COLUMNS = (

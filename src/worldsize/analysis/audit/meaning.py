@@ -127,6 +127,8 @@ _QUANTITIES: tuple[tuple[Quantity, str], ...] = (
     (_Q.RANK, r"^(?:local |global )?rank(?: id)?$|^(?:gpu|worker|node|process) (?:id|index|rank)$"),
     (_Q.N, rf"\b{WORKERS}\b|world[ -]?size|^n$|^p$|^np$|^#$|\bnproc\b|\bnum proc"),
 )  # fmt: skip
+_LETTERS = {"e": _Q.SERIAL, "E": _Q.EFFICIENCY}
+"""Letters of formulas, whose case tells them apart: e of Karp and Flatt, E of efficiency."""
 _COMPILED = tuple((quantity, re.compile(pattern)) for quantity, pattern in _QUANTITIES)
 _BY_UNIT = {
     "time": Quantity.TIME, "rate": Quantity.RATE, "step_rate": Quantity.STEP_RATE, "bandwidth": Quantity.BANDWIDTH,
@@ -138,7 +140,7 @@ def meaning(text: str) -> Meaning:
     """What a heading or a label says."""
     words = _normal(text)
     taken, rest = _take(words)
-    named = quantity_of(_without_brackets(rest)) or quantity_of(rest)
+    named = _LETTERS.get(text.strip("*_$ ")) or quantity_of(_without_brackets(rest)) or quantity_of(rest)
     if (named is Quantity.N and not _counted(rest)) or _MONEY.search(rest):
         named = Quantity.OTHER
     unit = unit_in(_spelled(text))

@@ -11,6 +11,7 @@ from worldsize.analysis.audit.rules import (
     collectives,
     contradictions,
     gains,
+    impossible,
     parts,
     plausible,
     rates,
@@ -21,6 +22,7 @@ from worldsize.analysis.audit.rules import (
 )
 
 RULES: tuple[Rule, ...] = (
+    *impossible.RULES,
     *ratios.RULES,
     *gains.RULES,
     *rates.RULES,
