@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
-from worldsize.analysis.audit.meaning import NODES, WORKERS, Meaning, meaning
+from worldsize.analysis.audit.meaning import NODES, PRODUCTS, WORKERS, Meaning, meaning
 from worldsize.analysis.audit.numbers import CLOCK, HOURS, whole_number
 from worldsize.analysis.audit.overrides import Overrides
 from worldsize.analysis.audit.quantities import AXES, Quantity
@@ -17,6 +17,11 @@ _IDEAL = re.compile(
     re.IGNORECASE,
 )
 """What nobody measured: N times the base, printed to be compared with."""
+_COUNTS = re.compile(
+    r"\b(?:number|num|no|count|gpu|gcd|tpu|worker|process|proc|rank|device|accelerator|card|chip|core|thread|cpu|trainer)"
+    r"|world|^[npw#]p?$"
+)
+"""What heads counts of workers, be they named as well or not."""
 _EACH = re.compile(rf"\W*(?:per|/|each)\s*{WORKERS}\W*")
 
 
@@ -70,7 +75,7 @@ def columns_of(table: Table, words: Words, overrides: Overrides) -> list[Column]
 
 def one_axis(columns: list[Column], table: Table) -> list[Column]:
     """With one column of N: of several the one that says total; of processes beside threads neither is N."""
-    columns = _each(columns)
+    columns = _replicas(_products(_each(columns), table))
     found = [
         index for index, column in enumerate(columns) if column.meaning.quantity is Quantity.N and not column.label
     ]
@@ -83,6 +88,37 @@ def one_axis(columns: list[Column], table: Table) -> list[Column]:
     return [
         replace(column, meaning=other) if index in found and index != kept else column
         for index, column in enumerate(columns)
+    ]
+
+
+def _products(columns: list[Column], table: Table) -> list[Column]:
+    """The name of an accelerator heads counts of it, alone and over whole numbers; else what was measured on it."""
+    named = [
+        index
+        for index, column in enumerate(columns)
+        if column.meaning.quantity is Quantity.N
+        and not column.label
+        and re.search(PRODUCTS, column.heading.lower())
+        and not _COUNTS.search(column.heading.split(" · ")[-1].lower().replace("#", "number "))
+    ]
+    counts = [index for index, column in enumerate(columns) if column.meaning.quantity is Quantity.N]
+    found = list(columns)
+    for index in named:
+        column = columns[index]
+        entries = [row[index] for row in table.rows if index < len(row) and row[index].strip()]
+        if len(counts) > 1 or column.meaning.rest or not all(whole_number(entry) for entry in entries):
+            said = replace(column.meaning, quantity=None, rest=column.heading.lower())
+            found[index] = replace(column, meaning=said)
+    return found
+
+
+def _replicas(columns: list[Column]) -> list[Column]:
+    """DP beside TP or PP counts replicas; elsewhere it is a strategy as well."""
+    if not any(column.meaning.quantity is Quantity.SPLIT for column in columns):
+        return columns
+    return [
+        replace(column, meaning=Meaning(Quantity.REPLICAS)) if column.heading.strip().lower() == "dp" else column
+        for column in columns
     ]
 
 

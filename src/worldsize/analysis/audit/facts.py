@@ -41,6 +41,13 @@ class Fact:
     row_labels: tuple[str, ...] = ()
     column_label: str = ""
     bold: bool = False
+    replicas: int | None = None
+    """Workers that share the data, where they are fewer than N; 0 where they are, and nobody says how many."""
+
+    @property
+    def sharing(self) -> int | None:
+        """Workers with a batch each; None where nothing says how many."""
+        return self.n if self.replicas is None else self.replicas or None
 
     @property
     def text(self) -> str:

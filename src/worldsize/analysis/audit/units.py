@@ -42,6 +42,8 @@ _STEP_RATE = re.compile(rf"(?:{_STEPS}){_PER}{_SECOND}")
 _TIME_OF = re.compile(rf"(?P<unit>[a-zµμ]+){_PER}(?P<of>epochs?|{_STEPS})")
 _BYTE_RATE = re.compile(rf"(?P<unit>[kmgt]?i?b|bytes){_PER}{_SECOND}")
 _BIT_RATE = re.compile(rf"(?P<unit>[kmgt]?(?:bit|b))(?:its?)?(?:{_PER}{_SECOND}|ps)")
+_ANY_RATE = re.compile(rf"(?P<scale>[km])?\s?(?P<what>(?!\w*(?:flop|bit|byte|epoch|meter|ops\b|cycle))[a-z]{{4,}}s){_PER}{_SECOND}")
+"""Whatever else is counted in plural: slices, graphs, requests."""
 _SHORT_RATES = ("ips", "fps", "wps", "tps", "sps")
 
 
@@ -67,7 +69,10 @@ def _per_something(words: str, small: str) -> Unit | None:
         return Unit("rate", {"k": 1e3, "m": 1e6}.get(found["scale"] or "", 1.0), words)
     if small in _SHORT_RATES:
         return Unit("rate", 1.0, words)
-    return Unit("step_rate", 1.0, words) if _STEP_RATE.fullmatch(small) is not None else None
+    if _STEP_RATE.fullmatch(small) is not None:
+        return Unit("step_rate", 1.0, words)
+    found = _ANY_RATE.fullmatch(small)
+    return Unit("rate", {"k": 1e3, "m": 1e6}.get(found["scale"] or "", 1.0), words) if found is not None else None
 
 
 def _of_bytes(words: str, small: str) -> Unit | None:

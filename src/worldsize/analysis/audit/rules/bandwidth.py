@@ -177,10 +177,10 @@ def _of_bytes(bytes_: Span, fact: Fact) -> Iterator[_Way]:
 
 def _steps(fact: Fact, reading: Reading, page: Page) -> tuple[Span, Span] | None:
     samples = page.overrides.samples or reading.words.samples
-    if samples is None or fact.batch is None or fact.n is None:
+    if samples is None or fact.batch is None or fact.sharing is None:
         return None
-    local = fact.batch if fact.batch_per != "total" else fact.batch / fact.n
-    return tuple(Span(math.floor(samples / size), math.ceil(samples / size)) for size in (local * fact.n, local))  # type: ignore[return-value]
+    local = fact.batch if fact.batch_per != "total" else fact.batch / fact.sharing
+    return tuple(Span(math.floor(samples / size), math.ceil(samples / size)) for size in (local * fact.sharing, local))  # type: ignore[return-value]
 
 
 def _payloads(fact: Fact, reading: Reading) -> Iterator[tuple[Span, tuple[str, ...], str]]:

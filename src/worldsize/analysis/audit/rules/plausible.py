@@ -52,7 +52,7 @@ def check_batch(reading: Reading, page: Page) -> Checked:
 
 
 def _whole(fact: Fact) -> int:
-    return (fact.batch or 0) * ((fact.n or 1) if fact.batch_per == "worker" else 1)
+    return (fact.batch or 0) * ((fact.sharing or 1) if fact.batch_per == "worker" else 1)
 
 
 def check_flat(reading: Reading, page: Page) -> Checked:

@@ -157,9 +157,9 @@ def _samples(reading: Reading, rate: Fact, time: Fact, otherwise: str | None) ->
     batch = rate.batch if rate.batch is not None else time.batch
     per = rate.batch_per or time.batch_per or otherwise
     accumulates = reading.words.accumulation or reading.of(Quantity.ACCUMULATION)
-    if batch is None or rate.n is None or per is None or accumulates:
+    if batch is None or rate.sharing is None or per is None or accumulates:
         return None
-    return Span.exact(batch * rate.n if per == "worker" else batch)
+    return Span.exact(batch * rate.sharing if per == "worker" else batch)
 
 
 def _time(pair: _Pair, others_fit: bool, alone: bool) -> Checked:
