@@ -98,6 +98,7 @@ def _products(columns: list[Column], table: Table) -> list[Column]:
         for index, column in enumerate(columns)
         if column.meaning.quantity is Quantity.N
         and not column.label
+        and column.meaning.n is None
         and re.search(PRODUCTS, column.heading.lower())
         and not _COUNTS.search(column.heading.split(" · ")[-1].lower().replace("#", "number "))
     ]

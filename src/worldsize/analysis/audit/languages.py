@@ -34,7 +34,7 @@ _WORDS = (
     (r"秒|\bsekunden?\b|\bsek\b\.?|\bsecondes?\b|\bsegundos?\b", " seconds "),
     (r"[图圖]像|图片|张|枚|\bbilder\b|\bim[áa]genes\b|\bimagens\b", " images "),
     (r"样本|\bmuestras\b", " samples "),
-    (r"准确率|\bgenauigkeit\b|\bpr[ée]cision\b(?= \()", " accuracy "),
+    (r"准确率|\bgenauigkeit\b", " accuracy "),
     (r"显存|\bspeicher\b", " memory "),
     (r"参数量", " parameters "),
     (r"强(?:扩展|缩放)|\bstarke[rn]? skalierung\b|\bpassage à l['’]échelle fort\b", " strong scaling "),

@@ -176,6 +176,10 @@ def _of_bytes(bytes_: Span, fact: Fact) -> Iterator[_Way]:
 
 
 def _steps(fact: Fact, reading: Reading, page: Page) -> tuple[Span, Span] | None:
+    """Steps of an epoch, and those that one worker alone would take."""
+    printed = only(beside(reading, fact, Quantity.STEPS))
+    if printed is not None and fact.sharing:
+        return printed.span, printed.span * float(fact.sharing)
     samples = page.overrides.samples or reading.words.samples
     if samples is None or fact.batch is None or fact.sharing is None:
         return None
@@ -185,7 +189,9 @@ def _steps(fact: Fact, reading: Reading, page: Page) -> tuple[Span, Span] | None
 
 def _payloads(fact: Fact, reading: Reading) -> Iterator[tuple[Span, tuple[str, ...], str]]:
     """Bytes of one synchronisation."""
-    stated = [cost for cost in costs_in(reading.words.own) if cost.n in (None, fact.n)]
+    stated = [
+        cost for cost in costs_in(reading.words.own) or costs_in(reading.words.text) if cost.n in (None, fact.n)
+    ]
     for cost in stated:
         yield cost.span, (), "the bytes that are said"
         yield cost.span * 0.25, ("elements are taken for bytes",), "the bytes that are said, ÷ 4"
