@@ -9,8 +9,8 @@ from worldsize.analysis.audit.columns import Column, columns_of, filled, names_q
 from worldsize.analysis.audit.meaning import Meaning, meaning
 from worldsize.analysis.audit.numbers import Printed, Span, all_printed, whole_number
 from worldsize.analysis.audit.overrides import Overrides
-from worldsize.analysis.audit.quantities import AXES, KINDS, TIMES, Quantity, agrees
-from worldsize.analysis.audit.units import Unit
+from worldsize.analysis.audit.quantities import AXES, KINDS, PARTS, TIMES, Quantity, agrees
+from worldsize.analysis.audit.units import Unit, units_said
 from worldsize.analysis.audit.words import Words
 from worldsize.documents.document import Table
 
@@ -83,6 +83,15 @@ def read_table(index: int, table: Table, words: Words, overrides: Overrides) -> 
     return Reading(index, table, words, tuple(columns), tuple(_settled(facts, words)))
 
 
+MEASURED = (*TIMES, *PARTS, Quantity.BYTES, Quantity.BANDWIDTH)
+"""What a unit in the cell itself can correct."""
+_BY_UNIT = {
+    "time": Quantity.TIME,
+    "bytes": Quantity.BYTES,
+    "bandwidth": Quantity.BANDWIDTH,
+    "rate": Quantity.RATE,
+    "step_rate": Quantity.STEP_RATE,
+}
 COUNTED = (Quantity.N, Quantity.NODES, Quantity.PER_NODE, Quantity.BATCH, Quantity.ACCUMULATION)
 """Set, not measured: exact, however they end."""
 
@@ -107,6 +116,7 @@ def _of_row(
     matrix = all(column.label or column.meaning.quantity in beside for column in columns)
     matrix = matrix and not any(names_quantity(entry) for each in table.rows for entry in each[:1])
     caption = meaning(words.caption) if words.caption and matrix else Meaning()
+    said_units = units_said(words.caption)
     for place, (entry, column) in enumerate(zip(entries, columns, strict=False)):
         if column.label or not entry.strip():
             continue
@@ -117,6 +127,7 @@ def _of_row(
             quantity, unit = _quantity(said, number, order)
             if quantity is None:
                 continue
+            unit = unit or _only_unit(said_units, quantity)
             factor = unit.factor if unit and agrees(unit, quantity) else 1.0
             yield Fact(
                 quantity,
@@ -133,6 +144,12 @@ def _of_row(
                 column_label=said.rest if quantity in AXES else column.meaning.rest,
                 bold=(row, place) in table.bold,
             )
+
+
+def _only_unit(units: list[Unit], quantity: Quantity) -> Unit | None:
+    """The one of a caption that a quantity can have."""
+    found = {unit.name: unit for unit in units if agrees(unit, quantity)}
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def _joined(column: Meaning, row: Meaning, caption: Meaning) -> Meaning:
@@ -182,6 +199,8 @@ def _quantity(said: Meaning, number: Printed, order: int) -> tuple[Quantity | No
             quantity = Quantity.EFFICIENCY
         if own and own.kind == "time" and quantity is None:
             quantity = Quantity.TIME
+        if own and own.kind in _BY_UNIT and (quantity in MEASURED or quantity is Quantity.UTILIZATION):
+            quantity = quantity if agrees(own, quantity) else _BY_UNIT[own.kind]
         return quantity, own or said.unit
     if own is None:
         return None, None

@@ -83,6 +83,18 @@ def _of_bytes(words: str, small: str) -> Unit | None:
     return Unit("bandwidth", _BYTES[found["unit"]], words) if found is not None else None
 
 
+_IN_WORDS = re.compile(r"[(\[]([^()\[\]]*)[)\]]|\bin ([a-zA-Zµμ/]+(?: per second)?)(?![\w-])")
+
+
+def units_said(caption: str) -> list[Unit]:
+    """The units of a caption, in brackets or after "in": of all numbers whose heading has none."""
+    found = []
+    for match in _IN_WORDS.finditer(caption):
+        units = map(unit_of, re.split(r"[,;]", match[1] or match[2]))
+        found += [unit for unit in units if unit is not None and unit.kind in ("time", "bytes", "bandwidth", "rate")]
+    return found
+
+
 def unit_in(heading: str) -> Unit | None:
     """The unit of a column: in brackets, after a comma or at the end, as in "Time (sec)", "time, s", "images/s"."""
     for inside in re.findall(r"[(\[]([^()\[\]]*)[)\]]", heading):
