@@ -92,6 +92,8 @@ _BY_UNIT = {
     "rate": Quantity.RATE,
     "step_rate": Quantity.STEP_RATE,
 }
+_SETTING = re.compile(r"\d\s?[kKMGT]i?[bB](?:it)?(?:/s|ps)?\b")
+"""A label as "bucket 50 MB" or "100 Gbit/s": what was set, not what was measured."""
 COUNTED = (Quantity.N, Quantity.NODES, Quantity.PER_NODE, Quantity.BATCH, Quantity.ACCUMULATION)
 """Set, not measured: exact, however they end."""
 
@@ -169,6 +171,8 @@ def _row(entries: tuple[str, ...], columns: list[Column]) -> _Row:
         quantity = column.meaning.quantity
         if column.label:
             named = nodes_by(entry, column.heading) or meaning(entry)
+            if _SETTING.search(entry) and named.quantity in (Quantity.BYTES, Quantity.BANDWIDTH):
+                named = replace(named, quantity=None, unit=None)
             if named.n is None and quantity is Quantity.N and whole_number(entry) is not None:
                 named = replace(named, n=whole_number(entry))
             per = named.per if named.quantity is not None else None

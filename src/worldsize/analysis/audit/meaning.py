@@ -151,10 +151,11 @@ def meaning(text: str) -> Meaning:
     """What a heading or a label says."""
     words = _normal(text)
     taken, rest = _take(words)
-    named = _LETTERS.get(text.strip("*_$ ")) or quantity_of(_without_brackets(rest)) or quantity_of(rest)
+    letter = _LETTERS.get(text.strip("*_$ "))
+    named = letter or quantity_of(_without_brackets(rest)) or quantity_of(rest)
     if (named is Quantity.N and not _counted(rest)) or _MONEY.search(rest):
         named = Quantity.OTHER
-    unit = unit_in(_spelled(text)) or (unit_of(rest.split()[-1].lstrip("-")) if named is Quantity.WORKER_TIME else None)
+    unit = None if letter else unit_in(_spelled(text)) or (unit_of(re.split(r"[\s-]", rest)[-1]) if named is Quantity.WORKER_TIME else None)
     quantity = _with_unit(named, unit, rest)
     per = "worker" if _PER_WORKER.search(rest) else None
     per = per or ("total" if _TOTAL.search(words) else None)

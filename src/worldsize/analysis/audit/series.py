@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from worldsize.analysis.audit.facts import Fact, Reading
+from worldsize.analysis.audit.known import DATA_SETS, DataSet
 from worldsize.analysis.audit.quantities import Quantity
 
 BASE = re.compile(r"\W*(?:sequential|serial|baseline|base|reference|single)\b\W*", re.IGNORECASE)
@@ -155,6 +156,23 @@ def _same(one: Fact, other: Fact) -> bool:
         return mine is None or theirs is None or mine == theirs
 
     return agree(one.n, other.n) and agree(one.batch, other.batch) and one.row_labels == other.row_labels
+
+
+def samples_of(reading: Reading, fact: Fact, given: int | None = None) -> int | None:
+    """Samples of an epoch: as a person says, as the row of a fact says or its data set has, or as the words say."""
+    if given is not None:
+        return given
+    row = [each for each in reading.of(Quantity.SAMPLES) if each.place.row == fact.place.row]
+    row = [each for each in row if re.search("train|data|epoch", reading.columns[each.place.column].heading.lower())]
+    if len(row) == 1 and row[0].span.mid >= 1:
+        return int(row[0].number.value)
+    entries = [entry.lower() for entry in reading.table.rows[fact.place.row]]
+    named = {data.train for entry in entries if (data := _data_set(entry)) is not None}
+    return named.pop() if len(named) == 1 else reading.words.samples
+
+
+def _data_set(entry: str) -> DataSet | None:
+    return next((data for pattern, data in DATA_SETS.items() if re.search(pattern, entry)), None)
 
 
 def only(facts: list[Fact]) -> Fact | None:

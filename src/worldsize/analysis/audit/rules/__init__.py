@@ -12,6 +12,7 @@ from worldsize.analysis.audit.rules import (
     contradictions,
     gains,
     impossible,
+    kinds,
     parts,
     plausible,
     rates,
@@ -19,6 +20,7 @@ from worldsize.analysis.audit.rules import (
     reporting,
     sizes,
     summaries,
+    traffic,
 )
 
 RULES: tuple[Rule, ...] = (
@@ -31,9 +33,11 @@ RULES: tuple[Rule, ...] = (
     *summaries.RULES,
     *accuracy.RULES,
     *sizes.RULES,
+    *traffic.RULES,
     *bandwidth.RULES,
     *collectives.RULES,
     *base.RULES,
+    *kinds.RULES,
     *contradictions.RULES,
     *plausible.RULES,
     *claims.RULES,

@@ -16,7 +16,7 @@ from worldsize.analysis.audit.findings import (
 )
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.quantities import Quantity
-from worldsize.analysis.audit.series import beside, only
+from worldsize.analysis.audit.series import beside, only, samples_of
 
 ABOUT = Span(0.98, 1.02)
 """A smaller last batch, and averages of steps, make this much of an epoch."""
@@ -110,10 +110,11 @@ def _global(whole: Fact, local: Fact | None, given: float, accumulation: float, 
 
 def check_steps(reading: Reading, page: Page) -> Checked:
     """Steps of an epoch are samples ÷ global batch, rounded up or down."""
-    samples = page.overrides.samples or reading.words.samples
     found = []
     for steps in reading.of(Quantity.STEPS):
-        batch = _batch_of(reading, steps)
+        batch, samples = _batch_of(reading, steps), reading.words.samples
+        if "epoch" in reading.columns[steps.place.column].heading.lower():
+            samples = samples_of(reading, steps, page.overrides.samples)
         if samples is None or batch is None or steps.sharing is None:
             continue
         found.append(_steps(steps, samples, *batch, reading.words.accumulation or 1))
@@ -177,7 +178,7 @@ def check_epoch(reading: Reading, page: Page) -> Checked:
 
 
 def _counted(reading: Reading, fact: Fact, page: Page) -> Span | None:
-    samples, batch = page.overrides.samples or reading.words.samples, _batch_of(reading, fact)
+    samples, batch = samples_of(reading, fact, page.overrides.samples), _batch_of(reading, fact)
     if samples is None or batch is None or fact.sharing is None:
         return None
     whole = batch[0] * fact.sharing if batch[1] == "worker" else batch[0]

@@ -16,7 +16,7 @@ from worldsize.analysis.audit.findings import (
 )
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.quantities import Quantity
-from worldsize.analysis.audit.series import beside, only
+from worldsize.analysis.audit.series import beside, only, samples_of
 
 CLOSE = 0.03
 """A smaller last batch, and averages of rates, make this much."""
@@ -150,7 +150,7 @@ def _inverse(reading: Reading) -> Iterator[_Pair]:
 
 def _samples(reading: Reading, rate: Fact, time: Fact, otherwise: str | None) -> Span | None:
     if time.quantity is Quantity.EPOCH_TIME:
-        samples = reading.words.samples
+        samples = samples_of(reading, time)
         return (
             Span(samples * 0.97, samples) if samples and not reading.words.grows else None
         )  # the last batch may be dropped
