@@ -12,7 +12,24 @@ _TIES = frozenset(
 """Words that tie the word before to the word after."""
 _OPENERS = frozenset(("#", "no.", "num", "num.", "number", "nr.", "avg", "avg.", "mean", "max", "min", "total", "peak"))
 """Words that begin a name."""
-_SHORTENED = frozenset("comp. comm. comms. accum. effic. optim. param. util. sync. iter. exec. thrpt. thput. perf.".split())
+_SHORTENED = frozenset(
+    [
+        "comp.",
+        "comm.",
+        "comms.",
+        "accum.",
+        "effic.",
+        "optim.",
+        "param.",
+        "util.",
+        "sync.",
+        "iter.",
+        "exec.",
+        "thrpt.",
+        "thput.",
+        "perf.",
+    ]
+)
 """Names cut short, whose point ends no sentence."""
 _PAIRS = {
     "size": ("batch", "minibatch", "mini-batch", "message", "model", "world", "cluster"),

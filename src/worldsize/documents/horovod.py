@@ -6,7 +6,9 @@ from worldsize.documents.grid import Blocks, Cell
 from worldsize.documents.nccl import RANK
 from worldsize.documents.numbers import tidy
 
-_TOTAL = re.compile(r"Total (img|images|samples|tokens)/sec on (\d{1,7}) ([GCT]PU)\(s\): ([\d.,]+(?: ?\+/?- ?[\d.,]+)?)")
+_TOTAL = re.compile(
+    r"Total (img|images|samples|tokens)/sec on (\d{1,7}) ([GCT]PU)\(s\): ([\d.,]+(?: ?\+/?- ?[\d.,]+)?)"
+)
 _EACH = re.compile(r"(?:img|images|samples|tokens)/sec per [GCT]PU: ([\d.,]+(?: ?\+/?- ?[\d.,]+)?)", re.IGNORECASE)
 _MODEL = re.compile(r"Model: (\S{1,60})")
 _BATCH = re.compile(r"Batch size: (\d{1,9})")

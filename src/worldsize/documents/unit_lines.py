@@ -5,10 +5,15 @@ from collections.abc import Sequence
 
 _UNIT = re.compile(r"[(\[][^()\[\]]{1,24}[)\]]")
 _PART = re.compile(r"[(\[][^()\[\]]{1,24}[)\]]|\S+")
-_WORD_OF_NAME = re.compile(r"(?:\s*(?:time|size|efficiency|up|bandwidth|batch|throughput|accuracy|rate|memory|ratio)\b)+\s*", re.IGNORECASE)
+_WORD_OF_NAME = re.compile(
+    r"(?:\s*(?:time|size|efficiency|up|bandwidth|batch|throughput|accuracy|rate|memory|ratio)\b)+\s*", re.IGNORECASE
+)
 """Second words of names that were broken into two lines."""
 _SUITS = (
-    (re.compile(r"%|percent"), r"efficien|accura|util|overhead|share|scal|ratio|fraction|mfu|reduc|gain|improve|top-?\d"),
+    (
+        re.compile(r"%|percent"),
+        r"efficien|accura|util|overhead|share|scal|ratio|fraction|mfu|reduc|gain|improve|top-?\d",
+    ),
     (re.compile(r"[kmgt]i?b(?:it)?(?:/s|ps)", re.IGNORECASE), r"bandwidth|\bbw\b|throughput|speed|rate"),
     (re.compile(r"/\s?(?:s|sec|second)s?$|per sec"), r"throughput|speed|rate|perf"),
     (re.compile(r"[kmgt]?i?b|bytes", re.IGNORECASE), r"size|mem|message|volume|traffic|data|bytes|payload|footprint"),

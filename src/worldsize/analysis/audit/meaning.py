@@ -48,9 +48,7 @@ def _vaguer(inner: Quantity, outer: Meaning) -> bool:
     return inner is Quantity.TIME and outer.quantity in (*PARTS, *TIMES)
 
 
-PRODUCTS = (
-    r"[avphtlkb]\d{1,4}s?|g[bh]\d{3}|gaudi ?\d?|mi\d+\w?|titan ?\w*|gtx ?\d+\w*|rtx ?\w?\d+\w*|ascend ?\d*\w?|tpu ?v\d\w?"
-)
+PRODUCTS = r"[avphtlkb]\d{1,4}s?|g[bh]\d{3}|gaudi ?\d?|mi\d+\w?|titan ?\w*|gtx ?\d+\w*|rtx ?\w?\d+\w*|ascend ?\d*\w?|tpu ?v\d\w?"
 """Names of accelerators, which stand for their number as often as for one of several compared."""
 WORKERS = (
     r"(?:gpu|gcd|tpu|hpu|ipu|npu|xpu|worker|process(?:or)?|proc|rank|device|accelerator|card|chip|core|thread|cpu|"
@@ -155,7 +153,12 @@ def meaning(text: str) -> Meaning:
     named = letter or quantity_of(_without_brackets(rest)) or quantity_of(rest)
     if (named is Quantity.N and not _counted(rest)) or _MONEY.search(rest):
         named = Quantity.OTHER
-    unit = None if letter else unit_in(_spelled(text)) or (unit_of(re.split(r"[\s-]", rest)[-1]) if named is Quantity.WORKER_TIME else None)
+    unit = (
+        None
+        if letter
+        else unit_in(_spelled(text))
+        or (unit_of(re.split(r"[\s-]", rest)[-1]) if named is Quantity.WORKER_TIME else None)
+    )
     quantity = _with_unit(named, unit, rest)
     per = "worker" if _PER_WORKER.search(rest) else None
     per = per or ("total" if _TOTAL.search(words) else None)

@@ -11,7 +11,9 @@ from worldsize.analysis.audit.quantities import Quantity
 _NAMES = r"tensor|pipeline|context|model"
 _STATED = (
     re.compile(r"\b(tp|pp|cp)\s?(?:=|:|of)?\s?(\d+)\b", re.IGNORECASE),
-    re.compile(rf"\b({_NAMES})[ -]?(?:model[ -]?)?parallel\w*(?: size| degree)?\s?(?:=|:|of)?\s?(\d+)\b", re.IGNORECASE),
+    re.compile(
+        rf"\b({_NAMES})[ -]?(?:model[ -]?)?parallel\w*(?: size| degree)?\s?(?:=|:|of)?\s?(\d+)\b", re.IGNORECASE
+    ),
 )
 _NAMED = re.compile(
     rf"\b(?:{_NAMES})[ -]?(?:model[ -]?)?parallel|\b(?:TP|PP)\s?[=:]?\s?\d|\b(?:TP|PP) ?[/+,] ?(?:TP|PP|DP)\b|\b[34]D[ -]parallel"

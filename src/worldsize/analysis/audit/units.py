@@ -42,7 +42,9 @@ _STEP_RATE = re.compile(rf"(?:{_STEPS}){_PER}{_SECOND}")
 _TIME_OF = re.compile(rf"(?P<unit>[a-zµμ]+){_PER}(?P<of>epochs?|{_STEPS})")
 _BYTE_RATE = re.compile(rf"(?P<unit>[kmgt]?i?b|bytes){_PER}{_SECOND}")
 _BIT_RATE = re.compile(rf"(?P<unit>[kmgt]?(?:bit|b))(?:its?)?(?:{_PER}{_SECOND}|ps)")
-_ANY_RATE = re.compile(rf"(?P<scale>[km])?\s?(?P<what>(?!\w*(?:flop|bit|byte|epoch|meter|ops\b|cycle))[a-z]{{4,}}s){_PER}{_SECOND}")
+_ANY_RATE = re.compile(
+    rf"(?P<scale>[km])?\s?(?P<what>(?!\w*(?:flop|bit|byte|epoch|meter|ops\b|cycle))[a-z]{{4,}}s){_PER}{_SECOND}"
+)
 """Whatever else is counted in plural: slices, graphs, requests."""
 _SHORT_RATES = ("ips", "fps", "wps", "tps", "sps")
 

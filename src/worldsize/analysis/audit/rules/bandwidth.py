@@ -206,9 +206,7 @@ def _steps(fact: Fact, reading: Reading, page: Page) -> tuple[Span, Span] | None
 
 def _payloads(fact: Fact, reading: Reading, *, ring: bool = False) -> Iterator[tuple[Span, tuple[str, ...], str]]:
     """Bytes of one synchronisation; with `ring` also what a ring makes of bytes that the words say."""
-    stated = [
-        cost for cost in costs_in(reading.words.own) or costs_in(reading.words.text) if cost.n in (None, fact.n)
-    ]
+    stated = [cost for cost in costs_in(reading.words.own) or costs_in(reading.words.text) if cost.n in (None, fact.n)]
     for cost in stated:
         yield cost.span, (), "the bytes that are said"
         if ring and fact.n:

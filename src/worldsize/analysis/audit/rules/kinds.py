@@ -36,9 +36,7 @@ def check_kind(reading: Reading, page: Page) -> Checked:
         return one_finding("scaling-kind", Verdict.FAIL, says, [last, first], first.text, "fits weak scaling", changes)
     if same and said == "weak" and not reading.of(Quantity.PARAMETERS):
         says = f"The global batch is {first.text} at every N: this is strong scaling, if nothing else grows; it is called weak."
-        return one_finding(
-            "scaling-kind", Verdict.SUSPECT, says, [last, first], None, "fits strong scaling", changes
-        )
+        return one_finding("scaling-kind", Verdict.SUSPECT, says, [last, first], None, "fits strong scaling", changes)
     return Checked(1)
 
 

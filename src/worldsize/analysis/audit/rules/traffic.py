@@ -70,7 +70,10 @@ def check_share(reading: Reading, page: Page) -> Checked:
         if near is not None:
             found.append((share, near, per_second(near) * (1 / peak)))
     held = [share for share, _, value in found if value.meets(share.span)]
-    for factor, says in ((1 / 8, "fits if bytes a second are divided by bits a second"), (8.0, "fits if bits are taken for bytes")):
+    for factor, says in (
+        (1 / 8, "fits if bytes a second are divided by bits a second"),
+        (8.0, "fits if bits are taken for bytes"),
+    ):
         wrong = [(share, near, value) for share, near, value in found if (value * factor).meets(share.span)]
         if found and len(wrong) == len(found):
             share, near, value = wrong[0]
@@ -111,7 +114,9 @@ def _worker_time(facts: list[Fact], reading: Reading) -> Checked:
             text = f"{time.text} on {fact.n} workers makes {shown(value * (1 / scale), 4)}; {fact.text} is printed."
             changes = "What the run costs is another number."
             found.append(
-                one_finding("worker-time", Verdict.FAIL, text, [fact, time], shown(value * (1 / scale), 4), None, changes)
+                one_finding(
+                    "worker-time", Verdict.FAIL, text, [fact, time], shown(value * (1 / scale), 4), None, changes
+                )
             )
     return together(found)
 
