@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from worldsize.analysis.audit.meaning import NODES, PRODUCTS, WORKERS, Meaning, meaning
 from worldsize.analysis.audit.numbers import CLOCK, HOURS, whole_number
 from worldsize.analysis.audit.overrides import Overrides
-from worldsize.analysis.audit.quantities import AXES, Quantity
+from worldsize.analysis.audit.quantities import AXES, PARTS, Quantity
+from worldsize.analysis.audit.units import unit_of
 from worldsize.analysis.audit.words import Words
 from worldsize.documents.document import Table
 
@@ -22,6 +23,10 @@ _COUNTS = re.compile(
     r"|world|^[npw#]p?$"
 )
 """What heads counts of workers, be they named as well or not."""
+_REST = re.compile(
+    r"(?:weight |parameter |param )?updates?|opt(?:im)?|h2d|d2h|(?:memory |host |gpu )?cop(?:y|ies)|memcpy|bubbles?|idle|"
+    r"others?|misc|rest|eval(?:uation)?|check-?pointing?|logging|wait(?:ing)?"
+)
 _EACH = re.compile(rf"\W*(?:per|/|each)\s*{WORKERS}\W*")
 
 
@@ -67,7 +72,9 @@ def columns_of(table: Table, words: Words, overrides: Overrides) -> list[Column]
         if given is None and levels and _IDEAL.search(levels[-1]):
             said = Meaning(Quantity.OTHER)
         entries = [row[column] for row in table.rows if column < len(row) and row[column].strip()]
-        numeric = sum(_leads_with_number(entry) for entry in entries)
+        numeric = sum(
+            _leads_with_number(entry) and not (said.quantity is None and _is_name(entry)) for entry in entries
+        )
         label = given is None and (not entries or 2 * numeric < len(entries) or _named(said, entries))
         found.append(Column(" · ".join(levels), said, label))
     return found
@@ -75,7 +82,7 @@ def columns_of(table: Table, words: Words, overrides: Overrides) -> list[Column]
 
 def one_axis(columns: list[Column], table: Table) -> list[Column]:
     """With one column of N: of several the one that says total; of processes beside threads neither is N."""
-    columns = _replicas(_products(_each(columns), table))
+    columns = _rests(_replicas(_products(_each(columns), table)))
     found = [
         index for index, column in enumerate(columns) if column.meaning.quantity is Quantity.N and not column.label
     ]
@@ -121,6 +128,20 @@ def _replicas(columns: list[Column]) -> list[Column]:
         replace(column, meaning=Meaning(Quantity.REPLICAS)) if column.heading.strip().lower() == "dp" else column
         for column in columns
     ]
+
+
+def _rests(columns: list[Column]) -> list[Column]:
+    """Beside two parts of a time: what else takes time, though its name alone would not say so."""
+    parts = [column.meaning for column in columns if column.meaning.quantity in PARTS and not column.label]
+    if len(parts) < 2:
+        return columns
+    found = []
+    for column in columns:
+        name = column.heading.split(" · ")[-1].lower().strip(" .")
+        if column.meaning.quantity is None and not column.label and _REST.fullmatch(name):
+            column = replace(column, meaning=replace(parts[-1], quantity=Quantity.TIME, rest=name))
+        found.append(column)
+    return found
 
 
 def _each(columns: list[Column]) -> list[Column]:
@@ -217,6 +238,12 @@ def _leads_with_number(entry: str) -> bool:
     ) is not None and not re.match(
         r"^\d+\s*-?\s*(?:gpu|node|worker|device|process|proc|rank|x\s)", entry.strip().lower()
     )
+
+
+def _is_name(entry: str) -> bool:
+    """A number with a word that is no unit, as "10 GbE": where the heading says nothing it is a name."""
+    found = re.fullmatch(r"\d[\d.,]*\s*([a-zA-Z]+[a-zA-Z/]*)", entry.strip())
+    return found is not None and unit_of(found[1]) is None and found[1] not in ("k", "K", "M", "B", "G", "T")
 
 
 def _named(said: Meaning, entries: list[str]) -> bool:

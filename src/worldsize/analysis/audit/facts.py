@@ -125,7 +125,7 @@ def _of_row(
         said = _joined(column.meaning, context.said, caption)
         if column.meaning.quantity in AXES:
             said = column.meaning
-        for order, number in enumerate(all_printed(entry)[:2]):
+        for order, number in enumerate(all_printed(entry)[:3]):
             quantity, unit = _quantity(said, number, order)
             if quantity is None:
                 continue
@@ -201,8 +201,8 @@ def _quantity(said: Meaning, number: Printed, order: int) -> tuple[Quantity | No
         quantity = said.quantity
         if own and own.kind == "percent" and quantity is Quantity.SPEEDUP:
             quantity = Quantity.EFFICIENCY
-        if own and own.kind == "time" and quantity is None:
-            quantity = Quantity.TIME
+        if own and own.kind in ("time", "rate", "step_rate", "bandwidth") and quantity is None:
+            quantity = _BY_UNIT[own.kind]
         if own and own.kind in _BY_UNIT and (quantity in MEASURED or quantity is Quantity.UTILIZATION):
             quantity = quantity if agrees(own, quantity) else _BY_UNIT[own.kind]
         return quantity, own or said.unit
@@ -255,13 +255,16 @@ def _settled(facts: list[Fact], words: Words) -> Iterator[Fact]:
         )
     }
     facts = [_with_n(_with_batch(fact, facts), facts) for fact in facts]
+    # Beside a column that is said to be of an epoch, another time is of something else: of all epochs, as a rule.
+    bare = {"epoch": Quantity.EPOCH_TIME, "step": Quantity.STEP_TIME}.get(words.time_of or "", Quantity.TIME)
+    said = {fact.quantity for fact in facts}
     alone = words.workers if all(fact.n is None and fact.nodes is None for fact in facts) else None
     for fact in facts:
         quantity, span = fact.quantity, fact.span
         if fact.place.column in percent and fact.unit is None and quantity in KINDS["percent"]:
             span = span * 0.01
-        if quantity is Quantity.TIME and words.time_of in ("epoch", "step"):
-            quantity = Quantity.EPOCH_TIME if words.time_of == "epoch" else Quantity.STEP_TIME
+        if quantity is Quantity.TIME and bare not in said:
+            quantity = bare
         if quantity in COUNTED and fact.number.whole:
             span = Span.exact(fact.number.value)
         n = fact.n if fact.n is not None else fact.nodes if fact.nodes is not None else alone

@@ -127,7 +127,11 @@ def _time(fact: Fact, reading: Reading, page: Page) -> Fact | None:
         for other in table.of(Quantity.COMMUNICATION)
         if other.n == fact.n and other.batch == fact.batch and other.row_labels == fact.row_labels
     ]
-    return only(found)
+    if found or not re.search(
+        "all-?reduce|communicat|gradient", f"{reading.words.caption} {fact.column_label}".lower()
+    ):
+        return only(found)
+    return only(beside(reading, fact, Quantity.TIME, Quantity.STEP_TIME))
 
 
 def _ways(fact: Fact, time: Fact, reading: Reading, page: Page) -> Iterator[_Way]:

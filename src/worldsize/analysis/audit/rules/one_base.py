@@ -15,7 +15,10 @@ def without_base(target: Series, way: Way, asked: tuple[int, ...]) -> list[int]:
         return []
     bases = {n: found for n in asked if (found := _base(target, way, n)) is not None}
     ends = [low for low, _ in bases.values()]
-    held = [[n for n, (low, high) in bases.items() if low <= end * (1 + EPSILON) and end <= high * (1 + EPSILON)] for end in ends]
+    held = [
+        [n for n, (low, high) in bases.items() if low <= end * (1 + EPSILON) and end <= high * (1 + EPSILON)]
+        for end in ends
+    ]
     most = max(held, key=len, default=[])
     odd = [n for n in bases if n not in most]
     return odd if len(most) >= ENOUGH and len(most) > 2 * len(odd) else []

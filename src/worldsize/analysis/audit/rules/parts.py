@@ -13,6 +13,7 @@ from worldsize.analysis.audit.findings import (
     shown,
     together,
 )
+from worldsize.analysis.audit.languages import in_english
 from worldsize.analysis.audit.meaning import meaning
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.quantities import PARTS, TIMES, Quantity
@@ -113,7 +114,7 @@ def _parts(whole: Fact, parts: list[Fact], reading: Reading, others_fit: bool) -
 
 def _heading(reading: Reading, fact: Fact) -> str:
     row = reading.table.rows[fact.place.row]
-    return f"{reading.columns[fact.place.column].heading} {row[0] if row else ''}".lower()
+    return in_english(f"{reading.columns[fact.place.column].heading} {row[0] if row else ''}").lower()
 
 
 def check_shares(reading: Reading, page: Page) -> Checked:

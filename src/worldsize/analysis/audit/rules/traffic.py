@@ -15,6 +15,7 @@ _SIZE = re.compile(r"(\d[\d,]*(?:\.\d+)?)\s?([KMGT]i?B)\b(?!/)")
 _OF_DATA = re.compile(r"\b(?:data ?set|data|images|samples|corpus|training set|files)\b", re.IGNORECASE)
 _OF_GRADIENTS = re.compile(r"gradient|parameter|weights|all-?reduce|payload|model\b", re.IGNORECASE)
 _MOVED = re.compile(r"transfer|exchang|communicat|comm\b|traffic|sent|moved|volume|all-?reduce|payload", re.IGNORECASE)
+_LOADED = re.compile(r"memory|data ?set|load|read|input|stor|model", re.IGNORECASE)
 ENOUGH = 2
 """So many rows must fit, and more than do not, before another row is wrong."""
 
@@ -24,9 +25,33 @@ def check_traffic(reading: Reading, page: Page) -> Checked:
     columns: dict[int, list[Fact]] = {}
     for fact in reading.of(Quantity.BYTES):
         heading = reading.columns[fact.place.column].heading
-        if fact.unit is not None and _MOVED.search(heading) and fact.n is not None:
+        moved = f"{heading} {reading.words.caption}"
+        if fact.unit is not None and _MOVED.search(moved) and not _LOADED.search(heading) and fact.n is not None:
             columns.setdefault(fact.place.column, []).append(fact)
-    return together(_traffic(facts, reading) for facts in columns.values())
+    found = [_traffic(facts, reading) for facts in columns.values()]
+    return together([*found, *(_elements(facts, reading) for facts in columns.values())])
+
+
+def _elements(facts: list[Fact], reading: Reading) -> Checked:
+    """Bytes that are the count of parameters, or what a ring makes of it, at every N."""
+    parameters, size = reading.words.parameters, reading.words.element_bytes
+    if parameters is None or size is None:
+        return Checked()
+    for says, factor in (
+        ("1", lambda n: 1.0),
+        ("2(N−1)/N", lambda n: 2 * (n - 1) / n),
+        ("(N−1)/N", lambda n: (n - 1) / n),
+    ):
+        values = [(parameters.span * factor(fact.n or 1), fact) for fact in facts]
+        if all((value * float(size)).meets(fact.span) for value, fact in values):
+            return Checked(1)
+        if all(value.meets(fact.span) for value, fact in values):
+            right = f"{shown(values[0][0] * (size * 1e-9))} GB"
+            text = f"{facts[0].text} is {says} × the count of parameters; each has {size} bytes."
+            changes = f"Bandwidths computed from it are {size} times too low."
+            fits = "fits if elements are taken for bytes"
+            return one_finding("bandwidth", Verdict.FAIL, text, facts, right, fits, changes)
+    return Checked()
 
 
 def _traffic(facts: list[Fact], reading: Reading) -> Checked:
