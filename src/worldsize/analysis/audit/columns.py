@@ -19,8 +19,8 @@ _IDEAL = re.compile(
 )
 """What nobody measured: N times the base, printed to be compared with."""
 _COUNTS = re.compile(
-    r"\b(?:number|num|no|count|gpu|gcd|tpu|worker|process|proc|rank|device|accelerator|card|chip|core|thread|cpu|trainer)"
-    r"|world|^[npw#]p?$"
+    r"\b(?:number|num|no|count|gpu|gcd|tpu|worker|process|proc|rank|device|accelerator|card|chip|core|thread)"
+    r"|cpu|trainer|world|^[npw#]p?$"
 )
 """What heads counts of workers, be they named as well or not."""
 _REST = re.compile(
@@ -131,15 +131,19 @@ def _replicas(columns: list[Column]) -> list[Column]:
 
 
 def _rests(columns: list[Column]) -> list[Column]:
-    """Beside two parts of a time: what else takes time, though its name alone would not say so."""
+    """Beside two parts of a time: what else takes time, though its name would not say so; all in the unit of most."""
     parts = [column.meaning for column in columns if column.meaning.quantity in PARTS and not column.label]
     if len(parts) < 2:
         return columns
+    units = {each.unit.name: each.unit for each in parts if each.unit is not None}
+    unit = next(iter(units.values())) if len(units) == 1 else None
     found = []
     for column in columns:
         name = column.heading.split(" · ")[-1].lower().strip(" .")
         if column.meaning.quantity is None and not column.label and _REST.fullmatch(name):
-            column = replace(column, meaning=replace(parts[-1], quantity=Quantity.TIME, rest=name))
+            column = replace(column, meaning=replace(parts[-1], quantity=Quantity.TIME, rest=name, unit=unit))
+        elif column.meaning.quantity in PARTS and column.meaning.unit is None:
+            column = replace(column, meaning=replace(column.meaning, unit=unit))
         found.append(column)
     return found
 

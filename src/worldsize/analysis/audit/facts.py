@@ -94,6 +94,10 @@ _BY_UNIT = {
 }
 _SETTING = re.compile(r"\d\s?[kKMGT]i?[bB](?:it)?(?:/s|ps)?\b")
 """A label as "bucket 50 MB" or "100 Gbit/s": what was set, not what was measured."""
+_CLAIM = re.compile(
+    r"\d\s*(?:[x×]|times|%|percent)\s+(?:as|fast\w*|slow\w*|high\w*|less|more|better|efficien\w+)", re.IGNORECASE
+)
+"""A sentence above a table that claims something says nothing of what its cells are."""
 COUNTED = (Quantity.N, Quantity.NODES, Quantity.PER_NODE, Quantity.BATCH, Quantity.ACCUMULATION)
 """Set, not measured: exact, however they end."""
 
@@ -117,7 +121,7 @@ def _of_row(
     beside = (None, *AXES, Quantity.SPEEDUP, Quantity.EFFICIENCY)
     matrix = all(column.label or column.meaning.quantity in beside for column in columns)
     matrix = matrix and not any(names_quantity(entry) for each in table.rows for entry in each[:1])
-    caption = meaning(words.caption) if words.caption and matrix else Meaning()
+    caption = meaning(words.caption) if words.caption and matrix and not _CLAIM.search(words.caption) else Meaning()
     said_units = units_said(words.caption)
     for place, (entry, column) in enumerate(zip(entries, columns, strict=False)):
         if column.label or not entry.strip():

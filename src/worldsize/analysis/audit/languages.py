@@ -4,7 +4,8 @@ import re
 
 _WORDS = (
     (r"\banzahl(?: der)?\b|\bnombre (?:de |d['’])|\bn[úu]mero d[eio]\b|数量|\b(?:число|количество)\b", " number of "),
-    (r"单卡|每(?:张|块|个)?(?:显?卡|gpu|进程)|1\s?gpuあたり|(?:\b(?:pro|je|par|por|per)\s+|\bна\s+)(?:karte|gpu)\b", " per GPU "),
+    (r"单卡|每(?:张|块|个)?(?:显?卡|gpu|进程)|1\s?gpuあたり"
+     r"|(?:\b(?:pro|je|par|por|per)\s+|\bна\s+)(?:karte|gpu)\b", " per GPU "),
     (r"每(?:个|一)?(?=epoch|轮)", " per "),
     (r"每(?:个|一)?步", " per step "),
     (r"节点\s?数?|ノード数?|\bузл(?:ов|ы|а)?\b", " nodes "),
@@ -16,8 +17,10 @@ _WORDS = (
     (r"总|合计|\bgesamt(?=[a-z]|\b)|\binsgesamt\b|\btotale?\b|\bобщ\w+", " total "),
     (r"批(?:次|量|处理)?(?:的)?(?:大小|尺寸)|批量|バッチサイズ|\bstapelgr(?:ö|oe)(?:ß|ss)e\b|\bbatch-?gr(?:ö|oe)(?:ß|ss)e\b"
      r"|\btaille (?:de|du) (?:lot|batch)\b|\btama[ñn]o de(?:l)? lote\b", " batch size "),
-    (r"加速比|速度向上率?|高速化率|\bbeschleunigung\b|\bacc[ée]l[ée]ration\b|\baceleraci[óo]n\b|\bacelera[çc][ãa]o\b|\bускорение\b", " speedup "),
-    (r"效率|効率|\b\w*effizienz\b|\befficacit[ée]\b|\befici[eê]ncia\b|\befficienza\b|\bэффективность\b", " efficiency "),
+    (r"加速比|速度向上率?|高速化率"
+     r"|\bbeschleunigung\b|\bacc[ée]l[ée]ration\b|\baceleraci[óo]n\b|\bacelera[çc][ãa]o\b|\bускорение\b", " speedup "),
+    (r"效率|効率"
+     r"|\b\w*effizienz\b|\befficacit[ée]\b|\befici[eê]ncia\b|\befficienza\b|\bэффективность\b", " efficiency "),
     (r"吞吐[量率]?|スループット|\bdurchsatz\b|\bd[ée]bit\b|\brendimiento\b", " throughput "),
     (r"带宽|\bbandbreite\b|\bbande passante\b|\bancho de banda\b", " bandwidth "),
     (r"通[信讯]|\bkommunikations?(?=zeit|\b)|\bcomunicaci[óo]n\b|\bcomunica[çc][ãa]o\b", " communication "),
@@ -25,7 +28,8 @@ _WORDS = (
     (r"占比|\banteil\b", " share "),
     (r"\bepochen(?=zeit|dauer)", "epoch "),
     (r"\bschritt(?=zeit|dauer)", "step "),
-    (r"时间|耗时|用时|時間|\b(?:lauf|wand|trainings)?(?:zeit|dauer)\b|\btemps\b|\bdur[ée]e\b|\bt(?:iempo|empo)\b|\bвремя\b", " time "),
+    (r"时间|耗时|用时|時間"
+     r"|\b(?:lauf|wand|trainings)?(?:zeit|dauer)\b|\btemps\b|\bdur[ée]e\b|\bt(?:iempo|empo)\b|\bвремя\b", " time "),
     (r"\bepochen?\b|\b[ée]poques?\b|\b[ée]pocas?\b|\bэпох\w*|エポック|轮", " epoch "),
     (r"迭代|\bschritte?\b|\b[ée]tapes?\b|\bit[ée]rations?\b|\bpasos?\b", " step "),
     (r"毫秒", " ms "),

@@ -16,7 +16,8 @@ _STATED = (
     ),
 )
 _NAMED = re.compile(
-    rf"\b(?:{_NAMES})[ -]?(?:model[ -]?)?parallel|\b(?:TP|PP)\s?[=:]?\s?\d|\b(?:TP|PP) ?[/+,] ?(?:TP|PP|DP)\b|\b[34]D[ -]parallel"
+    rf"\b(?:{_NAMES})[ -]?(?:model[ -]?)?parallel|\b(?:TP|PP)\s?[=:]?\s?\d"
+    r"|\b(?:TP|PP) ?[/+,] ?(?:TP|PP|DP)\b|\b[34]D[ -]parallel"
 )
 
 

@@ -84,7 +84,8 @@ def _with_base(groups: list[list[Fact]]) -> list[list[Fact]]:
 
 
 def _is_base(fact: Fact) -> bool:
-    return any(BASE.fullmatch(label) for label in fact.row_labels)
+    """Called so, or a row of one worker beside rows that have names."""
+    return any(BASE.fullmatch(label) for label in fact.row_labels) or (not fact.row_labels and fact.n == 1)
 
 
 def _alike(one: Fact, other: Fact) -> bool:

@@ -38,7 +38,9 @@ def _claim(claim: Claim, reading: Reading) -> Checked:
     if claim.n is not None:
         values = [(n, base, value, fact) for n, base, value, fact in values if n == claim.n]
     if claim.base is not None:
-        values = [each for each in values if each[1] == claim.base] or values
+        # Another base than the one that is named says nothing of the sentence.
+        values = [each for each in values if each[1] in (claim.base, each[0])]
+        values = [each for each in values if each[1] == claim.base] or ([] if claim.base == 1 else values)
     if not values or (claim.n is None and claim.kind == "efficiency"):
         return Checked()  # it names no N: often one node is meant, or a part
     span = claim.number.span * (0.01 if claim.kind not in RATIOS else 1.0)

@@ -7,7 +7,8 @@ from worldsize.analysis.audit.findings import Checked, Page, Rule, Verdict, one_
 from worldsize.analysis.audit.quantities import Quantity
 
 _SAME_BATCH = re.compile(
-    r"(?:global|total|effective|overall) (?:mini-?)?batch(?:[ -]?size)?[^.\n]{0,40}\b(?:is|was|stays?|kept|held|remains?)\b"
+    r"(?:global|total|effective|overall) (?:mini-?)?batch(?:[ -]?size)?[^.\n]{0,40}"
+    r"\b(?:is|was|stays?|kept|held|remains?)\b"
     r"[^.\n]{0,20}\b(?:fixed|constant|the same|unchanged)\b|\b(?:fixed|constant|same) (?:global|total) batch",
     re.IGNORECASE,
 )
@@ -35,7 +36,7 @@ def check_kind(reading: Reading, page: Page) -> Checked:
         says = f"{text}: this is weak scaling; it is called strong."
         return one_finding("scaling-kind", Verdict.FAIL, says, [last, first], first.text, "fits weak scaling", changes)
     if same and said == "weak" and not reading.of(Quantity.PARAMETERS):
-        says = f"The global batch is {first.text} at every N: this is strong scaling, if nothing else grows; it is called weak."
+        says = f"The global batch is {first.text} at every N: strong scaling, if nothing else grows; it is called weak."
         return one_finding("scaling-kind", Verdict.SUSPECT, says, [last, first], None, "fits strong scaling", changes)
     return Checked(1)
 

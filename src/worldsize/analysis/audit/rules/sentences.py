@@ -8,6 +8,7 @@ from typing import Literal
 from worldsize.analysis.audit.facts import Reading
 from worldsize.analysis.audit.meaning import WORKERS
 from worldsize.analysis.audit.numbers import Printed, printed
+from worldsize.analysis.audit.rules.elsewhere import of_something_else
 
 NUMBER = r"(\d+(?:\.\d+)?)"
 _ON = rf"[^.;\n]{{0,50}}?\b(?:on|with|using|at|across|over|for|to)\s+(?:n\s*=\s*)?(\d+)\s*(?:{WORKERS}\b|nodes?\b)?"
@@ -87,6 +88,8 @@ def claims_of(reading: Reading) -> Iterator[Claim]:
             continue  # a definition
         if re.search(r"\beach\)", sentence):
             continue  # "2 nodes with 4 GPUs each": N is not one number
+        if of_something_else(sentence, reading):
+            continue
         yield from _matches("speed-up", _SPEEDUP, sentence)
         if _OF_SPEED.search(sentence):
             yield from _matches("throughput", (_HIGHER, _BARE), sentence)
@@ -122,7 +125,13 @@ def _workers_in(sentence: str) -> tuple[int | None, int | None]:
     words = re.sub(r"\bone(?=\W*$)", "1 gpu", words)  # "… on 64 GPUs than on one"
     for word, count in _WORDED.items():
         words = re.sub(rf"\b{word}[ -](?={WORKERS}\b)", f"{count} ", words)
-    counts = {int(each) for each in re.findall(rf"(?<![\d.,])(\d{{1,5}})[ -]{WORKERS}\b", words)}
+    counts = {
+        int(each)
+        for each in re.findall(
+            rf"(?<![\d.,])(\d{{1,5}})[ -]{WORKERS}\b(?!-?\s?(?:hours?|minutes?|seconds?|days?)\b)", words
+        )
+    }
+    counts |= {int(each) for each in re.findall(rf"\bfrom (\d{{1,5}}) to \d{{1,5}}[ -]{WORKERS}\b", words)}
     return (min(counts) if len(counts) > 1 else None), max(counts, default=None)
 
 
