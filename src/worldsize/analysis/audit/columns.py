@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 
 from worldsize.analysis.audit.meaning import NODES, PRODUCTS, WORKERS, Meaning, meaning
-from worldsize.analysis.audit.numbers import CLOCK, HOURS, whole_number
+from worldsize.analysis.audit.numbers import CLOCK, all_printed, is_parted, whole_number
 from worldsize.analysis.audit.overrides import Overrides
 from worldsize.analysis.audit.quantities import AXES, PARTS, Quantity
 from worldsize.analysis.audit.units import unit_of
@@ -69,9 +69,10 @@ def columns_of(table: Table, words: Words, overrides: Overrides) -> list[Column]
     for column, levels in enumerate(headings):
         given = overrides.column(words.caption, levels)
         said = given or _folded(levels, axis if column else None, " ".join(headings[0]))
-        if given is None and levels and _IDEAL.search(levels[-1]):
-            said = Meaning(Quantity.OTHER)
         entries = [row[column] for row in table.rows if column < len(row) and row[column].strip()]
+        money = 2 * sum(re.match(r"\s*[$€£¥]\s?\d", entry) is not None for entry in entries) > len(entries)
+        if given is None and ((levels and _IDEAL.search(levels[-1])) or money):
+            said = Meaning(Quantity.OTHER)
         numeric = sum(
             _leads_with_number(entry) and not (said.quantity is None and _is_name(entry)) for entry in entries
         )
@@ -235,7 +236,7 @@ def _counts(table: Table) -> bool:
 
 def _leads_with_number(entry: str) -> bool:
     """A number, perhaps with a unit: "1-GPU" and "8x V100" are names."""
-    if HOURS.fullmatch(entry.strip()) or CLOCK.fullmatch(entry.strip()):
+    if is_parted(entry.strip()) or CLOCK.fullmatch(entry.strip()) or _measured(entry):
         return True
     return re.match(
         r"^[\s~≈<>≤≥+$(*-]*[−–-]?[.\d][\d.,:'eE+ -]*\s*(?:[%×x]|[a-zA-Zµ/]{0,9})?\s*(?:$|[(±/±+\[]|\+/-)", entry
@@ -248,6 +249,17 @@ def _is_name(entry: str) -> bool:
     """A number with a word that is no unit, as "10 GbE": where the heading says nothing it is a name."""
     found = re.fullmatch(r"\d[\d.,]*\s*([a-zA-Z]+[a-zA-Z/]*)", entry.strip())
     return found is not None and unit_of(found[1]) is None and found[1] not in ("k", "K", "M", "B", "G", "T")
+
+
+def _measured(entry: str) -> bool:
+    """A number with a unit of any length: "402 samples/sec", "23.6k tok/s"."""
+    text = entry.strip()
+    found = all_printed(text) if text[:1].isdigit() and len(text) < LONGEST_MEASURED else []
+    return len(found) > 0 and found[0].unit is not None and text.startswith(found[0].text)
+
+
+LONGEST_MEASURED = 60
+"""Characters of a number with its unit."""
 
 
 def _named(said: Meaning, entries: list[str]) -> bool:

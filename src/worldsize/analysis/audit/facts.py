@@ -98,6 +98,7 @@ _CLAIM = re.compile(
     r"\d\s*(?:[x×]|times|%|percent)\s+(?:as|fast\w*|slow\w*|high\w*|less|more|better|efficien\w+)", re.IGNORECASE
 )
 """A sentence above a table that claims something says nothing of what its cells are."""
+MINUTES = Unit("time", 60.0, "min")
 COUNTED = (Quantity.N, Quantity.NODES, Quantity.PER_NODE, Quantity.BATCH, Quantity.ACCUMULATION)
 """Set, not measured: exact, however they end."""
 
@@ -133,6 +134,8 @@ def _of_row(
             quantity, unit = _quantity(said, number, order)
             if quantity is None:
                 continue
+            if number.unit is None and agrees(MINUTES, quantity) and re.fullmatch(r"[~≈]?\s*[\d.]+\s?m", entry.strip()):
+                unit = MINUTES  # beside "3h 20m"
             unit = unit or _only_unit(said_units, quantity)
             factor = unit.factor if unit and agrees(unit, quantity) else 1.0
             yield Fact(

@@ -152,7 +152,7 @@ def meaning(text: str) -> Meaning:
     taken, rest = _take(words)
     letter = _LETTERS.get(text.strip("*_$ "))
     named = letter or quantity_of(_without_brackets(rest)) or quantity_of(rest)
-    if (named is Quantity.N and not _counted(rest)) or _MONEY.search(rest):
+    if (named is Quantity.N and not _counted(rest)) or _MONEY.search(rest) or _spread(rest):
         named = Quantity.OTHER
     unit = (
         None
@@ -167,6 +167,12 @@ def meaning(text: str) -> Meaning:
     if "batch" in taken:
         taken.setdefault("batch_per", per)
     return replace(found, **taken)
+
+
+def _spread(words: str) -> bool:
+    """Of a standard deviation alone, which is no time; "mean ± std" is."""
+    found = re.search(r"\b(?:std|stddev|stdev|std\. dev\.?|standard deviation|variance)\b", words)
+    return found is not None and re.search(r"mean|avg|average|median|±|\+", words) is None
 
 
 def _counted(words: str) -> bool:

@@ -176,6 +176,16 @@ def _data_set(entry: str) -> DataSet | None:
     return next((data for pattern, data in DATA_SETS.items() if re.search(pattern, entry)), None)
 
 
+_EXTREME = re.compile(
+    r"\bp(?:[1-4]?\d|[6-9]\d)(?:\.\d)?\b|\bp999?\b|\b(?:max(?:imum)?|worst|slowest|fastest|best|tail)\b|\d\dth\b"
+)
+
+
+def is_typical(reading: Reading, fact: Fact) -> bool:
+    """Whether a time is that of a usual step: not the 99th percentile, not the longest."""
+    return _EXTREME.search(reading.columns[fact.place.column].heading.lower().replace("_", " ")) is None
+
+
 def only(facts: list[Fact]) -> Fact | None:
     """The one that there is; None for none or several."""
     return facts[0] if len(facts) == 1 else None

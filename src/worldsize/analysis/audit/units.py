@@ -42,6 +42,8 @@ _STEP_RATE = re.compile(rf"(?:{_STEPS}){_PER}{_SECOND}")
 _TIME_OF = re.compile(rf"(?P<unit>[a-zµμ]+){_PER}(?P<of>epochs?|{_STEPS})")
 _BYTE_RATE = re.compile(rf"(?P<unit>[kmgt]?i?b|bytes){_PER}{_SECOND}")
 _BIT_RATE = re.compile(rf"(?P<unit>[kmgt]?(?:bit|b))(?:its?)?(?:{_PER}{_SECOND}|ps)")
+_UNDERLINED = re.compile(rf"(?:{_SAMPLES})[ _](?:s|sec)")
+"""As in img_s, the name of a column in a file."""
 _ANY_RATE = re.compile(
     rf"(?P<scale>[km])?\s?(?P<what>(?!\w*(?:flop|bit|byte|epoch|meter|ops\b|cycle))[a-z]{{4,}}s){_PER}{_SECOND}"
 )
@@ -69,7 +71,7 @@ def _per_something(words: str, small: str) -> Unit | None:
         return Unit("time", _TIMES[found["unit"]], words, "epoch" if found["of"].startswith("epoch") else "step")
     if (found := _RATE.fullmatch(small)) is not None:
         return Unit("rate", {"k": 1e3, "m": 1e6}.get(found["scale"] or "", 1.0), words)
-    if small in _SHORT_RATES:
+    if small in _SHORT_RATES or _UNDERLINED.fullmatch(small):
         return Unit("rate", 1.0, words)
     if _STEP_RATE.fullmatch(small) is not None:
         return Unit("step_rate", 1.0, words)
@@ -105,7 +107,7 @@ def unit_in(heading: str) -> Unit | None:
                 return unit
     bare = re.sub(r"[(\[][^()\[\]]*[)\]]", " ", heading).strip()
     pieces = [bare, *re.split(r"[,;:|]", bare)[1:], *re.findall(r"\bin ([\w/ ]+)$", bare)]
-    words = bare.replace("_", " ").split()
+    words = re.sub(r"\b(?:p\d\d|mean|avg|median)$", "", bare.replace("_", " ").strip()).split()
     pieces += [" ".join(words[-count:]) for count in (3, 2, 1) if len(words) >= count]
     for piece in pieces:
         if len(bare) == 1 and bare != heading.strip():

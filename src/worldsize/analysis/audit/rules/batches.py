@@ -16,7 +16,7 @@ from worldsize.analysis.audit.findings import (
 )
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.quantities import Quantity
-from worldsize.analysis.audit.series import beside, only, samples_of
+from worldsize.analysis.audit.series import beside, is_typical, only, samples_of
 
 ABOUT = Span(0.98, 1.02)
 """A smaller last batch, and averages of steps, make this much of an epoch."""
@@ -166,7 +166,7 @@ def check_epoch(reading: Reading, page: Page) -> Checked:
     """An epoch takes at least its steps."""
     found = []
     for epoch in reading.of(Quantity.EPOCH_TIME):
-        step = only(beside(reading, epoch, Quantity.STEP_TIME))
+        step = only([each for each in beside(reading, epoch, Quantity.STEP_TIME) if is_typical(reading, each)])
         if step is None:
             continue
         steps = only(beside(reading, epoch, Quantity.STEPS))

@@ -16,7 +16,7 @@ from worldsize.analysis.audit.findings import (
 )
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.quantities import Quantity
-from worldsize.analysis.audit.series import beside, only, samples_of
+from worldsize.analysis.audit.series import beside, is_typical, only, samples_of
 
 CLOSE = 0.03
 """A smaller last batch, and averages of rates, make this much."""
@@ -117,6 +117,8 @@ def _pairs(reading: Reading, per: str | None = None) -> Iterator[_Pair]:
             continue
         tokens = (reading.words.sequence or 1) if "tok" in counted else 1
         for time in beside(reading, rate, Quantity.EPOCH_TIME, Quantity.STEP_TIME):
+            if not is_typical(reading, time) or not is_typical(reading, rate):
+                continue
             samples = _samples(reading, rate, time, per)
             if samples is not None:
                 workers = (rate.n or 1) if rate.per == "worker" else 1
@@ -140,7 +142,7 @@ def _inverse(reading: Reading) -> Iterator[_Pair]:
     """Steps a second are 1 ÷ the time of a step; where all rows say so, those of all workers together."""
     pairs = []
     for rate in reading.of(Quantity.STEP_RATE):
-        time = only(beside(reading, rate, Quantity.STEP_TIME))
+        time = only([each for each in beside(reading, rate, Quantity.STEP_TIME) if is_typical(reading, each)])
         if time is not None:
             pairs.append(_Pair(rate, time, rate.span * time.span, Span.exact(1)))
     workers = [pair.product.around(pair.rate.n or 1) for pair in pairs]
