@@ -128,6 +128,11 @@ def test_large_numbers_are_written_out() -> None:
 
 
 MORE = (
+    ("speedup", "GPUs, Time per epoch, Speedup / 1, 3h 20m, 1.0× / 4, 55m, 3.6× / 8, 31m, {}", "7.9×", "6.5×"),
+    ("speedup", "GPUs, Wall time, Speedup / 1, 7 h 12 min, 1 / 4, 1 h 57 min, 3.69 / 8, 1 h 2 min, {}", "8.97", "6.97"),
+    ("efficiency", "GPUs, Throughput, Efficiency / 1, 3.1k tok/s, 100% / 8, 23.6k tok/s, 95% / 64, 171k tok/s, {}", "96%", "86%"),
+    ("rate-time", "Backend, world_size, local_bs, step_ms_p50, step_ms_p99, img_s / nccl, 1, 128, 142.1, 191.0, 900.8 / nccl, 2, 128, 146.0, 200.2, {}", "2753.4", "1753.4"),
+    ("efficiency", ", DDP, , Horovod,  / GPUs, img/s, eff., img/s, eff. / 1, 355, 100%, 351, 100% / 4, 1362, 96%, 1316, {}", "74%", "94%"),
     # One base for all rows: 96.1 % fits another 48.6 than the other rows do.
     ("efficiency", "Nodes, Samples/sec, Efficiency / 1, 48.6, 100% / 2, 95.1, 97.8% / 4, 187.2, {} / 8, 368.3, 94.8% / 16, 724.1, 93.2%", "96.1%", "96.3%"),
     ("speedup", "Model, 1 GPU, 4 GPUs, Speedup / A, 402 img/s, 1489 img/s, 3.70× / B, 618 img/s, 2351 img/s, 3.80× / C, 355 img/s, {} img/s, 3.79×", "1104", "1344"),

@@ -24,8 +24,8 @@ _COUNTS = re.compile(
 )
 """What heads counts of workers, be they named as well or not."""
 _REST = re.compile(
-    r"(?:weight |parameter |param )?updates?|opt(?:im)?|h2d|d2h|(?:memory |host |gpu )?cop(?:y|ies)|memcpy|bubbles?|idle|"
-    r"others?|misc|rest|eval(?:uation)?|check-?pointing?|logging|wait(?:ing)?"
+    r"(?:weight |parameter |param )?updates?|opt(?:im)?|h2d|d2h|(?:memory |host |gpu )?cop(?:y|ies)|memcpy|bubbles?"
+    r"|idle|others?|misc|rest|eval(?:uation)?|check-?pointing?|logging|wait(?:ing)?"
 )
 _EACH = re.compile(rf"\W*(?:per|/|each)\s*{WORKERS}\W*")
 
@@ -255,7 +255,10 @@ def _measured(entry: str) -> bool:
     """A number with a unit of any length: "402 samples/sec", "23.6k tok/s"."""
     text = entry.strip()
     found = all_printed(text) if text[:1].isdigit() and len(text) < LONGEST_MEASURED else []
-    return len(found) > 0 and found[0].unit is not None and text.startswith(found[0].text)
+    if not found or found[0].unit is None or not text.startswith(found[0].text):
+        return False
+    rest = text[len(found[0].text) :].strip()
+    return not rest or rest[0] in "(±[+"
 
 
 LONGEST_MEASURED = 60
