@@ -1,5 +1,7 @@
 """Markdown: its own tables, raw HTML, and what stands in code blocks."""
 
+import pytest
+
 from worldsize.documents.document import Document
 from worldsize.documents.read import read
 
@@ -98,3 +100,16 @@ def test_a_list_that_says_the_same_of_several_runs() -> None:
 
 def test_a_page_without_suffix_is_known_by_its_bars() -> None:
     assert read("-", text="# A\n\na | b\n--|--\n1 | 2\n").format == "markdown"
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (("1.284,6", "1,96", "1.955"), ("1284.6", "1.96", "1955")),
+        (("1284.6", "1.96", "1.955"), ("1284.6", "1.96", "1.955")),
+        (("0.284", "8,16", "0.955"), ("0.284", "8,16", "0.955")),
+    ],
+)
+def test_points_part_thousands_where_commas_part_decimals(cells: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    [found] = read("a.md", text=f"| a | b | c |\n|---|---|---|\n| {' | '.join(cells)} |\n").tables
+    assert found.rows == (expected,)

@@ -154,3 +154,45 @@ def test_prose_is_no_table(prose: str) -> None:
 def test_ways_of_a_terminal_to_show_colours_are_left_out() -> None:
     found = table("\x1b[1mGPUs\x1b[0m   Time\n\x1b[32m1\x1b[0m      38\n2      20\n")
     assert (found.header, found.rows[0]) == ((("GPUs", "Time"),), ("1", "38"))
+
+
+@pytest.mark.parametrize(
+    ("heading", "names"),
+    [
+        (["GPUs Throughput Speedup Efficiency", "(images/s) (%)"],
+            ["GPUs", "Throughput (images/s)", "Speedup", "Efficiency (%)"]),
+        (["# GPUs Step time Throughput Scaling", "(ms) (seq/s) efficiency"],
+             ["# GPUs", "Step time (ms)", "Throughput (seq/s)", "Scaling efficiency"]),
+        (["Nodes Comp. Comm. Total", "(ms) (ms) (ms)"], ["Nodes", "Comp. (ms)", "Comm. (ms)", "Total (ms)"]),
+    ],
+)  # fmt: skip
+def test_units_may_stand_on_a_line_of_their_own(heading: list[str], names: list[str]) -> None:
+    rows = ["1 210.0 152.4 100", "2 221.3 289.2 95", "4 230.1 556.3 91"]
+    [found] = read("-", text="\n".join(["Table 2. Scaling.", *heading, *rows, ""]), format="text").tables
+    assert [list(row) for row in found.header] == [names]
+
+
+HOROVOD = """\
+Model: resnet50
+Batch size: 32
+Number of {device}s: {n}
+Running benchmark...
+Iter #0: {each} img/sec per {device}
+Img/sec per {device}: {each} +-2.2
+Total img/sec on {n} {device}(s): {total} +-14.4
+"""
+
+
+@pytest.mark.parametrize("before", ["", "[1,0]<stdout>:"])
+@pytest.mark.parametrize("device", ["GPU", "CPU"])
+def test_runs_of_horovod_are_rows(before: str, device: str) -> None:
+    runs = [
+        HOROVOD.format(device=device, n=n, each=each, total=total)
+        for n, each, total in ((1, 302.5, 302.5), (8, 277.9, 2223.2))
+    ]
+    text = "\n".join(before + line for run in runs for line in run.splitlines())
+    [found] = read("-", text=text, format="text").tables
+    assert found.header == (
+        ("Model", f"Batch size per {device}", f"{device}s", f"img/sec per {device}", "total img/sec"),
+    )
+    assert found.rows[1] == ("resnet50", "32", "8", "277.9 +-2.2", "2223.2 +-14.4")

@@ -8,6 +8,8 @@ from worldsize.documents.document import Table
 from worldsize.documents.numbers import is_number
 
 _COMMA = re.compile(r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+|\d*),(\d+)(?![\d,])")
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:\.\d{3})+(?![\d.,])")
+"""Points as a number has them whose decimals stand after a comma: 1.281.167, and also 1.955."""
 LONGEST = 40
 """Characters of an entry that is looked at."""
 
@@ -20,12 +22,12 @@ def decimal(cells: Sequence[str], *, otherwise: bool = False) -> bool:
     found = [match for text in cells if len(text) < LONGEST for match in _COMMA.finditer(text)]
     if any(len(match[2]) != 3 or "." in match[1] or not match[1] for match in found):
         return True
-    return otherwise and bool(found) and not has_points(cells)
+    return otherwise and bool(found) and not has_points(cells) and not any(map(_THOUSANDS.search, cells))
 
 
 def has_points(cells: Sequence[str]) -> bool:
     """Whether a number has a decimal point."""
-    return any("." in text and "," not in text and is_number(text) for text in cells)
+    return any("." in _THOUSANDS.sub("", text) and "," not in text and is_number(text) for text in cells)
 
 
 def pointed(text: str) -> str:
@@ -48,4 +50,7 @@ def numbers(cells: Sequence[str]) -> list[str]:
 
 
 def _turned(text: str) -> str:
-    return _COMMA.sub(lambda match: f"{match[1].replace('.', '')}.{match[2]}", text) if len(text) < LONGEST else text
+    if len(text) >= LONGEST:
+        return text
+    text = _THOUSANDS.sub(lambda match: match[0].replace(".", ""), text)
+    return _COMMA.sub(lambda match: f"{match[1].replace('.', '')}.{match[2]}", text)

@@ -82,7 +82,7 @@ class Blocks:
             found += _more_heading(texts, known)
         if len(texts) <= found:
             return False
-        heading = texts[:found] if known else spread_groups(texts[:found])
+        heading = texts[:found] if known == found else spread_groups(texts[:found])
         kept = _kept_columns(texts, found)
         body = [[unmarked(row[at]) for at in kept] for row in texts[found:]]
         bold = ((y, x) for y, row in enumerate(grid[found:]) for x, at in enumerate(kept) if row[at].bold)
@@ -190,7 +190,11 @@ def _more_heading(rows: Sequence[Sequence[str]], head: int) -> int:
     more = 0
     while head + more < min(MAX_HEADING, len(rows) - 1):
         row = rows[head + more]
-        if row[0] or _numbers(row) or not _words(row) or not rows[head + more + 1][0]:
+        below = rows[head + more + 1]
+        if _numbers(row) or not _words(row) or not below[0]:
+            break
+        # A name in the corner as well, below groups that leave it empty.
+        if row[0] and (rows[head + more - 1][0] or "" not in rows[head - 1][1:] or 2 * _numbers(below) <= len(below)):
             break
         more += 1
     return more

@@ -12,6 +12,25 @@ _TIES = frozenset(
 """Words that tie the word before to the word after."""
 _OPENERS = frozenset(("#", "no.", "num", "num.", "number", "nr.", "avg", "avg.", "mean", "max", "min", "total", "peak"))
 """Words that begin a name."""
+_SHORTENED = frozenset(
+    [
+        "comp.",
+        "comm.",
+        "comms.",
+        "accum.",
+        "effic.",
+        "optim.",
+        "param.",
+        "util.",
+        "sync.",
+        "iter.",
+        "exec.",
+        "thrpt.",
+        "thput.",
+        "perf.",
+    ]
+)
+"""Names cut short, whose point ends no sentence."""
 _PAIRS = {
     "size": ("batch", "minibatch", "mini-batch", "message", "model", "world", "cluster"),
     "up": ("speed",),
@@ -43,7 +62,8 @@ def may_be_heading(line: str) -> bool:
         return False
     if len(re.findall(r"\S {2,}(?=\S)", line)) >= 2:  # set in columns: "Comm. time" is no end of a sentence
         return not words[-1].endswith(":")
-    ends = [word for word in words if word[-1] in ".,;!?" and word.lower() not in _OPENERS | _TIES and len(word) > 4]
+    known = _OPENERS | _TIES | _SHORTENED
+    ends = [word for word in words if word[-1] in ".,;!?" and word.lower() not in known and len(word) > 4]
     return not ends and not words[-1].endswith(":")
 
 

@@ -11,7 +11,7 @@ _LONGEST_LINE = 2_000
 WITH_UNIT = ("size", "count", "time", "algbw", "busbw", "cputime")
 """Columns below whose name a unit stands."""
 PLACES = ("out-of-place", "in-place")
-_RANK = re.compile(r"^(?:\[[\d,]+\]\s*(?:<\w+>)?\s*:?|\s*\d+:(?=\s))")
+RANK = re.compile(r"^(?:\[[\d,]+\]\s*(?:<\w+>)?\s*:?|\s*\d+:(?=\s))")
 """What mpirun and srun put before each line of a rank."""
 
 
@@ -22,7 +22,7 @@ def is_output(source: str) -> bool:
 
 def read(source: str, blocks: Blocks, line: int = 1) -> None:
     """Add the tables of nccl-tests in a text to the blocks, and its other lines as paragraphs."""
-    lines = [_RANK.sub("", each).strip() for each in source.split("\n")]
+    lines = [RANK.sub("", each).strip() for each in source.split("\n")]
     rows: list[list[str]] = []
     heading: list[list[str]] = []
     after: list[str] = []

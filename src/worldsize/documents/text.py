@@ -4,13 +4,14 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from worldsize.documents import logs, nccl
+from worldsize.documents import horovod, logs, nccl
 from worldsize.documents.columns import Row, fields, is_value, spans_of, tokens, values_at_end, ways
 from worldsize.documents.frames import frames, is_rule
 from worldsize.documents.frames import read as read_frame
 from worldsize.documents.grid import Blocks, Cell, heading_rows
 from worldsize.documents.headings import groups, may_be_heading, names
 from worldsize.documents.numbers import is_number, unbolded
+from worldsize.documents.unit_lines import units_in, with_units
 
 _LONGEST_NAME = 6
 """Words of the name of a row; what has more is prose that ends in a number."""
@@ -31,6 +32,9 @@ def read(source: str, blocks: Blocks, line: int = 1) -> None:
     """
     if nccl.is_output(source):
         nccl.read(source, blocks, line)
+        return
+    if horovod.is_output(source):
+        horovod.read(source, blocks, line)
         return
     lines = source.replace("\u00a0", " ").split("\n")
     at = 0
@@ -145,11 +149,14 @@ def _heading(lines: Sequence[str], first: int, start: int, way: Sequence[Row]) -
     count, spans = len(way[0]), spans_of(way)
     corner = not all(is_value(row[0].text) for row in way)
     found: list[list[str]] = []
+    units: list[str] = []
     at = above = start
     while at > first and len(found) < _HEADING_LINES:
         at -= 1
         line = lines[at]
         if is_rule(line):
+            continue
+        if not found and not units and len(fields(line)) == 1 and (units := units_in(line, count)):
             continue
         if not may_be_heading(line):
             break
@@ -158,8 +165,8 @@ def _heading(lines: Sequence[str], first: int, start: int, way: Sequence[Row]) -
             named = names(line.replace("#", " ", 1), count, spans, corner)
         if named is None:
             break
-        found.insert(0, named)
-        above = at
+        found.insert(0, with_units(named, units) if units else named)
+        above, units = at, []
     return above, found
 
 

@@ -14,6 +14,12 @@ CASES = (
     ("bandwidth", "world_size, comm_ms, payload_mb, busbw_gbps / 2, 22.4, 102.2, 4.56 / 4, 31.8, 102.2, {} / 8, 36.2, 102.2, 4.94", "38.57", "4.82"),
     ("rate-time", "GPUs, Batch per GPU, it/s, images/s / 1, 64, 10.0, 640 / 2, 64, 9.5, 1216 / 4, 64, 9.1, {}", "1165", "2330"),
     ("rate-time", "GPUs, s/it, it/s / 1, 0.100, 10.0 / 2, 0.105, 9.52 / 4, 0.110, {}", "12.1", "9.09"),
+    ("serial-fraction", "GPUs, Speedup, e / 2, 1.82, 0.100 / 4, 3.08, {} / 8, 4.71, 0.100", "0.150", "0.100"),
+    ("efficiency", "GPUs, Speedup, E / 2, 1.82, 0.91 / 4, 3.08, {} / 8, 4.71, 0.59", "0.97", "0.77"),
+    ("impossible", "GPUs, Time (s) / 1, 40.0 / 2, {} / 4, 14.0", "-24.0", "24.0"),
+    ("impossible", "GPUs, Time (s) / 1, 40.0 / {}, 24.0 / 4, 14.0", "-2", "2"),
+    ("impossible", "GPUs, Time (s) / 1, 40.0 / {}, 24.0 / 4, 14.0", "2.5", "2"),
+    ("impossible", "GPUs, Epoch time (s), Accuracy (%) / 1, 40.0, 91.2 / 2, 24.0, {} / 4, 14.0, 91.1", "101.2", "91.2"),
     ("gain", "GPUs, Baseline (ms), Ours (ms), Speedup / 1, 100.0, 80.0, 1.25 / 2, 110.0, 82.0, 1.34 / 4, 130.0, 88.0, {}", "1.98", "1.48"),
     ("gain", "Model, Baseline (ms), Ours (ms), Improvement (%) / A, 100.0, 80.0, 20.0 / B, 110.0, 82.0, 25.5 / C, 130.0, 88.0, {}", "52.3", "32.3"),
     ("gain", "Model, Baseline (ms), Ours (ms), Improvement (%) / A, 100.0, 80.0, 25.0 / B, 110.0, 82.0, 34.1 / C, 130.0, 88.0, {}", "32.3", "47.7"),
@@ -30,6 +36,21 @@ CASES = (
 def test_one_wrong_number_of_a_table_is_found(rule: str, rows: str, wrong: str, right: str) -> None:
     assert (rule, "FAIL") in found(table(rows.format(wrong)))
     assert found(table(rows.format(right))) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "explained"),
+    [
+        ("GPUs, Time (s) / 1, 40.0 / 2, 0.0 / 4, 14.0", True),
+        ("GPUs, Time (s) / 1, 40.0 / 0, 24.0 / 4, 14.0", True),
+        ("Threads, Time (s) / 0, 41.0 / 1, 40.0 / 2, 24.0", False),  # without threads
+        ("GPUs, samples/s / 1, 3 / 2, 0 / 4, 8", False),  # rounded away
+        ("GPUs, Time (s), Time (s) vs. 1.0 / 1, 40.0, -1.0 / 2, 24.0, -2.0 / 4, 14.0, 1.0", False),  # a difference
+        ("GPUs, Speedup, e / 2, 1.80, 0.90 / 4, 3.00, 0.75", False),  # an efficiency by another letter
+    ],
+)
+def test_a_zero_is_explained_or_was_no_number_at_all(rows: str, explained: bool) -> None:
+    assert found(table(rows)) == ([("impossible", "EXPLAIN")] if explained else [])
 
 
 COLUMNS = (
@@ -104,3 +125,45 @@ def test_large_numbers_are_written_out() -> None:
     rows = "GPUs, images/s per GPU, images/s / 1, 820, 820 / 16, 737, 10189 / 8, 751, 6008"
     [finding] = [each for each in audited(table(rows)).findings if each.rule == "rate-total"]
     assert "make 11,790 [11,780, 11,810] together" in finding.says
+
+
+MORE = (
+    ("speedup", "GPUs, Time per epoch, Speedup / 1, 3h 20m, 1.0× / 4, 55m, 3.6× / 8, 31m, {}", "7.9×", "6.5×"),
+    ("speedup", "GPUs, Wall time, Speedup / 1, 7 h 12 min, 1 / 4, 1 h 57 min, 3.69 / 8, 1 h 2 min, {}", "8.97", "6.97"),
+    ("efficiency", "GPUs, Throughput, Efficiency / 1, 3.1k tok/s, 100% / 8, 23.6k tok/s, 95% / 64, 171k tok/s, {}", "96%", "86%"),
+    ("rate-time", "Backend, world_size, local_bs, step_ms_p50, step_ms_p99, img_s / nccl, 1, 128, 142.1, 191.0, 900.8 / nccl, 2, 128, 146.0, 200.2, {}", "2753.4", "1753.4"),
+    ("efficiency", ", DDP, , Horovod,  / GPUs, img/s, eff., img/s, eff. / 1, 355, 100%, 351, 100% / 4, 1362, 96%, 1316, {}", "74%", "94%"),
+    # One base for all rows: 96.1 % fits another 48.6 than the other rows do.
+    ("efficiency", "Nodes, Samples/sec, Efficiency / 1, 48.6, 100% / 2, 95.1, 97.8% / 4, 187.2, {} / 8, 368.3, 94.8% / 16, 724.1, 93.2%", "96.1%", "96.3%"),
+    ("speedup", "Model, 1 GPU, 4 GPUs, Speedup / A, 402 img/s, 1489 img/s, 3.70× / B, 618 img/s, 2351 img/s, 3.80× / C, 355 img/s, {} img/s, 3.79×", "1104", "1344"),
+    ("speedup", ", gpus:, inception3 gce K80, resnet50 gce K80 / images/s, 1, 30, 52 / , 2, 58, 99 / , 4, 116, 195 / speedup, 1, 1.00x, 1.00x / , 2, 1.93x, 1.90x / , 4, {}, 3.75x", "7.57x", "3.87x"),
+    ("efficiency", "GPUs, Slices/s, Efficiency / 1, 61.0, 100% / 2, 120.4, 99% / 4, 233.9, {}", "86%", "96%"),
+    ("parts", "Setup, Forward (ms), Backward (ms), All-reduce (ms), Optimizer, Idle, Total (ms) / A, 41.2, 83.5, 12.7, 6.1, 0.5, 144.0 / B, 41.3, 83.9, 19.9, 6.2, 0.4, 151.7 / C, 41.0, 84.0, 24.6, 6.1, 0.3, {}", "126.0", "156.0"),
+    ("rate-total", "节点数, 卡数, 单卡吞吐（tokens/s）, 总吞吐（tokens/s） / 1, 8, 2310, 18480 / 2, 16, 2265, 36240 / 4, 32, 2190, {}", "78080", "70080"),
+    ("percent", "GPU 数, 每步耗时（毫秒）, 计算（毫秒）, 通信（毫秒）, 通信占比 / 2, 120.0, 101.0, 19.0, 15.8% / 4, 131.0, 101.5, 29.5, 22.5% / 8, 148.0, 102.0, 46.0, {}", "45.1%", "31.1%"),
+    ("efficiency", "ノード数, スループット（枚/秒）, 並列効率 / 1, 1420, 100% / 2, 2780, 97.9% / 4, 5430, {}", "85.6%", "95.6%"),
+    ("speedup", "Число процессов, Время (s), Ускорение / 1, 40.0, 1.00 / 2, 24.0, 1.67 / 4, 14.0, {}", "11.4", "2.86"),
+    ("batch-above-data", "dataset, train_samples, gpus, batch_per_gpu, epoch_s / MNIST, 60000, 1, 4096, 3.1 / MNIST, 60000, 8, {}, 1.3", "16384", "4096"),
+    ("rate-total", "Nodes, GPUs, total (seq/s), per GPU (seq/s) / 1, 8, 12480, 1560 / 2, 16, {}, 1519", "34310", "24304"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "rows", "wrong", "right"), MORE)
+def test_one_wrong_number_of_an_odd_table_is_found(rule: str, rows: str, wrong: str, right: str) -> None:
+    assert (rule, "FAIL") in found(table(rows.format(wrong)))
+    assert found(table(rows.format(right))) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "rows", "expected"),
+    [
+        ("CIFAR-10", "GPUs, Time for 30 epochs, Time per epoch (s), img/s / 1, 10m 30s, 21.0, 2381 / 2, 5m 42s, 11.4, 4386", []),
+        ("Step time (ms), all-reduce of 0.5 GB", "GPUs, Time, Bandwidth (GB/s) / 2, 25.0, 20.0 / 4, 40.0, 12.5", []),
+        ("VGG-16, 0.553 GB of gradients; ImageNet, 64 images per GPU; communication of an epoch",
+         "GPUs, Communication (s), Data exchanged (GB), Bandwidth (GB/s) / 2, 610, 0.553, 0.00091 / 4, 470, 0.830, 0.00177", [("bandwidth", "FAIL")]),
+        ("All-reduce of the gradients of BERT-large (335,141,888 parameters, fp16)",
+         "GPUs, Bytes (GB), Time (ms), Bandwidth (GB/s) / 2, 0.335, 18.1, 18.5 / 4, 0.503, 21.0, 24.0", [("bandwidth", "FAIL")]),
+    ],
+)  # fmt: skip
+def test_times_and_bytes_are_taken_as_they_are_said(words: str, rows: str, expected: list[tuple[str, str]]) -> None:
+    assert found(table(rows, words)) == expected

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from worldsize.analysis.audit.facts import Reading, read_table
 from worldsize.analysis.audit.findings import Checked, Finding, Page, Verdict
 from worldsize.analysis.audit.overrides import Overrides
+from worldsize.analysis.audit.replicas import with_replicas
 from worldsize.analysis.audit.rules import RULES
 from worldsize.analysis.audit.words import Words, words_of
 from worldsize.documents.document import Document
@@ -41,7 +42,9 @@ def audit(document: Document, overrides: Overrides | None = None) -> Audit:
     """Check all tables of a document (method.md §16)."""
     given = overrides or Overrides()
     words = [_said(each, given) for each in words_of(document)]
-    readings = tuple(read_table(index, table, words[index], given) for index, table in enumerate(document.tables))
+    readings = tuple(
+        with_replicas(read_table(index, table, words[index], given)) for index, table in enumerate(document.tables)
+    )
     page = Page(readings, document.text, given)
     findings: list[Finding] = []
     passed: list[dict[str, int]] = []

@@ -3,10 +3,11 @@
 import re
 from dataclasses import dataclass, replace
 
-from worldsize.analysis.audit.meaning import NODES, WORKERS, Meaning, meaning
-from worldsize.analysis.audit.numbers import CLOCK, HOURS, whole_number
+from worldsize.analysis.audit.meaning import NODES, PRODUCTS, WORKERS, Meaning, meaning
+from worldsize.analysis.audit.numbers import CLOCK, all_printed, is_parted, whole_number
 from worldsize.analysis.audit.overrides import Overrides
-from worldsize.analysis.audit.quantities import AXES, Quantity
+from worldsize.analysis.audit.quantities import AXES, PARTS, Quantity
+from worldsize.analysis.audit.units import unit_of
 from worldsize.analysis.audit.words import Words
 from worldsize.documents.document import Table
 
@@ -17,6 +18,15 @@ _IDEAL = re.compile(
     re.IGNORECASE,
 )
 """What nobody measured: N times the base, printed to be compared with."""
+_COUNTS = re.compile(
+    r"\b(?:number|num|no|count|gpu|gcd|tpu|worker|process|proc|rank|device|accelerator|card|chip|core|thread)"
+    r"|cpu|trainer|world|^[npw#]p?$"
+)
+"""What heads counts of workers, be they named as well or not."""
+_REST = re.compile(
+    r"(?:weight |parameter |param )?updates?|opt(?:im)?|h2d|d2h|(?:memory |host |gpu )?cop(?:y|ies)|memcpy|bubbles?"
+    r"|idle|others?|misc|rest|eval(?:uation)?|check-?pointing?|logging|wait(?:ing)?"
+)
 _EACH = re.compile(rf"\W*(?:per|/|each)\s*{WORKERS}\W*")
 
 
@@ -59,10 +69,13 @@ def columns_of(table: Table, words: Words, overrides: Overrides) -> list[Column]
     for column, levels in enumerate(headings):
         given = overrides.column(words.caption, levels)
         said = given or _folded(levels, axis if column else None, " ".join(headings[0]))
-        if given is None and levels and _IDEAL.search(levels[-1]):
-            said = Meaning(Quantity.OTHER)
         entries = [row[column] for row in table.rows if column < len(row) and row[column].strip()]
-        numeric = sum(_leads_with_number(entry) for entry in entries)
+        money = 2 * sum(re.match(r"\s*[$€£¥]\s?\d", entry) is not None for entry in entries) > len(entries)
+        if given is None and ((levels and _IDEAL.search(levels[-1])) or money):
+            said = Meaning(Quantity.OTHER)
+        numeric = sum(
+            _leads_with_number(entry) and not (said.quantity is None and _is_name(entry)) for entry in entries
+        )
         label = given is None and (not entries or 2 * numeric < len(entries) or _named(said, entries))
         found.append(Column(" · ".join(levels), said, label))
     return found
@@ -70,7 +83,7 @@ def columns_of(table: Table, words: Words, overrides: Overrides) -> list[Column]
 
 def one_axis(columns: list[Column], table: Table) -> list[Column]:
     """With one column of N: of several the one that says total; of processes beside threads neither is N."""
-    columns = _each(columns)
+    columns = _rests(_replicas(_products(_each(columns), table)))
     found = [
         index for index, column in enumerate(columns) if column.meaning.quantity is Quantity.N and not column.label
     ]
@@ -84,6 +97,56 @@ def one_axis(columns: list[Column], table: Table) -> list[Column]:
         replace(column, meaning=other) if index in found and index != kept else column
         for index, column in enumerate(columns)
     ]
+
+
+def _products(columns: list[Column], table: Table) -> list[Column]:
+    """The name of an accelerator heads counts of it, alone and over whole numbers; else what was measured on it."""
+    named = [
+        index
+        for index, column in enumerate(columns)
+        if column.meaning.quantity is Quantity.N
+        and not column.label
+        and column.meaning.n is None
+        and re.search(PRODUCTS, column.heading.lower())
+        and not _COUNTS.search(column.heading.split(" · ")[-1].lower().replace("#", "number "))
+    ]
+    counts = [index for index, column in enumerate(columns) if column.meaning.quantity is Quantity.N]
+    found = list(columns)
+    for index in named:
+        column = columns[index]
+        entries = [row[index] for row in table.rows if index < len(row) and row[index].strip()]
+        if len(counts) > 1 or column.meaning.rest or not all(whole_number(entry) for entry in entries):
+            said = replace(column.meaning, quantity=None, rest=column.heading.lower())
+            found[index] = replace(column, meaning=said)
+    return found
+
+
+def _replicas(columns: list[Column]) -> list[Column]:
+    """DP beside TP or PP counts replicas; elsewhere it is a strategy as well."""
+    if not any(column.meaning.quantity is Quantity.SPLIT for column in columns):
+        return columns
+    return [
+        replace(column, meaning=Meaning(Quantity.REPLICAS)) if column.heading.strip().lower() == "dp" else column
+        for column in columns
+    ]
+
+
+def _rests(columns: list[Column]) -> list[Column]:
+    """Beside two parts of a time: what else takes time, though its name would not say so; all in the unit of most."""
+    parts = [column.meaning for column in columns if column.meaning.quantity in PARTS and not column.label]
+    if len(parts) < 2:
+        return columns
+    units = {each.unit.name: each.unit for each in parts if each.unit is not None}
+    unit = next(iter(units.values())) if len(units) == 1 else None
+    found = []
+    for column in columns:
+        name = column.heading.split(" · ")[-1].lower().strip(" .")
+        if column.meaning.quantity is None and not column.label and _REST.fullmatch(name):
+            column = replace(column, meaning=replace(parts[-1], quantity=Quantity.TIME, rest=name, unit=unit))
+        elif column.meaning.quantity in PARTS and column.meaning.unit is None:
+            column = replace(column, meaning=replace(column.meaning, unit=unit))
+        found.append(column)
+    return found
 
 
 def _each(columns: list[Column]) -> list[Column]:
@@ -173,13 +236,33 @@ def _counts(table: Table) -> bool:
 
 def _leads_with_number(entry: str) -> bool:
     """A number, perhaps with a unit: "1-GPU" and "8x V100" are names."""
-    if HOURS.fullmatch(entry.strip()) or CLOCK.fullmatch(entry.strip()):
+    if is_parted(entry.strip()) or CLOCK.fullmatch(entry.strip()) or _measured(entry):
         return True
     return re.match(
         r"^[\s~≈<>≤≥+$(*-]*[−–-]?[.\d][\d.,:'eE+ -]*\s*(?:[%×x]|[a-zA-Zµ/]{0,9})?\s*(?:$|[(±/±+\[]|\+/-)", entry
     ) is not None and not re.match(
         r"^\d+\s*-?\s*(?:gpu|node|worker|device|process|proc|rank|x\s)", entry.strip().lower()
     )
+
+
+def _is_name(entry: str) -> bool:
+    """A number with a word that is no unit, as "10 GbE": where the heading says nothing it is a name."""
+    found = re.fullmatch(r"\d[\d.,]*\s*([a-zA-Z]+[a-zA-Z/]*)", entry.strip())
+    return found is not None and unit_of(found[1]) is None and found[1] not in ("k", "K", "M", "B", "G", "T")
+
+
+def _measured(entry: str) -> bool:
+    """A number with a unit of any length: "402 samples/sec", "23.6k tok/s"."""
+    text = entry.strip()
+    found = all_printed(text) if text[:1].isdigit() and len(text) < LONGEST_MEASURED else []
+    if not found or found[0].unit is None or not text.startswith(found[0].text):
+        return False
+    rest = text[len(found[0].text) :].strip()
+    return not rest or rest[0] in "(±[+"
+
+
+LONGEST_MEASURED = 60
+"""Characters of a number with its unit."""
 
 
 def _named(said: Meaning, entries: list[str]) -> bool:

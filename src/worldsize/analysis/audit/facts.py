@@ -9,8 +9,8 @@ from worldsize.analysis.audit.columns import Column, columns_of, filled, names_q
 from worldsize.analysis.audit.meaning import Meaning, meaning
 from worldsize.analysis.audit.numbers import Printed, Span, all_printed, whole_number
 from worldsize.analysis.audit.overrides import Overrides
-from worldsize.analysis.audit.quantities import AXES, KINDS, TIMES, Quantity, agrees
-from worldsize.analysis.audit.units import Unit
+from worldsize.analysis.audit.quantities import AXES, KINDS, PARTS, TIMES, Quantity, agrees
+from worldsize.analysis.audit.units import Unit, units_said
 from worldsize.analysis.audit.words import Words
 from worldsize.documents.document import Table
 
@@ -41,6 +41,13 @@ class Fact:
     row_labels: tuple[str, ...] = ()
     column_label: str = ""
     bold: bool = False
+    replicas: int | None = None
+    """Workers that share the data, where they are fewer than N; 0 where they are, and nobody says how many."""
+
+    @property
+    def sharing(self) -> int | None:
+        """Workers with a batch each; None where nothing says how many."""
+        return self.n if self.replicas is None else self.replicas or None
 
     @property
     def text(self) -> str:
@@ -76,6 +83,22 @@ def read_table(index: int, table: Table, words: Words, overrides: Overrides) -> 
     return Reading(index, table, words, tuple(columns), tuple(_settled(facts, words)))
 
 
+MEASURED = (*TIMES, *PARTS, Quantity.BYTES, Quantity.BANDWIDTH)
+"""What a unit in the cell itself can correct."""
+_BY_UNIT = {
+    "time": Quantity.TIME,
+    "bytes": Quantity.BYTES,
+    "bandwidth": Quantity.BANDWIDTH,
+    "rate": Quantity.RATE,
+    "step_rate": Quantity.STEP_RATE,
+}
+_SETTING = re.compile(r"\d\s?[kKMGT]i?[bB](?:it)?(?:/s|ps)?\b")
+"""A label as "bucket 50 MB" or "100 Gbit/s": what was set, not what was measured."""
+_CLAIM = re.compile(
+    r"\d\s*(?:[x×]|times|%|percent)\s+(?:as|fast\w*|slow\w*|high\w*|less|more|better|efficien\w+)", re.IGNORECASE
+)
+"""A sentence above a table that claims something says nothing of what its cells are."""
+MINUTES = Unit("time", 60.0, "min")
 COUNTED = (Quantity.N, Quantity.NODES, Quantity.PER_NODE, Quantity.BATCH, Quantity.ACCUMULATION)
 """Set, not measured: exact, however they end."""
 
@@ -99,17 +122,21 @@ def _of_row(
     beside = (None, *AXES, Quantity.SPEEDUP, Quantity.EFFICIENCY)
     matrix = all(column.label or column.meaning.quantity in beside for column in columns)
     matrix = matrix and not any(names_quantity(entry) for each in table.rows for entry in each[:1])
-    caption = meaning(words.caption) if words.caption and matrix else Meaning()
+    caption = meaning(words.caption) if words.caption and matrix and not _CLAIM.search(words.caption) else Meaning()
+    said_units = units_said(words.caption)
     for place, (entry, column) in enumerate(zip(entries, columns, strict=False)):
         if column.label or not entry.strip():
             continue
         said = _joined(column.meaning, context.said, caption)
         if column.meaning.quantity in AXES:
             said = column.meaning
-        for order, number in enumerate(all_printed(entry)[:2]):
+        for order, number in enumerate(all_printed(entry)[:3]):
             quantity, unit = _quantity(said, number, order)
             if quantity is None:
                 continue
+            if number.unit is None and agrees(MINUTES, quantity) and re.fullmatch(r"[~≈]?\s*[\d.]+\s?m", entry.strip()):
+                unit = MINUTES  # beside "3h 20m"
+            unit = unit or _only_unit(said_units, quantity)
             factor = unit.factor if unit and agrees(unit, quantity) else 1.0
             yield Fact(
                 quantity,
@@ -126,6 +153,12 @@ def _of_row(
                 column_label=said.rest if quantity in AXES else column.meaning.rest,
                 bold=(row, place) in table.bold,
             )
+
+
+def _only_unit(units: list[Unit], quantity: Quantity) -> Unit | None:
+    """The one of a caption that a quantity can have."""
+    found = {unit.name: unit for unit in units if agrees(unit, quantity)}
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def _joined(column: Meaning, row: Meaning, caption: Meaning) -> Meaning:
@@ -145,6 +178,8 @@ def _row(entries: tuple[str, ...], columns: list[Column]) -> _Row:
         quantity = column.meaning.quantity
         if column.label:
             named = nodes_by(entry, column.heading) or meaning(entry)
+            if _SETTING.search(entry) and named.quantity in (Quantity.BYTES, Quantity.BANDWIDTH):
+                named = replace(named, quantity=None, unit=None)
             if named.n is None and quantity is Quantity.N and whole_number(entry) is not None:
                 named = replace(named, n=whole_number(entry))
             per = named.per if named.quantity is not None else None
@@ -173,8 +208,10 @@ def _quantity(said: Meaning, number: Printed, order: int) -> tuple[Quantity | No
         quantity = said.quantity
         if own and own.kind == "percent" and quantity is Quantity.SPEEDUP:
             quantity = Quantity.EFFICIENCY
-        if own and own.kind == "time" and quantity is None:
-            quantity = Quantity.TIME
+        if own and own.kind in ("time", "rate", "step_rate", "bandwidth") and quantity is None:
+            quantity = _BY_UNIT[own.kind]
+        if own and own.kind in _BY_UNIT and (quantity in MEASURED or quantity is Quantity.UTILIZATION):
+            quantity = quantity if agrees(own, quantity) else _BY_UNIT[own.kind]
         return quantity, own or said.unit
     if own is None:
         return None, None
@@ -225,13 +262,16 @@ def _settled(facts: list[Fact], words: Words) -> Iterator[Fact]:
         )
     }
     facts = [_with_n(_with_batch(fact, facts), facts) for fact in facts]
+    # Beside a column that is said to be of an epoch, another time is of something else: of all epochs, as a rule.
+    bare = {"epoch": Quantity.EPOCH_TIME, "step": Quantity.STEP_TIME}.get(words.time_of or "", Quantity.TIME)
+    said = {fact.quantity for fact in facts}
     alone = words.workers if all(fact.n is None and fact.nodes is None for fact in facts) else None
     for fact in facts:
         quantity, span = fact.quantity, fact.span
         if fact.place.column in percent and fact.unit is None and quantity in KINDS["percent"]:
             span = span * 0.01
-        if quantity is Quantity.TIME and words.time_of in ("epoch", "step"):
-            quantity = Quantity.EPOCH_TIME if words.time_of == "epoch" else Quantity.STEP_TIME
+        if quantity is Quantity.TIME and bare not in said:
+            quantity = bare
         if quantity in COUNTED and fact.number.whole:
             span = Span.exact(fact.number.value)
         n = fact.n if fact.n is not None else fact.nodes if fact.nodes is not None else alone

@@ -105,7 +105,7 @@ def shown(span: Span, digits: int = 3) -> str:
 def _short(value: float, digits: int) -> str:
     """To some digits; 11,790 is read at once, 1.179e+04 is not."""
     text = f"{value:.{digits}g}"
-    return f"{float(text):,.0f}" if 1e4 <= abs(value) < 1e9 else text
+    return f"{float(text):,.0f}" if 1e4 <= abs(value) < 1e9 or ("e+" in text and abs(value) < 1e9) else text
 
 
 def listed(values: Sequence[float], digits: int = 2) -> str:

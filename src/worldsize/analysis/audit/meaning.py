@@ -48,9 +48,11 @@ def _vaguer(inner: Quantity, outer: Meaning) -> bool:
     return inner is Quantity.TIME and outer.quantity in (*PARTS, *TIMES)
 
 
+PRODUCTS = r"[avphtlkb]\d{1,4}s?|g[bh]\d{3}|gaudi ?\d?|mi\d+\w?|titan ?\w*|gtx ?\d+\w*|rtx ?\w?\d+\w*|ascend ?\d*\w?|tpu ?v\d\w?"
+"""Names of accelerators, which stand for their number as often as for one of several compared."""
 WORKERS = (
     r"(?:gpu|gcd|tpu|hpu|ipu|npu|xpu|worker|process(?:or)?|proc|rank|device|accelerator|card|chip|core|thread|cpu|"
-    r"trainer|learner|[avphtlk]\d{1,4}s?|v100|a100|h100|gaudi\d?|mi\d+\w?|titan ?\w*|gtx ?\d+\w*|rtx ?\d+\w*)(?:e?s)?"
+    r"trainer|learner|replica|" + PRODUCTS + r")(?:e?s)?"
 )
 NODES = r"(?:node|machine|host|server|instance|box|vm)(?:e?s)?"
 _MONEY = re.compile(r"[(\[/][$€£]|[$€£][)\]/]|€|£")
@@ -69,7 +71,7 @@ _TAKE = (
     ("batch", re.compile(rf"\b{_COUNT}\s*(?:{_BATCH_WORD})\b")),
     ("nodes", re.compile(rf"\b{_COUNT}[\s-]*{NODES}\b")),
     ("nodes", re.compile(rf"\b{NODES}\s*[=:]\s*{_COUNT}\b")),
-    ("n", re.compile(rf"\b{_COUNT}[\s-]*x?\s*{WORKERS}\b")),
+    ("n", re.compile(rf"(?<![a-z]-)\b{_COUNT}[\s-]*x?\s*{WORKERS}\b")),
     ("n", re.compile(rf"\b(?:{WORKERS}|np?|p|k|world[ -]?size|w)\s*[=:]\s*{_COUNT}\b")),
     ("n", re.compile(rf"\b(?:gpus|workers|processes|ranks|devices|gpu|x)\s+{_COUNT}\b")),
     ("n", re.compile(r"(?<![\w.])[x×]\s?(\d+)\b")),
@@ -90,11 +92,18 @@ _NOISE = frozenset(
 _Q = Quantity
 _QUANTITIES: tuple[tuple[Quantity, str], ...] = (
     (_Q.PER_NODE, rf"\b{WORKERS} ?(?:per|/) ?{NODES}\b"),
+    (_Q.UTILIZATION, r"^(?:link|network|nic|wire) utili[sz]ation|^utili[sz]ation of (?:the )?(?:link|network|nic|bandwidth)|(?:%|percent|share|fraction) of (?:the )?(?:link|line rate|network|peak bandwidth)"),
     (_Q.OTHER, r"(?<!bandwidth )\butil|\bmemory\b|\bmem\b|\bpower\b|\bwatts?\b|\busd\b|\bprice|\btemp|\b[kmgtpe]?flop/?s?\b|\bmfu\b|\blearning rate\b|^lr$|\bseq(?:uence)? ?len"),
+    (_Q.SPLIT, r"^(?:tensor|pipeline|context|sequence|model)[ -]?(?:model[ -]?)?parallel(?:ism)?(?: (?:size|degree))?$|^(?:tp|pp|cp) (?:size|degree)$"),
+    (_Q.REPLICAS, r"^data[ -]?parallel(?:ism)? (?:size|degree)$|^dp (?:size|degree)$|^(?:number of )?(?:model |data-parallel )?replicas$"),
+    (_Q.WORKER_TIME, r"\b(?:node|gpu|core|cpu|device|chip|card|worker|machine|accelerator)s?\s?[-×x*·]\s?(?:hours?|h|hrs?|minutes?|mins?|seconds?|secs?|days?)\b"
+                     r"|\b(?:node|gpu|core|cpu|device|tpu)s? ?(?:hours|hrs|days)\b"),
     (_Q.ACCURACY, r"\bacc(?:uracy|uracies)?\b|\btop-?[15]\b|\bprecision@|\bbleu\b|\bmap\b|\bf1\b"),
     (_Q.LOSS, r"\bloss(?:es)?\b|perplexity|\bppl\b"),
     (_Q.EFFICIENCY, r"efficien\w*|^e ?\([npk]\)|^e ?[np]$|\bscaling factor\b|\beff\b|(?:%|pct|percent) of (?:linear|ideal)|\butili[sz]ation of linear"),
     (_Q.SERIAL, r"serial (?:fraction|part|share)|karp"),
+    (_Q.BYTES, r"^(?:[a-z]+ )?bytes\b(?! ?/)|\bpayload\b|\bdata (?:sent|transferred|exchanged|moved|volume)|\b(?:message|gradient|buffer|tensor|transfer) size"
+               r"|\btraffic\b|\bcomm\w* volume"),
     (_Q.ALGBW, r"\balg(?:o|orithm)?[ -]?(?:bw|bandwidth)\b"),
     (_Q.BUSBW, r"\bbus[ -]?(?:bw|bandwidth)\b"),
     (_Q.BANDWIDTH, r"bandwidth|\bbw\b|\b[kmgt]i?b(?:it)?(?:/s|ps)\b|transfer rate"),
@@ -107,7 +116,7 @@ _QUANTITIES: tuple[tuple[Quantity, str], ...] = (
     (_Q.STEP_RATE, r"\b(?:it|its|iters?|iterations?|steps?|batches)\s?(?:/|per)\s?(?:s|sec|second)\b"),
     (_Q.SHARE, r"\b(?:share|fraction|percentage|portion)\b|\boverhead\b"),
     (_Q.COMMUNICATION, r"\bcomm(?:s|unication|unications)?\b|all-?\s?reduce|synchroni[sz]|\bsync\b|gradient exchange"),
-    (_Q.COMPUTE, r"\bcomput(?:e|ation|ing|ational)\b|\bcomp\b|forward|backward|\bfwd\b|\bbwd\b"),
+    (_Q.COMPUTE, r"\bcomput(?:e|ation|ing|ational)\b|\bcomp\b|forward|backward|\bfwd\b|\bbwd\b|^optimi[sz]er(?: step| update| time)?$"),
     (_Q.DATA, r"\b(?:data ?load(?:ing|er)?|data wait|loading|load|i/o|input pipeline|data time)\b"),
     (_Q.EPOCH_TIME, r"\b(?:time|s|sec|secs|seconds|min|minutes|h|hours|duration)\b\s?(?:\)|\])?\s?(?:/|per|of an|of one|for one|one|an|each)\s*(?:training )?epoch"
                     r"|\bepoch (?:time|duration|latency|sec|s)\b|^t ?epoch|\btime epoch|\bepoch\s*[(\[,]|\bavg epoch"),
@@ -115,18 +124,21 @@ _QUANTITIES: tuple[tuple[Quantity, str], ...] = (
                    r"|\b(?:step|iter|iteration|mini-?batch|batch) (?:time|duration|latency|ms|s)\b|\blatency\b|^t ?step|\b(?:step|iter|iteration)s?\s*[(\[,]\s*(?:m?s|sec)"),
     (_Q.ACCUMULATION, r"accum"),
     (_Q.BATCH, rf"\b{_BATCH_WORD}\b|\bbatch"),
+    (_Q.TIME, r"\b(?:time|duration|seconds|minutes|hours) (?:for|of) (?:all )?\d+ epochs\b"),
     (_Q.EPOCHS, r"^(?:number of |num |no\.? of )?epochs?$|\bepochs\b"),
     (_Q.STEPS, r"^(?:number of |num |total )?(?:steps?|iterations?|iters?|updates)\b|\b(?:steps|iterations|iters|batches)\b"),
     (_Q.TIME, r"\btimes?\b|\bseconds?\b|\bsecs?\b|duration|\bwall\b|elapsed|run ?time|\bminutes\b|\bhours\b|\bt ?\((?:n|p|s)\)|^t$|^t ?[np]$"),
     (_Q.TIME, r"^total$|^iteration$|^overall$"),
-    (_Q.PARAMETERS, r"\bparam(?:s|eters?)?\b|\bweights\b|model size"),
+    (_Q.PARAMETERS, r"\bparam(?:s|eters?)?\b(?! server)|\bweights\b|model size"),
     (_Q.ELEMENTS, r"\bcount(?: \(elements\))?\b|\belements\b"),
     (_Q.BYTES, r"\bbytes\b|\bpayload\b|message size|\btraffic\b|\bvolume\b|\bsize \(b|\bgradient size|(?<!world )\bsize\b|\bcost\b"),
     (_Q.SAMPLES, r"\bsamples\b|\bimages\b|data ?set size|training set"),
-    (_Q.NODES, rf"\b(?:{NODES})\b"),
+    (_Q.NODES, rf"(?<!parameter )\b(?:{NODES})\b"),
     (_Q.RANK, r"^(?:local |global )?rank(?: id)?$|^(?:gpu|worker|node|process) (?:id|index|rank)$"),
     (_Q.N, rf"\b{WORKERS}\b|world[ -]?size|^n$|^p$|^np$|^#$|\bnproc\b|\bnum proc"),
 )  # fmt: skip
+_LETTERS = {"e": _Q.SERIAL, "E": _Q.EFFICIENCY, "S": _Q.SPEEDUP, "TP": _Q.SPLIT, "PP": _Q.SPLIT, "CP": _Q.SPLIT}
+"""Letters whose case tells them apart: e of Karp and Flatt, E of efficiency, TP no time on p workers."""
 _COMPILED = tuple((quantity, re.compile(pattern)) for quantity, pattern in _QUANTITIES)
 _BY_UNIT = {
     "time": Quantity.TIME, "rate": Quantity.RATE, "step_rate": Quantity.STEP_RATE, "bandwidth": Quantity.BANDWIDTH,
@@ -138,17 +150,29 @@ def meaning(text: str) -> Meaning:
     """What a heading or a label says."""
     words = _normal(text)
     taken, rest = _take(words)
-    named = quantity_of(_without_brackets(rest)) or quantity_of(rest)
-    if (named is Quantity.N and not _counted(rest)) or _MONEY.search(rest):
+    letter = _LETTERS.get(text.strip("*_$ "))
+    named = letter or quantity_of(_without_brackets(rest)) or quantity_of(rest)
+    if (named is Quantity.N and not _counted(rest)) or _MONEY.search(rest) or _spread(rest):
         named = Quantity.OTHER
-    unit = unit_in(_spelled(text))
+    unit = (
+        None
+        if letter
+        else unit_in(_spelled(text))
+        or (unit_of(re.split(r"[\s-]", rest)[-1]) if named is Quantity.WORKER_TIME else None)
+    )
     quantity = _with_unit(named, unit, rest)
     per = "worker" if _PER_WORKER.search(rest) else None
     per = per or ("total" if _TOTAL.search(words) else None)
-    found = Meaning(quantity, unit, per, rest=_leftover(rest, quantity))
+    found = Meaning(quantity, unit, per, rest=_leftover(rest, quantity, unit))
     if "batch" in taken:
         taken.setdefault("batch_per", per)
     return replace(found, **taken)
+
+
+def _spread(words: str) -> bool:
+    """Of a standard deviation alone, which is no time; "mean ± std" is."""
+    found = re.search(r"\b(?:std|stddev|stdev|std\. dev\.?|standard deviation|variance)\b", words)
+    return found is not None and re.search(r"mean|avg|average|median|±|\+", words) is None
 
 
 def _counted(words: str) -> bool:
@@ -176,14 +200,20 @@ def _with_unit(named: Quantity | None, unit: Unit | None, words: str) -> Quantit
     if unit.kind == "time":
         return _with_time(named, unit, words)
     if unit.kind == "percent":
+        if named is Quantity.BANDWIDTH:
+            return Quantity.UTILIZATION
         return Quantity.SHARE if named in (*PARTS, *TIMES) else named
     replaced: tuple[Quantity | None, ...] = (None, *AXES, Quantity.SAMPLES, Quantity.STEPS, Quantity.BYTES)
     if unit.kind in ("bytes", "bandwidth"):
-        replaced = (*replaced, *PARTS, Quantity.SHARE, Quantity.SPEEDUP)
+        replaced = (*replaced, *PARTS, *TIMES, Quantity.SHARE, Quantity.UTILIZATION, Quantity.SPEEDUP)
+    if unit.kind == "rate":
+        replaced = (*replaced, *TIMES)
     return _BY_UNIT.get(unit.kind, named) if named in replaced else named
 
 
 def _with_time(named: Quantity | None, unit: Unit, words: str) -> Quantity:
+    if named in (Quantity.WORKER_TIME, Quantity.OTHER):
+        return named
     if named is not None and named in (*PARTS, Quantity.STEP_TIME, Quantity.EPOCH_TIME):
         return named
     if unit.per == "epoch" or (unit.per is None and named is Quantity.EPOCHS):
@@ -200,9 +230,9 @@ def _normal(text: str) -> str:
 
 
 def _spelled(text: str) -> str:
-    text = in_english(text)
+    text = in_english(text.replace("_", " "))
     text = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", text)
-    text = text.replace("_", " ").replace("#", " number of ").replace("–", "-").replace("→", " ")
+    text = text.replace("#", " number of ").replace("–", "-").replace("→", " ")
     return re.sub(r"\s+", " ", text).strip()
 
 
@@ -243,10 +273,12 @@ def _says_unit(inside: str) -> bool:
     return unit_of(inside) is not None or quantity_of(inside) is not None
 
 
-def _leftover(words: str, quantity: Quantity | None) -> str:
+def _leftover(words: str, quantity: Quantity | None, unit: Unit | None) -> str:
     """What the words say besides the quantity and its unit."""
     named = [inside for inside in re.findall(r"[(\[]([a-z][\w+-]*)[)\]]", words) if not _says_unit(inside)]
     words = _without_brackets(words)
+    if unit is not None and unit.kind == "rate":
+        words = words.replace(unit.name.lower(), " ")
     for each, pattern in _COMPILED:
         if each is quantity:
             words = pattern.sub(" ", words)

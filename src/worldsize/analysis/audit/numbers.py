@@ -88,7 +88,14 @@ class Printed:
 
 NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:[,' ]\d{3})+(?:\.\d+)?|\d+\.\d+|\.\d+|\d+\.?)(?:[eE][-+]?\d+)?")
 CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2}(?:\.\d+)?)")
-HOURS = re.compile(r"(?:(\d+)\s*h\w*\s*)?(\d+)\s*m(?:in)?\w*\s*(\d+(?:\.\d+)?)\s*s\w*", re.IGNORECASE)
+_PARTED = (
+    (86400.0, r"(?P<d>\d+)\s*(?:d|days?|天)"),
+    (3600.0, r"(?P<h>\d+)\s*(?:h|hrs?|hours?|std|小时)\.?"),
+    (60.0, r"(?P<m>\d+)\s*(?:m|mins?|minutes?|分钟?)\.?"),
+    (1.0, r"(?P<s>\d+(?:\.\d+)?)\s*(?:s|secs?|seconds?|sek|秒)\.?"),
+)
+HOURS = re.compile("".join(rf"(?:{pattern}[\s,]*)?" for _, pattern in _PARTED), re.IGNORECASE)
+"""A time in two or more units: "3h 20m", "1 h 2 min", "4m 12.5s", "2 days 3 h"; `is_parted` says whether it is one."""
 TIMES_TEN = re.compile(r"\s*[×x·*]\s*10\s*(?:\^|\*\*)?\s*\{?([-+]?\d+)\}?")
 MAGNITUDES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 SIGNIFICANT = 2
@@ -151,6 +158,7 @@ def _one(text: str, match: re.Match[str]) -> tuple[Printed, int]:
         scale = MAGNITUDES[letter.group(1).lower()]
         last = scale * _last_digit(plain, whole=False)
         value, end = value * scale, end + letter.end()
+        unit, end = _unit_after(text, end)
     if not math.isfinite(value):
         value, last = 0.0, math.inf
     return Printed(text[match.start() : end].strip(), value, _interval(value, last), unit), end
@@ -186,10 +194,32 @@ def _unit_after(text: str, end: int) -> tuple[Unit | None, int]:
 
 
 def _clock(text: str) -> Printed | None:
-    """A time such as 1:23:45, 2:05 or 1h 5m 3s, in seconds."""
-    match = CLOCK.fullmatch(text) or HOURS.fullmatch(text)
+    """A time such as 1:23:45, 2:05, 1h 5m 3s or 3h 20m, in seconds."""
+    if (parted := _parted(text)) is not None:
+        return parted
+    match = CLOCK.fullmatch(text)
     if match is None:
         return None
     hours, minutes, seconds = match.groups()
     value = 3600.0 * int(hours or 0) + 60.0 * int(minutes) + float(seconds)
     return Printed(text, value, _interval(value, _last_digit(seconds)), unit_of("s"))
+
+
+def is_parted(text: str) -> bool:
+    """Whether a text is a time in two or more units."""
+    found = HOURS.fullmatch(text) if len(text) < LONGEST_TIME else None
+    return found is not None and sum(part is not None for part in found.groups()) > 1
+
+
+LONGEST_TIME = 40
+"""Characters of a time in several units."""
+
+
+def _parted(text: str) -> Printed | None:
+    if not is_parted(text):
+        return None
+    parts = HOURS.fullmatch(text).groups()  # type: ignore[union-attr]
+    given = [(scale, part) for (scale, _), part in zip(_PARTED, parts, strict=True) if part is not None]
+    value = sum(scale * float(part) for scale, part in given)
+    scale, last = given[-1]
+    return Printed(text, value, _interval(value, scale * (_last_digit(last) if "." in last else 1.0)), unit_of("s"))

@@ -11,6 +11,8 @@ class Quantity(StrEnum):
     N = "workers"
     NODES = "nodes"
     PER_NODE = "workers per node"
+    SPLIT = "workers that share a model"
+    REPLICAS = "replicas of the model"
     RANK = "rank"
     BATCH = "batch size"
     EPOCHS = "epochs"
@@ -30,6 +32,8 @@ class Quantity(StrEnum):
     COMMUNICATION = "communication time"
     DATA = "data time"
     SHARE = "share"
+    UTILIZATION = "share of the link"
+    WORKER_TIME = "time of all workers"
     BANDWIDTH = "bandwidth"
     ALGBW = "algorithm bandwidth"
     BUSBW = "bus bandwidth"
@@ -44,11 +48,12 @@ class Quantity(StrEnum):
 TIMES = (Quantity.TIME, Quantity.STEP_TIME, Quantity.EPOCH_TIME)
 PARTS = (Quantity.COMPUTE, Quantity.COMMUNICATION, Quantity.DATA)
 AXES = (
-    Quantity.N, Quantity.NODES, Quantity.PER_NODE, Quantity.RANK, Quantity.BATCH, Quantity.ACCUMULATION, Quantity.EPOCHS
+    Quantity.N, Quantity.NODES, Quantity.PER_NODE, Quantity.SPLIT, Quantity.REPLICAS, Quantity.RANK, Quantity.BATCH,
+    Quantity.ACCUMULATION, Quantity.EPOCHS,
 )  # fmt: skip
 
 KINDS = {
-    "time": (*TIMES, Quantity.COMPUTE, Quantity.COMMUNICATION, Quantity.DATA),
+    "time": (*TIMES, Quantity.COMPUTE, Quantity.COMMUNICATION, Quantity.DATA, Quantity.WORKER_TIME),
     "rate": (Quantity.RATE,),
     "step_rate": (Quantity.STEP_RATE,),
     "bytes": (Quantity.BYTES,),
@@ -60,6 +65,7 @@ KINDS = {
         Quantity.SERIAL,
         Quantity.SPEEDUP,
         Quantity.GAIN,
+        Quantity.UTILIZATION,
     ),
     "ratio": (Quantity.SPEEDUP, Quantity.GAIN),
 }

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from worldsize.analysis.audit.facts import Fact, Reading
+from worldsize.analysis.audit.known import DATA_SETS, DataSet
 from worldsize.analysis.audit.quantities import Quantity
 
 BASE = re.compile(r"\W*(?:sequential|serial|baseline|base|reference|single)\b\W*", re.IGNORECASE)
@@ -83,7 +84,8 @@ def _with_base(groups: list[list[Fact]]) -> list[list[Fact]]:
 
 
 def _is_base(fact: Fact) -> bool:
-    return any(BASE.fullmatch(label) for label in fact.row_labels)
+    """Called so, or a row of one worker beside rows that have names."""
+    return any(BASE.fullmatch(label) for label in fact.row_labels) or (not fact.row_labels and fact.n == 1)
 
 
 def _alike(one: Fact, other: Fact) -> bool:
@@ -155,6 +157,33 @@ def _same(one: Fact, other: Fact) -> bool:
         return mine is None or theirs is None or mine == theirs
 
     return agree(one.n, other.n) and agree(one.batch, other.batch) and one.row_labels == other.row_labels
+
+
+def samples_of(reading: Reading, fact: Fact, given: int | None = None) -> int | None:
+    """Samples of an epoch: as a person says, as the row of a fact says or its data set has, or as the words say."""
+    if given is not None:
+        return given
+    row = [each for each in reading.of(Quantity.SAMPLES) if each.place.row == fact.place.row]
+    row = [each for each in row if re.search("train|data|epoch", reading.columns[each.place.column].heading.lower())]
+    if len(row) == 1 and row[0].span.mid >= 1:
+        return int(row[0].number.value)
+    entries = [entry.lower() for entry in reading.table.rows[fact.place.row]]
+    named = {data.train for entry in entries if (data := _data_set(entry)) is not None}
+    return named.pop() if len(named) == 1 else reading.words.samples
+
+
+def _data_set(entry: str) -> DataSet | None:
+    return next((data for pattern, data in DATA_SETS.items() if re.search(pattern, entry)), None)
+
+
+_EXTREME = re.compile(
+    r"\bp(?:[1-4]?\d|[6-9]\d)(?:\.\d)?\b|\bp999?\b|\b(?:max(?:imum)?|worst|slowest|fastest|best|tail)\b|\d\dth\b"
+)
+
+
+def is_typical(reading: Reading, fact: Fact) -> bool:
+    """Whether a time is that of a usual step: not the 99th percentile, not the longest."""
+    return _EXTREME.search(reading.columns[fact.place.column].heading.lower().replace("_", " ")) is None
 
 
 def only(facts: list[Fact]) -> Fact | None:

@@ -42,6 +42,12 @@ _STEP_RATE = re.compile(rf"(?:{_STEPS}){_PER}{_SECOND}")
 _TIME_OF = re.compile(rf"(?P<unit>[a-zµμ]+){_PER}(?P<of>epochs?|{_STEPS})")
 _BYTE_RATE = re.compile(rf"(?P<unit>[kmgt]?i?b|bytes){_PER}{_SECOND}")
 _BIT_RATE = re.compile(rf"(?P<unit>[kmgt]?(?:bit|b))(?:its?)?(?:{_PER}{_SECOND}|ps)")
+_UNDERLINED = re.compile(rf"(?:{_SAMPLES})[ _](?:s|sec)")
+"""As in img_s, the name of a column in a file."""
+_ANY_RATE = re.compile(
+    rf"(?P<scale>[km])?\s?(?P<what>(?!\w*(?:flop|bit|byte|epoch|meter|ops\b|cycle))[a-z]{{4,}}s){_PER}{_SECOND}"
+)
+"""Whatever else is counted in plural: slices, graphs, requests."""
 _SHORT_RATES = ("ips", "fps", "wps", "tps", "sps")
 
 
@@ -65,9 +71,12 @@ def _per_something(words: str, small: str) -> Unit | None:
         return Unit("time", _TIMES[found["unit"]], words, "epoch" if found["of"].startswith("epoch") else "step")
     if (found := _RATE.fullmatch(small)) is not None:
         return Unit("rate", {"k": 1e3, "m": 1e6}.get(found["scale"] or "", 1.0), words)
-    if small in _SHORT_RATES:
+    if small in _SHORT_RATES or _UNDERLINED.fullmatch(small):
         return Unit("rate", 1.0, words)
-    return Unit("step_rate", 1.0, words) if _STEP_RATE.fullmatch(small) is not None else None
+    if _STEP_RATE.fullmatch(small) is not None:
+        return Unit("step_rate", 1.0, words)
+    found = _ANY_RATE.fullmatch(small)
+    return Unit("rate", {"k": 1e3, "m": 1e6}.get(found["scale"] or "", 1.0), words) if found is not None else None
 
 
 def _of_bytes(words: str, small: str) -> Unit | None:
@@ -78,6 +87,18 @@ def _of_bytes(words: str, small: str) -> Unit | None:
     return Unit("bandwidth", _BYTES[found["unit"]], words) if found is not None else None
 
 
+_IN_WORDS = re.compile(r"[(\[]([^()\[\]]*)[)\]]|\bin ([a-zA-Zµμ/]+(?: per second)?)(?![\w-])")
+
+
+def units_said(caption: str) -> list[Unit]:
+    """The units of a caption, in brackets or after "in": of all numbers whose heading has none."""
+    found = []
+    for match in _IN_WORDS.finditer(caption):
+        units = map(unit_of, re.split(r"[,;]", match[1] or match[2]))
+        found += [unit for unit in units if unit is not None and unit.kind in ("time", "bytes", "bandwidth", "rate")]
+    return found
+
+
 def unit_in(heading: str) -> Unit | None:
     """The unit of a column: in brackets, after a comma or at the end, as in "Time (sec)", "time, s", "images/s"."""
     for inside in re.findall(r"[(\[]([^()\[\]]*)[)\]]", heading):
@@ -86,7 +107,7 @@ def unit_in(heading: str) -> Unit | None:
                 return unit
     bare = re.sub(r"[(\[][^()\[\]]*[)\]]", " ", heading).strip()
     pieces = [bare, *re.split(r"[,;:|]", bare)[1:], *re.findall(r"\bin ([\w/ ]+)$", bare)]
-    words = bare.replace("_", " ").split()
+    words = re.sub(r"\b(?:p\d\d|mean|avg|median)$", "", bare.replace("_", " ").strip()).split()
     pieces += [" ".join(words[-count:]) for count in (3, 2, 1) if len(words) >= count]
     for piece in pieces:
         if len(bare) == 1 and bare != heading.strip():

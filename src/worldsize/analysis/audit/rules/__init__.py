@@ -11,6 +11,8 @@ from worldsize.analysis.audit.rules import (
     collectives,
     contradictions,
     gains,
+    impossible,
+    kinds,
     parts,
     plausible,
     rates,
@@ -18,9 +20,11 @@ from worldsize.analysis.audit.rules import (
     reporting,
     sizes,
     summaries,
+    traffic,
 )
 
 RULES: tuple[Rule, ...] = (
+    *impossible.RULES,
     *ratios.RULES,
     *gains.RULES,
     *rates.RULES,
@@ -29,9 +33,11 @@ RULES: tuple[Rule, ...] = (
     *summaries.RULES,
     *accuracy.RULES,
     *sizes.RULES,
+    *traffic.RULES,
     *bandwidth.RULES,
     *collectives.RULES,
     *base.RULES,
+    *kinds.RULES,
     *contradictions.RULES,
     *plausible.RULES,
     *claims.RULES,

@@ -24,6 +24,7 @@ from worldsize.analysis.audit.rules.sizes import costs_in
 from worldsize.analysis.audit.series import beside, only
 
 _BITS = "bits are taken for bytes"
+_ONE_STEP = "the bytes are those of one step, the time is that of an epoch"
 _EITHER = ("gbps", "mbps")
 """Units in which a small b may be a byte or a bit."""
 
@@ -126,7 +127,11 @@ def _time(fact: Fact, reading: Reading, page: Page) -> Fact | None:
         for other in table.of(Quantity.COMMUNICATION)
         if other.n == fact.n and other.batch == fact.batch and other.row_labels == fact.row_labels
     ]
-    return only(found)
+    if found or not re.search(
+        "all-?reduce|communicat|gradient", f"{reading.words.caption} {fact.column_label}".lower()
+    ):
+        return only(found)
+    return only(beside(reading, fact, Quantity.TIME, Quantity.STEP_TIME))
 
 
 def _ways(fact: Fact, time: Fact, reading: Reading, page: Page) -> Iterator[_Way]:
@@ -141,8 +146,15 @@ def _ways(fact: Fact, time: Fact, reading: Reading, page: Page) -> Iterator[_Way
         return
     near = only(beside(reading, fact, Quantity.BYTES))
     if near is not None and near.unit is not None:
-        whole = "epoch" in reading.columns[near.place.column].heading.lower() or not epoch
-        yield from _of_bytes(near.span if whole or steps is None else near.span * steps[0], fact)
+        whole = None if epoch else True
+        if epoch and steps is not None:
+            whole = _of_epoch(near, fact, reading)
+            if whole is not True:
+                yield from _of_bytes(near.span * steps[0], fact, "the bytes beside it × steps")
+        if whole is not False:
+            yield from _of_bytes(near.span, fact)
+        else:
+            yield _Way(near.span, (_ONE_STEP,), "the bytes beside it, of one step")
     for payload, wrong, says in _payloads(fact, reading):
         if near is not None and not epoch:
             continue
@@ -154,7 +166,7 @@ def _ways(fact: Fact, time: Fact, reading: Reading, page: Page) -> Iterator[_Way
             )
             yield _Way(
                 payload,
-                (*wrong, "the bytes are those of one step, the time is that of an epoch"),
+                (*wrong, _ONE_STEP),
                 f"{says} of one step",
             )
         else:
@@ -162,9 +174,18 @@ def _ways(fact: Fact, time: Fact, reading: Reading, page: Page) -> Iterator[_Way
         yield _Way(payload * (steps[0] if steps else 1.0) * 8, (*wrong, _BITS), f"{says}, in bits")
 
 
-def _of_bytes(bytes_: Span, fact: Fact) -> Iterator[_Way]:
+def _of_epoch(near: Fact, fact: Fact, reading: Reading) -> bool | None:
+    """Whether bytes beside the time of an epoch are those of all its steps; None where nothing says."""
+    heading = reading.columns[near.place.column].heading.lower()
+    if "epoch" in heading:
+        return True
+    one = any(payload.meets(near.span) for payload, wrong, _ in _payloads(fact, reading, ring=True) if not wrong)
+    return False if one or re.search("step|iter", heading) else None
+
+
+def _of_bytes(bytes_: Span, fact: Fact, says: str = "the bytes beside it") -> Iterator[_Way]:
     """From the bytes that stand beside it; a bus bandwidth is seldom called so."""
-    says, n = "the bytes beside it", fact.n or 1
+    n = fact.n or 1
     yield _Way(bytes_, (), says)
     if fact.quantity is not Quantity.ALGBW and n > 1:
         yield _Way(bytes_ * (2 * (n - 1) / n), (), f"2(N−1)/N × {says}")
@@ -176,18 +197,24 @@ def _of_bytes(bytes_: Span, fact: Fact) -> Iterator[_Way]:
 
 
 def _steps(fact: Fact, reading: Reading, page: Page) -> tuple[Span, Span] | None:
+    """Steps of an epoch, and those that one worker alone would take."""
+    printed = only(beside(reading, fact, Quantity.STEPS))
+    if printed is not None and fact.sharing:
+        return printed.span, printed.span * float(fact.sharing)
     samples = page.overrides.samples or reading.words.samples
-    if samples is None or fact.batch is None or fact.n is None:
+    if samples is None or fact.batch is None or fact.sharing is None:
         return None
-    local = fact.batch if fact.batch_per != "total" else fact.batch / fact.n
-    return tuple(Span(math.floor(samples / size), math.ceil(samples / size)) for size in (local * fact.n, local))  # type: ignore[return-value]
+    local = fact.batch if fact.batch_per != "total" else fact.batch / fact.sharing
+    return tuple(Span(math.floor(samples / size), math.ceil(samples / size)) for size in (local * fact.sharing, local))  # type: ignore[return-value]
 
 
-def _payloads(fact: Fact, reading: Reading) -> Iterator[tuple[Span, tuple[str, ...], str]]:
-    """Bytes of one synchronisation."""
-    stated = [cost for cost in costs_in(reading.words.own) if cost.n in (None, fact.n)]
+def _payloads(fact: Fact, reading: Reading, *, ring: bool = False) -> Iterator[tuple[Span, tuple[str, ...], str]]:
+    """Bytes of one synchronisation; with `ring` also what a ring makes of bytes that the words say."""
+    stated = [cost for cost in costs_in(reading.words.own) or costs_in(reading.words.text) if cost.n in (None, fact.n)]
     for cost in stated:
         yield cost.span, (), "the bytes that are said"
+        if ring and fact.n:
+            yield cost.span * (2 * (fact.n - 1) / fact.n), (), "2(N−1)/N × the bytes that are said"
         yield cost.span * 0.25, ("elements are taken for bytes",), "the bytes that are said, ÷ 4"
     if stated:
         return
@@ -231,9 +258,9 @@ def _all_wrong(judged: list[tuple[Fact, Fact, list[_Way]]], name: tuple[tuple[st
                 ", ".join(each[0].text for each in judged),
                 f"{shown(value * 1e-9)} GB/s at N = {fact.n} for {fact.text} ({base.says} ÷ {_with_unit(time)})",
                 f"fits with {name[1]}",
-                f"The link is used {factor:.3g} times as much as the table says."
+                f"The link is used {shown(Span.exact(factor))} times as much as the table says."
                 if factor >= 1
-                else f"The link is used {1 / factor:.3g} times less than the table says.",
+                else f"The link is used {shown(Span.exact(1 / factor))} times less than the table says.",
             ),
         ),
     )

@@ -16,7 +16,7 @@ from worldsize.analysis.audit.findings import (
 )
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.quantities import Quantity
-from worldsize.analysis.audit.series import beside, only
+from worldsize.analysis.audit.series import beside, is_typical, only, samples_of
 
 ABOUT = Span(0.98, 1.02)
 """A smaller last batch, and averages of steps, make this much of an epoch."""
@@ -26,7 +26,7 @@ def check_global(reading: Reading, page: Page) -> Checked:
     """The global batch is that of a worker × N × accumulation."""
     asked = []
     for whole in reading.of(Quantity.BATCH):
-        if whole.per != "total" or whole.n is None or _batch(reading, whole, "total") is not None:
+        if whole.per != "total" or whole.sharing is None or _batch(reading, whole, "total") is not None:
             continue  # in samples and in tokens: nothing says which is which
         local = _batch(reading, whole, "worker")
         given = local.span.mid if local else (whole.batch if whole.batch_per == "worker" else None)
@@ -34,7 +34,7 @@ def check_global(reading: Reading, page: Page) -> Checked:
             counted = only(beside(reading, whole, Quantity.ACCUMULATION))
             asked.append((whole, local, given, counted.span.mid if counted else (reading.words.accumulation or 1)))
     said = "accum" in reading.words.text.lower()
-    ratios = {whole.span.mid / (given * (whole.n or 1)) for whole, _, given, _ in asked}
+    ratios = {whole.span.mid / (given * (whole.sharing or 1)) for whole, _, given, _ in asked}
     steps = ratios.pop() if len(ratios) == 1 else 1.0
     if steps >= 2 and steps.is_integer() and all(accumulation == 1 for *_, accumulation in asked):
         return Checked() if said else _accumulated(asked[0][0], asked[0][2], steps)
@@ -53,8 +53,8 @@ def _batch(reading: Reading, fact: Fact, per: str) -> Fact | None:
 
 def _accumulated(whole: Fact, given: float, steps: float) -> Checked:
     """Every global batch is the same number of times what N workers have."""
-    value = given * (whole.n or 1)
-    text = f"{given:g} × {whole.n} workers are {value:g}; {whole.text} is printed as the global batch."
+    value = given * (whole.sharing or 1)
+    text = f"{given:g} × {whole.sharing} workers are {value:g}; {whole.text} is printed as the global batch."
     fits = f"fits with {steps:.0f} steps accumulated"
     changes = "Accumulation must be said: it changes the communication of a sample."
     finding = Finding(
@@ -72,7 +72,7 @@ def _accumulated(whole: Fact, given: float, steps: float) -> Checked:
 
 
 def _global(whole: Fact, local: Fact | None, given: float, accumulation: float, said: bool) -> Checked:
-    n = whole.n or 1
+    n = whole.sharing or 1
     value = given * n * accumulation
     if whole.span.around(value):
         return Checked(1)
@@ -110,11 +110,12 @@ def _global(whole: Fact, local: Fact | None, given: float, accumulation: float, 
 
 def check_steps(reading: Reading, page: Page) -> Checked:
     """Steps of an epoch are samples ÷ global batch, rounded up or down."""
-    samples = page.overrides.samples or reading.words.samples
     found = []
     for steps in reading.of(Quantity.STEPS):
-        batch = _batch_of(reading, steps)
-        if samples is None or batch is None or steps.n is None:
+        batch, samples = _batch_of(reading, steps), reading.words.samples
+        if "epoch" in reading.columns[steps.place.column].heading.lower():
+            samples = samples_of(reading, steps, page.overrides.samples)
+        if samples is None or batch is None or steps.sharing is None:
             continue
         found.append(_steps(steps, samples, *batch, reading.words.accumulation or 1))
     return together(found)
@@ -132,7 +133,7 @@ def _batch_of(reading: Reading, fact: Fact) -> tuple[float, str] | None:
 
 
 def _steps(steps: Fact, samples: int, batch: float, per: str, accumulation: int) -> Checked:
-    n = steps.n or 1
+    n = steps.sharing or 1
     whole = batch * n if per == "worker" else batch
 
     def fit(size: float) -> bool:
@@ -165,7 +166,7 @@ def check_epoch(reading: Reading, page: Page) -> Checked:
     """An epoch takes at least its steps."""
     found = []
     for epoch in reading.of(Quantity.EPOCH_TIME):
-        step = only(beside(reading, epoch, Quantity.STEP_TIME))
+        step = only([each for each in beside(reading, epoch, Quantity.STEP_TIME) if is_typical(reading, each)])
         if step is None:
             continue
         steps = only(beside(reading, epoch, Quantity.STEPS))
@@ -177,10 +178,10 @@ def check_epoch(reading: Reading, page: Page) -> Checked:
 
 
 def _counted(reading: Reading, fact: Fact, page: Page) -> Span | None:
-    samples, batch = page.overrides.samples or reading.words.samples, _batch_of(reading, fact)
-    if samples is None or batch is None or fact.n is None:
+    samples, batch = samples_of(reading, fact, page.overrides.samples), _batch_of(reading, fact)
+    if samples is None or batch is None or fact.sharing is None:
         return None
-    whole = batch[0] * fact.n if batch[1] == "worker" else batch[0]
+    whole = batch[0] * fact.sharing if batch[1] == "worker" else batch[0]
     return Span(math.floor(samples / whole), math.ceil(samples / whole) + 1)
 
 

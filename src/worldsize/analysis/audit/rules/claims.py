@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterator
 
-from worldsize.analysis.audit.facts import Fact, Reading
-from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, together
+from worldsize.analysis.audit.facts import SUMMARY, Fact, Reading
+from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, one_finding, together
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.quantities import TIMES, Quantity
 from worldsize.analysis.audit.readings import case_of
-from worldsize.analysis.audit.rules.sentences import NUMBER, RATIOS, Claim, Kind, claims_of
+from worldsize.analysis.audit.rules.claimed_rates import rate_claim
+from worldsize.analysis.audit.rules.sentences import NUMBER, RATIOS, Claim, Kind, claims_of, short
 from worldsize.analysis.audit.series import Series, series_of
 
 LINEAR = 0.9
@@ -24,7 +25,7 @@ _LINEARLY = re.compile(
 
 def check_claims(reading: Reading, page: Page) -> Checked:
     """Each ratio and each rate of a sentence is one that the table gives."""
-    found = [(_rate if claim.kind == "rate" else _claim)(claim, reading) for claim in claims_of(reading)]
+    found = [(rate_claim if claim.kind == "rate" else _claim)(claim, reading) for claim in claims_of(reading)]
     return together([*found, _linear(reading), _within(reading)])
 
 
@@ -37,7 +38,9 @@ def _claim(claim: Claim, reading: Reading) -> Checked:
     if claim.n is not None:
         values = [(n, base, value, fact) for n, base, value, fact in values if n == claim.n]
     if claim.base is not None:
-        values = [each for each in values if each[1] == claim.base] or values
+        # Another base than the one that is named says nothing of the sentence.
+        values = [each for each in values if each[1] in (claim.base, each[0])]
+        values = [each for each in values if each[1] == claim.base] or ([] if claim.base == 1 else values)
     if not values or (claim.n is None and claim.kind == "efficiency"):
         return Checked()  # it names no N: often one node is meant, or a part
     span = claim.number.span * (0.01 if claim.kind not in RATIOS else 1.0)
@@ -45,14 +48,21 @@ def _claim(claim: Claim, reading: Reading) -> Checked:
     room = (span.high - span.low) / 2
     wide = Span(span.low - room, span.high + room)
     usual = _usual(values) if claim.base is None else values
-    if any(value.meets(wide) for _, _, value, _ in usual):
+    own, other = _named(claim, usual)
+    if any(value.meets(wide) for _, _, value, _ in own):
         return Checked(1)
+    if _AVERAGE.search(claim.sentence):
+        return _average(claim, own, wide, reading)
+    swapped = next((label for label, value in other if value.meets(wide)), None)
     elsewhere = next((b for _, b, value, _ in values if value.meets(wide)), None)
+    usual = own
     best = min(usual, key=lambda each: abs(each[2].mid - span.mid))
     value, fact = best[2], best[3]
     shown = f"{value.mid:.3g}" if claim.kind in RATIOS else f"{value.mid:.1%}"
-    text = f"“{_short(claim.sentence)}”: the table gives {shown} at N = {best[0]}, not {claim.number.text}."
+    text = f"“{short(claim.sentence)}”: the table gives {shown} at N = {best[0]}, not {claim.number.text}."
     fits = f"fits with the base of N = {elsewhere}" if elsewhere is not None else None
+    if swapped is not None:
+        fits = f"fits for “{swapped}”"
     if claim.kind == "less" and any(
         (Span.exact(1) / (Span.exact(1) - value)).meets(wide + Span.exact(1)) for _, _, value, _ in usual
     ):
@@ -76,45 +86,48 @@ def _claim(claim: Claim, reading: Reading) -> Checked:
     )
 
 
-def _rate(claim: Claim, reading: Reading) -> Checked:
-    """A rate at N that the table does not have; it may be of another run, so it is only suspect."""
-    facts = [fact for fact in reading.of(Quantity.RATE) if fact.n == claim.n]
-    room = (claim.number.span.high - claim.number.span.low) / 2
-    wide = Span(claim.number.span.low - room, claim.number.span.high + room)
-    n = float(claim.n or 1)
-    if not facts or claim.n is None:
+def _named(claim: Claim, values: list[_Ratio]) -> tuple[list[_Ratio], list[tuple[str, Span]]]:
+    """The values of the one variant that a sentence names, and those of the others; all where it names none."""
+    labels = {_label(fact) for *_, fact in values}
+    low = claim.sentence.lower()
+    found = {each for each in labels if len(each) > 1 and re.search(rf"(?<![\w-]){re.escape(each)}(?![\w-])", low)}
+    if len(labels) < 2 or len(found) != 1:
+        return values, []
+    own = [each for each in values if _label(each[3]) in found]
+    return own, [(_label(fact), value) for _, _, value, fact in values if _label(fact) not in found]
+
+
+def _label(fact: Fact) -> str:
+    return " ".join((*fact.row_labels, fact.column_label)).strip().lower()
+
+
+_AVERAGE = re.compile(r"\baverag\w*|\bmean\b|\boverall\b", re.IGNORECASE)
+
+
+def _average(claim: Claim, values: list[_Ratio], wide: Span, reading: Reading) -> Checked:
+    """A sentence of the average: that of the values of one N, unless the table prints the average itself."""
+    printed = [row for row in reading.table.rows if row and SUMMARY.match(row[0])]
+    by_n: dict[int, list[Span]] = {}
+    for n, _, value, fact in values:
+        if fact.quantity in (Quantity.SPEEDUP, Quantity.EFFICIENCY):
+            by_n.setdefault(n, []).append(value)
+    means = {n: sum(each.mid for each in spans) / len(spans) for n, spans in by_n.items() if len(spans) > 1}
+    if printed or not means:
         return Checked()
-    if any((fact.span * factor).meets(wide) for fact in facts for factor in (1.0, n, 1 / n)):
+    if any(wide.around(mean) for mean in means.values()):
         return Checked(1)
-    best = min(facts, key=lambda fact: abs(fact.span.mid - wide.mid))
-    text = f"“{_short(claim.sentence)}”: the table has {best.text} at N = {claim.n}, not {claim.number.text}."
+    n = max(means)
+    shown = f"{means[n]:.3g}" if claim.kind in RATIOS else f"{means[n]:.1%}"
+    text = f"“{short(claim.sentence)}”: the average of the table is {shown} at N = {n}, not {claim.number.text}."
     changes = "The sentence is what readers take with them."
-    return Checked(
-        0,
-        (
-            Finding(
-                "claim",
-                Verdict.SUSPECT,
-                text,
-                (best.place,),
-                reading.index,
-                claim.number.text,
-                best.text,
-                None,
-                changes,
-            ),
-        ),
-    )
+    fact = next(fact for count, _, _, fact in values if count == n)
+    return one_finding("claim", Verdict.SUSPECT, text, [fact], shown, None, changes)
 
 
 def _usual(values: list[_Ratio]) -> list[_Ratio]:
     """What a sentence means that names no base: the least N of the table, or another variant at the same N."""
     least = min(base for _, base, _, _ in values)
     return [each for each in values if each[1] in (least, each[0])]
-
-
-def _short(sentence: str) -> str:
-    return sentence if len(sentence) <= 90 else f"{sentence[:87]}…"
 
 
 def _values(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span, Fact]]:
@@ -181,7 +194,7 @@ def _within(reading: Reading) -> Checked:
     _, value, fact = max((each for each in values if each[0] == largest), key=lambda each: each[1].mid)
     if value.high >= 1 - float(found[1]) / 100 - 0.005:
         return Checked(1)
-    text = f"“{_short(found.group(0))}”: at N = {largest} the efficiency is {value.mid:.1%}."
+    text = f"“{short(found.group(0))}”: at N = {largest} the efficiency is {value.mid:.1%}."
     changes = "The sentence is what readers take with them."
     shown = f"{value.mid:.1%}"
     return Checked(
@@ -214,7 +227,7 @@ def _linear(reading: Reading) -> Checked:
     limit = NEARLY if near else LINEAR
     if best[1].high >= limit:
         return Checked(1)
-    text = f"“{_short(found.group(0))}”: at N = {largest} the efficiency is {best[1].mid:.0%}."
+    text = f"“{short(found.group(0))}”: at N = {largest} the efficiency is {best[1].mid:.0%}."
     return Checked(
         0,
         (

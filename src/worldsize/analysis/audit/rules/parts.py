@@ -13,6 +13,7 @@ from worldsize.analysis.audit.findings import (
     shown,
     together,
 )
+from worldsize.analysis.audit.languages import in_english
 from worldsize.analysis.audit.meaning import meaning
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.quantities import PARTS, TIMES, Quantity
@@ -94,24 +95,26 @@ def _parts(whole: Fact, parts: list[Fact], reading: Reading, others_fit: bool) -
         text = f"{larger[0].quantity} of {larger[0].text} is more than the whole {whole.quantity}, {whole.text}."
         return one_finding("parts", Verdict.FAIL, text, [larger[0], whole], changes="The part is not of this whole.")
     total, sums = _sum(parts), " + ".join(part.text for part in parts)
+    unit = whole.unit if whole.unit is not None and whole.unit.kind == "time" else None
+    value = f"{shown(total * (1 / unit.factor))} {unit.name}" if unit else f"{shown(total)} s"
     overlap = reading.words.overlap and "not overlap" not in reading.words.text
     if len(parts) < 2 or total.meets(whole.span) or overlap:
         return Checked(1)
     if others_fit:
-        text = f"{sums} is {shown(total)} s; {whole.text} is printed for the whole."
+        text = f"{sums} is {value}; {whole.text} is printed for the whole."
         return one_finding(
-            "parts", Verdict.FAIL, text, [*parts, whole], shown(total), changes="Some time is in no part, or in two."
+            "parts", Verdict.FAIL, text, [*parts, whole], value, changes="Some time is in no part, or in two."
         )
     if total.low > whole.span.high and {Quantity.COMPUTE, Quantity.COMMUNICATION} <= {part.quantity for part in parts}:
-        text = f"{sums} is {shown(total)} s, more than the whole of {whole.text}."
+        text = f"{sums} is {value}, more than the whole of {whole.text}."
         changes = "Possible where communication is hidden behind computing; what is exposed must be said."
-        return one_finding("parts", Verdict.EXPLAIN, text, [*parts, whole], shown(total), changes=changes)
+        return one_finding("parts", Verdict.EXPLAIN, text, [*parts, whole], value, changes=changes)
     return Checked(1)
 
 
 def _heading(reading: Reading, fact: Fact) -> str:
     row = reading.table.rows[fact.place.row]
-    return f"{reading.columns[fact.place.column].heading} {row[0] if row else ''}".lower()
+    return in_english(f"{reading.columns[fact.place.column].heading} {row[0] if row else ''}").lower()
 
 
 def check_shares(reading: Reading, page: Page) -> Checked:

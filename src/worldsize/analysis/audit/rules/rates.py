@@ -16,7 +16,7 @@ from worldsize.analysis.audit.findings import (
 )
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.quantities import Quantity
-from worldsize.analysis.audit.series import beside, only
+from worldsize.analysis.audit.series import beside, is_typical, only, samples_of
 
 CLOSE = 0.03
 """A smaller last batch, and averages of rates, make this much."""
@@ -117,6 +117,8 @@ def _pairs(reading: Reading, per: str | None = None) -> Iterator[_Pair]:
             continue
         tokens = (reading.words.sequence or 1) if "tok" in counted else 1
         for time in beside(reading, rate, Quantity.EPOCH_TIME, Quantity.STEP_TIME):
+            if not is_typical(reading, time) or not is_typical(reading, rate):
+                continue
             samples = _samples(reading, rate, time, per)
             if samples is not None:
                 workers = (rate.n or 1) if rate.per == "worker" else 1
@@ -140,7 +142,7 @@ def _inverse(reading: Reading) -> Iterator[_Pair]:
     """Steps a second are 1 ÷ the time of a step; where all rows say so, those of all workers together."""
     pairs = []
     for rate in reading.of(Quantity.STEP_RATE):
-        time = only(beside(reading, rate, Quantity.STEP_TIME))
+        time = only([each for each in beside(reading, rate, Quantity.STEP_TIME) if is_typical(reading, each)])
         if time is not None:
             pairs.append(_Pair(rate, time, rate.span * time.span, Span.exact(1)))
     workers = [pair.product.around(pair.rate.n or 1) for pair in pairs]
@@ -150,16 +152,16 @@ def _inverse(reading: Reading) -> Iterator[_Pair]:
 
 def _samples(reading: Reading, rate: Fact, time: Fact, otherwise: str | None) -> Span | None:
     if time.quantity is Quantity.EPOCH_TIME:
-        samples = reading.words.samples
+        samples = samples_of(reading, time)
         return (
             Span(samples * 0.97, samples) if samples and not reading.words.grows else None
         )  # the last batch may be dropped
     batch = rate.batch if rate.batch is not None else time.batch
     per = rate.batch_per or time.batch_per or otherwise
     accumulates = reading.words.accumulation or reading.of(Quantity.ACCUMULATION)
-    if batch is None or rate.n is None or per is None or accumulates:
+    if batch is None or rate.sharing is None or per is None or accumulates:
         return None
-    return Span.exact(batch * rate.n if per == "worker" else batch)
+    return Span.exact(batch * rate.sharing if per == "worker" else batch)
 
 
 def _time(pair: _Pair, others_fit: bool, alone: bool) -> Checked:

@@ -8,6 +8,7 @@ from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verd
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.quantities import Quantity
 from worldsize.analysis.audit.readings import Way, efficiency_ways, speedup_ways
+from worldsize.analysis.audit.rules.one_base import without_base
 from worldsize.analysis.audit.series import Series, series_of
 
 Changes = Callable[[Series, dict[int, Span]], str]
@@ -94,9 +95,11 @@ def _judge(rule: str, target: Series, ways: list[Way], changes: Changes, vouched
     if not fits:
         return Checked()
     right = [each for each in fits if each.way.kind == "right"]
-    for each in right:
-        if each.all:
-            return Checked(len(each.asked))
+    held = [(each, without_base(target, each.way, each.asked)) for each in right if each.all]
+    if any(not odd for _, odd in held):
+        return Checked(max(len(each.asked) for each, odd in held if not odd))
+    if held:
+        return _no_base(rule, target, *held[0])
     for each in fits:
         if each.all and _telling(each, right):
             return _whole(rule, target, each, right, changes)
@@ -150,6 +153,30 @@ def _whole(rule: str, target: Series, found: _Fit, right: list[_Fit], changes: C
                 f"{name}{true.way.says} = {_values(values)}",
                 f"fits if computed as {found.way.says}",
                 None if explain else changes(target, values),
+            ),
+        ),
+    )
+
+
+def _no_base(rule: str, target: Series, found: _Fit, odd: list[int]) -> Checked:
+    """Each ratio fits by itself, but these fit no base that the others fit."""
+    base = found.way.source.by_n[found.way.source.base]
+    facts = [target.by_n[n] for n in odd]
+    n, value = odd[0], found.way.value(odd[0])
+    given = f" = {value.mid:.3g}" if value is not None else ""
+    return Checked(
+        len(found.asked) - len(odd),
+        (
+            Finding(
+                rule,
+                Verdict.FAIL,
+                f"{facts[0].text} of N = {n} fits no base that was rounded to {base.text} and that the other rows fit.",
+                places([*facts, base]),
+                facts[0].place.table,
+                ", ".join(fact.text for fact in facts),
+                f"{found.way.says}{given}",
+                None,
+                "These rows have another base than the others, or a slip of the pen.",
             ),
         ),
     )

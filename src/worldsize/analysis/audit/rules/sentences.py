@@ -8,6 +8,7 @@ from typing import Literal
 from worldsize.analysis.audit.facts import Reading
 from worldsize.analysis.audit.meaning import WORKERS
 from worldsize.analysis.audit.numbers import Printed, printed
+from worldsize.analysis.audit.rules.elsewhere import of_something_else
 
 NUMBER = r"(\d+(?:\.\d+)?)"
 _ON = rf"[^.;\n]{{0,50}}?\b(?:on|with|using|at|across|over|for|to)\s+(?:n\s*=\s*)?(\d+)\s*(?:{WORKERS}\b|nodes?\b)?"
@@ -27,7 +28,7 @@ _EFFICIENCY = (
         re.IGNORECASE,
     ),
     re.compile(
-        rf"efficien\w*\s*(?:of|is|reaches|stays at|=|to)\s*(?:about |nearly |up to )?{NUMBER}\s*(?:%|percent)(?:{_ON})?",
+        rf"efficien\w*\s*(?:of|is|was|reaches|stays at|remains|(?:drops|falls) to|=|to|:|at)?\s*\(?(?:about |nearly |up to |only |[~≈]\s?)?{NUMBER}\s*(?:%|percent)(?:{_ON})?",
         re.IGNORECASE,
     ),
 )
@@ -54,8 +55,10 @@ _RATES = (
     re.compile(
         rf"(\d[\d,]*(?:\.\d+)?k?)\s+{_WHAT}\b[^.;\n]{{0,25}}?\b(?:on|with|using|at|across)\s+(\d+)\s*{WORKERS}\b", re.I
     ),
+    re.compile(rf"(?<![\d.])(\d[\d,]*(?:\.\d+)?k?)\s+{_WHAT}\s?(?:/|per )\s?(){WORKERS}\b", re.I),
     re.compile(rf"{_WHAT}\s*[:=]\s*(\d[\d,]*(?:\.\d+)?k?)\s+(?:on|with|using|at|across)\s+(\d+)\s*{WORKERS}\b", re.I),
 )
+_WORDED = {"two": 2, "three": 3, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32, "sixty-four": 64}
 Kind = Literal["speed-up", "throughput", "efficiency", "less", "faster", "slower", "rate"]
 RATIOS = ("speed-up", "throughput")
 """Kinds that are a factor; the others are in percent."""
@@ -71,6 +74,8 @@ class Claim:
     base: int | None
     """Where a sentence names two counts: "from 1 GPU to 8 GPUs"."""
     sentence: str
+    each: bool = False
+    """A rate of one worker."""
 
 
 def claims_of(reading: Reading) -> Iterator[Claim]:
@@ -83,6 +88,8 @@ def claims_of(reading: Reading) -> Iterator[Claim]:
             continue  # a definition
         if re.search(r"\beach\)", sentence):
             continue  # "2 nodes with 4 GPUs each": N is not one number
+        if of_something_else(sentence, reading):
+            continue
         yield from _matches("speed-up", _SPEEDUP, sentence)
         if _OF_SPEED.search(sentence):
             yield from _matches("throughput", (_HIGHER, _BARE), sentence)
@@ -107,14 +114,24 @@ def _rates(sentence: str) -> Iterator[Claim]:
         for match in pattern.finditer(sentence):
             number = printed(match[1])
             if number is not None:
-                yield Claim("rate", number, int(match[2]), None, sentence.strip())
+                each = match[2] == ""
+                n = _workers_in(sentence)[1] if each else int(match[2])
+                yield Claim("rate", number, n, None, sentence.strip(), each)
 
 
 def _workers_in(sentence: str) -> tuple[int | None, int | None]:
     """The least and the largest of the counts that a sentence names; no least where it names one."""
     words = re.sub(rf"\b(?:one|an?|single|a single)[ -](?={WORKERS}\b)", "1 ", sentence.lower())
     words = re.sub(r"\bone(?=\W*$)", "1 gpu", words)  # "… on 64 GPUs than on one"
-    counts = {int(each) for each in re.findall(rf"\b(\d{{1,5}})[ -]{WORKERS}\b", words)}
+    for word, count in _WORDED.items():
+        words = re.sub(rf"\b{word}[ -](?={WORKERS}\b)", f"{count} ", words)
+    counts = {
+        int(each)
+        for each in re.findall(
+            rf"(?<![\d.,])(\d{{1,5}})[ -]{WORKERS}\b(?!-?\s?(?:hours?|minutes?|seconds?|days?)\b)", words
+        )
+    }
+    counts |= {int(each) for each in re.findall(rf"\bfrom (\d{{1,5}}) to \d{{1,5}}[ -]{WORKERS}\b", words)}
     return (min(counts) if len(counts) > 1 else None), max(counts, default=None)
 
 
@@ -132,3 +149,8 @@ def _faster(sentence: str) -> Iterator[Claim]:
                 base, largest = _workers_in(sentence)
                 n = int(match[3]) if match[3] and base is None else largest
                 yield Claim(kind, number, n, base, sentence.strip())
+
+
+def short(sentence: str) -> str:
+    """As much of a sentence as a finding shows."""
+    return sentence if len(sentence) <= 90 else f"{sentence[:87]}…"
