@@ -31,7 +31,8 @@ SURFACE = {
         --print-toml""",
     "sweep": """--model --data --data-dir --train-samples --strategy --world-size --batch-size --growth --largest-batch
         --resolution --memory-limit --hang-timeout --steps --epochs --precision --compile --seed --backend
-        --threads-per-worker --loader --hosts --link --link-latency --find-unused-parameters --out --resume --anew --json""",
+        --threads-per-worker --loader --hosts --link --link-latency --find-unused-parameters --out --resume --anew
+        --json""",
     "comm": """--collectives --world-size --top --budget --samples --backend --threads-per-worker
         --hosts --link --link-latency --slow-link --test-links --csv --out --json""",
     "verify": """--model --data --data-dir --train-samples --strategies --world-sizes --batch-size --steps --precision
