@@ -191,7 +191,7 @@ def test_each_difference_of_provenance_and_settings_is_named(tmp_path: Path) -> 
         study.provenance.host.hostname = "other"
         study.provenance.host.gpus = ("A GPU",)
         study.provenance.environment = {"OMP_NUM_THREADS": "2", "NCCL_DEBUG": "INFO"}
-        study.settings = study.asked.model_copy(update={"loader": "per-sample", "strategies": ("single", "ddp")})
+        study.settings = study.asked.model_copy(update={"loader": "per-sample", "compile": True, "strategies": ("single", "ddp")})
         study.training[1].train_samples = 1000
         study.sessions.append(study.provenance)
 
@@ -206,6 +206,7 @@ def test_each_difference_of_provenance_and_settings_is_named(tmp_path: Path) -> 
         ("OMP_NUM_THREADS", "1", "2"),
         ("NCCL_DEBUG", "none", "INFO"),
         ("loader", "batched", "per-sample"),
+        ("compile", "no", "yes"),
         ("strategies", everything, "single, ddp"),
         ("training samples", "1,536", "1,000"),
         ("sessions", "1", "2"),
