@@ -13,9 +13,8 @@ from made_forecasts import Truth, made_forecast_run
 from made_runs import MadeCell
 from made_trainings import Course, make_trainings
 from worldsize.analysis import rung_words, rungs
-from worldsize.analysis.advice import Advice, advise
-from worldsize.analysis.advice.fewer_bytes import LOSSY, beside_more_samples, fewer_bytes
-from worldsize.analysis.advice.rule import Seen
+from worldsize.analysis.advice import Advice
+from worldsize.analysis.advice.fewer_bytes import LOSSY
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.results.folder import load_run
 from worldsize.traits import TRAITS
@@ -37,7 +36,7 @@ class TestMeasured:
         analysis = made(tmp_path, self.FASTER, hosts=2, link="100mbit")
         advice = found(analysis, CODE)
         assert advice is not None
-        assert advice.cell_id == EXACT.id
+        assert advice.cell_id == self.FASTER.id
         assert "ddp-bf16 is 2.00 [2.00, 2.00] times as fast as ddp, the fastest exact strategy" in advice.finding
         assert "It changes the training" in advice.cause
         assert "(one seed; no interval)" in advice.cause
@@ -139,8 +138,13 @@ def test_no_rule_names_a_strategy(module: ModuleType) -> None:
     assert not [name for name in TRAITS if f'"{name}"' in text]
 
 
-def test_only_the_full_link_is_told_of_it(tmp_path: Path) -> None:
-    analysis = made(tmp_path, TestMeasured.FASTER)
-    rung = next(fewer_bytes(Seen(analysis))).advice
-    other = next(each for each in advise(analysis) if each.code not in (CODE, "bandwidth-bound"))
-    assert beside_more_samples(other, (rung,)) == other
+def test_one_that_was_measured_is_not_told_of_itself(tmp_path: Path) -> None:
+    """Where the lossy one fills the link as well, its own advice does not propose it."""
+    rung = TestMeasured.FASTER
+    sent = messages(rung, Messages(payload_bytes=5 * 10**6, transfer_s=0.1))
+    analysis = study(tmp_path, [SINGLE, EXACT, rung], changes=[*FULL, sent])
+    full = found(analysis, "bandwidth-bound")
+    assert full is not None
+    assert full.cell_id == rung.id
+    assert found(analysis, CODE) is not None
+    assert "Or send fewer bytes" not in full.next_step

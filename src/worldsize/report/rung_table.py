@@ -85,7 +85,7 @@ def rung_table(analysis: StudyAnalysis) -> Table:
             )
         ),
         ColumnOf("Training", ("training", "loss_is", "accuracy_is", "reference"), align="prose", value=_training),
-        prose("Remark", "remark", remark),
+        _where_known(prose("Remark", "remark", remark)),
     ]
     weights = any(each.cost is not None and each.cost.own_weights for each in found)
     return table_of("rungs", TITLE, columns, found, f"{NOTE}{WEIGHTS_NOTE if weights else ''}")

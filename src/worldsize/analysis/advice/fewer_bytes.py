@@ -84,7 +84,7 @@ def _as_measured(seen: Seen, sync: GradientSync, best: Rung) -> Candidate:
     next_step, command = _see_the_price(seen, sync.cell, best)
     return candidate(
         CODE,
-        exact,
+        best.cell,
         finding=f"With {exact.world_size} workers and b = {exact.batch_size}, {name} is "
         f"{estimate_text(best.speed.estimate)} times as fast as {exact.strategy}, the fastest exact strategy, which "
         f"spends {share(sync.exposed.share)} of its step on exposed communication.",
@@ -193,8 +193,10 @@ def _by_forecast(seen: Seen, sync: GradientSync, found: list[Proposed]) -> Candi
 
 
 def beside_more_samples(advice: Advice, others: tuple[Advice, ...]) -> Advice:
-    """The same advice; where it says that the link is full, with the rung that would pay, which has its own advice."""
+    """The same advice; where it says that the link is full, with the rung that would pay by forecast."""
     rung = next((each for each in others if each.code == CODE), None)
-    if advice.code != "bandwidth-bound" or rung is None or rung.gain is None or rung.cell_id != advice.cell_id:
+    if advice.code != "bandwidth-bound" or rung is None or rung.cell_id != advice.cell_id:
+        return advice
+    if rung.gain is None or rung.gain.forecast is None:  # of one that was measured the cell is that of the rung
         return advice
     return replace(advice, next_step=f"{advice.next_step} Or send fewer bytes, at a price: {rung.gain.text}.")
