@@ -112,6 +112,8 @@ class Traits(TraitsRecord):
     is no bound for one step."""
     feedback: bool = False
     """Whether a rank adds what a step lost to the gradients of the next: then the sum over steps is right."""
+    plain_mean: bool = True
+    """Of one that exchanges weights: whether they become the mean of the ranks' weights, and nothing moves them on."""
     copies: Callable[[int, int, Sizes], int] | None = None
     """Bytes that a rank holds beside model, gradients and optimizer: (N, rank, sizes); None is 0."""
 

@@ -1,144 +1,30 @@
-"""Every strategy trains as the reference does (method.md §10), and sends what it says it sends."""
+"""Every exact strategy trains as the reference does (method.md §10), and sends what it says it sends."""
 
-import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
-import pytest
 import torch
 
-from jobs import start
-from parity import CLASSES, DATA, Gradients, Outcome, Reference, reference
-from worldsize.config import CellSettings
-from worldsize.errors import UsageError
-from worldsize.launch.local import LocalJob
-from worldsize.launch.placement import place
-from worldsize.measure.machine import allowed_cores
-from worldsize.strategies import STRATEGIES
+from parity import CLASSES, Outcome, Reference, reference
+from parity_cases import (
+    DOUBLE_BYTES,
+    IN_DOUBLE,
+    IN_SINGLE,
+    LOCAL_BATCH,
+    TOLERANCE,
+    Case,
+    by_kind,
+    case,
+    distance,
+    of,
+    outcomes,
+    sizes,
+    workers,
+)
 
-TOLERANCE = 1e-5
-LOCAL_BATCH = 2
-DOUBLE_BYTES = 8
-DOUBLE, SINGLE = "parity:small_double", "parity:resnet18_single"
-STEPS = {DOUBLE: 5, SINGLE: 1}
+__all__ = ["case", "outcomes", "workers"]
 
-
-@dataclass(frozen=True)
-class Case:
-    """A strategy at a world size."""
-
-    strategy: str
-    world_size: int
-    model: str
-
-    @property
-    def settings(self) -> CellSettings:
-        return CellSettings(
-            model=self.model,
-            data=DATA,
-            strategy=self.strategy,
-            world_size=self.world_size,
-            batch_size=LOCAL_BATCH,
-            bucket_mb=0.5 if self.model == DOUBLE else None,  # so that the small model has several
-        )
-
-    @property
-    def steps(self) -> int:
-        return STEPS[self.model]
-
-    @property
-    def processes(self) -> int:
-        return STRATEGIES[self.strategy].processes(self.world_size)
-
-    def __str__(self) -> str:
-        return f"{self.strategy}-{self.world_size}-{'double' if self.model == DOUBLE else 'single'}"
-
-
-def world_sizes(strategy: str) -> list[int]:
-    """2 and 4, or 1 for a strategy that allows no more."""
-    sizes = []
-    for world_size in (2, 4):
-        with contextlib.suppress(UsageError):
-            STRATEGIES[strategy].processes(world_size)
-            sizes.append(world_size)
-    return sizes or [1]
-
-
-IN_DOUBLE = [Case(name, n, DOUBLE) for name in STRATEGIES for n in world_sizes(name)]
-IN_SINGLE = [Case(name, max(world_sizes(name)), SINGLE) for name in STRATEGIES]
-CASES = [*IN_DOUBLE, *IN_SINGLE]
-
-
-class Workers:
-    """Jobs that stay alive and run one case after the other: one for each number of processes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._jobs: dict[int, LocalJob] = {}
-
-    def run(self, case: Case) -> list[Outcome]:
-        """What each rank came to."""
-        job = self._jobs.pop(case.processes, None) or self._start(case.processes)
-        job.send({"op": "steps", "block": CASES.index(case), "count": case.steps})
-        job.receive()  # a job that fails is gone: the next case starts another one
-        self._jobs[case.processes] = job
-        outcomes = []
-        for rank in range(case.processes):
-            file = self.folder / f"case{CASES.index(case)}-rank{rank}.pt"
-            outcomes.append(Outcome(**torch.load(file)))
-            file.unlink()
-        return outcomes
-
-    def _start(self, processes: int) -> LocalJob:
-        cases = [
-            {
-                "settings": case.settings.model_dump(mode="json"),
-                "beyond": case.model == DOUBLE,
-                "placement": place(
-                    world_size=case.world_size,
-                    processes=case.processes,
-                    threads_per_worker=1,
-                    cores=allowed_cores(),
-                    gpus=0,
-                    backend="gloo",
-                ).model_dump(mode="json"),
-            }
-            for case in CASES
-        ]
-        job = start("parity:enter", processes, self.folder / f"of-{processes}", folder=str(self.folder), cases=cases)
-        job.receive()
-        return job
-
-    def close(self) -> None:
-        for job in self._jobs.values():
-            job.close()
-
-
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    with contextlib.closing(Workers(tmp_path_factory.mktemp("parity"))) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def outcomes(workers: Workers, request: pytest.FixtureRequest) -> list[Outcome]:
-    """What each rank came to in a case."""
-    return workers.run(request.param)
-
-
-@pytest.fixture
-def case(request: pytest.FixtureRequest) -> Case:
-    found: Case = request.node.callspec.params["outcomes"]
-    return found
-
-
-def of(cases: list[Case]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("outcomes", cases, ids=str, indirect=True)
-
-
-SEVERAL = [case for case in IN_DOUBLE if case.processes > 1]
+CASES = [each for each in (*IN_DOUBLE, *IN_SINGLE) if each.traits.exact]
+SEVERAL = [case for case in IN_DOUBLE if case.processes > 1 and case.traits.exact]
 
 
 @lru_cache(maxsize=2)
@@ -150,14 +36,6 @@ def expected(world_size: int, model: str) -> Reference:
         return reference(case.settings, case.steps)
     finally:
         torch.set_num_threads(threads)
-
-
-def distance(found: Gradients, wanted: Gradients) -> float:
-    """The largest, over all parameters, of the norm of the difference ÷ the norm."""
-    norms = torch.stack([gradient.norm() for gradient in wanted])
-    assert norms.min() > 0, "a gradient that is 0 shows nothing"
-    differences = torch.stack([(a - b).norm() for a, b in zip(found, wanted, strict=True)])
-    return float((differences / norms).max())
 
 
 @of(CASES)
@@ -246,16 +124,3 @@ def test_data_parallel_sends_the_model_out_and_outputs_and_gradients_back(outcom
 @of([case for case in IN_DOUBLE if case.strategy == "single"])
 def test_single_sends_nothing(outcomes: list[Outcome]) -> None:
     assert outcomes[0].messages == []
-
-
-def sizes(outcome: Outcome) -> list[int]:
-    """Bytes of each gradient; together they are S (method.md §1)."""
-    return [gradient.numel() * DOUBLE_BYTES for gradient in outcome.local]
-
-
-def by_kind(outcome: Outcome) -> dict[tuple[str, bool], list[int]]:
-    """Kind of message and whether it holds the rank → the bytes of each, in order."""
-    found: dict[tuple[str, bool], list[int]] = {}
-    for kind, size, blocking in outcome.messages:
-        found.setdefault((kind, blocking), []).append(size)
-    return found

@@ -3,8 +3,11 @@
 import pytest
 
 import worldsize as package
+from worldsize.analysis.collective_cost import bus_factor
 from worldsize.analysis.predict.model import Model
 from worldsize.run import Run
+from worldsize.sending import INT8_BLOCK
+from worldsize.traits import TRAITS
 
 MODEL = """
 from torch import nn
@@ -16,8 +19,10 @@ def net(classes):
     )
 """
 """Two megabytes in ten tensors, with buffers."""
-STRATEGIES = ("ddp", "bucketed", "all-reduce", "gather-scatter")
-KINDS = {"all-reduce": "all_reduce"}
+STRATEGIES = [
+    name for name, traits in TRAITS.items() if traits.collectives and traits.sends and traits.travels == "gradients"
+]
+"""Those with a rule that tells each message."""
 
 
 @pytest.fixture(scope="module", params=[None, 0.2])
@@ -47,11 +52,29 @@ def test_a_step_sends_what_its_rule_says(run: Run, strategy: str) -> None:
     cell = next(cell for cell in model.several if cell.strategy == strategy)
     sent = model.sent(strategy, model.buckets_of(cell), 1.0)
     assert sent is not None
-    wanted = [(KINDS.get(each.collective, each.collective), each.size_bytes) for each in sent]
+    wanted = [(each.collective.replace("-", "_"), each.size_bytes) for each in sent]
     spans = run.cells[cell.id].spans
     last = spans.filter(spans["rank"] == 0).row(-1, named=True)
     assert list(zip(last["kind"], last["payload_bytes"], strict=True)) == wanted
     assert last["blocking"] == [each.blocking for each in sent]
+
+
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if not TRAITS[name].rooted])
+def test_the_bytes_on_the_wire_are_those_of_its_messages(run: Run, strategy: str) -> None:
+    """By the formula of its traits, and message by message with the factor of each collective (method.md §5).
+
+    Of gather and scatter the factors are both directions of the root; each has its own.
+    """
+    cell = next(cell for cell in Model(run.analysis).several if cell.strategy == strategy)
+    assert cell.record is not None
+    assert cell.record.wire is not None
+    spans = run.cells[cell.id].spans
+    last = spans.filter(spans["rank"] == 0).row(-1, named=True)
+    messages = list(zip(last["kind"], last["payload_bytes"], strict=True))
+    sent = sum(size * bus_factor(kind.replace("_", "-"), 2) for kind, size in messages)
+    # Blocks of int8 are whole in each bucket and for each rank: one of each may be filled up.
+    filled = sum(2 * INT8_BLOCK for kind, _ in messages if kind in ("all_to_all", "all_gather"))
+    assert sent == pytest.approx(cell.record.wire.busiest_rank_bytes, abs=filled + len(messages))
 
 
 def test_gradients_come_from_the_last_layer_to_the_first(run: Run) -> None:

@@ -1,17 +1,21 @@
 """What the parity test runs: training with a strategy in real processes, and the reference it is held against.
 
 Both train on the same batches, then may look at one more batch without synchronisation and at another one with it. The
-reference is one process that averages the gradients of N micro-batches of b (method.md §10).
+reference is one process that averages the gradients of N micro-batches of b (method.md §10). A lossy strategy's weights
+leave the reference's, so its own are what it is held against: the ranks' gradients at them, by a copy of the model.
 """
 
+import copy
 import hashlib
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -48,6 +52,18 @@ class Reference:
 
 
 @dataclass
+class Own:
+    """What a lossy strategy is held against, in one step."""
+
+    mine: Gradients
+    """Of this rank."""
+    mean: Gradients
+    """Over the ranks."""
+    norm: float
+    """The mean of the norms of the ranks' gradients."""
+
+
+@dataclass
 class Outcome:
     """What one rank came to."""
 
@@ -67,6 +83,9 @@ class Outcome:
     """How many of them were issued before the last gradient was there."""
     parameter_bytes: int
     buffer_bytes: int
+    own: list[dict[str, Any]]
+    """Of a lossy strategy, for each of the steps and the two batches after them: an Own (on rank 0 only, but for the
+    batch without synchronisation)."""
 
 
 class Double(nn.Sequential):
@@ -137,8 +156,17 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
 def _train(trainer: Trainer, count: int, *, beyond: bool) -> Outcome:
     model, keep = trainer.strategy.unwrap(), trainer.world.channel.rank == 0
     steps: list[Gradients] = []
+    own: list[dict[str, Any]] = []
+
+    def look_ahead(*, keep: bool = keep) -> None:
+        if not trainer.strategy.traits.exact:
+            batch, trainer.stream = _peek(trainer.stream)
+            found = _own(model, batch[1], trainer.world.channel.world_size)
+            own.append(vars(found) if keep else {})
+
     hook = trainer.optimizer.register_step_pre_hook(lambda *_: steps.append(gradients(model) if keep else []))
     for _ in range(count):
+        look_ahead()
         trainer.step()
     hook.remove()
     marks = read(trainer.timeline.take(), trainer.timeline.clock)
@@ -146,7 +174,7 @@ def _train(trainer: Trainer, count: int, *, beyond: bool) -> Outcome:
     buckets = [m for m in marks.messages if m.ready is not None]
     assert all(m.ready <= m.issued <= m.done for m in buckets)
     weights = digest(model)
-    local, again = _look_beyond(trainer) if beyond else ([], [])
+    local, again = _look_beyond(trainer, look_ahead) if beyond else ([], [])
     return Outcome(
         steps=steps,
         local=local,
@@ -157,16 +185,46 @@ def _train(trainer: Trainer, count: int, *, beyond: bool) -> Outcome:
         early=sum(m.issued < marks.last_gradient for m in marks.messages),
         parameter_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
         buffer_bytes=sum(b.numel() * b.element_size() for b in model.buffers()),
+        own=own,
     )
 
 
-def _look_beyond(trainer: Trainer) -> tuple[Gradients, Gradients]:
+def _peek(stream: Iterator[Any]) -> tuple[Any, Any]:
+    """The next batch, and a stream that gives it again."""
+    batch = next(stream)
+    return batch, itertools.chain([batch], stream)
+
+
+def _own(model: nn.Module, batch: tuple[Tensor, Tensor], ranks: int) -> Own:
+    """By a copy of the model, which no strategy has seen."""
+    twin = copy.deepcopy(model)
+    twin.zero_grad()
+    inputs, labels = batch
+    F.cross_entropy(twin(inputs), labels).backward()
+    mine = gradients(twin)
+    mean = [gradient.clone() for gradient in mine]
+    norm = torch.stack([gradient.norm() for gradient in mine]).norm().double()
+    if ranks > 1:
+        for each in (*mean, norm):
+            _average(each, ranks)
+    return Own(mine, mean, float(norm))
+
+
+def _average(tensor: Tensor, ranks: int) -> None:
+    summed = tensor.contiguous()
+    dist.all_reduce(summed)
+    tensor.copy_(summed / ranks)
+
+
+def _look_beyond(trainer: Trainer, look_ahead: Callable[..., None]) -> tuple[Gradients, Gradients]:
     """Gradients of the next batch without synchronisation, and of the one after it with exchange."""
     model = trainer.strategy.unwrap()
+    look_ahead(keep=True)
     with trainer.strategy.no_sync():
         _backward(trainer)
     local = gradients(model)
     trainer.optimizer.zero_grad()
+    look_ahead()
     _backward(trainer)
     return local, gradients(model)
 

@@ -4,10 +4,34 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.results.check_records import DIGEST_LENGTH, RankCheck, VerifyRecord
+from worldsize.results.check_records import DIGEST_LENGTH, Fault, FaultKind, Losses, RankCheck, VerifyRecord
 from worldsize.results.records import WarningRecord
 
 T = TypeVar("T")
+
+FAULTS: dict[FaultKind, str] = {
+    "error": "the averaged gradient of {step} is off by {relative} of its size",
+    "inexact": "{step} is one of the exact first ones, and {parameter} is off by {relative}",
+    "gradients-apart": "the averaged gradient of {parameter} is not the same on all ranks in {step}",
+    "lost": "the gradient of {parameter} arrives as zeros",
+    "feedback": "{parameter} loses {relative} of its sum that error feedback does not hold back",
+    "no-feedback": "it claims error feedback, and does not say what it holds back (Strategy.held_back)",
+    "not-own": "the gradient of {parameter} is not the rank's own in {step}: it differs by {relative}",
+    "no-exchange": "weights were never averaged, and ranks drift apart",
+    "weights-apart": "{parameter} is not the same on all ranks after weights were averaged in {step}",
+    "not-mean": "{parameter} is not the mean of the ranks' weights after {step}: it differs by {relative}",
+}
+
+
+def faults_told(losses: Losses | None) -> list[str]:
+    """What a lossy exchange does that it must not, a sentence each."""
+    return [_told(fault) for fault in losses.faults] if losses else []
+
+
+def _told(fault: Fault) -> str:
+    size = "no finite number" if fault.relative is None else f"{fault.relative:.2g}"
+    said = FAULTS[fault.kind].format(step=f"step {fault.step}", parameter=fault.parameter, relative=size)
+    return said if fault.allowed is None else f"{said} (allowed: {fault.allowed:.2g})"
 
 
 def in_epoch_order(of_ranks: Sequence[Sequence[T]]) -> Iterator[T]:
@@ -27,6 +51,7 @@ def verdict_of(checks: Sequence[RankCheck]) -> VerifyRecord:
         rank=rank,
         apart=checks[0].apart,
         left_out=checks[0].left_out,
+        losses=checks[0].losses,
         samples="".join(in_epoch_order([check.samples for check in checks])),
     )
 
@@ -41,9 +66,11 @@ def not_the_reference(cell: str, found: VerifyRecord) -> list[WarningRecord]:
         told.append(f"the gradient of {where} is not the mean over the workers: it {size}")
     if found.apart is not None:
         told.append(f"the ranks do not begin with the same weights: {found.apart} is the first that differs")
-    if not told:
+    lost = faults_told(found.losses)
+    if not told + lost:
         return []
-    message = f"{'; '.join(told)}. {cell} does not train as the reference does, and its speed-up means nothing."
+    reason = "does not train as the reference does" if told else "does not keep what its strategy says of it"
+    message = f"{'; '.join(told + lost)}. {cell} {reason}, and its speed-up means nothing."
     return [WarningRecord(code="not-the-reference", message=message)]
 
 

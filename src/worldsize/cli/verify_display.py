@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from worldsize.cli.console import LOOKING, lines, messages, output
 from worldsize.cli.heartbeat import Heartbeat
 from worldsize.cli.tables import TerminalTable
-from worldsize.report.verify_table import findings, verify_summary
+from worldsize.report.verify_table import findings, lossy_summary, verify_summary
 from worldsize.results.verify_records import ProofRecord
 
 
@@ -30,12 +30,15 @@ def spinner() -> Iterator[Callable[[str], None]]:
 def print_proof(record: ProofRecord) -> None:
     """The table, what differs, and in one line whether all of it holds."""
     console = output()
-    table = verify_summary(record)
+    tables = [table for table in (verify_summary(record), lossy_summary(record)) if table is not None]
     wrong = [row for row in record.rows if not row.same]
-    console.print("all train as the reference does" if not wrong else f"{len(wrong)} of {len(record.rows)} do not")
+    lossy = any(row.proof and row.proof.losses for row in record.rows)
+    right = "all train as the reference does" + (", lossy ones within what they say of themselves" if lossy else "")
+    console.print(f"{len(wrong)} of {len(record.rows)} do not" if wrong else right)
     for row in wrong:
         found = f"{row.strategy}, N = {row.world_size}: {'; '.join(findings(row))}"
         console.print("\n".join(lines(found, console.width, indent="  ")), soft_wrap=True)
-    console.print()
-    console.print(TerminalTable(table))
-    console.print("\n".join(lines(table.remarks, console.width)), style="dim", soft_wrap=True)
+    for table in tables:
+        console.print()
+        console.print(TerminalTable(table))
+        console.print("\n".join(lines(table.remarks, console.width)), style="dim", soft_wrap=True)

@@ -1,15 +1,15 @@
 """Tables of the proofs that training is the same: of `worldsize verify`, and of each cell of a study."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import number_text
-from worldsize.analysis.sameness import data_reader, first_other_sample, samples_of
+from worldsize.analysis.sameness import data_reader, faults_told, first_other_sample, samples_of
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.report.columns import ColumnOf, integers, numbers, prose, table_of, texts
+from worldsize.report.columns import ColumnOf, Row, integers, numbers, prose, table_of, texts
 from worldsize.report.tables import Table
-from worldsize.results.check_records import Difference, VerifyRecord
+from worldsize.results.check_records import Difference, Losses, VerifyRecord
 from worldsize.results.verify_records import ProofRecord, VerifyRow
 
 WAYS = {
@@ -17,33 +17,87 @@ WAYS = {
     "fp32": "in single precision, which only the first step is sharp in",
     "bf16": "in bf16, which only the first step is sharp in",
 }
+LOSSY_NOTE = (
+    "Lossy: held against the mean of the ranks' own gradients at the same weights, norms over all parameters. Step "
+    "error: of the worst step; allowed is what the strategy says of itself (none: no bound for one step). Sum error: "
+    "of the sum over the steps. Not held back: what of that sum error feedback does not hold back for later steps, of "
+    "the worst parameter."
+)
 
 
 def verify_table(record: ProofRecord) -> Table:
-    """A row for each strategy at each world size: the same, or what differs."""
-    return _table(record, lambda row: "; ".join(findings(row)) or "same")
+    """A row for each strategy at each world size: the same, lossy as its strategy says, or what is wrong."""
+    lossy = _lossy_columns(_losses, record.rows)
+    ranks = [texts("Ranks", "ranks", _ranks)]
+    note = f"{_note(record)} {LOSSY_NOTE}" if lossy else _note(record)
+    return _table(record, lambda row: "; ".join(findings(row)) or _holds(row), [*lossy, *ranks], note)
 
 
 def verify_summary(record: ProofRecord) -> Table:
-    """The same for 80 columns; what differs is told below it, by `findings`."""
-    return _table(record, lambda row: "same" if row.same else "failed" if row.error else "differs")
+    """The same for 80 columns; what differs is told below it, by `findings`, and what is lost by `lossy_summary`."""
+    result = _short(record)
+    return _table(record, result, [], _note(record))
 
 
-def _table(record: ProofRecord, result: Callable[[VerifyRow], str]) -> Table:
-    columns: list[ColumnOf[VerifyRow]] = [
+def lossy_summary(record: ProofRecord) -> Table | None:
+    """What lossy strategies lose, for 80 columns; None where all are exact."""
+    rows = [row for row in record.rows if _losses(row)]
+    columns = [*_first_columns(_short(record)), *_lossy_columns(_losses, rows), texts("Ranks", "ranks", _ranks)]
+    return table_of("lossy", "What lossy strategies lose", columns, rows, LOSSY_NOTE) if rows else None
+
+
+def _short(record: ProofRecord) -> Callable[[VerifyRow], str]:
+    return lambda row: _holds(row) if row.same else "failed" if row.error else "differs"
+
+
+def _holds(row: VerifyRow) -> str:
+    return "lossy" if _losses(row) else "same"
+
+
+def _losses(row: VerifyRow) -> Losses | None:
+    return row.proof.losses if row.proof else None
+
+
+def _lossy_columns(of: Callable[[Row], Losses | None], rows: Sequence[Row]) -> list[ColumnOf[Row]]:
+    """What lossy exchanges lose; no columns where all are exact."""
+    if not any(map(of, rows)):
+        return []
+
+    def share(label: str, key: str, value: Callable[[Losses], float | None]) -> ColumnOf[Row]:
+        return numbers(label, key, lambda row: value(found) if (found := of(row)) else None)
+
+    return [
+        share("Step error", "step_error", lambda found: found.step_error),
+        share("Allowed", "step_allowed", lambda found: found.step_allowed),
+        share("Sum error", "sum_error", lambda found: found.sum_error),
+        share("Not held back", "feedback_error", lambda found: found.feedback_error),
+    ]
+
+
+def _first_columns(result: Callable[[VerifyRow], str]) -> list[ColumnOf[VerifyRow]]:
+    return [
         texts("Strategy", "strategy", lambda row: row.strategy),
         integers("N", "world_size", lambda row: row.world_size),
         prose("Result", "result", result),
+    ]
+
+
+def _table(
+    record: ProofRecord, result: Callable[[VerifyRow], str], further: list[ColumnOf[VerifyRow]], note: str
+) -> Table:
+    columns: list[ColumnOf[VerifyRow]] = [
+        *_first_columns(result),
         numbers(
             "Largest gradient difference",
             "largest_gradient",
             lambda row: row.proof.largest_gradient if row.proof else None,
         ),
         numbers("Weights", "largest_weight", lambda row: row.proof.largest_weight if row.proof else None),
+        *further,
         integers("Samples", "samples", lambda row: row.samples if row.proof else None),
         prose("Buffers", "buffers", _buffers),
     ]
-    return table_of("verify", "Same training as the reference", columns, record.rows, _note(record))
+    return table_of("verify", "Same training as the reference", columns, record.rows, note)
 
 
 def findings(row: VerifyRow) -> list[str]:
@@ -61,7 +115,19 @@ def findings(row: VerifyRow) -> list[str]:
         told.append(f"the weight {_told(proof.weights, proof.tolerance)}")
     if proof.ranks is not None:
         told.append(f"{proof.ranks.parameter} is not the same on all ranks after step {proof.ranks.step}")
-    return told
+    return [*told, *faults_told(proof.losses)]
+
+
+def _ranks(row: VerifyRow) -> str | None:
+    """Whether all ranks hold the same bits, where they must."""
+    proof = row.proof
+    if proof is None or row.processes == 1:
+        return None
+    unlike = {"gradients-apart", "weights-apart", "no-exchange"}
+    if proof.ranks or (proof.losses and unlike & {fault.kind for fault in proof.losses.faults}):
+        return "differ"
+    met = proof.losses.exchanges if proof.losses else None
+    return "alike" if met is None else f"alike {met} ×"
 
 
 def _told(found: Difference, tolerance: float) -> str:
@@ -82,15 +148,18 @@ def _note(record: ProofRecord) -> str:
     if not proofs:
         return "Method §10."
     first, times = proofs[0], record.settings.accumulate
+    steps = min(proof.compared_steps for proof in proofs)
     batches = "N" if times == 1 else f"N·{times} (--accumulate {times}: B = N·b·{times})"
     note = (
-        f"Compared {WAYS[first.arithmetic]} over {first.compared_steps} step(s), with one process that averages the "
+        f"Compared {WAYS[first.arithmetic]} over {steps} step(s), with one process that averages the "
         f"gradients of {batches} micro-batches of b. Gradients, weights: the largest ‖difference‖ ÷ ‖reference‖ of a "
         f"parameter (allowed: {first.tolerance:.0e}). Parameters are compared bit for bit between ranks. Samples: so "
         "many were the same in order and augmentation at every world size. Buffers (BatchNorm statistics) at the start "
-        "of a forward: ddp gives every rank those of rank 0, with others each rank averages over its own samples. "
+        "of a forward: ddp gives every rank those of rank 0, with other strategies each rank averages over its own samples. "
         "Steps are counted from 0 (method §10)."
     )
+    if any(proof.losses for proof in proofs):
+        note += " Weights of lossy strategies are those of the end, and are not judged."
     fallback = next((proof.fallback for proof in proofs if proof.fallback), None)
     if fallback:
         note += f" The model cannot be trained in double precision ({fallback}), so only the first step was compared."
@@ -110,7 +179,9 @@ class _Checked(NamedTuple):
 def same_training_table(analysis: StudyAnalysis) -> Table:
     """The short proof of each cell: one batch, with and without the strategy's synchronisation."""
     first = data_reader(analysis.cells)
-    columns: list[ColumnOf[_Checked]] = [
+    verified = ((cell, cell.record.verified) for cell in analysis.cells if cell.record)
+    rows = [_Checked(cell, found) for cell, found in verified if found is not None]
+    columns: list[ColumnOf[_Checked] | None] = [
         texts("Cell", "cell", lambda row: row.cell.id),
         numbers("Largest gradient difference", "largest_gradient", lambda row: row.found.largest),
         texts(
@@ -118,12 +189,12 @@ def same_training_table(analysis: StudyAnalysis) -> Table:
             "parameter",
             lambda row: other.parameter if (other := row.found.gradients) else None,
         ),
+        *_lossy_columns(lambda row: row.found.losses, rows),
+        prose("Lossy exchange", "lossy", _kept) if any(row.found.losses for row in rows) else None,
         texts("Weights on all ranks", "weights", _weights),
         integers("Samples read", "samples", lambda row: len(samples_of(row.cell))),
         texts("Data", "data", lambda row: _data(row.cell, first)),
     ]
-    verified = ((cell, cell.record.verified) for cell in analysis.cells if cell.record)
-    rows = [_Checked(cell, found) for cell, found in verified if found is not None]
     left_out = {row.found.left_out: row.cell.id for row in rows if row.found.left_out}
     note = (
         "Before it is timed, each cell takes one batch twice from the same weights. Gradients: the largest "
@@ -131,6 +202,8 @@ def same_training_table(analysis: StudyAnalysis) -> Table:
         "has it. Data: whether the first samples are those of the first row, augmented alike. "
         "The command verify proves it in double precision over several steps (method §10)."
     )
+    if any(row.found.losses for row in rows):
+        note += f" {LOSSY_NOTE}"
     note += "".join(f" Gradients of {cell} were not compared: {why}." for why, cell in left_out.items())
     return table_of("same-training", "Same training", columns, rows, note)
 
@@ -140,6 +213,10 @@ def _data(cell: CellAnalysis, first: CellAnalysis | None) -> str | None:
         return None  # a workload of the user's own, whose samples nobody compares
     place = first_other_sample(cell, first) if first else None
     return "same" if place is None else f"differ from sample {place} on"
+
+
+def _kept(row: _Checked) -> str | None:
+    return None if row.found.losses is None else "; ".join(faults_told(row.found.losses)) or "keeps what it says"
 
 
 def _weights(row: _Checked) -> str | None:

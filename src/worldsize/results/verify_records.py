@@ -4,7 +4,7 @@ from pydantic import Field
 
 from worldsize.config import Arithmetic, VerifySettings
 from worldsize.results.base import Record
-from worldsize.results.check_records import Difference
+from worldsize.results.check_records import Difference, Losses
 from worldsize.results.provenance import Provenance
 from worldsize.results.records import SCHEMA_VERSION, ErrorRecord
 
@@ -49,6 +49,8 @@ class Proof(Record):
     """The first weight that is not the reference's after a step."""
     ranks: Difference | None = None
     """The first parameter whose bits are not the same on all ranks after a step."""
+    losses: Losses | None = None
+    """Of a lossy strategy, in place of `largest_gradient`; its `largest_weight` is of the end, and is not judged."""
     buffers: int
     """Buffers of the model (BatchNorm statistics)."""
     buffers_apart_from: int | None = None
@@ -66,7 +68,7 @@ class RankProof(Record):
 
 
 class VerifyRow(Record):
-    """A strategy at a world size: the same as the reference, or in what it differs."""
+    """A strategy at a world size: the same as the reference, or in what it differs; a lossy one, what it loses."""
 
     id: str
     strategy: str
@@ -83,7 +85,9 @@ class VerifyRow(Record):
     def same(self) -> bool:
         """Whether all of it holds."""
         proof = self.proof
-        return proof is not None and not (proof.gradients or proof.weights or proof.ranks or self.data)
+        if proof is None or (proof.losses and proof.losses.faults):
+            return False
+        return not (proof.gradients or proof.weights or proof.ranks or self.data)
 
 
 class ProofRecord(Record):

@@ -5,7 +5,7 @@ averaging costs the cores (packing, unpacking) is beside backward, as its messag
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,10 @@ class Averaging(ABC):
     def state(self) -> dict[str, Tensor]:
         """What it carries from step to step (Strategy.state)."""
         return {}
+
+    def held_back(self) -> Mapping[nn.Parameter, Tensor] | None:
+        """What its error feedback holds back on this rank (Strategy.held_back); None without feedback."""
+        return None
 
 
 class Exact(Averaging):

@@ -1,7 +1,7 @@
 """What a strategy is: one way to synchronise gradients, behind nine methods."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -123,6 +123,14 @@ class Strategy(ABC):
         Training copies and puts back their values, in steps that only measure and in checkpoints.
         """
         return {}
+
+    def held_back(self) -> Mapping[nn.Parameter, Tensor] | None:
+        """What error feedback holds back on this rank, so that it can be proved; None: it does not say.
+
+        The mean over all ranks is what the averages so far are short of the means of the gradients. Each tensor is
+        flat, in the order of the gradient's memory; a parameter that is not there lacks nothing.
+        """
+        return None
 
     def unwrap(self) -> nn.Module:
         """The model that `wrap` was given."""

@@ -5,7 +5,7 @@ become ready roughly in the reverse order of the parameters. A bucket is sent as
 there and all buckets before it are on their way, so that all ranks send in the same order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -93,6 +93,10 @@ class Bucketed(Strategy):
     def state(self) -> dict[str, Tensor]:
         """That of the averaging."""
         return self.averager.state()
+
+    def held_back(self) -> Mapping[nn.Parameter, Tensor] | None:
+        """The same."""
+        return self.averager.held_back()
 
     def synchronise(self) -> None:
         """Send what backward left over, then wait for all buckets."""

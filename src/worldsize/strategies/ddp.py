@@ -4,7 +4,7 @@ https://docs.pytorch.org/docs/stable/notes/ddp.html
 """
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, cast
 
@@ -119,6 +119,10 @@ class DDP(Strategy):
     def state(self) -> dict[str, Tensor]:
         """That of the averaging."""
         return self.averager.state()
+
+    def held_back(self) -> Mapping[nn.Parameter, Tensor] | None:
+        """The same."""
+        return self.averager.held_back()
 
     @contextmanager
     def unseen(self) -> Iterator[nn.Module]:

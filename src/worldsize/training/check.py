@@ -1,7 +1,8 @@
 """The short proof that each cell of a study gives before it is timed (method.md §10).
 
 One batch, twice from the same weights: the gradients that the strategy synchronises must be the mean of those without.
-The mean travels outside of the strategy's channel, so nothing of the strategy can be in it.
+The mean travels outside of the strategy's channel, so nothing of the strategy can be in it. A lossy strategy is held
+against the same mean: what must be equal is compared, what may differ is measured (losses.py).
 """
 
 from collections.abc import Iterator
@@ -10,13 +11,14 @@ from itertools import islice
 from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from worldsize.measure.accelerator import kept_random_state
 from worldsize.ranks.heartbeat import beat
-from worldsize.results.check_records import DIGEST_LENGTH, RankCheck
+from worldsize.results.check_records import DIGEST_LENGTH, Losses, RankCheck
+from worldsize.training.averaged_weights import WeightsWatch
 from worldsize.training.carrier import on_device
+from worldsize.training.losses import LossMeter, Plain, average_over_ranks, first_steps, period
 from worldsize.training.proof import (
     TOLERANCES,
     compare,
@@ -32,8 +34,11 @@ MAX_SAMPLES = 4096
 """Samples of an epoch whose digests are kept, over all ranks; more would only make the records large."""
 SINGLE_BYTES = 4
 """Of an element in single precision."""
-CHUNK = 2**22
-"""Elements that are averaged in one message: a copy of all gradients at once could be what memory ends at."""
+FEEDBACK_STEPS = 4
+"""Over so many steps the sum of the averages and what is held back must be the sum of the means. It is an identity, so
+more steps would prove no more; in the first alone nothing is given back yet."""
+MAX_STEPS = 40
+"""More than these are not made to come to the first lossy step, or to where weights are averaged."""
 
 Gradients = dict[str, Tensor]
 
@@ -51,7 +56,8 @@ def check(trainer: Trainer, batches: int) -> RankCheck:
             first = batch if step == 0 else first
             found.samples.append(_digests(trainer, step, batch))
         if trainer.settings.world_size > 1 and first is not None:
-            found.apart = first_apart(named_weights(trainer.strategy.unwrap()), trainer.world.channel.world_size)
+            if trainer.strategy.traits.travels != "weights" or trainer.steps == 0:  # later, each rank has its own
+                found.apart = first_apart(named_weights(trainer.strategy.unwrap()), trainer.world.channel.world_size)
             _compare(trainer, on_device(first, trainer.device), found)
     finally:
         trainer.optimizer.zero_grad()
@@ -83,6 +89,10 @@ def _digests(trainer: Trainer, step: int, batch: Batch) -> str:
 
 
 def _compare(trainer: Trainer, batch: Batch, found: RankCheck) -> None:
+    traits = trainer.strategy.traits
+    if not traits.exact and traits.travels != "shards":
+        _measure(trainer, batch, found)
+        return
     alone = trainer.world.channel.world_size == 1
     mean = _mean_over_shares if alone else _mean_over_ranks
     # Compiled code must compute what the model as it is written does. In bf16 it rounds elsewhere.
@@ -105,6 +115,65 @@ def _compare(trainer: Trainer, batch: Batch, found: RankCheck) -> None:
     )
 
 
+def _measure(trainer: Trainer, batch: Batch, found: RankCheck) -> None:
+    """What a lossy strategy makes of the same batch, in as many steps as it takes to see what it says of itself."""
+    traits, settings = trainer.strategy.traits, trainer.settings
+    before = max(0, first_steps(traits, settings) - trainer.steps)
+    steps = before + (FEEDBACK_STEPS if traits.feedback else period(traits, settings))
+    if steps > MAX_STEPS:
+        found.left_out = f"its first lossy exchange comes after {before} steps, or takes {steps - before}"
+        return
+    meter = meter_for(trainer, found.tolerance)
+    if traits.travels == "weights":
+        found.losses = _exchanged_weights(trainer, batch, meter, steps)
+        return
+    plain = plain_gradients(trainer, batch)
+    for step in range(steps):
+        with _buffers_kept(trainer), _same_random_draws(trainer):
+            _synchronised(trainer, batch)
+        meter.add(trainer.steps + step, plain)
+        beat()
+    found.losses = meter.result()
+
+
+def _exchanged_weights(trainer: Trainer, batch: Batch, meter: LossMeter, steps: int) -> Losses:
+    """One batch's gradients, then whole steps until weights were averaged; what calls this undoes them."""
+    plain = plain_gradients(trainer, batch)
+    with _buffers_kept(trainer), _same_random_draws(trainer):
+        _synchronised(trainer, batch)
+    meter.add(trainer.steps, plain)
+    trainer.optimizer.zero_grad()
+    watch = WeightsWatch(trainer, meter.tolerance, meter.faults)
+    watch.begin()
+    for _ in range(steps):
+        trainer.step()
+        trainer.timeline.take()
+    exchanges = watch.end()
+    return meter.result().model_copy(update={"exchanges": exchanges})
+
+
+def meter_for(trainer: Trainer, tolerance: float) -> LossMeter:
+    """One for this trainer's strategy; all ranks ask for it together."""
+    exact_steps = first_steps(trainer.strategy.traits, trainer.settings)
+    return LossMeter(trainer.strategy, trainer.world.channel.world_size, tolerance, exact_steps)
+
+
+def plain_gradients(trainer: Trainer, batch: Batch) -> Plain:
+    """The gradients of a batch on the device without the strategy; buffers and random state are as they were."""
+    if trainer.world.channel.world_size == 1:
+        with _buffers_kept(trainer), _same_random_draws(trainer):
+            mean = _mean_over_shares(trainer, batch)
+        trainer.optimizer.zero_grad()
+        return Plain(mean, mean)
+    with _buffers_kept(trainer), _same_random_draws(trainer), trainer.strategy.no_sync():
+        _synchronised(trainer, batch)
+    own = {name: gradient.clone() for name, gradient in named_gradients(trainer.strategy.unwrap()).items()}
+    trainer.optimizer.zero_grad()
+    mean = {name: gradient.clone() for name, gradient in own.items()}
+    average_over_ranks(mean.values())
+    return Plain(own, mean)
+
+
 def _synchronised(trainer: Trainer, batch: Batch) -> None:
     """Backward as training does it."""
     trainer.optimizer.zero_grad()
@@ -117,24 +186,8 @@ def _mean_over_ranks(trainer: Trainer, batch: Batch) -> Gradients:
     with trainer.strategy.no_sync():
         _synchronised(trainer, batch)
     found = {name: gradient.clone() for name, gradient in named_gradients(trainer.strategy.unwrap()).items()}
-    chunk: list[Tensor] = []
-    for gradient in found.values():
-        chunk.append(gradient)
-        if sum(each.numel() for each in chunk) >= CHUNK:
-            _average(chunk)
-            chunk = []
-    if chunk:
-        _average(chunk)
+    average_over_ranks(found.values())
     return found
-
-
-def _average(chunk: list[Tensor]) -> None:
-    """Replace the tensors by their mean over the ranks."""
-    flat = torch.cat([each.reshape(-1) for each in chunk])
-    dist.all_reduce(flat)
-    flat /= dist.get_world_size()
-    for each, piece in zip(chunk, flat.split([each.numel() for each in chunk]), strict=True):
-        each.copy_(piece.view(each.shape))
 
 
 def _mean_over_shares(trainer: Trainer, batch: Batch) -> Gradients:

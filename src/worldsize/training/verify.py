@@ -21,10 +21,14 @@ from worldsize.ranks.host_collectives import gather
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle
 from worldsize.ranks.turns import Reply, Turns
 from worldsize.results.base import Record
-from worldsize.results.check_records import Difference
+from worldsize.results.check_records import Difference, Losses
 from worldsize.results.records import Placement
 from worldsize.results.verify_records import Proof, RankProof, Samples
+from worldsize.training.averaged_weights import WeightsWatch
+from worldsize.training.carrier import on_device
+from worldsize.training.check import meter_for, plain_gradients
 from worldsize.training.classifier import Classifier
+from worldsize.training.losses import LossMeter, first_steps, period
 from worldsize.training.proof import (
     TOLERANCES,
     compare,
@@ -71,11 +75,13 @@ def prove(task: Task, rank: Rank, device: torch.device) -> RankProof:
     trainer = Trainer(task.settings, Classifier(task.settings, data), world, timeline, prepare=preparation)
     trainer.compile()
     witness = Witness(trainer, preparation, data)
-    for _ in range(task.steps):
+    for _ in range(witness.steps):
+        witness.before_step()
         trainer.step()
         timeline.take()
         witness.after_step()
     witness.second_epoch()
+    witness.end()
     return witness.found
 
 
@@ -116,11 +122,52 @@ def _any_rank(reason: str | None, rank: Rank) -> str | None:
     return next((each for each in gather(reason, rank.processes) if each is not None), None)
 
 
+class Measured:
+    """What is measured of a lossy strategy, on all ranks: each step against their own gradients at the same weights."""
+
+    def __init__(self, trainer: Trainer, tolerance: float) -> None:
+        self.trainer, self.stream = trainer, trainer.stream
+        self.meter: LossMeter = meter_for(trainer, tolerance)
+        self.watch: WeightsWatch | None = None
+        if trainer.strategy.traits.travels == "weights":
+            self.watch = WeightsWatch(trainer, tolerance, self.meter.faults)
+            self.watch.begin()
+        trainer.optimizer.register_step_pre_hook(lambda *_: self.meter.add(trainer.steps, self.plain))
+
+    def before_step(self) -> None:
+        """Take the gradients of the next batch without the strategy, and give the batch to the step."""
+        batch = next(self.stream)
+        self.plain = plain_gradients(self.trainer, on_device(batch[1], self.trainer.device))
+        self.trainer.stream = _first(batch, self.stream)
+
+    def result(self) -> Losses:
+        """Of all steps; all ranks call it."""
+        exchanges = self.watch.end() if self.watch else None
+        return self.meter.result().model_copy(update={"exchanges": exchanges})
+
+
+def _first(batch: Numbered, others: Iterator[Numbered]) -> Generator[Numbered]:
+    yield batch
+    yield from others
+
+
+def lossy_steps(trainer: Trainer, wanted: int) -> int:
+    """Steps until as many as were wanted are lossy, and until weights that are exchanged were so once."""
+    traits, settings = trainer.strategy.traits, trainer.settings
+    return first_steps(traits, settings) + max(wanted, period(traits, settings))
+
+
 class Witness:
     """Watches the steps of a rank, and on rank 0 holds them against the reference."""
 
     def __init__(self, trainer: Trainer, preparation: Preparation, data: DataSet) -> None:
         self.trainer = trainer
+        traits = trainer.strategy.traits
+        self.lossy = not traits.exact and traits.travels != "shards" and trainer.settings.world_size > 1
+        self.alike = traits.travels == "gradients"
+        self.steps = preparation.task.steps
+        if self.lossy:
+            self.steps = lossy_steps(trainer, self.steps)
         self.processes = trainer.world.channel.world_size
         self.model = trainer.strategy.unwrap()
         self.found = RankProof(samples=[])
@@ -133,20 +180,21 @@ class Witness:
             self.found.proof = self._empty(preparation)
             trainer.optimizer.register_step_pre_hook(lambda *_: self._compare_gradients())
         trainer.stream = self._tapped(trainer.stream)
+        self.measured = Measured(trainer, TOLERANCES[preparation.arithmetic]) if self.lossy else None
         if self.processes > 1:
             self.model.register_forward_pre_hook(self._note_buffers)
 
     def _empty(self, preparation: Preparation) -> Proof:
-        arithmetic = preparation.arithmetic
-        steps = preparation.task.steps
+        arithmetic, steps = preparation.arithmetic, self.steps
+        all_steps = arithmetic == "fp64" or self.lossy
         return Proof(
             arithmetic=arithmetic,
             fallback=preparation.fallback,
             tolerance=TOLERANCES[arithmetic],
             steps=steps,
-            compared_steps=steps if arithmetic == "fp64" else 1,
+            compared_steps=steps if all_steps else 1,
             dropouts=preparation.dropouts,
-            largest_gradient=0.0,
+            largest_gradient=None if self.lossy else 0.0,
             largest_weight=0.0 if arithmetic == "fp64" else None,
             buffers=sum(1 for _ in self.model.buffers()),
         )
@@ -160,13 +208,18 @@ class Witness:
         """What the forward of this step begins with: a strategy may have given all ranks the same before it."""
         self._buffers = {name: digest(buffer) for name, buffer in self.model.named_buffers()}
 
+    def before_step(self) -> None:
+        """All ranks call it before each step."""
+        if self.measured is not None:
+            self.measured.before_step()
+
     def _compare_gradients(self) -> None:
         """After the synchronisation, before the optimizer (a hook of it)."""
         proof, reference, step = self.found.proof, self.reference, self.trainer.steps
         assert proof is not None
         assert reference is not None
         self.found.expected.append(_samples(reference.backward()))
-        if step < proof.compared_steps:
+        if step < proof.compared_steps and not self.lossy:
             largest, first = compare(
                 named_gradients(self.model), named_gradients(reference.model), proof.tolerance, step
             )
@@ -177,7 +230,7 @@ class Witness:
         """Compare the weights with the reference and between the ranks; all ranks call it after each step."""
         step = self.trainer.steps - 1
         proof, reference = self.found.proof, self.reference
-        unlike = first_apart(named_weights(self.model), self.processes)
+        unlike = first_apart(named_weights(self.model), self.processes) if self.alike else None
         if unlike and self.apart is None:
             self.apart = Difference(step=step, parameter=unlike)
         if first_unlike(self._buffers, self.processes) and self.buffers_apart_from is None:
@@ -188,6 +241,9 @@ class Witness:
         reference.step(self.trainer.optimizer.param_groups[0]["lr"])
         if proof.largest_weight is not None:
             largest, first = compare(named_weights(self.model), named_weights(reference.model), proof.tolerance, step)
+            if self.lossy:  # where it has come to: shown, and not judged
+                proof.largest_weight = largest
+                return
             proof.largest_weight = _larger(proof.largest_weight, largest)
             proof.weights = proof.weights or first
 
@@ -198,6 +254,13 @@ class Witness:
         self.found.samples.append(_samples([(1, next(self.trainer.batches.epoch(1)))]))
         if self.reference is not None:
             self.found.expected.append(_samples(list(self.reference.first_batches(1))))
+
+    def end(self) -> None:
+        """Sum up what was measured; all ranks call it after the last step."""
+        if self.measured is not None:
+            losses = self.measured.result()
+            if self.found.proof is not None:
+                self.found.proof.losses = losses
 
 
 def _samples(batches: list[Numbered]) -> Samples:
