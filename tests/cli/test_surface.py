@@ -18,6 +18,8 @@ TRAINING = """
 --min-workers --profile --steps --slow-link
 --epochs --precision --compile --seed --backend --threads-per-worker --loader --optimizer --learning-rate
 --lr-scaling --base-batch --lr-warmup-epochs --lr-schedule --label-smoothing
+--accumulate --powersgd-rank --powersgd-start-step --sync-every --sync-warmup-steps --outer-learning-rate
+--outer-momentum
 --master-ip --master-port --num-nodes --rank --node-rank --bucket-mb --hosts --link --link-latency --log --out
 --resume --json --anew --launcher --nodes --workers-per-node --partition --time --print-script --address --arrangement
 """
@@ -37,7 +39,7 @@ SURFACE = {
         --hosts --link --link-latency --slow-link --test-links --csv --out --json""",
     "verify": """--model --data --data-dir --train-samples --strategies --world-sizes --batch-size --steps --precision
         --compile --seed --backend --threads-per-worker --loader --loader-workers --optimizer --learning-rate --momentum
-        --weight-decay --label-smoothing --bucket-mb --find-unused-parameters --leave-out --out --json""",
+        --weight-decay --label-smoothing --bucket-mb --find-unused-parameters --accumulate --leave-out --out --json""",
     "predict": "run --world-sizes --strategy --batch-size --bucket-mb --link --latency --json",
     "rehearse": """run --hosts --link --link-latency --slow-link --slow-rank --strategies --batch-size --budget --steps
         --out --json""",

@@ -12,9 +12,9 @@ class SynchronisationSettings(NetworkSettings):
     """What a strategy may be told of how it synchronises; each reads what concerns it."""
 
     bucket_mb: Annotated[float, Field(gt=0)] | Literal["auto"] | None = absent("25 MiB for ddp, 5 MB for bucketed")
-    """Bucket size of ddp, bucketed and their compressed forms, in MB (10^6 bytes); auto plans it from the measured
-    link. `auto` plans with the backward that it measures as well; None is the strategy's own default: for `ddp` that of
-    torch, 25 MiB with a first bucket of 1 MiB."""
+    """Bucket size of ddp and bucketed, in MB (10^6 bytes); auto plans it from the measured link. It is that of
+    gradients, also where they are compressed. `auto` plans with the backward that it measures as well; None is the
+    strategy's own default: for `ddp` that of torch, 25 MiB with a first bucket of 1 MiB."""
     find_unused_parameters: bool = False
     """Let ddp look for parameters that a step does not use. It takes time in each step; without it such parameters
     are an error."""

@@ -155,7 +155,7 @@ def _note(record: ProofRecord) -> str:
         f"gradients of {batches} micro-batches of b. Gradients, weights: the largest ‖difference‖ ÷ ‖reference‖ of a "
         f"parameter (allowed: {first.tolerance:.0e}). Parameters are compared bit for bit between ranks. Samples: so "
         "many were the same in order and augmentation at every world size. Buffers (BatchNorm statistics) at the start "
-        "of a forward: ddp gives every rank those of rank 0, with other strategies each rank averages over its own samples. "
+        "of a forward: ddp gives every rank those of rank 0, with others each rank averages over its own samples. "
         "Steps are counted from 0 (method §10)."
     )
     if any(proof.losses for proof in proofs):
