@@ -17,8 +17,8 @@ from worldsize.study.compiling import CODE, compiled
 def facts(compile_s: float | None) -> Facts:
     return Facts(steps_per_epoch=4, matmul_flops_per_s=None, compile_s=compile_s)
 
+
 def record(strategy: str, **settings: Any) -> CellRecord:
-def record(strategy: str, **settings: object) -> CellRecord:
     study = StudySettings(strategies=(strategy,), **settings)
     return CellRecord.of(planned(strategy, 2, study).settings)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_WIDTH = 100
 """Longer lines are hard to read."""
+AUTO = "one worker, and every strategy that may pay on this link, with planned buckets"
 OF_STRATEGIES = ("strategy", "strategies")
 FRAME = 6
 """Columns of the frame and of what stands between flag and sentence."""
@@ -45,7 +46,9 @@ def drawn(command: "PanelCommand", ctx: Any) -> str:
         for name, rows in shown.items():
             console.print(_panel(name, [(head, _fitted(text, details, room)) for head, text, details in rows], left))
         if any(each.name in OF_STRATEGIES for found in panels.values() for each in found):
-            told = [(Text(name), Text("\n".join(lines(traits.does, room)))) for name, traits in TRAITS.items()]
+            does = {name: traits.does for name, traits in TRAITS.items()}
+            does |= {"auto": AUTO} if command.name == "study" else {}
+            told = [(Text(name), Text("\n".join(lines(what, room)))) for name, what in does.items()]
             console.print(_panel("Strategies (docs/strategies.md)", told, left))
     return captured.get()
 

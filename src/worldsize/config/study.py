@@ -59,8 +59,8 @@ class StudySettings(TrainingSettings):
     fail_above: Share | None = absent("no gate", ge=0, allow_inf_nan=False)
     """Fail (exit status 3) if a cell is slower by more than this, such as 5%. It must be significantly slower."""
     strategies: tuple[str, ...] = Field(default=DEFAULT_STRATEGIES, min_length=1)
-    """Strategies (ways to synchronise gradients), comma-separated, or auto; see docs/strategies.md. `auto` is one
-    worker and each rung that may pay on this link, exact and compressed, with planned buckets."""
+    """Strategies (ways to synchronise gradients), comma-separated; see docs/strategies.md. `auto` is one worker and
+    each rung that may pay on this link, exact and compressed, with planned buckets."""
     world_sizes: tuple[int, ...] | None = absent("powers of two up to all GPUs or cores", allowed=EACH, min_length=1)
     """World sizes (numbers of workers N), comma-separated. None is 1, 2, 4 … and all: workers of the nodes,
     GPUs, or physical cores up to 4 (config/study.py)."""
