@@ -29,6 +29,7 @@ from worldsize.sending import (
 from worldsize.wire import (
     Sizes,
     WireBytes,
+    gathered_and_scattered,
     gradients_again,
     gradients_and_narrow,
     gradients_to_send,
@@ -41,6 +42,7 @@ from worldsize.wire import (
     ring,
     ring_and_buffers,
     through_root,
+    whole_for_a_while,
 )
 
 Wire = Callable[[int, Sizes], WireBytes]
@@ -210,6 +212,15 @@ TRAITS: dict[str, Traits] = {
     "ddp-bf16": _lossy_ddp("bfloat16", halved, narrow_ring_and_buffers, 2**-7),
     "bucketed-fp16": _lossy_buckets("half precision", halved, narrow_ring, 2**-10),
     "bucketed-bf16": _lossy_buckets("bfloat16", halved, narrow_ring, 2**-7),
+    "fsdp": Traits(
+        does="torch's FSDP2: each rank keeps its shard of weights, gradients and optimizer; all-gathers blocks",
+        collectives=("all-gather", "reduce-scatter"),
+        overlaps=True,
+        travels="shards",
+        by_default=False,
+        wire=gathered_and_scattered,
+        copies=whole_for_a_while,
+    ),
 }
 """Those that come with worldsize, in the order in which tables and charts show them."""
 BASELINE_STRATEGY = "single"
@@ -217,7 +228,9 @@ BASELINE_STRATEGY = "single"
 DEFAULT_STRATEGIES = tuple(name for name, traits in TRAITS.items() if traits.by_default)
 """Those of a study that names none: exact, with whole weights on each rank."""
 MULTI_WORKER_STRATEGIES = tuple(name for name in DEFAULT_STRATEGIES if name != BASELINE_STRATEGY)
-OVERLAPPING = tuple(name for name, traits in TRAITS.items() if traits.overlaps and traits.exact)
+OVERLAPPING = tuple(
+    name for name, traits in TRAITS.items() if traits.overlaps and traits.exact and traits.travels == "gradients"
+)
 """Those that advice proposes in place of one that waits for the end of backward; the usual one first."""
 BUCKETED = tuple(name for name, traits in TRAITS.items() if traits.buckets and traits.exact)
 

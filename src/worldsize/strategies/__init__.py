@@ -8,6 +8,7 @@ from worldsize.strategies.bucketed import Bucketed
 from worldsize.strategies.channel import Channel, Observer
 from worldsize.strategies.data_parallel import DataParallel
 from worldsize.strategies.ddp import DDP
+from worldsize.strategies.fsdp import FSDP
 from worldsize.strategies.gather_scatter import GatherScatter
 from worldsize.strategies.half import BucketedBf16, BucketedFp16, DDPBf16, DDPFp16
 from worldsize.strategies.single import Single
@@ -36,6 +37,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "ddp-bf16": DDPBf16,
     "bucketed-fp16": BucketedFp16,
     "bucketed-bf16": BucketedBf16,
+    "fsdp": FSDP,
 }
 
 

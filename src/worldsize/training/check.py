@@ -22,7 +22,6 @@ from worldsize.training.proof import (
     compare,
     first_apart,
     named_gradients,
-    named_weights,
 )
 from worldsize.training.reference import add_mean_gradients
 from worldsize.training.task import Batch
@@ -51,7 +50,7 @@ def check(trainer: Trainer, batches: int) -> RankCheck:
             first = batch if step == 0 else first
             found.samples.append(_digests(trainer, step, batch))
         if trainer.settings.world_size > 1 and first is not None:
-            found.apart = first_apart(named_weights(trainer.strategy.unwrap()), trainer.world.channel.world_size)
+            found.apart = first_apart(trainer.strategy.whole_weights(), trainer.world.channel.world_size)
             _compare(trainer, on_device(first, trainer.device), found)
     finally:
         trainer.optimizer.zero_grad()
@@ -93,9 +92,7 @@ def _compare(trainer: Trainer, batch: Batch, found: RankCheck) -> None:
         return
     with _buffers_kept(trainer):
         _synchronised(trainer, batch)
-    found.largest, found.gradients = compare(
-        named_gradients(trainer.strategy.unwrap()), wanted, found.tolerance, step=0
-    )
+    found.largest, found.gradients = compare(trainer.strategy.whole_gradients(), wanted, found.tolerance, step=0)
 
 
 def _synchronised(trainer: Trainer, batch: Batch) -> None:
@@ -107,9 +104,8 @@ def _synchronised(trainer: Trainer, batch: Batch) -> None:
 
 def _mean_over_ranks(trainer: Trainer, batch: Batch) -> Gradients:
     """The gradients of each rank without synchronisation, averaged over the ranks on the default group."""
-    with trainer.strategy.no_sync():
-        _synchronised(trainer, batch)
-    found = {name: gradient.clone() for name, gradient in named_gradients(trainer.strategy.unwrap()).items()}
+    alone = trainer.strategy.local_gradients(lambda: _synchronised(trainer, batch))
+    found = {name: gradient.clone() for name, gradient in alone.items()}
     chunk: list[Tensor] = []
     for gradient in found.values():
         chunk.append(gradient)
