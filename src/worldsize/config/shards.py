@@ -15,6 +15,6 @@ def refuse_beside_shards(settings: Any) -> None:
     of_cells = [cell.leave_out or () for cell in settings.cells if cell.strategy in sharded]
     if any("initial-weights" in left_out for left_out in (settings.leave_out, *of_cells)):
         raise ValueError(
-            f"leave_out: initial-weights was given; {sharded[0]} cuts one model into shards, so ranks cannot begin apart:"
-            " name another strategy"
+            f"leave_out: initial-weights was given; {sharded[0]} cuts one model into shards, so ranks cannot begin "
+            "apart: name another strategy"
         )

@@ -37,6 +37,8 @@ class FSDP(Strategy):
 
     traits = TRAITS["fsdp"]
     sharded: "Sharded"
+    _own = False
+    """Whether the gradients that are there are of a silent step."""
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Give every rank the weights of rank 0, then cut them into shards. Raises UsageError where torch cannot."""
@@ -60,6 +62,7 @@ class FSDP(Strategy):
 
     def synchronise(self) -> None:
         """Nothing is left: backward ended after the last reduce-scatter."""
+        self._own = not self.synchronising
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -133,7 +136,7 @@ class FSDP(Strategy):
         if not gradients:
             return
         squares = torch.stack([gradient.square().sum() for gradient in gradients]).sum().reshape(1)
-        if self.synchronising:
+        if not self._own:
             self.channel.all_reduce(squares)
         factor = (largest_norm / (squares.sqrt() + EPSILON)).clamp(max=1.0)
         for gradient in gradients:

@@ -90,12 +90,9 @@ def _put_optimizer(optimizer: torch.optim.Optimizer, there: dict[str, Any]) -> N
     """What it keeps of a shard is a shard as well."""
     optimizer.load_state_dict(there)
     for parameter, state in optimizer.state.items():
+        part = local(parameter)
         for name, value in state.items():
-            if (
-                isinstance(value, Tensor)
-                and local(parameter) is not parameter
-                and value.shape == local(parameter).shape
-            ):
+            if part is not parameter and isinstance(value, Tensor) and value.shape == part.shape:
                 state[name] = as_shard_of(parameter, value)
 
 
