@@ -31,6 +31,7 @@ from worldsize.sending import (
 from worldsize.wire import (
     Sizes,
     WireBytes,
+    gathered_and_scattered,
     gradients_again,
     gradients_and_int8,
     gradients_and_low_rank,
@@ -53,6 +54,7 @@ from worldsize.wire import (
     through_root,
     weights_and_anchor,
     weights_packed,
+    whole_for_a_while,
 )
 
 Wire = Callable[[int, Sizes], WireBytes]
@@ -257,6 +259,15 @@ TRAITS: dict[str, Traits] = {
     "bucketed-int8": _lossy_buckets("int8 blocks", quantised, in_blocks, 2**-4, **_INT8),
     "local-sgd": _now_and_then("ranks step by themselves, and average their weights every few steps", weights_packed),
     "diloco": _now_and_then("local-sgd with an outer optimizer that moves what ranks share", weights_and_anchor),
+    "fsdp": Traits(
+        does="torch's FSDP2: each rank keeps its shard of weights, gradients and optimizer; all-gathers blocks",
+        collectives=("all-gather", "reduce-scatter"),
+        overlaps=True,
+        travels="shards",
+        by_default=False,
+        wire=gathered_and_scattered,
+        copies=whole_for_a_while,
+    ),
 }
 """Those that come with worldsize, in the order in which tables and charts show them."""
 BASELINE_STRATEGY = "single"
@@ -264,7 +275,9 @@ BASELINE_STRATEGY = "single"
 DEFAULT_STRATEGIES = tuple(name for name, traits in TRAITS.items() if traits.by_default)
 """Those of a study that names none: exact, with whole weights on each rank."""
 MULTI_WORKER_STRATEGIES = tuple(name for name in DEFAULT_STRATEGIES if name != BASELINE_STRATEGY)
-OVERLAPPING = tuple(name for name, traits in TRAITS.items() if traits.overlaps and traits.exact)
+OVERLAPPING = tuple(
+    name for name, traits in TRAITS.items() if traits.overlaps and traits.exact and traits.travels == "gradients"
+)
 """Those that advice proposes in place of one that waits for the end of backward; the usual one first."""
 BUCKETED = tuple(name for name, traits in TRAITS.items() if traits.buckets and traits.exact)
 

@@ -32,6 +32,15 @@ class Sizes:
     """Micro-batches of a step; inputs and outputs are those of one of them."""
     sync_every: int = 1
     """Steps between two averagings of weights."""
+    block_bytes: tuple[int, ...] = ()
+    """Of the parameters of each block that a sharded model gathers by itself; those of the rest are its root's."""
+    backend: str = "gloo"
+    """What carries the messages: the reduce-scatter of gloo sends as many bytes as an all-reduce (method.md §5)."""
+
+    @property
+    def root_bytes(self) -> int:
+        """Of the parameters that are in no block."""
+        return self.parameter_bytes - sum(self.block_bytes)
 
 
 class WireBytes(BaseModel):
@@ -154,6 +163,23 @@ def low_rank_bytes(shape: tuple[int, ...], rank: int) -> int:
     return 4 * low_rank_elements(shape, rank)
 
 
+def gathered_and_scattered(world_size: int, sizes: Sizes) -> WireBytes:
+    """All parameters gathered for forward, those of the blocks once more for backward, gradients reduced and scattered.
+
+    Without what shards are padded with, where N does not divide the first dimension of a parameter.
+    """
+    share, by_gloo = (world_size - 1) / world_size, sizes.backend == "gloo"
+    gathered = share * (sizes.parameter_bytes + sum(sizes.block_bytes))
+    size = round(gathered + (2 if by_gloo else 1) * share * sizes.gradient_bytes)
+    again = " + blocks" if sizes.block_bytes else ""
+    return WireBytes(
+        payload_bytes=sizes.gradient_bytes,
+        busiest_rank_bytes=size,
+        other_rank_bytes=size,
+        formula=f"(N−1)/N·(parameters{again}) + {'2(N−1)/N·S (gloo)' if by_gloo else '(N−1)/N·S'}",
+    )
+
+
 def nothing(world_size: int, sizes: Sizes) -> WireBytes:
     """No byte."""
     return WireBytes(payload_bytes=0, busiest_rank_bytes=0, other_rank_bytes=0, formula="0")
@@ -211,3 +237,14 @@ def replicas_here(world_size: int, rank: int, sizes: Sizes) -> int:
     """The other replicas, and the gradients of all of them before they are added up."""
     replica_bytes = sizes.parameter_bytes + sizes.buffer_bytes
     return (world_size - 1) * replica_bytes + world_size * sizes.gradient_bytes if world_size > 1 else 0
+
+
+def whole_for_a_while(world_size: int, rank: int, sizes: Sizes) -> int:
+    """What a sharded model holds whole at most: its root, the block at work, and the next one on its way.
+
+    Of the block at work weights and gradients, each also as it travels; of the next its weights in both forms; of the
+    root weights and gradients, which are packed when no block is whole any more. A worker by itself fetches none ahead.
+    """
+    first, second = [*sorted(sizes.block_bytes, reverse=True), 0, 0][:2]
+    blocks = 4 * first + 2 * second if world_size > 1 else 3 * first
+    return max(2 * sizes.root_bytes + blocks, 3 * sizes.root_bytes)

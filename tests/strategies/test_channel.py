@@ -70,6 +70,9 @@ class Witness:
     def followed(self, token: int) -> None:
         self.seen.append(("followed", token))
 
+    def awaited(self, token: int) -> None:
+        """Unused here."""
+
     def done(self, token: int) -> None:
         self.seen.append(("done", token))
 

@@ -54,7 +54,8 @@ def aligned(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """
     steps = steps.with_columns(pair_error_ns().over("session", "step").alias("bound_ns"))
     begin = pl.col("start_ns") + pl.col("clock_offset_ns")
-    known = [name for name in ("blocking", "ready_s") if not spans[name].has_nulls()]  # null in lines of schema 1
+    # Null in lines of schema 1, and awaited_s where the rank waited for none of the step.
+    known = [name for name in ("blocking", "ready_s", "awaited_s") if not spans[name].has_nulls()]
     return (
         spans.select(*STEP, *MESSAGE, *known)
         .join(steps.select(*STEP, "block", "bound_ns", *CLOCK), on=STEP, maintain_order="left")

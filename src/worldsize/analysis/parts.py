@@ -27,7 +27,7 @@ COMPUTING = frozenset(("forward", "backward", "optimizer"))
 """Stretches in which the rank computes. In the others it does nothing of its step: all communication is exposed."""
 UNSEEN = "unknown"
 """The name of a stretch that says: some messages of the step were not recorded."""
-MESSAGES = ("issued_s", "done_s", "blocking")
+MESSAGES = ("issued_s", "done_s", "blocking", "awaited_s")
 IN_MESSAGES = ("exposed_sync_s", "comm_s", "overlapped_s")
 END_OF = {name: f"{name.removesuffix('_s')}_end_s" for name in PARTS if name not in (*IN_MESSAGES, "other_s")}
 """Part → the mark of ENDS at which its phase ends."""
@@ -98,14 +98,14 @@ def taken_apart(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
 
 
 def messages_of(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """The messages of each of the steps, in their order: lists of issued_s, done_s and blocking."""
+    """The messages of each of the steps, in their order: lists of MESSAGES, awaited_s NaN or null where none was."""
     sent = spans.select(*STEP, *MESSAGES)
     if not sent.select(STEP).equals(steps.select(STEP)):  # mostly it does, and a join takes long
         once = sent.unique(STEP, keep="last", maintain_order=True)
         sent = steps.select(STEP).join(once, on=STEP, how="left", maintain_order="left")
     if sent["blocking"].null_count() > sent["issued_s"].null_count():  # lines of schema 1, in a cell of both
         sent = sent.with_columns(pl.col("blocking").fill_null(pl.col("issued_s").list.eval(pl.element().is_null())))
-    return sent
+    return sent.with_columns(pl.col("awaited_s").fill_null(pl.col("issued_s").list.eval(pl.element() * float("nan"))))
 
 
 class Held(NamedTuple):
@@ -129,8 +129,10 @@ def stretches_of(steps: pl.DataFrame, sent: pl.DataFrame) -> Iterator[Held]:
             exposed, hidden = np.zeros_like(here.ends), np.zeros(len(rows), np.int64)
             if count:
                 messages = (sent[name].gather(rows).explode().to_numpy().reshape(-1, count) for name in MESSAGES)
-                issued, done, blocking = messages
-                exposed, hidden = _exposed(here, _ns(issued), _ns(done), blocking.astype(bool))
+                issued, done, blocking, awaited = messages
+                later = np.where(np.isnan(awaited), done, np.clip(awaited, issued, done))
+                held_from = np.where(blocking.astype(bool), issued, later)
+                exposed, hidden = _exposed(here, _ns(issued), _ns(done), _ns(held_from))
             yield Held(rows, here, exposed, hidden)
 
 
@@ -198,17 +200,15 @@ def _ns(seconds: NDArray[np.float64]) -> Nanoseconds:
 
 
 def _exposed(
-    stretches: Stretches, issued: Nanoseconds, done: Nanoseconds, blocking: NDArray[np.bool_]
+    stretches: Stretches, issued: Nanoseconds, done: Nanoseconds, held_from: Nanoseconds
 ) -> tuple[Nanoseconds, Nanoseconds]:
     """Exposed communication in each stretch, and what is hidden behind compute in each step.
 
-    Messages are of shape (steps, messages), in any order.
+    Messages are of shape (steps, messages), in any order; one that never holds the rank does so from its end on.
     """
-    if (issued[:, 1:] < issued[:, :-1]).any():  # mostly they are in order, and sorting many short rows takes long
-        order = np.argsort(issued, axis=1, kind="stable")
-        issued, done = np.take_along_axis(issued, order, axis=1), np.take_along_axis(done, order, axis=1)
-        blocking = np.take_along_axis(blocking, order, axis=1)
-    sent, held = _disjoint(issued, done), _disjoint(issued, np.where(blocking, done, issued))
+    holds = held_from < done
+    sent = _disjoint(issued, done)
+    held = _disjoint(np.where(holds, held_from, issued), np.where(holds, done, issued))
     starts = stretches.starts
     exposed, overlapped = np.zeros_like(stretches.ends), np.zeros(len(issued), np.int64)
     for place, name in enumerate(stretches.names):
@@ -220,7 +220,10 @@ def _exposed(
 
 
 def _disjoint(begin: Nanoseconds, end: Nanoseconds) -> tuple[Nanoseconds, Nanoseconds]:
-    """The same union of each row's intervals, sorted by begin, as intervals that do not overlap."""
+    """The same union of each row's intervals, in any order, as intervals that do not overlap."""
+    if (begin[:, 1:] < begin[:, :-1]).any():  # mostly they are in order, and sorting many short rows takes long
+        order = np.argsort(begin, axis=1, kind="stable")
+        begin, end = np.take_along_axis(begin, order, axis=1), np.take_along_axis(end, order, axis=1)
     reached = np.maximum.accumulate(end, axis=1)
     begin = np.hstack([begin[:, :1], np.maximum(begin[:, 1:], reached[:, :-1])])
     return begin, np.maximum(begin, end)

@@ -132,6 +132,7 @@ def _rank(row: pl.DataFrame, messages: pl.DataFrame, origin: int) -> RankPicture
     transfer = union((started, done) for _, _, started, done in rows)
     ends = [start + int(end) for end in stretches.ends[0]]
     sent = [(issued, done, blocking) for blocking, issued, _, done in rows]
+    sent += [(awaited, done, True) for awaited, done in _waits(messages, start, origin)]
     return RankPicture(
         rank=step["rank"],
         start_ns=start,
@@ -142,6 +143,14 @@ def _rank(row: pl.DataFrame, messages: pl.DataFrame, origin: int) -> RankPicture
         messages=len(rows),
         parts_s={part: float(step[part]) for part in PARTS if step[part] is not None},
     )
+
+
+def _waits(messages: pl.DataFrame, start: int, origin: int) -> list[Interval]:
+    """When the rank waited for messages that had not blocked it from their issue on (ns); `start` is of the step."""
+    if "awaited_s" not in messages.columns:
+        return []
+    begin, end = (pl.col("awaited_s") * 1e9).round().cast(pl.Int64) + start, pl.col("done_ns") - origin
+    return messages.select(begin.alias("begin"), end.alias("end")).filter(pl.col("begin") < pl.col("end")).rows()
 
 
 def lay_out(start: int, names: Sequence[str], ends: Sequence[int], messages: Iterable[Sent]) -> list[Stretch]:

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, field_serializer, model_validator
 from worldsize.config.base import MAX_BATCH, MAX_WORKERS, TIMES, Duration, Settings, Share, absent, quantity
 from worldsize.config.redact import safe_words
 from worldsize.config.script import ScriptSettings, refuse_beside_script, script_names
+from worldsize.config.shards import refuse_beside_shards
 from worldsize.config.training import DEFAULT_BATCH_SIZE, Agreement, LrScaling, TrainingSettings
 from worldsize.traits import BASELINE_STRATEGY, DEFAULT_STRATEGIES, RUNGS
 
@@ -139,6 +140,11 @@ class StudySettings(TrainingSettings):
     @model_validator(mode="after")
     def _fits_the_script(self) -> Self:
         refuse_beside_script(self)
+        return self
+
+    @model_validator(mode="after")
+    def _fits_the_shards(self) -> Self:
+        refuse_beside_shards(self)
         return self
 
     @model_validator(mode="before")

@@ -9,8 +9,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from worldsize.results.training_records import MessageCount
 
-NAMES = {"allreduce_": "all_reduce", "allgather_": "all_gather", "broadcast_": "broadcast", "gather_": "gather"}
+NAMES = {
+    "allreduce_": "all_reduce",
+    "allgather_": "all_gather",
+    "_allgather_base_": "all_gather",
+    "_reduce_scatter_base_": "reduce_scatter",
+    "broadcast_": "broadcast",
+    "gather_": "gather",
+}
 """torch's names of the operations → the field's, where they differ by more than the mark of working in place."""
+
+AFTER_OUTPUTS = ("allgather_", "gather_", "scatter_", "reduce_scatter_", "_allgather_base_", "_reduce_scatter_base_")
+"""Operations whose inputs come after their outputs."""
 
 
 class MessageCounter(TorchDispatchMode):
@@ -52,7 +62,7 @@ def _input_bytes(name: str, args: tuple[Any, ...]) -> int:
     """Bytes of the tensors that go in; the outputs of a gather come before its inputs."""
     if name == "barrier":
         return 0
-    inputs = args[1] if name in ("allgather_", "gather_", "scatter_", "reduce_scatter_") and len(args) > 1 else args[0]
+    inputs = args[1] if name in AFTER_OUTPUTS and len(args) > 1 else args[0]
     return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(inputs))
 
 

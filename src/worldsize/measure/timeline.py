@@ -40,6 +40,8 @@ class Message:
     done: Any = None
     ready: Any = None
     """When the bucket had all of its gradients; None of a message that is no bucket."""
+    awaited: Any = None
+    """From when on the rank computed nothing until it was done; None where it went on to compute."""
 
 
 @dataclass
@@ -133,6 +135,11 @@ class Timeline:
         if self.watching and token < len(self._messages):
             self._messages[token].issued = self.clock.mark()
 
+    def awaited(self, token: int) -> None:
+        """Note that the rank computes nothing from now on until a message is done (called by the channel)."""
+        if self.watching and token < len(self._messages):
+            self._messages[token].awaited = self.clock.mark()
+
     def done(self, token: int) -> None:
         """Note that a message is done (called by the channel, also from the backend's threads)."""
         if self.watching and token < len(self._messages):
@@ -190,7 +197,13 @@ def read(step: Step, clock: Clock) -> Marks:
         begin=clock.read(step.begin),
         ends={phase: clock.read(mark) for phase, mark in step.ends.items()},
         messages=[
-            replace(m, issued=clock.read(m.issued), done=clock.read(m.done), ready=_read(clock, m.ready))
+            replace(
+                m,
+                issued=clock.read(m.issued),
+                done=clock.read(m.done),
+                ready=_read(clock, m.ready),
+                awaited=_read(clock, m.awaited),
+            )
             for m in step.messages
             if m.done is not None
         ],

@@ -177,6 +177,9 @@ def _span_record(p: Pending, marks: Marks) -> SpanRecord:
         payload_bytes=[m.payload_bytes for m in marks.messages],
         blocking=[m.blocking for m in marks.messages],
         ready_s=[_after(marks.begin, m.ready) for m in marks.messages],
+        awaited_s=[_after(marks.begin, m.awaited) for m in marks.messages]
+        if any(m.awaited is not None for m in marks.messages)
+        else None,
         issued_s=[(m.issued - marks.begin) / 1e9 for m in marks.messages],
         done_s=[(m.done - marks.begin) / 1e9 for m in marks.messages],
     )

@@ -36,7 +36,7 @@ SCRATCH = ".columns."
 OLD_S = 86_400.0
 """Nobody gathers lines for longer; the number of a process may be somebody else's by then."""
 ROW_GROUP = 2**15
-LATER = ("reference_s", *ENDS, "last_gradient_s", "phases", "phase_ends_s", "blocking", "ready_s")
+LATER = ("reference_s", *ENDS, "last_gradient_s", "phases", "phase_ends_s", "blocking", "ready_s", "awaited_s")
 """Columns that earlier versions did not write."""
 BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What polars raises for a file that is not what it seems; it panics at some."""

@@ -72,6 +72,7 @@ SPAN_SCHEMA: Schema = {
     "payload_bytes": pl.List(pl.Int64),
     "blocking": pl.List(pl.Boolean),
     "ready_s": pl.List(pl.Float64),
+    "awaited_s": pl.List(pl.Float64),
     "issued_s": pl.List(pl.Float64),
     "done_s": pl.List(pl.Float64),
 }
@@ -201,7 +202,7 @@ def _phase_conditions() -> pl.Expr:
 def _span_conditions() -> list[pl.Expr]:
     """Of columns of lists, one entry each per message."""
     count = pl.col("kind").list.len()
-    sizes, issued, done, ready = (pl.col(name).list for name in ("payload_bytes", "issued_s", "done_s", "ready_s"))
+    sizes, issued, done = (pl.col(name).list for name in ("payload_bytes", "issued_s", "done_s"))
     blocking = pl.col("blocking").list
     return [
         *_counts("session", "step"),
@@ -212,7 +213,11 @@ def _span_conditions() -> list[pl.Expr]:
             for name in ("kind", "payload_bytes", "issued_s", "done_s")
         ),
         pl.col("blocking").is_null() | ((blocking.len() == count) & ~blocking.contains(None, nulls_equal=True)),
-        pl.col("ready_s").is_null() | ((ready.len() == count) & (ready.max().fill_null(0.0).abs() < MAX_S)),
+        *(
+            pl.col(name).is_null()
+            | ((pl.col(name).list.len() == count) & (pl.col(name).list.max().fill_null(0.0).abs() < MAX_S))
+            for name in ("ready_s", "awaited_s")
+        ),
         (count == 0) | ((sizes.min() >= 0) & (sizes.max() < MAX_PAYLOAD_BYTES)),
         *((count == 0) | ((at.min() > -MAX_S) & (at.max() < MAX_S) & at.sum().is_finite()) for at in (issued, done)),
     ]

@@ -98,6 +98,9 @@ class SpanRecord(Record):
     """Whether the rank computes nothing until it is done; None in lines of schema 1."""
     ready_s: list[float | None] | None = None
     """When the bucket had all of its gradients; None of a message that is no bucket, and in lines of schema 1."""
+    awaited_s: list[float | None] | None = Field(default=None, exclude_if=_absent)
+    """From when on the rank computed nothing until it was done, of one that did not block it from the start; None where
+    it went on to compute. Left out of a line in which it waited for none so."""
     issued_s: list[float]
     """Seconds after `start_ns` of the step, as all times here."""
     done_s: list[float]

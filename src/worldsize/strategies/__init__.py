@@ -9,6 +9,7 @@ from worldsize.strategies.channel import Channel, Observer
 from worldsize.strategies.data_parallel import DataParallel
 from worldsize.strategies.ddp import DDP
 from worldsize.strategies.diloco import DiLoCo
+from worldsize.strategies.fsdp import FSDP
 from worldsize.strategies.gather_scatter import GatherScatter
 from worldsize.strategies.half import BucketedBf16, BucketedFp16, DDPBf16, DDPFp16
 from worldsize.strategies.int8 import BucketedInt8, DDPInt8
@@ -46,6 +47,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "bucketed-int8": BucketedInt8,
     "local-sgd": LocalSGD,
     "diloco": DiLoCo,
+    "fsdp": FSDP,
 }
 
 

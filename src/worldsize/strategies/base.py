@@ -1,7 +1,7 @@
-"""What a strategy is: one way to synchronise gradients, behind nine methods."""
+"""What a strategy is: one way to synchronise gradients, behind few methods."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -12,9 +12,10 @@ from torch.distributed import ProcessGroup
 
 from worldsize.config.synchronisation import SynchronisationSettings
 from worldsize.sending import DEFAULT_BUCKET_BYTES
+from worldsize.strategies.blocks import blocks_of
 from worldsize.strategies.channel import Channel, payload_bytes
 from worldsize.traits import Traits
-from worldsize.wire import Sizes
+from worldsize.wire import Sizes, WireBytes
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,47 @@ class Strategy(ABC):
         """Within, a first forward and backward compile."""
         return nullcontext()
 
+    def aside(self) -> AbstractContextManager[None]:
+        """Steps inside this context only measure, and are undone; all ranks enter and leave it together."""
+        return nullcontext()
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Inside this context a forward of the model sends nothing, however often a rank calls it.
+
+        All ranks enter and leave it together; no weight may change inside.
+        """
+        return nullcontext()
+
+    def whole_weights(self) -> dict[str, Tensor]:
+        """All parameters by name, each as a whole; all ranks call it together."""
+        return {name: parameter.detach() for name, parameter in self.unwrap().named_parameters()}
+
+    def whole_gradients(self) -> dict[str, Tensor]:
+        """The gradient of each trained parameter as a whole, zeros for one that was not used; all ranks together."""
+        return {
+            name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            for name, parameter in self.unwrap().named_parameters()
+            if parameter.requires_grad
+        }
+
+    def local_gradients(self, backward: Callable[[], None]) -> dict[str, Tensor]:
+        """The whole gradients that `backward` (forward to synchronise) has on this rank alone; all ranks together."""
+        with self.no_sync():
+            backward()
+        return self.whole_gradients()
+
+    def accumulating(self) -> list[nn.Parameter]:
+        """The trained parameters, in the model's order, as backward computes their gradients: for hooks that watch."""
+        return trained(self.unwrap())
+
+    def clip(self, largest_norm: float) -> None:
+        """Clip the norm of all gradients together, after `synchronise`."""
+        nn.utils.clip_grad_norm_(self.unwrap().parameters(), largest_norm)
+
+    def wire_bytes(self, sizes: Sizes) -> WireBytes:
+        """Bytes per step on the wire, by formula."""
+        return self.traits.wire_bytes(self.world.world_size, sizes)
+
     def state(self) -> dict[str, Tensor]:
         """The tensors that it carries from step to step, such as what a lossy exchange has kept back; none as a rule.
 
@@ -169,6 +211,7 @@ def sizes_of(model: nn.Module, *, input_bytes: int = 0, output_bytes: int = 0, p
         output_bytes=output_bytes,
         gradient_shapes=tuple(tuple(parameter.shape) for parameter in trained(model)),
         powersgd_rank=powersgd_rank,
+        block_bytes=tuple(payload_bytes(*block.parameters()) for block in blocks_of(model)),
     )
 
 

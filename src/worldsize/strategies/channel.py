@@ -35,6 +35,9 @@ class Observer(Protocol):
     def followed(self, token: int) -> None:
         """Note that an announced message is issued now; may be called from another thread."""
 
+    def awaited(self, token: int) -> None:
+        """Note that the worker computes nothing from now on until the message with this token is done."""
+
     def done(self, token: int) -> None:
         """Note that the message with this token is done now; may be called from another thread."""
 
@@ -56,6 +59,9 @@ class Deaf:
     def followed(self, token: int) -> None:
         """Do nothing."""
 
+    def awaited(self, token: int) -> None:
+        """Do nothing."""
+
     def done(self, token: int) -> None:
         """Do nothing."""
 
@@ -63,6 +69,22 @@ class Deaf:
 def payload_bytes(*tensors: Tensor) -> int:
     """Bytes of the elements of the tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part of a tensor that is on this rank: all of it, unless it is a shard."""
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part
+
+
+def as_shard_of(whole: Tensor, part: Tensor) -> Tensor:
+    """A part on this rank as a shard that is cut as `whole` is."""
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(whole, DTensor), "only a shard has a part that is not all of it"
+    return DTensor.from_local(
+        part, whole.device_mesh, whole.placements, run_check=False, shape=whole.shape, stride=whole.stride()
+    )
 
 
 def flat(tensor: Tensor) -> Tensor:
@@ -83,6 +105,24 @@ def alone(tensor: Tensor) -> Future[Tensor]:
     future: Future[Tensor] = Future()
     future.set_result(tensor)
     return future
+
+
+# torch 2.13 has renamed both, and warns where the old names are called.
+_ALL_GATHER: Callable[..., Any] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+_REDUCE_SCATTER: Callable[..., Any] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+
+
+class Awaited(dist.Work):
+    """A message under way; whoever waits for it is seen to."""
+
+    def __init__(self, work: Any, wait: Callable[[], None]) -> None:
+        super().__init__()
+        self._work, self._wait = work, wait
+
+    def wait(self, *timeout: Any) -> bool:
+        """Wait until it is done; on a device let the current stream wait."""
+        self._wait()
+        return bool(self._work.wait(*timeout))
 
 
 class Channel:
@@ -125,6 +165,24 @@ class Channel:
     def all_to_all_async(self, into: Tensor, tensor: Tensor, ready: Any = None) -> Future[Tensor]:
         """Begin to send each rank its equal share of a flat tensor; the future holds `into`, a share of each rank."""
         return self._begun("all_to_all", into, lambda: dist.all_to_all_single(into, tensor, async_op=True), ready)
+
+    def all_gather_async(self, whole: Tensor, part: Tensor, group: dist.ProcessGroup | None = None) -> "Awaited":
+        """Begin to collect each rank's flat `part` in `whole`, in the order of the ranks."""
+        token = self.observer.issued("all_gather", payload_bytes(whole), blocking=False)
+        work = _ALL_GATHER(whole, part, group=group, async_op=True)
+        self._seen(token, work, whole)
+        return Awaited(work, lambda: self.observer.awaited(token))
+
+    def reduce_scatter(
+        self, part: Tensor, whole: Tensor, op: Any, *, blocking: bool, group: dist.ProcessGroup | None = None
+    ) -> None:
+        """Give each rank its part of the ranks' flat tensors, reduced by `op`.
+
+        Not `blocking`: on a stream of the device that no computing waits for.
+        """
+        token = self.observer.issued("reduce_scatter", payload_bytes(whole), blocking=blocking)
+        _REDUCE_SCATTER(part, whole, op=op, group=group)
+        self.observer.done(token)
 
     def _begun(self, kind: str, result: Tensor, issue: Callable[[], Any], ready: Any) -> Future[Tensor]:
         if self.world_size == 1:
@@ -169,9 +227,8 @@ class Channel:
 class SecondRound:
     """The second collective of each bucket, begun when its first one is done, in the order of the buckets.
 
-    First ones end in another order on each rank, and in threads of the backend; ranks that issued their second ones in
-    that order would wait for different messages. So each has a number, and none is issued before the one ahead of it.
-    They have a process group of their own: in a common one their order among the first ones would matter, too.
+    First ones end in another order on each rank: ranks that issued their second ones so would wait for different
+    messages. None is issued before the one ahead of it, and in a process group of their own, whose order is theirs.
     """
 
     def __init__(self, channel: Channel) -> None:

@@ -24,7 +24,6 @@ from worldsize.training.proof import (
     compare,
     first_apart,
     named_gradients,
-    named_weights,
 )
 from worldsize.training.reference import add_mean_gradients
 from worldsize.training.task import Batch
@@ -57,7 +56,7 @@ def check(trainer: Trainer, batches: int) -> RankCheck:
             found.samples.append(_digests(trainer, step, batch))
         if trainer.settings.world_size > 1 and first is not None:
             if trainer.strategy.traits.travels != "weights" or trainer.steps == 0:  # later, each rank has its own
-                found.apart = first_apart(named_weights(trainer.strategy.unwrap()), trainer.world.channel.world_size)
+                found.apart = first_apart(trainer.strategy.whole_weights(), trainer.world.channel.world_size)
             _compare(trainer, on_device(first, trainer.device), found)
     finally:
         trainer.optimizer.zero_grad()
@@ -110,9 +109,7 @@ def _compare(trainer: Trainer, batch: Batch, found: RankCheck) -> None:
         return
     with _buffers_kept(trainer):
         _synchronised(trainer, batch)
-    found.largest, found.gradients = compare(
-        named_gradients(trainer.strategy.unwrap()), wanted, found.tolerance, step=0
-    )
+    found.largest, found.gradients = compare(trainer.strategy.whole_gradients(), wanted, found.tolerance, step=0)
 
 
 def _measure(trainer: Trainer, batch: Batch, found: RankCheck) -> None:
@@ -183,9 +180,8 @@ def _synchronised(trainer: Trainer, batch: Batch) -> None:
 
 def _mean_over_ranks(trainer: Trainer, batch: Batch) -> Gradients:
     """The gradients of each rank without synchronisation, averaged over the ranks on the default group."""
-    with trainer.strategy.no_sync():
-        _synchronised(trainer, batch)
-    found = {name: gradient.clone() for name, gradient in named_gradients(trainer.strategy.unwrap()).items()}
+    alone = trainer.strategy.local_gradients(lambda: _synchronised(trainer, batch))
+    found = {name: gradient.clone() for name, gradient in alone.items()}
     average_over_ranks(found.values())
     return found
 

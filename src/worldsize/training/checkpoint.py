@@ -1,15 +1,18 @@
 """What a training is made of: weights, optimizer, place in the data and random state (ranks/checkpoint.py writes it).
 
-Buffers are each rank's own: most strategies leave each its own BatchNorm statistics.
+Buffers are each rank's own: most strategies leave each its own BatchNorm statistics. So are shards, and then nothing is
+common: a checkpoint of them is for as many ranks as wrote it.
 """
 
 import itertools
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from worldsize.ranks.workload import MisfitError, State
+from worldsize.strategies.channel import as_shard_of, local
 from worldsize.training.trainer import Trainer
 
 
@@ -18,17 +21,20 @@ def state_of(trainer: Trainer) -> State:
     on_device = None if trainer.device.type == "cpu" else torch.get_device_module(trainer.device)
     model = trainer.strategy.unwrap()
     moments = (value for state in trainer.optimizer.state.values() for value in state.values())
+    weights = {"model": model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
+    in_shards = trainer.strategy.traits.travels == "shards"
     return State(
         steps=trainer.steps,
-        common={"model": model.state_dict(), "optimizer": trainer.optimizer.state_dict()},
+        common={} if in_shards else weights,
         own={
+            **(_here(weights) if in_shards else {}),
             "buffers": dict(model.named_buffers()),
             "strategy": trainer.strategy.state(),
             "seen": (trainer.seen.epoch, trainer.seen.last.hex()),
             "random": torch.random.get_rng_state(),
             "random_cuda": on_device.get_rng_state(trainer.device) if on_device else None,
         },
-        alike=(*model.parameters(), *(value for value in moments if isinstance(value, Tensor))),
+        alike=() if in_shards else (*model.parameters(), *(value for value in moments if isinstance(value, Tensor))),
         belongs_to={
             "settings": trainer.settings,
             "bucket_bytes": trainer.world.bucket_bytes,
@@ -39,9 +45,9 @@ def state_of(trainer: Trainer) -> State:
 
 def put_back(trainer: Trainer, state: State) -> None:
     """Make the trainer what it was; raise MisfitError for a state of another model."""
-    own = state.own
-    _fit("model", lambda: _put(trainer, state.common["model"], own["buffers"]))
-    _fit("optimizer", lambda: trainer.optimizer.load_state_dict(state.common["optimizer"]))
+    own, weights = state.own, {**state.own, **state.common}
+    _fit("model", lambda: _put(trainer, weights["model"], own["buffers"]))
+    _fit("optimizer", lambda: _put_optimizer(trainer.optimizer, weights["optimizer"]))
     _fit("strategy", lambda: _put_all(trainer.strategy.state(), own["strategy"]))
     trainer.go_on_after(state.steps)
     epoch, last = own["seen"]
@@ -80,10 +86,27 @@ def _put(trainer: Trainer, weights: dict[str, Tensor], buffers: dict[str, Tensor
     _put_all(dict(model.named_buffers()), buffers)
 
 
+def _put_optimizer(optimizer: torch.optim.Optimizer, there: dict[str, Any]) -> None:
+    """What it keeps of a shard is a shard as well."""
+    optimizer.load_state_dict(there)
+    for parameter, state in optimizer.state.items():
+        part = local(parameter)
+        for name, value in state.items():
+            if part is not parameter and isinstance(value, Tensor) and value.shape == part.shape:
+                state[name] = as_shard_of(parameter, value)
+
+
+def _here(value: Any) -> Any:
+    """The same with the part of each tensor that is on this rank: plain torch can load it."""
+    if isinstance(value, dict):
+        return {key: _here(each) for key, each in value.items()}
+    return local(value) if isinstance(value, Tensor) else value
+
+
 @torch.no_grad()
 def _put_all(here: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> None:
-    for name, target in here.items():
-        value = there[name]
+    for name, whole in here.items():
+        value, target = there[name], local(whole)
         if target.shape != value.shape:
             raise ValueError(f"{name} is {tuple(value.shape)} there and {tuple(target.shape)} here")
         target.copy_(value)

@@ -5,6 +5,7 @@ And how far the ranks are apart: 0 where all hold the same weights (method.md §
 
 import math
 from collections.abc import Iterable
+from contextlib import ExitStack
 
 import torch
 import torch.distributed as dist
@@ -63,15 +64,19 @@ def evaluate(trainer: Trainer, data: DataSet, *, epoch: int) -> Evaluation | Non
     if data.test is None:
         return None
     model, channel = trainer.strategy.unwrap(), trainer.world.channel
-    apart = divergence(model, channel.world_size)
-    by_rank = None
-    if apart is not None and apart.apart and trainer.strategy.traits.travels != "weights":
-        by_rank = _by_rank(_totals(trainer, data, part=0, parts=1))
-    with MessageCounter("evaluation") as counter, trainer.strategy.averaged():
-        channel.broadcast(list(model.buffers()))
-        totals = _totals(trainer, data, part=channel.rank, parts=channel.world_size)
-        if channel.world_size > 1:
-            dist.all_reduce(totals)
+    with ExitStack() as whole:
+        with MessageCounter("evaluation") as counter:
+            # A rank may have a batch less than the others, which would wait for its messages.
+            whole.enter_context(trainer.strategy.whole())
+        apart = divergence(model, channel.world_size)
+        by_rank = None
+        if apart is not None and apart.apart and trainer.strategy.traits.travels != "weights":
+            by_rank = _by_rank(_totals(trainer, data, part=0, parts=1))
+        with counter, trainer.strategy.averaged():
+            channel.broadcast(list(model.buffers()))
+            totals = _totals(trainer, data, part=channel.rank, parts=channel.world_size)
+            if channel.world_size > 1:
+                dist.all_reduce(totals)
     loss, right, count = totals.tolist()
     return Evaluation(
         epoch=epoch,

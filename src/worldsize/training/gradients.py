@@ -1,7 +1,7 @@
 """When backward has each gradient by itself: what strategies and buckets that were not run could send, and when."""
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from worldsize.measure.clocks import Mark
 from worldsize.measure.timeline import Timeline
 from worldsize.results.training_records import GradientTimes
-from worldsize.strategies.base import trained
 from worldsize.strategies.channel import payload_bytes
 
 MOST_STEPS = 9
@@ -30,8 +29,8 @@ class _Seen(NamedTuple):
 class GradientWatch:
     """Marks each gradient of some steps in which nothing travels: messages on the same cores would move them."""
 
-    def __init__(self, model: nn.Module, timeline: Timeline) -> None:
-        self.parameters = trained(model)
+    def __init__(self, parameters: Sequence[nn.Parameter], timeline: Timeline) -> None:
+        self.parameters = parameters
         self.timeline = timeline
         self._steps = 0
         self._seen: list[list[float]] = []

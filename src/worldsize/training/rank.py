@@ -101,7 +101,7 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
     facts = Facts(
         steps_per_epoch=trainer.batches.steps_per_epoch,
         steps=saved.step if saved else 0,
-        wire=trainer.strategy.traits.wire_bytes(settings.world_size, trainer.sizes()),
+        wire=trainer.strategy.wire_bytes(trainer.sizes()),
         # The same workers on the same cores: once is enough, and it takes a good part of a launch.
         matmul_flops_per_s=None if known else matmul_flops_per_s(device, precision=arithmetic),
         matmul_precision=None if settings.replay else arithmetic,

@@ -1,12 +1,14 @@
 """The training recipe: the loss, how the learning rate follows the batch and the step, how the weights follow it."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from worldsize.config import TrainingSettings
+from worldsize.strategies.channel import local
 from worldsize.training.muon import Muon
 
 DECAYS = (0.5, 0.75)
@@ -70,14 +72,15 @@ def make_optimizer(model: nn.Module, settings: TrainingSettings, *, fused: bool)
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
         nesterov=settings.nesterov,
-        fused=fused,
+        # torch has no fused kernel for shards; in one call for all parameters they are at least asked for once.
+        **({"fused": fused} if not any(local(p) is not p for p in model.parameters()) else {"foreach": True}),
     )
 
 
 def change_weights(
-    model: nn.Module, optimizer: torch.optim.Optimizer, settings: TrainingSettings, rate: float | None
+    clip: Callable[[float], None], optimizer: torch.optim.Optimizer, settings: TrainingSettings, rate: float | None
 ) -> None:
-    """Change the weights by the gradients, clipped if that is asked for, at this learning rate.
+    """Change the weights by the gradients, which `clip` cuts to a norm if that is asked for, at this learning rate.
 
     None leaves the rate to the optimizer. After the synchronisation: every rank then holds the same mean, and all clip
     by the same factor.
@@ -85,5 +88,5 @@ def change_weights(
     for group in optimizer.param_groups if rate is not None else ():
         group["lr"] = rate
     if settings.clip_norm is not None:
-        nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
+        clip(settings.clip_norm)
     optimizer.step()

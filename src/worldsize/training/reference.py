@@ -52,7 +52,10 @@ class Reference:
 
     def step(self, rate: float) -> None:
         """Change the weights by the gradients, at this learning rate."""
-        change_weights(self.model, self.optimizer, self.settings, rate)
+        change_weights(self._clip, self.optimizer, self.settings, rate)
+
+    def _clip(self, largest_norm: float) -> None:
+        nn.utils.clip_grad_norm_(self.model.parameters(), largest_norm)
 
     def first_batches(self, epoch: int) -> Iterator[Numbered]:
         """The first batch of each worker in an epoch."""

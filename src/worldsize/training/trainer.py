@@ -15,6 +15,7 @@ from worldsize.measure.timeline import Phase, Timeline
 from worldsize.ranks.heartbeat import beat
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import Strategy, World, find_strategy
+from worldsize.strategies.channel import local
 from worldsize.training.bucket_plan import with_planned_buckets
 from worldsize.training.carrier import brought, carrier_for, on_device
 from worldsize.training.gradients import GradientWatch
@@ -52,8 +53,9 @@ class TrainedStep(NamedTuple):
 
 
 def tensor_bytes(tensors: Iterable[Tensor]) -> int:
-    """Bytes of the elements of all tensors; of a sparse one, of its values and indices."""
-    dense = (part for each in tensors for part in ((each._values(), each._indices()) if each.is_sparse else (each,)))
+    """Bytes of the elements of all tensors on this rank; of a sparse one, of its values and indices."""
+    here = map(local, tensors)
+    dense = (part for each in here for part in ((each._values(), each._indices()) if each.is_sparse else (each,)))
     return sum(part.numel() * part.element_size() for part in dense)
 
 
@@ -95,8 +97,8 @@ class Trainer:
         if "initial-weights" in settings.leave_out:
             self._forget_agreement(model)
         self.compiled = _compiled_calls(self.strategy) if settings.compile else None
-        timeline.watch_gradients(model)
-        self.gradients = GradientWatch(model, timeline)
+        timeline.watch_parameters(self.strategy.accumulating())
+        self.gradients = GradientWatch(self.strategy.accumulating(), timeline)
         self.alone = world.world_size == 1
         self.optimizer = task.optimizer(model)
         self.batches, self.spare_batches = self._batches(), self._batches()
@@ -143,7 +145,7 @@ class Trainer:
     def sizes(self) -> Sizes:
         """What model and local batch take, in bytes."""
         settings = self.settings
-        with self.uncompiled():
+        with self.uncompiled(), self.strategy.whole():
             found = self.task.sizes(self.strategy.unwrap(), settings.batch_size, self.device)
         return dataclasses.replace(found, accumulate=settings.accumulate, sync_every=settings.sync_every)
 
@@ -198,7 +200,7 @@ class Trainer:
             if self.gradient_bytes is None:
                 model = self.strategy.unwrap()
                 self.gradient_bytes = tensor_bytes(p.grad for p in model.parameters() if p.grad is not None)
-            change_weights(self.strategy.unwrap(), self.optimizer, self.settings, self.rate())
+            change_weights(self.strategy.clip, self.optimizer, self.settings, self.rate())
             self.strategy.updated()
             self.optimizer.zero_grad()
             self._mark(Phase.OPTIMIZER)

@@ -178,7 +178,7 @@ class Witness:
         if preparation.copy is not None:
             self.reference = Reference(preparation.copy, trainer.settings, data, trainer.device)
             self.found.proof = self._empty(preparation)
-            trainer.optimizer.register_step_pre_hook(lambda *_: self._compare_gradients())
+        trainer.optimizer.register_step_pre_hook(lambda *_: self._compare_gradients())
         trainer.stream = self._tapped(trainer.stream)
         self.measured = Measured(trainer, TOLERANCES[preparation.arithmetic]) if self.lossy else None
         if self.processes > 1:
@@ -216,13 +216,12 @@ class Witness:
     def _compare_gradients(self) -> None:
         """After the synchronisation, before the optimizer (a hook of it)."""
         proof, reference, step = self.found.proof, self.reference, self.trainer.steps
-        assert proof is not None
-        assert reference is not None
+        gradients = self.trainer.strategy.whole_gradients()  # of shards all ranks together make it
+        if proof is None or reference is None:
+            return
         self.found.expected.append(_samples(reference.backward()))
         if step < proof.compared_steps and not self.lossy:
-            largest, first = compare(
-                named_gradients(self.model), named_gradients(reference.model), proof.tolerance, step
-            )
+            largest, first = compare(gradients, named_gradients(reference.model), proof.tolerance, step)
             proof.largest_gradient = _larger(proof.largest_gradient, largest)
             proof.gradients = proof.gradients or first
 
@@ -230,7 +229,8 @@ class Witness:
         """Compare the weights with the reference and between the ranks; all ranks call it after each step."""
         step = self.trainer.steps - 1
         proof, reference = self.found.proof, self.reference
-        unlike = first_apart(named_weights(self.model), self.processes) if self.alike else None
+        weights = self.trainer.strategy.whole_weights()
+        unlike = first_apart(weights, self.processes) if self.alike else None
         if unlike and self.apart is None:
             self.apart = Difference(step=step, parameter=unlike)
         if first_unlike(self._buffers, self.processes) and self.buffers_apart_from is None:
@@ -240,7 +240,7 @@ class Witness:
         proof.ranks, proof.buffers_apart_from = self.apart, self.buffers_apart_from
         reference.step(self.trainer.optimizer.param_groups[0]["lr"])
         if proof.largest_weight is not None:
-            largest, first = compare(named_weights(self.model), named_weights(reference.model), proof.tolerance, step)
+            largest, first = compare(weights, named_weights(reference.model), proof.tolerance, step)
             if self.lossy:  # where it has come to: shown, and not judged
                 proof.largest_weight = largest
                 return

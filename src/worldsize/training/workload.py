@@ -24,6 +24,7 @@ from worldsize.results.memory_records import MemoryParts
 from worldsize.results.traces import rank_trace
 from worldsize.results.training_records import GradientTimes
 from worldsize.strategies import World
+from worldsize.strategies.channel import local
 from worldsize.training.check import check
 from worldsize.training.checkpoint import put_back, state_of
 from worldsize.training.evaluate import evaluate
@@ -60,7 +61,10 @@ class Aside:
         steps, stream = trainer.steps, trainer.stream
         trainer.stream = trainer.spare_stream
         try:
-            with kept_random_state(trainer.device):  # a model with dropout draws the masks it would have drawn
+            with (
+                kept_random_state(trainer.device),
+                trainer.strategy.aside(),
+            ):  # a model with dropout draws the masks it would have drawn
                 yield
         finally:
             trainer.steps, trainer.stream = steps, stream
@@ -72,6 +76,7 @@ class Aside:
     def _keep(self, key: object, value: Any) -> None:
         if not isinstance(value, Tensor):
             return
+        value = local(value)
         kept = self._kept.get(key)
         if kept is None or (kept.shape, kept.dtype) != (value.shape, value.dtype):
             kept = self._kept[key] = torch.empty_like(value, device="cpu")
@@ -87,7 +92,7 @@ class Aside:
             of_optimizer[parameters[number]][name] = value
         for key, value in (*model.items(), *state.items()):
             if isinstance(value, Tensor):
-                value.copy_(self._kept[key])
+                local(value).copy_(self._kept[key])
 
     def _parameters(self) -> list[Tensor]:
         return [parameter for group in self.trainer.optimizer.param_groups for parameter in group["params"]]

@@ -122,6 +122,11 @@ def why_not(model: Model, strategy: str, settings: PredictSettings) -> str:
             "at the world size in question."
         )
     sent = model.sent(strategy, None, 1.0)
+    if sent is None and any(cell.strategy == strategy for cell in model.several):
+        return (
+            f"{strategy} cannot be simulated: it sends in forward, or holds its ranks in backward\n"
+            f"Measure the world itself: worldsize study --strategies {strategy} --world-sizes N"
+        )
     if sent is None:
         return (
             f"{strategy} cannot be simulated: it runs in one process, was not measured here, or sends in forward or "
