@@ -82,7 +82,8 @@ class Blocks:
             found += _more_heading(texts, known)
         if len(texts) <= found:
             return False
-        heading = texts[:found] if known == found else spread_groups(texts[:found])
+        named = known < found and not texts[0][0] and bool(texts[found - 1][0])
+        heading = spread_groups(texts[:found]) if named or not known else texts[:found]
         kept = _kept_columns(texts, found)
         body = [[unmarked(row[at]) for at in kept] for row in texts[found:]]
         bold = ((y, x) for y, row in enumerate(grid[found:]) for x, at in enumerate(kept) if row[at].bold)
