@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import worldsize
+from in_process import worldsize
 from tiny import MODEL
 
 TINY = ("--model", "tiny_model.py:net", "--data", "digits", "--batch-sizes", 16, "--threads-per-worker", 1)

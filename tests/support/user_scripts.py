@@ -7,7 +7,7 @@ from subprocess import CompletedProcess
 
 import numpy as np
 
-from commands import worldsize
+from in_process import worldsize
 from worldsize.results.folder import Cell, Run, load_run
 
 SCRIPTS = Path(__file__).parent / "scripts"
