@@ -24,7 +24,7 @@ def helped(*line: str, **variables: str) -> str:
     """The help that a pipe gets."""
     kept = {name: value for name, value in os.environ.items() if name not in STEERING}
     with patch.dict(os.environ, kept, clear=True):
-        done = worldsize(*line, "--help", cwd=Path.cwd(), **variables)
+        done = worldsize(*line, "--help", cwd=Path(__file__).parent, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

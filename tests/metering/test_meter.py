@@ -58,7 +58,9 @@ def test_without_out_and_variable_nothing_is_metered_or_changed(loops: WarmLoops
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_weights_are_the_same_to_the_bit_with_a_meter_and_without(loops: WarmLoops, tmp_path: Path, workers: int) -> None:
+def test_weights_are_the_same_to_the_bit_with_a_meter_and_without(
+    loops: WarmLoops, tmp_path: Path, workers: int
+) -> None:
     said = [loops.ran(tmp_path, ACCUMULATED, workers=workers, out=out) for out in ("run", None)]
     weights = [[line for line in each.splitlines() if "WEIGHTS" in line] for each in said]
     assert len(weights[0]) == workers
@@ -276,7 +278,9 @@ end()
         ),
     ],
 )
-def test_trouble_of_ours_is_one_warning_and_training_goes_on(loops: WarmLoops, tmp_path: Path, before: str, told: str) -> None:
+def test_trouble_of_ours_is_one_warning_and_training_goes_on(
+    loops: WarmLoops, tmp_path: Path, before: str, told: str
+) -> None:
     said = loops.ran(tmp_path, "import worldsize.metering.watch\n" + before + ACCUMULATED)
     assert said.count("worldsize: metering ended, training goes on") == 1
     assert told in said

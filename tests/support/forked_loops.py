@@ -10,14 +10,14 @@ import os
 import runpy
 import sys
 import tempfile
+import threading
 import traceback
 from typing import IO, Any, Never
 
-import torch
-import torch._dynamo  # what the first optimizer loads  # noqa: F401
-import torch.distributed as dist
+import torch._dynamo  # what the first optimizer loads
+import torch.distributed  # noqa: F401
 
-import worldsize  # noqa: F401
+import worldsize.metering.run_folder  # noqa: F401 - what a meter loads
 
 
 def _be(script: str, folder: str, variables: dict[str, str], said: IO[str]) -> Never:
@@ -56,8 +56,7 @@ def _answer(order: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    assert dist.is_available()
-    assert torch.get_num_threads() >= 1
+    assert threading.active_count() == 1, "threads do not survive a fork"
     for line in sys.stdin:
         sys.stdout.write(json.dumps(_answer(json.loads(line))) + "\n")
         sys.stdout.flush()

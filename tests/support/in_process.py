@@ -33,5 +33,5 @@ def worldsize(*args: object, cwd: Path, **variables: str) -> "subprocess.Complet
             status = end.code
     left = processes_of(cwd)
     assert not left, f"left behind: {left}"
-    said = [each.buffer.getvalue().decode() for each in (out, err)]  # type: ignore[attr-defined]
+    said = [each.buffer.getvalue().decode() for each in (out, err)]
     return subprocess.CompletedProcess(line, status if isinstance(status, int) else int(status is not None), *said)

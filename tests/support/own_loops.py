@@ -95,7 +95,7 @@ def warm_loops() -> Iterator[WarmLoops]:
     """Such a process, for as long as loops are to be run."""
     with subprocess.Popen(
         [sys.executable, str(Path(__file__).parent / "forked_loops.py")],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
