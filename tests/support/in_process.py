@@ -1,6 +1,7 @@
 """A command in the process of the tests: what it finds out and says is the same, and nothing is loaded again.
 
-For a test of signals, streams, terminals, or of what a command loads, it is started as a user does (commands.py).
+For a test of signals, streams, terminals, or of what a command loads, it is started as a user does (commands.py); so it
+is for one of a budget, which begins with the process.
 """
 
 import contextlib
