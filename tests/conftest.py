@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from threadpoolctl import threadpool_limits
 from xdist.scheduler import LoadScopeScheduling
 
 from served import serving
@@ -56,6 +58,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.quiet)
     places = {folder: place for place, folder in enumerate(TOGETHER)}
     items.sort(key=lambda item: places.get(item.path.relative_to(TESTS).parts[0], len(places)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread_each() -> None:
+    """Where processes share the tests, each computes with one thread: threads that share a core wait for each other."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        import scipy.linalg  # noqa: F401 - its BLAS is one of its own
+        import torch
+
+        threadpool_limits(1)
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commands import worldsize
+from in_process import worldsize
 from made_messages import with_messages
 from made_runs import make_run, usual_cells
 from worldsize.analysis.advice import advise

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from commands import worldsize
+from commands import worldsize as by_itself
+from in_process import worldsize
 from tiny import MODEL
 
 TINY = ("--model", "tiny_model.py:net", "--data", "digits", "--batch-sizes", 16, "--threads-per-worker", 1)
@@ -26,7 +27,7 @@ def test_a_study_ends_with_its_budget_and_launches_its_cells_anew(place: Path) -
     """
     begin = time.monotonic()
     grid = ("--strategies", "single,ddp", "--world-sizes", "1,2", "--baseline", "single", "--target-interval", "0.0001")
-    done = worldsize("study", *TINY, *grid, "--budget", "25s", "--out", "run", "--json", cwd=place)
+    done = by_itself("study", *TINY, *grid, "--budget", "25s", "--out", "run", "--json", cwd=place)
     assert done.returncode == 0, done.stderr
     assert 15 < time.monotonic() - begin < 75
     assert "the answer comes within about" in done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import worldsize as package
-from commands import worldsize
+from in_process import worldsize
 from made_pairs import DDP, SINGLE, change_study, make_sides
 from made_runs import MadeCell, make_run
 from worldsize.cli.app import main

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from commands import worldsize
+from in_process import worldsize
 from tiny import MODEL
 from worldsize.results.columns import INDEX
 

@@ -11,6 +11,7 @@ import pytest
 
 import worldsize as library
 from commands import finish, processes_of, start, wait_until, worker, worldsize
+from in_process import worldsize as here
 from worldsize.results.check_records import DIGEST_LENGTH
 from worldsize.results.files import cell_folder
 from worldsize.results.folder import Run, load_run
@@ -141,7 +142,7 @@ def test_the_report_of_a_study_and_the_same_again(finished: tuple[Path, Any]) ->
 
 def test_json_is_one_object_with_everything(finished: tuple[Path, Any]) -> None:
     folder, _ = finished
-    done = worldsize("report", "run", "--json", cwd=folder)
+    done = here("report", "run", "--json", cwd=folder)
     assert done.returncode == 0
     assert done.stderr == ""
     content = json.loads(done.stdout)
@@ -189,7 +190,7 @@ def test_ctrl_c_then_resume_loses_nothing(place: Path) -> None:
     assert json.loads(stopped.stdout)["cells"][cell]["state"] == "interrupted"
     kept = lines(run, cell)
 
-    resumed = worldsize("study", "--resume", "--out", "run", "--json", cwd=place)
+    resumed = here("study", "--resume", "--out", "run", "--json", cwd=place)
     assert resumed.returncode == 0, resumed.stderr
     content = json.loads(resumed.stdout)
     assert content["cells"][cell]["state"] == "complete"
@@ -205,7 +206,7 @@ def test_ctrl_c_then_resume_loses_nothing(place: Path) -> None:
 def test_a_cell_that_raises_is_a_row_and_the_others_are_complete(place: Path) -> None:
     """A user's own model and data; with two workers its forward raises."""
     grid = ("--strategies", "single,ddp", "--world-sizes", "1,2", "--baseline", "single", "--data", "data.py:images")
-    done = worldsize("study", *TINY_GRID, *grid, "--epochs", 2, "--out", "run", cwd=place, RAISES_AT="2")
+    done = here("study", *TINY_GRID, *grid, "--epochs", 2, "--out", "run", cwd=place, RAISES_AT="2")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "✗ failed  ddp-w2-b4: ValueError: a shape that does not fit" in done.stderr
@@ -234,7 +235,7 @@ def test_a_killed_worker_is_a_row_that_names_its_signal_and_rank(place: Path) ->
 
 def test_a_loss_that_is_not_finite_ends_with_a_line_and_the_steps_are_kept(place: Path) -> None:
     """The first step's loss is finite; what it makes of the weights is not."""
-    done = worldsize("train", *TINY, *SYNTHETIC, "--learning-rate", "1e30", "--out", "run", cwd=place)
+    done = here("train", *TINY, *SYNTHETIC, "--learning-rate", "1e30", "--out", "run", cwd=place)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     [line] = [line for line in done.stderr.splitlines() if "failed" in line]
@@ -249,7 +250,7 @@ def test_a_loss_that_is_not_finite_ends_with_a_line_and_the_steps_are_kept(place
 
 
 def test_train_on_real_images_says_how_well_it_learned(place: Path) -> None:
-    done = worldsize("train", *TINY, "--learning-rate", 0.01, "--out", "run", cwd=place)
+    done = here("train", *TINY, "--learning-rate", 0.01, "--out", "run", cwd=place)
     assert done.returncode == 0, done.stderr
     assert "test accuracy" in done.stderr
     [evaluation] = load_run(place / "run").cells["single-w1-b4"].record.evaluations
@@ -277,7 +278,7 @@ def test_the_library_trains_and_returns_the_run_or_raises(place: Path, monkeypat
 
 def test_a_mistake_that_only_the_look_before_the_start_can_see(place: Path) -> None:
     (place / "mine.py").write_text("def net(classes):\n    raise RuntimeError('no weights today')\n")
-    done = worldsize("train", *TINY, *SYNTHETIC, "--out", "run", cwd=place)
+    done = here("train", *TINY, *SYNTHETIC, "--out", "run", cwd=place)
     assert (done.returncode, done.stdout) == (2, "")
     told = "worldsize: model factory mine.py:net raised RuntimeError: no weights today"
     assert done.stderr.splitlines() == [f"{told} ({place / 'mine.py'}:2)"]

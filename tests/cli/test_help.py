@@ -2,13 +2,14 @@
 
 import os
 import re
-import subprocess
-import sys
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from typer.main import get_command
 
+from in_process import worldsize
 from worldsize.cli.app import app
 from worldsize.cli.help_text import allowed_text, default_text, words
 from worldsize.cli.panels import PANELS, RECIPE, STOPS, TRAIN, VARY, WHERE
@@ -22,8 +23,10 @@ STEERING = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COL
 def helped(*line: str, **variables: str) -> str:
     """The help that a pipe gets."""
     kept = {name: value for name, value in os.environ.items() if name not in STEERING}
-    command = [sys.executable, "-m", "worldsize", *line, "--help"]
-    return subprocess.run(command, capture_output=True, text=True, check=True, env={**kept, **variables}).stdout
+    with patch.dict(os.environ, kept, clear=True):
+        done = worldsize(*line, "--help", cwd=Path(__file__).parent, **variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def flags(command: str) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commands import worldsize
+from in_process import worldsize
 from made_runs import SHARES, MadeCell, make_run, synchronised
 from worldsize.analysis.numbers import number_text
 from worldsize.analysis.study import analyse

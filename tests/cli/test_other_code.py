@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from commands import LONG_S, worldsize
+from commands import LONG_S
+from in_process import worldsize
 from worldsize.results.folder import load_run
 
 MODEL = """

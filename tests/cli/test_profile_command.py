@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from commands import worldsize
+from in_process import worldsize
 from worldsize.analysis.study import analyse
 from worldsize.report.profile import profile_table
 from worldsize.report.tables import to_records

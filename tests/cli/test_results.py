@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from commands import worldsize
+from in_process import worldsize
 from made_runs import MadeCell, make_run, messy_cells, usual_cells
 from worldsize.analysis.advice import Advice, Gain
 from worldsize.analysis.study import StudyAnalysis, analyse

@@ -17,7 +17,8 @@ import pytest
 import torch
 from torch import nn
 
-from commands import finish, processes_of, start, wait_until, worldsize
+from commands import finish, processes_of, start, wait_until
+from in_process import worldsize
 from worldsize.analysis.cells import analyse_cell
 from worldsize.analysis.steps import world_steps
 from worldsize.results.checkpoints import checkpoint_folder, find_checkpoint
@@ -44,11 +45,11 @@ def net(classes):
 EPOCH, EPOCHS, EVERY = 8, 3, 3
 """Steps of an epoch with two workers; epochs; steps between two checkpoints within an epoch."""
 SLOW_S = "0.15"
-GRID = ("--strategies", "single,all-reduce,ddp", "--world-sizes", "1,2", "--baseline", "single", "--batch-sizes", 8)
+GRID = ("--strategies", "single,ddp", "--world-sizes", "1,2", "--baseline", "single", "--batch-sizes", 8)
 DATA = ("--model", "mine.py:net", "--train-samples", 16 * EPOCH, "--test-samples", 30, "--threads-per-worker", 1)
 RECIPE = ("--lr-schedule", "cosine", "--lr-warmup-epochs", 0.5, "--momentum", 0.9, "--epochs", EPOCHS)
 STUDY = ("study", *GRID, *DATA, *RECIPE, "--checkpoint", "--checkpoint-steps", EVERY, "--json")
-CELLS = {"single-w1-b8": 1, "all-reduce-w2-b8": 2, "ddp-w2-b8": 2}
+CELLS = {"single-w1-b8": 1, "ddp-w2-b8": 2}
 
 
 def lines(run: Path, cell: str, rank: int = 0) -> list[dict[str, Any]]:
@@ -71,9 +72,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     killed.communicate()
     wait_until_gone(folder)
     shutil.copytree(folder / "stopped", folder / "killed")
-    # … and an end in good order in the third epoch of all-reduce, before its next one.
+    # … and an end in good order in its third epoch, before its next one.
     ended = start("study", "--resume", "--out", "stopped", "--json", cwd=folder, SLOW_S=SLOW_S)
-    wait_until(lambda: lines(folder / "stopped", "all-reduce-w2-b8")[-1]["step"] >= 2 * EPOCH + 1, ended)
+    wait_until(lambda: lines(folder / "stopped", "ddp-w2-b8")[-1]["step"] >= 2 * EPOCH + 1, ended)
     ended.send_signal(signal.SIGTERM)
     assert finish(ended, folder).returncode == 130
     last = worldsize("study", "--resume", "--out", "stopped", "--json", cwd=folder)

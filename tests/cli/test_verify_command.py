@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from commands import processes_of, worldsize
+from commands import processes_of
+from in_process import worldsize
 from proofs import HERE
 
 SMALL = ("verify", "--model", f"{HERE}:net", "--batch-size", 4, "--threads-per-worker", 1, "--steps", 2)

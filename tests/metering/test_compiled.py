@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from own_loops import ran, step_lines
+from own_loops import WarmLoops, step_lines
 
 LOOP = """
 graphs = []
@@ -47,8 +47,8 @@ IN_PLACE = "model.compile(backend=backend, fullgraph=True)"
         ("", IN_PLACE, []),
     ],
 )
-def test_a_compiled_model(tmp_path: Path, before: str, after: str, phases: list[str]) -> None:
-    ran(tmp_path, LOOP.replace("BEFORE", before).replace("AFTER", after))
+def test_a_compiled_model(loops: WarmLoops, tmp_path: Path, before: str, after: str, phases: list[str]) -> None:
+    loops.ran(tmp_path, LOOP.replace("BEFORE", before).replace("AFTER", after))
 
     lines = step_lines(tmp_path / "run")
     assert len(lines) == 12

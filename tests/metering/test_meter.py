@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from commands import worldsize
-from own_loops import only_cell, ran, span_lines, step_lines
+from in_process import worldsize
+from own_loops import WarmLoops, only_cell, ran, span_lines, step_lines
 from worldsize.analysis.cells import analyse_cell
 from worldsize.results.folder import load_run
 
@@ -38,8 +38,8 @@ end()
 MICRO = ["data_wait", "other", "forward", "backward", "after_backward"]
 
 
-def test_accumulated_gradients_are_one_step_of_all_its_samples(tmp_path: Path) -> None:
-    ran(tmp_path, ACCUMULATED)
+def test_accumulated_gradients_are_one_step_of_all_its_samples(loops: WarmLoops, tmp_path: Path) -> None:
+    loops.ran(tmp_path, ACCUMULATED)
     lines = step_lines(tmp_path / "run")
     # Ten batches an epoch make two steps of four; two are left, and this loop adds them to the first step that follows.
     assert [line["samples"] for line in lines] == [16, 16, 24, 16, 24, 16]
@@ -50,16 +50,18 @@ def test_accumulated_gradients_are_one_step_of_all_its_samples(tmp_path: Path) -
     assert lines[0]["phases"] == [*MICRO, *between * 3, "other", "optimizer"]
 
 
-def test_without_out_and_variable_nothing_is_metered_or_changed(tmp_path: Path) -> None:
+def test_without_out_and_variable_nothing_is_metered_or_changed(loops: WarmLoops, tmp_path: Path) -> None:
     code = ACCUMULATED.replace("end()\n", "assert meter(loader) is loader\nend()\n")
     code += "assert not meter.on and 'backward' not in torch.Tensor.backward.__module__"
-    ran(tmp_path, code, out=None)
+    loops.ran(tmp_path, code, out=None)
     assert [path.name for path in tmp_path.iterdir()] == ["loop.py"]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_weights_are_the_same_to_the_bit_with_a_meter_and_without(tmp_path: Path, workers: int) -> None:
-    said = [ran(tmp_path, ACCUMULATED, workers=workers, out=out) for out in ("run", None)]
+def test_weights_are_the_same_to_the_bit_with_a_meter_and_without(
+    loops: WarmLoops, tmp_path: Path, workers: int
+) -> None:
+    said = [loops.ran(tmp_path, ACCUMULATED, workers=workers, out=out) for out in ("run", None)]
     weights = [[line for line in each.splitlines() if "WEIGHTS" in line] for each in said]
     assert len(weights[0]) == workers
     assert sorted(weights[0]) == sorted(weights[1])
@@ -79,7 +81,7 @@ def test_all_messages_of_ddp_are_seen_with_their_bytes(tmp_path: Path) -> None:
     assert [ready is None for ready in last["ready_s"]] == [True, False] * 4
 
 
-def test_what_the_user_registers_afterwards_is_called_and_seen(tmp_path: Path) -> None:
+def test_what_the_user_registers_afterwards_is_called_and_seen(loops: WarmLoops, tmp_path: Path) -> None:
     code = (
         DATA
         + """
@@ -98,11 +100,11 @@ assert calls and set(calls) == {"mine"}
 end()
 """
     )
-    ran(tmp_path, code, workers=2)
+    loops.ran(tmp_path, code, workers=2)
     assert span_lines(tmp_path / "run")[-1]["kind"] == ["broadcast", "all_reduce"]
 
 
-def test_exposed_communication_is_withheld_where_messages_were_not_seen(tmp_path: Path) -> None:
+def test_exposed_communication_is_withheld_where_messages_were_not_seen(loops: WarmLoops, tmp_path: Path) -> None:
     code = (
         DATA
         + """
@@ -119,7 +121,7 @@ for x, y in meter(loader):
 end()
 """
     )
-    ran(tmp_path, code, workers=2)
+    loops.ran(tmp_path, code, workers=2)
     run = tmp_path / "run"
     told = {warning.code: warning.message for warning in only_cell(run).record.warnings}
     assert "collectives were seen, so no step is taken apart" in told["messages-not-seen"]
@@ -131,7 +133,7 @@ end()
     assert "exposed_sync_share" not in {name for name, value in row.items() if value is not None}
 
 
-def test_barriers_objects_and_metrics_of_a_loop_are_seen(tmp_path: Path) -> None:
+def test_barriers_objects_and_metrics_of_a_loop_are_seen(loops: WarmLoops, tmp_path: Path) -> None:
     code = (
         DATA
         + """
@@ -149,7 +151,7 @@ for x, y in meter(loader):
 end()
 """
     )
-    ran(tmp_path, code, workers=2)
+    loops.ran(tmp_path, code, workers=2)
     run = tmp_path / "run"
     assert {warning.code for warning in only_cell(run).record.warnings} == {"samples-counted"}
     kinds = span_lines(run)[-1]["kind"]
@@ -213,8 +215,8 @@ for batch in meter([{"ids": torch.ones(3, 16), "name": "x"}] * 6):
         ),
     ],
 )
-def test_other_kinds_of_loops(tmp_path: Path, name: str, body: str, samples: int) -> None:
-    ran(tmp_path, DATA + body)
+def test_other_kinds_of_loops(loops: WarmLoops, tmp_path: Path, name: str, body: str, samples: int) -> None:
+    loops.ran(tmp_path, DATA + body)
     lines = step_lines(tmp_path / "run")
     assert len(lines) == (5 if name == "neither" else 6), "without a model the first step begins after an optimizer's"
     assert {line["samples"] for line in lines[1:]} == {samples}, name
@@ -224,7 +226,7 @@ def test_other_kinds_of_loops(tmp_path: Path, name: str, body: str, samples: int
         assert line["phases"][-1] == "optimizer"
 
 
-def test_pauses_between_steps_in_a_context_are_in_no_step(tmp_path: Path) -> None:
+def test_pauses_between_steps_in_a_context_are_in_no_step(loops: WarmLoops, tmp_path: Path) -> None:
     body = """
 meter = worldsize.meter(model, optimizer)
 for step in range(6):
@@ -233,13 +235,13 @@ for step in range(6):
         optimizer.step()
     time.sleep(0.5)
 """
-    ran(tmp_path, DATA + body)
+    loops.ran(tmp_path, DATA + body)
     shown = worldsize("report", tmp_path / "run", "--json", cwd=tmp_path)
     assert max(line["step_s"] for line in step_lines(tmp_path / "run")[1:]) < 0.4
     assert '"step_s": 0.5' not in shown.stdout
 
 
-def test_nothing_of_ours_is_left_after_close(tmp_path: Path) -> None:
+def test_nothing_of_ours_is_left_after_close(loops: WarmLoops, tmp_path: Path) -> None:
     code = (
         DATA
         + """
@@ -261,7 +263,7 @@ for x, y in meter(loader):
 end()
 """
     )
-    ran(tmp_path, code, workers=2)
+    loops.ran(tmp_path, code, workers=2)
     assert len(step_lines(tmp_path / "run")) == 10
 
 
@@ -276,8 +278,10 @@ end()
         ),
     ],
 )
-def test_trouble_of_ours_is_one_warning_and_training_goes_on(tmp_path: Path, before: str, told: str) -> None:
-    said = ran(tmp_path, "import worldsize.metering.watch\n" + before + ACCUMULATED)
+def test_trouble_of_ours_is_one_warning_and_training_goes_on(
+    loops: WarmLoops, tmp_path: Path, before: str, told: str
+) -> None:
+    said = loops.ran(tmp_path, "import worldsize.metering.watch\n" + before + ACCUMULATED)
     assert said.count("worldsize: metering ended, training goes on") == 1
     assert told in said
     assert "WEIGHTS" in said
@@ -308,17 +312,17 @@ def test_a_warning_that_is_an_exception_ends_no_training(tmp_path: Path) -> None
     assert "WEIGHTS" in said
 
 
-def test_a_script_that_takes_no_step_is_told_so(tmp_path: Path) -> None:
-    said = ran(tmp_path, DATA + "meter = worldsize.meter(model, optimizer)\n")
+def test_a_script_that_takes_no_step_is_told_so(loops: WarmLoops, tmp_path: Path) -> None:
+    said = loops.ran(tmp_path, DATA + "meter = worldsize.meter(model, optimizer)\n")
     assert "no step of an optimizer was seen" in said
     assert not (tmp_path / "run").exists()
 
 
-def test_runs_of_one_and_two_workers_become_a_scaling_study(tmp_path: Path) -> None:
+def test_runs_of_one_and_two_workers_become_a_scaling_study(loops: WarmLoops, tmp_path: Path) -> None:
     every = ACCUMULATED.replace("(number + 1) % 4", "(number + 1) % 1").replace("range(3)", "range(4)")
-    ran(tmp_path, every, out="n1")
-    ran(tmp_path, every, out="n1-again")
-    ran(tmp_path, every, workers=2, out="n2")
+    for out in ("n1", "n1-again"):
+        loops.ran(tmp_path, every, out=out)
+    loops.ran(tmp_path, every, workers=2, out="n2")
     done = worldsize("scale", "n1", "n1-again", "n2", "--out", "joined", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     run = load_run(tmp_path / "joined")

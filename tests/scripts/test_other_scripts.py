@@ -1,34 +1,20 @@
-"""What a study of a script says of scripts that it cannot time, that end, and that are given wrongly."""
+"""What a study of a script says of scripts that it cannot time, that end, and that are stopped."""
 
 import json
 import os
 import signal
 import subprocess
-import sys
-import sysconfig
 import time
-import venv
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from commands import LONG_S, finish, processes_of, start, wait_until, worldsize
-from user_scripts import BRIEF, codes, run_of, studied
-from worldsize.config.redact import safe_words
+from commands import LONG_S, finish, processes_of, start, wait_until
+from in_process import worldsize
+from user_scripts import BRIEF, codes, put, run_of, studied
+from worldsize.results.folder import Run, load_run
 
-HEAD = """
-import os, sys, time
-import torch
-torch.set_num_threads(1)
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-def step(rest_s=0.002):
-    loss = model(torch.ones(6, 4)).sum()
-    loss.backward()
-    time.sleep(rest_s)
-    optimizer.step()
-    optimizer.zero_grad()
-"""
 GAN = """
 other = torch.nn.Linear(4, 1)
 second = torch.optim.Adam(other.parameters())
@@ -40,28 +26,44 @@ while True:
 """
 
 
-def put(folder: Path, code: str, name: str = "train.py") -> None:
-    (folder / name).write_text(HEAD + code)
+FORKS = """
+import multiprocessing
+def work():
+    for _ in range(20): step()
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+child.join()
+"""
+FAILING = {
+    "none": ("model(torch.ones(6, 4)).sum().backward()", "none.py ended without a step of an optimizer"),
+    "usage": (
+        "sys.stderr.write('usage: no such data\\n'); sys.exit(2)",
+        "left with status 2 after 0 steps: usage: no such data",
+    ),
+    "raises": ("step(); raise ValueError('shapes differ')", "ValueError: shapes differ"),
+    "three": ("step(); step(); step()", "three.py ended by itself after 3 steps, too few to time any"),
+    "forks": (FORKS, "forks.py ended without a step of an optimizer"),  # a process that a script starts is not held
+}
 
 
-@pytest.mark.parametrize(
-    ("code", "told"),
-    [
-        ("model(torch.ones(6, 4)).sum().backward()", "train.py ended without a step of an optimizer"),
-        (
-            "sys.stderr.write('usage: no such data\\n'); sys.exit(2)",
-            "left with status 2 after 0 steps: usage: no such data",
-        ),
-        ("step(); raise ValueError('shapes differ')", "ValueError: shapes differ"),
-        ("step(); step(); step()", "train.py ended by itself after 3 steps, too few to time any"),
-    ],
-)
-def test_what_cannot_be_timed_is_a_row_with_its_reason(tmp_path: Path, code: str, told: str) -> None:
-    put(tmp_path, code)
-    done = studied(tmp_path, "train.py", sizes="1")
+def together(folder: Path, scripts: list[str], *more: object) -> "subprocess.CompletedProcess[str]":
+    """A study of several scripts, which take turns."""
+    named = [word for script in scripts for word in ("--script", script)]
+    return worldsize("study", *named, "--world-sizes", "1", "--out", "run", *BRIEF, *more, cwd=folder)
 
-    assert done.returncode in (1, 2)
-    assert told in " ".join((done.stdout + done.stderr).split())
+
+def test_what_cannot_be_timed_is_a_row_with_its_reason(tmp_path: Path) -> None:
+    for name, (code, _) in FAILING.items():
+        put(tmp_path, code, f"{name}.py")
+    done = together(tmp_path, [f"{name}.py" for name in FAILING])
+
+    assert done.returncode == 1, done.stderr
+    cells = load_run(tmp_path / "run").cells
+    for name, (_, told) in FAILING.items():
+        error = cells[f"{name}-w1"].record.error
+        assert error is not None
+        assert told in error.message
+        assert f"{name}-w1" in " ".join(done.stderr.split())
 
 
 def test_two_workers_that_know_nothing_of_each_other(tmp_path: Path) -> None:
@@ -74,22 +76,13 @@ def test_two_workers_that_know_nothing_of_each_other(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run/cells/train-w1/cell.json").read_text())["state"] == "complete"
 
 
-def test_a_script_that_ends_by_itself_is_started_again(tmp_path: Path) -> None:
-    put(tmp_path, "for _ in range(14): step()")
-    [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
-
-    assert cell.record.launches > 1
-    assert "ran-to-its-end" in codes(cell)
-    assert cell.step_columns("timed")["timed"].sum() >= 16
-
-
 def test_a_script_that_ends_within_a_block_is_timed_as_far_as_it_goes(tmp_path: Path) -> None:
-    put(tmp_path, "for _ in range(40): step()")
-    flags = ("--world-sizes", "1", "--steps", 100, "--block-steps", 60, "--threads-per-worker", 1, "--out", "run")
+    put(tmp_path, "for _ in range(12): step()")
+    flags = ("--world-sizes", "1", "--steps", 20, "--block-steps", 12, "--threads-per-worker", 1, "--out", "run")
     [cell] = run_of(tmp_path, worldsize("study", "--script", "train.py", *flags, cwd=tmp_path)).cells.values()
 
     assert cell.record.state == "complete"
-    assert cell.record.launches >= 3, "35 steps of each are timed: one begins, three warm up, one leads"
+    assert cell.record.launches >= 3, "7 steps of each are timed: one begins, three warm up, one leads"
     assert "ran-to-its-end" in codes(cell)
 
 
@@ -112,17 +105,55 @@ for number in range(10**6):
                 average(batch)
                 time.sleep(0.01)
 """
+IN_A_THREAD = """
+import threading
+def work():
+    while True: step()
+threading.Thread(target=work).start()
+"""
+ENDLESS = {
+    "fetched": FIRST,
+    "averaged": AVERAGED,
+    "threads": IN_A_THREAD,
+    "gan": GAN,
+    "ends": "for _ in range(14): step()",
+    "mine/loop": "from mine.rest import REST\nassert sys.argv[1:] == ['--rate', 'a b']\nwhile True: step(REST)",
+}
 
 
-def test_micro_batches_that_are_fetched_first_are_all_counted(tmp_path: Path) -> None:
-    put(tmp_path, FIRST)
-    [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
-    assert cell.record.batch_size == 12
+class Several(NamedTuple):
+    """A study of several scripts, and what its command wrote."""
+
+    said: Any
+    run: Run
 
 
-def test_an_average_of_the_weights_is_evaluated_beside_the_steps(tmp_path: Path) -> None:
-    put(tmp_path, AVERAGED)
-    [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Several:
+    folder = tmp_path_factory.mktemp("several")
+    (folder / "mine").mkdir()
+    (folder / "mine" / "__init__.py").touch()
+    (folder / "mine" / "rest.py").write_text("REST = 0.001\n")
+    for name, code in ENDLESS.items():
+        put(folder, code, f"{name}.py")
+    files = [f"{name}.py" for name in ENDLESS if "/" not in name]
+    done = together(folder, [*files, "-m mine.loop --rate 'a b'"], "--json")
+    return Several(json.loads(done.stdout), run_of(folder, done))
+
+
+def test_a_script_that_ends_by_itself_is_started_again(several: Several) -> None:
+    cell = several.run.cells["ends-w1"]
+    assert cell.record.launches > 1
+    assert "ran-to-its-end" in codes(cell)
+    assert cell.step_columns("timed")["timed"].sum() >= 16
+
+
+def test_micro_batches_that_are_fetched_first_are_all_counted(several: Several) -> None:
+    assert several.run.cells["fetched-w1"].record.batch_size == 12
+
+
+def test_an_average_of_the_weights_is_evaluated_beside_the_steps(several: Several) -> None:
+    cell = several.run.cells["averaged-w1"]
     assert cell.record.batch_size == 6
     steps = cell.step_columns("timed", "step_s")
     long = steps["step_s"].to_numpy() > 0.2
@@ -130,32 +161,30 @@ def test_an_average_of_the_weights_is_evaluated_beside_the_steps(tmp_path: Path)
     assert not (long & steps["timed"].to_numpy()).any()
 
 
-FORKS = """
-import multiprocessing
-def work():
-    for _ in range(20): step()
-child = multiprocessing.get_context("fork").Process(target=work)
-child.start()
-child.join()
-"""
-IN_A_THREAD = """
-import threading
-def work():
-    while True: step()
-threading.Thread(target=work).start()
-"""
+def test_a_thread_of_the_script_may_train(several: Several) -> None:
+    assert several.run.cells["threads-w1"].record.batch_size == 6
 
 
-def test_a_process_that_the_script_starts_is_not_held(tmp_path: Path) -> None:
-    put(tmp_path, FORKS)
-    done = studied(tmp_path, "train.py", sizes="1")
-    assert "ended without a step of an optimizer" in " ".join((done.stdout + done.stderr).split())
-
-
-def test_a_thread_of_the_script_may_train(tmp_path: Path) -> None:
-    put(tmp_path, IN_A_THREAD)
-    [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
+def test_of_two_optimizers_the_first_counts(several: Several) -> None:
+    cell = several.run.cells["gan-w1"]
+    [told] = [each.message for each in cell.record.warnings if each.code == "several-optimizers"]
+    assert told == "2 optimizers stepped; a step is one of the first that did. The others: Adam."
     assert cell.record.batch_size == 6
+
+
+def test_a_module_and_its_arguments(several: Several) -> None:
+    assert "loop-w1" in several.run.cells
+    code = several.run.study.provenance.user_code
+    assert code is not None
+    names = {"mine/__init__.py", "mine/loop.py", "mine/rest.py"}
+    assert {file.name for file in code.files} == {*names, *(f"{name}.py" for name in ENDLESS)}
+
+
+def test_several_take_turns(several: Several) -> None:
+    assert several.said["gate"] == []
+    begun = [several.run.cells[name].step_columns("start_ns")["start_ns"].to_numpy() for name in ("gan-w1", "loop-w1")]
+    assert begun[0].min() < begun[1].max()
+    assert begun[1].min() < begun[0].max(), "their blocks lie between each other"
 
 
 def test_an_interrupted_study_of_two_workers_goes_on(tmp_path: Path) -> None:
@@ -194,56 +223,6 @@ def test_stopped_loaders_do_not_outlive_the_command(tmp_path: Path, number: int)
     assert not left
 
 
-def test_of_two_optimizers_the_first_counts(tmp_path: Path) -> None:
-    put(tmp_path, GAN)
-    [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
-
-    [told] = [each.message for each in cell.record.warnings if each.code == "several-optimizers"]
-    assert told == "2 optimizers stepped; a step is one of the first that did. The others: Adam."
-    assert cell.record.batch_size == 6
-
-
-def test_a_module_and_its_arguments(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "__init__.py").touch()
-    put(
-        tmp_path,
-        "from mine.rest import REST\nassert sys.argv[1:] == ['--rate', 'a b']\nwhile True: step(REST)",
-        "mine/loop.py",
-    )
-    (tmp_path / "mine" / "rest.py").write_text("REST = 0.001\n")
-    run = run_of(tmp_path, studied(tmp_path, "-m mine.loop --rate 'a b'", sizes="1"))
-
-    assert [*run.cells] == ["loop-w1"]
-    assert run.study.provenance.user_code is not None
-    assert {file.name for file in run.study.provenance.user_code.files} == {
-        "mine/__init__.py",
-        "mine/loop.py",
-        "mine/rest.py",
-    }
-
-
-def test_samples_that_are_given(tmp_path: Path) -> None:
-    put(tmp_path, "while True: step()")
-    [cell] = run_of(tmp_path, studied(tmp_path, "train.py", "--samples-per-step", 48, sizes="1")).cells.values()
-
-    assert cell.record.batch_size == 48
-    assert "samples-counted" not in codes(cell)
-
-
-def test_old_and_new_take_turns(tmp_path: Path) -> None:
-    put(tmp_path, "while True: step(0.02)", "old.py")
-    put(tmp_path, "while True: step(0.01)", "new.py")
-    two = ("--script", "old.py", "--script", "new.py")
-    done = worldsize("study", *two, "--world-sizes", "1", "--out", "run", *BRIEF, "--json", cwd=tmp_path)
-    run = run_of(tmp_path, done)
-
-    assert json.loads(done.stdout)["gate"] == []
-    begun = {name: run.cells[name].step_columns("start_ns")["start_ns"].to_numpy() for name in ("old-w1", "new-w1")}
-    assert begun["old-w1"].min() < begun["new-w1"].max()
-    assert begun["new-w1"].min() < begun["old-w1"].max(), "their blocks lie between each other"
-
-
 @pytest.mark.parametrize(
     ("old_s", "new_s", "status", "told"),
     [(0.03, 0.045, 3, "gate at 5 %: failed: new-w1 takes"), (0.03, 0.03, 0, "gate at 5 %: passed: new-w1 takes")],
@@ -260,54 +239,6 @@ def test_the_gate_between_old_and_new(tmp_path: Path, old_s: float, new_s: float
     assert all(told.partition("%: ")[2] in page for page in pages), "who reads the page sees it as well"
 
 
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        (("--script", "gone.py"), "there is no such file"),
-        (("--script", "-m nowhere.at.all"), "no such module is found"),
-        (("--script", ""), "a Python file and its arguments"),
-        (("--script", "'train.py"), "with a quotation that does not end"),
-        (("--script", "--fast train.py"), "a Python file and its arguments"),
-        (("--script", "train.py", "--model", "resnet18x"), "leave out model"),
-        (("--script", "train.py", "--epochs", "2"), "leave out epochs"),
-        (("--script", "train.py", "--strategies", "ddp"), "a script synchronises in its own way"),
-        (("--script", "train.py", "--batch-sizes", "8"), "leave out batch_sizes"),
-        (("--samples-per-step", "8"), "belongs to a script"),
-        (("--fail-above", "5%"), "give script twice, the old one first"),
-        (("--script", "train.py", "--fail-above", "5%"), "give script twice, the old one first"),
-        (("--script", "train.py", "--script", "train.py", "--fail-above", "150%"), "below 1"),
-    ],
-)
-def test_what_was_given_wrongly(tmp_path: Path, flags: tuple[str, ...], told: str) -> None:
-    put(tmp_path, "while True: step()")
-    done = worldsize("study", *flags, "--out", "run", cwd=tmp_path)
-
-    assert done.returncode == 2
-    assert told in done.stderr.replace("-sizes", "_sizes")
-    assert not (tmp_path / "run" / "study.json").exists()
-
-
-def test_it_is_refused_under_torchrun(tmp_path: Path) -> None:
-    put(tmp_path, "while True: step()")
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "-m")
-    words = (*torchrun, "worldsize", "study", "--script", "train.py", "--out", "run")
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LONG_S)
-
-    assert done.returncode != 0
-    assert "torchrun has started the workers" in done.stderr
-
-
-def test_it_resumes_and_refuses_another_script(tmp_path: Path) -> None:
-    put(tmp_path, "while True: step()")
-    run_of(tmp_path, studied(tmp_path, "train.py", sizes="1"))
-    again = worldsize("study", "--resume", "--out", "run", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    put(tmp_path, "while True: step(0.001)")
-    changed = worldsize("study", "--resume", "--out", "run", cwd=tmp_path)
-    assert changed.returncode == 2
-    assert "train.py has changed since" in changed.stderr
-
-
 def test_a_signal_to_the_command_leaves_no_process(tmp_path: Path) -> None:
     put(tmp_path, "while True: step()")
     study = start(
@@ -318,52 +249,3 @@ def test_a_signal_to_the_command_leaves_no_process(tmp_path: Path) -> None:
     done = finish(study, tmp_path)
     assert done.returncode == 130
     assert "Go on with --resume" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("train.py --max-tokens 512 --key-dim=64", "train.py --max-tokens 512 --key-dim=64"),
-        ("train.py wandb.api_key=abc +hf.token=hf_x lr=0.1", "train.py wandb.api_key=*** +hf.token=*** lr=0.1"),
-        ("train.py --password 1234 --token abc", "train.py --password *** --token ***"),
-        ("train.py --header 'Authorization: Bearer abc'", "train.py --header 'Authorization: Bearer ***'"),
-    ],
-)
-def test_what_counts_as_a_secret(text: str, kept: str) -> None:
-    assert safe_words(text) == kept
-
-
-def test_secrets_among_its_arguments_are_not_kept(tmp_path: Path) -> None:
-    put(tmp_path, "assert sys.argv[1:] == ['--api-key', 'canary-7', '--rate', '1']\nwhile True: step()")
-    script = "train.py --api-key canary-7 --rate 1"
-    done = studied(tmp_path, script, sizes="1")
-    run_of(tmp_path, done)
-
-    assert "canary" not in done.stdout + done.stderr
-    kept = [file for file in (tmp_path / "run").rglob("*") if file.is_file() and b"canary" in file.read_bytes()]
-    assert not kept
-    lost = worldsize("study", "--resume", "--out", "run", cwd=tmp_path)
-    assert lost.returncode == 2
-    assert "Give --script as it was" in lost.stderr
-    again = worldsize("study", "--resume", "--script", script, "--out", "run", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-
-
-def test_another_interpreter_and_its_environment(tmp_path: Path) -> None:
-    place = tmp_path / "environment"
-    venv.create(place, with_pip=False, symlinks=True)
-    packages = next(place.glob("lib/python*/site-packages"))
-    (packages / "ours.pth").write_text(sysconfig.get_path("purelib"))
-    (packages / "only_there.py").write_text("BATCH = 10\n")
-    put(tmp_path, "import only_there\nwhile True: step()")
-    python = place / "bin" / "python"
-    [cell] = run_of(tmp_path, studied(tmp_path, f"{python} train.py", sizes="1")).cells.values()
-    assert cell.record.state == "complete"
-
-    (packages / "ours.pth").unlink()
-    bare = worldsize("study", "--script", f"{python} train.py", "--out", "other", cwd=tmp_path)
-    assert bare.returncode == 2
-    assert "it cannot run a worker: ModuleNotFoundError: No module named 'torch'" in bare.stderr
-    gone = worldsize("study", "--script", "nowhere/bin/python train.py", "--out", "other", cwd=tmp_path)
-    assert gone.returncode == 2
-    assert "it cannot be started: No such file or directory" in gone.stderr

@@ -89,21 +89,26 @@ def add_link(
     *,
     gb_per_s: float = 1.0,
     collective: str = "all-reduce",
+    others: Sequence[str] = (),
     alpha_s: float = 0.0,
     sizes: Sequence[int] = (10**4, 10**6, 10**8),
     hosts: Hosts | None = None,
 ) -> None:
-    """A collective benchmark between so many workers whose latency and peak in bus bandwidth are known."""
+    """A collective benchmark between so many workers whose latency and peak in bus bandwidth are known.
+
+    `others` are further collectives that have the same.
+    """
     samples = [
         CommSample(
-            collective=collective,
+            collective=name,
             size_bytes=size,
             begin_ns=0,
-            end_ns=round(1e9 * cost_s(collective, world_size, alpha_s, 1e9 * gb_per_s, size)),
+            end_ns=round(1e9 * cost_s(name, world_size, alpha_s, 1e9 * gb_per_s, size)),
             clock_error_ns=0,
             calls=1,
             wrong_elements=0,
         )
+        for name in (collective, *others)
         for size in sizes
     ]
     placement = Placement(

@@ -1,9 +1,12 @@
 """Training loops that people write, metered in processes of their own; what they do and how long is planted."""
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +51,60 @@ def ran(folder: Path, code: str, *, workers: int = 1, out: str | None = "run", *
     )
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
+
+
+class WarmLoops:
+    """Runs loops in processes that are forked from one that has loaded torch: the same, without seconds of loading."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def ran(self, folder: Path, code: str, *, workers: int = 1, out: str | None = "run") -> str:
+        """Run HEAD and some code in a folder, in several processes of a group; what they printed. It must end well."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        script = folder / "loop.py"
+        script.write_text(HEAD + code)
+        metered = {} if out is None else {"WORLDSIZE_METER": out}
+        port = str(free_port())
+        several = [{**variables_of(rank, workers), "MASTER_PORT": port} for rank in range(workers)]
+        groups = several if workers > 1 else [{}]
+        order = {"script": str(script), "folder": str(folder), "processes": [{**metered, **each} for each in groups]}
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        assert not any(answer["statuses"]), answer["said"]
+        return str(answer["said"])
+
+
+def variables_of(rank: int, workers: int) -> dict[str, str]:
+    """What torchrun tells a process of a group on one host, but for the port."""
+    ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": workers, "LOCAL_WORLD_SIZE": workers}
+    return {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in ranks.items()}}
+
+
+def free_port() -> int:
+    """One that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextlib.contextmanager
+def warm_loops() -> Iterator[WarmLoops]:
+    """Such a process, for as long as loops are to be run."""
+    with subprocess.Popen(
+        [sys.executable, str(Path(__file__).parent / "forked_loops.py")],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield WarmLoops(process)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
 
 
 def only_cell(folder: Path) -> Cell:

@@ -83,19 +83,23 @@ def _environment() -> dict[str, str]:
 
 
 def _children() -> list[psutil.Process]:
-    if _known_childless():
-        return []
-    children = psutil.Process().children(recursive=True)
-    return [child for child in children if not any(name in " ".join(_command(child)) for name in LONG_LIVED)]
+    return [child for child in _descendants() if not any(name in " ".join(_command(child)) for name in LONG_LIVED)]
 
 
-def _known_childless() -> bool:
-    """Most tests start no process; Linux tells so in two small files, and psutil would look at all processes."""
-    tasks = list(Path("/proc/self/task").glob("*/children"))
+def _descendants() -> list[psutil.Process]:
+    """Linux tells them in a small file for each thread; psutil would look at all processes, twice in each test."""
+    found, asked = [], [os.getpid()]
+    if not list(Path("/proc/self/task").glob("*/children")):  # not Linux, or built without them
+        return psutil.Process().children(recursive=True)
     try:
-        return bool(tasks) and not any(task.read_bytes() for task in tasks)
-    except OSError:  # a thread has just ended
-        return False
+        while asked:
+            tasks = list(Path(f"/proc/{asked.pop()}/task").glob("*/children"))
+            children = [int(word) for task in tasks for word in task.read_text().split()]
+            found += [psutil.Process(child) for child in children]
+            asked += children
+    except (OSError, psutil.Error):  # one of them, or a thread, has just ended
+        return psutil.Process().children(recursive=True)
+    return found
 
 
 def _command(process: psutil.Process) -> list[str]:

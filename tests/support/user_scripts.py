@@ -7,11 +7,30 @@ from subprocess import CompletedProcess
 
 import numpy as np
 
-from commands import worldsize
+from in_process import worldsize
 from worldsize.results.folder import Cell, Run, load_run
 
 SCRIPTS = Path(__file__).parent / "scripts"
 BRIEF = ("--steps", 16, "--block-steps", 4, "--threads-per-worker", 1)
+HEAD = """
+import os, sys, time
+import torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step(rest_s=0.002):
+    loss = model(torch.ones(6, 4)).sum()
+    loss.backward()
+    time.sleep(rest_s)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+"""Of the small ones: a model, and a step of it that takes as long as it is told."""
+
+
+def put(folder: Path, code: str, name: str = "train.py") -> None:
+    """Put a small script into a folder."""
+    (folder / name).write_text(HEAD + code)
 
 
 def brought(folder: Path, name: str) -> None:

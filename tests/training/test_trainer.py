@@ -86,8 +86,8 @@ def test_a_step_is_marked_phase_by_phase(tmp_path: Path) -> None:
 
 
 def test_an_epoch_ends_with_its_last_whole_batch(tmp_path: Path) -> None:
-    trainer, data = alone(tiny_settings(tmp_path, batch_size=500))
-    assert trainer.batches.steps_per_epoch == len(data.train) // 500 == 2
+    trainer, data = alone(tiny_settings(tmp_path, batch_size=30, train_samples=70))
+    assert trainer.batches.steps_per_epoch == len(data.train) // 30 == 2
     assert [trainer.step()[0] for _ in range(5)] == [0, 0, 1, 1, 2]
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from commands import worldsize
+from in_process import worldsize
 from workloads import HEADS, LANGUAGE, ROWS, TABULAR
 from worldsize.config import CellSettings
 from worldsize.errors import FactoryError, UsageError
@@ -85,7 +85,7 @@ def test_three_researchers_run_what_they_have_written(tmp_path: Path, source: st
 
 def test_several_workers_train_as_one_does_on_the_union_of_their_batches(tmp_path: Path) -> None:
     """The loss of a step depends on all updates before it."""
-    strategies = "single,data-parallel,gather-scatter,all-reduce,ddp,bucketed"
+    strategies = "single,data-parallel,ddp"
     run = study(tmp_path, ROWS, "--strategies", strategies, "--world-sizes", "1,2", "--global-batch", 8)
     losses: dict[str, list[float]] = {}
     for name, cell in run.cells.items():
@@ -94,7 +94,7 @@ def test_several_workers_train_as_one_does_on_the_union_of_their_batches(tmp_pat
         common = sorted(set.intersection(*(set(rank) for rank in ranks)))
         losses[name] = [sum(rank[step] for rank in ranks) / len(ranks) for step in common]
     wanted = losses.pop("single-w1-b8")
-    assert len(losses) == 5
+    assert len(losses) == 2
     for found in losses.values():
         count = min(len(found), len(wanted))
         assert count >= 5

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from commands import worldsize
+from in_process import worldsize
 from workloads import HEAD, HEADS, LANGUAGE, TABULAR
 from worldsize.config import CellSettings, Room, StudySettings, TrainSettings, VerifySettings, validated
 from worldsize.errors import FactoryError, UsageError

@@ -53,7 +53,7 @@ while True:
     optimizer.step()
     optimizer.zero_grad()
 """
-WHERE = ("--world-sizes", "1,2", "--hosts", "2", "--link", "300mbit", "--threads-per-worker", "1", "--budget", "40s")
+WHERE = ("--world-sizes", "1,2", "--hosts", "2", "--link", "300mbit", "--threads-per-worker", "1", "--budget", "25s")
 """The gradients of 2 MB take 54 ms there, beside a step of 60 ms."""
 
 
