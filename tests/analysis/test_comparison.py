@@ -191,7 +191,9 @@ def test_each_difference_of_provenance_and_settings_is_named(tmp_path: Path) -> 
         study.provenance.host.hostname = "other"
         study.provenance.host.gpus = ("A GPU",)
         study.provenance.environment = {"OMP_NUM_THREADS": "2", "NCCL_DEBUG": "INFO"}
-        study.settings = study.asked.model_copy(update={"loader": "per-sample", "compile": True, "strategies": ("single", "ddp")})
+        study.settings = study.asked.model_copy(
+            update={"loader": "per-sample", "compile": True, "strategies": ("single", "ddp")}
+        )
         study.training[1].train_samples = 1000
         study.sessions.append(study.provenance)
 

@@ -1,6 +1,7 @@
 """What compiling takes of a study is noted by launch, and told where it is most of a budget."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ def facts(compile_s: float | None) -> Facts:
     return Facts(steps_per_epoch=4, matmul_flops_per_s=None, compile_s=compile_s)
 
 
-def record(strategy: str, **settings: object) -> CellRecord:
+def record(strategy: str, **settings: Any) -> CellRecord:
     study = StudySettings(strategies=(strategy,), **settings)
     return CellRecord.of(planned(strategy, 2, study).settings)
 
@@ -51,7 +52,7 @@ def test_no_compiler_is_a_plain_refusal(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_cpp_compiler() is None
-    with pytest.raises(UsageError, match="needs a C\\+\\+ compiler: .* was not found"):
+    with pytest.raises(UsageError, match=r"needs a C\+\+ compiler: .* was not found"):
         check_cpp_compiler()
     own = tmp_path / "my++"
     own.write_text("#!/bin/sh\n")
