@@ -150,21 +150,23 @@ def test_compiled_training_is_the_same_training(ranks: list[Found], case: Case) 
             assert found["early"] >= 2, f"buckets travel during backward: {found['messages']}"
 
 
-def test_without_cuts_no_bucket_travels_during_backward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the cuts are for: of one graph all gradients come at its end."""
+@pytest.mark.parametrize(("pieces", "several"), [(None, False), ((10_000, 10_000), True)])
+def test_backward_is_cut_where_pieces_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: tuple[int, int] | None, several: bool
+) -> None:
+    """Of one graph all gradients come at its end: one node of autograd stands for the whole backward."""
     monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
-    trainer, _ = alone(tiny_settings(tmp_path, compile=True))
-    trainer.compile()
-    when: list[int] = []
-    ends: list[int] = []
-    clock = trainer.timeline.clock
-    for parameter in trainer.strategy.unwrap().parameters():
-        parameter.register_post_accumulate_grad_hook(lambda _: when.append(clock.now()))
+    trainer, _ = alone(tiny_settings(tmp_path))
+    model = trainer.strategy.unwrap()
+    compiled.Compiled([model], pieces)
     loss, _ = trainer.loss(next(trainer.stream)[1])
-    begin = clock.now()
-    loss.backward()
-    ends.append(clock.now())
-    assert (when[0] - begin) > (when[-1] - when[0])
+    nodes, left = set(), [loss.grad_fn]
+    while left:
+        node = left.pop()
+        if node is not None and node not in nodes:
+            nodes.add(node)
+            left += [before for before, _ in node.next_functions]
+    assert (sum("Compiled" in node.name() for node in nodes) > 1) is several
 
 
 def test_a_batch_of_another_shape_compiles_again_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

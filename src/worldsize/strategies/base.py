@@ -112,7 +112,8 @@ class Strategy(ABC):
         None: all at once, when backward ends.
         """
         bucket_bytes = self.world.bucket_bytes or DEFAULT_BUCKET_BYTES
-        return (bucket_bytes, bucket_bytes) if self.traits.overlaps and self.world.world_size > 1 else None
+        cut = self.traits.overlaps and self.traits.travels == "gradients" and self.world.world_size > 1
+        return (bucket_bytes, bucket_bytes) if cut else None
 
     def compiling(self) -> AbstractContextManager[None]:
         """Within, a first forward and backward compile."""

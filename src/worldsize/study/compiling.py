@@ -18,12 +18,14 @@ def compiled(record: CellRecord, facts: Sequence[Facts], records: Iterable[CellR
         return
     record.compile_s.append(max(took_s))
     budget_s = record.settings.budget_s if record.settings else None
-    all_s = sum(sum(each.compile_s) for each in records)
+    everyone = list(records)
+    all_s = sum(sum(each.compile_s) for each in everyone)
     if budget_s is None or all_s <= MAX_SHARE * budget_s:
         return
     told = (
         f"compiling took {all_s:.0f} s of the budget of {budget_s:g} s, so few steps were timed. "
         f"Give --budget {ceil(all_s + budget_s)}s; torch keeps what it compiled, so the same study compiles sooner."
     )
-    record.warnings = [each for each in record.warnings if each.code != CODE]
+    for each in everyone:  # the last one knows all
+        each.warnings = [warning for warning in each.warnings if warning.code != CODE]
     record.warnings.append(WarningRecord(code=CODE, message=told))
