@@ -13,6 +13,7 @@ from worldsize.cli.app import app
 
 TRAINING = """
 --workload --find-unused-parameters
+--accumulate --sync-every --sync-warmup-steps --outer-learning-rate --outer-momentum
 --model --data --data-dir --train-samples --test-samples --evaluate --memory-limit --loader-workers --momentum
 --clip-norm --nesterov --weight-decay --leave-out --checkpoint --checkpoint-steps --hang-timeout --max-restarts
 --min-workers --profile --steps --slow-link
@@ -31,12 +32,14 @@ SURFACE = {
         --print-toml""",
     "sweep": """--model --data --data-dir --train-samples --strategy --world-size --batch-size --growth --largest-batch
         --resolution --memory-limit --hang-timeout --steps --epochs --precision --seed --backend --threads-per-worker
-        --loader --hosts --link --link-latency --find-unused-parameters --out --resume --anew --json""",
+        --loader --hosts --link --link-latency --find-unused-parameters --accumulate --out --resume --anew
+        --json""",
     "comm": """--collectives --world-size --top --budget --samples --backend --threads-per-worker
         --hosts --link --link-latency --slow-link --test-links --csv --out --json""",
     "verify": """--model --data --data-dir --train-samples --strategies --world-sizes --batch-size --steps --precision
         --seed --backend --threads-per-worker --loader --loader-workers --optimizer --learning-rate --momentum
-        --weight-decay --label-smoothing --bucket-mb --find-unused-parameters --leave-out --out --json""",
+        --weight-decay --label-smoothing --bucket-mb --find-unused-parameters --accumulate --leave-out --out
+        --json""",
     "predict": "run --world-sizes --strategy --batch-size --bucket-mb --link --latency --json",
     "rehearse": """run --hosts --link --link-latency --slow-link --slow-rank --strategies --batch-size --budget --steps
         --out --json""",
