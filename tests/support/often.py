@@ -81,7 +81,8 @@ def _whole(make: Callable[[], Trainer], case: dict[str, Any], folder: Path) -> d
     """A training that was stopped after `stop` of `count` steps, and one that was not; what it met on its way."""
     trainer, data = make(), load_data(CellSettings.model_validate(case["settings"]))
     work = TrainingWorkload(trainer, data, folder)
-    model, left = trainer.strategy.unwrap(), {}
+    model = trainer.strategy.unwrap()
+    left: dict[str, Any] = {}
     for _ in range(case["stop"]):
         trainer.step()
     save(work, checkpoint_folder(folder))

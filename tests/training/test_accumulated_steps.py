@@ -54,6 +54,11 @@ class Tick(torch.autograd.Function):
         return gradient, None, None, None
 
 
+def tick(inputs: Tensor, clock: Planted, forward: int, backward: int) -> Tensor:
+    outputs: Tensor = Tick.apply(inputs, clock, forward, backward)  # type: ignore[no-untyped-call]
+    return outputs
+
+
 class Ticking(nn.Module):
     """Two layers, the second of which has its gradients first."""
 
@@ -62,10 +67,9 @@ class Ticking(nn.Module):
         self.clock, self.first, self.second = clock, nn.Linear(3 * 32 * 32, 8), nn.Linear(8, 10)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        early = Tick.apply(inputs.flatten(1).requires_grad_(), self.clock, 0, AFTER)
-        late = Tick.apply(self.first(early), self.clock, FORWARD, EARLY_LAYER)
-        outputs: Tensor = Tick.apply(self.second(late), self.clock, 0, LATE_LAYER)
-        return outputs
+        early = tick(inputs.flatten(1).requires_grad_(), self.clock, 0, AFTER)
+        late = tick(self.first(early), self.clock, FORWARD, EARLY_LAYER)
+        return tick(self.second(late), self.clock, 0, LATE_LAYER)
 
 
 class Arriving:
