@@ -90,7 +90,7 @@ def _descendants() -> list[psutil.Process]:
     """Linux tells them in a small file for each thread; psutil would look at all processes, twice in each test."""
     found, asked = [], [os.getpid()]
     if not list(Path("/proc/self/task").glob("*/children")):  # not Linux, or built without them
-        return psutil.Process().children(recursive=True)
+        return list(psutil.Process().children(recursive=True))
     try:
         while asked:
             tasks = list(Path(f"/proc/{asked.pop()}/task").glob("*/children"))
@@ -98,7 +98,7 @@ def _descendants() -> list[psutil.Process]:
             found += [psutil.Process(child) for child in children]
             asked += children
     except (OSError, psutil.Error):  # one of them, or a thread, has just ended
-        return psutil.Process().children(recursive=True)
+        return list(psutil.Process().children(recursive=True))
     return found
 
 

@@ -16,6 +16,7 @@ from worldsize.analysis.recurring import recurring_warning
 from worldsize.analysis.statistics import Blocks, Ratio, outliers, reciprocal
 from worldsize.analysis.steps import block_means, check_samples, per_step, timed_steps, world_steps
 from worldsize.analysis.summary import block_launches, step_blocks, summarise
+from worldsize.config.training import micro_batches
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord, CellState, CellSummary, Estimate, SeenState, WarningRecord
@@ -135,7 +136,7 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         state=record.state,
         reason=reason_of(record, has_numbers=summary is not None),
         label=record.label,
-        accumulate=record.accumulate,
+        accumulate=micro_batches(record.settings),
         record=record,
         summary=summary,
         breakdown=None if summary is None else breakdown(summary),

@@ -219,3 +219,8 @@ class CellSettings(TrainingSettings):
         if self.program is not None:  # its batch is not known before it runs
             return f"{strategy}-w{self.world_size}"
         return f"{strategy}-w{self.world_size}-b{self.batch_size}" + (f"-{self.label}" if self.label else "")
+
+
+def micro_batches(settings: CellSettings | None) -> int:
+    """K: micro-batches of b in a step; 1 of what has no settings, as a run that was only metered."""
+    return 1 if settings is None else settings.accumulate

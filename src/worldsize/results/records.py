@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from worldsize.config import MAX_WORKERS, CellSettings, StudySettings
 from worldsize.config.redact import without_credentials
+from worldsize.config.training import micro_batches
 from worldsize.results.base import Record
 from worldsize.results.check_records import VerifyRecord
 from worldsize.results.memory_records import MemoryParts
@@ -230,12 +231,7 @@ class CellRecord(Record):
     @property
     def global_batch(self) -> int:
         """B = N·b·K, samples per step of all workers (method.md §1)."""
-        return self.world_size * self.batch_size * self.accumulate
-
-    @property
-    def accumulate(self) -> int:
-        """K: micro-batches of b in a step."""
-        return self.settings.accumulate if self.settings else 1
+        return self.world_size * self.batch_size * micro_batches(self.settings)
 
     @property
     def of_epochs(self) -> bool:

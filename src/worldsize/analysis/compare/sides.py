@@ -17,6 +17,7 @@ from worldsize.analysis.parts import with_parts
 from worldsize.analysis.statistics import Floats
 from worldsize.analysis.steps import COMPUTE, check_samples, world_steps
 from worldsize.analysis.summary import summarise
+from worldsize.config.training import micro_batches
 from worldsize.errors import OutputError, UsageError
 from worldsize.results.baseline_records import HOW, StoredBlock, StoredCell, StoredRun, read_baseline
 from worldsize.results.folder import Cell, Run, load_run
@@ -112,7 +113,7 @@ def _stored_cell(cell: Cell) -> StoredCell:
         strategy=record.strategy,
         world_size=record.world_size,
         batch_size=record.batch_size,
-        accumulate=record.accumulate,
+        accumulate=micro_batches(record.settings),
         label=record.label,
         state=record.state,
         reason=reason_of(record, has_numbers=summary is not None),

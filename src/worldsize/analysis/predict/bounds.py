@@ -118,7 +118,7 @@ def why_not(model: Model, strategy: str, settings: PredictSettings) -> str:
     again = "" if not model.analysis.record.trains else f"\nMeasure it: worldsize study --strategies {strategy}"
     if traits_of(strategy).period:
         return (
-            f"{strategy} communicates once in several steps, and a forecast is of one step{again} "
+            f"{strategy} communicates once in several steps, and a forecast is of steps that are alike.{again} "
             "at the world size in question."
         )
     sent = model.sent(strategy, None, 1.0)
