@@ -1,5 +1,6 @@
 """A rung that sends less: where a step waits for the link, what it would gain, and how to see what it costs."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -129,7 +130,7 @@ def _trainings(seen: Seen, exact: CellAnalysis, name: str) -> str | None:
 
 
 def _proposed(seen: Seen, exact: CellAnalysis, cells: list[CellAnalysis]) -> list[Proposed]:
-    """Lossy strategies that were not measured in the group and are faster by forecast; the fastest first."""
+    """Lossy strategies that were not measured in the group and are faster by forecast; the one to take first."""
     model, here = model_of(seen.analysis), {cell.strategy for cell in cells}
     if not seen.trains or model.gradients is None or not model.known(exact.strategy).together:
         return []
@@ -143,7 +144,15 @@ def _proposed(seen: Seen, exact: CellAnalysis, cells: list[CellAnalysis]) -> lis
         ratio = faster(now, then)
         if ratio.value >= 1 + NOTABLE and ratio.low is not None and ratio.low > 1:
             found.append(Proposed(name, ratio, _bytes(model, target)))
-    return sorted(found, key=lambda each: each.ratio.value, reverse=True)
+    found.sort(key=lambda each: each.ratio.value, reverse=True)
+    alike = [each for each in found if each.ratio.value * WORTH_A_CHANGE > found[0].ratio.value]
+    return sorted(alike, key=_step_error) + found[len(alike) :]
+
+
+def _step_error(each: Proposed) -> float:
+    """How far off a step may be; of those that gain alike the one that errs least is named."""
+    error = TRAITS[each.strategy].step_error
+    return math.inf if error is None else error
 
 
 def _bytes(model: Model, target: Target) -> float:
