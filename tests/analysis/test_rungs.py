@@ -204,6 +204,12 @@ class TestVerdict:
         assert is_decided(analysis)
         assert "lossy" in key_numbers(analysis)[1].detail
 
+    def test_a_speed_that_may_be_chance_is_not_called_a_gain(self, tmp_path: Path) -> None:
+        cells = [SINGLE, replace(EXACT, noise=0.2), replace(RUNG, step_s=0.5, noise=0.2)]
+        analysis = study(tmp_path, cells)
+        assert not lossy_one(analysis).faster
+        assert "times the samples/s, not significantly more; the training loss" in verdict(analysis)
+
     def test_says_that_no_exact_one_was_run_beside_it(self, tmp_path: Path) -> None:
         text = verdict(study(tmp_path, [SINGLE, replace(EXACT, world_size=4, step_s=2.0), RUNG]))
         assert (

@@ -108,6 +108,8 @@ def test_no_line_is_wider_than_the_terminal(timed: StudyAnalysis, trained: Study
         assert "Which rung pays" in lines
         text = " ".join(" ".join(lines[lines.index("Which rung pays") :]).split())
         assert all(each in text for each in seen)
+        assert "ddp-bf16" in text
+        assert width < 80 or analysis is trained or "bucketed-fp16 " in text, "names that differ at their end are whole"
 
 
 def test_own_weights_are_marked_and_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

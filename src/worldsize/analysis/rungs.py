@@ -185,8 +185,11 @@ def _fp32_bytes(exact: CellAnalysis | None) -> float | None:
 def link_bytes_per_s(study: StudyAnalysis, cell: CellAnalysis) -> float | None:
     """What the link between its workers can carry: its payload rate where that is known, else the measured peak."""
     link, placement = study.links.get(cell.world_size), cell.record.placement if cell.record else None
-    if link is None or (placement is not None and placement.processes == 1):
+    if placement is not None and placement.processes == 1:
         return None
+    if link is None:  # as in trainings of whole epochs, which time no collective
+        emulated = study.record.asked.emulated
+        return emulated.payload_bytes_per_s if emulated else None
     return link.payload_bytes_per_s or link.peak(rooted=cell.traits.rooted)
 
 

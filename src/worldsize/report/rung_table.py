@@ -7,7 +7,7 @@ from worldsize.analysis.headline import cell_name, rate
 from worldsize.analysis.rung_words import POINTS, beside_text, lead_text, signed
 from worldsize.analysis.rungs import Rung, TrainingCost, rungs
 from worldsize.analysis.study import StudyAnalysis
-from worldsize.report.columns import FACTORS, PERCENT, ColumnOf, estimates, integers, numbers, prose, table_of, texts
+from worldsize.report.columns import PERCENT, ColumnOf, estimates, integers, numbers, prose, table_of, texts
 from worldsize.report.result_tables import samples_per_s, step_s
 from worldsize.report.section import Section
 from worldsize.report.tables import TERMINAL_WIDTH, Entry, Table, estimate, fitted, interval_keys
@@ -148,7 +148,8 @@ def _words(rung: Rung) -> str:
 
 
 SHORT_NOTE = (
-    "Ratio: samples/s ÷ those of the fastest exact strategy. Δ loss: training loss after equal samples less that of it"
+    "Bytes: sent, of an all-reduce in fp32. Ratio: samples/s ÷ those of the fastest exact strategy. Δ loss: training "
+    "loss after equal samples less that of it"
 )
 
 
@@ -158,8 +159,7 @@ def rung_summary(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table:
         texts("Strategy", "strategy", lambda row: row.cell.strategy),
         ColumnOf("N", ("world_size",), value=lambda row: _plain(row.cell.world_size)),
         ColumnOf("b", ("local_batch",), value=lambda row: _plain(row.cell.batch_size)),
-        numbers("MB/step", "bytes_per_step", lambda row: row.bytes_sent, factor=FACTORS["MB"]),
-        numbers("fp32 %", "share_of_fp32_bytes", lambda row: row.of_fp32, factor=PERCENT),
+        numbers("Bytes %", "share_of_fp32_bytes", lambda row: row.of_fp32, factor=PERCENT),
         ColumnOf("Ratio", interval_keys("speed_ratio"), value=_ratio),
         ColumnOf("Δ loss", interval_keys("loss_difference"), value=_loss),
     ]

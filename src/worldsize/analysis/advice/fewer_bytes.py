@@ -1,5 +1,6 @@
 """A rung that sends less: where a step waits for the link, what it would gain, and how to see what it costs."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -21,7 +22,6 @@ from worldsize.analysis.rungs import Rung, rungs
 from worldsize.results.records import Estimate
 from worldsize.traits import TRAITS
 
-CODE = "fewer-bytes"
 LOSSY = tuple(name for name, traits in TRAITS.items() if not traits.exact and traits.sends is not None)
 """Those whose messages are known by rule, so that they can be predicted."""
 SHOWN = 3
@@ -83,7 +83,7 @@ def _as_measured(seen: Seen, sync: GradientSync, best: Rung) -> Candidate:
     price = "" if best.cost is None else f" Here {cost_text(best.cost, exact.strategy)}."
     next_step, command = _see_the_price(seen, sync.cell, best)
     return candidate(
-        CODE,
+        "fewer-bytes",
         best.cell,
         finding=f"With {exact.world_size} workers and b = {exact.batch_size}, {name} is "
         f"{estimate_text(best.speed.estimate)} times as fast as {exact.strategy}, the fastest exact strategy, which "
@@ -130,7 +130,7 @@ def _trainings(seen: Seen, exact: CellAnalysis, name: str) -> str | None:
 
 
 def _proposed(seen: Seen, exact: CellAnalysis, cells: list[CellAnalysis]) -> list[Proposed]:
-    """Lossy strategies that were not measured in the group and are faster by forecast; the fastest first."""
+    """Lossy strategies that were not measured in the group and are faster by forecast; the one to take first."""
     model, here = model_of(seen.analysis), {cell.strategy for cell in cells}
     if not seen.trains or model.gradients is None or not model.known(exact.strategy).together:
         return []
@@ -144,7 +144,15 @@ def _proposed(seen: Seen, exact: CellAnalysis, cells: list[CellAnalysis]) -> lis
         ratio = faster(now, then)
         if ratio.value >= 1 + NOTABLE and ratio.low is not None and ratio.low > 1:
             found.append(Proposed(name, ratio, _bytes(model, target)))
-    return sorted(found, key=lambda each: each.ratio.value, reverse=True)
+    found.sort(key=lambda each: each.ratio.value, reverse=True)
+    alike = [each for each in found if each.ratio.value * WORTH_A_CHANGE > found[0].ratio.value]
+    return sorted(alike, key=_step_error) + found[len(alike) :]
+
+
+def _step_error(each: Proposed) -> float:
+    """How far off a step may be; of those that gain alike the one that errs least is named."""
+    error = TRAITS[each.strategy].step_error
+    return math.inf if error is None else error
 
 
 def _bytes(model: Model, target: Target) -> float:
@@ -160,7 +168,7 @@ def _by_forecast(seen: Seen, sync: GradientSync, found: list[Proposed]) -> Candi
     now = _bytes(model_of(seen.analysis), Target.of(exact))
     how = f" with --epochs {EPOCHS} --seeds {SEEDS}" if seen.analysis.record.train_samples is not None else ""
     made = candidate(
-        CODE,
+        "fewer-bytes",
         exact,
         finding=f"{cell_name(exact)} spends {share(sync.exposed.share)} of its step on exposed communication, and the "
         f"link is full; {best.strategy}, which was not measured, sends {number_text(best.bytes_sent / now)} of its "
@@ -194,7 +202,7 @@ def _by_forecast(seen: Seen, sync: GradientSync, found: list[Proposed]) -> Candi
 
 def beside_more_samples(advice: Advice, others: tuple[Advice, ...]) -> Advice:
     """The same advice; where it says that the link is full, with the rung that would pay by forecast."""
-    rung = next((each for each in others if each.code == CODE), None)
+    rung = next((each for each in others if each.code == "fewer-bytes"), None)
     if advice.code != "bandwidth-bound" or rung is None or rung.cell_id != advice.cell_id:
         return advice
     if rung.gain is None or rung.gain.forecast is None:  # of one that was measured the cell is that of the rung
