@@ -76,7 +76,7 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     size, folder = request.param, tmp_path_factory.mktemp("sharded")
     cores = allowed_cores()
     placement = place(world_size=size, processes=size, threads_per_worker=1, cores=cores, gpus=0, backend="gloo")
-    payload = {
+    payload: dict[str, Any] = {
         "settings": settings_of(size).model_dump(mode="json"),
         "placement": placement.model_dump(mode="json"),
         "folder": str(folder),

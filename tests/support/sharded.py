@@ -12,7 +12,7 @@ from worldsize.config import CellSettings
 from worldsize.data import load_data
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.message_counter import MessageCounter
-from worldsize.measure.timeline import Marks, Timeline, read
+from worldsize.measure.timeline import Marks, Phase, Timeline, read
 from worldsize.models.resnet import BasicBlock
 from worldsize.ranks.checkpoint import agreed_checkpoint, restore, save
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle
@@ -168,7 +168,7 @@ def _train(trainer: Trainer, seen: Seen) -> None:
     gathers = [m for m in marks.messages if m.kind == "all_gather"]
     assert all(m.issued <= m.awaited for m in gathers)
     last = max(m.issued for m in marks.messages if m.kind == "reduce_scatter")
-    assert marks.ends[2] < marks.last_gradient <= last  # backward computes until the last message is issued
+    assert marks.ends[Phase.FORWARD] < marks.last_gradient <= last  # backward computes until the last message is issued
     seen.overlapping = sum(any(m.issued < mark < m.awaited for mark in done) for m in gathers)
     seen.weights = strategy.whole_weights()
     seen.memory = memory_parts(trainer).model_dump(exclude_none=True)
