@@ -74,7 +74,7 @@ def test_bytes_are_those_of_the_messages(name: str, world_size: int) -> None:
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
 @pytest.mark.parametrize(("backend", "rounds"), [("gloo", 2), ("nccl", 1)])
 def test_shards_are_gathered_once_or_twice_and_gradients_scattered(backend: str, rounds: int, world_size: int) -> None:
-    """A rank sends its part of each block to its neighbour, who passes it on; gloo reduces and scatters in two rounds."""
+    """A rank sends its part of each block to its neighbour, who passes it on; gloo takes two rounds for gradients."""
     sizes = replace(SIZES, block_bytes=(4800, 2400), backend=backend)
     sent = 0
     for _ in range(world_size - 1):
