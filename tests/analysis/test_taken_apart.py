@@ -258,8 +258,15 @@ OF_ACCUMULATED = {
 }
 
 
-def accumulated(stretches: Sequence[tuple[str, int]], *messages: tuple[int, int, bool]) -> dict[str, float]:
-    """The parts (µs) of a step of 156 µs of such stretches, with messages from, to, and whether they block."""
+def accumulated(
+    stretches: Sequence[tuple[str, int]],
+    *messages: tuple[int, int, bool],
+    awaited: Sequence[float | None] | None = None,
+) -> dict[str, float]:
+    """The parts (µs) of a step of 156 µs of such stretches, with messages from, to, and whether they block.
+
+    `awaited` says from when on its rank waits for each.
+    """
     ends = [end * S_PER_US for end in accumulate(length for _, length in stretches)]
     step = {"rank": 0, "session": 0, "step": 3, "step_s": 156 * S_PER_US}
     line = {**step, "phases": [name for name, _ in stretches], "phase_ends_s": ends}
@@ -270,6 +277,7 @@ def accumulated(stretches: Sequence[tuple[str, int]], *messages: tuple[int, int,
         "blocking": [blocking for _, _, blocking in messages],
         "issued_s": [issued * S_PER_US for issued, _, _ in messages],
         "done_s": [done * S_PER_US for _, done, _ in messages],
+        "awaited_s": awaited and [at and at * S_PER_US for at in awaited],
     }
     # Beside it a step with other stretches, and one of worldsize's own.
     steps = [
@@ -307,6 +315,32 @@ def test_a_blocking_message_between_backward_and_optimizer_is_exposed() -> None:
         "exposed_sync_s": 2,
         "other_s": 16,
         "comm_s": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("messages", "awaited", "exposed", "together"),
+    [
+        # Forward computes from 10 to 30. A message is hidden until its rank waits for it.
+        ([(12, 26, False)], [20], 6, 14),
+        ([(12, 26, False)], [None], 0, 14),
+        # It was done before.
+        ([(12, 26, False)], [27], 0, 14),
+        # Waited for from the start on, as one that blocks.
+        ([(12, 26, False)], [12], 14, 14),
+        # One that blocks comes and goes while another is under way, for which the rank waits only later.
+        ([(12, 26, False), (13, 15, True)], [20, None], 8, 14),
+        ([(12, 26, False), (14, 24, False)], [22, 18], 8, 14),
+    ],
+)
+def test_a_message_that_is_waited_for_is_exposed_from_there(
+    messages: list[tuple[int, int, bool]], awaited: list[int | None], exposed: int, together: int
+) -> None:
+    assert accumulated(ACCUMULATED, *messages, awaited=awaited) == OF_ACCUMULATED | {
+        "forward_s": 40 - exposed,
+        "exposed_sync_s": exposed,
+        "comm_s": together,
+        "overlapped_s": together - exposed,
     }
 
 

@@ -97,6 +97,8 @@ def refused(ended: Ended) -> str:
     ("line", "told"),
     [
         ("study --strategies ddp,magic", ["unknown strategy 'magic'", KNOWN_STRATEGIES, "file.py:name"]),
+        ("study --strategies ddp,fsdp --optimizer muon", ["muon was given", "fsdp keeps shards", "give sgd"]),
+        ("verify --strategies fsdp --leave-out initial-weights", ["initial-weights was given", "another strategy"]),
         ("train --strategy magic", ["unknown strategy 'magic'", KNOWN_STRATEGIES]),
         ("train --strategy no.such:Strategy", ["strategy module 'no.such' was not found"]),
         (f"train --model lenet {SMALL}", ["unknown model 'lenet'", "known: resnet18, vgg11", "file.py:name"]),

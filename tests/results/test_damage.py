@@ -91,6 +91,8 @@ SPAN_DAMAGES: dict[str, dict[str, Any]] = {
     "blocking shorter": {"blocking": [True]},
     "ready shorter": {"ready_s": [0.1]},
     "ready vast": {"ready_s": [None, 1e300, None]},
+    "awaited shorter": {"awaited_s": [0.1]},
+    "awaited vast": {"awaited_s": [None, 1e300, None]},
     "issued null": {"issued_s": [None, 0.1, 0.2]},
     "payload below 0": {"payload_bytes": [1, -1, 1]},
     "payload vast": {"payload_bytes": [1, 2**62, 1]},

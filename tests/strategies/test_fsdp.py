@@ -170,6 +170,9 @@ def test_a_test_set_that_n_does_not_divide_is_evaluated_once(ranks: list[Seen]) 
     """Ranks with a batch more than others wait for none; whole weights are gone afterwards."""
     assert {seen.test_samples for seen in ranks} == {100 * len(ranks) + 1}
     assert len({(seen.accuracy, seen.test_loss) for seen in ranks}) == 1
+    assert ranks[0].test_loss == pytest.approx(
+        ranks[0].plain_loss, rel=1e-6
+    )  # logits are summed up in single precision
     assert not any(seen.apart for seen in ranks)
     assert all(seen.after_evaluation for seen in ranks)
 

@@ -1,5 +1,7 @@
 """Bytes on the wire (method.md §4), counted message by message instead of by formula."""
 
+from dataclasses import replace
+
 import pytest
 
 from worldsize.errors import UsageError
@@ -67,6 +69,19 @@ def test_bytes_are_those_of_the_messages(name: str, world_size: int) -> None:
     assert wire.payload_bytes == SIZES.gradient_bytes
     assert wire.busiest_rank_bytes == max(sent) == sent[0]
     assert {wire.other_rank_bytes} == set(sent[1:])
+
+
+@pytest.mark.parametrize("world_size", WORLD_SIZES)
+@pytest.mark.parametrize(("backend", "rounds"), [("gloo", 2), ("nccl", 1)])
+def test_shards_are_gathered_once_or_twice_and_gradients_scattered(backend: str, rounds: int, world_size: int) -> None:
+    """A rank sends its part of each block to its neighbour, who passes it on; gloo takes two rounds for gradients."""
+    sizes = replace(SIZES, block_bytes=(4800, 2400), backend=backend)
+    sent = 0
+    for _ in range(world_size - 1):
+        sent += (4800 + 2400) * 2 // world_size + (12_000 - 4800 - 2400) // world_size
+        sent += rounds * SIZES.gradient_bytes // world_size
+    wire = TRAITS["fsdp"].wire_bytes(world_size, sizes)
+    assert (wire.payload_bytes, wire.busiest_rank_bytes, wire.other_rank_bytes) == (12_000, sent, sent)
 
 
 @pytest.mark.parametrize("name", TRAITS)

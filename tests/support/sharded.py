@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from worldsize.config import CellSettings
-from worldsize.data import load_data
+from worldsize.data import load_data, test_batches
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.message_counter import MessageCounter
 from worldsize.measure.timeline import Marks, Phase, Timeline, read
@@ -62,6 +63,8 @@ class Seen:
     """Of the first batch of a second epoch, of this rank alone."""
     accuracy: float = 0.0
     test_loss: float = 0.0
+    plain_loss: float = 0.0
+    """Of a model of its own with the same weights, on the whole test set."""
     test_samples: int = 0
     apart: bool = True
     after_evaluation: bool = False
@@ -198,12 +201,18 @@ def _everything(trainer: Trainer) -> dict[str, Tensor]:
 
 
 def _evaluate(trainer: Trainer, seen: Seen) -> None:
-    evaluation = evaluate(trainer, load_data(trainer.settings), epoch=0)
+    data = load_data(trainer.settings)
+    evaluation = evaluate(trainer, data, epoch=0)
     assert evaluation is not None
     assert evaluation.divergence is not None
     assert evaluation.test_loss is not None
     seen.accuracy, seen.test_loss = evaluation.test_accuracy, evaluation.test_loss
     seen.test_samples, seen.apart = evaluation.test_samples, evaluation.divergence.apart
+    model = net().eval()
+    model.load_state_dict({**trainer.strategy.whole_weights(), **dict(trainer.strategy.unwrap().named_buffers())})
+    with torch.no_grad():
+        losses = [F.cross_entropy(model(x), y, reduction="sum") for x, y in test_batches(data, part=0, parts=1)]
+    seen.plain_loss = float(sum(losses)) / evaluation.test_samples
     seen.after_evaluation = all(hasattr(p, "to_local") for p in trainer.strategy.unwrap().parameters())
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from worldsize.ranks.workload import MisfitError, State
-from worldsize.strategies.channel import as_shard_of, local
+from worldsize.strategies.shards import as_shard_of, local
 from worldsize.training.trainer import Trainer
 
 

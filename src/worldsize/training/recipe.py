@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from worldsize.config import TrainingSettings
-from worldsize.strategies.channel import local
+from worldsize.strategies.shards import local
 from worldsize.training.muon import Muon
 
 DECAYS = (0.5, 0.75)

@@ -15,7 +15,7 @@ from worldsize.measure.timeline import Phase, Timeline
 from worldsize.ranks.heartbeat import beat
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import Strategy, World, find_strategy
-from worldsize.strategies.channel import local
+from worldsize.strategies.shards import local
 from worldsize.training.bucket_plan import with_planned_buckets
 from worldsize.training.carrier import brought, carrier_for, on_device
 from worldsize.training.gradients import GradientWatch

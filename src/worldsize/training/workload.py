@@ -24,7 +24,7 @@ from worldsize.results.memory_records import MemoryParts
 from worldsize.results.traces import rank_trace
 from worldsize.results.training_records import GradientTimes
 from worldsize.strategies import World
-from worldsize.strategies.channel import local
+from worldsize.strategies.shards import local
 from worldsize.training.check import check
 from worldsize.training.checkpoint import put_back, state_of
 from worldsize.training.evaluate import evaluate
