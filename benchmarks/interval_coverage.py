@@ -20,8 +20,10 @@ from made_studies import World, hold, share
 from worldsize.analysis import levels
 
 STUDIES = 400
+SEED = 20_179
+"""No rule of the analysis was chosen by studies of this seed."""
 RESAMPLES = 1_000
-"""Shrink than a report draws: their luck moves a bound by some percent of the width, outwards as often as inwards."""
+"""Fewer than a report draws: their luck moves a bound by some percent of the width, outwards as often as inwards."""
 AIM = 0.03
 MIN, MAX = 0.93, 0.98
 
@@ -48,10 +50,10 @@ def main(studies: int) -> None:
     print("cells  ended by    rho  launches   ratios  headline  half width  blocks")
     found = []
     for number, world in enumerate(worlds()):
-        found.append(_measured(world, np.random.default_rng([number, 20_177]), studies))
+        found.append(_measured(world, np.random.default_rng([number, SEED]), studies))
         print(_line(world, found[-1]), flush=True)
         say(f"  {number + 1} kinds")
-        keep("interval_coverage", {"studies": studies, "resamples": RESAMPLES, "kinds": found})
+        keep("interval_coverage", {"studies": studies, "resamples": RESAMPLES, "seed": SEED, "kinds": found})
 
 
 def _measured(world: World, generator: np.random.Generator, studies: int) -> dict[str, Any]:

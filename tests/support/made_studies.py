@@ -13,7 +13,8 @@ from worldsize.analysis.racing import relative_half
 from worldsize.analysis.scaling import scaling_rows
 from worldsize.analysis.statistics import Blocks, half_width, includes
 from worldsize.results.records import CellSummary, Estimate
-from worldsize.study.pace import MIN_BLOCKS, TOLD_BLOCKS, TOO_FEW
+from worldsize.study.pace import MIN_BLOCKS
+from worldsize.study.precision import Precision
 
 BASELINE_S, STEP_S = 0.1, 0.11
 
@@ -103,16 +104,16 @@ def _ended(world: World, study: Simulated) -> Simulated:
     """The study up to where its ratios are known as narrowly as is asked; what a budget looks at decides."""
     if world.aim is None:
         return study
+    precision = Precision(world.aim)
     for blocks in range(MIN_BLOCKS, world.blocks):
-        aim = world.aim / (1 if blocks >= TOLD_BLOCKS else TOO_FEW)
         now = _until(study, blocks)
         fitted = levels(now.samples, now.launches, most_resamples=0)
         baseline, *others = fitted
-        halves = (
+        halves = [
             relative_half(now.samples[baseline], now.samples[name]) * widening(fitted[baseline], fitted[name])
             for name in others
-        )
-        if all(half <= aim for half in halves):
+        ]
+        if precision.reached("all", max(halves), blocks):
             return now
     return study
 
