@@ -26,7 +26,7 @@ RUNS = (3, 5)
 SHARED = 0.3
 """Of the variance between runs, what all cells of a run have in common: as in the runs of `compare_aa` here."""
 SLOWER = 1.1
-RESAMPLES = 200
+RESAMPLES = 50
 """Fewer than a comparison draws: only the intervals of speed-ups within a run come from them, and no verdict does."""
 SMALL_STUDY = ("single-w1-b64", "ddp-w1-b64", "ddp-w2-b64")
 """The cells of `compare_aa`."""
