@@ -21,9 +21,13 @@ class Precision:
         self._since: dict[str, int] = {}
         """Cell → its blocks at the first of the looks without a wide one between."""
 
+    def narrow(self, half_width: float, blocks: int) -> bool:
+        """Whether a half width that so many blocks gave is as narrow as was asked, at this look."""
+        return half_width * (1 if blocks >= TOLD_BLOCKS else TOO_FEW) <= self.asked
+
     def reached(self, name: str, half_width: float, blocks: int) -> bool:
         """Whether a cell may end, by the half width that so many blocks gave; each look must be told."""
-        if half_width * (1 if blocks >= TOLD_BLOCKS else TOO_FEW) > self.asked:
+        if not self.narrow(half_width, blocks):
             self._since.pop(name, None)
             return False
         return blocks >= self._since.setdefault(name, blocks) + IN_A_ROW - 1
