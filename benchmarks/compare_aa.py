@@ -83,15 +83,21 @@ def _planted(what: str) -> Iterator[None]:
 
 def _counts(records: dict[str, list[ComparisonRecord]]) -> dict[str, int]:
     return {
-        "alarms": sum(bool(_steps(each) or _others(each) or _failed(each)) for each in records["same"]),
-        "slow_found": sum("slower" in _steps(each).values() for each in records["slow"]),
-        "slow_failed": sum(map(_failed, records["slow"])),
+        "alarms": sum(alarmed(each) for each in records["same"]),
+        "slow_found": sum(bool(slower_cells(each)) for each in records["slow"]),
+        "slow_failed": sum(map(failed, records["slow"])),
         "wait_found": sum(_others(each) == {"data_wait_s"} for each in records["wait"]),
     }
 
 
-def _steps(record: ComparisonRecord) -> dict[str, str]:
-    return {cell.id: cell.verdict for cell in record.cells if cell.verdict in ("slower", "faster")}
+def alarmed(record: ComparisonRecord) -> bool:
+    """Whether anything at all is told apart, or fails."""
+    return any(cell.verdict in ("slower", "faster") for cell in record.cells) or bool(_others(record)) or failed(record)
+
+
+def slower_cells(record: ComparisonRecord) -> set[str]:
+    """The cells that are called slower."""
+    return {cell.id for cell in record.cells if cell.verdict == "slower"}
 
 
 def _others(record: ComparisonRecord) -> set[str]:
@@ -100,7 +106,8 @@ def _others(record: ComparisonRecord) -> set[str]:
     return {each.name for each in every if each.name in OTHERS and each.direction in ("larger", "smaller")}
 
 
-def _failed(record: ComparisonRecord) -> bool:
+def failed(record: ComparisonRecord) -> bool:
+    """Whether the gate failed."""
     return record.gate is not None and record.gate.outcome == "failed"
 
 

@@ -25,6 +25,7 @@ NAMES = (
     "sampling",
     "interval_coverage",
     "compare_aa",
+    "compare_known",
     "script_gate",
     "audit",
     "large_run",

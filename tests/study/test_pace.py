@@ -12,8 +12,9 @@ from fake_cells import FakeExecutor, StepTime, name_of, planned
 from fake_study import Study, grid
 from worldsize.config import StudySettings
 from worldsize.study.blocks import MIN_STEPS
-from worldsize.study.pace import FIRST_PAIRS_EVERY, LAUNCHES, PAIRS, TOLD_BLOCKS, TOO_FEW, Pace
+from worldsize.study.pace import FIRST_PAIRS_EVERY, LAUNCHES, PAIRS, Pace
 from worldsize.study.plan import PlannedCell
+from worldsize.study.precision import TOLD_BLOCKS, TOO_FEW, Precision
 
 BUDGETED = StudySettings(budget="60s", warmup_steps=2)
 TRUE_S = {"single": 0.1, "ddp": 0.11, "all-reduce": 0.111, "gather-scatter": 0.2}
@@ -225,10 +226,21 @@ def test_where_a_budget_has_no_room_for_seconds_blocks_are_shorter() -> None:
 
 def test_a_study_that_ends_with_few_blocks_is_more_precise_than_was_asked() -> None:
     """Few blocks that look alike may do so because neighbours resemble each other."""
-    pace = Pace(StudySettings(steps=100, target_interval=0.03), grid("single", "ddp"), now_s=lambda: 0.0)
-    assert pace.precise(0.029, TOLD_BLOCKS)
-    assert not pace.precise(0.029, TOLD_BLOCKS - 1)
-    assert pace.precise(0.029 / TOO_FEW, TOLD_BLOCKS - 1)
+    precision = Precision(0.03)
+    first = TOLD_BLOCKS - 3
+    assert not precision.reached("few", 0.029 / TOO_FEW, first)
+    assert precision.reached("few", 0.029 / TOO_FEW, first + 1)
+    assert not precision.reached("few", 0.029, first + 2)
+    assert not precision.reached("few", 0.029, TOLD_BLOCKS)
+    assert precision.reached("few", 0.029, TOLD_BLOCKS + 1)
+
+
+def test_a_study_does_not_end_at_the_first_narrow_look() -> None:
+    """Of many looks one is narrow by luck; asking twice at the same blocks is one look."""
+    precision = Precision(0.03)
+    looks = [("a", 0.031, 12), ("a", 0.029, 13), ("a", 0.029, 13), ("b", 0.029, 14), ("a", 0.031, 14), ("a", 0.029, 15)]
+    assert not any(precision.reached(*look) for look in looks)
+    assert precision.reached("a", 0.028, 16)
 
 
 def test_launches_that_differ_keep_a_budget_going() -> None:

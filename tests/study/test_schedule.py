@@ -22,6 +22,10 @@ from worldsize.study.blocks import LEAD_STEPS
 from worldsize.study.executor import WorkersBehind
 from worldsize.study.pace import MIN_BLOCKS, PAIRS
 from worldsize.study.plan import PlannedCell, baseline_of, in_turn
+from worldsize.study.precision import IN_A_ROW
+
+SOONEST = MIN_BLOCKS + IN_A_ROW - 1
+"""Blocks after which precision ends a cell whose steps are all alike."""
 
 
 def test_cells_take_turns_block_by_block(tmp_path: Path) -> None:
@@ -75,15 +79,15 @@ def test_all_that_is_timed_begins_with_a_step_that_is_not(tmp_path: Path) -> Non
 def test_precision_ends_a_cell_only_after_enough_blocks(tmp_path: Path) -> None:
     study = Study(tmp_path, grid("single"), FakeExecutor(tmp_path, 0)).run()  # every step takes exactly the same
     assert study.heard.endings == {"single-w1-b4": "precision"}
-    assert len(study.turns("steps")) == MIN_BLOCKS
-    assert study.heard.skips == [(10 - MIN_BLOCKS) * (LEAD_STEPS + BLOCK_STEPS)]
+    assert len(study.turns("steps")) == SOONEST
+    assert study.heard.skips == [(10 - SOONEST) * (LEAD_STEPS + BLOCK_STEPS)]
 
 
 def test_the_steps_of_one_long_block_are_not_taken_for_blocks(tmp_path: Path) -> None:
     settings = StudySettings(steps=10 * MIN_BLOCKS, block_steps=MIN_BLOCKS)
     study = Study(tmp_path, grid("single", settings=settings), FakeExecutor(tmp_path, 0), settings).run()
     assert study.heard.endings == {"single-w1-b4": "precision"}
-    assert len(study.turns("steps")) == MIN_BLOCKS
+    assert len(study.turns("steps")) == SOONEST
 
 
 def test_the_interval_of_each_cell_is_told_as_it_narrows(tmp_path: Path) -> None:
@@ -131,7 +135,7 @@ def test_a_baseline_goes_on_while_another_cell_is_compared_with_it(tmp_path: Pat
     study = Study(tmp_path, grid("single", "ddp", "all-reduce"), FakeExecutor(tmp_path, 0, step_time)).run()
     blocks = [name for name, _ in study.turns("steps")]
     assert blocks.count("ddp-w2-b4") == blocks.count("single-w1-b4") == 10
-    assert blocks.count("all-reduce-w2-b4") == MIN_BLOCKS
+    assert blocks.count("all-reduce-w2-b4") == SOONEST
     assert study.heard.endings == {"all-reduce-w2-b4": "precision", "single-w1-b4": "cap", "ddp-w2-b4": "cap"}
 
 

@@ -13,7 +13,8 @@ from worldsize.analysis.racing import relative_half
 from worldsize.analysis.scaling import scaling_rows
 from worldsize.analysis.statistics import Blocks, half_width, includes
 from worldsize.results.records import CellSummary, Estimate
-from worldsize.study.pace import MIN_BLOCKS, TOLD_BLOCKS, TOO_FEW
+from worldsize.study.pace import MIN_BLOCKS
+from worldsize.study.precision import IN_A_ROW, Precision
 
 BASELINE_S, STEP_S = 0.1, 0.11
 
@@ -103,18 +104,30 @@ def _ended(world: World, study: Simulated) -> Simulated:
     """The study up to where its ratios are known as narrowly as is asked; what a budget looks at decides."""
     if world.aim is None:
         return study
-    for blocks in range(MIN_BLOCKS, world.blocks):
-        aim = world.aim / (1 if blocks >= TOLD_BLOCKS else TOO_FEW)
-        now = _until(study, blocks)
-        fitted = levels(now.samples, now.launches, most_resamples=0)
-        baseline, *others = fitted
-        halves = (
-            relative_half(now.samples[baseline], now.samples[name]) * widening(fitted[baseline], fitted[name])
-            for name in others
-        )
-        if all(half <= aim for half in halves):
-            return now
+    precision, last = Precision(world.aim), world.blocks - 1
+
+    def narrow(blocks: int) -> bool:
+        return precision.narrow(_widest(_until(study, blocks)), blocks)
+
+    # Of two narrow looks in a row one has an even number, so the others are needed beside those alone.
+    assert IN_A_ROW == 2
+    for blocks in range(MIN_BLOCKS + MIN_BLOCKS % 2, last + 1, 2):
+        if narrow(blocks):
+            if blocks > MIN_BLOCKS and narrow(blocks - 1):
+                return _until(study, blocks)
+            if blocks < last and narrow(blocks + 1):
+                return _until(study, blocks + 1)
     return study
+
+
+def _widest(study: Simulated) -> float:
+    """The largest half width of the ratios, as a budget looks at them."""
+    fitted = levels(study.samples, study.launches, most_resamples=0)
+    baseline, *others = fitted
+    return max(
+        relative_half(study.samples[baseline], study.samples[name]) * widening(fitted[baseline], fitted[name])
+        for name in others
+    )
 
 
 def _until(study: Simulated, blocks: int) -> Simulated:

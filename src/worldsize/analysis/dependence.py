@@ -21,8 +21,10 @@ from worldsize.analysis.statistics import LEVEL, BlockKey, Floats
 Launches = Mapping[BlockKey, int]
 """In which launch of a cell, counted within a session, a block was timed; if absent, in the only one of the session."""
 
-CORRELATIONS = np.linspace(0, 0.9, 19)
-"""The values of ρ, between neighbouring blocks."""
+CORRELATIONS = np.sin(np.linspace(0, np.arcsin(0.95), 20))
+"""The values of ρ, between neighbouring blocks. They are as far apart as the reference prior of an autoregression,
+1 ÷ √(1 − ρ²), has them alike (Berger and Yang, Noninformative Priors and Bayesian Testing for the AR(1) Model, 1994):
+equal weights of values at equal distances would take strong correlation for rare, and few blocks do not contradict."""
 SPREADS = np.array([0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])
 """The values of φ: variance between launches ÷ variance of blocks within one."""
 INDEPENDENT = 0.3

@@ -17,12 +17,9 @@ from worldsize.config import TrainingSettings
 from worldsize.results.records import Estimate
 from worldsize.study.blocks import BLOCK_S, MIN_STEPS, BlockSizes, burst, first_steps, warmup_steps, whole_bursts
 from worldsize.study.plan import PlannedCell, baseline_of
+from worldsize.study.precision import Precision
 
 MIN_BLOCKS = 5  # a bootstrap over fewer knows too little of the spread
-TOLD_BLOCKS = 12
-"""Blocks from which on it shows how far they depend on each other. A study that ends with fewer, because they happen to
-look alike, is wrong too often; so it ends then only if its ratios are known this many times as narrowly as asked:"""
-TOO_FEW = 3
 LAUNCHES = 3
 """How often each cell is launched in a budget that has room for it: where memory lies and on which core a thread
 begins is drawn once a launch, and stays for all its steps."""
@@ -87,6 +84,7 @@ class Pace:
         self._rounds = 0
         self._all_launches_s = 0.0
         self._failed: set[str] = set()
+        self.precision = Precision(settings.target_interval)
 
     @property
     def budgeted(self) -> bool:
@@ -253,13 +251,9 @@ class Pace:
             return None
         width = self.width(cell, samples)
         if cell.id in self.race.left:
-            known = self.precise(width, len(blocks))
+            known = self.precision.reached(cell.id, width, len(blocks))
             return "precision" if known and self.race.tied(samples, self.settings.target_interval) else None
         return "settled" if width <= max(TABLE_INTERVAL, self.settings.target_interval) else None
-
-    def precise(self, width: float, blocks: int) -> bool:
-        """Whether a half width, as a share, that so many blocks gave is what was asked for."""
-        return width * (1 if blocks >= TOLD_BLOCKS else TOO_FEW) <= self.settings.target_interval
 
     def may_go_on(self, ending: str) -> bool:
         """Whether a baseline that has come to this end goes on while another cell is compared with it."""

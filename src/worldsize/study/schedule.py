@@ -293,7 +293,7 @@ class Schedule:
         self.listener.narrowed(cell, width, blocks)
         # In a single block the samples of an estimate are its steps.
         enough = min(blocks, estimate.samples) >= MIN_BLOCKS
-        return enough and width is not None and self.pace.precise(width, blocks)
+        return enough and width is not None and self.pace.precision.reached(cell.id, width, blocks)
 
     def _steps_left(self, cell: PlannedCell) -> int:
         return max(0, self.ledger.planned_steps(cell) - self.ledger.done_steps(cell))
