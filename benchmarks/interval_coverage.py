@@ -49,7 +49,8 @@ def main(studies: int) -> None:
     print(f"share of 95 % intervals that hold the truth, {studies} studies of each kind (asked: {MIN:.0%} at least,")
     print(f"{MAX:.0%} at most where blocks are independent and launches alike)")
     print("cells  ended by    rho  launches   ratios  headline  half width  blocks")
-    kinds, found = list(worlds()), []
+    kinds = list(worlds())
+    found: list[dict[str, Any]] = []
     with ProcessPoolExecutor() as pool:  # on all cores: nothing is timed
         for each in pool.map(_measured, range(len(kinds)), kinds, repeat(studies)):
             print(_line(kinds[len(found)], each), flush=True)

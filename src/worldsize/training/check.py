@@ -163,7 +163,7 @@ def plain_gradients(trainer: Trainer, batch: Batch) -> Plain:
         trainer.optimizer.zero_grad()
         return Plain(mean, mean)
     with _buffers_kept(trainer), _same_random_draws(trainer), trainer.strategy.no_sync():
-        _synchronised(trainer, batch)
+        _synchronised(trainer, batch, synchronise=False)
     own = {name: gradient.clone() for name, gradient in named_gradients(trainer.strategy.unwrap()).items()}
     trainer.optimizer.zero_grad()
     mean = {name: gradient.clone() for name, gradient in own.items()}
@@ -171,16 +171,16 @@ def plain_gradients(trainer: Trainer, batch: Batch) -> Plain:
     return Plain(own, mean)
 
 
-def _synchronised(trainer: Trainer, batch: Batch) -> None:
-    """Backward as training does it."""
+def _synchronised(trainer: Trainer, batch: Batch, *, synchronise: bool = True) -> None:
+    """Backward as training does it, micro-batch by micro-batch; within `no_sync` it does not `synchronise`."""
     trainer.optimizer.zero_grad()
-    trainer.loss(batch)[0].backward()
+    trainer.backward(batch, synchronise=synchronise)
     trainer.strategy.synchronise()
 
 
 def _mean_over_ranks(trainer: Trainer, batch: Batch) -> Gradients:
     """The gradients of each rank without synchronisation, averaged over the ranks on the default group."""
-    alone = trainer.strategy.local_gradients(lambda: _synchronised(trainer, batch))
+    alone = trainer.strategy.local_gradients(lambda: _synchronised(trainer, batch, synchronise=False))
     found = {name: gradient.clone() for name, gradient in alone.items()}
     average_over_ranks(found.values())
     return found
@@ -188,9 +188,9 @@ def _mean_over_ranks(trainer: Trainer, batch: Batch) -> Gradients:
 
 def _mean_over_shares(trainer: Trainer, batch: Batch) -> Gradients:
     """The gradients of the model itself, averaged over the workers' shares of one process's batch."""
-    model, workers = trainer.strategy.unwrap(), trainer.settings.world_size
+    model, settings = trainer.strategy.unwrap(), trainer.settings
     trainer.optimizer.zero_grad()
-    shares = trainer.task.shares(batch, workers)
+    shares = trainer.task.shares(batch, settings.world_size * settings.accumulate)
     add_mean_gradients(model, shares, lambda alone, share: trainer.task.loss(alone, share)[0])
     return {name: gradient.clone() for name, gradient in named_gradients(model).items()}
 
