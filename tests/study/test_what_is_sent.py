@@ -56,10 +56,12 @@ def test_a_step_sends_what_its_rule_says(run: Run, strategy: str) -> None:
     cell = next(cell for cell in model.several if cell.strategy == strategy)
     sent = model.sent(strategy, model.buckets_of(cell), 1.0)
     assert sent is not None
-    wanted = [(each.collective.replace("-", "_"), each.size_bytes) for each in sent]
     spans = run.cells[cell.id].spans
     last = spans.filter(spans["rank"] == 0).row(-1, named=True)
-    assert list(zip(last["kind"], last["payload_bytes"], strict=True)) == wanted
+    assert last["kind"] == [each.collective.replace("-", "_") for each in sent]
+    # The rule knows no N: of int8 every rank's share is filled up to whole blocks, by one for each at most.
+    filled = 2 * (INT8_BLOCK + 4) if "all-to-all" in TRAITS[strategy].collectives else 0
+    assert last["payload_bytes"] == pytest.approx([each.size_bytes for each in sent], rel=0, abs=filled)
     assert last["blocking"] == [each.blocking for each in sent]
 
 
@@ -77,7 +79,7 @@ def test_the_bytes_on_the_wire_are_those_of_its_messages(run: Run, strategy: str
     messages = list(zip(last["kind"], last["payload_bytes"], strict=True))
     sent = sum(size * bus_factor(kind.replace("_", "-"), 2) for kind, size in messages)
     # Blocks of int8 are whole in each bucket and for each rank: one of each may be filled up.
-    filled = sum(2 * INT8_BLOCK for kind, _ in messages if kind in ("all_to_all", "all_gather"))
+    filled = sum(2 * (INT8_BLOCK + 4) for kind, _ in messages if kind in ("all_to_all", "all_gather"))
     assert sent == pytest.approx(cell.record.wire.busiest_rank_bytes, abs=filled + len(messages))
 
 
