@@ -199,6 +199,7 @@ def _spans(rank: int, step: _Step, turns: Turns, noise: Floats) -> pl.DataFrame:
         "payload_bytes": [SIZES] * number.size,
         "blocking": np.zeros((number.size, len(KINDS)), dtype=bool),
         "ready_s": [[None] * len(KINDS)] * number.size,
+        "awaited_s": [None] * number.size,
         "issued_s": times(step.issued_s),
         "done_s": times(step.done_s),
     }

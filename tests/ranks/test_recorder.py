@@ -110,6 +110,7 @@ def test_messages_go_to_a_file_of_their_own(tmp_path: Path) -> None:
             "payload_bytes": [40],
             "blocking": [True],
             "ready_s": [None],
+            "awaited_s": None,
             "issued_s": [pytest.approx(400e-6)],
             "done_s": [pytest.approx(500e-6)],
         }
