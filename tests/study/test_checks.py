@@ -12,7 +12,7 @@ from worldsize.analysis.study import analyse
 from worldsize.config import StudySettings
 from worldsize.report.tables import to_records
 from worldsize.report.verify_table import same_training_table
-from worldsize.results.check_records import Difference, RankCheck, VerifyRecord
+from worldsize.results.check_records import Difference, Fault, Losses, RankCheck, VerifyRecord
 from worldsize.results.files import cell_folder, read_record
 from worldsize.results.folder import load_run, write_cell
 from worldsize.results.records import CellRecord
@@ -70,6 +70,18 @@ def test_what_is_wrong_is_told_in_words() -> None:
     [warning] = not_the_reference("cell", VerifyRecord(tolerance=1e-4, gradients=gone, rank=0, apart="b.weight"))
     assert "a.bias on rank 0 is not the mean over the workers: it is not finite" in warning.message
     assert "b.weight is the first that differs" in warning.message
+
+
+def test_a_lossy_cell_that_breaks_its_word_is_warned_about() -> None:
+    fault = Fault(kind="feedback", parameter="fc.weight", relative=0.1, allowed=1e-4)
+    broken = Losses(steps=4, faults=[fault])
+    found = verdict_of([RankCheck(tolerance=1e-4, losses=broken)])
+    assert not found.same
+    [warning] = not_the_reference("int8-w2-b4", found)
+    assert warning.code == "not-the-reference"
+    assert "fc.weight loses 0.1 of its sum that error feedback does not hold back" in warning.message
+    assert "int8-w2-b4 does not keep what its strategy says of it" in warning.message
+    assert verdict_of([RankCheck(tolerance=1e-4, losses=Losses(steps=4, step_error=0.01))]).same
 
 
 def test_the_worlds_of_a_local_batch_read_as_many_samples() -> None:

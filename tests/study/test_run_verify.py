@@ -1,10 +1,13 @@
 """What `worldsize verify` makes of the answers of its jobs; the jobs themselves are in cli/test_verify_command.py."""
 
+from typing import get_args
+
 from made_runs import provenance
+from worldsize.analysis.sameness import faults_told
 from worldsize.config import VerifySettings
 from worldsize.report.tables import to_markdown, to_records
-from worldsize.report.verify_table import findings, verify_summary, verify_table
-from worldsize.results.check_records import Difference
+from worldsize.report.verify_table import findings, lossy_summary, verify_summary, verify_table
+from worldsize.results.check_records import Difference, Fault, FaultKind, Losses
 from worldsize.results.records import ErrorRecord
 from worldsize.results.verify_records import DataDifference, Proof, ProofRecord, RankProof, Samples, VerifyRow
 from worldsize.study.verify import _as_read, _compare
@@ -56,6 +59,31 @@ def test_the_table_says_same_or_what_differs() -> None:
     short = to_records(verify_summary(record(row(), apart, failed)))
     assert [entry["result"] for entry in short] == ["same", "differs", "failed"]
     assert "in double precision over 3 step(s)" in to_markdown(table)
+
+
+def test_lossy_rows_show_what_they_lose_and_what_is_wrong_with_it() -> None:
+    kept = Losses(steps=3, step_error=0.001, step_allowed=0.008, sum_error=0.002)
+    fault = Fault(kind="error", step=2, relative=0.5, allowed=0.008)
+    lost = Losses(steps=3, step_error=0.5, step_allowed=0.008, faults=[fault])
+    told = record(row(), row("half", losses=kept), row("sums", losses=lost))
+    assert told.exit_status == 1
+    assert record(row("half", losses=kept)).exit_status == 0
+    _, half, sums = to_records(verify_table(told))
+    assert (half["result"], half["ranks"], half["step_error"], half["step_allowed"]) == ("lossy", "alike", 0.001, 0.008)
+    assert sums["result"] == "the averaged gradient of step 2 is off by 0.5 of its size (allowed: 0.008)"
+    lossy = lossy_summary(told)
+    assert lossy is not None
+    assert [entry["strategy"] for entry in to_records(lossy)] == ["half", "sums"]
+    assert lossy_summary(record(row())) is None
+    assert "step_error" not in to_records(verify_table(record(row())))[0]
+
+
+def test_every_kind_of_fault_is_told_in_words() -> None:
+    for kind in get_args(FaultKind):
+        [told] = faults_told(
+            Losses(steps=1, faults=[Fault(kind=kind, step=3, parameter="layer.weight", relative=0.25)])
+        )
+        assert "None" not in told
 
 
 def test_a_fallback_and_dropout_are_said() -> None:

@@ -64,7 +64,7 @@ class Losses(Record):
     step_allowed: float | None = None
     """Bound of that step; None where the strategy has none for one step."""
     sum_error: float | None = None
-    """‖sum of the averaged − sum of the means‖ ÷ ‖sum of the means‖ over the steps."""
+    """‖sum of the averaged − sum of the means‖ ÷ ‖sum of the means‖ over the steps; None as above."""
     feedback_error: float | None = None
     """The largest distance of a parameter's sum from the sum of the means, what is held back added; None without error
     feedback."""

@@ -135,7 +135,7 @@ class LossMeter:
             steps=self._steps,
             step_error=_finite(error),
             step_allowed=allowed,
-            sum_error=_finite(_share(norm(self._missing), norm(self._means))) if self._means else None,
+            sum_error=_finite(_share(norm(self._missing), norm(self._means))) if self._lossy_steps else None,
             feedback_error=_finite(feedback),
             faults=self.faults.of_all_ranks(self.processes),
         )
