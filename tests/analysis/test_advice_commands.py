@@ -188,7 +188,7 @@ def test_training_sweeping_and_measuring_the_link(meant: Any, tmp_path: Path) ->
         "threads_per_worker": 2,
     }
     # The usual budget would not do for one call of each size.
-    assert meant(comm_command(settings, 4)) == CommSettings(**link, link="100mbit", budget="43s")
+    assert meant(comm_command(settings, 4)) == CommSettings(**link, link="100mbit", budget="46s")
     quicker = settings.model_copy(update={"link": "10gbit"})
     assert meant(comm_command(quicker, 4)) == CommSettings(**link, link="10gbit")
 

@@ -42,16 +42,15 @@ RECIPE = (
     "lr_schedule",
     "label_smoothing",
     "momentum",
-    "nesterov",
-    "weight_decay",
-    "clip_norm",
-    "leave_out",
+    *("nesterov", "weight_decay", "clip_norm", "leave_out"),
 )
-NOW_AND_THEN = ("accumulate", "sync_every", "sync_warmup_steps", "outer_learning_rate", "outer_momentum")
+_SENT = "powersgd_rank powersgd_start_step accumulate sync_every sync_warmup_steps outer_learning_rate outer_momentum"
+HOW = tuple(_SENT.split())
+"""What a strategy sends, and how often."""
 STUDY_FLAGS = (
     *WHAT,
     *("strategies", "world_sizes", "batch_sizes", "global_batch", "baseline", "bucket_mb", "find_unused_parameters"),
-    *NOW_AND_THEN,
+    *HOW,
     *WHERE,
     *INPUT,
     *PROTOCOL,
@@ -66,7 +65,7 @@ TRAIN_FLAGS = (
     *WHAT,
     "bucket_mb",
     "find_unused_parameters",
-    *NOW_AND_THEN,
+    *HOW,
     *WHERE,
     *INPUT,
     *(name for name in PROTOCOL if name not in ("budget", "warmup_steps", "block_steps", "target_interval")),
