@@ -296,6 +296,6 @@ class StudyRecord(Record):
     @field_validator("plan")
     @classmethod
     def _each_once(cls, plan: list[str]) -> list[str]:
-        if len(set(plan)) < len(plan):
-            raise ValueError(f"{next(name for name in plan if plan.count(name) > 1)!r} is there twice")
+        if twice := [name for name in plan if plan.count(name) > 1]:
+            raise ValueError(f"{twice[0]!r} is there twice")
         return plan
