@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threadpoolctl import threadpool_limits
 from xdist.scheduler import LoadScopeScheduling
 
 from served import serving
@@ -65,9 +64,10 @@ def one_thread_each() -> None:
     """Where processes share the tests, each computes with one thread: threads that share a core wait for each other."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         import scipy.linalg  # noqa: F401 - its BLAS is one of its own
+        import threadpoolctl
         import torch
 
-        threadpool_limits(1)
+        threadpoolctl.threadpool_limits(1)
         torch.set_num_threads(1)
 
 

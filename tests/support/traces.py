@@ -88,17 +88,18 @@ def _children() -> list[psutil.Process]:
 
 def _descendants() -> list[psutil.Process]:
     """Linux tells them in a small file for each thread; psutil would look at all processes, twice in each test."""
-    found, asked = [], [os.getpid()]
-    if not list(Path("/proc/self/task").glob("*/children")):  # not Linux, or built without them
-        return list(psutil.Process().children(recursive=True))
+    found: list[psutil.Process] = []
+    asked = [os.getpid()]
     try:
+        if not list(Path("/proc/self/task").glob("*/children")):  # not Linux, or built without them
+            raise FileNotFoundError
         while asked:
             tasks = list(Path(f"/proc/{asked.pop()}/task").glob("*/children"))
             children = [int(word) for task in tasks for word in task.read_text().split()]
             found += [psutil.Process(child) for child in children]
             asked += children
     except (OSError, psutil.Error):  # one of them, or a thread, has just ended
-        return list(psutil.Process().children(recursive=True))
+        found = psutil.Process().children(recursive=True)
     return found
 
 
