@@ -194,7 +194,7 @@ _LOW_RANK: dict[str, Any] = {
 }
 
 
-def _now_and_then(does: str, copies: Callable[[int, int, Sizes], int]) -> Traits:
+def _now_and_then(does: str, copies: Callable[[int, int, Sizes], int], **more: Any) -> Traits:
     """Ranks that meet once in a period, with their weights."""
     return Traits(
         does=does,
@@ -206,6 +206,7 @@ def _now_and_then(does: str, copies: Callable[[int, int, Sizes], int]) -> Traits
         by_default=False,
         wire=ring_now_and_then,
         copies=copies,
+        **more,
     )
 
 
@@ -258,7 +259,9 @@ TRAITS: dict[str, Traits] = {
     "bucketed-powersgd": _lossy_buckets("thin matrices (PowerSGD)", in_two, low_rank, None, **_LOW_RANK),
     "bucketed-int8": _lossy_buckets("int8 blocks", quantised, in_blocks, 2**-4, **_INT8),
     "local-sgd": _now_and_then("ranks step by themselves, and average their weights every few steps", weights_packed),
-    "diloco": _now_and_then("local-sgd with an outer optimizer that moves what ranks share", weights_and_anchor),
+    "diloco": _now_and_then(
+        "local-sgd with an outer optimizer that moves what ranks share", weights_and_anchor, plain_mean=False
+    ),
     "fsdp": Traits(
         does="torch's FSDP2: each rank keeps its shard of weights, gradients and optimizer; all-gathers blocks",
         collectives=("all-gather", "reduce-scatter"),

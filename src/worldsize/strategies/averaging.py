@@ -72,10 +72,15 @@ class Residuals:
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self.parameters = tuple(parameters)
         sizes = [parameter.numel() for parameter in parameters]
         first = next(iter(parameters), torch.empty(0))
         self.all = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
         self._of = dict(zip(map(id, parameters), self.all.split(sizes), strict=True))
+
+    def by_parameter(self) -> dict[nn.Parameter, Tensor]:
+        """The flat residual of each parameter that has one."""
+        return {parameter: self._of[id(parameter)] for parameter in self.parameters}
 
     def of(self, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
         """The flat residual of each."""

@@ -6,8 +6,10 @@ all (all-gather): (N−1)/N of the packed bytes each, as a ring has. What roundi
 next step's gradients (error feedback); of the mean, by the rank that made it.
 """
 
+from collections.abc import Mapping
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.futures import Future
 
 from worldsize.sending import INT8_BLOCK, int8_bytes
@@ -52,6 +54,10 @@ class Int8(Averaging):
     def state(self) -> dict[str, Tensor]:
         """What was held back."""
         return {"residuals": self.residuals.all}
+
+    def held_back(self) -> Mapping[nn.Parameter, Tensor]:
+        """By parameter."""
+        return self.residuals.by_parameter()
 
     def begin(self, bucket: Full) -> Future[Tensor]:
         """The mean as all ranks restore it, in the bucket's own memory."""

@@ -8,7 +8,7 @@ It is not torch's hook: that issues its second all-reduce from whichever thread 
 differ between ranks on gloo; its messages would not be seen; and it cannot view a channels-last weight as a matrix.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import torch
@@ -56,6 +56,10 @@ class PowerSGD(Averaging):
         """What was held back, the Q of each matrix, and how many steps each parameter has seen."""
         q = {f"q{number}": self._q[id(p)] for number, p in enumerate(self.parameters) if id(p) in self._q}
         return {"residuals": self.residuals.all, "steps": self.steps, **q}
+
+    def held_back(self) -> Mapping[nn.Parameter, Tensor]:
+        """By parameter."""
+        return self.residuals.by_parameter()
 
     def begin(self, bucket: Full) -> Future[Tensor]:
         """The mean as its thin matrices tell it, in the bucket's own memory."""
