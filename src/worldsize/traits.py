@@ -289,8 +289,7 @@ RUNGS = tuple(
     for name, traits in TRAITS.items()
     if traits.buckets and traits.travels == "gradients" and (traits.exact or not traits.needs_every_gradient)
 )
-"""Those that `--strategies auto` lets race: what overlaps, and of the compressed ones those in our own buckets, which a
-plan can put together in any way."""
+"""Those that `--strategies auto` lets race: what overlaps; of the compressed ones those in our own buckets."""
 
 
 def traits_of(strategy: str, own: TraitsRecord | None = None) -> TraitsRecord:
