@@ -127,7 +127,7 @@ def test_says_that_workers_do_not_help(tmp_path: Path) -> None:
         "One worker is faster: single-w1-b32 with 64.0 samples/s. The fastest of several, ddp with "
     )
     assert "has 53.3: a scaled speed-up of 0.833 [0.833, 0.833]." in slower
-    noisy = [replace(SINGLE, noise=0.02), several(0.998, synchronised(SHARES, 0.5), noise=0.02)]
+    noisy = [replace(SINGLE, noise=0.01), several(0.998, synchronised(SHARES, 0.5), noise=0.01)]
     equal = verdict(study(tmp_path / "equal", noisy))
     assert equal.startswith("Several workers gain nothing. The fastest of them is ddp with 2 workers at b = 32: ")
 
@@ -145,7 +145,7 @@ def test_says_how_noisy_it_was_and_what_would_tell_where_nothing_is_decided(tmp_
 
 
 def test_names_no_cause_where_it_is_too_noisy(tmp_path: Path) -> None:
-    cells = [replace(SINGLE, noise=0.2), several(0.7, synchronised(SHARES, 0.3), noise=0.2)]
+    cells = [replace(SINGLE, noise=0.15), several(0.7, synchronised(SHARES, 0.3), noise=0.15)]
     text = verdict(study(tmp_path, cells))
     assert "too wide to name its bottleneck" in text
     assert "Its bottleneck is" not in text

@@ -157,7 +157,7 @@ def refused(ended: Ended) -> str:
         ("comm --budget 20", ["budget: '20' was given", "a time such as 20s or 2min is allowed"]),
         ("comm --budget 0s", ["budget: '0s' was given", "a time above 0"]),
         ("comm --budget 0", ["budget: '0' was given", "a time such as 20s"]),
-        ("comm --budget 500ms", ["budget: '500ms' was given", "2.55 s or more", "--budget 6s", "--top"]),
+        ("comm --budget 500ms", ["budget: '500ms' was given", "2.56 s or more", "--budget 6s", "--top"]),
         ("comm --hosts 2 --link 1mbit", ["budget: '20s' was given", "s or more", "--top or fewer --collectives"]),
         ("comm --hosts 2 --link-latency 1s --budget 30s", ["budget: '30s' was given", "s or more"]),
         ("comm --samples 0", ["samples: 0 was given", "at least 1"]),

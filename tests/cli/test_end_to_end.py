@@ -158,6 +158,7 @@ def test_json_is_one_object_with_everything(finished: tuple[Path, Any]) -> None:
         "scaling",
         "memory",
         "rehearsal",
+        "rungs",
         "links",
         "sweeps",
         "warnings",

@@ -104,12 +104,15 @@ class CommDisplay:
 
 
 def grid(sampling: Sampling, workers: int, *, wide: bool) -> RenderableType:
-    """Bus bandwidth in GB/s of each collective by size, dim until it is known well; half of the interval if `wide`."""
+    """Bus bandwidth in GB/s of each collective by size, dim until it is known well; half of the interval if `wide`.
+
+    All seven take 78 columns where they are not.
+    """
     names = list(dict.fromkeys(case.collective for case in sampling.cases))
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table = Table.grid(padding=(0, 2 if wide else 1, 0, 0))
     for _ in ("", *names):
         table.add_column(justify="right", no_wrap=True)
-    table.add_row(*(Text(head, style="dim") for head in ("busbw GB/s", *names)))
+    table.add_row(*(Text(head, style="dim") for head in ("busbw GB/s" if wide else "GB/s", *names)))
     for size in dict.fromkeys(case.size_bytes for case in sampling.cases):
         found = [sampling.known.get(Case(name, size)) for name in names]
         if any(found):
