@@ -18,6 +18,7 @@ NAMES = (
     "instruments",
     "meter",
     "slow_link",
+    "slow_link_rungs",
     "rung_accuracy",
     "rehearse",
     "diagnosis",
