@@ -17,8 +17,8 @@ from worldsize.strategies import Channel, find_strategy
 from worldsize.strategies.averaging import Averaging, Full
 from worldsize.strategies.channel import flat
 
-SHAPES = ((40, 70), (7,), (16, 24, 3, 3), (1300,), (3, 1, 1, 1), (65, 33))
-"""Of the parameters; not a whole number of blocks, one bucket per two of them."""
+SHAPES = ((40, 70), (7,), (16, 24, 3, 3), (1300,), (3, 1, 1, 1), (9,), (65, 33))
+"""Of the parameters; not a whole number of blocks, one bucket per two of them, one of vectors alone."""
 LATE_S = 0.01
 
 

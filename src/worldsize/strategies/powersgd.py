@@ -63,6 +63,8 @@ class PowerSGD(Averaging):
 
     def begin(self, bucket: Full) -> Future[Tensor]:
         """The mean as its thin matrices tell it, in the bucket's own memory."""
+        if not any(id(parameter) in self._q for parameter in bucket.parameters):
+            return self.exact.begin(bucket)
         numbers = [self._number[id(parameter)] for parameter in bucket.parameters]
         exact = int(self.steps[numbers].min()) < self.options.powersgd_start_step
         self.steps[numbers] += 1
@@ -80,14 +82,6 @@ class PowerSGD(Averaging):
         ps = [_orthogonal(q) @ matrix.T for matrix, q in zip(matrices, qs, strict=True)]
         packed = torch.cat([*whole, *(p.view(-1) for p in ps)]).div_(ranks)
         first = self.channel.all_reduce_async(packed, bucket.ready)
-        if not thin:
-
-            def spread(future: Future[Tensor]) -> Tensor:
-                _unpack(future.value(), whole)
-                return bucket.flat
-
-            done: Future[Tensor] = first.then(spread)
-            return done
 
         def own_q() -> Tensor:
             _unpack(packed, [*whole, *(p.view(-1) for p in ps)])
