@@ -231,7 +231,8 @@ def test_the_gate_between_old_and_new(tmp_path: Path, old_s: float, new_s: float
     put(tmp_path, f"while True: step({old_s})", "old.py")
     put(tmp_path, f"while True: step({new_s})", "new.py")
     two = ("--script", "old.py", "--script", "new.py", "--fail-above", "5%")
-    done = worldsize("study", *two, "--world-sizes", "1", "--out", "run", *BRIEF, cwd=tmp_path)
+    twelve = ("--steps", 48, "--block-steps", 4, "--threads-per-worker", 1)  # four blocks say too little of each other
+    done = worldsize("study", *two, "--world-sizes", "1", "--out", "run", *twelve, cwd=tmp_path)
 
     assert done.returncode == status, done.stdout + done.stderr
     assert told in done.stdout

