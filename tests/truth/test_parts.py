@@ -10,12 +10,18 @@ from repeated import Repeated
 from worldsize.analysis.parts import with_parts
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS
-from worldsize.traits import MULTI_WORKER_STRATEGIES, TRAITS
+from worldsize.traits import BASELINE_STRATEGY, DEFAULT_STRATEGIES, TRAITS
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
 NAMED = [part for part in PARTS if part != "other_s"]
 LARGEST_OTHER = 0.02
+
+
+OTHERS = {(t.travels, t.exact, t.feedback): name for name, t in TRAITS.items() if not t.by_default}
+NAMES = (*DEFAULT_STRATEGIES, *OTHERS.values())
+"""The exact ones, and one of each other kind."""
+OF_SEVERAL = tuple(name for name in NAMES if name != BASELINE_STRATEGY)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +38,7 @@ def studied(folder: Path) -> dict[str, Cell]:
     run = worldsize.study(
         out=folder / "run",
         data="synthetic:3x32x32:10:256",
-        strategies=tuple(TRAITS),
+        strategies=NAMES,
         world_sizes=(1, 2),
         batch_sizes=(8,),
         baseline="single",
@@ -43,7 +49,7 @@ def studied(folder: Path) -> dict[str, Cell]:
     return {cell.record.strategy: cell for cell in run.cells.values()}
 
 
-@pytest.mark.parametrize("strategy", TRAITS)
+@pytest.mark.parametrize("strategy", NAMES)
 def test_what_no_part_explains_is_small(studies: Repeated[dict[str, Cell]], strategy: str) -> None:
     def holds(cells: dict[str, Cell]) -> None:
         steps = with_parts(cells[strategy]).filter("timed").collect()
@@ -55,7 +61,7 @@ def test_what_no_part_explains_is_small(studies: Repeated[dict[str, Cell]], stra
     studies.check(holds)
 
 
-@pytest.mark.parametrize("strategy", TRAITS)
+@pytest.mark.parametrize("strategy", NAMES)
 def test_all_parts_together_are_the_step(cells: dict[str, Cell], strategy: str) -> None:
     steps = with_parts(cells[strategy]).collect()
     added = steps.select(pl.sum_horizontal(*PARTS).alias("s"))["s"]
@@ -67,7 +73,7 @@ IN_PROCESS = {"replicate", "reduce"}
 """Copies inside a process: no collective."""
 
 
-@pytest.mark.parametrize("strategy", MULTI_WORKER_STRATEGIES)
+@pytest.mark.parametrize("strategy", OF_SEVERAL)
 def test_the_traits_are_what_was_seen(cells: dict[str, Cell], strategy: str) -> None:
     cell, traits = cells[strategy], TRAITS[strategy]
     processes = cell.record.placement.processes if cell.record.placement else 0
