@@ -90,7 +90,7 @@ def test_a_price_that_is_known_is_named(tmp_path: Path) -> None:
     assert costly.next_step.startswith("Weigh that price against the time;")
     assert str(costly.command).startswith("worldsize train --strategy ddp-bf16 ")
     free = trained(tmp_path / "b", (-0.01, 0.01, 0.0))
-    assert "is not told apart from that of ddp" in free.cause
+    assert "is indistinguishable from that of ddp" in free.cause
     assert "higher" not in free.cause
     assert free.next_step.startswith("Use it, if that is enough to you;")
 

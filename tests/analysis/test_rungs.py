@@ -77,11 +77,11 @@ class TestPrice:
         analysis = trained(tmp_path, (-0.05, 0.06, 0.01))
         found = lossy_one(analysis)
         assert found.cost is not None
-        assert (found.cost.loss_is, found.cost.accuracy_is) == ("not told apart", "not told apart")
+        assert (found.cost.loss_is, found.cost.accuracy_is) == ("indistinguishable", "indistinguishable")
         assert not found.cost.significant
         text = verdict(analysis)
         assert "At a price" not in text
-        assert "is not told apart from that of ddp (+0.00667 [" in text
+        assert "is indistinguishable from that of ddp (+0.00667 [" in text
         assert "higher" not in text
 
     def test_one_seed_has_no_interval_and_is_never_called_a_price(self, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ class TestEqualSamples:
         assert found.cost.loss_is == "not known"
         assert not found.cost.significant
         assert "training loss" not in verdict(analysis)
-        assert "the test accuracy after 4 epochs is not told apart from that of ddp" in verdict(analysis)
+        assert "the test accuracy after 4 epochs is indistinguishable from that of ddp" in verdict(analysis)
         steps = study(tmp_path / "steps", [SINGLE, EXACT, RUNG])
         assert "a step's loss is of each rank's own weights" in verdict(steps)
 
@@ -257,8 +257,8 @@ def test_bytes_stand_beside_fp32_and_the_limit_of_the_link(tmp_path: Path) -> No
     [
         (None, "not known"),
         (Estimate(value=0.1, samples=1), "one seed"),
-        (Estimate(value=0.1, low=-0.1, high=0.3, samples=3), "not told apart"),
-        (Estimate(value=0.1, low=0.0, high=0.2, samples=3), "not told apart"),
+        (Estimate(value=0.1, low=-0.1, high=0.3, samples=3), "indistinguishable"),
+        (Estimate(value=0.1, low=0.0, high=0.2, samples=3), "indistinguishable"),
         (Estimate(value=0.1, low=0.05, high=0.15, samples=3), "higher"),
         (Estimate(value=-0.1, low=-0.15, high=-0.05, samples=3), "lower"),
     ],

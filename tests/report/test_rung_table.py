@@ -66,8 +66,8 @@ def test_differences_of_several_seeds_have_intervals(trained: StudyAnalysis) -> 
     row = to_records(rung_table(trained))[1]
     assert row["loss_difference"] == pytest.approx(0.05)
     assert row["loss_difference_low"] == pytest.approx(0.05 - 4.303 * 0.001 / 3**0.5, rel=1e-3)
-    assert (row["accuracy_difference"], row["accuracy_is"], row["seeds"]) == (0, "not told apart", 3)
-    assert row["training"] == "loss higher, accuracy not told apart"
+    assert (row["accuracy_difference"], row["accuracy_is"], row["seeds"]) == (0, "indistinguishable", 3)
+    assert row["training"] == "loss higher, accuracy indistinguishable"
     assert "+0.0500 [0.0475, 0.0525]" in to_markdown(rung_table(trained))
 
 

@@ -74,10 +74,10 @@ def _accuracy_text(accuracy: AccuracyDifference, found: Judged, seeds: int, exac
 def _difference_text(
     difference: Estimate, found: Judged, seeds: int, exact: str, factor: float = 1.0, unit: str = ""
 ) -> str:
-    """`differs by +0.004 from that of ddp (one seed; no interval)`, or higher, lower, not told apart."""
+    """`differs by +0.004 from that of ddp (one seed; no interval)`, or higher, lower, indistinguishable."""
     size, interval = signed(difference.value, factor), interval_text(difference, factor)
-    if found == "not told apart":
-        return f"is not told apart from that of {exact} ({size} {interval}{unit}, {seeds} seeds)"
+    if found == "indistinguishable":
+        return f"is indistinguishable from that of {exact} ({size} {interval}{unit}, {seeds} seeds)"
     if found in ("higher", "lower"):
         ends = Estimate(**{**difference.model_dump(), **_absolute(difference)})
         return f"is {found} by {estimate_text(ends, factor)}{unit} than that of {exact} ({seeds} seeds)"

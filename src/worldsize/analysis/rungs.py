@@ -30,7 +30,7 @@ from worldsize.analysis.statistics import Ratio, includes, reciprocal, scaled
 from worldsize.analysis.study import StudyAnalysis, once
 from worldsize.results.records import Estimate
 
-Judged = Literal["higher", "lower", "not told apart", "one seed", "not known"]
+Judged = Literal["higher", "lower", "indistinguishable", "one seed", "not known"]
 NO_EXACT = "no exact strategy with the same N and b has numbers"
 NOT_ALL_SEEDS = "not trained to an end with each seed"
 NOT_PAIRED = "not timed in turn with it: no ratio"
@@ -68,7 +68,7 @@ class TrainingCost:
     @property
     def has_interval(self) -> bool:
         """Whether anything of it is known with an interval."""
-        known = ("higher", "lower", "not told apart")
+        known = ("higher", "lower", "indistinguishable")
         return self.loss_is in known or self.accuracy_is in known
 
 
@@ -113,7 +113,7 @@ def judged(difference: Estimate | None) -> Judged:
     if difference.low is None:
         return "one seed"
     if includes(difference, 0.0):
-        return "not told apart"
+        return "indistinguishable"
     return "higher" if difference.value > 0 else "lower"
 
 

@@ -141,7 +141,7 @@ def _words(rung: Rung) -> str:
     if cost.loss is not None and cost.loss.not_finite:
         return "loss no longer finite"
     known = [("loss", cost.loss_is), ("accuracy", cost.accuracy_is)]
-    said = [f"{what} {found}" for what, found in known if found in ("higher", "lower", "not told apart")]
+    said = [f"{what} {found}" for what, found in known if found in ("higher", "lower", "indistinguishable")]
     if said:
         return ", ".join(said)
     return "one seed" if "one seed" in (cost.loss_is, cost.accuracy_is) else "not known"

@@ -55,8 +55,7 @@ def _claim(claim: Claim, reading: Reading) -> Checked:
         return _average(claim, own, wide, reading)
     swapped = next((label for label, value in other if value.meets(wide)), None)
     elsewhere = next((b for _, b, value, _ in values if value.meets(wide)), None)
-    usual = own
-    best = min(usual, key=lambda each: abs(each[2].mid - span.mid))
+    best = min(own, key=lambda each: abs(each[2].mid - span.mid))
     value, fact = best[2], best[3]
     shown = f"{value.mid:.3g}" if claim.kind in RATIOS else f"{value.mid:.1%}"
     text = f"“{short(claim.sentence)}”: the table gives {shown} at N = {best[0]}, not {claim.number.text}."
@@ -64,7 +63,7 @@ def _claim(claim: Claim, reading: Reading) -> Checked:
     if swapped is not None:
         fits = f"fits for “{swapped}”"
     if claim.kind == "less" and any(
-        (Span.exact(1) / (Span.exact(1) - value)).meets(wide + Span.exact(1)) for _, _, value, _ in usual
+        (Span.exact(1) / (Span.exact(1) - value)).meets(wide + Span.exact(1)) for _, _, value, _ in own
     ):
         fits = "fits if the gain in speed is meant, not the time saved"
     verdict = Verdict.FAIL if claim.n is not None and elsewhere is None else Verdict.SUSPECT
