@@ -27,8 +27,11 @@ ifdef ARGS
 	@$(VENV)/bin/python -m pytest $(ARGS)
 else
 	@$(VENV)/bin/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder --durations=25 -m 'not quiet$(BUT)'
-	@$(VENV)/bin/python -m pytest --durations=15 -m 'quiet$(BUT)'
+	@$(QUIET) || { [ $$? = 1 ] && echo 'once more, what failed:' && $(QUIET) --last-failed; }
 endif
+
+# Tests that measure fail where others took the machine for a minute; a wrong number fails in the second run as well.
+QUIET = $(VENV)/bin/python -m pytest --durations=15 -m 'quiet$(BUT)'
 
 # CONTRIBUTING.md says which tests are slow.
 BUT = $(if $(ALL),, and not slow)

@@ -23,6 +23,7 @@ NAMES = (
     "rehearse",
     "diagnosis",
     "predict",
+    "predict_rehearsed",
     "sampling",
     "interval_coverage",
     "compare_aa",
