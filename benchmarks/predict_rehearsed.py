@@ -66,9 +66,7 @@ def run(data_dir: str | None) -> None:
     print(_summary(rows))
 
 
-def _row(
-    model: str, hosts: int, found: Run, cell: str, forecasts: dict[tuple[str, int], Forecast]
-) -> dict[str, Any]:
+def _row(model: str, hosts: int, found: Run, cell: str, forecasts: dict[tuple[str, int], Forecast]) -> dict[str, Any]:
     record = found.cells[cell].record
     forecast = forecasts[record.strategy, hosts]
     told = {

@@ -63,6 +63,10 @@ HALF = 2
 INT8_BLOCK = 512
 """Elements of an int8 block, which share a scale of four bytes: 0.8 % more on the wire. Smaller blocks would follow
 outliers closer, and send more."""
+INT8_PIECE = 2**20
+"""Elements of a bucket that travel together at most. gloo tells its peer that it may send behind what it sends itself,
+so of a large all-to-all the second direction begins when the first has ended; and a piece is summed while the next one
+travels."""
 
 
 def as_they_are(size_bytes: int) -> tuple[tuple[str, int], ...]:
@@ -76,9 +80,10 @@ def halved(size_bytes: int) -> tuple[tuple[str, int], ...]:
 
 
 def quantised(size_bytes: int) -> tuple[tuple[str, int], ...]:
-    """Elements of one byte and the scales of their blocks: an all-to-all, then an all-gather of the means."""
-    packed = int8_bytes(size_bytes // 4)
-    return (("all-to-all", packed), ("all-gather", packed))
+    """Elements of one byte and the scales of their blocks: of each piece an all-to-all, then an all-gather of means."""
+    pieces = int8_pieces(size_bytes // 4)
+    packed = int8_bytes(size_bytes // 4) // pieces
+    return (("all-to-all", packed), ("all-gather", packed)) * pieces
 
 
 def in_two(size_bytes: int) -> tuple[tuple[str, int], ...]:
@@ -90,6 +95,11 @@ def int8_bytes(elements: int, ranks: int = 1) -> int:
     """Bytes of so many elements in int8 blocks, each with its scale; every rank's share is of whole blocks."""
     blocks = math.ceil(elements / (INT8_BLOCK * ranks)) * ranks
     return blocks * (INT8_BLOCK + 4)
+
+
+def int8_pieces(elements: int) -> int:
+    """In how many pieces a bucket of so many elements travels."""
+    return max(1, math.ceil(elements / INT8_PIECE))
 
 
 def by_size(sizes: Sequence[int], most_bytes: int) -> list[list[int]]:
@@ -208,7 +218,7 @@ def sent_by_none(gradients: Gradients, buckets: Buckets, backward_s: float) -> l
 
 def _of_bucket(all_reduce_s: Cost, messages: Messages) -> Cost:
     """The cost of a bucket, from that of an all-reduce: an all-to-all and an all-gather of as many bytes cost one."""
-    return lambda size_bytes: all_reduce_s(messages(size_bytes)[0][1])
+    return lambda size_bytes: sum(all_reduce_s(size) for name, size in messages(size_bytes) if name != "all-gather")
 
 
 def _in_turn(

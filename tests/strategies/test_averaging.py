@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from averaging import SHAPES, gradients
+from averaging import PIECE, SHAPES, gradients
 from jobs import start
+from worldsize import sending
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
 from worldsize.strategies.channel import flat
@@ -105,7 +106,10 @@ def _whole(name: str, held: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", LOSSY)
-def test_messages_are_those_of_the_traits_in_the_same_order_on_all_ranks(world: dict[str, Ranks], name: str) -> None:
+def test_messages_are_those_of_the_traits_in_the_same_order_on_all_ranks(
+    world: dict[str, Ranks], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "INT8_PIECE", PIECE)
     ranks = world[name]
     for each in ranks[1:]:
         assert each["messages"] == ranks[0]["messages"]
@@ -117,7 +121,7 @@ def _sent(name: str, shapes: tuple[tuple[int, ...], ...]) -> list[str]:
     """The messages of a bucket; one that a low rank makes no smaller travels as it is."""
     if TRAITS[name].sent_bytes is not None and all(low_rank_elements(each, 3) == prod(each) for each in shapes):
         return ["all-reduce"]
-    return [kind for kind, _ in TRAITS[name].messages(4096)]
+    return [kind for kind, _ in TRAITS[name].messages(4 * sum(map(prod, shapes)))]
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSY if "powersgd" in name])

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from worldsize import sending
 from worldsize.config.synchronisation import SynchronisationSettings
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.timeline import Timeline, read
@@ -20,6 +21,8 @@ from worldsize.strategies.channel import flat
 SHAPES = ((40, 70), (7,), (16, 24, 3, 3), (1300,), (3, 1, 1, 1), (9,), (65, 33))
 """Of the parameters; not a whole number of blocks, one bucket per two of them, one of vectors alone."""
 LATE_S = 0.01
+PIECE = 2000
+"""Elements of a piece of int8: the buckets have 2, 3, 1 and 2."""
 
 
 def parameters() -> list[nn.Parameter]:
@@ -43,6 +46,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     placement = Placement.model_validate(payload["placement"])
     device = choose_device(rank, placement)
     settle(rank, placement)
+    sending.INT8_PIECE = PIECE
 
     def do(turn: Turn) -> Reply:
         if turn.op != "finish":

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.futures import Future
 
-from worldsize.sending import INT8_BLOCK, int8_bytes
+from worldsize.sending import INT8_BLOCK, int8_bytes, int8_pieces
 from worldsize.strategies.averaging import Averaging, Full, Residuals
 from worldsize.strategies.bucketed import Bucketed
 from worldsize.strategies.ddp import DDP
@@ -61,30 +61,44 @@ class Int8(Averaging):
 
     def begin(self, bucket: Full) -> Future[Tensor]:
         """The mean as all ranks restore it, in the bucket's own memory."""
-        ranks, size, dtype = self.channel.world_size, bucket.flat.numel(), bucket.flat.dtype
+        size = bucket.flat.numel()
         self.residuals.add_to(bucket)
-        blocks = bucket.flat.new_zeros(int8_bytes(size, ranks) // ROW, INT8_BLOCK)
+        blocks = bucket.flat.new_zeros(int8_bytes(size, self.channel.world_size) // ROW, INT8_BLOCK)
         blocks.view(-1)[:size] = bucket.flat
-        sent = quantise(blocks)
-        lost = blocks.sub_(restore(sent, dtype))  # the memory of the blocks is free now
-        share = len(blocks) // ranks
+        # A piece has the same blocks of each rank's share, so that shares are those of the whole bucket.
+        shares = blocks.view(self.channel.world_size, -1, INT8_BLOCK)
+        pieces = shares.tensor_split(int8_pieces(size), dim=1)
+        # What is sent of a block leaves in its memory what is lost of it; its mean is put there at the end.
+        means = torch.futures.collect_all([self._piece(each, bucket.ready) for each in pieces])
+
+        def unpacked(future: Future[list[Future[Tensor]]]) -> Tensor:
+            found = [each.value() for each in future.value()]  # raises what a piece has raised
+            self.residuals.keep(bucket.parameters, blocks.view(-1)[:size])
+            for piece, mean in zip(pieces, found, strict=True):
+                piece.copy_(mean)
+            return bucket.flat.copy_(blocks.view(-1)[:size])
+
+        done: Future[Tensor] = means.then(unpacked)
+        return done
+
+    def _piece(self, shares: Tensor, ready: object) -> Future[Tensor]:
+        """The mean of blocks (ranks × blocks × elements), which are replaced by what is lost of them."""
+        ranks, dtype = self.channel.world_size, shares.dtype
+        sent = quantise(shares.reshape(-1, INT8_BLOCK))
+        shares.sub_(restore(sent, dtype).view_as(shares))
         received, whole = torch.empty_like(sent), torch.empty_like(sent)
-        first = self.channel.all_to_all_async(received, sent, bucket.ready)
+        first = self.channel.all_to_all_async(received, sent, ready)
 
         def mean_of_share() -> Tensor:
-            mean = restore(received, dtype).view(ranks, share, INT8_BLOCK).sum(dim=0).div_(ranks)
+            mean = restore(received, dtype).view_as(shares).sum(dim=0).div_(ranks)
             packed = quantise(mean)
             # This rank's gradient is one of N in the mean: what the mean lost counts N times in it.
-            mine = lost[self.channel.rank * share : (self.channel.rank + 1) * share]
-            mine += mean.sub_(restore(packed, dtype)).mul_(ranks)
-            self.residuals.keep(bucket.parameters, lost.view(-1)[:size])
+            shares[self.channel.rank] += mean.sub_(restore(packed, dtype)).mul_(ranks)
             return packed
 
-        def unpacked(future: Future[Tensor]) -> Tensor:
-            return bucket.flat.copy_(restore(future.value(), dtype).view(-1)[:size])
-
-        done: Future[Tensor] = self.second.all_gather(whole, first, mean_of_share).then(unpacked)
-        return done
+        second = self.second.all_gather(whole, first, mean_of_share)
+        restored: Future[Tensor] = second.then(lambda future: restore(future.value(), dtype).view_as(shares))
+        return restored
 
 
 class DDPInt8(DDP):
