@@ -158,12 +158,14 @@ def _measured(name: str, held: Measured, folder: Path) -> StudyAnalysis:
 def _summary(cells: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     rows = [row for each in cells.values() for row in each]
     errors = {name: _sizes(rows, name) for name in ("error", "error_with_drift", "amdahl_error", "power_error")}
-    right = [pair for each in cells.values() for pair in _pairs(each)]
+    pairs = [pair for each in cells.values() for pair in _pairs(each)]
+    known = [pair.right for pair in pairs if pair.told_apart]
     return {
         "cells": len(rows),
         **{f"{name} median, largest": found for name, found in errors.items()},
         "steps in the band": sum(row["steps_in_band"] for row in rows) / sum(row["steps"] for row in rows),
-        "pairs of strategies in the right order": f"{sum(right)} of {len(right)}",
+        "pairs of strategies in the right order": f"{sum(pair.right for pair in pairs)} of {len(pairs)}",
+        "of these, pairs that the measurement tells apart": f"{sum(known)} of {len(known)}",
     }
 
 
@@ -172,9 +174,20 @@ def _sizes(rows: list[dict[str, Any]], name: str) -> list[float] | None:
     return [round(float(np.median(found)), 4), round(max(found), 4)] if found else None
 
 
-def _pairs(rows: list[dict[str, Any]]) -> Iterator[bool]:
-    """Of each two strategies over one link, at one batch, with the same buckets: is the faster one predicted so?"""
+class Pair(NamedTuple):
+    """Two strategies over one link, at one batch, with the same buckets."""
+
+    right: bool
+    """Whether the faster one is predicted to be so."""
+    told_apart: bool
+    """Whether their measured intervals are apart: else nobody knows which one is faster."""
+
+
+def _pairs(rows: list[dict[str, Any]]) -> Iterator[Pair]:
     for one, other in combinations(rows, 2):
         alike = all(one[key] == other[key] for key in ("b", "link", "bucket_mb"))
         if alike:
-            yield (one["measured_s"] < other["measured_s"]) == (one["predicted_s"] < other["predicted_s"])
+            right = (one["measured_s"] < other["measured_s"]) == (one["predicted_s"] < other["predicted_s"])
+            (low, high), (from_s, to_s) = one["measured_interval_s"], other["measured_interval_s"]
+            known = None not in (low, high, from_s, to_s)  # of so few steps that there is no interval
+            yield Pair(right, known and (high < from_s or to_s < low))

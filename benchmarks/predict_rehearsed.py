@@ -69,19 +69,19 @@ def run(data_dir: str | None) -> None:
 def _row(model: str, hosts: int, found: Run, cell: str, forecasts: dict[tuple[str, int], Forecast]) -> dict[str, Any]:
     record = found.cells[cell].record
     forecast = forecasts[record.strategy, hosts]
-    told = {
+    low, high = forecast.step_s.low, forecast.step_s.high
+    told: dict[str, Any] = {
         "model": model,
         "strategy": record.strategy,
         "world_size": hosts,
         "predicted_s": forecast.step_s.value,
-        "band_s": [forecast.step_s.low, forecast.step_s.high],
+        "band_s": [low, high],
         "fidelity": record.replayed.fidelity if record.replayed else None,
-        "warnings": sorted({each.code for each in found.analysis.warnings} & set(CODES)),
+        "warnings": sorted({each.code for _, each in found.warnings} & set(CODES)),
     }
     if record.state != "complete":
-        return {**told, "refused": record.reason, "error": None}
+        return {**told, "refused": record.error.message if record.error else record.state, "error": None}
     steps_s = timed_steps(found.cells[cell])["world_s"].to_numpy()
-    low, high = told["band_s"]
     return {
         **told,
         "refused": None,

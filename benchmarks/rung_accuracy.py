@@ -47,8 +47,8 @@ def run(data_dir: str | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(SEEDS):
             done = worldsize.study(out=Path(folder) / str(seed), report=False, seed=seed, data_dir=data_dir, **SETTINGS)
-            for row in done.results.to_dicts():
-                accuracies[row["strategy"]].append(row["test_accuracy"])
+            for cell in done.cells.values():
+                accuracies[cell.record.strategy].append(cell.record.evaluations[-1].test_accuracy)
             say(f"  seed {seed}: {accuracies}")
             keep(
                 "rung-accuracy",

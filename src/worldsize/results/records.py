@@ -147,8 +147,7 @@ class CellSummary(Record):
     samples_per_s: Estimate
     """Global samples over that time."""
     parts_s: dict[str, float]
-    """Mean of each part of PARTS over timed steps and ranks; the parts add up to the mean step of a rank. Without those
-    of phases that nobody marked; empty where none was."""
+    """Mean of each part of PARTS that was marked, over timed steps and ranks; they add up to a rank's mean step."""
     comm_s: float | None = None
     """Mean length of the union of the communication intervals of a step, over ranks; None at N = 1."""
     overlapped_s: float | None = None
