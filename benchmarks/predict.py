@@ -159,13 +159,13 @@ def _summary(cells: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     rows = [row for each in cells.values() for row in each]
     errors = {name: _sizes(rows, name) for name in ("error", "error_with_drift", "amdahl_error", "power_error")}
     pairs = [pair for each in cells.values() for pair in _pairs(each)]
-    known = [pair.right for pair in pairs if pair.told_apart]
+    known = [pair.right for pair in pairs if pair.distinguishable]
     return {
         "cells": len(rows),
         **{f"{name} median, largest": found for name, found in errors.items()},
         "steps in the band": sum(row["steps_in_band"] for row in rows) / sum(row["steps"] for row in rows),
         "pairs of strategies in the right order": f"{sum(pair.right for pair in pairs)} of {len(pairs)}",
-        "of these, pairs that the measurement tells apart": f"{sum(known)} of {len(known)}",
+        "of these, pairs whose measured intervals do not overlap": f"{sum(known)} of {len(known)}",
     }
 
 
@@ -179,7 +179,7 @@ class Pair(NamedTuple):
 
     right: bool
     """Whether the faster one is predicted to be so."""
-    told_apart: bool
+    distinguishable: bool
     """Whether their measured intervals are apart: else nobody knows which one is faster."""
 
 
