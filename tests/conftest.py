@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from bytecode import compile_once
 from served import serving
 from slow_tests import listed, names_of
 from traces import Traces
@@ -39,6 +40,12 @@ class ByPlace(LoadScopeScheduling):  # type: ignore[misc]
         file = nodeid.partition("::")[0]
         folder = file.removeprefix("tests/").partition("/")[0]
         return folder if folder in TOGETHER else file
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Of several processes, the one that starts the others compiles for all of them."""
+    if config.getoption("numprocesses", None):
+        compile_once(config)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlace:
