@@ -1,12 +1,13 @@
 """Fixtures of the whole tree."""
 
 import contextlib
+import gc
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """Of several processes, the one that starts the others compiles for all of them."""
     if config.getoption("numprocesses", None):
         compile_once(config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is loaded here stays: Python need not look for garbage in it, neither now nor in the tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlace:

@@ -88,9 +88,7 @@ def fit(package: Any, accumulated: int, callbacks: list[Any], **more: Any) -> An
 
 @pytest.mark.parametrize("accumulated", [1, 4])
 @pytest.mark.parametrize("name", PACKAGES)
-def test_each_step_has_all_its_batches(
-    packages: dict[str, Any], name: str, accumulated: int, tmp_path: Path
-) -> None:
+def test_each_step_has_all_its_batches(packages: dict[str, Any], name: str, accumulated: int, tmp_path: Path) -> None:
     package, out = packages[name], tmp_path / "run"
     plain = fit(package, accumulated, [])
     with nothing_left(plain):
