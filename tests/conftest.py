@@ -1,26 +1,37 @@
 """Fixtures of the whole tree."""
 
 import contextlib
+import gc
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from bytecode import compile_once
 from served import serving
 from slow_tests import listed, names_of
 from traces import Traces
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
-TOGETHER = ("launchers", "slurm", "failures", "browser", "security")
+TOGETHER = ("launchers", "failures", "metering", "browser", "security", "slurm")
 """Folders whose tests share what is dear to start, the longest first."""
+FIRST = (
+    *("training/test_compiled.py", "scripts/test_other_scripts.py", "scripts/test_compiled_scripts.py"),
+    *("scripts/test_real_scripts.py", "cli/test_resume.py", "cli/test_damaged_run.py", "cli/test_end_to_end.py"),
+    *("training/test_user_workload.py", "cli/test_bad_input.py", "cli/test_streams.py", "cli/test_other_code.py"),
+    *("study/test_run_study.py", "study/test_pace.py", "training/test_save_restore.py", "strategies/test_parity.py"),
+    *("analysis/test_gate.py", "trackers/test_each_tracker.py", "launch/test_by_hand.py", "training/test_trainer.py"),
+    *("integrations/test_examples.py", "launch/test_spread_job.py", "truth/test_coverage.py"),
+)
+"""Files that take longest: begun late, one of them would keep one process busy after all others have ended."""
 QUIET = ("truth", "collectives", "measure", "ranks/test_loop.py", "launch/test_hosts.py", "failures/test_link.py")
 """Tests that measure, or count the networks of the machine: nothing else may run beside them."""
 
@@ -36,9 +47,24 @@ class ByPlace(LoadScopeScheduling):  # type: ignore[misc]
     """Of two processes that share the tests, one runs all of a folder whose tests share something, or all of a file."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        folder = file.removeprefix("tests/").partition("/")[0]
-        return folder if folder in TOGETHER else file
+        return _scope(nodeid.partition("::")[0].removeprefix("tests/"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Of several processes, the one that starts the others compiles for all of them."""
+    if config.getoption("numprocesses", None):
+        compile_once(config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is loaded here stays: Python need not look for garbage in it, neither now nor in the tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlace:
@@ -55,8 +81,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if any(place.is_relative_to(quiet) for quiet in QUIET) and str(place) not in COMPUTED:
             item.add_marker(pytest.mark.quiet)
-    places = {folder: place for place, folder in enumerate(TOGETHER)}
-    items.sort(key=lambda item: places.get(item.path.relative_to(TESTS).parts[0], len(places)))
+    places = {name: place for place, name in enumerate((*TOGETHER, *FIRST))}
+    items.sort(key=lambda item: places.get(_scope(item.path.relative_to(TESTS).as_posix()), len(places)))
+
+
+def _scope(file: str) -> str:
+    """What one process runs all of: a folder, or a file."""
+    folder = file.partition("/")[0]
+    return folder if folder in TOGETHER else file
 
 
 @pytest.fixture(scope="session", autouse=True)

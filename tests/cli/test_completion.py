@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from in_process import worldsize
 from made_runs import make_run, usual_cells
 from worldsize.cli.complete import presets, registered
 from worldsize.config import preset_names
@@ -33,8 +34,8 @@ def completed(line: str, place: Path) -> list[str]:
     """What bash is told for a line, of which the last word, maybe empty, is being typed."""
     words = line.split(" ")
     asked = {"_WORLDSIZE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    done = subprocess.run(COMMAND, cwd=place, env={**os.environ, **asked}, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
+    done = worldsize(cwd=place, **asked)
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split()
 
 

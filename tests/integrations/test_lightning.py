@@ -1,5 +1,7 @@
 """`MeterCallback` in trainings of Lightning: all batches of a step are counted, evaluation is not, nothing changes."""
 
+import importlib
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,33 @@ from adapted import (
     same,
 )
 
-NEEDS = "needs worldsize[lightning]"
-lightning = pytest.importorskip("lightning.pytorch", reason=NEEDS)
-standalone = pytest.importorskip("pytorch_lightning", reason=NEEDS)
-from worldsize.integrations.lightning import MeterCallback  # noqa: E402
+PACKAGES = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
+"""The two names that Lightning is installed under."""
+
+if None in [importlib.util.find_spec(name) for name in PACKAGES]:
+    pytest.skip("needs worldsize[lightning]", allow_module_level=True)
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error:worldsize")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def packages() -> dict[str, Any]:
+    """What takes seconds to load: in the process that runs these tests, not in each that collects them."""
+    import worldsize.integrations.lightning  # noqa: F401
+
+    return {name: importlib.import_module(module) for name, module in PACKAGES.items()}
+
+
+@pytest.fixture
+def lightning(packages: dict[str, Any]) -> Any:
+    return packages["lightning"]
+
+
+def metering(**settings: Any) -> Any:
+    """The callback with these settings."""
+    from worldsize.integrations.lightning import MeterCallback
+
+    return MeterCallback(**settings)
 
 
 def module_of(package: Any) -> Any:
@@ -64,27 +87,27 @@ def fit(package: Any, accumulated: int, callbacks: list[Any], **more: Any) -> An
 
 
 @pytest.mark.parametrize("accumulated", [1, 4])
-@pytest.mark.parametrize("package", [lightning, standalone], ids=["lightning", "pytorch_lightning"])
-def test_each_step_has_all_its_batches(package: Any, accumulated: int, tmp_path: Path) -> None:
-    out = tmp_path / "run"
+@pytest.mark.parametrize("name", PACKAGES)
+def test_each_step_has_all_its_batches(packages: dict[str, Any], name: str, accumulated: int, tmp_path: Path) -> None:
+    package, out = packages[name], tmp_path / "run"
     plain = fit(package, accumulated, [])
     with nothing_left(plain):
-        metered = fit(package, accumulated, [MeterCallback(out=out)])
+        metered = fit(package, accumulated, [metering(out=out)])
     assert same(plain, metered)
     check_run(out, accumulated, metered.net.evaluated)
     assert len(metered.net.evaluated) > BATCHES * EPOCHS
 
 
-def test_a_step_in_whose_middle_it_evaluates_counts_and_is_not_timed(tmp_path: Path) -> None:
+def test_a_step_in_whose_middle_it_evaluates_counts_and_is_not_timed(lightning: Any, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    module = fit(lightning, 4, [MeterCallback(out=out)], val_check_interval=6)
+    module = fit(lightning, 4, [metering(out=out)], val_check_interval=6)
     steps = lines(out)
     assert [step["samples"] for step in steps] == SAMPLES[4]
     assert interrupted(steps, module.net.evaluated) == [False, True, False] * EPOCHS
     assert [step["timed"] for step in steps[3:]] == [True, False, True]
 
 
-def test_the_hooks_go_when_a_training_fails(tmp_path: Path) -> None:
+def test_the_hooks_go_when_a_training_fails(lightning: Any, tmp_path: Path) -> None:
     callback: Any = lightning.Callback
 
     class Fails(callback):  # type: ignore[misc] # may not be installed
@@ -93,18 +116,18 @@ def test_the_hooks_go_when_a_training_fails(tmp_path: Path) -> None:
                 raise RuntimeError("on purpose")
 
     with nothing_left(Net()), pytest.raises(RuntimeError, match="on purpose"):
-        fit(lightning, 1, [Fails(), MeterCallback(out=tmp_path / "run")])
+        fit(lightning, 1, [Fails(), metering(out=tmp_path / "run")])
 
 
-def test_off_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    callback = MeterCallback()
+def test_off_unless_asked(lightning: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    callback = metering()
     fit(lightning, 1, [callback], max_epochs=1)
     monkeypatch.setenv("WORLDSIZE_METER", str(tmp_path / "run"))
     fit(lightning, 1, [callback], max_epochs=1)
     assert len(lines(tmp_path / "run")) == BATCHES
 
 
-def test_what_goes_wrong_in_us_is_a_warning(tmp_path: Path) -> None:
+def test_what_goes_wrong_in_us_is_a_warning(lightning: Any, tmp_path: Path) -> None:
     profiler: Any = lightning.profilers.Profiler
 
     class Odd(profiler):  # type: ignore[misc] # may not be installed
@@ -116,4 +139,4 @@ def test_what_goes_wrong_in_us_is_a_warning(tmp_path: Path) -> None:
             super().__setattr__(name, value)
 
     with pytest.warns(UserWarning, match="worldsize: (metering ended, training goes on|no step)"):
-        fit(lightning, 1, [MeterCallback(out=tmp_path / "run")], max_epochs=1, profiler=Odd())
+        fit(lightning, 1, [metering(out=tmp_path / "run")], max_epochs=1, profiler=Odd())

@@ -287,7 +287,7 @@ def test_trouble_of_ours_is_one_warning_and_training_goes_on(
     assert "WEIGHTS" in said
 
 
-def test_a_loop_that_is_left_keeps_its_last_step(tmp_path: Path) -> None:
+def test_a_loop_that_is_left_keeps_its_last_step(loops: WarmLoops, tmp_path: Path) -> None:
     code = (
         DATA
         + """
@@ -300,15 +300,15 @@ for number, (x, y) in enumerate(meter(loader)):
 time.sleep(1.0)
 """
     )
-    ran(tmp_path, code)
+    loops.ran(tmp_path, code)
     lines = step_lines(tmp_path / "run")
     assert len(lines) == 7
     assert lines[-1]["step_s"] < 0.9
 
 
-def test_a_warning_that_is_an_exception_ends_no_training(tmp_path: Path) -> None:
+def test_a_warning_that_is_an_exception_ends_no_training(loops: WarmLoops, tmp_path: Path) -> None:
     (tmp_path / "run").touch()
-    said = ran(tmp_path, ACCUMULATED, PYTHONWARNINGS="error:worldsize")
+    said = loops.ran(tmp_path, "warnings.filterwarnings('error', 'worldsize')\n" + ACCUMULATED)
     assert "WEIGHTS" in said
 
 

@@ -17,7 +17,6 @@ from worldsize.measure.timeline import Timeline, read
 from worldsize.ranks.setup import Rank, choose_device, process_group, settle
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.records import Placement
-from worldsize.training import compiled
 from worldsize.training.check import check
 from worldsize.training.classifier import Classifier
 from worldsize.training.evaluate import evaluate
@@ -39,6 +38,8 @@ def net(classes: int) -> nn.Module:
 
 def enter(payload: dict[str, Any], turns: Turns) -> None:
     """Entry of the job: a turn is case number `block`; each rank leaves what it found in the folder."""
+    from worldsize.training import compiled  # not where tests are only collected: it loads torch's compiler
+
     compiled.BACKEND = payload["backend"]
     rank = Rank.from_environment()
     first = Placement.model_validate(payload["cases"][0]["placement"])

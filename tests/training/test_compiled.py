@@ -18,7 +18,6 @@ from worldsize.launch.local import LocalJob
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
 from worldsize.strategies import STRATEGIES
-from worldsize.training import compiled
 
 TOLERANCE = 1e-5
 """In single precision: compiled code adds in another order."""
@@ -155,10 +154,12 @@ def test_backward_is_cut_where_pieces_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: tuple[int, int] | None, several: bool
 ) -> None:
     """Of one graph all gradients come at its end: one node of autograd stands for the whole backward."""
-    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    from worldsize.training.compiled import Compiled  # loads torch's compiler
+
+    monkeypatch.setattr("worldsize.training.compiled.BACKEND", "aot_eager")
     trainer, _ = alone(tiny_settings(tmp_path))
     model = trainer.strategy.unwrap()
-    compiled.Compiled([model], pieces)
+    Compiled([model], pieces)
     loss, _ = trainer.loss(next(trainer.stream)[1])
     nodes, left = set(), [loss.grad_fn]
     while left:
@@ -170,7 +171,7 @@ def test_backward_is_cut_where_pieces_are_asked_for(
 
 
 def test_a_batch_of_another_shape_compiles_again_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    monkeypatch.setattr("worldsize.training.compiled.BACKEND", "aot_eager")
     trainer, _ = alone(tiny_settings(tmp_path, compile=True, batch_size=8))
     assert trainer.compile() is not None
     assert trainer.compiled is not None
@@ -192,7 +193,7 @@ def test_a_batch_of_another_shape_compiles_again_and_is_told(tmp_path: Path, mon
 def test_a_copy_is_not_compiled_and_hooks_stay_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import copy
 
-    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    monkeypatch.setattr("worldsize.training.compiled.BACKEND", "aot_eager")
     trainer, _ = alone(tiny_settings(tmp_path, compile=True))
     model = trainer.strategy.unwrap()
     trainer.compile()
