@@ -19,7 +19,7 @@ from worldsize.analysis.study import analyse
 from worldsize.measure.machine import allowed_cores
 from worldsize.results.folder import load_run
 
-BUDGET, AWAY_S, THERE_S = "30s", 3.0, 1.0
+BUDGET, AWAY_S, THERE_S = "16s", 1.5, 0.5
 COMMAND = (
     *("study", "--strategies", "single", "--world-sizes", "1", "--batch-sizes", "128", "--threads-per-worker", "1"),
     *("--data", "synthetic:3x32x32:10:4096", "--evaluate", "never", "--budget", BUDGET),
