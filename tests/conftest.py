@@ -21,15 +21,19 @@ ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 TOGETHER = ("launchers", "slurm", "failures", "browser", "security")
 """Folders whose tests share what is dear to start, the longest first."""
-QUIET = ("truth", "collectives", "measure", "ranks/test_loop.py", "launch/test_hosts.py", "failures/test_link.py")
+QUIET = ("truth", "collectives", "measure", "ranks/test_loop.py", "launch/test_hosts.py")
 """Tests that measure, or count the networks of the machine: nothing else may run beside them."""
 
 COMPUTED = (
     *("truth/test_coverage.py", "truth/test_one_number.py", "truth/test_statistical_efficiency.py"),
-    *("truth/test_world_step.py", "measure/test_abilities.py", "measure/test_cores.py", "measure/test_facts.py"),
-    *("measure/test_memory_kills.py", "measure/test_user_code.py"),
+    *("truth/test_one_worker.py", "truth/test_rehearsals_end.py", "truth/test_world_step.py"),
+    "truth/test_wrong_clock.py",
+    *("collectives/test_comm_bench.py", "collectives/test_link_test.py", "launch/test_hosts.py", "ranks/test_loop.py"),
+    *("measure/test_abilities.py", "measure/test_activity.py", "measure/test_alignment.py", "measure/test_clocks.py"),
+    *("measure/test_cores.py", "measure/test_facts.py", "measure/test_limits.py", "measure/test_machine.py"),
+    *("measure/test_memory_kills.py", "measure/test_timeline.py", "measure/test_user_code.py"),
 )
-"""Of these, tests that compute from what they made themselves, and ask no clock."""
+"""Of these, tests of which all holds whatever runs beside them, but for those that say that they are quiet."""
 
 
 class ByPlace(LoadScopeScheduling):  # type: ignore[misc]
