@@ -50,6 +50,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlace:
     return ByPlace(config, log)
 
 
+def is_quiet(place: Path) -> bool:
+    """Whether all tests of a file measure, given as its place below tests/."""
+    return any(place.is_relative_to(quiet) for quiet in QUIET) and str(place) not in COMPUTED
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only tests that measure are asked for, the many files without any are not imported."""
+    if not str(config.option.markexpr).startswith("quiet") or not collection_path.match("test_*.py"):
+        return None
+    has_some = is_quiet(collection_path.relative_to(TESTS)) or "mark.quiet" in collection_path.read_text("utf-8")
+    return None if has_some else True
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say which tests need the machine for themselves, which are slow, and put first what takes longest."""
     slow = {name for _, name in listed()}
@@ -57,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         place = item.path.relative_to(TESTS)
         if names_of(item.nodeid) & slow:
             item.add_marker(pytest.mark.slow)
-        if any(place.is_relative_to(quiet) for quiet in QUIET) and str(place) not in COMPUTED:
+        if is_quiet(place):
             item.add_marker(pytest.mark.quiet)
     places = {folder: place for place, folder in enumerate(TOGETHER)}
     items.sort(key=lambda item: places.get(item.path.relative_to(TESTS).parts[0], len(places)))

@@ -15,12 +15,11 @@ import polars as pl
 import pytest
 
 from commands import worldsize
-from repeated import Repeated
 from worldsize.analysis.study import analyse
 from worldsize.measure.machine import allowed_cores
 from worldsize.results.folder import load_run
 
-BUDGET, AWAY_S, THERE_S = "20s", 3.0, 1.0
+BUDGET, AWAY_S, THERE_S = "30s", 3.0, 1.0
 COMMAND = (
     *("study", "--strategies", "single", "--world-sizes", "1", "--batch-sizes", "128", "--threads-per-worker", "1"),
     *("--data", "synthetic:3x32x32:10:4096", "--evaluate", "never", "--budget", BUDGET),
@@ -87,15 +86,16 @@ def planted(folder: Path) -> tuple[Path, float, float]:
 
 
 def test_a_core_that_others_take_now_and_then(tmp_path: Path) -> None:
-    def holds(found: tuple[Path, float, float]) -> None:
-        run, true_s, all_s = found
-        # Who takes the core may come while nothing is timed: in 1 of 4 runs that made the mean step 5 % longer only.
-        assert all_s > 1.1 * true_s, "the planted disturbance did not disturb"
-        (cell,) = load_run(run).cells.values()
-        assert cell.record.summary is not None
-        assert cell.record.summary.step_s.value == pytest.approx(true_s, rel=0.05)
-        warnings = [warning for _, warning in analyse(load_run(run)).warnings if warning.code == "disturbed"]
-        assert len(warnings) == 1
-        assert "Other processes used" in warnings[0].message
-
-    Repeated(lambda: planted(tmp_path / str(len(list(tmp_path.iterdir()))))).check(holds)
+    # Who takes the core may come while nothing is timed: in 1 of 4 runs that made the mean step 5 % longer only. Such a
+    # run plants nothing, so another is made; what holds of the first that is disturbed is not tried again.
+    for number in range(3):
+        run, true_s, all_s = planted(tmp_path / str(number))
+        if all_s > 1.1 * true_s:
+            break
+    assert all_s > 1.1 * true_s, "the planted disturbance did not disturb"
+    (cell,) = load_run(run).cells.values()
+    assert cell.record.summary is not None
+    assert cell.record.summary.step_s.value == pytest.approx(true_s, rel=0.05)
+    warnings = [warning for _, warning in analyse(load_run(run)).warnings if warning.code == "disturbed"]
+    assert len(warnings) == 1
+    assert "Other processes used" in warnings[0].message

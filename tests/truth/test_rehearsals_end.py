@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import psutil
@@ -13,6 +14,7 @@ import pytest
 
 from commands import finish, processes_of, start
 from commands import worldsize as command
+from repeated import Repeated
 from replayable import replayable
 from rights import needs_rights
 from soak_watch import networks
@@ -25,23 +27,31 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return replayable(tmp_path_factory.mktemp("made"))
 
 
+@pytest.mark.quiet  # a rehearsal whose cores are busy fails, and says so
 def test_a_slow_link_slows_the_messages(source: Path, tmp_path: Path) -> None:
     """448 kB over 10 Mbit/s take more than 0.3 s, whatever the machine."""
-    found = command(
-        *("rehearse", source, "--hosts", 2, "--link", "1gbit", "--slow-link", "1:10mbit", "--strategies", "all-reduce"),
-        *("--steps", 2, "--out", "run", "--json"),
-        cwd=tmp_path,
-    )
-    assert found.returncode == 0, found.stderr
-    assert found.stderr.startswith("Rehearsal of made on 2 emulated hosts with links of 1gbit. Real:")
-    told = json.loads(found.stdout)
-    [row] = [row for row in told["results"] if row["world_size"] == 2]
-    assert row["step_s"] > 0.3
-    assert [each["cell"] for each in told["rehearsal"]] == ["single-w1-b32", "all-reduce-w2-b32"]
-    assert [each["host"] for each in told["links"]] == [0, 1]
-    assert told["study"]["settings"]["slow_link"] == ["1:10mbit"]
-    resumed = command("study", "--resume", "--out", "run", cwd=tmp_path)
-    assert resumed.returncode == 0, resumed.stderr
+    place = tmp_path
+    how = ("--hosts", 2, "--link", "1gbit", "--slow-link", "1:10mbit", "--strategies", "all-reduce", "--steps", 2)
+
+    def measure() -> CompletedProcess[str]:
+        nonlocal place
+        place = tmp_path / str(len(list(tmp_path.iterdir())))
+        place.mkdir()
+        return command("rehearse", source, *how, "--out", "run", "--json", cwd=place)
+
+    def holds(found: CompletedProcess[str]) -> None:
+        assert found.returncode == 0, found.stderr
+        assert found.stderr.startswith("Rehearsal of made on 2 emulated hosts with links of 1gbit. Real:")
+        told = json.loads(found.stdout)
+        [row] = [row for row in told["results"] if row["world_size"] == 2]
+        assert row["step_s"] > 0.3
+        assert [each["cell"] for each in told["rehearsal"]] == ["single-w1-b32", "all-reduce-w2-b32"]
+        assert [each["host"] for each in told["links"]] == [0, 1]
+        assert told["study"]["settings"]["slow_link"] == ["1:10mbit"]
+        resumed = command("study", "--resume", "--out", "run", cwd=place)
+        assert resumed.returncode == 0, resumed.stderr
+
+    Repeated(measure).check(holds)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
