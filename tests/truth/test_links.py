@@ -32,7 +32,7 @@ def links(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         world_size=2,
         hosts=2,
         link=request.param,
-        top_bytes=(4 if request.param == "100mbit" else 8) * 2**20,
+        top_bytes=(4 if request.param == "100mbit" else 16) * 2**20,
         samples=7,
     )
     return Repeated(lambda: run_comm(settings, tmp_path_factory.mktemp("comm"), ["test"]))
