@@ -74,10 +74,10 @@ def family(parent: int) -> dict[str, list[psutil.Process]]:
     return found
 
 
-def networks() -> set[str]:
-    """The network namespaces that some process lives in."""
+def networks(*pids: int) -> set[str]:
+    """The network namespaces that some process lives in; of these processes where any are named."""
     found = set()
-    for process in Path("/proc").glob("[0-9]*"):
+    for process in [Path(f"/proc/{pid}") for pid in pids] or Path("/proc").glob("[0-9]*"):
         try:
             found.add(os.readlink(process / "ns" / "net"))  # noqa: PTH115 - the target is no path
         except OSError:

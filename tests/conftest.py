@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from bytecode import compile_once
 from served import serving
 from slow_tests import listed, names_of
 from traces import Traces
@@ -32,15 +31,15 @@ FIRST = (
     *("integrations/test_examples.py", "launch/test_spread_job.py", "truth/test_coverage.py"),
 )
 """Files that take longest: begun late, one of them would keep one process busy after all others have ended."""
-QUIET = ("truth", "collectives", "measure", "ranks/test_loop.py", "launch/test_hosts.py", "failures/test_link.py")
-"""Tests that measure, or count the networks of the machine: nothing else may run beside them."""
+QUIET = ("truth", "measure/test_conditions.py")
+"""Tests that measure: nothing else may run beside them. So do tests elsewhere that are marked as quiet."""
 
 COMPUTED = (
-    *("truth/test_coverage.py", "truth/test_one_number.py", "truth/test_statistical_efficiency.py"),
-    *("truth/test_world_step.py", "measure/test_abilities.py", "measure/test_cores.py", "measure/test_facts.py"),
-    *("measure/test_memory_kills.py", "measure/test_user_code.py"),
+    *("truth/test_coverage.py", "truth/test_one_number.py", "truth/test_one_worker.py"),
+    *("truth/test_rehearsals_end.py", "truth/test_statistical_efficiency.py", "truth/test_world_step.py"),
+    "truth/test_wrong_clock.py",
 )
-"""Of these, tests that compute from what they made themselves, and ask no clock."""
+"""Of these, tests of which all holds whatever runs beside them, but for those that say that they are quiet."""
 
 
 class ByPlace(LoadScopeScheduling):  # type: ignore[misc]
@@ -50,10 +49,14 @@ class ByPlace(LoadScopeScheduling):  # type: ignore[misc]
         return _scope(nodeid.partition("::")[0].removeprefix("tests/"))
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Of several processes, the one that starts the others compiles for all of them."""
-    if config.getoption("numprocesses", None):
-        compile_once(config)
+def pytest_configure() -> None:
+    """Keep bytecode, also where the environment says not to, as in many containers.
+
+    Else each interpreter that a test starts compiles the package anew, and the second half of the tests rewrites the
+    assertions of all of them once more.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 @pytest.hookimpl(wrapper=True)
@@ -72,6 +75,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlace:
     return ByPlace(config, log)
 
 
+def is_quiet(place: Path) -> bool:
+    """Whether all tests of a file measure, given as its place below tests/."""
+    return any(place.is_relative_to(quiet) for quiet in QUIET) and str(place) not in COMPUTED
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only tests that measure are asked for, the many files without any are not imported."""
+    if not str(config.option.markexpr).startswith("quiet") or not collection_path.match("test_*.py"):
+        return None
+    has_some = is_quiet(collection_path.relative_to(TESTS)) or "mark.quiet" in collection_path.read_text("utf-8")
+    return None if has_some else True
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say which tests need the machine for themselves, which are slow, and put first what takes longest."""
     slow = {name for _, name in listed()}
@@ -79,7 +95,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         place = item.path.relative_to(TESTS)
         if names_of(item.nodeid) & slow:
             item.add_marker(pytest.mark.slow)
-        if any(place.is_relative_to(quiet) for quiet in QUIET) and str(place) not in COMPUTED:
+        if is_quiet(place):
             item.add_marker(pytest.mark.quiet)
     places = {name: place for place, name in enumerate((*TOGETHER, *FIRST))}
     items.sort(key=lambda item: places.get(_scope(item.path.relative_to(TESTS).as_posix()), len(places)))

@@ -56,6 +56,7 @@ class Heard(Silence):
         self.told.append((sampling.rounds, samples))
 
 
+@pytest.mark.quiet  # every size must have its turn within the budget
 def test_a_budget_ends_the_benchmark_and_each_result_is_heard_as_it_comes(tmp_path: Path) -> None:
     settings = CommSettings(
         collectives=("all-reduce", "broadcast"), world_size=2, top_bytes=2**16, budget="4s", threads_per_worker=1

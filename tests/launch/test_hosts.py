@@ -11,12 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from repeated import Repeated
 from rights import needs_rights
 from soak_watch import networks
 from worldsize.analysis.bandwidth import analyse_link, curve, peak
 from worldsize.config import CommSettings, Hosts, validated
 from worldsize.errors import UsageError
 from worldsize.launch.hosts import _hardware, address
+from worldsize.results.comm_records import CommRecord
 from worldsize.study.comm import check_hosts, run_comm
 
 
@@ -69,21 +71,29 @@ class TestWithRights:
 
     pytestmark = needs_rights
 
+    @pytest.mark.quiet
     def test_the_link_is_as_slow_as_it_was_asked_to_be(self, tmp_path: Path) -> None:
         """A message cannot travel faster than the link; how near it comes is for a quiet machine (make bench)."""
         settings = CommSettings(
             collectives=("broadcast", "all-reduce"), hosts=2, link="100mbit", top_bytes=2**20, samples=3
         )
-        record = run_comm(settings, tmp_path, ["test"])
-        link = analyse_link(record)
-        assert link.payload_bytes_per_s is not None
-        for name in settings.collectives:
-            best = peak(curve(record, name))
-            assert best is not None
-            assert best < 1.1 * link.payload_bytes_per_s  # a burst may go at once after a pause
-        largest = curve(record, "broadcast")[-1]
-        assert largest.time_s.value > 2**20 / link.payload_bytes_per_s * 0.9
 
+        def measure() -> CommRecord:
+            return run_comm(settings, tmp_path / str(len(list(tmp_path.iterdir()))), ["test"])
+
+        def holds(record: CommRecord) -> None:
+            link = analyse_link(record)
+            assert link.payload_bytes_per_s is not None
+            for name in settings.collectives:
+                best = peak(curve(record, name))
+                assert best is not None
+                assert best < 1.1 * link.payload_bytes_per_s  # a burst may go at once after a pause
+            largest = curve(record, "broadcast")[-1]
+            assert largest.time_s.value > 2**20 / link.payload_bytes_per_s * 0.9
+
+        Repeated(measure).check(holds)
+
+    @pytest.mark.quiet  # it counts the networks of the machine
     def test_nothing_is_left_and_nothing_shows_outside(self, tmp_path: Path) -> None:
         before = set(psutil.net_if_addrs()), networks()
         run_comm(
@@ -102,15 +112,19 @@ class TestWithRights:
             assert run.returncode == 0, said
 
     def test_a_killed_run_leaves_no_process_and_no_network(self, tmp_path: Path) -> None:
-        before = networks()
         command = [sys.executable, "-m", "worldsize", "comm", "--hosts", "2", "--link", "1mbit", "--top", "4MiB"]
         run = subprocess.Popen([*command, "--samples", "9"], cwd=tmp_path, stderr=subprocess.DEVNULL)
-        _wait(lambda: len(networks() - before) == 3, "three networks: the switch and two hosts")
-        family = psutil.Process(run.pid).children(recursive=True)
+
+        def made() -> set[str]:
+            return networks(*(each.pid for each in psutil.Process(run.pid).children(recursive=True))) - own
+
+        own = networks(os.getpid())
+        _wait(lambda: len(made()) == 3, "three networks: the switch and two hosts")
+        family, seen = psutil.Process(run.pid).children(recursive=True), made()
         os.kill(run.pid, signal.SIGKILL)
         run.wait()
         _wait(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family), "no process")
-        _wait(lambda: networks() == before, "no network")
+        _wait(lambda: not networks() & seen, "no network")
 
 
 def _wait(condition: Callable[[], bool], what: str, patience_s: float = 60) -> None:

@@ -39,6 +39,7 @@ def test_computing_is_the_time_of_this_thread_alone(activity: Activity) -> None:
     assert 0.05 <= found.cpu_s < 0.1
 
 
+@pytest.mark.quiet
 def test_a_sleep_is_no_computing_and_no_queue(activity: Activity) -> None:
     activity.begin()
     time.sleep(0.2)

@@ -212,6 +212,7 @@ def busy_stranger(program: Path) -> Iterator[int]:
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.quiet
 def test_busiest_others_are_named_and_own_children_are_not(tmp_path: Path) -> None:
     for name in ("stranger", "child"):
         (tmp_path / name).symlink_to("/bin/sh")  # a process is named after the path it was started by

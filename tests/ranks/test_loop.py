@@ -162,6 +162,7 @@ def test_the_step_that_leads_into_a_block_trains_and_is_not_timed(tmp_path: Path
     assert same(*reached)
 
 
+@pytest.mark.quiet
 def test_what_a_loader_has_ready_is_used_up_before_the_clock_starts(tmp_path: Path) -> None:
     """Batches take far longer to make than to train on, and the loader makes them while the cell waits."""
     (tmp_path / "slow.py").write_text(SLOW_DATA)

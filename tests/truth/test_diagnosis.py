@@ -29,7 +29,7 @@ def test_the_first_advice_is_the_planted_cause(
 ) -> None:
     def measure() -> dict[str, Any]:
         out = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
-        what = ("--workload", f"{WORKLOAD}:Planted", *STUDY, "--budget", "40s", "--out", out, "--json")
+        what = ("--workload", f"{WORKLOAD}:Planted", *STUDY, "--budget", "24s", "--out", out, "--json")
         done = worldsize("study", *what, cwd=tmp_path, WORLDSIZE_PLANTED=planted)
         assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)

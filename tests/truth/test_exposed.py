@@ -31,7 +31,8 @@ def studied(folder: Path) -> Cell:
         batch_sizes=(128,),
         bucket_mb=0.25,
         threads_per_worker=1,
-        steps=30,
+        steps=16,
+        block_steps=4,
         hosts=2,
         link="100mbit",
     )

@@ -45,7 +45,7 @@ class SlowSGD(torch.optim.SGD):
 model = Net()
 optimizer = SlowSGD(model.parameters(), lr=0.01)
 meter = worldsize.meter(model, optimizer)
-for epoch in range(4):
+for epoch in range(3):
     for number, x in enumerate(meter(torch.utils.data.DataLoader(Slow(), batch_size=4))):
         time.sleep(0.025)  # whatever a loop does beside
         model(x).sum().backward()
@@ -113,7 +113,7 @@ def synchronise():
 LOOP = """
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 meter = worldsize.meter(model, optimizer)
-for number in range(ACCUMULATE * 16):
+for number in range(ACCUMULATE * 11):
     cross_entropy(model(torch.randn(4, 3, 8, 8)), torch.zeros(4, dtype=torch.int64)).backward()
     if (number + 1) % ACCUMULATE == 0:
         synchronise()

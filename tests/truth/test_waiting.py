@@ -30,7 +30,8 @@ def studied(folder: Path) -> dict[str, Cell]:
         world_sizes=(2,),
         batch_sizes=(4,),
         threads_per_worker=1,
-        steps=30,
+        steps=12,
+        block_steps=4,
         hosts=2,
         link="100mbit",
     )

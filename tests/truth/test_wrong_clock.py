@@ -50,6 +50,7 @@ def trained(entry: str, run: Path, strategy: str = "all-reduce", steps: int = ST
     return Cell(folder, CellRecord.of(settings, placement=placement))
 
 
+@pytest.mark.quiet  # the errors of offsets, which others lengthen, are held against what was planted
 def test_a_clock_that_drifts_is_right_in_the_middle_of_a_turn(tmp_path: Path) -> None:
     """Rank 1 is late in each step, for its turn to last; its clock gains 500 ppm, here about a millisecond."""
     cell = trained(DRIFTING, tmp_path, LATE, steps=40)
