@@ -15,7 +15,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     """Entry of the job."""
     placement = Placement.model_validate(payload["placement"])
     rank = setup.Rank.from_environment()
-    setup.settle(rank, placement)
+    setup.pin(rank, placement)
     if not payload["polite"]:
         setup.POLLING_THREAD = "none of this name"
     tensor = torch.zeros(payload["size_bytes"] // 4)

@@ -1,4 +1,4 @@
-"""Each test that tests/slow.txt leaves out exists, and its file keeps another one; so do the files conftest.py names."""
+"""Each test that tests/slow.txt leaves out exists, and its file keeps another one; so do the places of conftest.py."""
 
 import re
 
@@ -19,6 +19,6 @@ def test_it_is_there_and_not_alone(name: str) -> None:
     assert set(defined) - left_out, "all of its file would be left out"
 
 
-@pytest.mark.parametrize("place", (*TOGETHER, *FIRST, *QUIET, *COMPUTED))
+@pytest.mark.parametrize("place", [*TOGETHER, *FIRST, *QUIET, *COMPUTED])
 def test_a_place_that_has_its_own_turn_is_there(place: str) -> None:
     assert (LIST.parent / place).exists()

@@ -21,8 +21,8 @@ from worldsize.ranks.setup import (
     _cores_here,
     choose_device,
     give_way,
+    pin,
     process_group,
-    settle,
 )
 from worldsize.results.records import Placement
 
@@ -48,8 +48,8 @@ def nobody_started_us(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def settled_back() -> Iterator[None]:
-    """Undo `settle`."""
+def unpinned_after() -> Iterator[None]:
+    """Undo `pin`."""
     cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
     yield
     os.sched_setaffinity(0, cores)
@@ -63,12 +63,12 @@ def test_the_variables_of_an_agent_say_who_we_are(monkeypatch: pytest.MonkeyPatc
     assert Rank.from_environment() == Rank(rank=5, processes=8, local_rank=1)
 
 
-@pytest.mark.usefixtures("settled_back")
+@pytest.mark.usefixtures("unpinned_after")
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_settles_on_its_own_cores_with_its_threads(rank: int) -> None:
+def test_a_rank_is_pinned_to_its_own_cores_with_its_threads(rank: int) -> None:
     threads = torch.get_num_threads() + 1
     placement = placed(2).model_copy(update={"threads_per_worker": threads})
-    settle(Rank(rank=rank, processes=2, local_rank=rank), placement)
+    pin(Rank(rank=rank, processes=2, local_rank=rank), placement)
     assert os.sched_getaffinity(0) == set(placement.cores[rank])
     assert torch.get_num_threads() == threads
     inherited: list[set[int]] = []

@@ -11,7 +11,7 @@ from worldsize import sending
 from worldsize.config.synchronisation import SynchronisationSettings
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.timeline import Timeline, read
-from worldsize.ranks.setup import Rank, choose_device, further_group, process_group, settle
+from worldsize.ranks.setup import Rank, choose_device, further_group, pin, process_group
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.records import Placement
 from worldsize.strategies import Channel, find_strategy
@@ -45,7 +45,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     rank = Rank.from_environment()
     placement = Placement.model_validate(payload["placement"])
     device = choose_device(rank, placement)
-    settle(rank, placement)
+    pin(rank, placement)
     sending.INT8_PIECE = PIECE
 
     def do(turn: Turn) -> Reply:

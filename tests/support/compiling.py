@@ -14,7 +14,7 @@ from worldsize.config import CellSettings
 from worldsize.data import load_data
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.timeline import Timeline, read
-from worldsize.ranks.setup import Rank, choose_device, process_group, settle
+from worldsize.ranks.setup import Rank, choose_device, pin, process_group
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.records import Placement
 from worldsize.training.check import check
@@ -49,7 +49,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
         if turn.op != "finish":
             case = payload["cases"][turn.block]
             placement = Placement.model_validate(case["placement"])
-            settle(rank, placement)
+            pin(rank, placement)
             settings = CellSettings.model_validate(case["settings"])
 
             def trainer(*, compile: bool) -> Trainer:

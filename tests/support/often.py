@@ -19,7 +19,7 @@ from worldsize.measure.clocks import HostClock
 from worldsize.measure.timeline import Timeline
 from worldsize.models import build_model
 from worldsize.ranks.checkpoint import agreed_checkpoint, restore, save
-from worldsize.ranks.setup import Rank, choose_device, process_group, settle
+from worldsize.ranks.setup import Rank, choose_device, pin, process_group
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.records import Placement
@@ -45,7 +45,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
         if turn.op != "finish":
             case = payload["cases"][turn.block]
             placement = Placement.model_validate(case["placement"])
-            settle(rank, placement)
+            pin(rank, placement)
             settings = CellSettings.model_validate(case["settings"])
             folder = Path(payload["folder"])
 

@@ -25,7 +25,7 @@ from worldsize.measure.clocks import HostClock
 from worldsize.measure.timeline import Timeline, read
 from worldsize.models import build_model
 from worldsize.models.resnet import BasicBlock, resnet18
-from worldsize.ranks.setup import Rank, choose_device, process_group, settle
+from worldsize.ranks.setup import Rank, choose_device, pin, process_group
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.records import Placement
 from worldsize.training.classifier import Classifier, my_share
@@ -140,7 +140,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
         if turn.op != "finish":
             case = payload["cases"][turn.block]
             placement = Placement.model_validate(case["placement"])
-            settle(rank, placement)
+            pin(rank, placement)
             timeline = Timeline(HostClock())
             settings = CellSettings.model_validate(case["settings"])
             world = world_of(rank, settings, placement, device, timeline)

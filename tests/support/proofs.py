@@ -17,7 +17,7 @@ from worldsize.launch.placement import place
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.machine import allowed_cores
 from worldsize.measure.timeline import Timeline
-from worldsize.ranks.setup import Rank, choose_device, process_group, settle
+from worldsize.ranks.setup import Rank, choose_device, pin, process_group
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.records import Placement
 from worldsize.strategies.all_reduce import AllReduce
@@ -160,7 +160,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
         if turn.op == "finish":
             return Reply()
         settings, placement = cases[turn.block], placement_of(cases[turn.block], rank.processes)
-        settle(rank, placement)
+        pin(rank, placement)
         if turn.op == "steps":
             task = Task(settings=settings, placement=placement, arithmetic="fp64", steps=turn.count)
             return Reply(proof=prove(task, rank, device))

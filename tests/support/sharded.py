@@ -16,7 +16,7 @@ from worldsize.measure.message_counter import MessageCounter
 from worldsize.measure.timeline import Marks, Phase, Timeline, read
 from worldsize.models.resnet import BasicBlock
 from worldsize.ranks.checkpoint import agreed_checkpoint, restore, save
-from worldsize.ranks.setup import Rank, choose_device, process_group, settle
+from worldsize.ranks.setup import Rank, choose_device, pin, process_group
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.records import Placement
 from worldsize.strategies import find_strategy
@@ -134,7 +134,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
             torch.save(vars(seen), folder / f"rank{rank.rank}.pt")
         return Reply()
 
-    settle(rank, placement)
+    pin(rank, placement)
     with process_group(rank, placement, device):
         run_turns(turns, Reply(), do)
 

@@ -12,11 +12,11 @@ import torch.distributed as dist
 from worldsize.collectives.links import test_link
 from worldsize.collectives.operations import OPERATIONS, Operation
 from worldsize.config import Hosts
-from worldsize.measure.accelerator import settle as wait_for
+from worldsize.measure.accelerator import wait_for
 from worldsize.measure.alignment import Offset, align
 from worldsize.ranks.heartbeat import beat
 from worldsize.ranks.host_collectives import between_cpus
-from worldsize.ranks.setup import Rank, choose_device, process_group, settle, where
+from worldsize.ranks.setup import Rank, choose_device, pin, process_group, where
 from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
 from worldsize.results.base import Record
 from worldsize.results.comm_records import CommSample
@@ -70,7 +70,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     """The entry that launch calls in each worker; answers a turn with a sample of this rank."""
     task = Task.model_validate(payload)
     rank = Rank.from_environment()
-    settle(rank, task.placement)
+    pin(rank, task.placement)
     device = choose_device(rank, task.placement)
     with process_group(rank, task.placement, device):
         run_turns(turns, ready(task.placement, device), Bench(device, task.hosts).do)

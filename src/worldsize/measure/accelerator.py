@@ -103,7 +103,7 @@ def accelerator_for(device: torch.device) -> Accelerator | None:
     return None if device.type == "cpu" else TorchAccelerator(device)
 
 
-def settle(device: torch.device) -> None:
+def wait_for(device: torch.device) -> None:
     """Wait until the device has done all its work; a CPU always has."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)

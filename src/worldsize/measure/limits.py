@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from worldsize.config import Precision
-from worldsize.measure.accelerator import settle
+from worldsize.measure.accelerator import wait_for
 
 MatmulPrecision = Literal["fp32", "tf32", "bf16"]
 
@@ -68,7 +68,7 @@ def matmul_flops_per_s(device: torch.device, seconds: float = 0.1, precision: Ma
         while time.perf_counter() < stop or best == float("inf"):
             start = time.perf_counter()
             torch.mm(a, b, out=out)
-            settle(device)
+            wait_for(device)
             best = min(best, time.perf_counter() - start)
     return 2 * size**3 / best
 

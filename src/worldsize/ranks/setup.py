@@ -44,7 +44,7 @@ class Rank:
         )
 
 
-def settle(rank: Rank, placement: Placement) -> None:
+def pin(rank: Rank, placement: Placement) -> None:
     """Pin the calling thread, and those it starts, to the cores of its (first) worker, and set its threads."""
     if placement.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, _cores_here(rank, placement))

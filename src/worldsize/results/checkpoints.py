@@ -142,9 +142,9 @@ def write_part(path: Path, save: Callable[[BinaryIO], object]) -> Part:
 
 def write_index(folder: Path, record: CheckpointRecord) -> None:
     """Make the parts the checkpoint: from here on this one counts, and the one before it does not."""
-    _settle(folder)  # the names of the parts must be on disk before the index that names them
+    _sync(folder)  # the names of the parts must be on disk before the index that names them
     write_whole(folder / INDEX, record.model_dump_json(indent=2) + "\n")
-    _settle(folder)
+    _sync(folder)
 
 
 def hand_over(source: Path, target: Path, settings: CellSettings, processes: int) -> int:
@@ -169,7 +169,7 @@ def _copy(content: bytes, file: BinaryIO) -> None:
     file.write(content)
 
 
-def _settle(folder: Path) -> None:
+def _sync(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -22,7 +22,7 @@ from worldsize.metering.meter import VARIABLE, strategy_of
 from worldsize.ranks.host_collectives import open_between_cpus
 from worldsize.ranks.loop import Loop
 from worldsize.ranks.recorder import Recorder
-from worldsize.ranks.setup import POLLING_THREAD, Rank, choose_device, give_way, settle, where
+from worldsize.ranks.setup import POLLING_THREAD, Rank, choose_device, give_way, pin, where
 from worldsize.ranks.turns import Facts, Reply, Turn, Turns, WorkOverError
 from worldsize.results.files import cell_folder, outputs_folder
 from worldsize.scripts.look import source_of
@@ -39,7 +39,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     settings, script = assignment.settings, assignment.settings.program
     assert script is not None, "a cell of a script"
     rank = Rank.from_environment()
-    settle(rank, assignment.placement)
+    pin(rank, assignment.placement)
     device = choose_device(rank, assignment.placement)
     file, root = source_of(script.words)
     code = scripts_code({file: root})

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.futures import Future
 
 from worldsize.analysis.collective_cost import cost_s
-from worldsize.measure.accelerator import settle
+from worldsize.measure.accelerator import wait_for
 from worldsize.measure.clocks import Clock, Mark, clock_for
 from worldsize.ranks.host_collectives import agree
 from worldsize.results.comm_records import AllReduceCost
@@ -95,10 +95,10 @@ def packing_s_per_byte(
     for _ in range(REPEATS + 1):  # the first run touches its memory for the first time
         packed = torch.randn(sum(p.numel() for p in some), dtype=some[0].dtype, device=world.device)
         parts = packed.split([p.numel() for p in some])
-        settle(world.device)
+        wait_for(world.device)
         begin = time.perf_counter()
         averager.average(Full(packed, parts, some)).wait()
-        settle(world.device)
+        wait_for(world.device)
         taken.append(time.perf_counter() - begin)
     return min(taken) / sum(sent_bytes[:count])
 
@@ -116,7 +116,7 @@ def ready_times(model: nn.Module, loss: Loss, device: torch.device) -> list[floa
         seen: list[Mark | None] = [None] * len(parameters)
         hooks = [p.register_post_accumulate_grad_hook(_note(clock, seen, i)) for i, p in enumerate(parameters)]
         found = loss(twin)
-        settle(device)
+        wait_for(device)
         clock.rebase()
         begin = clock.mark()
         found.backward()

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from worldsize.analysis.numbers import payload_text
-from worldsize.measure.accelerator import settle
+from worldsize.measure.accelerator import wait_for
 from worldsize.measure.alignment import Offset
 from worldsize.measure.timeline import Message, Phase, Step, Timeline, read
 from worldsize.ranks.turns import Turn
@@ -138,7 +138,7 @@ def profile_steps(trainer: Trainer, turn: Turn, align: Callable[[], Offset], pat
         timeline.clock.rebase()  # on a GPU this also waits until the lead is over
         offset = align()
         steps = [_step(trainer, number) for number in range(turn.count)]
-        settle(trainer.device)
+        wait_for(trainer.device)
     finally:
         trainer.timeline = timeline
         recording.stop()

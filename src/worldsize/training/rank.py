@@ -20,7 +20,7 @@ from worldsize.ranks.checkpoint import agreed_checkpoint, restore
 from worldsize.ranks.loop import Loop
 from worldsize.ranks.memory import limit_memory
 from worldsize.ranks.recorder import Recorder
-from worldsize.ranks.setup import Rank, choose_device, further_group, group_of, process_group, settle, where
+from worldsize.ranks.setup import Rank, choose_device, further_group, group_of, pin, process_group, where
 from worldsize.ranks.turns import Facts, Reply, Turn, Turns, run_turns
 from worldsize.results.base import Record
 from worldsize.results.checkpoints import checkpoint_folder
@@ -72,7 +72,7 @@ class Assignment(Record):
 def work(assignment: Assignment, turns: Turns) -> None:
     """Be one rank of a cell, from the first to the last turn. Raises what training raises."""
     rank = Rank.from_environment()
-    settle(rank, assignment.placement)  # first: the backend's threads inherit the cores
+    pin(rank, assignment.placement)  # first: the backend's threads inherit the cores
     device = choose_device(rank, assignment.placement)
     with process_group(rank, assignment.placement, device):
         serve(assignment, turns, rank, device)
@@ -80,7 +80,7 @@ def work(assignment: Assignment, turns: Turns) -> None:
 
 def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device) -> None:
     """Build everything and do all turns, within the process group. Raises what training raises."""
-    settle(rank, assignment.placement)
+    pin(rank, assignment.placement)
     settings = assignment.settings
     if settings.memory_limit_bytes is not None and device.type == "cpu":
         limit_memory(settings.memory_limit_bytes)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from worldsize.config import CellSettings
-from worldsize.measure.accelerator import kept_random_state, settle
+from worldsize.measure.accelerator import kept_random_state, wait_for
 from worldsize.measure.limits import memory_in_use_bytes
 from worldsize.measure.timeline import Phase, Timeline
 from worldsize.ranks.heartbeat import beat
@@ -174,7 +174,7 @@ class Trainer:
         for micro in self.micro_batches(on_device(batch, self.device)):
             self.loss(micro)[0].backward()
         self.strategy.synchronise()
-        settle(self.device)
+        wait_for(self.device)
         self.optimizer.zero_grad()
 
     def uncompiled(self) -> AbstractContextManager[None]:
@@ -268,7 +268,7 @@ class Trainer:
                 model = self.model if self.world.channel.world_size == 1 else self.strategy.unwrap()
                 for micro in self.micro_batches(on_device(batch, self.device)):
                     self.task.loss(model, micro)[0].backward()
-            settle(self.device)
+            wait_for(self.device)
         finally:
             self.optimizer.zero_grad()
 

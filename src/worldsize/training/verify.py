@@ -18,7 +18,7 @@ from worldsize.errors import UsageError
 from worldsize.measure.clocks import clock_for
 from worldsize.measure.timeline import Timeline
 from worldsize.ranks.host_collectives import gather
-from worldsize.ranks.setup import Rank, choose_device, process_group, settle
+from worldsize.ranks.setup import Rank, choose_device, pin, process_group
 from worldsize.ranks.turns import Reply, Turns
 from worldsize.results.base import Record
 from worldsize.results.check_records import Difference, Losses
@@ -58,7 +58,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     """The entry that launch calls in each worker; replies with what this rank found."""
     task = Task.model_validate(payload)
     rank = Rank.from_environment()
-    settle(rank, task.placement)  # first: the backend's threads inherit the cores
+    pin(rank, task.placement)  # first: the backend's threads inherit the cores
     device = choose_device(rank, task.placement)
     with process_group(rank, task.placement, device):
         turns.reply(Reply(proof=prove(task, rank, device)))
