@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,13 @@ pytestmark = pytest.mark.filterwarnings("ignore", "error:worldsize")
 @pytest.fixture(scope="module", autouse=True)
 def packages() -> dict[str, Any]:
     """What takes seconds to load: in the process that runs these tests, not in each that collects them."""
+    before = set(os.environ)
     import worldsize.integrations.lightning  # noqa: F401
 
-    return {name: importlib.import_module(module) for name, module in PACKAGES.items()}
+    found = {name: importlib.import_module(module) for name, module in PACKAGES.items()}
+    for name in set(os.environ) - before:  # with what Lightning sets, commands of later tests would find no server
+        del os.environ[name]
+    return found
 
 
 @pytest.fixture

@@ -178,8 +178,8 @@ def _sync(folder: Path) -> None:
 
 
 def remove_others(folder: Path, keep: Iterable[Part], begin: str = "") -> None:
-    """Remove what is left of other checkpoints, as far as its name begins so."""
+    """Remove what is left of other checkpoints, as far as its name begins so; a folder is none of ours."""
     names = {INDEX, *(part.name for part in keep)}
     for path in folder.iterdir():
-        if path.name not in names and path.name.removeprefix(".").startswith(begin):
+        if path.name not in names and path.name.removeprefix(".").startswith(begin) and not path.is_dir():
             path.unlink(missing_ok=True)

@@ -67,7 +67,7 @@ class Int8(Averaging):
         blocks.view(-1)[:size] = bucket.flat
         # A piece has the same blocks of each rank's share, so that shares are those of the whole bucket.
         shares = blocks.view(self.channel.world_size, -1, INT8_BLOCK)
-        pieces = shares.tensor_split(int8_pieces(size), dim=1)
+        pieces = shares.tensor_split(min(int8_pieces(size), shares.shape[1]), dim=1)
         # What is sent of a block leaves in its memory what is lost of it; its mean is put there at the end.
         means = torch.futures.collect_all([self._piece(each, bucket.ready) for each in pieces])
 
