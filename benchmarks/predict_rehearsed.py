@@ -58,7 +58,8 @@ def run(data_dir: str | None) -> None:
                 found = worldsize.rehearse(
                     known.folder, hosts=hosts, link=LINK, steps=STEPS, out=out, report=False, progress=False
                 )
-                rows += [_row(name, hosts, found, cell, forecasts) for cell in found.cells]
+                several = (cell for cell, each in found.cells.items() if each.record.world_size > 1)
+                rows += [_row(name, hosts, found, cell, forecasts) for cell in several]
                 keep("predict-rehearsed", {"summary": _summary(rows), "cells": rows})
     for row in rows:
         error = row["refused"] or f"{row['error']:+.1%}, {row['in_band']:.0%} of {row['steps']} steps in the band"
