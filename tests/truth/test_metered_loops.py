@@ -13,6 +13,8 @@ from worldsize.results.folder import load_run
 PLANTED_S = {"data_wait_s": 0.03, "forward_s": 0.02, "backward_s": 0.015, "optimizer_s": 0.01, "other_s": 0.025}
 """Of each micro-step; the optimizer's once a step."""
 SLEEPS = """
+from sleeping import SlowBackward
+
 class Slow(torch.utils.data.Dataset):
     def __len__(self):
         return 48
@@ -20,22 +22,13 @@ class Slow(torch.utils.data.Dataset):
         time.sleep(0.03 / 4)
         return torch.ones(8)
 
-class SlowBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-    @staticmethod
-    def backward(ctx, gradient):
-        time.sleep(0.015)
-        return gradient
-
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 1)
     def forward(self, x):
         time.sleep(0.02)
-        return self.second(SlowBackward.apply(self.first(x)))
+        return self.second(SlowBackward.apply(self.first(x), 0.015))
 
 class SlowSGD(torch.optim.SGD):
     def step(self, closure=None):

@@ -20,27 +20,17 @@ pytestmark = pytest.mark.usefixtures("clean_imports")
 NAMED = [part for part in PARTS if part != "other_s"]
 LARGEST_OTHER = 0.02
 
-
 OTHERS = {(t.travels, t.exact, t.feedback): name for name, t in TRAITS.items() if not t.by_default}
 NAMES = (*DEFAULT_STRATEGIES, *OTHERS.values())
 """The exact ones, and one of each other kind."""
 OF_SEVERAL = tuple(name for name in NAMES if name != BASELINE_STRATEGY)
-
 
 MODEL = """
 import time
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-class SlowBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-    @staticmethod
-    def backward(ctx, gradient):
-        time.sleep(0.006)
-        return gradient
+from sleeping import SlowBackward
 
 class Slow(nn.Module):
     def __init__(self, layer):
@@ -48,7 +38,7 @@ class Slow(nn.Module):
         self.layer = layer
     def forward(self, x):
         time.sleep(0.006)
-        return torch.relu(self.layer(SlowBackward.apply(x)))
+        return torch.relu(self.layer(SlowBackward.apply(x, 0.006)))
 
 register_optimizer_step_pre_hook(lambda *_: time.sleep(0.004))
 
