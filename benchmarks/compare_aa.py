@@ -24,7 +24,10 @@ from worldsize.results.comparison_records import ComparisonRecord
 
 PAIRS, RUNS = 20, 3
 """Comparisons of each kind, and runs on each side of one."""
-BUDGET = "10s"
+STEPS = 30
+"""Timed steps of each cell in a run, of 14 s or so. A budget of 10 s left six to ten of them, and equal runs differed by
+4 % (32 of them); by 2 to 3 % with a budget of 20 s (22 to 50 steps, 16 runs), by 1 % with 60 steps in 22 s (8 runs).
+"""
 LIMIT = 0.05
 SIDES = {"a": "", "same": "", "slow": "slow", "wait": "wait"}
 """Sides → what benchmarks/planted.py plants; each is compared with the first."""
@@ -34,7 +37,7 @@ SETTINGS: dict[str, Any] = {
     "strategies": ("single", "ddp"),
     "world_sizes": (1, 2),
     "batch_sizes": (64,),
-    "budget": BUDGET,
+    "steps": STEPS,
     "evaluate": "never",
 }
 
@@ -42,7 +45,7 @@ SETTINGS: dict[str, Any] = {
 def run(data_dir: str | None) -> None:
     """Measure, print and keep, pair by pair."""
     records: dict[str, list[ComparisonRecord]] = {name: [] for name in list(SIDES)[1:]}
-    # One warm server for all runs: with one each, 8 of the 10 s of a run went into loading torch.
+    # One warm server for all runs: with one each, 8 of 10 s went into loading torch.
     with tempfile.TemporaryDirectory() as folder, WARM.held():
         for pair in range(PAIRS):
             sides = _sides(Path(folder) / str(pair))
@@ -52,10 +55,10 @@ def run(data_dir: str | None) -> None:
             counts = _counts(records)
             say(f"  pair {pair + 1} of {PAIRS}: {counts}")
             kept = {name: [_kept(each) for each in found] for name, found in records.items()}
-            asked = {"pairs": pair + 1, "runs_a_side": RUNS, "budget": BUDGET, "limit": LIMIT}
+            asked = {"pairs": pair + 1, "runs_a_side": RUNS, "steps": STEPS, "limit": LIMIT}
             keep("compare_aa", {**asked, **counts, "comparisons": kept})
     least = f"asked: at least {PAIRS - 1}"
-    print(f"compare: {PAIRS} pairs of sides of {RUNS} runs each, {BUDGET} a run, gate at {LIMIT:.0%}")
+    print(f"compare: {PAIRS} pairs of sides of {RUNS} runs each, {STEPS} steps a cell, gate at {LIMIT:.0%}")
     print(f"  the same commit: an alarm of any kind in {counts['alarms']} (asked: at most 1)")
     print(f"  10 % slower: found in {counts['slow_found']} ({least}); the gate failed in {counts['slow_failed']}")
     print(f"  20 ms of data wait: data wait and no other part in {counts['wait_found']} ({least})")
