@@ -25,8 +25,10 @@ from worldsize.results.comparison_records import ComparisonRecord
 PAIRS, RUNS = 20, 3
 """Comparisons of each kind, and runs on each side of one."""
 STEPS = 30
-"""Timed steps of each cell in a run. A budget of 10 s left six to ten of them, and equal runs differed by 4 % (32 runs);
-by 2 to 3 % with a budget of 20 s (22 to 50 steps, 16 runs), by 1 % with 60 steps in 22 s (8 runs).
+"""Timed steps of each cell in a run.
+
+A budget of 10 s left six to ten of them, and equal runs differed by 4 % (32 runs); 2 to 3 % with a budget of 20 s (22
+to 50 steps, 16 runs), 1 % with 60 steps in 22 s (8 runs).
 """
 LIMIT = 0.05
 SIDES = {"a": "", "same": "", "slow": "slow", "wait": "wait"}
