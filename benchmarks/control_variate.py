@@ -56,7 +56,7 @@ def _measure(strategy: str, workers: int) -> dict[str, Any]:
                 executor.take(cell, Turn(op="steps", count=8, timed=False), lambda: None)
             for block in range(BLOCKS):
                 for label, cell in cells.items():
-                    turn = Turn(op="steps", count=STEPS, lead=1, block=block, reference_every=1)
+                    turn = Turn(op="steps", count=STEPS, warmup=1, block=block, reference_every=1)
                     replies = executor.take(cell, turn, lambda: None)
                     steps_s = np.max([reply.step_s for reply in replies], axis=0)
                     blocks[label].append((steps_s, np.array([r.reference_s for r in replies], dtype=np.float64)))

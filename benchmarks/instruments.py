@@ -75,7 +75,7 @@ def _measure(strategy: str, model: str, *, batch: int, steps: int, blocks: int) 
 
 
 def _turn(executor: JobExecutor, cell: PlannedCell, steps: int, *, observe: bool) -> Callable[[], float]:
-    turn = Turn(op="steps", count=steps, observe=observe, lead=2)  # a new DDP settles in two
+    turn = Turn(op="steps", count=steps, observe=observe, warmup=2)  # a new DDP settles in two
 
     def block() -> float:
         replies = executor.take(cell, turn, lambda: None)

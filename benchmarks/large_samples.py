@@ -40,7 +40,7 @@ SIZES = (22_080, 9_461_800, 27_157_504, 305_152)
 ISSUED_AFTER = (0.0, 0.4, 0.7, 1.0)
 """The messages of a step, and after which share of backward each is issued; the first one before forward."""
 LINK_BYTES_PER_S = 1.25e9
-BLOCK_STEPS, LEAD_STEPS, WARMUP_STEPS = 10, 1, 10
+BLOCK_STEPS, BLOCK_WARMUP, WARMUP_STEPS = 10, 1, 10
 """The steps protocol: timed steps of a block, untimed ones before them, warm-up."""
 
 
@@ -62,7 +62,7 @@ class LargeRun:
     @property
     def blocks(self) -> int:
         """Blocks of each cell."""
-        return (self.steps - WARMUP_STEPS) // (LEAD_STEPS + BLOCK_STEPS)
+        return (self.steps - WARMUP_STEPS) // (BLOCK_WARMUP + BLOCK_STEPS)
 
     def factors(self, world: int) -> Floats:
         """How long each rank computes, as a multiple of one worker's time."""
@@ -139,12 +139,12 @@ def samples(run: LargeRun, world: int) -> Iterator[tuple[pl.DataFrame, pl.DataFr
 
 def _turns(run: LargeRun, world: int) -> Turns:
     """Block, number and kind of each step in order: warm-up, then blocks with exchange and, after each, without."""
-    block_steps, number = LEAD_STEPS + BLOCK_STEPS, np.arange(run.steps)
+    block_steps, number = BLOCK_WARMUP + BLOCK_STEPS, np.arange(run.steps)
     warm, place = number < WARMUP_STEPS, number - WARMUP_STEPS
     having = {
         "block": np.where(warm, 0, place // block_steps),
         "step": number,
-        "timed": ~warm & (place % block_steps >= LEAD_STEPS),
+        "timed": ~warm & (place % block_steps >= BLOCK_WARMUP),
         "warm": warm,
         "synchronised": np.ones(run.steps, dtype=bool),
     }

@@ -52,7 +52,7 @@ def run(data_dir: str | None) -> None:
             say(f"  seed {seed}: {accuracies}")
             keep(
                 "rung-accuracy",
-                {"settings": _told(), "accuracies": accuracies, "differences": _differences(accuracies)},
+                {"settings": _settings(), "accuracies": accuracies, "differences": _differences(accuracies)},
             )
     print(f"vgg11, {SAMPLES} images, {EPOCHS} epochs, 2 workers, b = {BATCH}, {SEEDS} seeds: test accuracy")
     for name, found in accuracies.items():
@@ -61,7 +61,7 @@ def run(data_dir: str | None) -> None:
         print(f"  {name} − {EXACT}: {_points(each)} points (asked: within {ASKED:.0%})")
 
 
-def _told() -> dict[str, Any]:
+def _settings() -> dict[str, Any]:
     return {key: value for key, value in SETTINGS.items() if key != "data_dir"}
 
 

@@ -193,7 +193,7 @@ def _undisturbed(blocks: list[tuple[Times, Beside]]) -> dict[tuple[int, int], Ti
 
 def _turn(job: LocalJob) -> tuple[Times, Beside]:
     """One turn: its steps, and the short computation that tells which of them were disturbed."""
-    job.send({"op": "steps", "count": STEPS, "lead": 1, "reference_every": REFERENCE_EVERY})
+    job.send({"op": "steps", "count": STEPS, "warmup": 1, "reference_every": REFERENCE_EVERY})
     (reply,) = job.receive()
     return np.array(reply["step_s"]), Beside(np.array([reply["reference_s"]], dtype=float), STEPS)
 

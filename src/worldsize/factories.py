@@ -138,9 +138,9 @@ def raised(error: BaseException, doing: str, file: str | None) -> FactoryError:
     lines = str(error).strip().splitlines()
     if isinstance(error, SyntaxError):  # the line is told below, with the whole path
         lines = [error.msg]
-    told = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    message = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     where = _line_in(error, file)
-    return FactoryError(f"{doing} raised {told}" + (f" ({where})" if where else ""))
+    return FactoryError(f"{doing} raised {message}" + (f" ({where})" if where else ""))
 
 
 def _line_in(error: BaseException, file: str | None) -> str | None:

@@ -22,12 +22,12 @@ def maker(tmp_path: Path) -> Maker:
     return Maker(tmp_path / "made", seed=1)
 
 
-def steps_told(record: ComparisonRecord) -> dict[str, str]:
+def step_verdicts(record: ComparisonRecord) -> dict[str, str]:
     """The cells whose step time is told apart, and how."""
     return {cell.id: cell.verdict for cell in record.cells if cell.verdict in ("slower", "faster")}
 
 
-def others_told(record: ComparisonRecord) -> set[str]:
+def other_differences(record: ComparisonRecord) -> set[str]:
     """Other significant differences, by name."""
     return {
         quantity.name
@@ -40,7 +40,7 @@ def others_told(record: ComparisonRecord) -> set[str]:
 def any_alarm(record: ComparisonRecord) -> bool:
     assert record.gate is not None
     named = {each.direction for cell in record.cells for each in cell.quantities if each.name in NAMED}
-    return bool(steps_told(record)) or bool(named & {"larger", "smaller"}) or record.gate.outcome == "failed"
+    return bool(step_verdicts(record)) or bool(named & {"larger", "smaller"}) or record.gate.outcome == "failed"
 
 
 @pytest.mark.parametrize(("runs", "shared"), [(2, 0.0), (3, 0.5)])
@@ -62,9 +62,9 @@ def test_nor_by_either_ratio_alone(maker: Maker, judge_by: str) -> None:
 def test_ten_percent_are_found_and_nothing_else(maker: Maker, runs: int, shared: float) -> None:
     slow = Truth(shared=shared, factors={SLOW: 1.1})
     records = [maker.compared(Truth(shared=shared), slow, runs, fail_above=0.05) for _ in range(100)]
-    found = [record for record in records if steps_told(record).get(SLOW) == "slower" and record.exit_status == 3]
+    found = [record for record in records if step_verdicts(record).get(SLOW) == "slower" and record.exit_status == 3]
     assert len(found) >= 95
-    assert sum(len(steps_told(record)) > 1 for record in found) <= CHANCE_OF_100
+    assert sum(len(step_verdicts(record)) > 1 for record in found) <= CHANCE_OF_100
 
 
 def test_three_runs_a_side_find_ten_percent_where_runs_differ_by_two(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_three_runs_a_side_find_ten_percent_where_runs_differ_by_two(tmp_path: P
     equal = Truth(shared=0.3)
     slow = replace(equal, factors=dict.fromkeys(maker.cells, 1.1))
     alarms = sum(any_alarm(maker.compared(equal, equal, 3, fail_above=0.05)) for _ in range(20))
-    found = sum("slower" in steps_told(maker.compared(equal, slow, 3)).values() for _ in range(20))
+    found = sum("slower" in step_verdicts(maker.compared(equal, slow, 3)).values() for _ in range(20))
     # 19 are asked for; with 5 % and 99 % each, chance goes beyond these limits once in 400 and once in 1,000 seeds.
     assert alarms <= 4
     assert found >= 18
@@ -91,7 +91,7 @@ def test_20_ms_of_data_wait_are_data_wait_and_nothing_else(maker: Maker) -> None
     ]
     assert len(waits) == 100 * len(CELLS)
     assert np.mean(waits) >= 0.95
-    assert sum(others_told(record) != {"data_wait_s"} for record in records) <= 5
+    assert sum(other_differences(record) != {"data_wait_s"} for record in records) <= 5
 
 
 def test_strict_passes_what_is_proved_and_nothing_that_is_slower(maker: Maker) -> None:
@@ -126,24 +126,24 @@ def test_a_sleep_in_forward_does_not_hide_in_the_baseline(maker: Maker, judge_by
     for strict in (False, True):
         record = maker.compared(Truth(), slept, 3, fail_above=0.05, judge_by=judge_by, strict=strict)
         assert record.exit_status == 3
-        assert {name for name, verdict in steps_told(record).items() if verdict == "slower"} >= set(CELLS[::2])
-        assert "faster" not in steps_told(record).values()
+        assert {name for name, verdict in step_verdicts(record).items() if verdict == "slower"} >= set(CELLS[::2])
+        assert "faster" not in step_verdicts(record).values()
 
 
 def test_a_relative_gain_from_a_slower_baseline_is_never_called_faster(maker: Maker) -> None:
     """The cells of one worker slow down by chance of the machine, or by 8 %: those of two workers do not gain by it."""
     slower = Truth(shared=0.9, factors=dict.fromkeys(CELLS[::2], 1.08))
     records = [maker.compared(Truth(shared=0.9), slower, 3, judge_by="relative") for _ in range(50)]
-    assert sum("faster" in steps_told(record).values() for record in records) <= 2
+    assert sum("faster" in step_verdicts(record).values() for record in records) <= 2
     gained = Truth(shared=0.9, factors={SLOW: 0.8})
-    assert steps_told(maker.compared(Truth(shared=0.9), gained, 3, judge_by="relative"))[SLOW] == "faster"
+    assert step_verdicts(maker.compared(Truth(shared=0.9), gained, 3, judge_by="relative"))[SLOW] == "faster"
 
 
 def test_a_faster_baseline_makes_no_cell_surely_slower(maker: Maker) -> None:
     faster = Truth(shared=0.9, factors=dict.fromkeys(CELLS[::2], 0.8))
     record = maker.compared(Truth(shared=0.9), faster, 4, judge_by="relative", fail_above=0.05)
     assert record.gate is not None
-    assert (record.gate.outcome, set(steps_told(record).values())) == ("not known", {"faster"})
+    assert (record.gate.outcome, set(step_verdicts(record).values())) == ("not known", {"faster"})
     assert "its baseline cell became faster" in record.gate.findings[0].message
 
 
@@ -154,7 +154,7 @@ def test_with_one_run_a_side_nothing_is_called_a_change_and_the_gate_says_why(ma
         for strict in (False, True):
             record = maker.judged(*sides, fail_above=0.05, strict=strict)
             assert {cell.verdict for cell in record.cells} == {"not known"}
-            assert others_told(record) == set()
+            assert other_differences(record) == set()
             assert record.gate is not None
             assert record.gate.outcome == "not known"
             assert record.exit_status == (3 if strict else 0)

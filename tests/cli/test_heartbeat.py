@@ -26,7 +26,7 @@ def test_it_beats_while_nothing_is_told_and_ends_with_its_thread() -> None:
     before = threading.active_count()
     with Heartbeat("thinking", told.append, every_s=SHORT_S) as heartbeat:
         wait_for(told, 2)
-        heartbeat.told("resting")
+        heartbeat.progress("resting")
         wait_for(told, len(told) + 2)
     assert threading.active_count() == before
     assert told[0] == "  thinking, 0 s since the start"
@@ -36,7 +36,7 @@ def test_it_beats_while_nothing_is_told_and_ends_with_its_thread() -> None:
 def test_what_is_told_in_time_keeps_it_still() -> None:
     told: list[str] = []
     with Heartbeat("thinking", told.append, every_s=LONG_S) as heartbeat:
-        heartbeat.told()
+        heartbeat.progress()
     assert not told
 
 

@@ -83,7 +83,7 @@ def test_a_pipe_gets_plain_lines(tmp_path: Path) -> None:
     assert len(ends) == 3
     assert all(re.match(r"✓ done  [\w-]+  \d+ ms/step ± [\d.]+ %  [\d.]+ samples/s", line) for line in ends)
     progress = [line for line in told if re.match(r"  \d of 3 cells, \d+ of 126 steps, at most \d+ s left; ", line)]
-    # 126 steps, and those aside, of half a second each on the made clock: a line each 30 s. (Two at least, when each
-    # block was paired with steps aside; pairs are fewer now, and so is the time.)
+    # 126 steps, and rolled-back ones, of half a second each on the made clock: a line each 30 s. (Two at least, when
+    # each block was paired with rolled-back steps; pairs are fewer now, and so is the time.)
     assert 1 <= len(progress) <= 5
     assert any("± " in line for line in told if not line.startswith("✓"))

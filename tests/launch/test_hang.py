@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from worldsize.launch.hang import Found, HangWatch, main_thread, told
+from worldsize.launch.hang import Found, HangWatch, hang_of, main_thread
 from worldsize.launch.job import Job
 
 HELPER = """Thread 0x00007f33 (most recent call first):
@@ -34,7 +34,7 @@ def test_the_main_thread_is_the_last_one() -> None:
 
 
 def test_the_rank_that_hangs_is_told_from_those_that_wait() -> None:
-    error = told([found(0, ALL_REDUCE, OURS), found(1, "/home/me/mine.py", OURS), found(2, BACKWARD, OURS)], 20, [])
+    error = hang_of([found(0, ALL_REDUCE, OURS), found(1, "/home/me/mine.py", OURS), found(2, BACKWARD, OURS)], 20, [])
     assert (error.kind, error.rank, error.exit_status) == ("Hang", 1, 1)
     assert error.message.splitlines() == [
         "nothing has begun for 20 s: rank 1 hangs in /home/me/mine.py, line 12, in there; ranks 0, 2 wait for it",
@@ -45,24 +45,24 @@ def test_the_rank_that_hangs_is_told_from_those_that_wait() -> None:
 
 
 def test_of_several_the_one_that_came_least_far_is_first() -> None:
-    error = told([found(0, OURS, begun=9), found(1, OURS, begun=8)], 20, [])
+    error = hang_of([found(0, OURS, begun=9), found(1, OURS, begun=8)], 20, [])
     assert error.rank == 1
 
 
 def test_a_stopped_rank_and_one_that_does_not_answer_are_told() -> None:
-    error = told([found(0, status="stopped"), found(1, ALL_REDUCE)], 20, [])
+    error = hang_of([found(0, status="stopped"), found(1, ALL_REDUCE)], 20, [])
     assert error.rank == 0
     assert "rank 0 is stopped by a signal (SIGSTOP); rank 1 waits for it" in error.message
-    assert "rank 0 does not answer" in told([found(0), found(1, ALL_REDUCE)], 20, []).message
+    assert "rank 0 does not answer" in hang_of([found(0), found(1, ALL_REDUCE)], 20, []).message
 
 
 def test_where_all_wait_nobody_is_blamed_but_a_link_that_is_down() -> None:
     waiting = [found(rank, ALL_REDUCE, OURS) for rank in range(2)]
-    error = told(waiting, 20, [])
+    error = hang_of(waiting, 20, [])
     assert error.rank is None
     assert "no rank hangs by itself" in error.message
-    assert told(waiting, 20, [1]).rank == 1
-    assert "the link of rank 1 is down" in told(waiting, 20, [1]).message
+    assert hang_of(waiting, 20, [1]).rank == 1
+    assert "the link of rank 1 is down" in hang_of(waiting, 20, [1]).message
 
 
 @pytest.mark.parametrize(("begun", "hangs"), [(1, False), (2, True)])

@@ -76,7 +76,7 @@ class Sleeper:
         return nullcontext()
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def rolled_back(self) -> Iterator[None]:
         before = self.steps
         yield
         self.steps = before
@@ -92,7 +92,7 @@ class Sleeper:
         return Reply()
 
     def state(self) -> State:
-        return State(self.steps, {"slept": {"s": self.slept_s}}, {"naps": self.naps}, alike=(self.slept_s,))
+        return State(self.steps, {"slept": {"s": self.slept_s}}, {"naps": self.naps}, replicated=(self.slept_s,))
 
     def restore(self, state: State) -> None:
         if state.common["slept"]["s"].shape != self.slept_s.shape:
@@ -116,13 +116,13 @@ def test_steps_of_any_work_are_timed_recorded_and_undone(tmp_path: Path) -> None
     with Recorder(tmp_path, 0, work.timeline.clock) as recorder:
         loop = Loop(as_workload, recorder, session=2)
         timed = loop.take(Turn(op="steps", count=4, block=1)).step_s
-        aside = loop.take(Turn(op="steps", count=2, block=1, synchronise=False)).step_s
+        rolled_back = loop.take(Turn(op="steps", count=2, block=1, synchronise=False)).step_s
         bare = loop.take(Turn(op="steps", count=2, block=1, observe=False)).step_s
         epoch = loop.take(Turn(op="epoch", block=2)).step_s
         loop.take(Turn(op="evaluate"))
         loop.close()
-    assert [len(times) for times in (timed, aside, bare, epoch)] == [4, 2, 2, 3]
-    assert min((*timed, *aside, *bare, *epoch)) >= SLEEP_S
+    assert [len(times) for times in (timed, rolled_back, bare, epoch)] == [4, 2, 2, 3]
+    assert min((*timed, *rolled_back, *bare, *epoch)) >= SLEEP_S
     assert work.steps == 7, "what only measures leaves no step behind"
     assert (work.asked, work.closed) == (["evaluate"], True)
 

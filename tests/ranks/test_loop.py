@@ -18,9 +18,9 @@ from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
-from worldsize.study.blocks import lead_steps
+from worldsize.study.blocks import block_warmup
 from worldsize.training.trainer import Trainer
-from worldsize.training.workload import Aside, TrainingWorkload
+from worldsize.training.workload import RolledBack, TrainingWorkload
 
 SLOW_DATA = """
 import time
@@ -73,14 +73,14 @@ def same(a: Any, b: Any) -> bool:
 
 @pytest.mark.parametrize("trained_before", [0, 2])
 @pytest.mark.parametrize("strategy", ["single", "data-parallel"])
-def test_steps_aside_leave_everything_as_it_was(tmp_path: Path, strategy: str, trained_before: int) -> None:
+def test_rolled_back_steps_leave_everything_as_it_was(tmp_path: Path, strategy: str, trained_before: int) -> None:
     trainer, _ = alone(tiny_settings(tmp_path, strategy=strategy))
     untouched, _ = alone(tiny_settings(tmp_path, strategy=strategy))
     for _ in range(trained_before):
         trainer.step()
         untouched.step()
     before = state(trainer)
-    with Aside(trainer)():
+    with RolledBack(trainer)():
         trainer.step(synchronise=False)
         assert not same(state(trainer), before)
     assert same(state(trainer), before)
@@ -115,28 +115,28 @@ def test_the_short_proof_leaves_everything_as_it_was(tmp_path: Path, strategy: s
     assert not (tmp_path / "cell" / "rank0.jsonl").read_bytes(), "none of it is a step"
 
 
-def test_the_copy_that_steps_aside_need_is_made_once_and_is_no_memory_of_training(tmp_path: Path) -> None:
+def test_the_copy_that_rolled_back_steps_need_is_made_once_and_is_no_memory_of_training(tmp_path: Path) -> None:
     (tmp_path / "large.py").write_text(LARGE_MODEL)
     trainer, data = alone(tiny_settings(tmp_path, model=f"{tmp_path / 'large.py'}:net", batch_size=4))
     weights_bytes = sum(parameter.nbytes for parameter in trainer.strategy.unwrap().parameters())
     with Recorder(tmp_path / "cell", 0, HostClock()) as recorder:
         loop = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=0)
         trained = loop.take(Turn(op="steps", count=2)).peak_memory_bytes
-        aside = [loop.take(Turn(op="steps", count=1, synchronise=False)).peak_memory_bytes for _ in range(2)]
+        rolled_back = [loop.take(Turn(op="steps", count=1, synchronise=False)).peak_memory_bytes for _ in range(2)]
         once = psutil.Process().memory_info().rss
         again = loop.take(Turn(op="steps", count=1, observe=False)).peak_memory_bytes
         grown = psutil.Process().memory_info().rss - once
         later = loop.take(Turn(op="steps", count=2)).peak_memory_bytes
-    assert [*aside, again, later] == [trained] * 4
+    assert [*rolled_back, again, later] == [trained] * 4
     assert grown < 0.5 * weights_bytes
 
 
-def test_an_error_aside_leaves_everything_as_it_was(tmp_path: Path) -> None:
+def test_an_error_in_a_rolled_back_step_leaves_everything_as_it_was(tmp_path: Path) -> None:
     trainer, _ = alone(tiny_settings(tmp_path))
     before = state(trainer)
 
     def fail() -> None:
-        with Aside(trainer)():
+        with RolledBack(trainer)():
             trainer.step()
             raise ValueError("no")
 
@@ -147,17 +147,17 @@ def test_an_error_aside_leaves_everything_as_it_was(tmp_path: Path) -> None:
 
 def test_the_step_that_leads_into_a_block_trains_and_is_not_timed(tmp_path: Path) -> None:
     reached = []
-    for lead in (0, 2):
+    for warmup in (0, 2):
         settings = tiny_settings(tmp_path)
         trainer, data = alone(settings)
-        folder = tmp_path / f"lead{lead}"
+        folder = tmp_path / f"lead{warmup}"
         with Recorder(folder, 0, HostClock()) as recorder:
             reply = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=0).take(
-                Turn(op="steps", count=5 - lead, lead=lead)
+                Turn(op="steps", count=5 - warmup, warmup=warmup)
             )
-        assert len(reply.step_s) == 5 - lead
+        assert len(reply.step_s) == 5 - warmup
         steps = Cell(folder, CellRecord.of(settings, id="cell")).steps
-        assert steps.select("step", "timed").rows() == [(step, step >= lead) for step in range(5)]
+        assert steps.select("step", "timed").rows() == [(step, step >= warmup) for step in range(5)]
         reached.append((state(trainer), steps["loss"].to_list()))
     assert same(*reached)
 
@@ -177,7 +177,7 @@ def test_what_a_loader_has_ready_is_used_up_before_the_clock_starts(tmp_path: Pa
         replies = []
         for block in range(2):
             time.sleep(0.6)
-            replies.append(loop.take(Turn(op="steps", count=2, lead=lead_steps(settings), block=block)))
+            replies.append(loop.take(Turn(op="steps", count=2, warmup=block_warmup(settings), block=block)))
     for stream in (trainer.stream, trainer.spare_stream):
         stream.close()
     del loop, trainer

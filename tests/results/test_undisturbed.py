@@ -27,7 +27,7 @@ USUAL_S = 0.004
 
 
 def written(folder: Path, references: list[list[list[float | None]]], alone: int = -1) -> Cell:
-    """A cell with blocks of ranks of times of the computation; of each block the first step is a lead one.
+    """A cell with blocks of ranks of times of the computation; of each block the first step is a warm-up step.
 
     Step k of a block takes k + 1 seconds. The block `alone` is of steps without synchronisation.
     """
@@ -84,7 +84,7 @@ CASES: dict[str, tuple[list[list[list[float | None]]], list[list[float]]]] = {
         [[[USUAL_S] * 8, [USUAL_S, SLOW_S, *[USUAL_S] * 6]]],
         [[4.0, 5.0, 6.0, 7.0, 8.0]],
     ),
-    # After the lead step: the first timed step began in it.
+    # After the warm-up step: the first timed step began in it.
     "before the first": ([[[SLOW_S, *[USUAL_S] * 7]]], [[3.0, 4.0, 5.0, 6.0, 7.0, 8.0]]),
     # Of three steps that share one computation all are disturbed; a block does not see that of another.
     "every third step": (
@@ -138,7 +138,7 @@ def test_steps_that_count_though_disturbed_are_told(tmp_path: Path) -> None:
 
 
 def test_the_disturbed_half_of_a_pair_is_left_out(tmp_path: Path) -> None:
-    # Aside, the computation was slow most of the time: what is usual is what it takes in training.
+    # In rolled-back steps, the computation was slow most of the time: what is usual is what it takes in training.
     references: list[list[list[float | None]]] = [[[USUAL_S] * 4], [[*[USUAL_S] * 3, *[SLOW_S] * 6]]]
 
     cell = written(tmp_path / "cell", references, alone=1)

@@ -199,9 +199,9 @@ def test_a_training_goes_on_from_the_middle_of_a_period(left: Left, strategy: st
 
 
 @pytest.mark.parametrize("strategy", ["local-sgd", "diloco"])
-def test_steps_aside_leave_no_trace_and_silent_ones_send_nothing(left: Left, strategy: str) -> None:
+def test_rolled_back_steps_leave_no_trace_and_silent_ones_send_nothing(left: Left, strategy: str) -> None:
     for rank in left[f"{strategy}-2-whole"]:
-        assert rank["aside"]
+        assert rank["rolled back"]
         assert rank["messages_without_synchronisation"] == 0
 
 

@@ -24,41 +24,41 @@ def reply(free: float, reserved: float, peak: float | None = None) -> Reply:
 
 def test_on_a_cpu_nothing_is_short() -> None:
     room = DeviceRoom()
-    room.told("a", [Reply(device_memory=None), Reply()])
+    room.note("a", [Reply(device_memory=None), Reply()])
     assert not room.is_short()
 
 
 def test_memory_of_the_fullest_gpu_counts() -> None:
     room = DeviceRoom()
-    room.told("a", [reply(free=60, reserved=20), reply(free=19, reserved=20)])
+    room.note("a", [reply(free=60, reserved=20), reply(free=19, reserved=20)])
     assert room.is_short(), "the second GPU has room for no further 20 GiB"
-    room.told("a", [reply(free=60, reserved=20), reply(free=21, reserved=20)])
+    room.note("a", [reply(free=60, reserved=20), reply(free=21, reserved=20)])
     assert not room.is_short()
 
 
 def test_the_context_of_a_process_takes_room_as_well() -> None:
     room = DeviceRoom()
-    room.told("a", [reply(free=20, reserved=20)])
+    room.note("a", [reply(free=20, reserved=20)])
     assert room.is_short()
-    room.told("a", [reply(free=20 + CONTEXT_BYTES / GIB, reserved=20)])
+    room.note("a", [reply(free=20 + CONTEXT_BYTES / GIB, reserved=20)])
     assert not room.is_short()
 
 
 def test_a_cell_needs_its_peak_though_it_holds_less_now() -> None:
     room = DeviceRoom()
-    room.told("a", [reply(free=20, reserved=5, peak=30)])
+    room.note("a", [reply(free=20, reserved=5, peak=30)])
     assert room.is_short()
 
 
 def test_what_has_ended_has_left_its_memory() -> None:
     room = DeviceRoom()
-    room.told("a", [reply(free=50, reserved=30)])
-    room.told("b", [reply(free=10, reserved=30)])
+    room.note("a", [reply(free=50, reserved=30)])
+    room.note("b", [reply(free=10, reserved=30)])
     assert room.is_short()
     room.left(["a"])
     assert not room.is_short()
     room.left(["a", "never seen"])
-    room.told("c", [reply(free=10, reserved=1)])
+    room.note("c", [reply(free=10, reserved=1)])
     assert room.is_short(), "what a worker says now counts, whatever was said before"
 
 
@@ -69,7 +69,7 @@ def test_cells_that_wait_end_where_the_gpu_has_no_room_for_another(tmp_path: Pat
     closed: list[str] = []
     job = SimpleNamespace(payload={"settings": {"epochs": None}})
     executor._alive["a"] = cast(Any, SimpleNamespace(job=job, close=lambda: closed.append("a")))
-    executor._devices.told("a", [reply(free=free, reserved=20)])
+    executor._devices.note("a", [reply(free=free, reserved=20)])
     executor._make_room()
     assert (list(executor._alive), closed) == ((["a"], []) if stays else ([], ["a"]))
     executor._make_room()

@@ -98,7 +98,7 @@ def test_progress_never_counts_a_step_twice(
     assert all(steps > 0 for _, steps in heard.advances)
 
 
-def test_progress_goes_on_after_steps_aside(tmp_path: Path) -> None:
+def test_progress_goes_on_after_rolled_back_steps(tmp_path: Path) -> None:
     """They are in the same file, and the next turn goes on with the numbers that they had."""
     ledger, heard = Ledger(tmp_path, 0, {}), Heard()
     ledger.expect(CELL, 100)

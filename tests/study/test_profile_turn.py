@@ -11,7 +11,7 @@ from worldsize.ranks.turns import Turn
 from worldsize.results.files import cell_folder, read_record
 from worldsize.results.records import CellRecord
 from worldsize.results.traces import profile_folder, read_profile
-from worldsize.study.blocks import LEAD_STEPS
+from worldsize.study.blocks import BLOCK_WARMUP
 from worldsize.study.schedule import PROFILED_STEPS
 
 PROFILED = STUDY.model_copy(update={"profile": True})
@@ -39,7 +39,7 @@ def test_each_cell_is_profiled_once_after_its_last_block(tmp_path: Path) -> None
         assert read_profile(cell_folder(tmp_path, name)) is not None
         assert codes(tmp_path, name) == []
     turn = next(turn for _, turn in study.executor.turns if turn.op == "profile")
-    assert turn == Turn(op="profile", count=PROFILED_STEPS, lead=LEAD_STEPS)
+    assert turn == Turn(op="profile", count=PROFILED_STEPS, warmup=BLOCK_WARMUP)
     assert study.executor.ended == ["single-w1-b4", DDP]
 
 

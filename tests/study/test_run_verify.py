@@ -3,7 +3,7 @@
 from typing import get_args
 
 from made_runs import provenance
-from worldsize.analysis.sameness import faults_told
+from worldsize.analysis.sameness import fault_texts
 from worldsize.config import VerifySettings
 from worldsize.report.tables import to_markdown, to_records
 from worldsize.report.verify_table import findings, lossy_summary, verify_summary, verify_table
@@ -80,7 +80,7 @@ def test_lossy_rows_show_what_they_lose_and_what_is_wrong_with_it() -> None:
 
 def test_every_kind_of_fault_is_told_in_words() -> None:
     for kind in get_args(FaultKind):
-        [told] = faults_told(
+        [told] = fault_texts(
             Losses(steps=1, faults=[Fault(kind=kind, step=3, parameter="layer.weight", relative=0.25)])
         )
         assert "None" not in told

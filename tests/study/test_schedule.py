@@ -18,7 +18,7 @@ from worldsize.results.files import cell_folder, read_record
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
 from worldsize.results.training_records import Evaluation
-from worldsize.study.blocks import LEAD_STEPS
+from worldsize.study.blocks import BLOCK_WARMUP
 from worldsize.study.executor import WorkersBehind
 from worldsize.study.pace import MIN_BLOCKS, PAIRS
 from worldsize.study.plan import PlannedCell, baseline_of, in_turn
@@ -42,7 +42,7 @@ def test_cells_take_turns_block_by_block(tmp_path: Path) -> None:
     assert study.heard.started == names
 
 
-def test_measuring_aside_follows_the_block_it_is_paired_with(tmp_path: Path) -> None:
+def test_rolled_back_steps_follow_the_block_it_is_paired_with(tmp_path: Path) -> None:
     """Without exchange each cell of several processes, in the blocks that its pace pairs; without instruments one cell
     per turn, in turn.
     """
@@ -62,25 +62,25 @@ def test_measuring_aside_follows_the_block_it_is_paired_with(tmp_path: Path) -> 
     cell = Cell(cell_folder(tmp_path, "ddp-w2-b4"), records["ddp-w2-b4"])
     assert cell.unsynchronised.height == 2 * PAIRS * BLOCK_STEPS
     assert not cell.unsynchronised["timed"].any()
-    assert study.heard.steps("ddp-w2-b4") == STUDY.warmup_steps + 10 * LEAD_STEPS + 30, (
-        "what is measured aside is no progress"
+    assert study.heard.steps("ddp-w2-b4") == STUDY.warmup_steps + 10 * BLOCK_WARMUP + 30, (
+        "a rolled-back step is no progress"
     )
 
 
 def test_all_that_is_timed_begins_with_a_step_that_is_not(tmp_path: Path) -> None:
     """So do both halves of a pair: DDP's broadcast of buffers lasts into the first step without synchronisation."""
     study = Study(tmp_path, grid("single", "ddp"), FakeExecutor(tmp_path, 0, noisy(2.0))).run()
-    leads: dict[str, set[int]] = {}
+    warmups: dict[str, set[int]] = {}
     for _, turn in study.executor.turns:
-        leads.setdefault(name_of(turn), set()).add(turn.lead)
-    assert leads == {"warmup": {0}, "steps": {LEAD_STEPS}, "alone": {LEAD_STEPS}, "unobserved": {LEAD_STEPS}}
+        warmups.setdefault(name_of(turn), set()).add(turn.warmup)
+    assert warmups == {"warmup": {0}, "steps": {BLOCK_WARMUP}, "alone": {BLOCK_WARMUP}, "unobserved": {BLOCK_WARMUP}}
 
 
 def test_precision_ends_a_cell_only_after_enough_blocks(tmp_path: Path) -> None:
     study = Study(tmp_path, grid("single"), FakeExecutor(tmp_path, 0)).run()  # every step takes exactly the same
     assert study.heard.endings == {"single-w1-b4": "precision"}
     assert len(study.turns("steps")) == SOONEST
-    assert study.heard.skips == [(10 - SOONEST) * (LEAD_STEPS + BLOCK_STEPS)]
+    assert study.heard.skips == [(10 - SOONEST) * (BLOCK_WARMUP + BLOCK_STEPS)]
 
 
 def test_the_steps_of_one_long_block_are_not_taken_for_blocks(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_cell_whose_blocks_were_all_taken_before_still_comes_to_its_end(tmp_pa
 def epochs_of(study: Study) -> list[tuple[str, int, int, bool]]:
     """Op, block, steps (those that are not timed first) and whether they are timed, of each turn."""
     return [
-        (turn.op, turn.block, turn.lead + turn.count, turn.timed) if turn.op == "epoch" else (turn.op, -1, 0, False)
+        (turn.op, turn.block, turn.warmup + turn.count, turn.timed) if turn.op == "epoch" else (turn.op, -1, 0, False)
         for _, turn in study.executor.turns
     ]
 
@@ -403,7 +403,7 @@ def test_every_planned_step_is_told_as_run_or_as_skipped(
     cells = grid(*names, settings=settings)
     fails = {} if failing is None else {(cells[-1].id, failing[0]): failing[1]}
     study = Study(run, cells, FakeExecutor(run, 0, noisy(spread, seed), fails=fails), settings).run()
-    most = warmup_steps + math.ceil(steps / block_steps) * (LEAD_STEPS + block_steps)
+    most = warmup_steps + math.ceil(steps / block_steps) * (BLOCK_WARMUP + block_steps)
     assert sum(study.heard.skips) + sum(n for _, n in study.heard.advances) == most * len(cells)
     assert sorted(record.id for record in study.heard.records) == sorted(cell.id for cell in cells)
     for cell in cells:

@@ -111,7 +111,7 @@ def test_each_trial_has_processes_of_its_own(tmp_path: Path) -> None:
     assert not any(executor.alive(planned("single", 1, StudySettings(**SWEEP), batch_size=b)) for b in batches(run))
 
 
-def test_no_step_is_run_aside_where_memory_is_measured(tmp_path: Path) -> None:
+def test_no_step_is_rolled_back_where_memory_is_measured(tmp_path: Path) -> None:
     _, executor = swept(tmp_path, largest_batch=16, world_size=2, batch_sizes=(4,))
     assert {op for _, op, _ in executor.log} == {"fit", "warmup", "steps"}
 

@@ -14,7 +14,7 @@ from fake_study import Study, grid
 from histories import tensorboard_numbers, wandb_numbers, wandb_records, wandb_summary
 from worldsize.config import StudySettings
 from worldsize.results.records import WarningRecord
-from worldsize.study.blocks import LEAD_STEPS
+from worldsize.study.blocks import BLOCK_WARMUP
 from worldsize.study.plan import PlannedCell
 from worldsize.study.tracking import tracked
 
@@ -47,8 +47,8 @@ def test_cells_that_take_turns_have_a_run_each(tmp_path: Path) -> None:
     assert [(name, blocks) for name, _, blocks in study.heard.widths] == [(name, n) for n in (1, 2) for name in CELLS]
     found = wandb_records(tmp_path)
     for name in CELLS:
-        assert list(wandb_numbers(found[name])) == list(range(1 + 3 * (LEAD_STEPS + 2)))
-        assert list(tensorboard_numbers(tmp_path, name)[0]) == list(range(1 + 3 * (LEAD_STEPS + 2)))
+        assert list(wandb_numbers(found[name])) == list(range(1 + 3 * (BLOCK_WARMUP + 2)))
+        assert list(tensorboard_numbers(tmp_path, name)[0]) == list(range(1 + 3 * (BLOCK_WARMUP + 2)))
         assert wandb_summary(found[name])["summary/timed_steps"] == 6
 
 
@@ -58,7 +58,7 @@ def test_a_session_that_goes_on_has_runs_of_its_own(tmp_path: Path) -> None:
     names = {path.name for path in (tmp_path / "tensorboard").iterdir()}
     assert names == {*CELLS, *(f"{name}-session1" for name in CELLS)}
     for name in names:
-        assert list(tensorboard_numbers(tmp_path, name)[0]) == list(range(1 + 3 * (LEAD_STEPS + 2)))
+        assert list(tensorboard_numbers(tmp_path, name)[0]) == list(range(1 + 3 * (BLOCK_WARMUP + 2)))
 
 
 def test_epochs_with_their_evaluations(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_cell_that_fails_ends_its_run_as_failed(tmp_path: Path) -> None:
     found = wandb_records(tmp_path)
     states = {name: wandb_summary(found[name])["state"] for name in CELLS}
     assert states == {CELLS[0]: "complete", CELLS[1]: "failed"}
-    assert list(wandb_numbers(found[CELLS[1]])) == [0, *range(1, 1 + LEAD_STEPS + 2)], "what it ran before is kept"
+    assert list(wandb_numbers(found[CELLS[1]])) == [0, *range(1, 1 + BLOCK_WARMUP + 2)], "what it ran before is kept"
 
 
 def test_a_client_that_cannot_write_is_switched_off_and_the_others_go_on(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_client_that_cannot_write_is_switched_off_and_the_others_go_on(tmp_pat
     _, [warning] = run_with(("tensorboard", "wandb"), tmp_path, FakeExecutor(tmp_path, 0))
     assert warning.code == "history-log"
     assert warning.message.startswith("--log tensorboard was switched off: ")
-    assert list(wandb_numbers(wandb_records(tmp_path)[CELLS[0]])) == list(range(1 + 3 * (LEAD_STEPS + 2)))
+    assert list(wandb_numbers(wandb_records(tmp_path)[CELLS[0]])) == list(range(1 + 3 * (BLOCK_WARMUP + 2)))
 
 
 def test_a_client_whose_process_is_killed_harms_nothing(tmp_path: Path) -> None:
@@ -107,4 +107,4 @@ def test_a_client_whose_process_is_killed_harms_nothing(tmp_path: Path) -> None:
             process.wait()
     assert warning.message.startswith("--log wandb was switched off: ")
     assert len(warning.message.splitlines()) == 1
-    assert list(tensorboard_numbers(tmp_path, CELLS[0])[0]) == list(range(1 + 3 * (LEAD_STEPS + 2)))
+    assert list(tensorboard_numbers(tmp_path, CELLS[0])[0]) == list(range(1 + 3 * (BLOCK_WARMUP + 2)))

@@ -22,7 +22,7 @@ from worldsize.training.classifier import Classifier
 from worldsize.training.evaluate import evaluate
 from worldsize.training.rank import world_of
 from worldsize.training.trainer import Trainer
-from worldsize.training.workload import Aside
+from worldsize.training.workload import RolledBack
 
 WIDTH = 192
 LAYERS = 6
@@ -79,7 +79,7 @@ def _found(made: Callable[..., Trainer]) -> dict[str, Any]:
     messages = [(m.kind, m.payload_bytes) for m in marks.messages]
     assert marks.last_gradient is not None
     early = sum(m.issued < marks.last_gradient for m in marks.messages if m.ready is not None)
-    interrupted += _asides(ours)
+    interrupted += _rolled_back_steps(ours)
     return {
         "wanted": wanted[0],
         "found": found[0],
@@ -102,18 +102,18 @@ def _steps(trainer: Trainer, count: int) -> tuple[list[list[Tensor]], list[bool]
     return seen, interrupted
 
 
-def _asides(trainer: Trainer) -> list[bool]:
+def _rolled_back_steps(trainer: Trainer) -> list[bool]:
     """Whether anything compiles in a step after, or within, what is measured and done beside training."""
     seen = []
-    aside = Aside(trainer)
+    rolled_back = RolledBack(trainer)
     for _ in range(2):
-        with aside():
+        with rolled_back():
             found = check(trainer, 1)
             assert found.gradients is None or not trainer.strategy.traits.exact
             trainer.try_step()
-        with aside():
+        with rolled_back():
             seen.append(trainer.step(synchronise=False).interrupted)
-        with trainer.unseen(room=True), aside():
+        with trainer.unseen(room=True), rolled_back():
             seen += [trainer.step().interrupted for _ in range(2)]
         evaluate(trainer, load_data(trainer.settings), epoch=0)
         trainer.sizes()

@@ -223,11 +223,11 @@ class FakeExecutor:
     def _run(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[float]:
         times: list[float] = []
         op, block, first = name_of(turn), turn.block, self._steps[cell.id]
-        lead = turn.lead
-        for number in range(lead + (turn.count or STEPS_PER_EPOCH)):
+        warmup = turn.warmup
+        for number in range(warmup + (turn.count or STEPS_PER_EPOCH)):
             times.append(self.step_time(cell, self.clock_s))
             self.clock_s += times[-1]
-            if op != "unobserved" and not (op == "alone" and number < lead):
+            if op != "unobserved" and not (op == "alone" and number < warmup):
                 write_steps(
                     self.run,
                     cell,
@@ -235,14 +235,14 @@ class FakeExecutor:
                     session=self.session,
                     block=block,
                     first=first + number,
-                    timed=op != "alone" and turn.timed and number >= lead,
+                    timed=op != "alone" and turn.timed and number >= warmup,
                     synchronised=op != "alone",
                     begin_s=self.clock_s - times[-1],
                 )
             idle()
         if op not in ("alone", "unobserved"):
             self._steps[cell.id] += len(times)
-        return times[lead:]
+        return times[warmup:]
 
     def facts(self, cell: PlannedCell) -> list[Facts]:
         if cell.id not in self._steps:

@@ -131,7 +131,7 @@ class LaterDevice:
         self.stream.work.put(held)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def side_stream(self) -> Iterator[None]:
         before, self.stream = self.stream, self.streams[1]
         try:
             yield

@@ -1,6 +1,6 @@
 """What the tests of rarer communication run: training in real processes, and the same by hand in one.
 
-Each rank leaves what it came to, step by step; a case may also evaluate, step aside, and go on from a checkpoint.
+Each rank leaves what it came to, step by step; a case may also evaluate, roll a step back, and go on from a checkpoint.
 """
 
 import copy
@@ -88,13 +88,13 @@ def _whole(make: Callable[[], Trainer], case: dict[str, Any], folder: Path) -> d
     save(work, checkpoint_folder(folder))
     before, state = weights(model), copy.deepcopy(trainer.strategy.state())
     trainer.timeline.take()
-    with work.aside():
+    with work.rolled_back():
         quiet = []
         for number in range(2 * case["settings"]["sync_every"]):
             trainer.step(synchronise=number % 2 == 1)
             quiet += trainer.timeline.take().messages if number % 2 == 0 else []
     left["messages_without_synchronisation"] = len(quiet)
-    left["aside"] = same(before, weights(model)) and _same_state(state, trainer.strategy.state())
+    left["rolled back"] = same(before, weights(model)) and _same_state(state, trainer.strategy.state())
     evaluation = evaluate(trainer, data, epoch=0)
     left["evaluation"], left["own"] = evaluation, before
     left["evaluated"] = same(before, weights(model)) and _same_state(state, trainer.strategy.state())

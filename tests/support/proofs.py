@@ -28,7 +28,7 @@ from worldsize.training.classifier import Classifier
 from worldsize.training.rank import world_of
 from worldsize.training.trainer import Trainer
 from worldsize.training.verify import Task, prove
-from worldsize.training.workload import Aside
+from worldsize.training.workload import RolledBack
 
 HERE = str(Path(__file__))
 SMALL_DATA = "synthetic:3x8x8:10:64"
@@ -167,7 +167,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
         timeline = Timeline(HostClock())
         world = world_of(rank, settings, placement, device, timeline)
         trainer = Trainer(settings, Classifier(settings, load_data(settings)), world, timeline)
-        with Aside(trainer)():
+        with RolledBack(trainer)():
             return Reply(check=check(trainer, turn.count))
 
     with process_group(rank, placement_of(cases[0], rank.processes), device):

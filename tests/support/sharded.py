@@ -180,7 +180,7 @@ def _train(trainer: Trainer, seen: Seen) -> None:
 def _be_silent(trainer: Trainer, folder: Path, seen: Seen) -> None:
     workload = TrainingWorkload(trainer, None, folder)
     before = _everything(trainer)
-    with workload.aside():
+    with workload.rolled_back():
         for _ in range(3):
             with MessageCounter("silent") as counter:
                 trainer.step(synchronise=False)

@@ -30,7 +30,7 @@ def test_a_step_takes_as_long_as_its_slowest_rank(tmp_path: Path) -> None:
     assert row == Row(0, {"loss": 1.0, "epoch": 0, "timed": 0, "step_s": 0.5, "samples_per_s": BATCH / 0.5})
 
 
-def test_each_step_comes_once_and_steps_aside_never(tmp_path: Path) -> None:
+def test_each_step_comes_once_and_a_rolled_back_one_never(tmp_path: Path) -> None:
     reader, told = rows(tmp_path), []
     for block in range(3):
         write_steps(tmp_path, CELL, [0.5] * 2, session=0, block=block, first=2 * block)

@@ -11,7 +11,7 @@ from worldsize.config import CellSettings
 from worldsize.results.check_records import DIGEST_LENGTH
 from worldsize.training import check as module
 from worldsize.training.check import check
-from worldsize.training.workload import Aside
+from worldsize.training.workload import RolledBack
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
@@ -22,7 +22,7 @@ def two(folder: Path, strategy: str = "data-parallel", **settings: object) -> Ce
 
 def test_workers_of_one_process_are_held_against_the_mean_of_their_shares(tmp_path: Path) -> None:
     trainer, _ = alone(two(tmp_path))
-    with Aside(trainer)():
+    with RolledBack(trainer)():
         found = check(trainer, 2)
     assert (found.gradients, found.apart, found.left_out) == (None, None, None)
     assert found.largest is not None
@@ -32,7 +32,7 @@ def test_workers_of_one_process_are_held_against_the_mean_of_their_shares(tmp_pa
 
 def test_a_process_that_drives_its_workers_wrongly_is_found(tmp_path: Path) -> None:
     trainer, _ = alone(two(tmp_path, f"{HERE}:Doubles"))
-    with Aside(trainer)():
+    with RolledBack(trainer)():
         found = check(trainer, 1)
     assert found.gradients is not None
     assert found.gradients.parameter == "1.weight"
@@ -41,7 +41,7 @@ def test_a_process_that_drives_its_workers_wrongly_is_found(tmp_path: Path) -> N
 
 def test_workers_that_share_a_generator_cannot_be_compared_and_it_says_so(tmp_path: Path) -> None:
     trainer, _ = alone(two(tmp_path, model=f"{HERE}:net"))
-    with Aside(trainer)():
+    with RolledBack(trainer)():
         found = check(trainer, 1)
     assert found.left_out is not None
     assert (found.largest, found.gradients) == (None, None)
@@ -72,7 +72,7 @@ def test_late_samples_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_half_precision_is_allowed_more(tmp_path: Path) -> None:
     trainer, _ = alone(two(tmp_path, precision="bf16"))
-    with Aside(trainer)():
+    with RolledBack(trainer)():
         found = check(trainer, 1)
     assert (found.tolerance, found.gradients) == (2e-2, None)
     assert torch.get_autocast_dtype("cpu") == torch.bfloat16

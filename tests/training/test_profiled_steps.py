@@ -24,7 +24,7 @@ from worldsize.training.workload import TrainingWorkload
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
 MARK = {"ph": "X", "cat": "user_annotation", "name": CLOCK_MARK}
-TURN = Turn(op="profile", count=2, lead=1)
+TURN = Turn(op="profile", count=2, warmup=1)
 
 
 def test_the_shortest_mark_ties_the_clocks() -> None:

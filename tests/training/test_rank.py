@@ -35,7 +35,7 @@ class Two:
     untrained: list[Any]
     steps: list[Any]
     trained: list[Any]
-    aside: list[Any]
+    paired: list[Any]
     profile: list[Any]
     after: list[Any]
 
@@ -62,8 +62,8 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
             untrained=take(op="evaluate"),
             steps=take(op="steps", count=STEPS),
             trained=take(op="evaluate"),
-            aside=take(op="steps", block=1, count=2, synchronise=False),
-            profile=take(op="profile", count=2, lead=1),
+            paired=take(op="steps", block=1, count=2, synchronise=False),
+            profile=take(op="profile", count=2, warmup=1),
             after=take(op="evaluate"),
         )
         take(op="finish")
@@ -131,7 +131,7 @@ def test_the_samples_of_both_ranks_are_in_the_run_folder(two: Two) -> None:
     numbers = [(rank, step) for rank in range(2) for step in range(STEPS)]
     assert two.cell.steps.select("rank", "step").rows() == numbers
     assert two.cell.spans.select("rank", "step").rows() == numbers
-    for rank, (exchanged, silent) in enumerate(zip(two.steps, two.aside, strict=True)):
+    for rank, (exchanged, silent) in enumerate(zip(two.steps, two.paired, strict=True)):
         mine, paired = with_parts(two.cell).filter(rank=rank).collect(), two.cell.unsynchronised.filter(rank=rank)
         # What is replied is from end to end, with what a rank does between its steps; the first begins by itself.
         assert exchanged["step_s"][0] == mine["step_s"][0]

@@ -40,7 +40,7 @@ def examined(folder: Path, body: str, *, base: str = "Good", **settings: Any) ->
 
 def test_a_class_that_keeps_the_contract(tmp_path: Path) -> None:
     found = examined(tmp_path, "")
-    assert (found.faults, found.unused, found.alike) == ([], [], False)
+    assert (found.faults, found.unused, found.same_batches) == ([], [], False)
     assert found.flops_per_sample == 2 * 3 * 2  # forward, and the gradient of the weights
 
 
@@ -121,7 +121,7 @@ def test_samples_along_another_dimension_or_uncounted(tmp_path: Path) -> None:
 
 def test_ranks_that_get_the_same_samples_are_found(tmp_path: Path) -> None:
     same = "def batches(self, r, n, b): yield {'x': torch.randn(b, 3)}"  # all ranks draw from the same seed
-    assert examined(tmp_path, same).alike
+    assert examined(tmp_path, same).same_batches
 
 
 def test_unused_parameters_are_named_with_the_flag(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
-from worldsize.study.blocks import lead_steps, whole_bursts
+from worldsize.study.blocks import block_warmup, whole_bursts
 from worldsize.training.workload import TrainingWorkload
 
 pytestmark = [pytest.mark.quiet, pytest.mark.usefixtures("clean_imports")]
@@ -121,7 +121,7 @@ def in_turns(folder: Path, make: str, workers: int, interval_s: float) -> tuple[
         for block in range(BLOCKS):
             time.sleep(PAUSE_S)
             count = whole_bursts(settings, 8)
-            times += loop.take(Turn(op="steps", count=count, lead=lead_steps(settings), block=block)).step_s
+            times += loop.take(Turn(op="steps", count=count, warmup=block_warmup(settings), block=block)).step_s
         loop.close()
     del loop, trainer
     gc.collect()

@@ -83,7 +83,7 @@ def test_ten_images_of_ten_thousand_are_no_difference(tmp_path: Path) -> None:
     assert row.statistical.low is not None
     assert row.statistical.high is not None
     assert row.statistical.low < 1 < row.statistical.high
-    assert row.told == "indistinguishable"
+    assert row.verdict == "indistinguishable"
 
 
 def test_a_factor_of_two_is_found_with_an_interval_that_holds_it(tmp_path: Path) -> None:
@@ -92,14 +92,14 @@ def test_a_factor_of_two_is_found_with_an_interval_that_holds_it(tmp_path: Path)
     large = Course(2, 64, [course_to(x) for x in (4.1, 4.3, 3.8)])
     found = of_study(make_trainings(tmp_path, [base, large], seeds=3, target_accuracy=0.8))
     [first, row] = found.rows
-    assert first.told == "baseline"
+    assert first.verdict == "baseline"
     by_hand = np.exp(np.mean(np.log([2.0 / 4.1, 2.2 / 4.3, 1.9 / 3.8])))
     assert row.statistical is not None
     assert row.statistical.value == pytest.approx(by_hand)
     assert row.statistical.low is not None
     assert row.statistical.high is not None
     assert row.statistical.low < 0.5 < row.statistical.high < 1
-    assert row.told == "more samples"
+    assert row.verdict == "more samples"
     assert row.samples == pytest.approx(D * np.exp(np.mean(np.log([4.1, 4.3, 3.8]))))
 
 
@@ -144,7 +144,7 @@ def test_one_seed_has_no_interval_and_says_why(tmp_path: Path) -> None:
     assert row.statistical is not None
     assert row.statistical.value == pytest.approx(0.5)
     assert row.statistical.low is None
-    assert row.told == "not known"
+    assert row.verdict == "not known"
     assert "one seed: its spread is not known; give --seeds 3" in row.remark
 
 
@@ -157,7 +157,7 @@ def test_a_target_that_was_chosen_after_the_fact_gives_no_interval(tmp_path: Pat
     row = found.rows[1]
     assert row.statistical is not None
     assert row.statistical.low is None
-    assert row.told == "not known"
+    assert row.verdict == "not known"
     assert "chosen after the fact" in row.remark
 
 

@@ -177,10 +177,10 @@ def observing_text(price: Ratio) -> str:
     found = price.estimate
     if found.value < 1 and found.high is None:
         return "Instrumentation overhead: not known, for the only pair of blocks was disturbed by more than that."
-    told = f"Instrumentation overhead: a step with it takes {estimate_text(found)} times as long as one without it"
+    text = f"Instrumentation overhead: a step with it takes {estimate_text(found)} times as long as one without it"
     if found.high is not None and found.high < 1:
-        return f"{told}; it makes no step shorter, so the machine changed between the two."
-    return f"{told}."
+        return f"{text}; it makes no step shorter, so the machine changed between the two."
+    return f"{text}."
 
 
 def observing(cells: Iterable[Cell]) -> Ratio | None:

@@ -95,10 +95,10 @@ def disturbed_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
         return None
     timed = out + sum(cell.summary.timed_steps for cell in cells if cell.summary)
     slow = f"a short computation beside the steps took more than {SLOW:g} times as long as usual"
-    told = [f"{out} of {timed} timed steps ({percent_text(out / timed)}) count in no number"] if out else []
+    counts = [f"{out} of {timed} timed steps ({percent_text(out / timed)}) count in no number"] if out else []
     if kept:
         several = f"{len(kept)} cells" if len(kept) > 1 else next(iter(kept))
-        told.append(f"{sum(kept.values())} such steps of {several} count all the same: too few others would be left")
+        counts.append(f"{sum(kept.values())} such steps of {several} count all the same: too few others would be left")
     found = [(each, cell) for cell in cells if cell.record for each in cell.record.conditions]
     others = [each.others_cores for each, cell in found if (each.session, each.block) in cell.disturbed]
     busy = float(np.mean(others)) if others else 0.0
@@ -107,7 +107,7 @@ def disturbed_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
         if busy >= NOTABLE_CORES
         else "No other process here did: on a virtual machine, likely others of its host on the same cores."
     )
-    message = f"Something else used the cores: {slow}. {'; '.join(told)}. {who}"
+    message = f"Something else used the cores: {slow}. {'; '.join(counts)}. {who}"
     return WarningRecord(code="disturbed", message=message)
 
 

@@ -38,7 +38,7 @@ class Efficiency:
     """Training samples to the target: geometric mean over the seeds; every seed reached it."""
     statistical: Estimate | None
     """Samples to the target at the baseline ÷ samples to it here."""
-    told: str
+    verdict: str
     """`baseline`, `fewer samples`, `more samples`, `indistinguishable`, or `not known`."""
     throughput: Ratio | None
     """Samples/s here ÷ samples/s of the baseline, of steps that were timed in turn."""
@@ -128,7 +128,7 @@ def _row(
     if statistical is not None and statistical.low is None:
         said.append(ONE_SEED if study.record.asked.target_accuracy is not None else AFTERWARDS)
     remark = "; ".join(filter(None, [*said, slow]))
-    return Efficiency(cell, here, _samples(here), statistical, _told(statistical), throughput, product, remark)
+    return Efficiency(cell, here, _samples(here), statistical, _verdict(statistical), throughput, product, remark)
 
 
 def _crossings(
@@ -184,7 +184,7 @@ def student_ratio(top: Sequence[float], bottom: Sequence[float]) -> Estimate:
     return Estimate(value=math.exp(logs.value), low=low, high=high, samples=logs.samples)
 
 
-def _told(statistical: Estimate | None) -> str:
+def _verdict(statistical: Estimate | None) -> str:
     if statistical is None or statistical.low is None:
         return "not known"
     if includes(statistical, 1.0):

@@ -66,7 +66,7 @@ class Race:
         self.out: set[str] = set()
         self._looked: set[tuple[str, int]] = set()
 
-    def told(self, name: str, batch: int) -> None:
+    def set_batch(self, name: str, batch: int) -> None:
         """The global batch of a competitor, where only running it shows that."""
         if name in self.batches:
             self.batches[name] = batch

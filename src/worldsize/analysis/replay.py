@@ -46,12 +46,12 @@ def wanted(run: Run, strategies: Sequence[str] | None, batch_size: int | None, w
     if not cells:
         raise UsageError(f"{run.folder} has no cell with timed steps of a training of worldsize's own\n{AGAIN}")
     batches = sorted({cell.record.batch_size for cell in cells})
-    told = ", ".join(map(str, batches))
+    measured = ", ".join(map(str, batches))
     if batch_size is None and len(batches) > 1:
-        raise UsageError(f"{run.folder} has local batches of {told}\nGive one of them with --batch-size.")
+        raise UsageError(f"{run.folder} has local batches of {measured}\nGive one of them with --batch-size.")
     batch = batches[0] if batch_size is None else batch_size
     if batch not in batches:
-        raise UsageError(f"batch size {batch} was given; {run.folder} has measured {told}\nGive one of these.")
+        raise UsageError(f"batch size {batch} was given; {run.folder} has measured {measured}\nGive one of these.")
     here = [cell.record for cell in cells if cell.record.batch_size == batch]
     several = dict.fromkeys(record.strategy for record in here if _processes(record) > 1)
     if away := [name for name in strategies or () if traits_of(name).travels == "weights"]:

@@ -38,7 +38,7 @@ NOT_PAIRED = "not timed in turn with it: no ratio"
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """What a rung does to the training, against the exact exchange with the same samples."""
+    """What a rung does to the training, against the exact synchronisation with the same samples."""
 
     seeds: int
     loss: LossDifference | None
@@ -88,7 +88,7 @@ class Rung:
     link_share: Estimate | None
     """Of the step, what its bytes need at the rate of the link (method.md §12); None where that is not known."""
     of_fp32_limit: Estimate | None
-    """Step ÷ what the bytes in fp32 need at that rate: below 1 no exact exchange could be as fast."""
+    """Step ÷ what the bytes in fp32 need at that rate: below 1 no exact strategy could be as fast."""
     cost: TrainingCost | None
     """None for an exact one, and where `remark` says why."""
     to_target: Efficiency | None

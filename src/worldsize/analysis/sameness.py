@@ -23,12 +23,12 @@ FAULTS: dict[FaultKind, str] = {
 }
 
 
-def faults_told(losses: Losses | None) -> list[str]:
-    """What a lossy exchange does that it must not, a sentence each."""
-    return [_told(fault) for fault in losses.faults] if losses else []
+def fault_texts(losses: Losses | None) -> list[str]:
+    """What a lossy synchronisation does that it must not, a sentence each."""
+    return [_fault_text(fault) for fault in losses.faults] if losses else []
 
 
-def _told(fault: Fault) -> str:
+def _fault_text(fault: Fault) -> str:
     size = "no finite number" if fault.relative is None else f"{fault.relative:.2g}"
     said = FAULTS[fault.kind].format(step=f"step {fault.step}", parameter=fault.parameter, relative=size)
     return said if fault.allowed is None else f"{said} (allowed: {fault.allowed:.2g})"
@@ -58,19 +58,19 @@ def verdict_of(checks: Sequence[RankCheck]) -> VerifyRecord:
 
 def not_the_reference(cell: str, found: VerifyRecord) -> list[WarningRecord]:
     """The warning of a cell that does not train as the reference does; none for one that does."""
-    told = []
+    faults = []
     if found.gradients is not None:
         far = found.gradients.relative
         size = "is not finite" if far is None else f"differs by {far:.2g} of its size (allowed: {found.tolerance:.0e})"
         where = f"{found.gradients.parameter} on rank {found.rank}"
-        told.append(f"the gradient of {where} is not the mean over the workers: it {size}")
+        faults.append(f"the gradient of {where} is not the mean over the workers: it {size}")
     if found.apart is not None:
-        told.append(f"the ranks do not begin with the same weights: {found.apart} is the first that differs")
-    lost = faults_told(found.losses)
-    if not told + lost:
+        faults.append(f"the ranks do not begin with the same weights: {found.apart} is the first that differs")
+    lost = fault_texts(found.losses)
+    if not faults + lost:
         return []
-    reason = "does not train as the reference does" if told else "does not keep what its strategy says of it"
-    message = f"{'; '.join(told + lost)}. {cell} {reason}, and its speed-up means nothing."
+    reason = "does not train as the reference does" if faults else "does not keep what its strategy says of it"
+    message = f"{'; '.join(faults + lost)}. {cell} {reason}, and its speed-up means nothing."
     return [WarningRecord(code="not-the-reference", message=message)]
 
 

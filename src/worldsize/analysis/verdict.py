@@ -147,9 +147,9 @@ def _rival(answer: Decision | None) -> str:
     if answer is None:
         return ""
     text = ""
-    for told, cells in (("not significantly slower", answer.close), ("indistinguishable from it", answer.doubtful)):
+    for words, cells in (("not significantly slower", answer.close), ("indistinguishable from it", answer.doubtful)):
         if cells:
-            text += f"; {told}: {', '.join(f'{cell.id} ({_at_most(share)})' for cell, share in cells)}"
+            text += f"; {words}: {', '.join(f'{cell.id} ({_at_most(share)})' for cell, share in cells)}"
     return text
 
 

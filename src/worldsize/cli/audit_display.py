@@ -39,12 +39,12 @@ def print_audit(found: Audit) -> None:
 def summary(found: Audit) -> str:
     """The last line: how many findings of each kind, and how many checks hold."""
     counts = [(verdict, sum(each.verdict is verdict for each in found.findings)) for verdict in Verdict]
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
+    counted = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
     passed = sum(sum(checks.values()) for checks in found.passed)
     if found.holds and passed:
         held = f"All {passed} checks hold" if passed > 1 else "The one check holds"
-        return f"{held}; {told}." if told else f"{held}."
-    return f"{told}; {checks_text(passed)}." if told else f"{checks_text(passed).capitalize()}."
+        return f"{held}; {counted}." if counted else f"{held}."
+    return f"{counted}; {checks_text(passed)}." if counted else f"{checks_text(passed).capitalize()}."
 
 
 def _ask_for_columns(console: Console, reading: Reading) -> None:
@@ -61,13 +61,13 @@ def _print_finding(console: Console, finding: Finding, readings: dict[int, Readi
     cells = places_text(finding.places, reading) if reading is not None else ""
     _say(console, f"{finding.verdict} {finding.rule}{place}{f': {cells}' if cells else ''}", colour=finding.verdict)
     _say(console, f"{INDENT}{finding.says}", indent=INDENT)
-    told = {
+    counted = {
         "printed": finding.printed,
         "recomputed": finding.recomputed,
         "fits": (finding.fits or "").removeprefix("fits "),
         "changes": finding.changes,
     }
-    for name, said in told.items():
+    for name, said in counted.items():
         if said:
             _say(console, f"{INDENT}{name}: {said}", indent=INDENT * 2, dim=INDENT + name + ":")
 

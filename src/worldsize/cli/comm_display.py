@@ -38,7 +38,7 @@ class CommDisplay:
 
     def __init__(self, budget_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._budget_s, self._clock = budget_s, clock
-        self._begun_s = self._told_s = clock()
+        self._begun_s = self._spoke_s = clock()
         self._rounds, self._workers = 0, 0
         self._console = messages(quiet=False)
         live = self._console.is_interactive and not self._console.is_dumb_terminal
@@ -72,7 +72,7 @@ class CommDisplay:
         """Show what is known, unless that was done a moment ago."""
         over = sampling.rounds > self._rounds
         self._rounds = sampling.rounds
-        since_s = self._clock() - self._told_s
+        since_s = self._clock() - self._spoke_s
         if self._live is not None and since_s >= BETWEEN_S:
             table = grid(sampling, self._workers, wide=self._console.width >= WIDE)
             # Where it does not fit, rich would cut its numbers.
@@ -82,7 +82,7 @@ class CommDisplay:
             self._show("", self._far(sampling))
 
     def _show(self, area: RenderableType, line: str) -> None:
-        self._told_s = self._clock()
+        self._spoke_s = self._clock()
         with self._going_on():
             if self._live is not None:
                 self._live.update(area, refresh=True)

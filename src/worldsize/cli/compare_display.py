@@ -28,9 +28,9 @@ def print_comparison(record: ComparisonRecord) -> None:
     """Gate, verdict, tables, and what the ratios do not know, on stdout."""
     console = Console(highlight=False)
     if record.gate is not None:
-        head, *told = gate_lines(record.gate)
+        head, *lines = gate_lines(record.gate)
         console.print(head, style=f"bold {COLOURS[record.gate.outcome]}", markup=False)
-        for line in told:
+        for line in lines:
             console.print(f"  {line}", markup=False)
         if record.gate.settle:
             console.print("To settle it:", markup=False)

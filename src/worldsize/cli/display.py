@@ -52,7 +52,7 @@ class Display:
         self._console = messages()
         self._clock = clock
         self._progress = Progress()
-        self._told_s = clock()
+        self._spoke_s = clock()
         live = self._console.is_interactive and not self._console.is_dumb_terminal
         self._live = Live(console=self._console, auto_refresh=False, transient=True) if live else None
         self._heartbeat = Heartbeat(LOOKING, self._say) if beating and not live else None
@@ -129,9 +129,9 @@ class Display:
     def _print(self, line: str | Text, what: str = "") -> None:
         """A line that stays; from now on `what` goes on."""
         self._say(line)
-        self._told_s = self._clock()
+        self._spoke_s = self._clock()
         if self._heartbeat is not None:
-            self._heartbeat.told(what)
+            self._heartbeat.progress(what)
 
     def _say(self, line: str | Text) -> None:
         with self._going_on():
@@ -141,11 +141,11 @@ class Display:
         """Show how far the study is, unless that was done a moment ago."""
         now_s = self._clock()
         if self._live is not None:
-            if now_s - self._told_s >= every_s:
-                self._told_s = now_s
+            if now_s - self._spoke_s >= every_s:
+                self._spoke_s = now_s
                 with self._going_on():
                     self._live.update(self._area(), refresh=True)
-        elif now_s - self._told_s >= LINE_S:
+        elif now_s - self._spoke_s >= LINE_S:
             for line in lines(f"  {far_text(self._progress)}", self._console.width, indent="    "):
                 self._print(line)
 

@@ -33,7 +33,7 @@ class Follower:
         self._console = console
         self._ask = ask
         self._files: dict[Path, GrowingFile] = {}
-        self._told: set[tuple[Path, str]] = set()
+        self._shown: set[tuple[Path, str]] = set()
         """Cells whose end was told, each with its state: a stopped one may go on."""
         self._planned = False
         self._last_state = ""
@@ -90,8 +90,8 @@ class Follower:
 
     def _tell_end(self, cell: Cell) -> None:
         record, key = cell.record, (cell.folder, cell.record.state)
-        if record.state in MARKS and key not in self._told:
-            self._told.add(key)
+        if record.state in MARKS and key not in self._shown:
+            self._shown.add(key)
             mark, style = MARKS[record.state]
             self._print(Text.assemble((mark, style), f"  {printable(ending_text(record))}"))
 

@@ -23,7 +23,7 @@ class Heartbeat:
         self.what = what
         """What goes on; whoever prints something else sets it, or calls `told`."""
         self._tell, self._every_s = tell, every_s
-        self._begun_s = self._told_s = time.monotonic()
+        self._begun_s = self._spoke_s = time.monotonic()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -35,16 +35,16 @@ class Heartbeat:
         self._over.set()
         self._thread.join()
 
-    def told(self, what: str = "") -> None:
+    def progress(self, what: str = "") -> None:
         """Something was printed just now; from now on `what` goes on, if it is given."""
         self.what = what or self.what
-        self._told_s = time.monotonic()
+        self._spoke_s = time.monotonic()
 
     def _beat(self) -> None:
-        while not self._over.wait(max(0.0, self._told_s + self._every_s - time.monotonic())):
+        while not self._over.wait(max(0.0, self._spoke_s + self._every_s - time.monotonic())):
             now_s = time.monotonic()
-            if now_s - self._told_s >= self._every_s:
-                self._told_s = now_s
+            if now_s - self._spoke_s >= self._every_s:
+                self._spoke_s = now_s
                 with suppress(OSError, ValueError):  # stderr is closed: nobody is left to tell
                     self._tell(f"  {self.what}, {duration_text(now_s - self._begun_s)} since the start")
 

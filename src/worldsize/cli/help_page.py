@@ -48,8 +48,8 @@ def drawn(command: "PanelCommand", ctx: Any) -> str:
         if any(each.name in OF_STRATEGIES for found in panels.values() for each in found):
             does = {name: traits.does for name, traits in TRAITS.items()}
             does |= {"auto": AUTO} if command.name == "study" else {}
-            told = [(Text(name), Text("\n".join(lines(what, room)))) for name, what in does.items()]
-            console.print(_panel("Strategies (docs/strategies.md)", told, left))
+            content = [(Text(name), Text("\n".join(lines(what, room)))) for name, what in does.items()]
+            console.print(_panel("Strategies (docs/strategies.md)", content, left))
     return captured.get()
 
 
@@ -66,10 +66,10 @@ def _fitted(text: str, details: str, room: int) -> Text:
     """Both on one line if there is room, else the details on lines of their own."""
     between = " " if len(text) + 1 + len(details) <= room else "\n"
     broken = [line for part in f"{text}{between}{details}".split("\n") for line in lines(part, room)]
-    told = Text("\n".join(broken))
+    content = Text("\n".join(broken))
     if details:
-        told.stylize("dim", len(told) - len(details))
-    return told
+        content.stylize("dim", len(content) - len(details))
+    return content
 
 
 def _row(command: "PanelCommand", parameter: Any) -> tuple[Text, str, str]:

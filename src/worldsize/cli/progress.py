@@ -22,7 +22,7 @@ class CellProgress:
     fresh: int = 0
     """Steps of the turn that goes on."""
     turns_s: float = 0.0
-    """Length of its turns that are over, with what is measured aside in them."""
+    """Length of its turns that are over, with the rolled-back steps after them."""
     steps: int = 0
     """Steps that were announced and run in these turns."""
 
@@ -97,7 +97,7 @@ class Progress:
     def left_s(self) -> float | None:
         """Seconds that the steps ahead take at the pace of the turns so far; None while nothing is known.
 
-        Where only a step was seen, its time without what is measured aside.
+        Where only a step was seen, its time without rolled-back steps.
         """
         if self.budget_s is not None:
             return max(0.0, self.budget_s - (self._now_s - self._began_s))

@@ -41,8 +41,8 @@ def submit_and_follow(
     check_folder(out, resume=resume)
     check_free(out)
     job = submit(request)
-    told = f"submitted job {job.job_id}: {job.nodes} node(s), {job.time_min} min; run folder {out}"
-    messages().print(told, soft_wrap=True)
+    message = f"submitted job {job.job_id}: {job.nodes} node(s), {job.time_min} min; run folder {out}"
+    messages().print(message, soft_wrap=True)
     follow_and_show(out, job.job_id, as_json=as_json)
 
 
@@ -70,13 +70,13 @@ def follow_and_show(out: Path, job_id: str, *, as_json: bool) -> None:
     damaged = False
     if (out / "study.json").exists():
         damaged = report_and_print(out, as_json=as_json).damaged
-        told = _told_by_itself(state, end) or _broken_off(out, job_id, state, end)
+        error = _reported_end(state, end) or _broken_off(out, job_id, state, end)
     else:
-        told = _told_by_itself(state, end) or RunError(
+        error = _reported_end(state, end) or RunError(
             f"job {job_id} {state} before anything was measured\nIts logs are in {folder(out)}."
         )
-    if told:
-        raise told
+    if error:
+        raise error
     exit_for_failures(load_run(out))
     exit_for_damage(damaged=damaged)
     if end is not None and end.exit_status:
@@ -85,8 +85,8 @@ def follow_and_show(out: Path, job_id: str, *, as_json: bool) -> None:
 
 def readable(end: "JobEnd | None") -> "JobEnd | None":
     """The same, without what steers a terminal: a run folder may come from others."""
-    told = [] if end is None else [printable(line) for line in end.message.splitlines()]
-    return None if end is None else end.model_copy(update={"message": "\n".join(told)})
+    lines = [] if end is None else [printable(line) for line in end.message.splitlines()]
+    return None if end is None else end.model_copy(update={"message": "\n".join(lines)})
 
 
 def _ended_by_itself(state: JobState, end: "JobEnd | None") -> bool:
@@ -95,7 +95,7 @@ def _ended_by_itself(state: JobState, end: "JobEnd | None") -> bool:
     return not stopped and state.name in ("COMPLETED", "FAILED", "GONE")
 
 
-def _told_by_itself(state: JobState, end: "JobEnd | None") -> WorldsizeError | None:
+def _reported_end(state: JobState, end: "JobEnd | None") -> WorldsizeError | None:
     """The error that a study which came to its own end has told, if any."""
     if end is None or not end.message or not _ended_by_itself(state, end):
         return None

@@ -19,7 +19,7 @@ def spinner() -> Iterator[Callable[[str], None]]:
 
             def starting(name: str) -> None:
                 console.print(f"  starting {name}")
-                heartbeat.told(f"comparing {name}")
+                heartbeat.progress(f"comparing {name}")
 
             yield starting
         return

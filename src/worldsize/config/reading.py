@@ -38,7 +38,7 @@ def validated(kind: type[S], values: dict[str, Any], source: str = "") -> S:
     try:
         return kind(**_read(values, source))
     except ValidationError as error:
-        text = told(error, kind)
+        text = message_of(error, kind)
         raise UsageError(f"{source}: {text}" if source else text) from None
 
 
@@ -49,7 +49,7 @@ def _read(values: dict[str, Any], source: str = "") -> dict[str, Any]:
         raise UsageError(f"{source}: {error}" if source else str(error)) from None
 
 
-def told(error: ValidationError, kind: type[Settings]) -> str:
+def message_of(error: ValidationError, kind: type[Settings]) -> str:
     """The first mistake in a line: what was given, what is allowed."""
     errors = error.errors()
     # A key that is misspelt is missing as well.

@@ -38,18 +38,18 @@ def refuse_beside_workload(settings: Any) -> None:
     brought, of_epochs = given(settings, BROUGHT), given(settings, OF_EPOCHS)
     of_epochs += ["evaluate"] if settings.evaluate == "end" else []
     of_epochs += ["sweep"] if getattr(settings, "sweep", False) else []
-    told = []
+    faults = []
     if getattr(settings, "accumulate", 1) > 1:
-        told.append("a workload makes its batches itself, and nobody knows how to cut them up: leave out accumulate")
+        faults.append("a workload makes its batches itself, and nobody knows how to cut them up: leave out accumulate")
     if brought:
-        told.append(f"a workload brings its own model, data and loss: leave out {', '.join(brought)}")
+        faults.append(f"a workload brings its own model, data and loss: leave out {', '.join(brought)}")
     if of_epochs:
-        told.append(
+        faults.append(
             "a workload does not say how many samples it has, so its steps are timed: "
             f"leave out {', '.join(of_epochs)}, and give steps or budget"
         )
-    if told:
-        raise ValueError("; ".join(told))
+    if faults:
+        raise ValueError("; ".join(faults))
 
 
 def _usual(field: Any) -> Any:

@@ -98,8 +98,8 @@ class HangWatch:
         if self._still_s < (max(limit_s, START_S) if starting else limit_s):
             return None
         if agent is None:
-            return told_by_count([_numbers(content)[1] for content in seen], self._still_s)
-        return told(self._asked(agent), self._still_s, links_down(agent) if self.job.hosts else [])
+            return hang_by_count([_numbers(content)[1] for content in seen], self._still_s)
+        return hang_of(self._asked(agent), self._still_s, links_down(agent) if self.job.hosts else [])
 
     def _asked(self, agent: int) -> list[Found]:
         """Ask all ranks that are here for their stacks."""
@@ -124,7 +124,7 @@ class HangWatch:
         ]
 
 
-def told(ranks: list[Found], still_s: float, down: list[int]) -> ErrorRecord:
+def hang_of(ranks: list[Found], still_s: float, down: list[int]) -> ErrorRecord:
     """The record of a hang: who is its cause, where that is, and who only waits for it."""
     causes = sorted((each for each in ranks if not each.waits), key=lambda each: (each.begun, each.rank))
     if down:
@@ -146,7 +146,7 @@ def told(ranks: list[Found], still_s: float, down: list[int]) -> ErrorRecord:
     )
 
 
-def told_by_count(begun: list[int], still_s: float) -> ErrorRecord:
+def hang_by_count(begun: list[int], still_s: float) -> ErrorRecord:
     """The record of a hang over several nodes, of which only is known how much each rank has begun."""
     behind = [rank for rank, count in enumerate(begun) if count == min(begun)]
     if len(behind) == len(begun):

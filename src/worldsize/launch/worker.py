@@ -16,10 +16,10 @@ from worldsize.ranks.store import StoreTurns
 
 def main(job_file: str) -> int:
     """Be one worker of the job; returns the exit status. Its stdin tells who it is (workers.py)."""
-    told = sys.stdin.read()
-    if not told:
+    text = sys.stdin.read()
+    if not text:
         return 1  # the agent had no room for all workers, or nowhere to meet
-    os.environ.update(dict(line.split("=", 1) for line in told.splitlines()))
+    os.environ.update(dict(line.split("=", 1) for line in text.splitlines()))
     begin_to_count_memory()
     job = Job.model_validate_json(Path(job_file).read_bytes())
     rank = int(os.environ["RANK"])

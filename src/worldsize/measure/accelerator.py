@@ -38,7 +38,7 @@ class Accelerator(Protocol):
     def wait(self, event: Event) -> None:
         """Let what comes after this in the stream wait for the event; the host goes on."""
 
-    def aside(self) -> AbstractContextManager[None]:
+    def side_stream(self) -> AbstractContextManager[None]:
         """Work on a second stream, beside the first, within this context."""
 
     def synchronize(self) -> None:
@@ -74,7 +74,7 @@ class TorchAccelerator:
         torch.accelerator.current_stream(self.device).wait_event(event)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def side_stream(self) -> Iterator[None]:
         self._second = self._second or torch.Stream(self.device)
         before = torch.accelerator.current_stream(self.device)
         torch.accelerator.set_stream(self._second)

@@ -68,7 +68,7 @@ def align(now: Callable[[], int], group: dist.ProcessGroup | None = None, boot: 
                 _answer(now, other, group)
         elif rank == other:
             result = min((_ask(now, group) for _ in range(ROUNDS)), key=lambda offset: offset.error_ns)
-    return settled(_told(Measured(boot_id() if boot is None else boot, result), world_size, group))[rank]
+    return settled(_gathered(Measured(boot_id() if boot is None else boot, result), world_size, group))[rank]
 
 
 def settled(measured: Sequence[Measured]) -> list[Offset]:
@@ -92,7 +92,7 @@ def _share(one: Measured, other: Measured) -> bool:
     return one.boot == other.boot != 0 and apart <= one.offset.error_ns + other.offset.error_ns
 
 
-def _told(mine: Measured, world_size: int, group: dist.ProcessGroup | None) -> list[Measured]:
+def _gathered(mine: Measured, world_size: int, group: dist.ProcessGroup | None) -> list[Measured]:
     """What every rank has measured, on every rank."""
     high, low = struct.unpack(">qq", mine.boot.to_bytes(16, "big"))
     own = torch.tensor([high, low, mine.offset.offset_ns, mine.offset.error_ns])

@@ -219,8 +219,8 @@ def strategy_of(model: nn.Module | None, workers: int) -> tuple[str, TraitsRecor
 
 def warn_of(error: Exception) -> None:
     """Say that something went wrong in us, and that the training goes on."""
-    told = str(error) if isinstance(error, OutputError) else f"{type(error).__name__}: {error}"
-    _tell(f"metering ended, training goes on: {told}")
+    reason = str(error) if isinstance(error, OutputError) else f"{type(error).__name__}: {error}"
+    _tell(f"metering ended, training goes on: {reason}")
 
 
 def _tell(text: str) -> None:

@@ -12,6 +12,6 @@ def notices(watch: Watch, *, setting: str, given: int | None, unseen_because: st
         found.append(WarningRecord(code="samples-counted", message=f"Samples were counted by {how}."))
     seen, unseen = watch.collectives.seen, watch.collectives.unseen
     if unseen:
-        told = f"{seen:,} of {seen + unseen:,} collectives were seen, so no step is taken apart. {unseen_because}"
-        found.append(WarningRecord(code="messages-not-seen", message=told))
+        text = f"{seen:,} of {seen + unseen:,} collectives were seen, so no step is taken apart. {unseen_because}"
+        found.append(WarningRecord(code="messages-not-seen", message=text))
     return found

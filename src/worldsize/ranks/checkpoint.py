@@ -47,8 +47,8 @@ def save(workload: Workload, folder: Path) -> None:
     parts = [_written(folder / _own_name(rank, step), own)]
     if rank == 0:
         parts += [_written(folder / f"{name}-{step}.pt", content) for name, content in state.common.items()]
-    told = gather([part.model_dump() for part in parts], processes)
-    everyone = [[Part.model_validate(part) for part in of_rank] for of_rank in told]
+    answer = gather([part.model_dump() for part in parts], processes)
+    everyone = [[Part.model_validate(part) for part in of_rank] for of_rank in answer]
     if rank == 0:
         write_index(folder, _index(workload, state, everyone, apart))
     if processes > 1:
@@ -95,7 +95,7 @@ def _on_cpu(value: Any) -> Any:
 def _fingerprint(state: State) -> str:
     """A digest of what should be the same on all ranks, and is not where a strategy lets them drift apart."""
     digest = hashlib.sha256()
-    for value in state.alike:
+    for value in state.replicated:
         digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
@@ -112,10 +112,10 @@ def agreed_checkpoint(folder: Path, rank: int, processes: int) -> CheckpointReco
             seen = {} if found is None else {"record": found.model_dump_json()}
         except OutputError as error:
             seen = {"error": str(error)}
-    told = agree(seen, processes)
-    if "error" in told:
-        raise OutputError(told["error"])
-    return CheckpointRecord.model_validate_json(told["record"]) if "record" in told else None
+    answer = agree(seen, processes)
+    if "error" in answer:
+        raise OutputError(answer["error"])
+    return CheckpointRecord.model_validate_json(answer["record"]) if "record" in answer else None
 
 
 def restore(workload: Workload, folder: Path, record: CheckpointRecord) -> None:

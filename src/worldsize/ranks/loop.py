@@ -48,7 +48,7 @@ class Loop:
         self._references: list[float | None] = []
         self._activity = Activity(thread)
         self._acted: RankActivity | None = None
-        self._measured_aside = self._begun_aside = False
+        self._measured_extra = self._begun_extra = False
         self._over = False
         self._interrupted: list[bool] = []
 
@@ -82,15 +82,15 @@ class Loop:
             reply = self.workload.other(turn, self._align)
         reply.peak_memory_bytes = self._peak_of_training(turn)
         reply.device_memory, reply.peak_reserved_bytes = self._on_device, self._peak_reserved_bytes
-        if turn.op in ("steps", "epoch") and self.workload.steps and not self._measured_aside:
+        if turn.op in ("steps", "epoch") and self.workload.steps and not self._measured_extra:
             reply.memory = self.workload.memory()
         return reply
 
     def _peak_of_training(self, turn: Turn) -> int:
-        """The largest memory of training itself: a copy of the weights that steps aside need is no part of it."""
-        self._measured_aside |= turn.op == "profile" or not turn.trains
+        """The largest memory of training itself: a copy of the weights that rolled-back steps need is no part of it."""
+        self._measured_extra |= turn.op == "profile" or not turn.trains
         self._on_device = device_memory(self.workload.world.device)
-        if not self._measured_aside:
+        if not self._measured_extra:
             self._peak_bytes = max(self._peak_bytes, peak_memory_bytes(self.workload.world.device))
             if self._on_device is not None:
                 self._peak_reserved_bytes = max(self._peak_reserved_bytes or 0, self._on_device.peak_reserved_bytes)
@@ -117,15 +117,15 @@ class Loop:
             self._reference = Reference(world.world_size // world.channel.world_size, world.cores)
         with (
             nullcontext() if turn.observe else self.workload.unseen(),
-            nullcontext() if turn.trains else self.workload.aside(),
+            nullcontext() if turn.trains else self.workload.rolled_back(),
         ):
-            # Lead steps that train are recorded, untimed; those before steps that only measure are not.
-            lead = turn.model_copy(update={"timed": False, "observe": turn.trains})
+            # Warm-up steps that train are recorded, untimed; those before steps that only measure are not.
+            warmup = turn.model_copy(update={"timed": False, "observe": turn.trains})
             spans: list[Span] = []
             # The reference computation tells whether something else used the cores (method.md §8). It runs after the
-            # last lead step and after the last timed one as well, so that each timed step lies between two of them.
-            for left in reversed(range(self._lead_steps(turn))):
-                spans += self._step(lead, begin, refer=every > 0 and not left)
+            # last warm-up step and after the last timed one as well, so that each timed step lies between two of them.
+            for left in reversed(range(self._warmup_steps(turn))):
+                spans += self._step(warmup, begin, refer=every > 0 and not left)
             # The last step waits for the offset at the end: analysis/clocks.py interpolates between both.
             made = 0
             self._activity.begin()
@@ -155,16 +155,17 @@ class Loop:
         steps, self._bare = self._bare, []
         return [(clock.read(step.begin), clock.read(step.end)) for step in steps]
 
-    def _lead_steps(self, turn: Turn) -> int:
+    def _warmup_steps(self, turn: Turn) -> int:
         """Steps before those that count.
 
-        The first steps aside need twice the lead of a loader that works in bursts: its first burst was made while
-        nobody waited for it. Without instruments DDP is wrapped anew, and rebuilds its buckets in its second step: two.
+        The first rolled-back steps need twice the warm-up of a loader that works in bursts: its first burst was made
+        while nobody waited for it. Without instruments DDP is wrapped anew, and rebuilds its buckets in its second
+        step: two.
         """
-        first = not turn.trains and not self._begun_aside
-        self._begun_aside |= first
-        lead = turn.lead * (2 if first and turn.lead > 1 else 1)
-        return lead if turn.observe or not lead else max(2, lead)
+        first = not turn.trains and not self._begun_extra
+        self._begun_extra |= first
+        warmup = turn.warmup * (2 if first and turn.warmup > 1 else 1)
+        return warmup if turn.observe or not warmup else max(2, warmup)
 
     def _align(self, earlier: Offset | None = None) -> Offset:
         """What to add to marks to get rank 0's clock: from device to host, and to rank 0's host.

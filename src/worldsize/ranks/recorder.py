@@ -159,9 +159,9 @@ class Recorder:
         try:
             append_line(file, record)
         except OSError as error:
-            told = f"rank {self.rank} cannot write its steps in {self.folder}: {error.strerror}"
+            message = f"rank {self.rank} cannot write its steps in {self.folder}: {error.strerror}"
             raise OutputError(
-                f"{told}\nFree space there, or make the folder writable, then resume with --resume."
+                f"{message}\nFree space there, or make the folder writable, then resume with --resume."
             ) from None
 
 

@@ -43,7 +43,7 @@ class Turn(Record):
     """False for warm-up."""
     observe: bool = True
     """False runs without instruments: only the step time is taken, and nothing is recorded."""
-    lead: int = 0
+    warmup: int = 0
     """Steps before the counted ones that are like these, and not timed: a pause leaves cold caches (method.md §8)."""
     reference_every: int = 0
     """After how many steps comes the short computation that tells of disturbances (method.md §8); 0: never."""
@@ -109,7 +109,7 @@ class Reply(Record):
     warnings: list[WarningRecord] = Field(default_factory=list)
     """What this rank has seen so far that a reader of its numbers must know."""
     reference_s: list[float | None] = Field(default_factory=list)
-    """How long the short computation after each step took, the lead steps included; None where there was none."""
+    """How long the short computation after each step took, the warm-up steps included; None where there was none."""
     activity: RankActivity | None = None
     """What its thread did in the timed steps (op `steps`)."""
     gradients: GradientTimes | None = None

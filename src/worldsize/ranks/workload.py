@@ -81,7 +81,7 @@ class State:
     """What all ranks have in common, by name; a checkpoint has a file of each."""
     own: dict[str, Any]
     """What only this rank has."""
-    alike: tuple[Tensor, ...] = ()
+    replicated: tuple[Tensor, ...] = ()
     """The tensors of `common` that are the same on all ranks, unless they have drifted apart. Not kept."""
     belongs_to: dict[str, Any] = field(default_factory=dict)
     """Further fields of the index of a checkpoint: what it belongs to. Not put back."""
@@ -129,7 +129,7 @@ class Workload(Protocol):
     def awake(self, turn: Turn) -> AbstractContextManager[None]:
         """What feeds the steps of this turn works within the context, and stands still outside of it."""
 
-    def aside(self) -> AbstractContextManager[None]:
+    def rolled_back(self) -> AbstractContextManager[None]:
         """Undo on leaving whatever steps do within: they only measure."""
 
     def unseen(self) -> AbstractContextManager[None]:

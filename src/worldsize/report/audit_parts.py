@@ -78,7 +78,7 @@ def headline(audit: Audit) -> str:
 
 def _judged(counts: Counter[Verdict]) -> Iterator[str]:
     """As in "2 checks fail", "1 is suspect": the first names what is counted."""
-    told = False
+    named = False
     for verdict, (one, many) in {
         Verdict.FAIL: ("fails", "fail"),
         Verdict.SUSPECT: ("is suspect", "are suspect"),
@@ -86,9 +86,9 @@ def _judged(counts: Counter[Verdict]) -> Iterator[str]:
     }.items():
         count = counts[verdict]
         if count:
-            counted = f"{count}" if told else _several(count, "check")
+            counted = f"{count}" if named else _several(count, "check")
             yield f"{counted} {one if count == 1 else many}"
-            told = True
+            named = True
 
 
 def numbered(audit: Audit) -> list[tuple[int, Finding]]:

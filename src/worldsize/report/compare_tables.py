@@ -78,14 +78,14 @@ def compact_cells(record: ComparisonRecord, width: int = TERMINAL_WIDTH) -> Tabl
     return fitted(replace(headed(cells_table(record), labels), note=note), width, _shortened)
 
 
-class _Told(NamedTuple):
+class _Difference(NamedTuple):
     cell: CellComparison
     quantity: Quantity
 
 
 def quantities_table(record: ComparisonRecord) -> Table:
     """Everything that is known of a cell on both sides, a row each."""
-    rows = (_Told(cell, each) for cell in record.cells for each in cell.quantities)
+    rows = (_Difference(cell, each) for cell in record.cells for each in cell.quantities)
     note = (
         "Exposed communication, data wait and compute (forward, backward and optimizer): means per step over ranks, "
         "and ratios of the means of blocks. They, memory and training are tested together (Holm), with runs as the "
@@ -100,8 +100,8 @@ def compact_quantities(record: ComparisonRecord, width: int = TERMINAL_WIDTH) ->
 
     Without the runs to tell anything apart: what differs, and is called no change.
     """
-    moved = [_Told(cell, each) for cell in record.cells for each in cell.quantities if _moved(each)]
-    unknown = any(told.quantity.direction == "not known" for told in moved)
+    moved = [_Difference(cell, each) for cell in record.cells for each in cell.quantities if _moved(each)]
+    unknown = any(row.quantity.direction == "not known" for row in moved)
     title = "What else differs, with too few runs to call it a change" if unknown else "Other significant differences"
     return fitted(table_of("compare-moved", title, _quantity_columns(_short_label), moved), width, _shortened)
 
@@ -124,8 +124,8 @@ def gate_lines(gate: Gate) -> list[str]:
     doubt = any(each.code == "not-ruled-out" for each in gate.findings)
     ended = {"failed": "FAILED", "not known": "NOT KNOWN", "passed": "passed, but not proved" if doubt else "passed"}
     head = f"{ended[gate.outcome]}: the gate at {100 * gate.fail_above:g} %{strict}"
-    told = [f"{_word(each)}: {f'{each.cell}: ' if each.cell else ''}{each.message}" for each in gate.findings]
-    return [head, *told]
+    findings = [f"{_word(each)}: {f'{each.cell}: ' if each.cell else ''}{each.message}" for each in gate.findings]
+    return [head, *findings]
 
 
 def lone_lines(record: ComparisonRecord) -> list[str]:
@@ -158,10 +158,10 @@ def side_line(letter: str, side: Side) -> str:
 
 def compare_markdown(record: ComparisonRecord) -> str:
     """Verdict, gate and all tables, for a comment on a pull request; what is long is folded."""
-    head, *told = gate_lines(record.gate) if record.gate else ["compare"]
+    head, *findings = gate_lines(record.gate) if record.gate else ["compare"]
     parts = [
         f"## worldsize: {escaped(head)}",
-        "\n".join(f"- {escaped(line)}" for line in told),
+        "\n".join(f"- {escaped(line)}" for line in findings),
         f"To settle it:\n\n{code_block(record.gate.settle)}" if record.gate and record.gate.settle else "",
         escaped(record.verdict),
     ]
@@ -195,28 +195,28 @@ def _remark(cell: CellComparison) -> str:
     return "; ".join(filter(None, [work, cell.remark]))
 
 
-def _quantity_columns(label: Callable[[_Told], str]) -> list[ColumnOf[_Told]]:
+def _quantity_columns(label: Callable[[_Difference], str]) -> list[ColumnOf[_Difference]]:
     return [
-        texts("Cell", "cell", lambda told: told.cell.id),
+        texts("Cell", "cell", lambda row: row.cell.id),
         texts("What", "what", label),
-        ColumnOf("A", ("old",), value=lambda told: _with_unit(told.quantity, told.quantity.old)),
-        ColumnOf("B", ("new",), value=lambda told: _with_unit(told.quantity, told.quantity.new)),
-        estimates("B ÷ A", "ratio", lambda told: told.quantity.ratio),
+        ColumnOf("A", ("old",), value=lambda row: _with_unit(row.quantity, row.quantity.old)),
+        ColumnOf("B", ("new",), value=lambda row: _with_unit(row.quantity, row.quantity.new)),
+        estimates("B ÷ A", "ratio", lambda row: row.quantity.ratio),
     ]
 
 
-def _label(told: _Told) -> str:
-    label, _, _ = LABELS[told.quantity.name]
-    return f"{label} over {told.cell.baseline}" if told.quantity.name in OVER_A_BASELINE else label
+def _label(row: _Difference) -> str:
+    label, _, _ = LABELS[row.quantity.name]
+    return f"{label} over {row.cell.baseline}" if row.quantity.name in OVER_A_BASELINE else label
 
 
-def _short_label(told: _Told) -> str:
-    label, _, _ = LABELS[told.quantity.name]
-    return SHORT.get(told.quantity.name, label)
+def _short_label(row: _Difference) -> str:
+    label, _, _ = LABELS[row.quantity.name]
+    return SHORT.get(row.quantity.name, label)
 
 
-def _difference(told: _Told) -> str | None:
-    return told.quantity.direction or ("not the same work" if told.cell.other_work else None)
+def _difference(row: _Difference) -> str | None:
+    return row.quantity.direction or ("not the same work" if row.cell.other_work else None)
 
 
 def _with_unit(quantity: Quantity, value: float | None) -> Entry:

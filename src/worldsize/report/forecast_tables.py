@@ -117,7 +117,7 @@ def error_text(report: ForecastReport) -> str:
     if not report.held_out:
         return "Its own error is not known: no cell can be left out and still be predicted from the others."
     count = len(report.held_out)
-    told = _errors([each.error for each in report.held_out])
+    errors = _errors([each.error for each in report.held_out])
     beside = [
         f"{name} {_errors(known)}"
         for name, found in (
@@ -127,7 +127,7 @@ def error_text(report: ForecastReport) -> str:
         if (known := [error for error in found if error is not None])
     ]
     cells = "the one measured cell" if count == 1 else f"each of the {count} measured cells"
-    text = f"Its own error, {cells} predicted from the others: {told}"
+    text = f"Its own error, {cells} predicted from the others: {errors}"
     return f"{text} ({'; '.join(beside)})." if beside else f"{text}."
 
 

@@ -30,8 +30,8 @@ def memory_table(analysis: StudyAnalysis) -> Table:
         numbers("Peak memory", "peak_memory_bytes", lambda record: record.peak_memory_bytes, "MiB"),
     ]
     records = (cell.record for cell in analysis.cells if cell.record is not None)
-    told = (record for record in records if record.memory is not None)
-    return table_of("memory", "Memory, taken apart", columns, told, NOTE)
+    known = (record for record in records if record.memory is not None)
+    return table_of("memory", "Memory, taken apart", columns, known, NOTE)
 
 
 def _parts(record: CellRecord) -> MemoryParts:

@@ -80,12 +80,12 @@ def comm_summary(record: CommRecord) -> Table:
 def model_summary(record: CommRecord) -> Table:
     """Peak, and the cost model of each collective; without the columns that say nothing, for names need the room."""
     short = headed(model_table(record), MODEL)
-    told = [
+    added = [
         place
         for place, column in enumerate(short.columns)
         if column.keys[0] not in MAY_SAY_NOTHING or any(row[place].raw[0] for row in short.rows)
     ]
-    short = with_columns(short, told)
+    short = with_columns(short, added)
     return replace(short, id="cost-models-summary", rows=tuple((*row[:-1], _size(row[-1])) for row in short.rows))
 
 

@@ -19,7 +19,7 @@ NOTE = (
     "Each strategy beside the reference, the fastest exact one with the same N and b. Sent: bytes through the busiest"
     " rank per step, by formula; of fp32: ÷ an all-reduce of all gradients in fp32, 2(N−1)/N·S. Link's share: what "
     "these bytes need at the rate of the link ÷ the step. Of fp32's limit: the step ÷ what the bytes in fp32 need; "
-    "below 100 % no exact exchange could be as fast. Loss difference: mean training loss over the last quarter of the"
+    "below 100 % no exact strategy could be as fast. Loss difference: mean training loss over the last quarter of the"
     " samples that both have seen, less that of the reference; all begin with the same weights and see the same "
     "samples in the same order. Accuracy difference: after the last epoch that both have evaluated. In brackets: 95 %"
     " intervals; those of differences are Student's over the seeds, and with one seed there is none (method §4, §10, "
@@ -35,7 +35,7 @@ def rung_sections(analysis: StudyAnalysis) -> list[Section]:
     """A section of its own where a study holds a strategy that is not exact; else none."""
     if not rungs(analysis):
         return []
-    said = tuple(_told_of(analysis, each) for each in _winners(rungs(analysis)))
+    said = tuple(_price_of(analysis, each) for each in _winners(rungs(analysis)))
     return [Section("rungs", TITLE, (), (rung_table(analysis),), said)]
 
 
@@ -48,7 +48,7 @@ def _winners(found: tuple[Rung, ...]) -> Iterator[Rung]:
     yield from (max(group, key=lambda each: rate(each.cell)) for group in groups.values())
 
 
-def _told_of(analysis: StudyAnalysis, rung: Rung) -> str:
+def _price_of(analysis: StudyAnalysis, rung: Rung) -> str:
     """A price that is significant is said first."""
     fastest = f"{cell_name(rung.cell)} is the fastest of its N and b."
     return " ".join(filter(None, [lead_text(rung), fastest, beside_text(analysis, rung)]))
@@ -127,9 +127,9 @@ def _difference(found: Estimate, factor: float, mark: str = "") -> Entry:
 def _training(rung: Rung) -> Entry:
     """What is known of the training, in a few words."""
     cost, reference = rung.cost, rung.exact.id if rung.exact else None
-    told = (cost.loss_is, cost.accuracy_is) if cost else (None, None)
+    costs = (cost.loss_is, cost.accuracy_is) if cost else (None, None)
     words = _words(rung)
-    return Entry(words, (words, *told, reference))
+    return Entry(words, (words, *costs, reference))
 
 
 def _words(rung: Rung) -> str:

@@ -115,7 +115,7 @@ def efficiency_table(found: Comparison, name: str, title: str, rule: Words | Non
         prose("Learning-rate rule", "rule", lambda row: rule(row.cell)) if rule else None,
         ColumnOf("Samples to the target", ("samples",), value=_samples),
         estimates("Statistical efficiency", "statistical_efficiency", lambda row: row.statistical),
-        prose("To the target", "told", lambda row: row.told),
+        prose("To the target", "verdict", lambda row: row.verdict),
         estimates("Throughput ratio", "throughput_ratio", lambda row: row.throughput),
         estimates("Time-to-accuracy speed-up", "time_to_accuracy_speedup", lambda row: row.time_to_accuracy),
         prose("Remark", "remark", lambda row: row.remark),
@@ -146,15 +146,15 @@ def _samples(row: Efficiency) -> Entry:
 
 def efficiency_paragraph(found: Comparison, rule: Words) -> str:
     """What each cell takes to the target, in words; empty without a cell beside the baseline."""
-    others = [row for row in found.rows if row.told != "baseline"]
+    others = [row for row in found.rows if row.verdict != "baseline"]
     said = [f"{rule(row.cell)} (B = {row.cell.global_batch:,}): {_in_words(row)}" for row in others]
     return f"{_target(found)} {'; '.join(said)}." if said else ""
 
 
 def _in_words(row: Efficiency) -> str:
     if row.statistical is None:
-        return row.remark or row.told
-    words = f"statistical efficiency {estimate_text(row.statistical)}, {row.told}"
+        return row.remark or row.verdict
+    words = f"statistical efficiency {estimate_text(row.statistical)}, {row.verdict}"
     if row.time_to_accuracy is None:
         return f"{words}, no time-to-accuracy speed-up"
     return f"{words}, time-to-accuracy speed-up {estimate_text(row.time_to_accuracy)}"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.numbers import number_text
-from worldsize.analysis.sameness import data_reader, faults_told, first_other_sample, samples_of
+from worldsize.analysis.sameness import data_reader, fault_texts, first_other_sample, samples_of
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.columns import ColumnOf, Row, integers, numbers, prose, table_of, texts
 from worldsize.report.tables import Table
@@ -59,7 +59,7 @@ def _losses(row: VerifyRow) -> Losses | None:
 
 
 def _lossy_columns(of: Callable[[Row], Losses | None], rows: Sequence[Row]) -> list[ColumnOf[Row]]:
-    """What lossy exchanges lose; no columns where all are exact."""
+    """What lossy synchronisation lose; no columns where all are exact."""
     if not any(map(of, rows)):
         return []
 
@@ -106,16 +106,16 @@ def findings(row: VerifyRow) -> list[str]:
         return [f"failed: {row.error.message.splitlines()[0]}"]
     proof = row.proof
     assert proof is not None, "a row has a proof or an error"
-    told = []
+    faults = []
     if row.data is not None:
-        told.append(f"sample {row.data.position} of epoch {row.data.epoch} is not that of {row.data.other}")
+        faults.append(f"sample {row.data.position} of epoch {row.data.epoch} is not that of {row.data.other}")
     if proof.gradients is not None:
-        told.append(f"the gradient of {_told(proof.gradients, proof.tolerance)}")
+        faults.append(f"the gradient of {_difference_text(proof.gradients, proof.tolerance)}")
     elif proof.weights is not None:  # other gradients make other weights: that would tell nothing new
-        told.append(f"the weight {_told(proof.weights, proof.tolerance)}")
+        faults.append(f"the weight {_difference_text(proof.weights, proof.tolerance)}")
     if proof.ranks is not None:
-        told.append(f"{proof.ranks.parameter} is not the same on all ranks after step {proof.ranks.step}")
-    return [*told, *faults_told(proof.losses)]
+        faults.append(f"{proof.ranks.parameter} is not the same on all ranks after step {proof.ranks.step}")
+    return [*faults, *fault_texts(proof.losses)]
 
 
 def _ranks(row: VerifyRow) -> str | None:
@@ -130,7 +130,7 @@ def _ranks(row: VerifyRow) -> str | None:
     return "alike" if met is None else f"alike {met} ×"
 
 
-def _told(found: Difference, tolerance: float) -> str:
+def _difference_text(found: Difference, tolerance: float) -> str:
     size = "by no finite number" if found.relative is None else f"by {number_text(found.relative)}"
     return f"{found.parameter} differs {size} in step {found.step} (allowed: {tolerance:.0e})"
 
@@ -190,7 +190,7 @@ def same_training_table(analysis: StudyAnalysis) -> Table:
             lambda row: other.parameter if (other := row.found.gradients) else None,
         ),
         *_lossy_columns(lambda row: row.found.losses, rows),
-        prose("Lossy exchange", "lossy", _kept) if any(row.found.losses for row in rows) else None,
+        prose("Lossy synchronisation", "lossy", _kept) if any(row.found.losses for row in rows) else None,
         texts("Weights on all ranks", "weights", _weights),
         integers("Samples read", "samples", lambda row: len(samples_of(row.cell))),
         texts("Data", "data", lambda row: _data(row.cell, first)),
@@ -216,7 +216,7 @@ def _data(cell: CellAnalysis, first: CellAnalysis | None) -> str | None:
 
 
 def _kept(row: _Checked) -> str | None:
-    return None if row.found.losses is None else "; ".join(faults_told(row.found.losses)) or "keeps what it says"
+    return None if row.found.losses is None else "; ".join(fault_texts(row.found.losses)) or "keeps what it says"
 
 
 def _weights(row: _Checked) -> str | None:

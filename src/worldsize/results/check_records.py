@@ -33,14 +33,14 @@ FaultKind = Literal[
     "weights-apart",
     "not-mean",
 ]
-"""What a lossy exchange must not do: lose more than its bound; lose anything in its exact first steps; leave ranks with
+"""What a lossy strategy must not do: lose more than its bound; lose anything in its exact first steps; leave ranks with
 other averages; hand over zeros in place of a gradient; lose what error feedback does not hold back; claim feedback and
 not say what is held back; change gradients that stay a rank's own; never average weights that it should; leave ranks
 with other weights after that; make them something else than their mean."""
 
 
 class Fault(Record):
-    """Something that a lossy exchange must not do."""
+    """Something that a lossy synchronisation must not do."""
 
     kind: FaultKind
     step: int | None = None
@@ -52,7 +52,7 @@ class Fault(Record):
 
 
 class Losses(Record):
-    """What a lossy exchange loses against the mean of the ranks' own gradients at the same weights (method.md §10).
+    """What a lossy strategy loses against the mean of the ranks' own gradients at the same weights (method.md §10).
 
     Norms are of all parameters together.
     """

@@ -103,8 +103,9 @@ def read_part(folder: Path, part: Part) -> bytes:
     except OSError as error:
         raise OutputError(f"cannot read {path}: {error.strerror}\n{_way_out(folder)}") from None
     if hashlib.sha256(content).hexdigest() != part.sha256:
-        told = f"{len(content)} bytes of {part.size_bytes}" if len(content) != part.size_bytes else "its digest differs"
-        raise unusable(path, f"it is not what {INDEX} says ({told})")
+        size = len(content)
+        reason = f"{size} bytes of {part.size_bytes}" if size != part.size_bytes else "its digest differs"
+        raise unusable(path, f"it is not what {INDEX} says ({reason})")
     return content
 
 
@@ -135,8 +136,8 @@ def write_part(path: Path, save: Callable[[BinaryIO], object]) -> Part:
     except (OSError, RuntimeError) as error:  # torch turns some errors of the system into one of its own
         with suppress(OSError):
             scratch.unlink()
-        told = error.strerror if isinstance(error, OSError) else str(error).partition("\n")[0]
-        raise OutputError(f"cannot write {path}: {told}\nGive a folder with room for it by --out.") from None
+        reason = error.strerror if isinstance(error, OSError) else str(error).partition("\n")[0]
+        raise OutputError(f"cannot write {path}: {reason}\nGive a folder with room for it by --out.") from None
     return Part(name=path.name, size_bytes=size, sha256=digest.hexdigest())
 
 

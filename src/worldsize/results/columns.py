@@ -89,7 +89,7 @@ def pack(folder: Path) -> None:
             parquet_file(scratch, kind).replace(parquet_file(folder, kind))
         write_whole(folder / INDEX, ColumnsRecord(lines=sizes, files=files).model_dump_json(indent=2) + "\n")
     except BROKEN as error:
-        raise OutputError(f"cannot write the columns of {folder}: {told(error)}") from None
+        raise OutputError(f"cannot write the columns of {folder}: {reason_text(error)}") from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -178,7 +178,7 @@ def _opened(folder: Path, kind: Kind, record: ColumnsRecord) -> pl.LazyFrame:
         if columns.collect_schema() != pl.Schema(kind.schema):
             raise OutputError(f"{path} has other columns than the {kind.name} of a cell")
     except BROKEN as error:
-        raise OutputError(f"cannot read {path}: {told(error)}") from None
+        raise OutputError(f"cannot read {path}: {reason_text(error)}") from None
     return columns
 
 
@@ -196,7 +196,7 @@ def _digest(path: Path) -> Digest:
         return Digest(size_bytes=file.tell(), sha256=digest.hexdigest())
 
 
-def told(error: BaseException) -> str:
+def reason_text(error: BaseException) -> str:
     """What went wrong, in one line; BROKEN says of what."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

@@ -107,8 +107,8 @@ def read_record(kind: type[R], path: Path) -> R:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        told = f"{where}: {first['msg']}" if where else first["msg"]
-        raise OutputError(f"{path} is not a valid {kind.__name__}: {told}") from None
+        reason = f"{where}: {first['msg']}" if where else first["msg"]
+        raise OutputError(f"{path} is not a valid {kind.__name__}: {reason}") from None
 
 
 def _bounded(path: Path, digits: str) -> int:

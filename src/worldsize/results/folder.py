@@ -24,7 +24,7 @@ from pathlib import Path
 import polars as pl
 
 from worldsize.errors import OutputError, UsageError
-from worldsize.results.columns import BROKEN, INDEX, columns_bytes, lost_lines, told, usable, write_parts
+from worldsize.results.columns import BROKEN, INDEX, columns_bytes, lost_lines, reason_text, usable, write_parts
 from worldsize.results.comm_records import CommRecord
 from worldsize.results.files import cell_folder, own, read_record, write_whole
 from worldsize.results.rank_files import state
@@ -123,7 +123,7 @@ class Cell:
             # In pieces, what is large; that adds up in any order, so its sums are the same to 14 digits only.
             return query.collect(engine="streaming" if self.large else "in-memory")
         except BROKEN as error:
-            raise OutputError(f"cannot read the samples in {self.folder}: {told(error)}") from None
+            raise OutputError(f"cannot read the samples in {self.folder}: {reason_text(error)}") from None
 
     def _scan(self, kind: Kind) -> pl.LazyFrame:
         if kind.name not in self._sources:
@@ -188,7 +188,7 @@ class Cell:
             return write_parts(kind, self.folder, self.scratch)
         except BROKEN as error:
             raise UsageError(  # no damage: all that is wrong is here
-                f"cannot gather the samples in {self.folder} in a temporary folder: {told(error)}\n"
+                f"cannot gather the samples in {self.folder} in a temporary folder: {reason_text(error)}\n"
                 "Let TMPDIR name a folder with room for them."
             ) from None
 

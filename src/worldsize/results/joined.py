@@ -90,5 +90,5 @@ def _differences(runs: Sequence[Run]) -> list[WarningRecord]:
     differing = [name for name, values in known.items() if len(values) > 1]
     if not differing:
         return []
-    told = f"Not the same in all runs: {', '.join(differing)}. That may be why one is faster than another."
-    return [WarningRecord(code="runs-differ", message=told)]
+    text = f"Not the same in all runs: {', '.join(differing)}. That may be why one is faster than another."
+    return [WarningRecord(code="runs-differ", message=text)]

@@ -151,8 +151,8 @@ def _frame(kind: Kind, rank: int, path: Path, lines: bytes) -> pl.DataFrame:
     try:
         frame = pl.read_ndjson(lines, schema=kind.line)
     except pl.exceptions.PolarsError as error:
-        told = str(error).partition("\n")[0][:300]
-        raise OutputError(f"{path} holds lines that are not step records: {told}") from None
+        reason = str(error).partition("\n")[0][:300]
+        raise OutputError(f"{path} holds lines that are not step records: {reason}") from None
     return frame.select(pl.lit(rank, dtype=pl.Int64).alias("rank"), *kind.line)
 
 

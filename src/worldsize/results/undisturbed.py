@@ -31,7 +31,7 @@ class Beside:
     """Times of the computation beside the steps of a turn, by rank: the longest before or after each step."""
 
     def __init__(self, references: Times, steps: int) -> None:
-        """`references` are those after each lead step and each of `steps`: (ranks, lead + steps), NaN for none."""
+        """`references` are those after each warm-up step and each of `steps`: (ranks, all steps), NaN for none."""
         self.references = references
         after = _filled(references[:, ::-1])[:, ::-1]
         before = np.full_like(references, np.nan)
@@ -79,7 +79,7 @@ def disturbed_steps(samples: pl.LazyFrame, collect: Callable[[pl.LazyFrame], pl.
         kinds = {name: samples.collect_schema()[name] for name in columns}
         return pl.DataFrame(schema={**kinds, "counts": pl.Boolean})
     reference, turn = pl.col("reference_s"), ("rank", *TURN)
-    # Steps aside are judged by what is usual in training.
+    # Rolled-back steps are judged by what is usual in training.
     usual = reference.filter("synchronised").quantile(USUAL, interpolation="linear").over("rank", "session")
     longest = pl.max_horizontal(reference.backward_fill(), reference.forward_fill().shift(1))
     slow = (longest.over(turn) > SLOW * usual).fill_null(False)

@@ -95,8 +95,8 @@ def ended(
     steps = workload.finder.steps
     if status is not None:
         said = last_line(log) if log else ""
-        told = f"{script.name} left with status {status} after {steps} steps" + (f": {said}" if said else "")
-        return WorkerError(f"{told}\nAll that it said is in {log}." if log else told)
+        message = f"{script.name} left with status {status} after {steps} steps" + (f": {said}" if said else "")
+        return WorkerError(f"{message}\nAll that it said is in {log}." if log else message)
     if not steps:
         return UsageError(
             f"{script.name} ended without a step of an optimizer, so there is nothing to time\n"
@@ -170,7 +170,7 @@ class _Hand(threading.Thread):
         burst = max(1, self.workload.finder.loader_processes)
         if turn.op != "steps" or burst == 1:
             return turn
-        return turn.model_copy(update={"count": -(-turn.count // burst) * burst, "lead": max(turn.lead, burst)})
+        return turn.model_copy(update={"count": -(-turn.count // burst) * burst, "warmup": max(turn.warmup, burst)})
 
     def _world(self, device: torch.device) -> World:
         """Raises UsageError where the script has not joined the processes to a group."""

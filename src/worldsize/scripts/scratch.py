@@ -48,8 +48,8 @@ def enter_scratch(target: Path, start: str, *, first: bool) -> None:
             Mirror(source, target).make()
             ready.touch()
         except OSError as error:
-            told = f"cannot make the working folder of the script in {target}: {error.strerror}: {error.filename}"
-            raise OutputError(told) from None
+            message = f"cannot make the working folder of the script in {target}: {error.strerror}: {error.filename}"
+            raise OutputError(message) from None
     until_s = time.monotonic() + PATIENCE_S
     while not ready.exists():
         if time.monotonic() > until_s:

@@ -138,7 +138,7 @@ class ScriptWorkload:
         finally:
             signal_loaders(signal.SIGSTOP)
 
-    def aside(self) -> nullcontext[None]:
+    def rolled_back(self) -> nullcontext[None]:
         """Nothing is undone: no step of a script only measures."""
         return nullcontext()
 
@@ -175,8 +175,8 @@ class ScriptWorkload:
         found = notices(watch, setting="--samples-per-step", given=given, unseen_because=why)
         if watch.further_optimizers:
             kinds = ", ".join(sorted({type(each).__name__ for each in watch.further_optimizers}))
-            told = f"{len(watch.further_optimizers) + 1} optimizers stepped; a step is one of the first that did."
-            found.append(WarningRecord(code="several-optimizers", message=f"{told} The others: {kinds}."))
+            text = f"{len(watch.further_optimizers) + 1} optimizers stepped; a step is one of the first that did."
+            found.append(WarningRecord(code="several-optimizers", message=f"{text} The others: {kinds}."))
         return found
 
 

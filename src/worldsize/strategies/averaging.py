@@ -67,7 +67,7 @@ class Exact(Averaging):
 class Residuals:
     """What was lost of each gradient when it was sent, to be added to the next one (error feedback).
 
-    Karimireddy et al. 2019: with it a lossy exchange comes to where an exact one does, for nothing is lost for good:
+    Karimireddy et al. 2019: with it a lossy strategy comes to where an exact one does, for nothing is lost for good:
     what all steps have applied differs from the sum of all means by what is held back now (method.md §10).
     """
 

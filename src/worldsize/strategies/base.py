@@ -119,7 +119,7 @@ class Strategy(ABC):
         """Within, a first forward and backward compile."""
         return nullcontext()
 
-    def aside(self) -> AbstractContextManager[None]:
+    def rolled_back(self) -> AbstractContextManager[None]:
         """Steps inside this context only measure, and are undone; all ranks enter and leave it together."""
         return nullcontext()
 
@@ -161,7 +161,7 @@ class Strategy(ABC):
         return self.traits.wire_bytes(self.world.world_size, sizes)
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors that it carries from step to step, such as what a lossy exchange has kept back; none as a rule.
+        """The tensors that it carries from step to step, such as what a lossy strategy kept back; none as a rule.
 
         Training copies and puts back their values, in steps that only measure and in checkpoints.
         """

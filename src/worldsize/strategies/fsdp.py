@@ -56,8 +56,8 @@ class FSDP(Strategy):
         try:
             self.sharded = Sharded(model, blocks_of(model), self.channel, self.world.group, self.world.device)
         except (AssertionError, NotImplementedError, ValueError) as error:
-            told = str(error).partition("\n")[0]
-            raise UsageError(f"strategy fsdp cannot shard this model: {told}\nGive another strategy.") from None
+            reason = str(error).partition("\n")[0]
+            raise UsageError(f"strategy fsdp cannot shard this model: {reason}\nGive another strategy.") from None
         return model
 
     def synchronise(self) -> None:
@@ -82,7 +82,7 @@ class FSDP(Strategy):
             self.sharded.silent(False)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def rolled_back(self) -> Iterator[None]:
         """Silent steps inside take the same memory again: to fill in weights each time would count as computing."""
         self.sharded.keep(True)
         try:

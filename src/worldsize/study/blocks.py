@@ -17,7 +17,7 @@ from worldsize.ranks.turns import Reply
 from worldsize.results.undisturbed import Beside, Times, undisturbed, usual_s
 from worldsize.study.plan import PlannedCell
 
-LEAD_STEPS = 1
+BLOCK_WARMUP = 1
 """Steps at the start of each block that are not timed: the first one after a pause was seen to be 6 % slower."""
 MIN_STEPS = 2
 """Steps in a block, at least: the median of one is that one."""
@@ -85,13 +85,13 @@ def profiled_steps(cell: PlannedCell, least: int) -> int:
     return max(least, min(period(cell), MOST_PROFILED))
 
 
-def lead_steps(settings: TrainingSettings) -> int:
+def block_warmup(settings: TrainingSettings) -> int:
     """Steps at the start of each block that train and are not timed: one, or a burst of the loader.
 
     Its processes stand still while the cell does, but what they have asked the system for, they get meanwhile: a sample
     each, of the batch that each was about to make.
     """
-    return max(LEAD_STEPS, burst(settings))
+    return max(BLOCK_WARMUP, burst(settings))
 
 
 def warmup_steps(settings: TrainingSettings, cell: PlannedCell) -> int:
@@ -131,7 +131,7 @@ class BlockSizes:
         fitting, length_s = 0, BLOCK_S
         if self.budgeted:
             length_s = left_s / (ROUNDS * max(1, len(step_s)) * UNTIMED)
-            fitting = int((left_s / (FEW_ROUNDS * max(sum(step_s.values()), 1e-6)) - LEAD_STEPS) / UNTIMED)
+            fitting = int((left_s / (FEW_ROUNDS * max(sum(step_s.values()), 1e-6)) - BLOCK_WARMUP) / UNTIMED)
         length_s = min(BLOCK_S, max(MIN_BLOCK_S, length_s))
         if self.devices:
             room_s = left_s / (FEW_ROUNDS * max(1, len(step_s)) * UNTIMED) if self.budgeted else DEVICE_BLOCK_S
@@ -229,14 +229,14 @@ class Counted:
         earlier = {key: each for key, each in samples.items() if key not in timed}
         return earlier | {key: each for key, each in counting if each.size}
 
-    def aside(self, name: str, steps_s: Times, replies: Sequence[Reply]) -> Times:
-        """The steps that count of those that a cell ran aside, right after a block."""
+    def extra(self, name: str, steps_s: Times, replies: Sequence[Reply]) -> Times:
+        """The steps that count of those that were rolled back, right after a block."""
         return steps_s[~_beside(replies, steps_s).disturbed(usual_s(list(self._timed[name].values())))]
 
 
 def _beside(replies: Sequence[Reply], steps_s: Times) -> Beside:
     """What the ranks tell of the computation; nothing where they do not tell of the same steps."""
-    told = [reply.reference_s for reply in replies]
-    if len({len(each) for each in told}) > 1 or len(told[0]) < len(steps_s):
-        told = [[None] * len(steps_s)] * len(replies)
-    return Beside(np.array(told, dtype=np.float64), len(steps_s))
+    times = [reply.reference_s for reply in replies]
+    if len({len(each) for each in times}) > 1 or len(times[0]) < len(steps_s):
+        times = [[None] * len(steps_s)] * len(replies)
+    return Beside(np.array(times, dtype=np.float64), len(steps_s))

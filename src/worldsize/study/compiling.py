@@ -22,10 +22,10 @@ def compiled(record: CellRecord, facts: Sequence[Facts], records: Iterable[CellR
     all_s = sum(sum(each.compile_s) for each in everyone)
     if budget_s is None or all_s <= MAX_SHARE * budget_s:
         return
-    told = (
+    text = (
         f"compiling took {all_s:.0f} s of the budget of {budget_s:g} s, so few steps were timed. "
         f"Give --budget {ceil(all_s + budget_s)}s; torch keeps what it compiled, so the same study compiles sooner."
     )
     for each in everyone:  # the last one knows all
         each.warnings = [warning for warning in each.warnings if warning.code != CODE]
-    record.warnings.append(WarningRecord(code=CODE, message=told))
+    record.warnings.append(WarningRecord(code=CODE, message=text))

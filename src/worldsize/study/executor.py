@@ -205,7 +205,7 @@ class JobExecutor:
     def _turn(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
         job = self._job(cell)
         if turn.op == "steps":
-            self._steps[cell.id] = self._steps.get(cell.id, 0) + turn.count + turn.lead
+            self._steps[cell.id] = self._steps.get(cell.id, 0) + turn.count + turn.warmup
         before = int(job.job.payload["first_step"])
         try:
             job.send(turn.message())
@@ -219,7 +219,7 @@ class JobExecutor:
         if any(reply.over for reply in replies):  # it begins anew in its next turn
             self.ended_by_itself(cell, False)
             self._alive.pop(cell.id).close()
-        self._devices.told(cell.id, replies)
+        self._devices.note(cell.id, replies)
         self._peak_bytes[cell.id] = most_on_a_node(job.job, [reply.peak_memory_bytes for reply in replies])
         return replies
 

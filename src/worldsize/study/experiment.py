@@ -41,8 +41,8 @@ def run_experiment(
         try:
             run_study(part, place, resume=begun and resume, command=command, listener=listener, cluster=cluster)
         except Interrupted:
-            told = f"stopped in part {name}; what was measured is in {out}\nGo on with --resume --out {out}."
-            raise Interrupted(told) from None
+            message = f"stopped in part {name}; what was measured is in {out}\nGo on with --resume --out {out}."
+            raise Interrupted(message) from None
     return load_run(out)
 
 

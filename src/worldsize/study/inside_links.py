@@ -51,8 +51,8 @@ def measure_inside(
             give_back_memory(device)
             forget_peak(device)
     costs = link_costs(load_run(folder)) if rank.rank == 0 else {}
-    told = agree({str(n): cost.model_dump(mode="json") for n, cost in costs.items()}, rank.processes)
-    return {int(n): AllReduceCost.model_validate(cost) for n, cost in told.items()}, warnings
+    shared = agree({str(n): cost.model_dump(mode="json") for n, cost in costs.items()}, rank.processes)
+    return {int(n): AllReduceCost.model_validate(cost) for n, cost in shared.items()}, warnings
 
 
 def _found(wanted: CommSettings, placement: Placement, rank: Rank, device: torch.device) -> Found | None:

@@ -138,9 +138,9 @@ class Ledger:
         ranks = [reply.activity for reply in replies if reply.activity]
         if len(ranks) == len(replies):
             columns = ("cpu_s", "queued_s", "collected_s", "most_collected_s", "major_faults")
-            told = {name: [getattr(each, name) for each in ranks] for name in columns}
+            text = {name: [getattr(each, name) for each in ranks] for name in columns}
             place = {"session": self.session, "block": block, "steps": ranks[0].steps}
-            record.activities.append(BlockActivity.model_validate({**place, **told}))
+            record.activities.append(BlockActivity.model_validate({**place, **text}))
 
     def used_memory(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
         """The largest memory of a process of the cell so far, what is in it where that rank tells, and warnings."""
@@ -165,8 +165,8 @@ class Ledger:
     def ended_by_itself(self, cell: PlannedCell, anew: bool) -> None:
         """A script came to its end and is started again, `anew` at once; said once, however often."""
         self.record(cell).launches += anew
-        told = "The script came to its end before its time was over, and was started again, as often as needed."
-        warning = WarningRecord(code="ran-to-its-end", message=told)
+        text = "The script came to its end before its time was over, and was started again, as often as needed."
+        warning = WarningRecord(code="ran-to-its-end", message=text)
         self.record(cell).warnings += [warning] if warning not in self.record(cell).warnings else []
 
     def profiled(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
@@ -183,8 +183,8 @@ class Ledger:
 
     def not_profiled(self, cell: PlannedCell, why: str) -> None:
         """The profile of a cell, or of some of its ranks, failed."""
-        told = f"not all ranks could be profiled, which touches no other number: {why.strip().splitlines()[0]}"
-        self.record(cell).warnings.append(WarningRecord(code="no-profile", message=told))
+        text = f"not all ranks could be profiled, which touches no other number: {why.strip().splitlines()[0]}"
+        self.record(cell).warnings.append(WarningRecord(code="no-profile", message=text))
 
     def completed(self, cell: PlannedCell, ending: Any) -> CellRecord:
         """A cell came to its end."""

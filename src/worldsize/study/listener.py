@@ -112,19 +112,19 @@ class Follower:
     def __init__(self, file: Path, advanced: Callable[[int, StepRecord | None], None]) -> None:
         self._file, self._advanced = file, advanced
         self._begin = file.stat().st_size if file.exists() else 0
-        self._told = 0
+        self._shown = 0
 
     def look(self) -> None:
         """Tell of what was written since the last look."""
         first, last = first_step(self._file, self._begin), last_step(self._file)
-        if first and last and last.step - first.step + 1 > self._told:
-            self._tell(last.step - first.step + 1 - self._told, last)
+        if first and last and last.step - first.step + 1 > self._shown:
+            self._tell(last.step - first.step + 1 - self._shown, last)
 
     def finish(self, steps: int) -> None:
         """The turn is over, and had this many steps in all."""
-        self._tell(steps - self._told, last_step(self._file))
+        self._tell(steps - self._shown, last_step(self._file))
 
     def _tell(self, steps: int, last: StepRecord | None) -> None:
         if steps > 0:
-            self._told += steps
+            self._shown += steps
             self._advanced(steps, last)

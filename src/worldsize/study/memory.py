@@ -44,7 +44,7 @@ class DeviceRoom:
         self._held_bytes: dict[str, int] = {}
         self._largest_bytes = 0
 
-    def told(self, cell_id: str, replies: Sequence[Reply]) -> None:
+    def note(self, cell_id: str, replies: Sequence[Reply]) -> None:
         """The ranks of a cell have done a turn."""
         seen = [reply.device_memory for reply in replies if reply.device_memory]
         if seen:

@@ -61,8 +61,8 @@ class Pace:
     ) -> None:
         """`until_s` is when the last step must have ended, on the clock `now_s`; None is a fixed number of steps.
 
-        `launches`: whether cells can be launched again. `plain`: without steps aside, which copy the weights, where the
-        memory of training itself is measured.
+        `launches`: whether cells can be launched again. `plain`: without rolled-back steps, which copy the weights,
+        where the memory of training itself is measured.
         """
         self.plain = plain
         self.settings = settings
@@ -96,12 +96,12 @@ class Pace:
         """Time for launches and steps, in a budget."""
         return None if self.until_s is None else max(0.0, self.until_s - self.now_s())
 
-    def most_steps(self, cell: PlannedCell, samples: Blocks, lead: int) -> int:
+    def most_steps(self, cell: PlannedCell, samples: Blocks, warmup: int) -> int:
         """Steps that are ahead of a cell at most, for a fixed number; `lead` are not timed in each of its blocks."""
         assert self.settings.steps is not None, "a study has one of the two protocols"
         left = max(0, self.settings.steps - sum(len(times) for times in samples.values()))
         count = whole_bursts(self.settings, self.settings.block_steps or self.sizes.share_of_cap, cell)
-        return ceil(left / count) * (lead + count)
+        return ceil(left / count) * (warmup + count)
 
     def launching(self) -> None:
         """The workers of a cell are about to be launched, or, having been, to be warmed up."""
@@ -160,7 +160,7 @@ class Pace:
         """Timed steps in a block of a cell."""
         return self.sizes.of(cell.id)
 
-    def aside_steps(self, cell: PlannedCell) -> int:
+    def paired_steps(self, cell: PlannedCell) -> int:
         """Steps that are measured beside a block: fewer in a budget, for they take the time of timed ones."""
         count = self.block_steps(cell)
         return whole_bursts(self.settings, max(MIN_STEPS, count // 2), cell) if self.budgeted else count
@@ -184,7 +184,7 @@ class Pace:
         fewest = 1 if cell.placement.processes == 1 else 2
         return min(fewest, self.settings.warmup_steps) if again else warmup_steps(self.settings, cell)
 
-    def observes_aside(self, cell: PlannedCell, block: int) -> bool:
+    def runs_bare(self, cell: PlannedCell, block: int) -> bool:
         """Whether a block of a cell is followed by steps without instruments."""
         every = OBSERVED_EVERY if self.budgeted else 1
         return block % every == 0 and self.cells[block // every % len(self.cells)] is cell
@@ -223,7 +223,7 @@ class Pace:
         """All open cells have had a block: `before` cells; those that are `left` are still open."""
         now_s = self.now_s()
         took_s = now_s - self._at_s - self._launched_in_round_s - self._added_s
-        # The longest of the last ones: in some more is measured aside than in others.
+        # The longest of the last ones: some have more rolled-back steps than others.
         self._turns_s = [*self._turns_s, took_s / max(1, before)][-PAIR_EVERY:]
         if self._rounds in self._relaunch_at:
             self._all_launches_s = self._launched_in_round_s * len(self.cells) / max(1, before)

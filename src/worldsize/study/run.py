@@ -124,7 +124,7 @@ def _schedule(
     )
     fewer = Shrink(ledger.run, settings.min_workers, findings.processes, ledger, cluster).after
     restarts = Restarts(settings.max_restarts, ledger, fewer)
-    # Nothing can be done aside in a loop that is not ours; and where nothing is computed, another launch draws nothing.
+    # No step can be rolled back in a loop that is not ours; where nothing is computed, another launch draws nothing.
     plain, replays = bool(settings.script or settings.replay), settings.replay is not None
     until = until_s(settings, began_s)
     pace = Pace(settings, todo, now_s=time.monotonic, until_s=until, launches=not replays, plain=plain)

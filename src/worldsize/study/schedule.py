@@ -16,7 +16,7 @@ from worldsize.analysis.statistics import half_width
 from worldsize.config import TrainingSettings
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.study import blocks
-from worldsize.study.blocks import LEAD_STEPS, Counted, burst, lead_steps, reference_every, timed_steps
+from worldsize.study.blocks import BLOCK_WARMUP, Counted, block_warmup, burst, reference_every, timed_steps
 from worldsize.study.executor import CellFailed, Executor, WorkersBehind, check_fidelity
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
@@ -113,7 +113,7 @@ class Schedule:
         self.pace.launched()
         self.ledger.started(cell, facts)
         if facts[0].samples is not None:
-            self.pace.race.told(cell.id, facts[0].samples * cell.settings.world_size)
+            self.pace.race.set_batch(cell.id, facts[0].samples * cell.settings.world_size)
         self.trained[cell.id], self.epoch_steps[cell.id] = facts[0].steps, facts[0].steps_per_epoch or 0
         if not self.pace.plain:
             self._verify(cell)
@@ -146,26 +146,26 @@ class Schedule:
             if self.pace.launches_again(block) and self.executor.alive(cell):
                 self.executor.finish(cell)
             warm = self._prepare(cell)  # who has just been warmed up has not paused, and needs no lead
-            self._steps(cell, block, lead=0 if warm and burst(self.settings) == 1 else lead_steps(self.settings))
+            self._steps(cell, block, warmup=0 if warm and burst(self.settings) == 1 else block_warmup(self.settings))
             return
         self._prepare(cell)
         # Workers that go on from a checkpoint may have done this epoch; some that lost one do it again.
         while (epoch := self.trained[cell.id] // self.epoch_steps[cell.id]) <= block:
             self._epoch(cell, epoch)
 
-    def _steps(self, cell: PlannedCell, block: int, lead: int) -> None:
+    def _steps(self, cell: PlannedCell, block: int, warmup: int) -> None:
         """A block of timed steps, and what is measured beside it."""
-        count, usual_lead = self.pace.block_steps(cell), lead_steps(self.settings)
+        count, usual_warmup = self.pace.block_steps(cell), block_warmup(self.settings)
         every = reference_every(cell, self.settings, self.pace.step_s(cell))
-        turn = Turn(op="steps", count=count, lead=usual_lead, block=block, reference_every=every)
+        turn = Turn(op="steps", count=count, warmup=usual_warmup, block=block, reference_every=every)
         with self.ledger.watched(cell, block):
-            replies = self._replies(cell, turn.model_copy(update={"lead": lead}))
+            replies = self._replies(cell, turn.model_copy(update={"warmup": warmup}))
         self.ledger.acted(cell, block, replies)
         times, key = self._slowest(cell, replies), (self.ledger.session, block)
         self.samples[cell.id] = self.counted.add(self.samples[cell.id], cell.id, key, times, replies)
         self.pace.saw_block(cell, self.samples[cell.id].get(key, times))
         if not self.pace.plain:
-            self._asides(cell, turn, block)
+            self._extra_steps(cell, turn, block)
 
     def _epoch(self, cell: PlannedCell, epoch: int) -> None:
         """Train to the end of an epoch, evaluate, save: a checkpoint of a whole epoch has its evaluation behind it."""
@@ -176,9 +176,9 @@ class Schedule:
             for number, count in enumerate(pieces(*place, every=self.settings.checkpoint_steps)):
                 if number:
                     self._save(cell)
-                lead = min(lead_steps(self.settings), count - 1) if number else 0
+                warmup = min(block_warmup(self.settings), count - 1) if number else 0
                 first = self.trained[cell.id]
-                turn = Turn(op="epoch", count=count - lead, lead=lead, block=epoch, timed=timed, first_step=first)
+                turn = Turn(op="epoch", count=count - warmup, warmup=warmup, block=epoch, timed=timed, first_step=first)
                 self._take(cell, turn)
                 self.trained[cell.id] += count
         if self.settings.evaluate == "auto":
@@ -201,20 +201,20 @@ class Schedule:
         if evaluation:
             self.ledger.evaluated(cell, evaluation)
 
-    def _asides(self, cell: PlannedCell, turn: Turn, block: int) -> None:
+    def _extra_steps(self, cell: PlannedCell, turn: Turn, block: int) -> None:
         """Paired measurements right after the block they belong to; they leave no trace in training.
 
         Steps without synchronisation give a second estimate of exposed communication (method.md §3), in as many blocks
         as its interval needs. Steps without instruments give their overhead (§2); one cell after the other runs them.
         """
-        turn = turn.model_copy(update={"count": self.pace.aside_steps(cell), "lead": lead_steps(self.settings)})
+        turn = turn.model_copy(update={"count": self.pace.paired_steps(cell), "warmup": block_warmup(self.settings)})
         if cell.placement.processes > 1 and self.pace.wants_pair(cell, block):
-            alone, having = self._aside(cell, turn.model_copy(update={"synchronise": False})), self.samples[cell.id]
-            if alone.size and (self.ledger.session, block) in having:
-                times = having[self.ledger.session, block]
+            alone = self._rolled_back(cell, turn.model_copy(update={"synchronise": False}))
+            times = self.samples[cell.id].get((self.ledger.session, block))
+            if alone.size and times is not None:
                 self.pace.paired(cell, block, float(np.mean(times)), float(np.mean(alone)))
-        if self.pace.observes_aside(cell, block):
-            bare = self._aside(cell, turn.model_copy(update={"observe": False}))
+        if self.pace.runs_bare(cell, block):
+            bare = self._rolled_back(cell, turn.model_copy(update={"observe": False}))
             if bare.size:
                 self.ledger.unobserved(cell, block, bare)
 
@@ -225,13 +225,13 @@ class Schedule:
     def _replies(self, cell: PlannedCell, turn: Turn) -> list[Reply]:
         follow = self.ledger.follow(cell, self.listener)
         replies = self.executor.take(cell, turn, follow.look)
-        follow.finish(len(replies[0].step_s) + turn.lead)
+        follow.finish(len(replies[0].step_s) + turn.warmup)
         return replies
 
-    def _aside(self, cell: PlannedCell, turn: Turn) -> Any:
+    def _rolled_back(self, cell: PlannedCell, turn: Turn) -> Any:
         """One turn that only measures, so its progress is not reported. Its undisturbed steps (s)."""
         replies = self.executor.take(cell, turn, lambda: None)
-        return self.counted.aside(cell.id, self._slowest(cell, replies), replies)
+        return self.counted.extra(cell.id, self._slowest(cell, replies), replies)
 
     def _slowest(self, cell: PlannedCell, replies: list[Reply]) -> Any:
         """The step times of the rank that took longest in all; the report ends each step on its last rank (§8)."""
@@ -267,7 +267,7 @@ class Schedule:
 
     def _profile(self, cell: PlannedCell) -> None:
         """Trace a few more steps; whatever goes wrong, the cell has all it needs."""
-        turn = Turn(op="profile", count=blocks.profiled_steps(cell, PROFILED_STEPS), lead=LEAD_STEPS)
+        turn = Turn(op="profile", count=blocks.profiled_steps(cell, PROFILED_STEPS), warmup=BLOCK_WARMUP)
         try:
             self.ledger.profiled(cell, self.executor.take(cell, turn, lambda: None))
         except CellFailed as failed:

@@ -95,7 +95,7 @@ class ThreadExecutor:
 
     def _join(self, cell: PlannedCell) -> Member:
         together = cell.placement.processes == self.rank.processes
-        share = self._gathered if together else self._told
+        share = self._gathered if together else self._broadcast
         return Member(together or self.rank.rank == 0, share)
 
     def take(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
@@ -121,7 +121,7 @@ class ThreadExecutor:
     def _gathered(self, reply: Any) -> list[Any]:
         return gather(reply, self.rank.processes)
 
-    def _told(self, reply: Any) -> list[Any]:
+    def _broadcast(self, reply: Any) -> list[Any]:
         """The one reply of a cell of one process, or its failure, on every rank."""
         return [agree(reply, self.rank.processes)]
 
@@ -131,13 +131,13 @@ class ThreadExecutor:
             serve(assignment, member.turns, Rank(0, 1, self.rank.local_rank) if alone else self.rank, self.device)
         except Exception as error:
             if alone and self.rank.processes > 1:
-                self._told(explain(error, 0).model_dump())
+                self._broadcast(explain(error, 0).model_dump())
             member.turns.replies.put(error)
 
     def _receive(self, cell: PlannedCell, idle: Callable[[], None] | None = None) -> list[Reply]:
         member = self._members[cell.id]
         if not member.takes_part:
-            [answer] = self._told(None)
+            [answer] = self._broadcast(None)
             if "exit_status" in answer:  # the record of an error
                 self._fail(cell, ErrorRecord.model_validate(answer))
             return read_replies([answer])

@@ -68,7 +68,7 @@ class _Slot:
         # The device's memory may be that of a tensor which work of the stream still reads: then all of it counts.
         free = self.used or self._accelerator.event()
         self.used = None
-        with self._accelerator.aside():
+        with self._accelerator.side_stream():
             self._accelerator.wait(free)
             for there, pinned in zip(self._there, self._pinned, strict=True):
                 self._accelerator.copy(there, pinned)

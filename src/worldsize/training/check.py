@@ -45,7 +45,7 @@ Gradients = dict[str, Tensor]
 def check(trainer: Trainer, batches: int) -> RankCheck:
     """Prove this cell in one batch, and read some global batches; all ranks call it together.
 
-    Call it aside (TrainingWorkload.aside): what it does to buffers, random state and step count is undone there.
+    Call it in TrainingWorkload.rolled_back: what it does to buffers, random state and step count is undone there.
     """
     found = RankCheck(tolerance=_tolerance(trainer))
     watching, trainer.timeline.watching = trainer.timeline.watching, False
@@ -118,7 +118,7 @@ def _measure(trainer: Trainer, batch: Batch, found: RankCheck) -> None:
     before = max(0, first_steps(traits, settings) - trainer.steps)
     steps = before + (FEEDBACK_STEPS if traits.feedback else period(traits, settings))
     if steps > MAX_STEPS:
-        found.left_out = f"its first lossy exchange comes after {before} steps, or takes {steps - before}"
+        found.left_out = f"its first lossy synchronisation comes after {before} steps, or takes {steps - before}"
         return
     meter = meter_for(trainer, found.tolerance)
     if traits.travels == "weights":

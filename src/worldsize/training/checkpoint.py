@@ -34,7 +34,9 @@ def state_of(trainer: Trainer) -> State:
             "random": torch.random.get_rng_state(),
             "random_cuda": on_device.get_rng_state(trainer.device) if on_device else None,
         },
-        alike=() if in_shards else (*model.parameters(), *(value for value in moments if isinstance(value, Tensor))),
+        replicated=()
+        if in_shards
+        else (*model.parameters(), *(value for value in moments if isinstance(value, Tensor))),
         belongs_to={
             "settings": trainer.settings,
             "bucket_bytes": trainer.world.bucket_bytes,
@@ -74,8 +76,8 @@ def _fit(part: str, put: Callable[[], None]) -> None:
     try:
         put()
     except (KeyError, ValueError, RuntimeError) as error:
-        told = str(error).partition("\n")[0]
-        raise MisfitError(part, f"it does not fit the model, which may have been changed meanwhile ({told})") from None
+        reason = str(error).partition("\n")[0]
+        raise MisfitError(part, f"it does not fit the model, which may have changed meanwhile ({reason})") from None
 
 
 @torch.no_grad()

@@ -110,11 +110,11 @@ class Compiled:
         """That steps of training compiled, if any did."""
         if not self._late:
             return []
-        told = (
+        text = (
             f"torch compiled the model again in {self._late} step(s), as it does for each new shape of a batch. These "
             "steps are in no number. Give all batches one shape, or leave out --compile."
         )
-        return [WarningRecord(code="compiled-again", message=told)]
+        return [WarningRecord(code="compiled-again", message=text)]
 
 
 def _backend(pieces: Pieces | None) -> Any:

@@ -42,7 +42,7 @@ class Examined:
     """What breaks the contract."""
     unused: list[str] = field(default_factory=list)
     """Names of trained parameters that the loss does not depend on."""
-    alike: bool = False
+    same_batches: bool = False
     """Whether the first and the last rank got the same batch."""
     model: nn.Module | None = None
     flops_per_sample: int | None = None
@@ -169,7 +169,7 @@ class _Look:
         first = self._first_of(0)
         if world_size > 1 and len(self.found.faults) == before:
             last = self._first_of(world_size - 1)
-            self.found.alike = last is not None and _same(first, last)
+            self.found.same_batches = last is not None and _same(first, last)
         return first if any(isinstance(leaf, Tensor) for leaf in tree_leaves(first)) else None
 
     def _first_of(self, rank: int) -> Any:
@@ -234,8 +234,8 @@ class _Look:
         before = len(self.found.faults)
         done = self._try("loss(model, batch)", lambda: _either(counted, forward_and_backward))
         if len(self.found.faults) > before and "'Wrapped' object has no attribute" in self.found.faults[-1]:
-            told = self.found.faults[-1].replace("'Wrapped' object has", "a wrapped model has")
-            self.found.faults[-1] = f"{told}; loss() may only call the model it is given, which strategies wrap"
+            renamed = self.found.faults[-1].replace("'Wrapped' object has", "a wrapped model has")
+            self.found.faults[-1] = f"{renamed}; loss() may only call the model it is given, which strategies wrap"
         if done and not wrapped.called:
             self._fault("loss(model, batch) does not call the model that it is given, so no strategy could see it")
         if done:

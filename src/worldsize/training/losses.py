@@ -1,4 +1,4 @@
-"""What a lossy exchange loses: its averages held against the means of the ranks' own gradients (method.md §10).
+"""What a lossy synchronisation loses: its averages held against the means of the ranks' own gradients (method.md §10).
 
 Weights of a lossy training leave those of an exact one after the first step, so both sides are taken at the same
 weights. The short proof (check.py) and the long one (verify.py) measure with it.
@@ -77,8 +77,8 @@ class Faults:
 
     def note(self, kind: FaultKind, *, relative: float | None = None, **where: int | str | float | None) -> None:
         """One more; a size that is not finite is not told."""
-        told = relative if relative is not None and math.isfinite(relative) else None
-        self.found.setdefault(kind, Fault.model_validate({"kind": kind, "relative": told, **where}))
+        ours = relative if relative is not None and math.isfinite(relative) else None
+        self.found.setdefault(kind, Fault.model_validate({"kind": kind, "relative": ours, **where}))
 
     def of_all_ranks(self, processes: int) -> list[Fault]:
         """Those that any rank has found; a collective that all ranks call."""
@@ -201,15 +201,15 @@ class LossMeter:
         if held is None:
             self.faults.note("no-feedback")
             return None
-        told, wanted = {}, {}
+        ours, wanted = {}, {}
         for name, missing in self._missing.items():
             wanted[name] = flat(self._means[name])
             kept = held.get(name, torch.zeros_like(wanted[name]))
             if before is not None and name in before:
                 kept = kept - before[name]
-            told[name] = wanted[name] - flat(missing) + kept
+            ours[name] = wanted[name] - flat(missing) + kept
         tolerance = max(FEEDBACK_TOLERANCE, self.tolerance)
-        far, first = compare(told, wanted, tolerance, step=0)
+        far, first = compare(ours, wanted, tolerance, step=0)
         if first is not None:
             self.faults.note("feedback", parameter=first.parameter, relative=first.relative, allowed=tolerance)
         return far

@@ -113,7 +113,7 @@ def look_at_workload(
 
 
 def _warnings(found: Examined, settings: StudySettings) -> Iterator[WarningRecord]:
-    if found.alike:
+    if found.same_batches:
         yield WarningRecord(
             code="same-batches",
             message="batches() gives the first and the last rank the same samples, so the workers do the same work. "

@@ -132,7 +132,7 @@ def profile_steps(trainer: Trainer, turn: Turn, align: Callable[[], Offset], pat
     recording.start()
     trainer.timeline = Marked(timeline)
     try:
-        for _ in range(turn.lead):
+        for _ in range(turn.warmup):
             trainer.step()
             timeline.take()
         timeline.clock.rebase()  # on a GPU this also waits until the lead is over

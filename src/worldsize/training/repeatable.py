@@ -51,8 +51,8 @@ def refuses_double(model: nn.Module, shape: tuple[int, ...]) -> str | None:
                 outputs = twin(inputs)
                 outputs.sum().backward()
         except Exception as error:
-            told = str(error).strip().splitlines()
-            return f"it raises {type(error).__name__}: {told[0]}" if told else f"it raises {type(error).__name__}"
+            lines = str(error).strip().splitlines()
+            return f"it raises {type(error).__name__}: {lines[0]}" if lines else f"it raises {type(error).__name__}"
     narrowed = seen.narrowed or (None if outputs.dtype == torch.float64 else str(outputs.dtype).removeprefix("torch."))
     return f"it converts to {narrowed}" if narrowed else None
 

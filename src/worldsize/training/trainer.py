@@ -22,7 +22,7 @@ from worldsize.training.gradients import GradientWatch
 from worldsize.training.recipe import change_weights, learning_rate
 from worldsize.training.stream import SeenOrder, endless
 from worldsize.training.task import Batch, Source, Task
-from worldsize.training.unused import told_plainly
+from worldsize.training.unused import plain_message
 from worldsize.wire import Sizes
 
 if TYPE_CHECKING:
@@ -159,14 +159,14 @@ class Trainer:
         buffers = [(buffer, buffer.clone()) for buffer in self.strategy.unwrap().buffers()]
         watching, self.timeline.watching = self.timeline.watching, False
         with self.strategy.compiling(), self.strategy.no_sync(), kept_random_state(self.device):
-            self.compiled.first(self._backward_aside)
+            self.compiled.first(self._trial_backward)
         with torch.no_grad():
             for buffer, before in buffers:
                 buffer.copy_(before)
         self.timeline.watching = watching
         return self.compiled.seconds
 
-    def _backward_aside(self) -> None:
+    def _trial_backward(self) -> None:
         """Forward and backward of a batch that training does not read."""
         self.spare_batches.go_on()
         _, batch = next(self.spare_stream)
@@ -206,7 +206,7 @@ class Trainer:
             self._mark(Phase.OPTIMIZER)
         self.steps += 1
         compiled = self.compiled is not None and self.compiled.again()
-        result = TrainedStep(epoch, self.samples, *self._told(loss, right), compiled)
+        result = TrainedStep(epoch, self.samples, *self._kept_scores(loss, right), compiled)
         timeline.end(Phase.END)
         return result
 
@@ -246,7 +246,7 @@ class Trainer:
         else:
             self.timeline.stretch(STRETCHES[phase])
 
-    def _told(self, loss: Tensor, right: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    def _kept_scores(self, loss: Tensor, right: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """Loss and number of right ones, as far as there are any, on the host: there as soon as the step has ended."""
         found = [loss] if self.task.has_loss else []
         found += [] if right is None else [right]
@@ -274,7 +274,7 @@ class Trainer:
 
     def loss(self, batch: Batch) -> tuple[Tensor, Any]:
         """The mean loss of a batch on the device, and the outputs that it comes from."""
-        with told_plainly(self.strategy.unwrap()):
+        with plain_message(self.strategy.unwrap()):
             return self.task.loss(self.model, batch)
 
     @contextmanager

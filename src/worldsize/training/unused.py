@@ -14,7 +14,7 @@ NUMBERS = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 
 
 @contextmanager
-def told_plainly(model: nn.Module) -> Iterator[None]:
+def plain_message(model: nn.Module) -> Iterator[None]:
     """Raise UsageError where DDP complains in this context of unused parameters of the model."""
     try:
         yield
@@ -24,9 +24,9 @@ def told_plainly(model: nn.Module) -> Iterator[None]:
         raise UnusedParametersError(_named(model, str(error))) from None
 
 
-def _named(model: nn.Module, told: str) -> list[str]:
+def _named(model: nn.Module, message: str) -> list[str]:
     """The names of the parameters whose numbers torch tells; it counts those that are trained."""
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    found = NUMBERS.search(told)
+    found = NUMBERS.search(message)
     numbers = [int(number) for number in found[1].split()] if found else []
     return [names[number] for number in numbers if number < len(names)] or ["some parameters"]

@@ -101,10 +101,10 @@ class OwnBatches:
                 for column in zip(*leaves, strict=True)
             ]
         except (RuntimeError, TypeError, ValueError) as error:
-            told = str(error).partition("\n")[0]
+            said = str(error).partition("\n")[0]
             raise FactoryError(
                 f"{self.owned.name}: the batches of {len(batches)} workers cannot be put together for one process "
-                f"({told})\nGive batches of one shape, or leave out data-parallel."
+                f"({said})\nGive batches of one shape, or leave out data-parallel."
             ) from None
         return tree_unflatten(joined, tree_flatten(batches[0])[1])
 

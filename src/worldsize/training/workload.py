@@ -1,6 +1,6 @@
 """Training as a workload: what its turns do that are no steps, and what feeds its steps.
 
-Steps aside measure, and leave weights, optimizer, step count and the order of the data as they were.
+Rolled-back steps measure, and leave weights, optimizer, step count and the order of the data as they were.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,8 +33,8 @@ from worldsize.training.profile import profile_steps
 from worldsize.training.trainer import TrainedStep, Trainer
 
 
-class Aside:
-    """Where a trainer was before it stepped aside, in memory that is asked for once.
+class RolledBack:
+    """Where a trainer was before steps that are rolled back, in memory that is asked for once.
 
     A copy that is made anew each time costs page faults that grow with the model, in every block. On a GPU the copy is
     in the memory of the host: a model that fills its device has no room there for a second one (method.md §9).
@@ -63,7 +63,7 @@ class Aside:
         try:
             with (
                 kept_random_state(trainer.device),
-                trainer.strategy.aside(),
+                trainer.strategy.rolled_back(),
             ):  # a model with dropout draws the masks it would have drawn
                 yield
         finally:
@@ -116,7 +116,7 @@ class TrainingWorkload:
 
     def __init__(self, trainer: Trainer, data: DataSet | None, folder: Path) -> None:
         self.trainer, self.data, self.folder = trainer, data, folder
-        self.aside = Aside(trainer)
+        self.rolled_back = RolledBack(trainer)
 
     @property
     def world(self) -> World:
@@ -151,9 +151,9 @@ class TrainingWorkload:
 
     @contextmanager
     def awake(self, turn: Turn) -> Iterator[None]:
-        """The loader of these steps works; those of steps aside have one of their own."""
-        aside = not turn.trains or turn.op in ("fit", "profile")
-        batches = self.trainer.spare_batches if aside else self.trainer.batches
+        """The loader of these steps works; rolled-back ones have one of their own."""
+        rolled_back = not turn.trains or turn.op in ("fit", "profile")
+        batches = self.trainer.spare_batches if rolled_back else self.trainer.batches
         batches.go_on()
         try:
             yield
@@ -178,11 +178,11 @@ class TrainingWorkload:
         elif turn.op == "fit":
             reply.fit = fit(self.trainer)
         elif turn.op == "verify":
-            with self.aside():
+            with self.rolled_back():
                 reply.check = check(self.trainer, turn.count)
             forget_peak(self.trainer.device)
         elif turn.op == "profile":
-            with self.aside():
+            with self.rolled_back():
                 path = rank_trace(self.folder, self.world.channel.rank)
                 reply.profile, reply.profile_problem = profile_steps(self.trainer, turn, align, path)
         return reply

@@ -65,11 +65,11 @@ def advise(analysis: StudyAnalysis) -> tuple[Advice, ...]:
         return ()
     seen = Seen(analysis)
     ordered = in_order([candidate for rule in RULES for candidate in rule(seen)], seen.focus)
-    told = [beside_one_worker(with_forecast(each, seen), seen) for each in ordered]
-    told = [beside_more_samples(each, ordered) for each in told]
+    ranked = [beside_one_worker(with_forecast(each, seen), seen) for each in ordered]
+    ranked = [beside_more_samples(each, ordered) for each in ranked]
     if not seen.trains:  # no command of ours changes what was only metered, but a script can be timed for longer
         kept = bool(seen.settings.script)
-        told = [replace(each, command=each.command if kept and of_script(each.command) else None) for each in told]
+        ranked = [replace(each, command=each.command if kept and of_script(each.command) else None) for each in ranked]
     origin = analysis.record.provenance
-    told = [replace(each, command=launched_as(origin.command, each.command, origin.started_by)) for each in told]
-    return tuple(replace(each, takes_s=takes_s(each, analysis)) for each in told)
+    ranked = [replace(each, command=launched_as(origin.command, each.command, origin.started_by)) for each in ranked]
+    return tuple(replace(each, takes_s=takes_s(each, analysis)) for each in ranked)

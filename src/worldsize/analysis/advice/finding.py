@@ -103,8 +103,8 @@ class Advice:
 def _gain(gain: Gain) -> dict[str, Any]:
     bound = gain.at_most if gain.ratio else None
     expected = _number(gain.expected) if gain.expected else None
-    told = {"expected": expected, "forecast": _number(gain.forecast) if gain.forecast else None}
-    return {"text": gain.text, "basis": gain.basis, "at_most": bound, **_number(gain.ratio), **told}
+    extra = {"expected": expected, "forecast": _number(gain.forecast) if gain.forecast else None}
+    return {"text": gain.text, "basis": gain.basis, "at_most": bound, **_number(gain.ratio), **extra}
 
 
 def _number(number: Estimate | float | None) -> dict[str, Any]:

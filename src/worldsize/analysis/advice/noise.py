@@ -174,12 +174,12 @@ def _is_noisy(ratio: Estimate) -> bool:
     return width is None or width > TOO_NOISY
 
 
-def _evidence(seen: Seen, cell: CellAnalysis, told: tuple[str, Estimate], steps: int) -> Iterator[Evidence]:
-    yield ratio_of_two(*told)
+def _evidence(seen: Seen, cell: CellAnalysis, ratio: tuple[str, Estimate], steps: int) -> Iterator[Evidence]:
+    yield ratio_of_two(*ratio)
     if cell.summary is not None:
         timed, blocks = cell.summary.timed_steps, cell.summary.blocks
         yield Evidence("Timed steps of the cell, in blocks", f"{timed:,} in {blocks:,}", timed, "count")
-    seconds = seconds_needed(seen.analysis, told[1])
+    seconds = seconds_needed(seen.analysis, ratio[1])
     minutes = f"{ceil(seconds / 60):,} min"
     yield Evidence(f"Time for {steps:,} steps of all its cells, about", minutes, seconds, "s")
 

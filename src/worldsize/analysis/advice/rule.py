@@ -152,7 +152,7 @@ class Candidate:
     """Whether it only tells what comes of a limit that other advice names."""
 
 
-class Told(TypedDict):
+class Parts(TypedDict):
     """What a rule says: the fields of an `Advice`."""
 
     finding: str
@@ -172,18 +172,18 @@ def candidate(
     doubt: bool = False,
     leads: bool = False,
     follows: bool = False,
-    **told: Unpack[Told],
+    **parts: Unpack[Parts],
 ) -> Candidate:
     """What a rule found of a cell; `everywhere` where it concerns all of them, and the cell stands for them."""
     advice = Advice(
         code=code,
         cell_id=cell.id,
-        finding=told["finding"],
-        evidence=tuple(told["evidence"]),
-        cause=told["cause"],
-        next_step=told["next_step"],
-        command=told["command"],
-        gain=told.get("gain"),
+        finding=parts["finding"],
+        evidence=tuple(parts["evidence"]),
+        cause=parts["cause"],
+        next_step=parts["next_step"],
+        command=parts["command"],
+        gain=parts.get("gain"),
     )
     return Candidate(advice, None if everywhere else cell, first, doubt, leads, follows)
 
@@ -222,8 +222,8 @@ def _one_of(same: Sequence[Candidate], focus: CellAnalysis | None) -> Candidate:
     others = [each.cell.id for each in same if each is not best and each.cell is not None]
     if not others:
         return best
-    told = replace(best.advice, evidence=(*best.advice.evidence, Evidence("Also in", names(others))))
-    return replace(best, advice=told)
+    parts = replace(best.advice, evidence=(*best.advice.evidence, Evidence("Also in", names(others))))
+    return replace(best, advice=parts)
 
 
 def _nearness(cell: CellAnalysis | None, focus: CellAnalysis | None) -> tuple[bool, bool]:

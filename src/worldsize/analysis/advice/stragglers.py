@@ -44,14 +44,14 @@ def straggler_bound(seen: Seen) -> Iterator[Candidate]:
             continue  # that says more
         assert sync.waiting is not None
         late = late_rank(sync.cell, seen.raw(sync.cell))
-        told = _told_apart(sync.cell)
-        who = f"rank {late.rank}" if late else "ranks that come late in turn" if told else "a rank that is not known"
+        apart = _distinguishable(sync.cell)
+        who = f"rank {late.rank}" if late else "ranks that come late in turn" if apart else "a rank that is not known"
         yield on_sync(
             sync,
             Diagnosis(
                 code="straggler-bound",
                 how=f"and {share(sync.waiting)} of its communication is waiting, for {who}",
-                cause=_cause(late) if told else _CLOCKS,
+                cause=_cause(late) if apart else _CLOCKS,
                 next_step=_next_step(seen, sync, late),
                 command=focused(seen.settings, sync.cell, profile=True)
                 if traces.can_be_traced(seen, sync.cell)
@@ -83,7 +83,7 @@ def late_rank(cell: CellAnalysis, raw: Cell) -> Late | None:
     A message is waited for by each rank from its own issue to that of the last one, and the last one is to blame, where
     the clocks tell it from all others.
     """
-    if not _told_apart(cell):
+    if not _distinguishable(cell):
         return None
     assert cell.communication is not None
     blamed, waited = cell.communication.messages, pl.col("waited_ns")
@@ -103,7 +103,7 @@ def late_rank(cell: CellAnalysis, raw: Cell) -> Late | None:
     return Late(rank, share, *_against_others(rank_means(raw), rank))
 
 
-def _told_apart(cell: CellAnalysis) -> bool:
+def _distinguishable(cell: CellAnalysis) -> bool:
     """Whether the clocks tell of any message which rank was the last one."""
     assert cell.communication is not None
     return bool((cell.communication.messages["last_rank"] >= 0).any())

@@ -33,7 +33,7 @@ def on_slow_ranks(cell: CellAnalysis, slow: Collection[int], more_s: float) -> s
     if own is None:
         return ""
     found = more_in_trace(ranks[own], [each for rank, each in ranks.items() if rank not in slow], more_s)
-    return f" In the trace of rank {own}, more than on the others: {_told(found)}" if found else ""
+    return f" In the trace of rank {own}, more than on the others: {_longest_text(found)}" if found else ""
 
 
 def beside(cell: CellAnalysis, origin: CellAnalysis, more_s: float, but: Collection[int] = ()) -> str:
@@ -41,7 +41,7 @@ def beside(cell: CellAnalysis, origin: CellAnalysis, more_s: float, but: Collect
     ranks, alone = [each for rank, each in read(cell).items() if rank not in but], [*read(origin).values()]
     slowest = max(ranks, key=lambda each: sum(s for name, s in each.items() if name != OUTSIDE), default=None)
     found = more_in_trace(slowest, alone, more_s) if slowest else None
-    return f" In the traces, more than in {origin.id}: {_told(found)}" if found else ""
+    return f" In the traces, more than in {origin.id}: {_longest_text(found)}" if found else ""
 
 
 def longest(cell: CellAnalysis) -> str:
@@ -51,5 +51,5 @@ def longest(cell: CellAnalysis) -> str:
     return f" Most of it, in the trace: {found.text}." if found else ""
 
 
-def _told(found: Longest) -> str:
+def _longest_text(found: Longest) -> str:
     return f"{found.text}.{OUTSIDE_IS if found.outside else ''}"

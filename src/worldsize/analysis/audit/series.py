@@ -89,10 +89,10 @@ def _is_base(fact: Fact) -> bool:
 
 
 def _alike(one: Fact, other: Fact) -> bool:
-    def told(fact: Fact) -> tuple[object, ...]:
+    def context(fact: Fact) -> tuple[object, ...]:
         return fact.column_label, fact.per, fact.unit and fact.unit.kind
 
-    return told(one) == told(other)
+    return context(one) == context(other)
 
 
 def _unique(quantity: Quantity, group: list[Fact]) -> Iterator[Series]:

@@ -7,7 +7,7 @@ from worldsize.analysis.compare.gate import judge
 from worldsize.analysis.compare.over_runs import contrasts
 from worldsize.analysis.compare.quantities import Draft
 from worldsize.analysis.compare.sides import CellRuns, Pair, named_runs, parts, refuse_unlike
-from worldsize.analysis.compare.verdicts import caveats, comparison_verdict, tell_apart
+from worldsize.analysis.compare.verdicts import caveats, comparison_verdict, set_verdicts
 from worldsize.config import CompareSettings
 from worldsize.results.baseline_records import StoredCell, StoredRun
 from worldsize.results.comparison_records import (
@@ -34,13 +34,13 @@ def compare_runs(
     pairs = [Pair(name, parts_a[name], parts_b[name]) for name in parts_a if name in parts_b]
     drafts = [draft for pair in pairs for draft in _drafts(pair)]
     _take_ratios(drafts)
-    tell_apart(drafts, settings.judge_by, alike=_alike(a, b))
+    set_verdicts(drafts, settings.judge_by, same_machine=_same_machine(a, b))
     record = ComparisonRecord(
         a=_side(paths[0], a),
         b=_side(paths[1], b),
         verdict="",
         caveats=[],
-        same_machine=_alike(a, b),
+        same_machine=_same_machine(a, b),
         changes=_changes(pairs),
         cells=[draft.cell for draft in drafts],
         lone_cells=[*_lone("A", parts_a, parts_b), *_lone("B", parts_b, parts_a)],
@@ -56,7 +56,7 @@ def compare_runs(
     return record
 
 
-def _alike(a: Sequence[StoredRun], b: Sequence[StoredRun]) -> bool:
+def _same_machine(a: Sequence[StoredRun], b: Sequence[StoredRun]) -> bool:
     """Whether all ran on one kind of machine."""
     return all(same_machine(a[0].provenance, run.provenance) for run in (*a, *b))
 
@@ -117,13 +117,13 @@ def _draft(pair: Pair, name: str, work: list[str]) -> Draft:
 
 def _remark(a: CellRuns, b: CellRuns) -> str:
     """Why a cell has no numbers, or not all; with several runs a side, in which."""
-    told = []
+    reasons = []
     for letter, side in (("A", a), ("B", b)):
         for place, cell in enumerate(side.cells, start=1):
             run = letter if len(side.cells) == 1 else f"{letter}{place}"
             if cell is not None and cell.reason:
-                told.append(f"{run}: {' '.join(cell.reason.split())}")
-    return "; ".join(told)
+                reasons.append(f"{run}: {' '.join(cell.reason.split())}")
+    return "; ".join(reasons)
 
 
 def _take_ratios(drafts: list[Draft]) -> None:

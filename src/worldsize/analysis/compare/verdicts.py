@@ -49,22 +49,22 @@ USES: dict[JudgeBy, str] = {
 }
 
 
-def tell_apart(drafts: Sequence[Draft], judge_by: JudgeBy, *, alike: bool) -> None:
+def set_verdicts(drafts: Sequence[Draft], judge_by: JudgeBy, *, same_machine: bool) -> None:
     """Set what each cell is judged by, its verdict, and the direction of each quantity.
 
-    `alike`: whether all runs are from one kind of machine. Where less than two runs a side have a cell, nothing is
-    known of what differs from run to run, and nothing is called a change.
+    `same_machine`: whether all runs are from one kind of machine. Where less than two runs a side have a cell, nothing
+    is known of what differs from run to run, and nothing is called a change.
     """
     cells = {draft.cell.id: draft.cell for draft in drafts}
     baselines = {draft.cell.baseline for draft in drafts}
-    if judge_by == "auto" and alike and _steadier_plain(drafts):
+    if judge_by == "auto" and same_machine and _steadier_plain(drafts):
         judge_by = "plain"
     for cell in cells.values():
         if not cell.other_work:
             cell.judged_by = _judged_by(cell, judge_by, is_baseline=cell.id in baselines)
-    apart = _told_apart(cells)
+    apart = _distinguishable(cells)
     for draft in drafts:
-        draft.cell.verdict = _verdict(draft.cell, cells, apart, alike=alike)
+        draft.cell.verdict = _verdict(draft.cell, cells, apart, same_machine=same_machine)
     _directions(drafts)
 
 
@@ -110,7 +110,7 @@ def _steadier_plain(drafts: Sequence[Draft]) -> bool:
     return bool(both) and plain < relative
 
 
-def _told_apart(cells: dict[str, CellComparison]) -> set[str]:
+def _distinguishable(cells: dict[str, CellComparison]) -> set[str]:
     chances = {}
     for name, cell in cells.items():
         if cell.judged is not None and cell.judged_error is not None:
@@ -118,7 +118,7 @@ def _told_apart(cells: dict[str, CellComparison]) -> set[str]:
     return holm(chances, STEP_ALARM)
 
 
-def _verdict(cell: CellComparison, cells: dict[str, CellComparison], apart: set[str], *, alike: bool) -> Verdict:
+def _verdict(cell: CellComparison, cells: dict[str, CellComparison], apart: set[str], *, same_machine: bool) -> Verdict:
     if not all(cell.measured):
         return "no numbers"
     if cell.judged is None:
@@ -129,7 +129,7 @@ def _verdict(cell: CellComparison, cells: dict[str, CellComparison], apart: set[
         return "indistinguishable"
     if cell.judged.value < 1:
         return "indistinguishable" if gain_is_the_baselines(cell, cells) else "faster"
-    return "indistinguishable" if alike and loss_is_the_baselines(cell, cells) else "slower"
+    return "indistinguishable" if same_machine and loss_is_the_baselines(cell, cells) else "slower"
 
 
 def _directions(drafts: Sequence[Draft]) -> None:
@@ -146,18 +146,18 @@ def _directions(drafts: Sequence[Draft]) -> None:
             continue
         for quantity in draft.cell.quantities:
             if quantity.name in OTHERS:
-                known, told = quantity.name in draft.errors, (draft.cell.id, quantity.name) in apart
-                quantity.direction = _direction(quantity, known=known, told=told)
+                known, significant = quantity.name in draft.errors, (draft.cell.id, quantity.name) in apart
+                quantity.direction = _direction(quantity, known=known, significant=significant)
             else:
                 quantity.direction = _as_the_cell(quantity, draft.cell)
 
 
-def _direction(quantity: Quantity, *, known: bool, told: bool) -> Direction | None:
+def _direction(quantity: Quantity, *, known: bool, significant: bool) -> Direction | None:
     if quantity.ratio is None or quantity.old == quantity.new:
         return "same" if quantity.old == quantity.new is not None else None
     if not known:
         return "not known"
-    if not told:
+    if not significant:
         return "indistinguishable"
     return "larger" if quantity.ratio.value > 1 else "smaller"
 
@@ -178,8 +178,8 @@ def comparison_verdict(record: ComparisonRecord) -> str:
     if not judged:
         return f"Nothing can be judged: {_why_nothing(record)}."
     counts = Counter(cell.verdict for cell in judged)
-    told = ", ".join(f"{counts[word]} {_in_words(word)}" for word in JUDGED if counts[word])
-    text = f"B against A, step times of {_cells(len(judged))}: {told}."
+    significant = ", ".join(f"{counts[word]} {_in_words(word)}" for word in JUDGED if counts[word])
+    text = f"B against A, step times of {_cells(len(judged))}: {significant}."
     rest = len(record.cells) - len(judged)
     if rest:
         text += f" {_cells(rest)} of both sides {'is' if rest == 1 else 'are'} not judged."

@@ -157,8 +157,8 @@ class RayCluster:
 
     def ask(self, module: str, question: str) -> tuple[int, str]:
         """Run a module on the first node; what it says besides its answer is passed on."""
-        status, said, told = _answer(self._first.node, self._first.actor.ask.remote(module, question))
-        sys.stderr.write(told)
+        status, said, printed = _answer(self._first.node, self._first.actor.ask.remote(module, question))
+        sys.stderr.write(printed)
         return status, said
 
 

@@ -124,9 +124,9 @@ class _Followed:
 
 
 def _ask(module: str, question: str) -> tuple[int, str, str]:
-    with tempfile.NamedTemporaryFile(mode="r", prefix="worldsize-") as told:
-        status, said = ask(WARM.get(), f"{module}:main", question, Path(told.name))
-        return status, said, told.read()
+    with tempfile.NamedTemporaryFile(mode="r", prefix="worldsize-") as printed:
+        status, said = ask(WARM.get(), f"{module}:main", question, Path(printed.name))
+        return status, said, printed.read()
 
 
 def _be_no_helper_of_ray() -> None:

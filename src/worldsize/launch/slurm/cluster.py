@@ -48,16 +48,16 @@ def _gpus_of_a_node() -> int:
 
 
 def _names(nodelist: str) -> list[str]:
-    return _told("scontrol", "show", "hostnames", nodelist).split()
+    return _printed("scontrol", "show", "hostnames", nodelist).split()
 
 
 def _address(name: str) -> str:
     """Where the other nodes reach it; Slurm itself does so, too."""
-    told = _told("scontrol", "show", "node", name, "--oneliner").split()
-    return next((word.removeprefix("NodeAddr=") for word in told if word.startswith("NodeAddr=")), name)
+    words = _printed("scontrol", "show", "node", name, "--oneliner").split()
+    return next((word.removeprefix("NodeAddr=") for word in words if word.startswith("NodeAddr=")), name)
 
 
-def _told(*command: str) -> str:
+def _printed(*command: str) -> str:
     try:
         return run(*command)
     except subprocess.CalledProcessError as error:

@@ -61,22 +61,22 @@ class JobState:
 def state_of(job_id: str) -> JobState:
     """The state of a job: from the queue, or from the accounts if it has left it and there are any."""
     try:
-        told = run("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T|%r|%N").strip()
+        printed = run("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T|%r|%N").strip()
     except subprocess.CalledProcessError as error:
         if UNKNOWN_JOB not in error.stderr:
             return JobState("UNREACHABLE", error.stderr.strip().partition("\n")[0])
-        told = ""
-    if not told:
+        printed = ""
+    if not printed:
         return _accounted(job_id)
-    name, reason, nodes = told.splitlines()[0].split("|", 2)
+    name, reason, nodes = printed.splitlines()[0].split("|", 2)
     return JobState(name, "" if reason == "None" else reason, nodes)
 
 
 def _accounted(job_id: str) -> JobState:
     """Slurm forgets a job some minutes after its end, but for clusters that keep accounts."""
     try:
-        told = run("sacct", "--noheader", "--allocations", "--parsable2", f"--jobs={job_id}", "--format=State")
+        printed = run("sacct", "--noheader", "--allocations", "--parsable2", f"--jobs={job_id}", "--format=State")
     except subprocess.CalledProcessError:
-        told = ""
-    words = told.split()  # `CANCELLED by 0` is one of them
+        printed = ""
+    words = printed.split()  # `CANCELLED by 0` is one of them
     return JobState(words[0]) if words else JobState("GONE")

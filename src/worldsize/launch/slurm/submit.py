@@ -195,5 +195,5 @@ def _nothing_left(run: Path) -> Iterator[None]:
 
 def _refusal(error: Exception) -> str:
     """What sbatch said last: its first lines repeat it."""
-    told = [line for line in str(error).splitlines() if "error:" in line] or str(error).splitlines()
-    return "; ".join(told[-1:]).rpartition("error:")[2].strip().removeprefix("Batch job submission failed: ")
+    lines = [line for line in str(error).splitlines() if "error:" in line] or str(error).splitlines()
+    return "; ".join(lines[-1:]).rpartition("error:")[2].strip().removeprefix("Batch job submission failed: ")

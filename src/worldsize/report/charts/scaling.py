@@ -16,7 +16,7 @@ from worldsize.report.svg import AXIS_LABEL, INK, Chart, Drawing, Size, draw, va
 from worldsize.results.records import Estimate
 from worldsize.traits import BASELINE_STRATEGY
 
-ASIDE = 0.06
+SHIFT = 0.06
 """Share of the axis over which the points of one world size are spread sideways, so that none hides another."""
 PERCENT = 100
 ROW_HEIGHT = 34
@@ -140,10 +140,10 @@ def _points(values: Sequence[tuple[CellAnalysis, Estimate]], factor: float) -> l
     largest = max(cell.world_size for cell, _ in values)
     found = []
     for cell, estimate in values:
-        aside = (strategies.index(cell.strategy) / max(1, len(strategies) - 1) - 0.5) * ASIDE * largest
+        shift = (strategies.index(cell.strategy) / max(1, len(strategies) - 1) - 0.5) * SHIFT * largest
         value = factor * estimate.value
         low, high = (value if bound is None else factor * bound for bound in (estimate.low, estimate.high))
-        found.append(_Point(cell.world_size + aside, value, low, high, cell.strategy))
+        found.append(_Point(cell.world_size + shift, value, low, high, cell.strategy))
     return found
 
 
@@ -154,7 +154,7 @@ def _drawn(plot: _Plot, size: Size) -> Chart:
     x = alt.X(
         "x:Q",
         title="World size N",
-        scale=alt.Scale(domain=[-ASIDE * worlds[-1], 1.1 * worlds[-1]], nice=False),
+        scale=alt.Scale(domain=[-SHIFT * worlds[-1], 1.1 * worlds[-1]], nice=False),
         axis=alt.Axis(values=worlds, format="d", grid=False),
     )
     y = alt.Y(

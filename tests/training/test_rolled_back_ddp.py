@@ -23,18 +23,18 @@ pytestmark = pytest.mark.usefixtures("clean_imports")
 TURNS: dict[str, dict[str, Any]] = {
     "warm-up": {"count": 2, "timed": False},
     "block": {"count": 3, "block": 0},
-    "silent": {"count": 3, "lead": 1, "synchronise": False},
-    "block after silence": {"count": 3, "lead": 1, "block": 1},
-    "silent, no lead": {"count": 2, "synchronise": False},
+    "silent": {"count": 3, "warmup": 1, "synchronise": False},
+    "block after silence": {"count": 3, "warmup": 1, "block": 1},
+    "silent, no warm-up": {"count": 2, "synchronise": False},
     "block at once": {"count": 2, "block": 2},
-    "unseen": {"count": 3, "lead": 1, "observe": False},
+    "unseen": {"count": 3, "warmup": 1, "observe": False},
     "block after unseen": {"count": 2, "block": 3},
 }
 
 
 @dataclass
 class Counted:
-    """Of each turn, the rows [synchronise, broadcasts, calls of hooks] of its steps, the leads first."""
+    """Of each turn, the rows [synchronise, broadcasts, calls of hooks] of its steps, the warm-up steps first."""
 
     rows: dict[str, list[list[int]]]
 
@@ -46,8 +46,8 @@ class Counted:
 @pytest.fixture(scope="module", params=[0, 1], ids=["rank 0", "rank 1"])
 def counted(request: pytest.FixtureRequest, ranks: list[list[list[int]]]) -> Counted:
     rows = iter(ranks[request.param])
-    leads = {name: 2 if name == "unseen" else turn.get("lead", 0) for name, turn in TURNS.items()}
-    found = {name: list(islice(rows, leads[name] + turn["count"])) for name, turn in TURNS.items()}
+    warmups = {name: 2 if name == "unseen" else turn.get("warmup", 0) for name, turn in TURNS.items()}
+    found = {name: list(islice(rows, warmups[name] + turn["count"])) for name, turn in TURNS.items()}
     assert not list(rows), "every step belongs to a turn"
     return Counted(found)
 
