@@ -119,6 +119,18 @@ def test_the_runs_that_it_asks_for_settle_it(maker: Maker) -> None:
     assert settled > 10
 
 
+def test_runs_that_differ_for_want_of_steps_are_advised_to_be_longer(maker: Maker) -> None:
+    """Blocks of 10 %, eight a run, leave 3.5 % open, and nothing else differs; or blocks of 1 %, and runs of 5 %."""
+    advised = []
+    for truth in (Truth(between=0.0, within=0.1), Truth(between=0.05)):
+        gates = [maker.compared(truth, truth, 3, fail_above=0.05, strict=True).gate for _ in range(8)]
+        unknown = [gate.settle for gate in gates if gate is not None and gate.outcome == "not known"]
+        assert len(unknown) > 4
+        advised.append([any("Longer runs help as much" in line for line in lines) for lines in unknown])
+    assert np.mean(advised[0]) > 0.6
+    assert not any(advised[1])
+
+
 @pytest.mark.parametrize("judge_by", ["relative", "auto"])
 def test_a_sleep_in_forward_does_not_hide_in_the_baseline(maker: Maker, judge_by: str) -> None:
     """10 ms more: one worker 2.9 times as long, two workers 2 times; relative to one worker, that is faster."""

@@ -23,6 +23,8 @@ MAX_RUNS = 20
 """More runs than these nobody makes for a gate."""
 POWER = 0.8
 """Chance that so many runs settle it, if the true ratio is the one that was seen."""
+LONGER_HELPS = 0.5
+"""Share of the variance between runs that their own blocks leave open, from which on longer runs are advised as well."""
 OWN_FLAGS = {"--out": 1, "-o": 1, "--resume": 0, "--json": 0, "--open": 0}
 """Flags of a recorded command that another run must not have, with how many words follow each."""
 ORDER: tuple[Weight, ...] = ("fails", "not known", "note")
@@ -39,7 +41,8 @@ def settling(record: ComparisonRecord, settings: CompareSettings, gate: Gate) ->
     if needed > MAX_RUNS:
         return [
             f"More than {MAX_RUNS} runs a side would be needed: what was seen is small beside what runs of the same "
-            "commit differ by. Choose another limit, or longer runs."
+            "commit differ by. Choose another limit, or longer runs.",
+            *_longer(record),
         ]
     paths: list[str] = []
     lines: list[str] = []
@@ -48,7 +51,7 @@ def settling(record: ComparisonRecord, settings: CompareSettings, gate: Gate) ->
         paths.append(",".join([side.path, *more]))
         if more:
             lines += _commands(letter, side, more)
-    return [*lines, shlex.join(["worldsize", "compare", *paths, *_flags(settings)])]
+    return [*_longer(record), *lines, shlex.join(["worldsize", "compare", *paths, *_flags(settings)])]
 
 
 def runs_needed(cells: Sequence[CellComparison], limit: float, *, strict: bool) -> int:
@@ -68,6 +71,22 @@ def runs_needed(cells: Sequence[CellComparison], limit: float, *, strict: bool) 
         needed = 2 * (reach / gap) ** 2 if gap > 0 else math.inf
         most = max(most, math.ceil(min(needed, MAX_RUNS + 1)))
     return most
+
+
+def _longer(record: ComparisonRecord) -> list[str]:
+    """A line where runs differ for want of steps: longer runs have no start and no warm-up to pay for once more."""
+    errors = [cell.judged_error for cell in record.cells if cell.judged_error is not None]
+    known = [(error.within, spread(error)) for error in errors if error.within is not None]
+    between = sum(each**2 for _, each in known)
+    if not known or between <= 0:
+        return []
+    share = min(1.0, sum(within**2 for within, _ in known) / between)
+    if share < LONGER_HELPS:
+        return []
+    return [
+        f"# Longer runs help as much: {percent_text(share)} of the variance between runs is what so few steps leave open."
+        " Four times the steps (--steps or --budget) halve that part of the spread."
+    ]
 
 
 def _more(side: Side, needed: int) -> list[str]:

@@ -38,6 +38,8 @@ class Sample:
 
     a: Floats
     b: Floats
+    within: float | None = None
+    """What the blocks of a run leave open of its number, as a standard deviation (root mean square over the runs)."""
 
     @property
     def runs(self) -> tuple[int, int]:
@@ -67,7 +69,7 @@ def contrasts(samples: Mapping[K, Sample]) -> dict[K, tuple[Estimate, RunError]]
     for (key, sample), each in zip(kept.items(), variance, strict=True):
         error = math.sqrt(each * sum(1 / count for count in sample.runs))
         log = _mean(sample.b) - _mean(sample.a)
-        known = RunError(standard_error=error, degrees_of_freedom=dof, runs=sample.runs)
+        known = RunError(standard_error=error, degrees_of_freedom=dof, runs=sample.runs, within=sample.within)
         found[key] = _estimate(log, known), known
     return found
 

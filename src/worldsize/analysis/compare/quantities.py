@@ -6,7 +6,7 @@ paired.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -192,7 +192,17 @@ def _blocks_numbers(sides: Sequence[CellRuns], takes: Sequence[Callable[[StoredC
         return unpaired_ratio(*blocks) if all(blocks) else None
 
     a, b = (side.values(value(take)) for side, take in zip(sides, takes, strict=True))
-    return Numbers(sample(a, b), within)
+    open_squares = [square for side, take in zip(sides, takes, strict=True) for square in _left_open(side, take)]
+    left_open = float(np.sqrt(np.mean(open_squares))) if open_squares else None
+    return Numbers(replace(sample(a, b), within=left_open), within)
+
+
+def _left_open(side: CellRuns, take: Callable[[StoredCell], Blocks]) -> Iterator[float]:
+    """Of each run with several blocks the variance of its mean logarithm, as if its blocks were independent."""
+    for cell in side.measured:
+        logs = [float(np.log(values).mean()) for values in take(cell).values()]
+        if len(logs) > 1:
+            yield float(np.var(logs, ddof=1)) / len(logs)
 
 
 def _others(a: CellRuns, b: CellRuns) -> Iterator[tuple[str, Numbers]]:
