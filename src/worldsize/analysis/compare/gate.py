@@ -24,7 +24,7 @@ MAX_RUNS = 20
 POWER = 0.8
 """Chance that so many runs settle it, if the true ratio is the one that was seen."""
 LONGER_HELPS = 0.5
-"""Share of the variance between runs that their own blocks leave open, from which on longer runs are advised as well."""
+"""Share of the variance between runs that their own blocks leave open, from which on longer runs are advised too."""
 OWN_FLAGS = {"--out": 1, "-o": 1, "--resume": 0, "--json": 0, "--open": 0}
 """Flags of a recorded command that another run must not have, with how many words follow each."""
 ORDER: tuple[Weight, ...] = ("fails", "not known", "note")
@@ -84,8 +84,8 @@ def _longer(record: ComparisonRecord) -> list[str]:
     if share < LONGER_HELPS:
         return []
     return [
-        f"# Longer runs help as much: {percent_text(share)} of the variance between runs is what so few steps leave open."
-        " Four times the steps (--steps or --budget) halve that part of the spread."
+        f"# Longer runs help as much: {percent_text(share)} of the variance between runs is what so few steps leave "
+        "open. Four times the steps (--steps or --budget) halve that part of the spread."
     ]
 
 
