@@ -32,6 +32,32 @@ def end():
     if WORLD > 1:
         dist.destroy_process_group()
 """
+DATA = """
+inputs, labels = torch.randn(40, 16), torch.randint(0, 4, (40,))
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, labels), batch_size=4)
+net = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4))
+model = nn.parallel.DistributedDataParallel(net) if WORLD > 1 else net
+optimizer = torch.optim.AdamW(model.parameters())
+"""
+ACCUMULATED = (
+    DATA
+    + """
+meter = worldsize.meter(model, optimizer)
+for epoch in range(3):
+    for number, (x, y) in enumerate(meter(loader)):
+        cross_entropy(model(x), y).backward()
+        if (number + 1) % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    model.eval()
+    with torch.no_grad():
+        model(inputs)  # an evaluation is no part of a step
+    model.train()
+sys.stdout.write(f"WEIGHTS {sum(p.double().sum().item() for p in model.parameters()).hex()}\\n")
+end()
+"""
+)
+"""A loop whose optimizer steps after four micro-steps, with an evaluation after each epoch."""
 
 
 def ran(folder: Path, code: str, *, workers: int = 1, out: str | None = "run", **variables: str) -> str:
