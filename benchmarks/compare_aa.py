@@ -28,8 +28,7 @@ STEPS = 30
 """Timed steps of each cell in a run.
 
 A budget of 10 s left six to ten of them, and equal runs differed by 4 % (32 runs); 2 to 3 % with a budget of 20 s (22
-to 50 steps, 16 runs), 1 % with 60 steps in 22 s (8 runs). The three groups
-were not timed in turn.
+to 50 steps, 16 runs), 1 % with 60 steps in 22 s (8 runs). The three groups were not timed in turn.
 """
 LIMIT = 0.05
 SIDES = {"a": "", "same": "", "slow": "slow", "wait": "wait"}

@@ -126,7 +126,7 @@ def test_runs_that_differ_for_want_of_steps_are_advised_to_be_longer(maker: Make
         gates = [maker.compared(truth, truth, 3, fail_above=0.05, strict=True).gate for _ in range(8)]
         unknown = [gate.settle for gate in gates if gate is not None and gate.outcome == "not known"]
         assert len(unknown) > 4
-        advised.append([any("Longer runs help as much" in line for line in lines) for lines in unknown])
+        advised.append([any("Longer runs help too" in line for line in lines) for lines in unknown])
     assert np.mean(advised[0]) > 0.6
     assert not any(advised[1])
 

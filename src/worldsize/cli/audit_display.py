@@ -61,13 +61,13 @@ def _print_finding(console: Console, finding: Finding, readings: dict[int, Readi
     cells = places_text(finding.places, reading) if reading is not None else ""
     _say(console, f"{finding.verdict} {finding.rule}{place}{f': {cells}' if cells else ''}", colour=finding.verdict)
     _say(console, f"{INDENT}{finding.says}", indent=INDENT)
-    counted = {
+    answers = {
         "printed": finding.printed,
         "recomputed": finding.recomputed,
         "fits": (finding.fits or "").removeprefix("fits "),
         "changes": finding.changes,
     }
-    for name, said in counted.items():
+    for name, said in answers.items():
         if said:
             _say(console, f"{INDENT}{name}: {said}", indent=INDENT * 2, dim=INDENT + name + ":")
 

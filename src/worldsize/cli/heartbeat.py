@@ -21,7 +21,7 @@ class Heartbeat:
 
     def __init__(self, what: str, tell: Callable[[str], None], every_s: float = BEAT_S) -> None:
         self.what = what
-        """What goes on; whoever prints something else sets it, or calls `told`."""
+        """What goes on; whoever prints something else sets it, or calls `progress`."""
         self._tell, self._every_s = tell, every_s
         self._begun_s = self._spoke_s = time.monotonic()
         self._over = threading.Event()

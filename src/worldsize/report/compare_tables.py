@@ -78,14 +78,14 @@ def compact_cells(record: ComparisonRecord, width: int = TERMINAL_WIDTH) -> Tabl
     return fitted(replace(headed(cells_table(record), labels), note=note), width, _shortened)
 
 
-class _Difference(NamedTuple):
+class _QuantityRow(NamedTuple):
     cell: CellComparison
     quantity: Quantity
 
 
 def quantities_table(record: ComparisonRecord) -> Table:
     """Everything that is known of a cell on both sides, a row each."""
-    rows = (_Difference(cell, each) for cell in record.cells for each in cell.quantities)
+    rows = (_QuantityRow(cell, each) for cell in record.cells for each in cell.quantities)
     note = (
         "Exposed communication, data wait and compute (forward, backward and optimizer): means per step over ranks, "
         "and ratios of the means of blocks. They, memory and training are tested together (Holm), with runs as the "
@@ -100,7 +100,7 @@ def compact_quantities(record: ComparisonRecord, width: int = TERMINAL_WIDTH) ->
 
     Without the runs to tell anything apart: what differs, and is called no change.
     """
-    moved = [_Difference(cell, each) for cell in record.cells for each in cell.quantities if _moved(each)]
+    moved = [_QuantityRow(cell, each) for cell in record.cells for each in cell.quantities if _moved(each)]
     unknown = any(row.quantity.direction == "not known" for row in moved)
     title = "What else differs, with too few runs to call it a change" if unknown else "Other significant differences"
     return fitted(table_of("compare-moved", title, _quantity_columns(_short_label), moved), width, _shortened)
@@ -195,7 +195,7 @@ def _remark(cell: CellComparison) -> str:
     return "; ".join(filter(None, [work, cell.remark]))
 
 
-def _quantity_columns(label: Callable[[_Difference], str]) -> list[ColumnOf[_Difference]]:
+def _quantity_columns(label: Callable[[_QuantityRow], str]) -> list[ColumnOf[_QuantityRow]]:
     return [
         texts("Cell", "cell", lambda row: row.cell.id),
         texts("What", "what", label),
@@ -205,17 +205,17 @@ def _quantity_columns(label: Callable[[_Difference], str]) -> list[ColumnOf[_Dif
     ]
 
 
-def _label(row: _Difference) -> str:
+def _label(row: _QuantityRow) -> str:
     label, _, _ = LABELS[row.quantity.name]
     return f"{label} over {row.cell.baseline}" if row.quantity.name in OVER_A_BASELINE else label
 
 
-def _short_label(row: _Difference) -> str:
+def _short_label(row: _QuantityRow) -> str:
     label, _, _ = LABELS[row.quantity.name]
     return SHORT.get(row.quantity.name, label)
 
 
-def _difference(row: _Difference) -> str | None:
+def _difference(row: _QuantityRow) -> str | None:
     return row.quantity.direction or ("not the same work" if row.cell.other_work else None)
 
 

@@ -59,7 +59,7 @@ def _losses(row: VerifyRow) -> Losses | None:
 
 
 def _lossy_columns(of: Callable[[Row], Losses | None], rows: Sequence[Row]) -> list[ColumnOf[Row]]:
-    """What lossy synchronisation lose; no columns where all are exact."""
+    """What lossy strategies lose; no columns where all are exact."""
     if not any(map(of, rows)):
         return []
 

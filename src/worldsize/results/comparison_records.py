@@ -50,7 +50,7 @@ class RunError(Record):
     degrees_of_freedom: float = Field(gt=0)
     runs: tuple[int, int]
     """Runs of A and of B that it is taken from."""
-    within: float | None = None
+    left_open: float | None = None
     """What the blocks of one run leave open of its number, as a standard deviation; None without runs of two blocks."""
 
 

@@ -138,9 +138,9 @@ class Ledger:
         ranks = [reply.activity for reply in replies if reply.activity]
         if len(ranks) == len(replies):
             columns = ("cpu_s", "queued_s", "collected_s", "most_collected_s", "major_faults")
-            text = {name: [getattr(each, name) for each in ranks] for name in columns}
+            values = {name: [getattr(each, name) for each in ranks] for name in columns}
             place = {"session": self.session, "block": block, "steps": ranks[0].steps}
-            record.activities.append(BlockActivity.model_validate({**place, **text}))
+            record.activities.append(BlockActivity.model_validate({**place, **values}))
 
     def used_memory(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
         """The largest memory of a process of the cell so far, what is in it where that rank tells, and warnings."""

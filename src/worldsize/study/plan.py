@@ -118,8 +118,8 @@ def _waiting(placement: Placement, cores: Cores | Sequence[int]) -> Placement:
 
 def _scripts(settings: StudySettings, sizes: Sequence[int]) -> list[CellChoice]:
     """Each script at each world size; what its batch is, it says itself once it runs."""
-    limits = {"samples_per_step": settings.samples_per_step, "keep_outputs": settings.keep_outputs}
-    programs = [script_of(text).model_copy(update=limits) for text in settings.script]
+    given = {"samples_per_step": settings.samples_per_step, "keep_outputs": settings.keep_outputs}
+    programs = [script_of(text).model_copy(update=given) for text in settings.script]
     named = list(zip(settings.strategies, programs, strict=False))  # without scripts there are strategies alone
     return [
         CellChoice(strategy=name, world_size=size, batch_size=1, program=program)

@@ -222,8 +222,8 @@ def _one_of(same: Sequence[Candidate], focus: CellAnalysis | None) -> Candidate:
     others = [each.cell.id for each in same if each is not best and each.cell is not None]
     if not others:
         return best
-    parts = replace(best.advice, evidence=(*best.advice.evidence, Evidence("Also in", names(others))))
-    return replace(best, advice=parts)
+    advice = replace(best.advice, evidence=(*best.advice.evidence, Evidence("Also in", names(others))))
+    return replace(best, advice=advice)
 
 
 def _nearness(cell: CellAnalysis | None, focus: CellAnalysis | None) -> tuple[bool, bool]:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 from scipy.special import ndtri
 
 from worldsize.analysis.compare.over_runs import PROOF, STEP_ALARM, chance_below, spread
@@ -76,15 +77,15 @@ def runs_needed(cells: Sequence[CellComparison], limit: float, *, strict: bool) 
 def _longer(record: ComparisonRecord) -> list[str]:
     """A line where runs differ for want of steps: longer runs have no start and no warm-up to pay for once more."""
     errors = [cell.judged_error for cell in record.cells if cell.judged_error is not None]
-    known = [(error.within, spread(error)) for error in errors if error.within is not None]
-    between = sum(each**2 for _, each in known)
-    if not known or between <= 0:
+    known = [(error.left_open**2, spread(error) ** 2) for error in errors if error.left_open is not None]
+    if not known:
         return []
-    share = min(1.0, sum(within**2 for within, _ in known) / between)
+    left_open, between = np.sum(known, axis=0)
+    share = min(1.0, float(left_open / between))
     if share < LONGER_HELPS:
         return []
     return [
-        f"# Longer runs help as much: {percent_text(share)} of the variance between runs is what so few steps leave "
+        f"# Longer runs help too: {percent_text(share)} of the variance between runs is what so few steps leave "
         "open. Four times the steps (--steps or --budget) halve that part of the spread."
     ]
 

@@ -38,7 +38,7 @@ class Sample:
 
     a: Floats
     b: Floats
-    within: float | None = None
+    left_open: float | None = None
     """What the blocks of a run leave open of its number, as a standard deviation (root mean square over the runs)."""
 
     @property
@@ -69,7 +69,7 @@ def contrasts(samples: Mapping[K, Sample]) -> dict[K, tuple[Estimate, RunError]]
     for (key, sample), each in zip(kept.items(), variance, strict=True):
         error = math.sqrt(each * sum(1 / count for count in sample.runs))
         log = _mean(sample.b) - _mean(sample.a)
-        known = RunError(standard_error=error, degrees_of_freedom=dof, runs=sample.runs, within=sample.within)
+        known = RunError(standard_error=error, degrees_of_freedom=dof, runs=sample.runs, left_open=sample.left_open)
         found[key] = _estimate(log, known), known
     return found
 

@@ -192,12 +192,12 @@ def _blocks_numbers(sides: Sequence[CellRuns], takes: Sequence[Callable[[StoredC
         return unpaired_ratio(*blocks) if all(blocks) else None
 
     a, b = (side.values(value(take)) for side, take in zip(sides, takes, strict=True))
-    open_squares = [square for side, take in zip(sides, takes, strict=True) for square in _left_open(side, take)]
-    left_open = float(np.sqrt(np.mean(open_squares))) if open_squares else None
-    return Numbers(replace(sample(a, b), within=left_open), within)
+    variances = [each for side, take in zip(sides, takes, strict=True) for each in _open_variances(side, take)]
+    left_open = float(np.sqrt(np.mean(variances))) if variances else None
+    return Numbers(replace(sample(a, b), left_open=left_open), within)
 
 
-def _left_open(side: CellRuns, take: Callable[[StoredCell], Blocks]) -> Iterator[float]:
+def _open_variances(side: CellRuns, take: Callable[[StoredCell], Blocks]) -> Iterator[float]:
     """Of each run with several blocks the variance of its mean logarithm, as if its blocks were independent."""
     for cell in side.measured:
         logs = [float(np.log(values).mean()) for values in take(cell).values()]

@@ -178,8 +178,8 @@ def comparison_verdict(record: ComparisonRecord) -> str:
     if not judged:
         return f"Nothing can be judged: {_why_nothing(record)}."
     counts = Counter(cell.verdict for cell in judged)
-    significant = ", ".join(f"{counts[word]} {_in_words(word)}" for word in JUDGED if counts[word])
-    text = f"B against A, step times of {_cells(len(judged))}: {significant}."
+    counted = ", ".join(f"{counts[word]} {_in_words(word)}" for word in JUDGED if counts[word])
+    text = f"B against A, step times of {_cells(len(judged))}: {counted}."
     rest = len(record.cells) - len(judged)
     if rest:
         text += f" {_cells(rest)} of both sides {'is' if rest == 1 else 'are'} not judged."
