@@ -39,7 +39,7 @@ class Own(nn.Module):
             inputs = nn.functional.dropout(inputs, 0.5, self.training)
         if self.way == "counts":
             self.calls += 1
-            inputs = inputs * self.calls
+            inputs = inputs.roll(self.calls, dims=1)  # a scale would be undone by the BatchNorm
         outputs: Tensor = self.norm(self.linear(inputs))
         return outputs
 

@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_leaves
 
 from worldsize.measure.accelerator import kept_random_state
 
-TRIAL_SAMPLES = 2
-"""Enough for BatchNorm."""
+TRIAL_SAMPLES = 4
+"""BatchNorm needs two, but makes nearly -1 and 1 of any two, which would hide what came before it."""
 RATES = {"StochasticDepth": "p", "DropPath": "drop_prob", "MultiheadAttention": "dropout", "RNNBase": "dropout"}
 """Classes, by name because some are not torch's, whose attribute is the rate of their own dropout."""
 
