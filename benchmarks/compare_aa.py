@@ -24,11 +24,12 @@ from worldsize.results.comparison_records import ComparisonRecord
 
 PAIRS, RUNS = 20, 3
 """Comparisons of each kind, and runs on each side of one."""
-STEPS = 30
-"""Timed steps of each cell in a run.
+STEPS = 60
+"""Timed steps of each cell in a run, as docs/compare.md advises for a gate.
 
-A budget of 10 s left six to ten of them, and equal runs differed by 4 % (32 runs); 2 to 3 % with a budget of 20 s (22
-to 50 steps, 16 runs), 1 % with 60 steps in 22 s (8 runs). The three groups were not timed in turn.
+A budget of 10 s left six to ten of them, and equal runs differed by 4 % (32 runs); with 30 steps by 2 to 4 % (three
+runs of each of 80 sides, in turn), and a slowdown of 10 % was found in 16 of 20 pairs; 1 % with 60 (8 runs, by
+themselves).
 """
 LIMIT = 0.05
 SIDES = {"a": "", "same": "", "slow": "slow", "wait": "wait"}

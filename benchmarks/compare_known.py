@@ -18,7 +18,6 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from common import keep, say
 from compare_aa import LIMIT, alarmed, failed, slower_cells
 from made_sides import CELLS, Maker, Truth
-from worldsize.analysis import levels
 
 COMPARISONS = 200
 SPREADS = (0.01, 0.02, 0.04, 0.08)
@@ -26,8 +25,6 @@ RUNS = (3, 5)
 SHARED = 0.3
 """Of the variance between runs, what all cells of a run have in common: as in the runs of `compare_aa` here."""
 SLOWER = 1.1
-RESAMPLES = 50
-"""Fewer than a comparison draws: only the intervals of speed-ups within a run come from them, and no verdict does."""
 SMALL_STUDY = ("single-w1-b64", "ddp-w1-b64", "ddp-w2-b64")
 """The cells of `compare_aa`."""
 SEED = 20_177
@@ -61,7 +58,6 @@ def run(data_dir: str | None) -> None:
 
 def main(comparisons: int) -> None:
     """Make so many comparisons of equal sides, and as many with a slowdown, of each kind."""
-    levels.RESAMPLES = levels.MIN_RESAMPLES = RESAMPLES
     print(f"compare: made runs, {comparisons} comparisons of each kind, 1 % within runs, gate at {LIMIT:.0%}")
     print("cells  slower  runs a side  between runs   alarms  found  in each  gate failed")
     found = []

@@ -131,6 +131,21 @@ def test_runs_that_differ_for_want_of_steps_are_advised_to_be_longer(maker: Make
     assert not any(advised[1])
 
 
+def test_what_slows_all_cells_down_is_found_in_the_one_baseline_of_ten(tmp_path: Path) -> None:
+    """It cancels in the nine relative ratios, so the test of the baseline must not be a tenth of all tests."""
+    others = [f"{strategy}-w{n}-b16" for strategy in ("ddp", "all-reduce", "gather-scatter") for n in (2, 3, 4)]
+    maker = Maker(tmp_path / "made", 11, ("single-w1-b16", *others))
+    equal = Truth(shared=0.9)
+    slow = replace(equal, factors=dict.fromkeys(maker.cells, 1.1))
+    records = [maker.compared(equal, slow, 3, fail_above=0.05) for _ in range(60)]
+    # By Holm alone 65 in 100 are found, with half of the chance for the baseline 93 (600 of each).
+    assert sum(record.exit_status == 3 for record in records) >= 50
+    relative = [record for record in records if record.cells[1].judged_by == "relative"]
+    assert len(relative) > 50
+    alarms = sum(any_alarm(maker.compared(equal, equal, 3, fail_above=0.05)) for _ in range(40))
+    assert alarms <= 5
+
+
 @pytest.mark.parametrize("judge_by", ["relative", "auto"])
 def test_a_sleep_in_forward_does_not_hide_in_the_baseline(maker: Maker, judge_by: str) -> None:
     """10 ms more: one worker 2.9 times as long, two workers 2 times; relative to one worker, that is faster."""
@@ -208,6 +223,15 @@ def test_holm_stops_at_the_first_that_is_not_small_enough() -> None:
     chances = {"a": 0.001, "b": 0.02, "c": 0.03, "d": 0.9}
     assert holm(chances, 0.05) == {"a"}
     assert holm({"a": 0.001, "b": 0.016, "c": 0.02, "d": 0.05}, 0.05) == {"a", "b", "c", "d"}
+
+
+def test_holm_with_weights_gives_each_chance_its_share_and_what_was_rejected_passes_its_own_on() -> None:
+    chances = {"base": 0.02, "x": 0.011, "y": 0.04}
+    assert holm(chances, 0.05) == {"x", "base", "y"}
+    weights = {"base": 2.0, "x": 1.0, "y": 1.0}
+    assert holm(chances, 0.05, weights) == {"base", "x", "y"}, "0.02 of 0.025, then 0.011 of 0.025, then all"
+    assert holm({**chances, "base": 0.03}, 0.05, weights) == {"x", "base", "y"}
+    assert holm({**chances, "x": 0.013, "base": 0.03}, 0.05, weights) == set(), "0.013 of 0.0125, 0.03 of 0.025"
 
 
 def test_chances_are_student_s() -> None:

@@ -71,7 +71,7 @@ class Maker:
         return self.model.model_copy(update={"cells": cells, "provenance": provenance})
 
     def _cell(self, name: str, truth: Truth, factor: float) -> StoredCell:
-        strategy, workers, batch = name.split("-")
+        strategy, workers, batch = name.rsplit("-", 2)
         n = int(workers[1:])
         factor *= truth.factors.get(name, 1.0)
         # Waiting and exchange vary more from run to run than computing does.

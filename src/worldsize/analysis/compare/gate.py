@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from worldsize.analysis.compare.over_runs import PROOF, STEP_ALARM, chance_below, spread
-from worldsize.analysis.compare.verdicts import basis, loss_is_the_baselines, other
+from worldsize.analysis.compare.verdicts import alarm_shares, basis, loss_is_the_baselines, other
 from worldsize.analysis.numbers import percent_text
 from worldsize.config import CompareSettings
 from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Finding, Gate, Outcome, Side, Weight
@@ -57,16 +57,15 @@ def settling(record: ComparisonRecord, settings: CompareSettings, gate: Gate) ->
 
 def runs_needed(cells: Sequence[CellComparison], limit: float, *, strict: bool) -> int:
     """Runs a side after which the cells that are open are probably settled (two normal means, known spread)."""
-    judged = [cell for cell in cells if cell.judged is not None]
+    shares = alarm_shares(cells)
     most = FIRST_RUNS
-    for cell in judged:
-        assert cell.judged is not None
-        if cell.judged_error is None:
+    for cell in cells:
+        if cell.judged is None or cell.judged_error is None:
             continue
         above = cell.judged.value > limit
         if cell.verdict == "slower" or not (above or strict):
             continue
-        level = STEP_ALARM / 2 / len(judged) if above else PROOF
+        level = STEP_ALARM * shares[cell.id] / 2 if above else PROOF
         gap = math.log(cell.judged.value) if above else math.log(limit / cell.judged.value)
         reach = spread(cell.judged_error) * float(ndtri(1 - level) + ndtri(POWER))
         needed = 2 * (reach / gap) ** 2 if gap > 0 else math.inf

@@ -89,15 +89,18 @@ def exponential(log: float) -> float:
     return math.exp(min(max(log, -MAX_LOG), MAX_LOG))
 
 
-def holm(chances: Mapping[K, float], level: float) -> set[K]:
+def holm(chances: Mapping[K, float], level: float, weights: Mapping[K, float] | None = None) -> set[K]:
     """The keys with a significant difference, where the chance of any false alarm is at most `level`.
 
-    The smallest chance is held against level ÷ m, the next against level ÷ (m − 1) … (Holm, A Simple Sequentially
-    Rejective Multiple Test Procedure, Scandinavian Journal of Statistics, 1979); the chances may depend on each other.
+    The smallest chance ÷ weight is held against level ÷ the sum of all weights, the next against level ÷ the sum of
+    those that are left … (Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of
+    Statistics, 1979); the chances may depend on each other. Without weights all are 1. Weights are above 0.
     """
+    weight = {key: 1.0 for key in chances} if weights is None else weights
+    order = sorted(chances, key=lambda each: chances[each] / weight[each])
     found: set[K] = set()
-    for place, key in enumerate(sorted(chances, key=lambda each: chances[each])):
-        if chances[key] > level / (len(chances) - place):
+    for place, key in enumerate(order):
+        if chances[key] / weight[key] > level / sum(weight[each] for each in order[place:]):
             break
         found.add(key)
     return found

@@ -14,7 +14,7 @@ from worldsize.analysis.baseline import any_baselines
 from worldsize.analysis.breakdown import COMPUTE_PARTS
 from worldsize.analysis.compare.over_runs import Sample, exponential
 from worldsize.analysis.compare.sides import CellRuns, Pair, sample
-from worldsize.analysis.levels import ratio_estimate
+from worldsize.analysis.levels import ratio_estimate, ratio_value
 from worldsize.analysis.statistics import Blocks, log_mean, reciprocal
 from worldsize.results.baseline_records import StoredBlock, StoredCell, StoredRun
 from worldsize.results.comparison_records import CellComparison, Quantity, RunError
@@ -67,7 +67,7 @@ def speedup(cell: StoredCell, baseline: StoredCell) -> float | None:
     top, bottom = step_blocks(baseline), step_blocks(cell)
     if not top.keys() & bottom.keys():
         return None
-    return cell.global_batch / baseline.global_batch * ratio_estimate(top, bottom).estimate.value
+    return cell.global_batch / baseline.global_batch * ratio_value(top, bottom)
 
 
 def common_baseline(cell_id: str, runs: Sequence[StoredRun]) -> str | None:
@@ -200,9 +200,9 @@ def _blocks_numbers(sides: Sequence[CellRuns], takes: Sequence[Callable[[StoredC
 def _open_variances(side: CellRuns, take: Callable[[StoredCell], Blocks]) -> Iterator[float]:
     """Of each run with several blocks the variance of its mean logarithm, as if its blocks were independent."""
     for cell in side.measured:
-        logs = [float(np.log(values).mean()) for values in take(cell).values()]
-        if len(logs) > 1:
-            yield float(np.var(logs, ddof=1)) / len(logs)
+        blocks = list(take(cell).values())  # of one value each
+        if len(blocks) > 1:
+            yield float(np.var(np.log(np.concatenate(blocks)), ddof=1)) / len(blocks)
 
 
 def _others(a: CellRuns, b: CellRuns) -> Iterator[tuple[str, Numbers]]:
