@@ -5,6 +5,7 @@ Asked: of 20 pairs of equal sides at most one with an alarm of any kind; a slowd
 that a machine which drifts over the hour does so in all of them.
 """
 
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ from worldsize.analysis.compare.sides import snapshot
 from worldsize.config import CompareSettings
 from worldsize.launch.warm import WARM
 from worldsize.results.baseline_records import StoredRun
-from worldsize.results.comparison_records import ComparisonRecord
+from worldsize.results.comparison_records import ComparisonRecord, RunError
+from worldsize.results.records import Estimate
 
 PAIRS, RUNS = 20, 3
 """Comparisons of each kind, and runs on each side of one."""
@@ -118,10 +120,19 @@ def failed(record: ComparisonRecord) -> bool:
 
 
 def _kept(record: ComparisonRecord) -> dict[str, Any]:
-    """What is told apart, and the ratio of each cell's step time with its interval."""
+    """What is told apart, the ratio of each cell's step time with its interval, and what other rules would judge by."""
     return {
         "outcome": record.gate.outcome if record.gate else None,
         "steps": {cell.id: [cell.verdict, cell.judged_by] for cell in record.cells},
         "ratios": {cell.id: cell.judged.model_dump() for cell in record.cells if cell.judged is not None},
+        "plain": {cell.id: _tested(cell.plain, cell.plain_error) for cell in record.cells},
+        "relative": {cell.id: _tested(cell.relative, cell.relative_error) for cell in record.cells},
         "others": sorted(_others(record)),
     }
+
+
+def _tested(ratio: Estimate | None, error: RunError | None) -> list[float] | None:
+    """The logarithm of a ratio, its standard error and the degrees of freedom of that."""
+    if ratio is None or error is None:
+        return None
+    return [math.log(ratio.value), error.standard_error, error.degrees_of_freedom]

@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 import sharded
-from jobs import start
+from case_jobs import CaseJobs
 from sharded import STEPS, Seen
 from worldsize.config import CellSettings
 from worldsize.data import load_data
-from worldsize.launch.placement import place
-from worldsize.measure.machine import allowed_cores
 from worldsize.models import build_model
 from worldsize.strategies.blocks import blocks_of
 from worldsize.training.classifier import Classifier
@@ -73,19 +71,9 @@ def taken(reference: Reference) -> dict[str, Tensor]:
 @pytest.fixture(scope="module", params=WORLD_SIZES)
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Seen]:
     """What each rank saw."""
-    size, folder = request.param, tmp_path_factory.mktemp("sharded")
-    cores = allowed_cores()
-    placement = place(world_size=size, processes=size, threads_per_worker=1, cores=cores, gpus=0, backend="gloo")
-    payload: dict[str, Any] = {
-        "settings": settings_of(size).model_dump(mode="json"),
-        "placement": placement.model_dump(mode="json"),
-        "folder": str(folder),
-    }
-    with closing(start("sharded:enter", size, folder / "job", **payload)) as job:
-        job.receive()
-        job.send({"op": "steps"})
-        job.receive()
-    return [Seen(**torch.load(folder / f"rank{rank}.pt")) for rank in range(size)]
+    cases: list[tuple[CellSettings, dict[str, Any]]] = [(settings_of(request.param), {})]
+    with closing(CaseJobs("sharded:enter", tmp_path_factory.mktemp("sharded"), cases)) as jobs:
+        return [Seen(**found) for found in jobs.run(0)]
 
 
 def far(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> float:

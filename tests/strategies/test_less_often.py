@@ -2,21 +2,16 @@
 
 import contextlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from jobs import start
+from case_jobs import CaseJobs
 from often import Tensors, apart, mean_gradients, same
 from parity import DATA
 from worldsize.config import CellSettings
-from worldsize.launch.local import LocalJob
-from worldsize.launch.placement import place
-from worldsize.measure.machine import allowed_cores
-from worldsize.strategies import STRATEGIES
 
 EXACT = 1e-9
 """In double precision another order of sums is 1e-14 or less."""
@@ -43,12 +38,9 @@ def meeting(strategy: str, world_size: int) -> CellSettings:
 
 
 CASES: dict[str, tuple[CellSettings, dict[str, Any]]] = {
-    **{f"{name}-{n}": (accumulating(name, n), {"what": "steps", "count": STEPS}) for name, n in EXACT_ONES},
+    **{f"{name}-{n}": (accumulating(name, n), {"what": "steps"}) for name, n in EXACT_ONES},
     **{
-        f"{name}-{n}-{what}": (
-            meeting(name, n),
-            {"what": what, "count": WARMUP + 3 * EVERY, "stop": WARMUP + EVERY + 1},
-        )
+        f"{name}-{n}-{what}": (meeting(name, n), {"what": what, "stop": WARMUP + EVERY + 1})
         for name in ("local-sgd", "diloco")
         for n, what in ((2, "steps"), (4, "steps"), (2, "whole"))
     },
@@ -61,39 +53,12 @@ Left = dict[str, list[dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
-    """All cases, run one after the other by a job for each number of processes."""
-    folder, found = tmp_path_factory.mktemp("often"), {}
-    for processes in (1, 2, 4):
-        mine = {
-            name: number
+    """All cases, one after the other."""
+    with contextlib.closing(CaseJobs("often:enter", tmp_path_factory.mktemp("often"), list(CASES.values()))) as jobs:
+        return {
+            name: jobs.run(number, count=STEPS if settings.accumulate == TIMES else ALL_STEPS)
             for number, (name, (settings, _)) in enumerate(CASES.items())
-            if STRATEGIES[settings.strategy].processes(settings.world_size) == processes
         }
-        with contextlib.closing(_start(processes, folder)) as job:
-            for name, number in mine.items():
-                job.send({"op": "steps", "block": number, "count": 1})
-                job.receive()
-                files = [folder / f"case{number}-rank{rank}.pt" for rank in range(processes)]
-                found[name] = [torch.load(file, weights_only=False) for file in files]
-    return found
-
-
-def _start(processes: int, folder: Path) -> LocalJob:
-    cases = []
-    for settings, more in CASES.values():
-        placement = place(
-            world_size=settings.world_size,
-            processes=STRATEGIES[settings.strategy].processes(settings.world_size),
-            threads_per_worker=1,
-            cores=allowed_cores(),
-            gpus=0,
-            backend="gloo",
-        )
-        dumped = {"settings": settings.model_dump(mode="json"), "placement": placement.model_dump(mode="json")}
-        cases.append({**dumped, **more})
-    job = start("often:enter", processes, folder / f"of-{processes}", folder=str(folder), cases=cases)
-    job.receive()
-    return job
 
 
 def distance(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:

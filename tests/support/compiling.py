@@ -1,26 +1,19 @@
 """A job whose ranks train the same model as it is written and compiled, and tell what differs."""
 
 import copy
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
 from torch import Tensor, nn
 
+from case_jobs import CaseOnRank, do_cases
 from parity import digest, gradients
-from worldsize.config import CellSettings
 from worldsize.data import load_data
-from worldsize.measure.clocks import HostClock
-from worldsize.measure.timeline import Timeline, read
-from worldsize.ranks.setup import Rank, choose_device, pin, process_group
-from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
-from worldsize.results.records import Placement
+from worldsize.measure.timeline import read
+from worldsize.ranks.turns import Turns
 from worldsize.training.check import check
-from worldsize.training.classifier import Classifier
 from worldsize.training.evaluate import evaluate
-from worldsize.training.rank import world_of
 from worldsize.training.trainer import Trainer
 from worldsize.training.workload import RolledBack
 
@@ -37,37 +30,15 @@ def net(classes: int) -> nn.Module:
 
 
 def enter(payload: dict[str, Any], turns: Turns) -> None:
-    """Entry of the job: a turn is case number `block`; each rank leaves what it found in the folder."""
+    """Entry of the job: each case trains with the same compiler."""
     from worldsize.training import compiled  # not where tests are only collected: it loads torch's compiler
 
     compiled.BACKEND = payload["backend"]
-    rank = Rank.from_environment()
-    first = Placement.model_validate(payload["cases"][0]["placement"])
-    device = choose_device(rank, first)
-
-    def do(turn: Turn) -> Reply:
-        if turn.op != "finish":
-            case = payload["cases"][turn.block]
-            placement = Placement.model_validate(case["placement"])
-            pin(rank, placement)
-            settings = CellSettings.model_validate(case["settings"])
-
-            def trainer(*, compile: bool) -> Trainer:
-                given = settings.model_copy(update={"compile": compile})
-                timeline = Timeline(HostClock())
-                world = world_of(rank, given, placement, device, timeline)
-                return Trainer(given, Classifier(given, load_data(given)), world, timeline)
-
-            found = _found(trainer)
-            torch.save(found, Path(payload["folder"]) / f"case{turn.block}-rank{rank.rank}.pt")
-        return Reply()
-
-    with process_group(rank, first, device):
-        run_turns(turns, Reply(), do)
+    do_cases(payload, turns, _found)
 
 
-def _found(made: Callable[..., Trainer]) -> dict[str, Any]:
-    plain, ours = made(compile=False), made(compile=True)
+def _found(case: CaseOnRank) -> dict[str, Any]:
+    plain, ours = case.trainer(compile=False), case.trainer(compile=True)
     before = copy.deepcopy(ours.strategy.unwrap().state_dict())
     random = torch.get_rng_state()
     compile_s = ours.compile()

@@ -5,29 +5,23 @@ Each rank leaves what it came to, step by step; a case may also evaluate, roll a
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from case_jobs import CaseOnRank, do_cases
 from parity import gradients
 from worldsize.config import CellSettings
 from worldsize.data import load_data, training_batches
-from worldsize.measure.clocks import HostClock
-from worldsize.measure.timeline import Timeline
 from worldsize.models import build_model
 from worldsize.ranks.checkpoint import agreed_checkpoint, restore, save
-from worldsize.ranks.setup import Rank, choose_device, pin, process_group
-from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
+from worldsize.ranks.turns import Turns
 from worldsize.results.checkpoints import checkpoint_folder
-from worldsize.results.records import Placement
 from worldsize.training.checkpoint import arrange_buckets
-from worldsize.training.classifier import Classifier, my_share
+from worldsize.training.classifier import my_share
 from worldsize.training.evaluate import evaluate
-from worldsize.training.rank import world_of
-from worldsize.training.trainer import Trainer
 from worldsize.training.workload import TrainingWorkload
 
 Tensors = list[Tensor]
@@ -36,39 +30,17 @@ Meet = Callable[[Sequence[Tensors], int], None]
 
 
 def enter(payload: dict[str, Any], turns: Turns) -> None:
-    """Entry of the job: a turn is the case of number `block`."""
-    rank = Rank.from_environment()
-    first = Placement.model_validate(payload["cases"][0]["placement"])
-    device = choose_device(rank, first)
-
-    def do(turn: Turn) -> Reply:
-        if turn.op != "finish":
-            case = payload["cases"][turn.block]
-            placement = Placement.model_validate(case["placement"])
-            pin(rank, placement)
-            settings = CellSettings.model_validate(case["settings"])
-            folder = Path(payload["folder"])
-
-            def trainer() -> Trainer:
-                timeline = Timeline(HostClock())
-                world = world_of(rank, settings, placement, device, timeline)
-                return Trainer(settings, Classifier(settings, load_data(settings)), world, timeline)
-
-            left = {"steps": _steps, "whole": _whole}[case["what"]](trainer, case, folder / f"case{turn.block}")
-            torch.save(left, folder / f"case{turn.block}-rank{rank.rank}.pt")
-        return Reply()
-
-    with process_group(rank, first, device):
-        run_turns(turns, Reply(), do)
+    """Entry of the job: a case says by `what` which of the two it is."""
+    do_cases(payload, turns, lambda case: {"steps": _steps, "whole": _whole}[case.given["what"]](case))
 
 
-def _steps(make: Callable[[], Trainer], case: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _steps(case: CaseOnRank) -> dict[str, Any]:
     """Gradients before the optimizer, weights after each step, and the messages of each."""
-    trainer = make()
+    trainer = case.trainer()
     model = trainer.strategy.unwrap()
     left: dict[str, Any] = {"gradients": [], "weights": [], "messages": [], "phases": [], "losses": []}
     trainer.optimizer.register_step_pre_hook(lambda *_: left["gradients"].append(gradients(model)))
-    for _ in range(case["count"]):
+    for _ in range(case.count):
         left["losses"].append(float(trainer.step().loss))
         step = trainer.timeline.take()
         left["weights"].append(weights(model))
@@ -77,20 +49,21 @@ def _steps(make: Callable[[], Trainer], case: dict[str, Any], folder: Path) -> d
     return left
 
 
-def _whole(make: Callable[[], Trainer], case: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _whole(case: CaseOnRank) -> dict[str, Any]:
     """A training that was stopped after `stop` of `count` steps, and one that was not; what it met on its way."""
-    trainer, data = make(), load_data(CellSettings.model_validate(case["settings"]))
+    trainer, stop = case.trainer(), case.given["stop"]
+    data, folder = load_data(trainer.settings), case.folder
     work = TrainingWorkload(trainer, data, folder)
     model = trainer.strategy.unwrap()
     left: dict[str, Any] = {}
-    for _ in range(case["stop"]):
+    for _ in range(stop):
         trainer.step()
     save(work, checkpoint_folder(folder))
     before, state = weights(model), copy.deepcopy(trainer.strategy.state())
     trainer.timeline.take()
     with work.rolled_back():
         quiet = []
-        for number in range(2 * case["settings"]["sync_every"]):
+        for number in range(2 * trainer.settings.sync_every):
             trainer.step(synchronise=number % 2 == 1)
             quiet += trainer.timeline.take().messages if number % 2 == 0 else []
     left["messages_without_synchronisation"] = len(quiet)
@@ -98,16 +71,16 @@ def _whole(make: Callable[[], Trainer], case: dict[str, Any], folder: Path) -> d
     evaluation = evaluate(trainer, data, epoch=0)
     left["evaluation"], left["own"] = evaluation, before
     left["evaluated"] = same(before, weights(model)) and _same_state(state, trainer.strategy.state())
-    for _ in range(case["count"] - case["stop"]):
+    for _ in range(case.count - stop):
         trainer.step()
     left["gone_on"], left["state"] = weights(model), trainer.strategy.state()
-    again = make()
+    again = case.trainer()
     arrange_buckets(again)
     channel = again.world.channel
     record = agreed_checkpoint(checkpoint_folder(folder), channel.rank, channel.world_size)
     assert record is not None
     restore(TrainingWorkload(again, data, folder), checkpoint_folder(folder), record)
-    for _ in range(case["count"] - case["stop"]):
+    for _ in range(case.count - stop):
         again.step()
     left["resumed"] = weights(again.strategy.unwrap())
     left["resumed_state"] = again.strategy.state()

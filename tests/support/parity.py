@@ -11,7 +11,6 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,17 +18,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from case_jobs import do_cases
 from worldsize.config import CellSettings
 from worldsize.data import load_data, training_batches
-from worldsize.measure.clocks import HostClock
-from worldsize.measure.timeline import Timeline, read
+from worldsize.measure.timeline import read
 from worldsize.models import build_model
 from worldsize.models.resnet import BasicBlock, resnet18
-from worldsize.ranks.setup import Rank, choose_device, pin, process_group
-from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
-from worldsize.results.records import Placement
-from worldsize.training.classifier import Classifier, my_share
-from worldsize.training.rank import world_of
+from worldsize.ranks.turns import Turns
+from worldsize.training.classifier import my_share
 from worldsize.training.trainer import Trainer
 
 CLASSES, SHAPE = 10, (3, 16, 16)
@@ -131,26 +127,8 @@ def _other_than_rank_0(model: nn.Module) -> nn.Module:
 
 
 def enter(payload: dict[str, Any], turns: Turns) -> None:
-    """Entry of the job: a turn is as many steps of case number `block`; each rank leaves an Outcome in the folder."""
-    rank = Rank.from_environment()
-    first = Placement.model_validate(payload["cases"][0]["placement"])
-    device = choose_device(rank, first)
-
-    def do(turn: Turn) -> Reply:
-        if turn.op != "finish":
-            case = payload["cases"][turn.block]
-            placement = Placement.model_validate(case["placement"])
-            pin(rank, placement)
-            timeline = Timeline(HostClock())
-            settings = CellSettings.model_validate(case["settings"])
-            world = world_of(rank, settings, placement, device, timeline)
-            trainer = Trainer(settings, Classifier(settings, load_data(settings)), world, timeline)
-            outcome = _train(trainer, turn.count, beyond=case["beyond"])
-            torch.save(vars(outcome), Path(payload["folder"]) / f"case{turn.block}-rank{rank.rank}.pt")
-        return Reply()
-
-    with process_group(rank, first, device):
-        run_turns(turns, Reply(), do)
+    """Entry of the job: each rank leaves the fields of an Outcome."""
+    do_cases(payload, turns, lambda case: vars(_train(case.trainer(), case.count, beyond=case.given["beyond"])))
 
 
 def _train(trainer: Trainer, count: int, *, beyond: bool) -> Outcome:

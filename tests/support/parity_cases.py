@@ -11,13 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from jobs import start
+from case_jobs import CaseJobs
 from parity import DATA, Gradients, Outcome
 from worldsize.config import CellSettings
 from worldsize.errors import UsageError
-from worldsize.launch.local import LocalJob
-from worldsize.launch.placement import place
-from worldsize.measure.machine import allowed_cores
 from worldsize.strategies import STRATEGIES
 from worldsize.traits import Traits
 
@@ -88,48 +85,19 @@ IN_SINGLE = [Case(name, max(world_sizes(name)), SINGLE) for name in NAMES]
 
 
 class Workers:
-    """Jobs that stay alive and run one case after the other: one for each number of processes."""
+    """Jobs that do the cases of a module."""
 
     def __init__(self, folder: Path, cases: list[Case]) -> None:
-        self.folder, self.cases = folder, cases
-        self._jobs: dict[int, LocalJob] = {}
+        self.cases = cases
+        described = [(case.settings, {"beyond": case.model == DOUBLE}) for case in cases]
+        self.jobs = CaseJobs("parity:enter", folder, described)
 
     def run(self, case: Case) -> list[Outcome]:
         """What each rank came to."""
-        job = self._jobs.pop(case.processes, None) or self._start(case.processes)
-        job.send({"op": "steps", "block": self.cases.index(case), "count": case.steps})
-        job.receive()  # a job that fails is gone: the next case starts another one
-        self._jobs[case.processes] = job
-        outcomes = []
-        for rank in range(case.processes):
-            file = self.folder / f"case{self.cases.index(case)}-rank{rank}.pt"
-            outcomes.append(Outcome(**torch.load(file)))
-            file.unlink()
-        return outcomes
-
-    def _start(self, processes: int) -> LocalJob:
-        cases = [
-            {
-                "settings": case.settings.model_dump(mode="json"),
-                "beyond": case.model == DOUBLE,
-                "placement": place(
-                    world_size=case.world_size,
-                    processes=case.processes,
-                    threads_per_worker=1,
-                    cores=allowed_cores(),
-                    gpus=0,
-                    backend="gloo",
-                ).model_dump(mode="json"),
-            }
-            for case in self.cases
-        ]
-        job = start("parity:enter", processes, self.folder / f"of-{processes}", folder=str(self.folder), cases=cases)
-        job.receive()
-        return job
+        return [Outcome(**found) for found in self.jobs.run(self.cases.index(case), count=case.steps)]
 
     def close(self) -> None:
-        for job in self._jobs.values():
-            job.close()
+        self.jobs.close()
 
 
 @pytest.fixture(scope="module")

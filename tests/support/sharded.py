@@ -9,23 +9,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from worldsize.config import CellSettings
+from case_jobs import CaseOnRank, do_cases
 from worldsize.data import load_data, test_batches
-from worldsize.measure.clocks import HostClock
 from worldsize.measure.message_counter import MessageCounter
-from worldsize.measure.timeline import Marks, Phase, Timeline, read
+from worldsize.measure.timeline import Marks, Phase, read
 from worldsize.models.resnet import BasicBlock
 from worldsize.ranks.checkpoint import agreed_checkpoint, restore, save
-from worldsize.ranks.setup import Rank, choose_device, pin, process_group
-from worldsize.ranks.turns import Reply, Turn, Turns, run_turns
-from worldsize.results.records import Placement
+from worldsize.ranks.turns import Turns
 from worldsize.strategies import find_strategy
 from worldsize.strategies.blocks import blocks_of
 from worldsize.training.checkpoint import arrange_buckets
-from worldsize.training.classifier import Classifier
 from worldsize.training.evaluate import evaluate
 from worldsize.training.memory import memory_parts
-from worldsize.training.rank import world_of
 from worldsize.training.trainer import Trainer
 from worldsize.training.workload import TrainingWorkload
 
@@ -109,34 +104,19 @@ class Planted(nn.Module):
 
 
 def enter(payload: dict[str, Any], turns: Turns) -> None:
-    """Entry of the job: one turn is all of it."""
-    rank = Rank.from_environment()
-    placement = Placement.model_validate(payload["placement"])
-    device = choose_device(rank, placement)
-    settings = CellSettings.model_validate(payload["settings"])
-    folder = Path(payload["folder"])
+    """Entry of the job: each rank leaves the fields of a Seen."""
+    do_cases(payload, turns, _seen)
 
-    def trainer() -> Trainer:
-        timeline = Timeline(HostClock())
-        world = world_of(rank, settings, placement, device, timeline)
-        return Trainer(settings, Classifier(settings, load_data(settings)), world, timeline)
 
-    def do(turn: Turn) -> Reply:
-        if turn.op != "finish":
-            seen = Seen()
-            first = trainer()
-            _train(first, seen)
-            _be_silent(first, folder / "work", seen)
-            _evaluate(first, seen)
-            _go_on(first, trainer, folder / f"checkpoint-of-{rank.processes}", seen)
-            for dtype in (torch.float32, torch.float64, torch.bfloat16):
-                _plant(first, dtype, seen)
-            torch.save(vars(seen), folder / f"rank{rank.rank}.pt")
-        return Reply()
-
-    pin(rank, placement)
-    with process_group(rank, placement, device):
-        run_turns(turns, Reply(), do)
+def _seen(case: CaseOnRank) -> dict[str, Any]:
+    seen, first = Seen(), case.trainer()
+    _train(first, seen)
+    _be_silent(first, case.folder / "work", seen)
+    _evaluate(first, seen)
+    _go_on(first, case.trainer, case.folder / "checkpoint", seen)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        _plant(first, dtype, seen)
+    return vars(seen)
 
 
 def _train(trainer: Trainer, seen: Seen) -> None:

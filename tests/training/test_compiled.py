@@ -10,13 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from case_jobs import CaseJobs
 from compiling import BUCKET_MB
-from jobs import start
 from tiny import alone, tiny_settings
 from worldsize.config import CellSettings
-from worldsize.launch.local import LocalJob
-from worldsize.launch.placement import place
-from worldsize.measure.machine import allowed_cores
 from worldsize.strategies import STRATEGIES
 
 TOLERANCE = 1e-5
@@ -35,10 +32,6 @@ class Case:
     @property
     def world_size(self) -> int:
         return 1 if self.strategy == "single" else 2
-
-    @property
-    def processes(self) -> int:
-        return STRATEGIES[self.strategy].processes(self.world_size)
 
     @property
     def settings(self) -> CellSettings:
@@ -61,51 +54,23 @@ Found = dict[str, Any]
 
 
 class Workers:
-    """A job for each number of processes and each compiler; they stay alive, and do one case after the other."""
+    """Jobs for each compiler that do the cases."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._jobs: dict[tuple[int, str], LocalJob] = {}
+        cases: list[tuple[CellSettings, dict[str, Any]]] = [(case.settings, {}) for case in CASES]
+        variables = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
+        self.jobs = {
+            backend: CaseJobs("compiling:enter", folder / backend, cases, variables=variables, backend=backend)
+            for backend in {case.backend for case in CASES}
+        }
 
     def run(self, case: Case) -> list[Found]:
         """What each rank found."""
-        key = case.processes, case.backend
-        job = self._jobs.pop(key, None) or self._start(*key)
-        job.send({"op": "steps", "block": CASES.index(case), "count": 1})
-        job.receive()  # a job that fails is gone: the next case starts another one
-        self._jobs[key] = job
-        return [torch.load(self.folder / f"case{CASES.index(case)}-rank{rank}.pt") for rank in range(case.processes)]
-
-    def _start(self, processes: int, backend: str) -> LocalJob:
-        cases = [
-            {
-                "settings": case.settings.model_dump(mode="json"),
-                "placement": place(
-                    world_size=case.world_size,
-                    processes=case.processes,
-                    threads_per_worker=1,
-                    cores=allowed_cores(),
-                    gpus=0,
-                    backend="gloo",
-                ).model_dump(mode="json"),
-            }
-            for case in CASES
-        ]
-        job = start(
-            "compiling:enter",
-            processes,
-            self.folder / f"of-{processes}-{backend}",
-            variables={"TORCHINDUCTOR_CACHE_DIR": str(self.folder / "cache")},
-            folder=str(self.folder),
-            cases=cases,
-            backend=backend,
-        )
-        job.receive()
-        return job
+        return self.jobs[case.backend].run(CASES.index(case))
 
     def close(self) -> None:
-        for job in self._jobs.values():
-            job.close()
+        for jobs in self.jobs.values():
+            jobs.close()
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def settling(record: ComparisonRecord, settings: CompareSettings, gate: Gate) ->
     if needed > MAX_RUNS:
         return [
             f"More than {MAX_RUNS} runs a side would be needed: what was seen is small beside what runs of the same "
-            "commit differ by. Choose another limit, or longer runs.",
+            "commit differ by. Choose another limit.",
             *_longer(record),
         ]
     paths: list[str] = []
