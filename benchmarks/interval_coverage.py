@@ -18,7 +18,7 @@ import numpy as np
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 
 from common import keep, say
-from made_studies import World, hold, share
+from made_studies import World, doubling, hold, share
 from worldsize.analysis import levels
 
 STUDIES = 400
@@ -27,16 +27,20 @@ SEED = 20_179
 RESAMPLES = 1_000
 """Fewer than a report draws: their luck moves a bound by some percent of the width, outwards as often as inwards."""
 AIM = 0.03
+FEW = (2, 2)
+"""Blocks of the launches before the last one where a budget has room for three; else cells are launched again whenever
+their blocks have doubled."""
 MIN, MAX = 0.93, 0.98
 
 
-def worlds() -> Iterator[World]:
+def worlds(*, few_launches: bool = False) -> Iterator[World]:
     """All combinations that are asked for; several numbers of blocks, and a study that ends when it is precise."""
     for cells in (2, 4, 7):
         for blocks, aim in ((12, None), (30, None), (40, AIM)):
             for correlation in (0.0, 0.5, 0.8):
                 for spread in (0.0, 0.02):
-                    yield World(cells, blocks, correlation, spread, aim=aim)
+                    before = FEW if few_launches else doubling(blocks)
+                    yield World(cells, blocks, correlation, spread, before=before, aim=aim)
 
 
 def run(data_dir: str | None) -> None:
@@ -44,19 +48,20 @@ def run(data_dir: str | None) -> None:
     main(STUDIES)
 
 
-def main(studies: int) -> None:
+def main(studies: int, *, few_launches: bool = False) -> None:
     """Simulate so many studies of each kind."""
+    kept_as = "interval_coverage-few-launches" if few_launches else "interval_coverage"
     print(f"share of 95 % intervals that hold the truth, {studies} studies of each kind (asked: {MIN:.0%} at least,")
     print(f"{MAX:.0%} at most where blocks are independent and launches alike)")
     print("cells  ended by    rho  launches   ratios  headline  half width  blocks")
-    kinds = list(worlds())
+    kinds = list(worlds(few_launches=few_launches))
     found: list[dict[str, Any]] = []
     with ProcessPoolExecutor() as pool:  # on all cores: nothing is timed
         for each in pool.map(_measured, range(len(kinds)), kinds, repeat(studies)):
             print(_line(kinds[len(found)], each), flush=True)
             found.append(each)
             say(f"  {len(found)} of {len(kinds)} kinds")
-            keep("interval_coverage", {"studies": studies, "resamples": RESAMPLES, "seed": SEED, "kinds": found})
+            keep(kept_as, {"studies": studies, "resamples": RESAMPLES, "seed": SEED, "kinds": found})
 
 
 def _measured(number: int, world: World, studies: int) -> dict[str, Any]:
@@ -82,4 +87,6 @@ def _line(world: World, found: dict[str, Any]) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=STUDIES)
-    main(parser.parse_args().studies)
+    parser.add_argument("--few-launches", action="store_true", help="three of each cell, 2, 2 and the other blocks")
+    arguments = parser.parse_args()
+    main(arguments.studies, few_launches=arguments.few_launches)

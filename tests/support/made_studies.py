@@ -13,7 +13,7 @@ from worldsize.analysis.racing import relative_half
 from worldsize.analysis.scaling import scaling_rows
 from worldsize.analysis.statistics import Blocks, half_width, includes
 from worldsize.results.records import CellSummary, Estimate
-from worldsize.study.pace import MIN_BLOCKS
+from worldsize.study.pace import LAUNCH_BLOCKS, LAUNCHES, MIN_BLOCKS
 from worldsize.study.precision import IN_A_ROW, Precision
 
 BASELINE_S, STEP_S = 0.1, 0.11
@@ -36,9 +36,16 @@ class World:
     drift: float = 0.03
     """What the speed of the machine, the same for all cells, changes by from block to block."""
     before: tuple[int, ...] = (2, 2)
-    """Blocks of the launches before the last one, as a budget has them."""
+    """Blocks of the launches before the last one: these, where a budget has no room for more, or `doubling` ones."""
     aim: float | None = None
     """The half width of all ratios that ends a study; None is a fixed number of blocks."""
+
+
+def doubling(blocks: int) -> tuple[int, ...]:
+    """Blocks of the launches before the last one of so many, where launching takes little of a budget (pace.py)."""
+    starts = [LAUNCH_BLOCKS * number for number in range(LAUNCHES)]
+    starts += [2**power for power in range(blocks.bit_length()) if LAUNCH_BLOCKS * LAUNCHES <= 2**power < blocks]
+    return tuple(np.diff(starts).tolist())
 
 
 @dataclass
