@@ -24,11 +24,11 @@ Launches = Mapping[BlockKey, int]
 CORRELATIONS = np.sin(np.linspace(0, np.arcsin(0.95), 20))
 """The values of ρ, between neighbouring blocks. They are as far apart as the reference prior of an autoregression,
 1 ÷ √(1 − ρ²), has them alike (Berger and Yang, Noninformative Priors and Bayesian Testing for the AR(1) Model, 1994):
-equal weights of values at equal distances would take strong correlation for rare, and few blocks do not contradict."""
+equal weights of values at equal distances would take strong correlation for rare, and few blocks do not contradict.
+Nor has ρ = 0 more than its share: with 0.3 of all, in studies of two cells, 12 blocks and four launches, intervals held
+in 90 % where ρ = 0.8, with its share in 93."""
 SPREADS = np.array([0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])
 """The values of φ: variance between launches ÷ variance of blocks within one."""
-INDEPENDENT = 0.3
-"""Weight of ρ = 0 before anything was seen; the other values share the rest alike, and so do those of φ above 0."""
 AGAINST_LAUNCHES = 0.4
 """Launches are taken to be alike where that explains the blocks better than 1 ÷ this as well as their being unlike: few
 launches could hide their spread, so it needs more than a tie to be left out."""
@@ -101,8 +101,6 @@ def dependence(cells: Sequence[Series], freedom: float) -> Dependence:
         values = np.stack([each.values for each in alike], axis=1)
         logs, _ = _likelihood(alike[0].keys, alike[0].indicators, values)
         total += freedom * logs.sum(axis=-1)
-    shares = np.where(CORRELATIONS == 0, INDEPENDENT, (1 - INDEPENDENT) / (CORRELATIONS.size - 1))
-    total += np.log(shares)[:, np.newaxis]
     alike_or_not = logsumexp(total[:, 0]), logsumexp(total[:, 1:]) - np.log(SPREADS.size - 1)
     several = any(each.indicators.size for each in cells)
     unlike = several and alike_or_not[1] - alike_or_not[0] > np.log(AGAINST_LAUNCHES)
