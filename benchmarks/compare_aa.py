@@ -29,9 +29,8 @@ PAIRS, RUNS = 20, 3
 STEPS = 60
 """Timed steps of each cell in a run, as docs/compare.md advises for a gate.
 
-A budget of 10 s left six to ten of them, and equal runs differed by 4 % (32 runs); with 30 steps by 2 to 4 % (three
-runs of each of 80 sides, in turn), and a slowdown of 10 % was found in 16 of 20 pairs; 1 % with 60 (8 runs, by
-themselves).
+A budget of 10 s left six to ten of them, and equal runs differed by 4 % (32 runs); with 30 steps by about 2 %
+(240 runs in turn), and a slowdown of 10 % was found in 16 of 20 pairs; by 1 % with 60 (8 runs, by themselves).
 """
 LIMIT = 0.05
 SIDES = {"a": "", "same": "", "slow": "slow", "wait": "wait"}

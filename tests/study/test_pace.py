@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ import pytest
 
 from fake_cells import FakeExecutor, StepTime, name_of, planned
 from fake_study import Study, grid
+from made_studies import doubling
 from worldsize.config import StudySettings
 from worldsize.study.blocks import MIN_STEPS
 from worldsize.study.pace import FIRST_PAIRS_EVERY, LAUNCHES, PAIRS, Pace
@@ -116,6 +117,7 @@ def test_a_cell_is_launched_again_whenever_its_blocks_have_doubled(tmp_path: Pat
     blocks = max(block for _, block in order)
     assert blocks > 32, "long enough to tell"
     assert launched_at == [at for at in (0, 2, 4, 8, 16, 32, 64, 128) if at <= blocks]
+    assert launched_at == [0, *accumulate(doubling(blocks + 1))], "simulated studies are launched in the same way"
 
 
 def test_launches_that_would_use_up_the_budget_are_left_out(tmp_path: Path) -> None:

@@ -138,18 +138,20 @@ def _deviations(top: Level, bottom: Level) -> Floats:
 
 def ratio_estimate(numerator: Blocks, denominator: Blocks) -> Ratio:
     """The same for two cells by themselves; raises ValueError without samples or with one that is not above 0."""
-    found = levels({"numerator": numerator, "denominator": denominator})
-    if len(found) < 2:
-        raise ValueError("a ratio needs samples on both sides")
-    return ratio(found["numerator"], found["denominator"])
+    return ratio(*_pair(numerator, denominator))
 
 
 def ratio_value(numerator: Blocks, denominator: Blocks) -> float:
     """The same without its interval, which is what takes the time; raises ValueError as `ratio_estimate` does."""
-    found = levels({"numerator": numerator, "denominator": denominator}, most_resamples=0)
+    top, bottom = _pair(numerator, denominator, most_resamples=0)
+    return top.value_s / bottom.value_s
+
+
+def _pair(numerator: Blocks, denominator: Blocks, most_resamples: int | None = None) -> tuple[Level, Level]:
+    found = levels({"numerator": numerator, "denominator": denominator}, most_resamples=most_resamples)
     if len(found) < 2:
         raise ValueError("a ratio needs samples on both sides")
-    return found["numerator"].value_s / found["denominator"].value_s
+    return found["numerator"], found["denominator"]
 
 
 def _bounds(log_draws: Floats, value: float, blocks: int, widening: float) -> tuple[float | None, float | None]:
