@@ -1,5 +1,6 @@
 """What listens: loopback alone on one machine, the named address alone where ranks are started by hand."""
 
+import os
 import socket
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from commands import start
 from security.conftest import Watched
 from served import ITS_OWN
-from sockets import watched
+from sockets import Bound, watched
 from tiny import MODEL
 from worldsize.errors import UsageError
 from worldsize.ranks import STARTED_BY_HAND
@@ -58,6 +59,18 @@ def test_ranks_started_by_hand_meet_on_the_named_address_alone(tmp_path: Path) -
     assert [node.returncode for node in nodes] == [0, 0], said
     assert {address for address, number in bound.listening if number == port} == {SECOND}
     assert bound.beyond_loopback() == []
+
+
+def test_a_question_to_the_resolver_is_no_connection_and_any_other_is() -> None:
+    bound = Bound()
+    with socket.socket(type=socket.SOCK_DGRAM) as asks, socket.socket(type=socket.SOCK_DGRAM) as sends:
+        asks.bind(("127.0.0.3", 0))
+        asks.connect(("127.0.0.1", 53))
+        sends.bind(("127.0.0.4", 0))
+        sends.connect(("127.0.0.1", 54))
+        bound.look(os.getpid())
+    assert "127.0.0.4" in bound.others
+    assert "127.0.0.3" not in bound.others
 
 
 @pytest.fixture

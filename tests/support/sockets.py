@@ -11,6 +11,7 @@ import psutil
 from jobs import family
 
 LOOK_S = 0.25
+DNS = 53
 
 
 @dataclass
@@ -38,7 +39,7 @@ class Bound:
                 continue
             if each.status == psutil.CONN_LISTEN or (each.type == socket.SOCK_DGRAM and not each.raddr):
                 self.listening.add((each.laddr.ip, each.laddr.port))
-            else:
+            elif not _asks_a_name(each):
                 self.others.add(each.laddr.ip)
                 if each.raddr:
                     self.peers.add((each.laddr.ip, each.raddr.ip, each.raddr.port))
@@ -48,6 +49,15 @@ class Bound:
         """Addresses that are not loopback's."""
         seen = self.others | {address for address, _ in self.listening}
         return sorted(address for address in seen if not _is_loopback(address))
+
+
+def _asks_a_name(each: "psutil._common.sconn") -> bool:
+    """Whether this is libc's question to the host's resolver.
+
+    torch's store asks for the name of whomever it connects to, of 127.0.0.1 too, to write it into a log line
+    (`formatSockAddr` calls getnameinfo); with a slow resolver a look finds the socket.
+    """
+    return each.type == socket.SOCK_DGRAM and bool(each.raddr) and each.raddr.port == DNS
 
 
 def _is_loopback(address: str) -> bool:
