@@ -156,6 +156,40 @@ def test_small_messages_that_vary_do_not_loosen_the_large_ones(seed: int) -> Non
     assert [model.time_s(p.size_bytes) / p.time_s.value for p in points[5::2]] == pytest.approx([1, 1], abs=0.1)
 
 
+@pytest.mark.parametrize("hidden", [True, False], ids=["hides behind the bytes", "comes before the bytes"])
+@pytest.mark.parametrize(("alpha_s", "beta"), [(500e-6, 120e6), (200e-6, 120e6), (500e-6, 12e6)])
+def test_whether_the_latency_of_a_broadcast_hides_is_found(alpha_s: float, beta: float, *, hidden: bool) -> None:
+    """Small calls vary by a fifth; each size is predicted from the others, the largest from a quarter of its bytes."""
+    found, worst, rates = [], [], []
+    for seed in range(20):
+        draw = np.random.default_rng(seed)
+        true_s = [cost_s("broadcast", 2, alpha_s, beta, size, hidden=hidden) for size in SIZES]
+        spread = [0.02 + 0.2 * min(1.0, alpha_s / time_s) for time_s in true_s]
+        samples = [time_s * np.exp(draw.normal(0, each, 7)) for time_s, each in zip(true_s, spread, strict=True)]
+        points = [
+            replace(point_of(2, size, list(times)), collective="broadcast")
+            for size, times in zip(SIZES, samples, strict=True)
+        ]
+        model = fit(points, 2)
+        assert model is not None
+        found.append(model.hidden)
+        rates.append(model.beta_bytes_per_s)
+        for left_out in range(4, len(SIZES)):
+            one_less = fit([*points[:left_out], *points[left_out + 1 :]], 2)
+            assert one_less is not None
+            worst.append(abs(one_less.time_s(SIZES[left_out]) / true_s[left_out] - 1))
+    assert found.count(hidden) >= 18
+    assert np.median(rates) == pytest.approx(beta, rel=0.02)
+    assert np.quantile(worst, 0.95) < 0.1
+
+
+def test_an_all_reduce_waits_for_each_step_of_its_ring() -> None:
+    """Of a ring no latency hides: each step begins when the one before has ended."""
+    model = fit([point_of(2, size, [max(1e-3, size / 120e6)] * 7) for size in SIZES], 2)
+    assert model is not None
+    assert not model.hidden
+
+
 @pytest.mark.parametrize("odd", [0, 3, 5])
 def test_a_size_whose_three_samples_happen_to_agree_does_not_decide_the_fit(odd: int) -> None:
     """One size is off by a third and its samples agree to the last digit; those of the others vary by a tenth."""

@@ -1,13 +1,14 @@
 """Bandwidths of collectives and the α–β cost model (method.md §5)."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
 
-from worldsize.analysis.collective_cost import ROOTED, as_run, bus_factor, cost_s, further_segments, steps
+from worldsize.analysis.collective_cost import ONE_WAY, ROOTED, as_run, bus_factor, cost_s, further_segments, steps
 from worldsize.analysis.statistics import Floats, half_width, median_estimate
 from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.records import Estimate
@@ -38,7 +39,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class CostModel:
-    """t(S) = steps·α + further segments·γ + factor·S/β, and how well it fits (method.md §5)."""
+    """t(S) = steps·α + further segments·γ + factor·S/β, or the larger of latency and bytes; how well it fits (§5)."""
 
     collective: str
     as_run: str
@@ -54,12 +55,17 @@ class CostModel:
     """Of log t over the sizes: 1 is perfect; in logarithms, or the largest size alone would decide it."""
     smallest_bytes: int
     largest_bytes: int
+    hidden: bool = False
+    """Whether latency hides behind the bytes: t(S) is the larger one of steps·α and factor·S/β."""
 
     def time_s(self, size_bytes: float) -> float:
         """The time that the model predicts for a size."""
-        return cost_s(
-            self.as_run, self.world_size, self.alpha_s, self.beta_bytes_per_s, size_bytes, segment_s=self.segment_s
-        )
+        return self.between(self.world_size, size_bytes)
+
+    def between(self, world_size: int, size_bytes: float) -> float:
+        """The same between another number of workers."""
+        beta, gamma, hidden = self.beta_bytes_per_s, self.segment_s, self.hidden
+        return cost_s(self.as_run, world_size, self.alpha_s, beta, size_bytes, gamma, hidden=hidden)
 
     def transfer_s(self, size_bytes: float) -> float:
         """The part of that time that grows with the bytes on the wire."""
@@ -115,8 +121,8 @@ def fit(points: Sequence[CurvePoint], world_size: int, backend: str = "gloo") ->
 
     The weights know the jitter of latency and of rate, each pooled over all sizes (`_doubts_s`). The latency γ of
     further segments is in the model only where it describes the times better by Akaike's criterion, corrected for few
-    sizes (Hurvich and Tsai 1989). None also if the times do not grow with the size, so that there is no bandwidth to
-    speak of.
+    sizes (Hurvich and Tsai 1989); so is that latency hides behind the bytes, of collectives that go one way. None also
+    if the times do not grow with the size, so that there is no bandwidth to speak of.
     """
     if len(points) < 3:
         return None
@@ -129,11 +135,14 @@ def fit(points: Sequence[CurvePoint], world_size: int, backend: str = "gloo") ->
     )
     doubts = _doubts_s(points)
     with_segments = backend == "gloo" and further.any()
-    found = [_solved(design[:, :columns], times, doubts) for columns in ((2, 3) if with_segments else (2,))]
-    alpha, inverse_beta, *segment = min(found, key=lambda each: each[0])[1]
+    found = [_added(design[:, :columns], times, doubts) for columns in ((2, 3) if with_segments else (2,))]
+    if backend == "gloo" and collective in ONE_WAY:
+        found += _hidden(design, times, doubts)
+    best = min(found, key=lambda each: each.criterion)
+    alpha, inverse_beta, *segment = best.coefficients
     if inverse_beta <= 0:
         return None
-    predicted = design[:, : 2 + len(segment)] @ np.array([alpha, inverse_beta, *segment])
+    predicted = best.predicted
     residual = np.sum((np.log(times) - np.log(predicted)) ** 2)
     spread = np.sum((np.log(times) - np.log(times).mean()) ** 2)
     return CostModel(
@@ -146,20 +155,51 @@ def fit(points: Sequence[CurvePoint], world_size: int, backend: str = "gloo") ->
         r_squared=float(1 - residual / spread) if spread else 1.0,
         smallest_bytes=int(sizes[0]),
         largest_bytes=int(sizes[-1]),
+        hidden=best.hidden,
     )
 
 
-def _solved(design: Floats, times: Floats, doubts: Floats) -> tuple[float, Floats]:
-    """Akaike's corrected criterion of a fit, the smaller the better, and its coefficients."""
-    coefficients, norm = nnls(design / doubts[:, None], times / doubts)
-    count, parameters = len(times), design.shape[1] + 1
+class _Fitted(NamedTuple):
+    """One way to describe the times."""
+
+    criterion: float
+    """Akaike's, corrected for few sizes; the smaller the better."""
+    coefficients: Floats
+    """α, 1/β and, of some, γ."""
+    predicted: Floats
+    hidden: bool = False
+
+
+def _added(design: Floats, times: Floats, doubts: Floats) -> _Fitted:
+    """Latency and bytes one after the other."""
+    coefficients, _ = nnls(design / doubts[:, None], times / doubts)
+    predicted = design @ coefficients
+    criterion = _criterion((times - predicted) / doubts, len(coefficients))
+    if not math.isfinite(criterion) and len(coefficients) == 2:  # too few sizes to choose by: the plainest is there
+        criterion = -math.inf
+    return _Fitted(criterion, coefficients, predicted)
+
+
+def _hidden(design: Floats, times: Floats, doubts: Floats) -> Iterator[_Fitted]:
+    """Small sizes that are latency alone, and larger ones that are their bytes alone; each way to cut them in two."""
+    latency, growing = design[:, 0], design[:, 1]
+    for cut in range(1, len(times) - 1):
+        alpha = np.average(times[:cut], weights=doubts[:cut] ** -2.0) / latency[0]
+        scaled = growing[cut:] / doubts[cut:]
+        inverse_beta = scaled @ (times[cut:] / doubts[cut:]) / (scaled @ scaled)
+        predicted = np.maximum(latency * alpha, growing * inverse_beta)
+        criterion = _criterion((times - predicted) / doubts, 2)
+        yield _Fitted(criterion, np.array([alpha, inverse_beta]), predicted, hidden=True)
+
+
+def _criterion(residuals: Floats, coefficients: int) -> float:
+    """Akaike's corrected criterion; infinite of too few sizes."""
+    count, parameters = len(residuals), coefficients + 1
     if count <= parameters + 1:
-        # Too few sizes to choose by: only the model of two parameters is there.
-        return math.inf if design.shape[1] > 2 else 0.0, coefficients
+        return math.inf
     # Made times fit to the last digit: then the model of fewer parameters is as good.
-    mean_square = max(norm**2 / count, EXACT)
-    penalty = 2 * parameters + 2 * parameters * (parameters + 1) / (count - parameters - 1)
-    return count * math.log(mean_square) + penalty, coefficients
+    mean_square = max(float(np.mean(residuals**2)), EXACT)
+    return count * math.log(mean_square) + 2 * parameters * count / (count - parameters - 1)
 
 
 @dataclass(frozen=True)

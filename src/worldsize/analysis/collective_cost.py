@@ -13,6 +13,8 @@ SEGMENT_BYTES = 2**20
 """The largest segment of gloo's ring."""
 ROOTED = ("gather", "scatter")
 """Collectives for which the rate is the utilisation of the root's link, not busbw."""
+ONE_WAY = (*ROOTED, "broadcast")
+"""Collectives whose receiver only waits: it may wake up while the bytes are under way."""
 START_S = 2.0
 """No job starts in less: each worker loads torch."""
 TURN_S = 0.001
@@ -74,11 +76,17 @@ def cost_s(
     beta_bytes_per_s: float,
     size_bytes: float,
     segment_s: float = 0.0,
+    *,
+    hidden: bool = False,
 ) -> float:
-    """t(S) = steps·α + further segments·γ + factor·S/β in seconds (method.md §5); γ is `segment_s`."""
+    """t(S) = steps·α + further segments·γ + factor·S/β in seconds (method.md §5); γ is `segment_s`.
+
+    `hidden`: latency hides behind the bytes, t(S) is the larger one of steps·α and factor·S/β.
+    """
     latency_s = steps(collective, world_size) * alpha_s
     latency_s += further_segments(collective, world_size, size_bytes) * segment_s
-    return latency_s + bus_factor(collective, world_size) * size_bytes / beta_bytes_per_s
+    bytes_s = bus_factor(collective, world_size) * size_bytes / beta_bytes_per_s
+    return max(latency_s, bytes_s) if hidden else latency_s + bytes_s
 
 
 def sizes_up_to(top_bytes: int) -> list[int]:

@@ -22,6 +22,8 @@ COMM_NOTE = (
     "broadcast; for gather and scatter it is the rate through the root's link. 1 GB = 1e9 bytes (method.md §5)."
 )
 SENT_AS_ANOTHER = "*"
+HIDES_LATENCY = "†"
+HIDDEN_NOTE = f" {HIDES_LATENCY} The latency hides behind the bytes: t(S) is the larger one of steps·α and factor·S/β."
 ALL_REDUCE_NOTE = (
     f" {SENT_AS_ANOTHER} gloo sends an all-reduce instead: twice the bytes that busbw counts for a reduce-scatter. "
     "α, β and the share of the link are those of the bytes that are sent."
@@ -75,11 +77,13 @@ def model_table(record: CommRecord) -> Table:
         "t(S) = steps·α + further segments·γ + factor·S/β; γ is 0 where the times show no latency of segments. "
         f"R² of log t, no model below {MIN_R_SQUARED} (method.md §5)."
     )
+    rows = [_fit(record, name, rated) for name in collectives_of(record)]
+    if any(row.model and row.model.hidden for row in rows):
+        note += HIDDEN_NOTE
     if any(as_run(name, record.placement.backend) != name for name in collectives_of(record)):
         note += ALL_REDUCE_NOTE
     if rated is not None:
         note += f" The emulated links can carry {rated / 1e9:.4g} GB/s of TCP payload (method.md §12)."
-    rows = (_fit(record, name, rated) for name in collectives_of(record))
     return table_of("cost-models", "What the link can do", columns, rows, note)
 
 
@@ -91,8 +95,9 @@ def _fit(record: CommRecord, name: str, rated: float | None) -> _Fit:
 
 
 def _named(row: _Fit) -> Entry:
-    """The name of a collective, with a mark where a backend sends another one instead (method.md §5)."""
+    """The name of a collective, with marks where another one is sent instead, or its latency hides (method.md §5)."""
     mark = "" if as_run(row.collective, row.backend) == row.collective else SENT_AS_ANOTHER
+    mark += HIDES_LATENCY if row.model and row.model.hidden else ""
     return Entry(f"{row.collective}{mark}", (row.collective,))
 
 

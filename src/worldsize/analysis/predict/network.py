@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from worldsize.analysis.bandwidth import CostModel
-from worldsize.analysis.collective_cost import bus_factor, cost_s
+from worldsize.analysis.collective_cost import bus_factor
 from worldsize.analysis.predict.simulate import NOTHING_S, Message, Network
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.config import Hosts, burst_bytes
@@ -60,6 +60,7 @@ class Wire:
                 model,
                 alpha_s=max(0.0, model.alpha_s + added_s),
                 beta_bytes_per_s=_rate(model.beta_bytes_per_s, self.hosts, hosts),
+                hidden=model.hidden and not added_s,  # what the way takes hides behind nothing
             )
             for name, model in self.models.items()
         }
@@ -75,10 +76,7 @@ class Wire:
 
     def time_s(self, collective: str, world_size: int, size_bytes: int) -> float:
         """How long a collective of so many bytes takes with the link to itself."""
-        model = self.models[collective]
-        return cost_s(
-            model.as_run, world_size, model.alpha_s, model.beta_bytes_per_s, size_bytes, segment_s=model.segment_s
-        )
+        return self.models[collective].between(world_size, size_bytes)
 
     def latency_s(self, collective: str, world_size: int) -> float:
         """The part of that time that does not grow with the bytes."""
