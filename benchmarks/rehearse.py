@@ -70,7 +70,8 @@ def _errors(name: str, settings: dict[str, Any], folder: Path) -> list[dict[str,
     for link in LINKS:
         for source in (link, *(LINKS[:1] if link in FROM_FASTEST else ())):
             out = folder / f"{name}-{link}-from-{source}"
-            found = worldsize.rehearse(measured[source].folder, hosts=2, link=link, out=out, steps=settings["steps"], **common)
+            again = {**common, "steps": settings["steps"]}
+            found = worldsize.rehearse(measured[source].folder, hosts=2, link=link, out=out, **again)
             rows += [_row(name, link, source, cell, measured[link], found) for cell in found.cells]
     for row in rows:
         error = "refused" if row["error"] is None else f"{row['error']:+.1%}"
