@@ -31,10 +31,11 @@ FROM_FASTEST = ("300mbit",)
 """Links that are rehearsed from the run over the fastest one as well."""
 SMALL = "small"
 MODELS: dict[str, dict[str, Any]] = {
-    "resnet18": {"model": "resnet18", "batch_sizes": 8, "steps": 6},
-    SMALL: {"model": f"{HERE / 'rehearse_model.py'}:small", "batch_sizes": 32, "steps": 30},
+    "resnet18": {"model": "resnet18", "batch_sizes": 8},
+    SMALL: {"model": f"{HERE / 'rehearse_model.py'}:small", "batch_sizes": 32},
 }
-"""Of each its timed steps: those of the first take up to 8 s, those of the second up to 0.5 s."""
+STEPS = {"resnet18": 6, SMALL: 30}
+"""Timed steps: those of the first take up to 8 s, those of the second up to 0.5 s."""
 LIMIT = 0.05
 MAX_STEPS = 1000
 MANY, MANY_LIMIT_S = 32, 20.0
@@ -53,7 +54,7 @@ def run(data_dir: str | None) -> None:
 
 
 def _errors(name: str, settings: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
-    common: dict[str, Any] = {"progress": False, "report": False}
+    common: dict[str, Any] = {"progress": False, "report": False, "steps": STEPS[name]}
     measured: dict[str, Run] = {}
     for link in LINKS:
         say(f"  {name}, {link}")
@@ -70,8 +71,7 @@ def _errors(name: str, settings: dict[str, Any], folder: Path) -> list[dict[str,
     for link in LINKS:
         for source in (link, *(LINKS[:1] if link in FROM_FASTEST else ())):
             out = folder / f"{name}-{link}-from-{source}"
-            again = {**common, "steps": settings["steps"]}
-            found = worldsize.rehearse(measured[source].folder, hosts=2, link=link, out=out, **again)
+            found = worldsize.rehearse(measured[source].folder, hosts=2, link=link, out=out, **common)
             rows += [_row(name, link, source, cell, measured[link], found) for cell in found.cells]
     for row in rows:
         error = "refused" if row["error"] is None else f"{row['error']:+.1%}"

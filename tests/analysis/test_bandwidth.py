@@ -159,7 +159,7 @@ def test_small_messages_that_vary_do_not_loosen_the_large_ones(seed: int) -> Non
 @pytest.mark.parametrize("hidden", [True, False], ids=["hides behind the bytes", "comes before the bytes"])
 @pytest.mark.parametrize(("alpha_s", "beta"), [(500e-6, 120e6), (200e-6, 120e6), (500e-6, 12e6)])
 def test_whether_the_latency_of_a_broadcast_hides_is_found(alpha_s: float, beta: float, *, hidden: bool) -> None:
-    """Small calls vary by a fifth; each size is predicted from the others, the largest from a quarter of its bytes."""
+    """Small calls vary by a fifth; each of the larger sizes is predicted from the others."""
     found, worst, rates = [], [], []
     for seed in range(20):
         draw = np.random.default_rng(seed)

@@ -138,7 +138,7 @@ def fit(points: Sequence[CurvePoint], world_size: int, backend: str = "gloo") ->
     found = [_added(design[:, :columns], times, doubts) for columns in ((2, 3) if with_segments else (2,))]
     if backend == "gloo" and collective in ONE_WAY:
         found += _hidden(design, times, doubts)
-    best = min(found, key=lambda each: each.criterion)
+    best = min(found, key=lambda each: each.criterion)  # of equal ones the first, which is the plainest
     alpha, inverse_beta, *segment = best.coefficients
     if inverse_beta <= 0:
         return None
@@ -174,10 +174,7 @@ def _added(design: Floats, times: Floats, doubts: Floats) -> _Fitted:
     """Latency and bytes one after the other."""
     coefficients, _ = nnls(design / doubts[:, None], times / doubts)
     predicted = design @ coefficients
-    criterion = _criterion((times - predicted) / doubts, len(coefficients))
-    if not math.isfinite(criterion) and len(coefficients) == 2:  # too few sizes to choose by: the plainest is there
-        criterion = -math.inf
-    return _Fitted(criterion, coefficients, predicted)
+    return _Fitted(_criterion((times - predicted) / doubts, len(coefficients)), coefficients, predicted)
 
 
 def _hidden(design: Floats, times: Floats, doubts: Floats) -> Iterator[_Fitted]:
