@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,19 @@ def say(text: str) -> None:
 def keep(name: str, content: dict[str, Any]) -> None:
     """Write a result with its provenance to benchmarks/results, for committing."""
     RESULTS.mkdir(exist_ok=True)
+    text = json.dumps({"provenance": origin(), **content}, indent=2)
+    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+@cache
+def origin() -> dict[str, Any]:
+    """Machine, versions, command and commit; asked once, for a file that was kept makes the commit a changed one."""
     # Of a path only the last part: where somebody keeps their data explains no number.
     arguments = [Path(argument).name for argument in sys.argv[1:]]
     origin = provenance(["benchmarks/run.py", *arguments]).model_dump(mode="json")
     # A host's name and addresses explain no number.
     origin["host"] = {k: v for k, v in origin["host"].items() if k not in ("hostname", "interfaces")}
-    text = json.dumps({"provenance": origin, **content}, indent=2)
-    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    return origin
 
 
 def cifar10_or_synthetic(data_dir: str | None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import worldsize
-from common import RESULTS, keep, say
+from common import RESULTS, keep, origin, say
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.baselines import Formulas
 from worldsize.analysis.predict.forecast import Target, inputs_of, simulated
@@ -72,12 +72,14 @@ def run(data_dir: str | None) -> None:
     """Measure, predict, print and keep, model by model."""
     chosen = os.environ.get("PREDICT_MODELS", ",".join(MODELS)).split(",")
     kept = RESULTS / "predict.json"
-    cells: dict[str, list[dict[str, Any]]] = json.loads(kept.read_text())["cells"] if kept.exists() else {}
+    before = json.loads(kept.read_text()) if kept.exists() else {"cells": {}, "commits": {}}
+    cells: dict[str, list[dict[str, Any]]] = before["cells"]
+    commits: dict[str, str] = before["commits"]
     with tempfile.TemporaryDirectory() as scratch, WARM.held():
         folder = Path(os.environ.get("PREDICT_FOLDER", scratch))
         for name in chosen:
-            cells[name] = list(_held_against(name, folder / name))
-            keep("predict", {"summary": _summary(cells), "cells": cells})
+            cells[name], commits[name] = list(_held_against(name, folder / name)), origin()["commit"]
+            keep("predict", {"summary": _summary(cells), "commits": commits, "cells": cells})
     for key, value in _summary(cells).items():
         print(f"  {key}: {value}")
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from worldsize.sending import Cost, by_cost
 from worldsize.sending import end_s as end_of
-from worldsize.strategies.buckets import by_size, sizes_of
+from worldsize.strategies.bucketed import by_size, sizes_of
 
 BYTES = 4
 

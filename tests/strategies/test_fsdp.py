@@ -15,7 +15,7 @@ from sharded import STEPS, Seen
 from worldsize.config import CellSettings
 from worldsize.data import load_data
 from worldsize.models import build_model
-from worldsize.strategies.blocks import blocks_of
+from worldsize.strategies.shards import blocks_of
 from worldsize.training.classifier import Classifier
 from worldsize.training.proof import distances, largest
 from worldsize.training.reference import Reference

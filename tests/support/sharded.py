@@ -17,7 +17,7 @@ from worldsize.models.resnet import BasicBlock
 from worldsize.ranks.checkpoint import agreed_checkpoint, restore, save
 from worldsize.ranks.turns import Turns
 from worldsize.strategies import find_strategy
-from worldsize.strategies.blocks import blocks_of
+from worldsize.strategies.shards import blocks_of
 from worldsize.training.checkpoint import arrange_buckets
 from worldsize.training.evaluate import evaluate
 from worldsize.training.memory import memory_parts

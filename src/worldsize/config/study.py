@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, field_serializer, model_validator
 from worldsize.config.base import MAX_BATCH, MAX_WORKERS, TIMES, Duration, Settings, Share, absent, quantity
 from worldsize.config.redact import safe_words
 from worldsize.config.script import ScriptSettings, refuse_beside_script, script_names
-from worldsize.config.shards import refuse_beside_shards
+from worldsize.config.synchronisation import refuse_beside_shards
 from worldsize.config.training import DEFAULT_BATCH_SIZE, Agreement, LrScaling, TrainingSettings
 from worldsize.traits import BASELINE_STRATEGY, DEFAULT_STRATEGIES, RUNGS
 

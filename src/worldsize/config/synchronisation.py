@@ -1,11 +1,12 @@
 """Settings of the ways to synchronise: buckets, compression, how often; which strategy reads which is in its help."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from worldsize.config.base import MAX_BATCH, absent
 from worldsize.config.network import NetworkSettings
+from worldsize.traits import TRAITS
 
 
 class SynchronisationSettings(NetworkSettings):
@@ -35,3 +36,18 @@ class SynchronisationSettings(NetworkSettings):
     """Learning rate of diloco's outer optimizer, which moves the weights that all ranks share."""
     outer_momentum: float = Field(default=0.9, ge=0, lt=1)
     """Its Nesterov momentum."""
+
+
+def refuse_beside_shards(settings: Any) -> None:
+    """Raise ValueError for settings that mean nothing under one of `settings.strategies`."""
+    sharded = [name for name in settings.strategies if name in TRAITS and TRAITS[name].travels == "shards"]
+    if not sharded:
+        return
+    if settings.optimizer == "muon":
+        raise ValueError(f"optimizer: muon was given; it needs whole matrices, and {sharded[0]} keeps shards: give sgd")
+    of_cells = [cell.leave_out or () for cell in settings.cells if cell.strategy in sharded]
+    if any("initial-weights" in left_out for left_out in (settings.leave_out, *of_cells)):
+        raise ValueError(
+            f"leave_out: initial-weights was given; {sharded[0]} cuts one model into shards, so ranks cannot begin "
+            "apart: name another strategy"
+        )

@@ -8,13 +8,13 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worldsize.measure.allocator import find_tcmalloc
+from worldsize.measure.allocator import NO_CACHE, TUNABLES, find_tcmalloc, users_own
 
 if TYPE_CHECKING:
     from worldsize.config import Hosts
 
 READ_AT_START = (
-    *("LD_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "THP_", "MALLOC_", "PYTHON"),
+    *("LD_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "THP_", "MALLOC_", "GLIBC_", "PYTHON"),
     *("TORCH_", "PYTORCH_", "KINETO_"),
 )
 """Beginnings of the names of variables that a process reads while it starts: a process that is forked cannot get them
@@ -38,6 +38,8 @@ def quick_environment() -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
     }
+    if not users_own(os.environ):
+        wanted[TUNABLES] = NO_CACHE
     allocator = find_tcmalloc()
     if allocator is not None:
         wanted["LD_PRELOAD"] = str(allocator)

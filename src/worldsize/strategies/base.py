@@ -12,8 +12,8 @@ from torch.distributed import ProcessGroup
 
 from worldsize.config.synchronisation import SynchronisationSettings
 from worldsize.sending import DEFAULT_BUCKET_BYTES
-from worldsize.strategies.blocks import blocks_of
 from worldsize.strategies.channel import Channel, payload_bytes
+from worldsize.strategies.shards import blocks_of
 from worldsize.traits import Traits
 from worldsize.wire import Sizes, WireBytes
 

@@ -11,11 +11,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from worldsize.sending import DEFAULT_BUCKET_BYTES
+from worldsize import sending
 from worldsize.strategies.averaging import Averaging, Exact, Full
 from worldsize.strategies.base import Strategy, agree, trained
-from worldsize.strategies.buckets import by_size
-from worldsize.strategies.channel import flat
+from worldsize.strategies.channel import flat, payload_bytes
 from worldsize.traits import TRAITS
 
 
@@ -67,7 +66,7 @@ class Bucketed(Strategy):
     def _groups(self, parameters: list[nn.Parameter]) -> list[list[nn.Parameter]]:
         if self.world.bucket_groups is not None:
             return [[parameters[index] for index in group] for group in self.world.bucket_groups]
-        return by_size(list(reversed(parameters)), self.world.bucket_bytes or DEFAULT_BUCKET_BYTES)
+        return by_size(list(reversed(parameters)), self.world.bucket_bytes or sending.DEFAULT_BUCKET_BYTES)
 
     def arrange(self, groups: Sequence[Sequence[nn.Parameter]]) -> None:
         """Use these buckets, in this order, from the next step on; the same on all ranks."""
@@ -108,3 +107,17 @@ class Bucketed(Strategy):
             assert bucket.sent is not None, "every bucket was sent"
             bucket.unpack(bucket.sent.wait())
         self._next = 0
+
+
+def by_size(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:
+    """Consecutive groups that are closed once they reach the size; never an empty one."""
+    return _groups(parameters, sending.by_size(sizes_of(parameters), bucket_bytes))
+
+
+def sizes_of(parameters: Sequence[nn.Parameter]) -> list[int]:
+    """Bytes of each gradient."""
+    return [payload_bytes(parameter) for parameter in parameters]
+
+
+def _groups(parameters: Sequence[nn.Parameter], groups: Sequence[Sequence[int]]) -> list[list[nn.Parameter]]:
+    return [[parameters[number] for number in group] for group in groups]

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from worldsize.errors import UsageError
 from worldsize.strategies.base import Strategy, agree
-from worldsize.strategies.blocks import blocks_of
-from worldsize.strategies.shards import local
+from worldsize.strategies.shards import blocks_of, local
 from worldsize.traits import TRAITS
 from worldsize.wire import Sizes, WireBytes
 

@@ -21,7 +21,7 @@ from worldsize.sending import Cost, best_cap, by_cost
 from worldsize.strategies import Channel, Strategy, World
 from worldsize.strategies.averaging import Averaging, Exact, Full
 from worldsize.strategies.base import trained
-from worldsize.strategies.buckets import sizes_of
+from worldsize.strategies.bucketed import sizes_of
 from worldsize.strategies.channel import alone
 
 Loss = Callable[[nn.Module], Tensor]

@@ -16,13 +16,13 @@ from worldsize.ranks.heartbeat import beat
 from worldsize.results.comm_records import AllReduceCost
 from worldsize.strategies import Strategy, World, find_strategy
 from worldsize.strategies.shards import local
+from worldsize.strategies.unused import plain_message
 from worldsize.training.bucket_plan import with_planned_buckets
 from worldsize.training.carrier import brought, carrier_for, on_device
 from worldsize.training.gradients import GradientWatch
 from worldsize.training.recipe import change_weights, learning_rate
 from worldsize.training.stream import SeenOrder, endless
 from worldsize.training.task import Batch, Source, Task
-from worldsize.training.unused import plain_message
 from worldsize.wire import Sizes
 
 if TYPE_CHECKING:
