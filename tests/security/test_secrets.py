@@ -28,8 +28,8 @@ def test_no_output_holds_a_secret(study: Watched) -> None:
 
 def test_what_is_recorded_of_the_environment_is_on_the_list(study: Watched) -> None:
     found = load_run(study.run).study.provenance.environment
-    prefixes = ("OMP_", "GOMP_", "KMP_", "MKL_", "GLOO_", "NCCL_", "TORCH_")
-    single = ("LD_PRELOAD", "THP_MEM_ALLOC_ENABLE", "CUDA_VISIBLE_DEVICES")
+    prefixes = ("OMP_", "GOMP_", "KMP_", "MKL_", "MALLOC_", "GLOO_", "NCCL_", "TORCH_")
+    single = ("LD_PRELOAD", "THP_MEM_ALLOC_ENABLE", "GLIBC_TUNABLES", "CUDA_VISIBLE_DEVICES")
     assert [name for name in found if not name.startswith(prefixes) and name not in single] == []
     assert not SECRETS.keys() & found.keys()
     assert found["MKL_SERVER"] == "http://***@127.0.0.1:9/x?token=***"

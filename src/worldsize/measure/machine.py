@@ -23,8 +23,8 @@ from worldsize.results.records import WarningRecord
 BUSY_LOAD_PER_CORE = 0.5
 """Load average per allowed core above which others are said to disturb the measurement."""
 
-_ENVIRONMENT_NAMES = ("LD_PRELOAD", "THP_MEM_ALLOC_ENABLE", "CUDA_VISIBLE_DEVICES")
-_ENVIRONMENT_PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "GLOO_", "NCCL_", "TORCH_")
+_ENVIRONMENT_NAMES = ("LD_PRELOAD", "THP_MEM_ALLOC_ENABLE", "GLIBC_TUNABLES", "CUDA_VISIBLE_DEVICES")
+_ENVIRONMENT_PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "MALLOC_", "GLOO_", "NCCL_", "TORCH_")
 
 
 def allowed_cores() -> tuple[int, ...]:

@@ -114,5 +114,5 @@ class Provenance(Record):
     torch_version: str
     host: Host
     environment: dict[str, str] = Field(default_factory=dict)
-    """OMP_*, KMP_*, MKL_*, GLOO_*, NCCL_*, TORCH_*, LD_PRELOAD, THP_MEM_ALLOC_ENABLE, CUDA_VISIBLE_DEVICES; none of
-    them if it names a secret."""
+    """OMP_*, GOMP_*, KMP_*, MKL_*, MALLOC_*, GLOO_*, NCCL_*, TORCH_*, LD_PRELOAD, THP_MEM_ALLOC_ENABLE, GLIBC_TUNABLES,
+    CUDA_VISIBLE_DEVICES; none of them if it names a secret."""
