@@ -1,4 +1,7 @@
-"""Settings of the ways to synchronise: buckets, compression, how often; which strategy reads which is in its help."""
+"""Settings of the ways to synchronise: buckets, compression, how often; and what means nothing beside shards.
+
+Which strategy reads which is in its help.
+"""
 
 from typing import Annotated, Any, Literal
 

@@ -1,4 +1,7 @@
-"""The memory allocator that workers preload, where this machine has it. Loaded before anything heavy is."""
+"""The memory allocator of workers: tcmalloc, preloaded where this machine has it, else glibc's, told what to keep.
+
+Loaded before anything heavy is.
+"""
 
 import ctypes
 import os
