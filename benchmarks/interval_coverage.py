@@ -6,7 +6,7 @@ than 98 % where blocks are independent and launches alike. No time is measured, 
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from itertools import repeat
@@ -48,25 +48,27 @@ def run(data_dir: str | None) -> None:
     main(STUDIES)
 
 
-def main(studies: int, *, few_launches: bool = False) -> None:
-    """Simulate so many studies of each kind."""
-    kept_as = "interval_coverage-few-launches" if few_launches else "interval_coverage"
+def main(studies: int, *, few_launches: bool = False, only: Sequence[int] = (), seed: int = SEED) -> None:
+    """Simulate so many studies of each kind, or of those with `only` these numbers."""
+    kept_as = "interval_coverage" + ("-few-launches" if few_launches else "") + ("-some" if only else "")
     print(f"share of 95 % intervals that hold the truth, {studies} studies of each kind (asked: {MIN:.0%} at least,")
     print(f"{MAX:.0%} at most where blocks are independent and launches alike)")
     print("cells  ended by    rho  launches   ratios  headline  half width  blocks")
-    kinds = list(worlds(few_launches=few_launches))
+    every = dict(enumerate(worlds(few_launches=few_launches), 1))
+    kinds = {number: every[number] for number in only or every}
     found: list[dict[str, Any]] = []
     with ProcessPoolExecutor() as pool:  # on all cores: nothing is timed
-        for each in pool.map(_measured, range(len(kinds)), kinds, repeat(studies)):
-            print(_line(kinds[len(found)], each), flush=True)
+        held = pool.map(_measured, kinds, kinds.values(), repeat(studies), repeat(seed))
+        for world, each in zip(kinds.values(), held, strict=True):
+            print(_line(world, each), flush=True)
             found.append(each)
             say(f"  {len(found)} of {len(kinds)} kinds")
-            keep(kept_as, {"studies": studies, "resamples": RESAMPLES, "seed": SEED, "kinds": found})
+            keep(kept_as, {"studies": studies, "resamples": RESAMPLES, "seed": seed, "kinds": found})
 
 
-def _measured(number: int, world: World, studies: int) -> dict[str, Any]:
+def _measured(number: int, world: World, studies: int, seed: int) -> dict[str, Any]:
     levels.RESAMPLES = levels.MIN_RESAMPLES = RESAMPLES
-    held = hold(world, np.random.default_rng([number, SEED]), studies)
+    held = hold(world, np.random.default_rng([number - 1, seed]), studies)
     return {
         **asdict(world),
         "ratios_held": share(held.ratios),
@@ -88,5 +90,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=STUDIES)
     parser.add_argument("--few-launches", action="store_true", help="three of each cell, 2, 2 and the other blocks")
-    arguments = parser.parse_args()
-    main(arguments.studies, few_launches=arguments.few_launches)
+    parser.add_argument("--only", type=int, nargs="+", default=[], help="kinds by their place in the list, from 1")
+    parser.add_argument("--seed", type=int, default=SEED)
+    asked = parser.parse_args()
+    main(asked.studies, few_launches=asked.few_launches, only=asked.only, seed=asked.seed)
