@@ -19,9 +19,9 @@ from served import serving
 from slow_tests import listed, names_of
 from traces import Traces
 
+# An example that takes longer than hypothesis' 200 ms says that the machine was busy, and no more.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
-"""An example that takes longer than hypothesis' 200 ms says that the machine was busy, and no more."""
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"

@@ -37,7 +37,7 @@ def peak_mib(environment: dict[str, str]) -> float:
     return float(found.stdout) / 2**20
 
 
-@pytest.mark.skipif(allocator.users_own(os.environ), reason="you have set how glibc allocates")
+@pytest.mark.skipif(allocator.set_by_user(), reason="you have set how glibc allocates")
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="this C library has no mallopt")
 @pytest.mark.skipif(allocator.find_tcmalloc() is not None, reason="workers preload tcmalloc here")
 def test_tensors_that_come_and_go_take_the_places_of_those_before() -> None:
@@ -60,4 +60,4 @@ def test_what_a_user_sets_wins(theirs: dict[str, str], monkeypatch: pytest.Monke
 def test_other_tunables_of_a_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(allocator.TUNABLES, "glibc.cpu.x86_ibt=off")
     assert allocator.TUNABLES not in quick_environment()
-    assert not allocator.users_own(os.environ)
+    assert not allocator.set_by_user()

@@ -8,7 +8,7 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worldsize.measure.allocator import NO_CACHE, TUNABLES, find_tcmalloc, users_own
+from worldsize.measure.allocator import NO_CACHE, TUNABLES, find_tcmalloc, set_by_user
 
 if TYPE_CHECKING:
     from worldsize.config import Hosts
@@ -38,7 +38,7 @@ def quick_environment() -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    if not users_own(os.environ):
+    if not set_by_user():
         wanted[TUNABLES] = NO_CACHE
     allocator = find_tcmalloc()
     if allocator is not None:

@@ -9,7 +9,6 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 TCMALLOC_SONAMES = ("libtcmalloc_minimal.so.4", "libtcmalloc.so.4")
@@ -26,9 +25,9 @@ NO_CACHE = "glibc.malloc.tcache_count=0"
 
 A tensor begins at a multiple of 64 bytes; the pieces before and behind it are freed at once, and while they are kept
 aside its place can take no other tensor of its size (sourceware.org, bug 14581). Four tensors of 8 MiB that came and
-went took 264 to 288 MiB so, with either setting alone as much, with both 56. Peaks of one training in three processes
-that ask for huge pages: 218, 218 and 306 MiB, with both 162, 162 and 170. Steps of 4 ms of 80 small layers, six
-processes each in turn, means: 3.94 ms, with both 4.03, while those of one kind differed by 4 %.
+went took 256 to 288 MiB so, with either setting alone 184 to 296, with both 56. Peaks of one training in three
+processes that ask for huge pages: 218, 218 and 306 MiB, with both 162, 162 and 170. Steps of 4 ms of 80 small layers,
+six processes each in turn, means: 3.94 ms, with both 4.03, while those of one kind differed by 4 %.
 """
 _LDCONFIG_ABI = {"x86_64": "x86-64", "aarch64": "AArch64"}
 
@@ -57,16 +56,16 @@ def keep_freed_memory() -> bool:
     a third of the time in the system was left (8.6 s → 3.0 s). Variables MALLOC_ and GLIBC_TUNABLES
     of the user's win.
     """
-    if users_own(os.environ):
+    if set_by_user():
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and all([mallopt(option, size) for option, size in _MALLOPT.items()])
 
 
-def users_own(environment: Mapping[str, str]) -> bool:
+def set_by_user() -> bool:
     """Whether a user has set how glibc allocates."""
-    tunables = environment.get(TUNABLES, "").replace(NO_CACHE, "")
-    return "glibc.malloc" in tunables or any(name.startswith("MALLOC_") for name in environment)
+    tunables = os.environ.get(TUNABLES, "").replace(NO_CACHE, "")
+    return "glibc.malloc" in tunables or any(name.startswith("MALLOC_") for name in os.environ)
 
 
 def _linker_cache() -> dict[str, Path]:
