@@ -127,6 +127,8 @@ def _kept(record: ComparisonRecord) -> dict[str, Any]:
         "ratios": {cell.id: cell.judged.model_dump() for cell in record.cells if cell.judged is not None},
         "plain": {cell.id: _tested(cell.plain, cell.plain_error) for cell in record.cells},
         "relative": {cell.id: _tested(cell.relative, cell.relative_error) for cell in record.cells},
+        "normalised": {cell.id: _tested(cell.normalised, cell.normalised_error) for cell in record.cells},
+        "reference": {cell.id: cell.reference.model_dump() for cell in record.cells if cell.reference is not None},
         "others": sorted(_others(record)),
     }
 

@@ -66,7 +66,7 @@ SIGNATURES = {
     "bucket_mb: float | str | None = None, link: str | None = None, latency: str | None = None) -> ForecastReport",
     "compare": "(a: PathLike | Sequence[PathLike], b: PathLike | Sequence[PathLike], *, "
     "fail_above: float | str | None = None, strict: bool = False, "
-    "judge_by: Literal[auto, relative, plain] = auto) -> ComparisonRecord",
+    "judge_by: Literal[auto, relative, plain, normalised] = auto) -> ComparisonRecord",
 }
 OPTIONS = (
     (StudyOptions, StudySettings),

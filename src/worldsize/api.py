@@ -181,7 +181,7 @@ def compare(
     *,
     fail_above: float | str | None = None,
     strict: bool = False,
-    judge_by: Literal["auto", "relative", "plain"] = "auto",
+    judge_by: Literal["auto", "relative", "plain", "normalised"] = "auto",
 ) -> ComparisonRecord:
     """Compare the runs of B with those of A: ratios B ÷ A.
 

@@ -135,7 +135,7 @@ def test_one_run_a_side_passes_without_a_claim_and_prints_what_would_settle_it(
         ("a0 b0 --fail-above -5%", ["fail_above: -0.05 was given", "at least 0"]),
         ("a0 b0 --fail-above nan", ["fail_above: nan was given", "finite"]),
         ("a0 b0 --strict", ["give fail_above as well"]),
-        ("a0 b0 --judge-by feeling", ["judge_by: 'feeling' was given", "'auto', 'relative' or 'plain'"]),
+        ("a0 b0 --judge-by feeling", ["judge_by: 'feeling' was given", "'auto', 'relative', 'plain' or 'normalised'"]),
         ("a0 b0 --save x.json", ["--save stores one side and compares nothing"]),
         ("a0 --save x.json --fail-above 5%", ["--save stores one side and compares nothing"]),
         ("a0 --save more", ["cannot write more: Is a directory", "with --save"]),

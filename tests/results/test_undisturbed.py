@@ -183,7 +183,7 @@ def placed(settings: CellSettings, *, workers: int = 1) -> Placement:
         ({"loader": "per-sample", "loader_workers": 1}, 0),
         ({"data": "mine.py:data", "loader_workers": 1}, 0),
         ({"strategy": "mine.py:Mine"}, 0),
-        ({"steps": 20}, 0),
+        ({"steps": 20}, 5),
     ],
 )
 def test_nothing_of_the_training_may_disturb_the_computation(given: dict[str, Any], every: int) -> None:

@@ -16,7 +16,7 @@ from worldsize.traits import BASELINE_STRATEGY, MULTI_WORKER_STRATEGIES, OVERLAP
 ONE = (1,)
 OF_WORKERS = f"{OVERLAPPING[0]} for several workers, else {BASELINE_STRATEGY}"
 Arithmetic = Literal["fp64", "fp32", "bf16"]
-JudgeBy = Literal["auto", "relative", "plain"]
+JudgeBy = Literal["auto", "relative", "plain", "normalised"]
 
 
 def _strategies(values: dict[str, Any]) -> tuple[str, ...]:
@@ -110,10 +110,10 @@ class CompareSettings(Settings):
     strict: bool = False
     """Also fail if a slowdown beyond --fail-above cannot be ruled out for some cell."""
     judge_by: JudgeBy = "auto"
-    """Compare step times (plain), those over one worker's (relative), or the less noisy (auto). `relative`: over that
-    of the baseline cell of the same run, and nothing else but for the baseline cell itself; `plain`: as they are, also
-    between different machines; `auto`: relative where all runs have the baseline cell, unless plain ones differ less
-    from run to run on one kind of machine."""
+    """Compare step times (plain), those over one worker's (relative) or a short computation's (normalised), or auto.
+    `relative`: over that of the baseline cell of the same run, and nothing else but for the baseline cell itself;
+    `plain`: as they are, also between different machines; `normalised`: over the short computation that is timed beside
+    the steps; `auto`: on one kind of machine whichever differs least from run to run, else relative ones."""
 
     @model_validator(mode="after")
     def _a_share_and_its_gate(self) -> Self:

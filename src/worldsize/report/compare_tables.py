@@ -31,6 +31,7 @@ LABELS: dict[str, tuple[str, str, float]] = {
     "peak_memory_bytes": ("peak memory", "GiB", 1 / GIB),
     "test_accuracy": ("test accuracy", "%", PERCENT),
     "test_loss": ("test loss", "", 1),
+    "normalised_step": ("normalised step", "", 1),
     "scaled_speedup": ("scaled speed-up", "", 1),
     "strong_speedup": ("strong-scaling speed-up", "", 1),
     "efficiency": ("efficiency", "%", PERCENT),
@@ -38,7 +39,7 @@ LABELS: dict[str, tuple[str, str, float]] = {
 """Label, unit and factor of each quantity."""
 SHORT = {"exposed_sync_s": "exposed"}
 OVER_A_BASELINE = {"scaled_speedup", "strong_speedup", "efficiency"}
-IN_THE_FIRST_TABLE = {"step_s", "samples_per_s", *OVER_A_BASELINE}
+IN_THE_FIRST_TABLE = {"step_s", "samples_per_s", "normalised_step", *OVER_A_BASELINE}
 """Their ratios are those of the step times, or 1 ÷ them."""
 
 SAME = "Provenance and settings are the same."
@@ -63,6 +64,7 @@ def cells_table(record: ComparisonRecord) -> Table:
             lambda cell: rate.ratio if (rate := _known(cell, "samples_per_s")) else None,
         ),
         estimates("Relative step time B ÷ A", "relative_ratio", lambda cell: cell.relative),
+        estimates("Normalised step time B ÷ A", "normalised_ratio", lambda cell: cell.normalised),
         texts("Verdict", "verdict", lambda cell: cell.verdict),
         prose("Taken from", "judged_by", lambda cell: basis(cell) if cell.judged_by else None),
         prose("Remark", "remark", _remark),
@@ -71,9 +73,12 @@ def cells_table(record: ComparisonRecord) -> Table:
 
 
 def compact_cells(record: ComparisonRecord, width: int = TERMINAL_WIDTH) -> Table:
-    """The same for a terminal of `width` columns; long names of cells are cut."""
-    relative = {"relative_ratio": "Relative"} if any(cell.relative is not None for cell in record.cells) else {}
-    labels = {"cell": "Cell", "step_ratio": "Step time", **relative, "verdict": "Verdict"}
+    """The same for a terminal of `width` columns, with the ratios that are judged by; long names of cells are cut."""
+    judged = {cell.judged_by for cell in record.cells}
+    either = any(cell.relative is not None for cell in record.cells) and "normalised" not in judged
+    kinds = [kind for kind in ("relative", "normalised") if kind in judged or (either and kind == "relative")]
+    further = {f"{kind}_ratio": kind.capitalize() for kind in kinds}
+    labels = {"cell": "Cell", "step_ratio": "Step time", **further, "verdict": "Verdict"}
     note = "Ratios B ÷ A, 95 % intervals; above 1, a step takes longer; throughput: 1 ÷ step time (method §11)."
     return fitted(replace(headed(cells_table(record), labels), note=note), width, _shortened)
 

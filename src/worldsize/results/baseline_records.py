@@ -36,6 +36,9 @@ class StoredBlock(Record):
     """Forward, backward and optimizer."""
     exposed_sync_s: float | None = None
     """None where nothing is synchronised, or nobody sees it."""
+    reference_s: float | None = None
+    """Mean of the short computation beside the timed steps, each time on its slowest rank; None where it was not
+    timed in this block."""
 
 
 class StoredCell(Record):

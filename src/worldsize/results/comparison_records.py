@@ -19,7 +19,7 @@ with less than two runs a side."""
 Direction = Literal["larger", "smaller", "same", "indistinguishable", "not known"]
 """Of any other quantity, likewise."""
 
-JudgedBy = Literal["relative", "plain"]
+JudgedBy = Literal["relative", "plain", "normalised"]
 Outcome = Literal["passed", "failed", "not known"]
 """Of the gate."""
 Weight = Literal["fails", "not known", "note"]
@@ -95,6 +95,14 @@ class CellComparison(Record):
     relative_error: RunError | None = None
     baseline: str | None = None
     """That baseline cell."""
+    normalised: Estimate | None = None
+    """Ratio of the step times, each over the short computation that was timed beside it (method.md §8); None where it
+    was not timed in all runs."""
+    normalised_error: RunError | None = None
+    reference: Estimate | None = None
+    """Ratio of the times of that computation, which is no code of the user's: what the machine did by itself."""
+    reference_moved: bool = False
+    """Whether it is significant: then step times that moved with it may be the machine's."""
     other_work: list[str] = Field(default_factory=list)
     """Why its steps are not the same work: `model`, `data`, `precision`."""
     measured: tuple[bool, bool]
@@ -110,12 +118,12 @@ class CellComparison(Record):
     @property
     def judged(self) -> Estimate | None:
         """The ratio that the verdict is taken from."""
-        return {"relative": self.relative, "plain": self.plain, None: None}[self.judged_by]
+        return None if self.judged_by is None else getattr(self, self.judged_by)
 
     @property
     def judged_error(self) -> RunError | None:
         """How well that ratio is known."""
-        return {"relative": self.relative_error, "plain": self.plain_error, None: None}[self.judged_by]
+        return None if self.judged_by is None else getattr(self, f"{self.judged_by}_error")
 
 
 class LoneCell(Record):

@@ -69,13 +69,15 @@ def _filled(values: Times) -> Times:
     return np.take_along_axis(values, np.maximum.accumulate(known, axis=1), axis=1)
 
 
-def disturbed_steps(samples: pl.LazyFrame, collect: Callable[[pl.LazyFrame], pl.DataFrame]) -> pl.DataFrame:
+def disturbed_steps(
+    samples: pl.LazyFrame, collect: Callable[[pl.LazyFrame], pl.DataFrame], *, every_counts: bool = False
+) -> pl.DataFrame:
     """The disturbed steps of a cell, a row each: TURN, `step`, `timed`, and whether it `counts` all the same.
 
-    `samples` are its step records in the order of rank, then of time.
+    `samples` are its step records in the order of rank, then of time. `every_counts`: none is called disturbed.
     """
     columns = (*TURN, "step", "timed")
-    if collect(samples.select(pl.col("reference_s").count())).item() == 0:
+    if every_counts or collect(samples.select(pl.col("reference_s").count())).item() == 0:
         kinds = {name: samples.collect_schema()[name] for name in columns}
         return pl.DataFrame(schema={**kinds, "counts": pl.Boolean})
     reference, turn = pl.col("reference_s"), ("rank", *TURN)

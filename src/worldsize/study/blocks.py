@@ -190,13 +190,13 @@ class BlockSizes:
 def reference_every(cell: PlannedCell, settings: TrainingSettings, step_s: float | None) -> int:
     """After how many steps of a cell comes the computation that tells of disturbances; 0 for never.
 
-    A number of steps that was asked for is timed as it is, and what only waits is not disturbed. Loader processes, a
-    strategy or a script of the user's, and more workers than cores may disturb the computation by what the training
-    itself does. `step_s`: None where it is not known.
+    Not in whole epochs, and what only waits is not disturbed. Loader processes, a strategy or a script of the user's,
+    and more workers than cores may disturb the computation by what the training itself does. `step_s`: None where it
+    is not known.
     """
     own = loader_processes(settings) > 0 or ":" in cell.settings.strategy or cell.settings.program is not None
     own |= cell.placement.oversubscribed or cell.settings.replay is not None
-    if settings.steps is not None or cell.placement.device != "cpu" or own:
+    if cell.placement.device != "cpu" or own:
         return 0
     every, whole = max(1, round(REFERENCE_EVERY_S / (step_s or REFERENCE_EVERY_S))), period(cell)
     return ceil(every / whole) * whole  # so that whole periods count, or do not
@@ -216,13 +216,17 @@ def timed_steps(blocks: Blocks) -> int:
 class Counted:
     """All timed steps of this session, and what of them counts by all that is known so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, all_count: bool = False) -> None:
+        """`all_count`: whether every step that was asked for counts, whatever was beside it."""
+        self._all_count = all_count
         self._timed: dict[str, dict[tuple[int, int], tuple[Times, Beside]]] = {}
 
     def add(
         self, samples: Blocks, name: str, key: tuple[int, int], steps_s: Times, replies: Sequence[Reply]
     ) -> dict[tuple[int, int], Times]:
         """The samples of a cell with a further block, which can show that steps before it were disturbed."""
+        if self._all_count:
+            return {**samples, key: steps_s}
         timed = self._timed.setdefault(name, {})
         timed[key] = steps_s, _beside(replies, steps_s)
         counting = zip(timed, undisturbed(list(timed.values())), strict=True)
@@ -231,6 +235,8 @@ class Counted:
 
     def extra(self, name: str, steps_s: Times, replies: Sequence[Reply]) -> Times:
         """The steps that count of those that were rolled back, right after a block."""
+        if self._all_count:
+            return steps_s
         return steps_s[~_beside(replies, steps_s).disturbed(usual_s(list(self._timed[name].values())))]
 
 

@@ -49,7 +49,7 @@ class Schedule:
         self.cells = list(cells)
         self.settings, self.executor, self.ledger, self.listener = settings, executor, ledger, listener
         self.samples: dict[str, dict[tuple[int, int], Any]] = {cell.id: ledger.samples(cell) for cell in cells}
-        self.counted = Counted()
+        self.counted = Counted(all_count=settings.steps is not None)
         self.open = {cell.id for cell in cells}
         self.warm: set[str] = set()
         self.verified: set[str] = set()

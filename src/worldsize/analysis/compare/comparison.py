@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from worldsize.analysis.compare.bases import set_bases
 from worldsize.analysis.compare.differences import changes_between, other_work, same_machine
 from worldsize.analysis.compare.gate import judge
 from worldsize.analysis.compare.over_runs import contrasts
@@ -34,14 +35,16 @@ def compare_runs(
     pairs = [Pair(name, parts_a[name], parts_b[name]) for name in parts_a if name in parts_b]
     drafts = [draft for pair in pairs for draft in _drafts(pair)]
     _take_ratios(drafts)
-    set_verdicts(drafts, settings.judge_by, same_machine=_same_machine(a, b))
+    changes, alike = _changes(pairs), _same_machine(a, b)
+    set_bases(drafts, settings.judge_by, changes, same_machine=alike)
+    set_verdicts(drafts, same_machine=alike)
     record = ComparisonRecord(
         a=_side(paths[0], a),
         b=_side(paths[1], b),
         verdict="",
         caveats=[],
-        same_machine=_same_machine(a, b),
-        changes=_changes(pairs),
+        same_machine=alike,
+        changes=changes,
         cells=[draft.cell for draft in drafts],
         lone_cells=[*_lone("A", parts_a, parts_b), *_lone("B", parts_b, parts_a)],
     )
@@ -51,7 +54,10 @@ def compare_runs(
         for part, runs in side.items()
         for name in dict.fromkeys(cell.id for run in runs for cell in run.cells if cell.state == "unreadable")
     ]
-    record.verdict, record.caveats = comparison_verdict(record), caveats(record, settings, _within(a), _within(b))
+    record.verdict, record.caveats = (
+        comparison_verdict(record, settings.judge_by),
+        caveats(record, settings, _within(a), _within(b)),
+    )
     record.gate = judge(record, settings)
     return record
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import ndtri
 
+from worldsize.analysis.compare.bases import moved_with_the_machine
 from worldsize.analysis.compare.over_runs import PROOF, STEP_ALARM, chance_below, spread
 from worldsize.analysis.compare.verdicts import alarm_shares, basis, loss_is_the_baselines, other
 from worldsize.analysis.numbers import percent_text
@@ -207,7 +208,9 @@ class _Limit:
         return cell.judged_by == "plain" and not (self.record.same_machine or self.settings.judge_by == "plain")
 
     def _not_judged(self, cell: CellComparison) -> Finding:
-        work = f"not the same work ({other(cell.other_work)})" if cell.other_work else "no relative ratio"
+        work = (
+            f"not the same work ({other(cell.other_work)})" if cell.other_work else f"no {self.settings.judge_by} ratio"
+        )
         return Finding(code="not-judged", cell=cell.id, message=f"{work}, so not judged", weight="not known")
 
     def _elsewhere(self, cell: CellComparison, step: Estimate) -> Iterator[Finding]:
@@ -223,6 +226,8 @@ class _Limit:
         if cell.verdict == "slower":
             return Finding(code="slower", cell=cell.id, message=by, weight="fails")
         why = "but no more than runs of the same commit may differ by"
+        if moved_with_the_machine(cell):
+            why = "but so is a short computation that is none of your code: the machine may be the cause"
         if loss_is_the_baselines(cell, self.cells):
             why = "but its baseline cell became faster: by itself it may be no slower"
         return Finding(code="maybe-slower", cell=cell.id, message=f"{by}, {why}", weight="not known")

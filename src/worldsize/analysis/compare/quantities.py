@@ -58,7 +58,20 @@ def step_blocks(cell: StoredCell) -> Blocks:
 
 def relative_blocks(cell: StoredCell, baseline: StoredCell) -> Blocks:
     """Step time ÷ that of the baseline cell of the same run, of each block that both have (method.md §8)."""
-    top, bottom = step_blocks(cell), step_blocks(baseline)
+    return _quotients(step_blocks(cell), step_blocks(baseline))
+
+
+def reference_blocks(cell: StoredCell) -> Blocks:
+    """The mean time of the short computation beside the steps of each block in seconds; empty if one has none."""
+    return blocks_of(cell, lambda block: block.reference_s)
+
+
+def normalised_blocks(cell: StoredCell) -> Blocks:
+    """Step time ÷ that of the short computation beside the steps of the same block (method.md §11)."""
+    return _quotients(step_blocks(cell), reference_blocks(cell))
+
+
+def _quotients(top: Blocks, bottom: Blocks) -> Blocks:
     return {key: top[key] / bottom[key] for key in top.keys() & bottom.keys()}
 
 
@@ -142,6 +155,9 @@ class Draft:
         if not all(self.cell.measured):
             return
         self.numbers["plain"] = _blocks_numbers([self.a, self.b], [step_blocks, step_blocks])
+        if all(reference_blocks(cell) for side in (self.a, self.b) for cell in side.measured):
+            for name, take in (("normalised", normalised_blocks), ("reference", reference_blocks)):
+                self.numbers[name] = _blocks_numbers([self.a, self.b], [take, take])
         self.baseline = common_baseline(self.name, [*self.a.measured_runs, *self.b.measured_runs])
         if self.baseline is not None:
             self.cell.baseline = self.pair.named(self.baseline)
@@ -157,8 +173,14 @@ class Draft:
                 self.ratios[name] = ratio
         cell.plain, cell.plain_error = self.ratios.get("plain"), self.errors.get("plain")
         cell.relative, cell.relative_error = self.ratios.get("relative"), self.errors.get("relative")
+        cell.normalised, cell.normalised_error = self.ratios.get("normalised"), self.errors.get("normalised")
+        cell.reference = self.ratios.get("reference")
         if cell.plain is not None:
             cell.quantities += _rates(self.a, self.b, cell.plain)
+        if cell.normalised is not None:
+            logs = self.numbers["normalised"].logs
+            old, new = (exponential(float(np.nanmean(each))) for each in (logs.a, logs.b))
+            cell.quantities.append(Quantity(name="normalised_step", old=old, new=new, ratio=cell.normalised))
         cell.quantities += [
             Quantity(name=name, old=each.old, new=each.new, ratio=self.ratios.get(name))
             for name, each in self.numbers.items()

@@ -141,8 +141,16 @@ def _blocks(cell: Cell, summary: CellSummary) -> list[StoredBlock]:
         )
     )
     times = slowest.group_by(TURN).agg(pl.len().alias("steps"), pl.col("step_s").mean())
-    rows = times.join(parts, on=TURN).sort(TURN).iter_rows(named=True)
+    rows = times.join(parts, on=TURN).join(_references(cell), on=TURN, how="left").sort(TURN).iter_rows(named=True)
     return [StoredBlock(**row) for row in rows]
+
+
+def _references(cell: Cell) -> pl.DataFrame:
+    """Of each turn the mean of the short computation before and after its timed steps, each on its slowest rank (s)."""
+    follows = pl.col("timed").shift(-1).over("rank", *TURN).fill_null(value=False)
+    beside = cell.scan_steps().filter((pl.col("timed") | follows) & pl.col("reference_s").is_not_null())
+    slowest = beside.group_by(*TURN, "step").agg(pl.col("reference_s").max())
+    return cell.collect(slowest.group_by(TURN).agg(pl.col("reference_s").mean()))
 
 
 @dataclass(frozen=True)

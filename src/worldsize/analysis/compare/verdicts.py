@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
+from worldsize.analysis.compare.bases import moved_with_the_machine
 from worldsize.analysis.compare.over_runs import ALARM, MIN_RUNS, STEP_ALARM, chance_differs, holm
 from worldsize.analysis.compare.quantities import OTHERS, Draft
 from worldsize.analysis.numbers import estimate_text
@@ -21,8 +22,11 @@ from worldsize.results.comparison_records import (
 )
 from worldsize.results.records import Estimate
 
-PLAIN_ROWS = {"step_s": 1, "samples_per_s": -1}
-RELATIVE_ROWS = {"scaled_speedup": -1, "strong_speedup": -1, "efficiency": -1}
+ROWS: dict[JudgedBy, dict[str, int]] = {
+    "plain": {"step_s": 1, "samples_per_s": -1},
+    "relative": {"scaled_speedup": -1, "strong_speedup": -1, "efficiency": -1},
+    "normalised": {"normalised_step": 1},
+}
 """Quantities whose ratio is that of the step times (1) or 1 ÷ it (−1)."""
 JUDGED: tuple[Verdict, ...] = ("slower", "faster", "indistinguishable", "not known")
 ONE_RUN = (
@@ -41,42 +45,44 @@ RELATIVE = (
     "what it lost makes no other cell faster."
 )
 
-NO_BASELINE = "no cell of one worker, timed in turn with the same threads, is in all runs"
+LACKS: dict[JudgeBy, str] = {
+    "relative": "no cell of one worker, timed in turn with the same threads, is in all runs",
+    "normalised": "the short computation beside the steps was not timed in all runs",
+}
+NORMALISED = (
+    "Normalised: step time over a short computation that is timed beside the steps and is none of your code; what the "
+    "machine gives less in a run cancels."
+)
 USES: dict[JudgeBy, str] = {
-    "auto": "Of both ratios the verdict uses the one that differs less from run to run (--markdown says which).",
-    "relative": "The verdict uses nothing else for all other cells, as asked.",
+    "auto": "Of these ratios the verdict uses the one that differs least from run to run (--markdown says which).",
+    "relative": "The verdict uses relative ones for all cells but the baseline, as asked.",
     "plain": "The verdict uses plain step times, as asked.",
+    "normalised": "The verdict uses normalised ones, as asked.",
 }
 
 
-def set_verdicts(drafts: Sequence[Draft], judge_by: JudgeBy, *, same_machine: bool) -> None:
-    """Set what each cell is judged by, its verdict, and the direction of each quantity.
+def set_verdicts(drafts: Sequence[Draft], *, same_machine: bool) -> None:
+    """Set the verdict of each cell by what it is judged by (bases.py), and the direction of each quantity.
 
     `same_machine`: whether all runs are from one kind of machine. Where less than two runs a side have a cell, nothing
     is known of what differs from run to run, and nothing is called a change.
     """
     cells = {draft.cell.id: draft.cell for draft in drafts}
-    baselines = _baselines(cells.values())
-    if judge_by == "auto" and same_machine and _steadier_plain(drafts):
-        judge_by = "plain"
-    for cell in cells.values():
-        if not cell.other_work:
-            cell.judged_by = _judged_by(cell, judge_by, is_baseline=cell.id in baselines)
     apart = _distinguishable(cells)
     for draft in drafts:
         draft.cell.verdict = _verdict(draft.cell, cells, apart, same_machine=same_machine)
     _directions(drafts)
 
 
-def plain_of_baseline(cell: CellComparison, cells: dict[str, CellComparison]) -> Estimate | None:
+def change_of_baseline(cell: CellComparison, cells: dict[str, CellComparison]) -> Estimate | None:
     """How the baseline cell itself changed, for a cell that is judged relative to it."""
     base = cells.get(cell.baseline) if cell.baseline is not None and cell.judged_by == "relative" else None
-    return base.plain if base is not None else None
+    return None if base is None else base.judged or base.plain
 
 
 def gain_is_the_baselines(cell: CellComparison, cells: dict[str, CellComparison]) -> bool:
     """Whether a relative gain may be no more than what the baseline cell lost, by the ends of both intervals."""
-    base, ratio = plain_of_baseline(cell, cells), cell.judged
+    base, ratio = change_of_baseline(cell, cells), cell.judged
     if base is None or ratio is None or ratio.high is None:
         return False
     return ratio.value < 1 < base.value and (base.high is None or ratio.high * base.high >= 1)
@@ -84,30 +90,10 @@ def gain_is_the_baselines(cell: CellComparison, cells: dict[str, CellComparison]
 
 def loss_is_the_baselines(cell: CellComparison, cells: dict[str, CellComparison]) -> bool:
     """Whether a relative loss is, as far as was seen, no more than what the baseline cell gained."""
-    base, ratio = plain_of_baseline(cell, cells), cell.judged
+    base, ratio = change_of_baseline(cell, cells), cell.judged
     if base is None or ratio is None or ratio.low is None:
         return False
     return base.value < 1 < ratio.value and ratio.low * base.value <= 1
-
-
-def _judged_by(cell: CellComparison, judge_by: JudgeBy, *, is_baseline: bool) -> JudgedBy | None:
-    """A baseline cell is judged like any other: by plain step times, as it has no others."""
-    if not all(cell.measured) or cell.plain is None:
-        return None
-    if judge_by == "plain" or (cell.relative is None and (judge_by == "auto" or is_baseline)):
-        return "plain"
-    return "relative" if cell.relative is not None else None
-
-
-def _steadier_plain(drafts: Sequence[Draft]) -> bool:
-    """Whether plain step times differ less from run to run than relative ones, over the cells that have both.
-
-    What a machine does to all cells of a run is in the plain ones, what it does to the baseline cell alone in the
-    relative ones. Spreads within a side say nothing of the difference between sides: the choice favours no verdict.
-    """
-    both = [draft.errors for draft in drafts if {"plain", "relative"} <= draft.errors.keys()]
-    plain, relative = (sum(each[name].standard_error ** 2 for each in both) for name in ("plain", "relative"))
-    return bool(both) and plain < relative
 
 
 def alarm_shares(cells: Collection[CellComparison]) -> dict[str, float]:
@@ -145,7 +131,7 @@ def _verdict(cell: CellComparison, cells: dict[str, CellComparison], apart: set[
         return "not judged"
     if cell.judged_error is None:
         return "not known"
-    if cell.id not in apart:
+    if cell.id not in apart or moved_with_the_machine(cell):
         return "indistinguishable"
     if cell.judged.value < 1:
         return "indistinguishable" if gain_is_the_baselines(cell, cells) else "faster"
@@ -184,19 +170,19 @@ def _direction(quantity: Quantity, *, known: bool, significant: bool) -> Directi
 
 def _as_the_cell(quantity: Quantity, cell: CellComparison) -> Direction | None:
     """What the verdict is taken from has its direction; what it is not taken from has none of its own."""
-    sign = (PLAIN_ROWS if cell.judged_by == "plain" else RELATIVE_ROWS).get(quantity.name)
-    if sign is None or cell.judged_by is None:
+    sign = None if cell.judged_by is None else ROWS[cell.judged_by].get(quantity.name)
+    if sign is None:
         return None
     if cell.verdict in ("slower", "faster"):
         return "larger" if (cell.verdict == "slower") == (sign > 0) else "smaller"
     return "not known" if cell.verdict == "not known" else "indistinguishable"
 
 
-def comparison_verdict(record: ComparisonRecord) -> str:
+def comparison_verdict(record: ComparisonRecord, judge_by: JudgeBy) -> str:
     """How many cells became slower or faster, and the largest significant change."""
     judged = [cell for cell in record.cells if cell.judged is not None]
     if not judged:
-        return f"Nothing can be judged: {_why_nothing(record)}."
+        return f"Nothing can be judged: {_why_nothing(record, judge_by)}."
     counts = Counter(cell.verdict for cell in judged)
     counted = ", ".join(f"{counts[word]} {_in_words(word)}" for word in JUDGED if counts[word])
     text = f"B against A, step times of {_cells(len(judged))}: {counted}."
@@ -214,8 +200,19 @@ def caveats(record: ComparisonRecord, settings: CompareSettings, within_a: list[
     for letter, differ in (("A", within_a), ("B", within_b)):
         if differ:
             found.append(f"The runs of {letter} differ among themselves: {', '.join(differ)}.")
-    if any(cell.relative is not None for cell in record.cells):
-        found.append(f"{RELATIVE} {USES[settings.judge_by]}")
+    kinds = [
+        text
+        for name, text in (("relative", RELATIVE), ("normalised", NORMALISED))
+        if any(getattr(cell, name) is not None for cell in record.cells)
+    ]
+    if kinds:
+        found.append(" ".join([*kinds, USES[settings.judge_by]]))
+    if moved := [cell.reference for cell in record.cells if cell.reference_moved and cell.reference is not None]:
+        most = max(moved, key=lambda each: abs(math.log(each.value)))
+        found.append(
+            f"The short computation beside the steps took × {estimate_text(most)} as long: the machine, or what runs "
+            "beside the steps, was not the same. Step times that changed no more than it are not called a change."
+        )
     if not record.same_machine:
         found.append("The machines are of different kinds: plain ratios compare the machines as well.")
     work = sorted({word for cell in record.cells for word in cell.other_work})
@@ -234,7 +231,7 @@ def other(work: list[str]) -> str:
 
 def basis(cell: CellComparison) -> str:
     """What a cell's verdict is taken from."""
-    return f"relative to {cell.baseline}" if cell.judged_by == "relative" else "plain step times"
+    return f"relative to {cell.baseline}" if cell.judged_by == "relative" else f"{cell.judged_by} step times"
 
 
 def _extreme(cells: list[CellComparison], word: Verdict) -> str:
@@ -259,14 +256,14 @@ def _largest_unknown(cells: list[CellComparison]) -> str:
     return f"Largest difference: {cell.id}, step time × {estimate_text(cell.judged)} ({basis(cell)})."
 
 
-def _why_nothing(record: ComparisonRecord) -> str:
+def _why_nothing(record: ComparisonRecord, judge_by: JudgeBy) -> str:
     if not record.cells:
         return "the two sides have no cell in common"
     work = sorted({word for cell in record.cells for word in cell.other_work})
     if work and any(all(cell.measured) for cell in record.cells):
         return f"no common cell is the same work ({other(work)})"
     if any(all(cell.measured) for cell in record.cells):
-        return f"{NO_BASELINE}, and only relative ratios were asked for"
+        return f"{LACKS[judge_by]}, and only {judge_by} ratios were asked for"
     return "no common cell has numbers on both sides"
 
 
