@@ -26,7 +26,7 @@ from worldsize.results.records import Estimate
 
 PAIRS, RUNS = 20, 3
 """Comparisons of each kind, and runs on each side of one."""
-STEPS = 60
+STEPS = 50
 """Timed steps of each cell in a run, as docs/compare.md advises for a gate.
 
 A budget of 10 s left six to ten of them, and equal runs differed by 4 % (32 runs); with 30 steps by about 2 %

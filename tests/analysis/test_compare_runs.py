@@ -240,3 +240,22 @@ def test_chances_are_student_s() -> None:
     assert error.degrees_of_freedom == 2
     assert chance_differs(ratio, error) == pytest.approx(0.0513167, rel=1e-5)
     assert chance_below(ratio, error, ratio.value) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("more", "direction"), [(1.1, "indistinguishable"), (1.25, "larger")])
+def test_a_peak_that_is_one_tensor_higher_in_all_runs_of_a_side_is_no_change(
+    maker: Maker, more: float, direction: str
+) -> None:
+    """Equal runs took 80 MiB on one side and 88 on the other, three of three, by the length of their paths."""
+    sides = [
+        [
+            run.model_copy(
+                update={"cells": [cell.model_copy(update={"peak_memory_bytes": peak}) for cell in run.cells]}
+            )
+            for run in maker.side(Truth(), 3)
+        ]
+        for peak in (80 << 20, round(more * (80 << 20)))
+    ]
+    record = maker.judged(*sides)
+    found = [each.direction for cell in record.cells for each in cell.quantities if each.name == "peak_memory_bytes"]
+    assert found == [direction] * len(CELLS)

@@ -8,7 +8,7 @@ import pytest
 
 from made_pairs import DDP, SINGLE, cell_of, change_study, compared, make_pair, make_sides, quantity_of, slowed
 from made_runs import MadeCell, make_run, usual_cells
-from worldsize.analysis.compare.quantities import unpaired_ratio
+from worldsize.analysis.compare.blocks import unpaired_ratio
 from worldsize.analysis.compare.sides import read_snapshot
 from worldsize.analysis.levels import ratio_estimate
 from worldsize.analysis.study import analyse

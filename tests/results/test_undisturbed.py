@@ -9,6 +9,7 @@ import pytest
 
 from made_runs import SHARES
 from worldsize.analysis.cells import analyse_cell
+from worldsize.analysis.compare.sides import reference_means
 from worldsize.analysis.drift import disturbed_warning
 from worldsize.analysis.steps import check_samples
 from worldsize.analysis.summary import summarise
@@ -118,6 +119,34 @@ def test_steps_count_by_the_computation_beside_them(name: str, tmp_path: Path) -
     assert scheduled(references) == expected
     everything = sum(len(ranks[0]) - 1 for ranks in references)
     assert cell.left_out.height == everything - sum(len(block) for block in expected)
+
+
+def test_every_step_counts_where_so_many_were_asked_for(tmp_path: Path) -> None:
+    references, _ = CASES["one"]
+    found = written(tmp_path / "cell", references)
+    assert found.record.settings is not None
+    settings = found.record.settings.model_copy(update={"steps": 7})
+
+    cell = Cell(found.folder, found.record.model_copy(update={"settings": settings}))
+
+    assert counted(cell) == [[2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]]
+    assert cell.left_out.is_empty()
+    replies = [Reply(reference_s=each) for each in references[0]]
+    schedule = Counted(all_count=True)
+    assert schedule.add({}, "cell", (0, 0), np.arange(7.0), replies)[0, 0].size == 7
+    assert schedule.extra("cell", np.arange(7.0), replies).size == 7
+
+
+def test_a_turn_is_held_against_the_computation_before_and_after_the_steps_that_count(tmp_path: Path) -> None:
+    # Slow before and after step 3, so neither counts; the slower rank of two is the one that the others wait for.
+    ranks: list[list[float | None]] = [
+        [0.004, None, 0.004, SLOW_S, 0.004, None, 0.005],
+        [0.004, None, 0.0045, 0.004, 0.004, None, 0.004],
+    ]
+
+    found = reference_means(written(tmp_path / "cell", [ranks]))
+
+    assert found.rows() == [(0, 0, pytest.approx((0.004 + 0.0045 + 0.004 + 0.005) / 4))]
 
 
 def test_a_slow_step_counts_while_the_computation_is_as_usual(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ Nothing is written: two hundred comparisons of ten cells take seconds.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,12 @@ class Truth:
     """Factor on all step times."""
     more_wait_s: float = 0.0
     """Seconds of data wait that are added to each step of each cell."""
+    reference_s: float | None = None
+    """How long the short computation beside the steps takes; None where it is not timed."""
+    gives: float = 0.0
+    """Standard deviation of the logarithm of what the machine gives to steps and computation alike, from run to run."""
+    computation: float = 1.0
+    """Factor on the computation."""
 
 
 class Maker:
@@ -66,6 +72,9 @@ class Maker:
     def _run(self, truth: Truth) -> StoredRun:
         shared, own = np.sqrt([truth.shared, 1 - truth.shared]) * truth.between
         together = truth.machine * np.exp(shared * self.draw.standard_normal())
+        gives = np.exp(truth.gives * self.draw.standard_normal()) if truth.gives else 1.0
+        truth = replace(truth, computation=truth.computation * gives)
+        together *= gives
         cells = [self._cell(name, truth, together * np.exp(own * self.draw.standard_normal())) for name in self.cells]
         provenance = self.model.provenance.model_copy(update={"created": str(self.draw.integers(10**12))})
         return self.model.model_copy(update={"cells": cells, "provenance": provenance})
@@ -81,6 +90,9 @@ class Maker:
             noise = np.exp(truth.within * self.draw.standard_normal(3))
             parts = np.array([COMPUTE_S, WAIT_S * wait, EXPOSED_S * exposed * (n > 1)]) * factor * noise
             parts[1] += truth.more_wait_s
+            reference_s = None
+            if truth.reference_s is not None:
+                reference_s = truth.reference_s * truth.computation * np.exp(truth.within * self.draw.standard_normal())
             blocks.append(
                 StoredBlock(
                     session=0,
@@ -90,6 +102,7 @@ class Maker:
                     compute_s=parts[0],
                     data_wait_s=parts[1],
                     exposed_sync_s=parts[2] if n > 1 else None,
+                    reference_s=reference_s,
                 )
             )
         memory = int(2**30 * np.exp(0.01 * self.draw.standard_normal()))

@@ -102,7 +102,8 @@ class CellComparison(Record):
     reference: Estimate | None = None
     """Ratio of the times of that computation, which is no code of the user's: what the machine did by itself."""
     reference_moved: bool = False
-    """Whether it is significant: then step times that moved with it may be the machine's."""
+    """Whether it is significant, so that step times that moved with it may be the machine's; not asked with
+    `--judge-by plain`."""
     other_work: list[str] = Field(default_factory=list)
     """Why its steps are not the same work: `model`, `data`, `precision`."""
     measured: tuple[bool, bool]

@@ -13,9 +13,12 @@ from worldsize.results.comparison_records import Area, CellComparison, Change, J
 
 MOVED = 0.01
 """Chance that the short computation is said to differ between sides on a machine that is the same for both."""
+WORTH: dict[JudgedBy, float] = {"plain": 1.0, "normalised": 2.0}
+"""The variance, ÷ that of relative ratios, up to which these are preferred. Relative ratios do not show what slows all
+cells down, and normalised ones do, without the drift that makes plain ones useless."""
 OTHER_COMPUTATION: tuple[Area, ...] = ("software", "machine", "environment", "placement")
 """Areas of changes that may make the short computation another one; what it is divided by must be the same."""
-HARMLESS = {"worldsize", "commit of worldsize", "host", "load at the start", "network interfaces"}
+HARMLESS = {"commit of worldsize", "host", "load at the start", "network interfaces"}
 """What differs there and does not; the machine itself is asked by `same_machine`."""
 
 
@@ -26,14 +29,15 @@ def set_bases(drafts: Sequence[Draft], judge_by: JudgeBy, changes: Collection[Ch
     to run there, else the relative one. Spreads within a side say nothing of the difference between sides: the choice
     favours no verdict.
     """
-    _mark_moved(drafts)
+    if judge_by != "plain":  # then plain times count as they are, whatever the machine did
+        _mark_moved(drafts)
     baselines = {draft.cell.baseline for draft in drafts if draft.cell.baseline is not None}
     base: JudgedBy = "plain"
     over_a_cell = judge_by == "relative"
     if judge_by == "auto":
         if same_machine and _may_normalise(drafts, changes) and _steadier(drafts, "normalised", "plain"):
             base = "normalised"
-        over_a_cell = not (same_machine and _steadier(drafts, base, "relative"))
+        over_a_cell = not (same_machine and _steadier(drafts, base, "relative", WORTH[base]))
     for draft in drafts:
         cell = draft.cell
         if cell.other_work or not all(cell.measured) or cell.plain is None:
@@ -79,12 +83,12 @@ def _mark_moved(drafts: Sequence[Draft]) -> None:
         draft.cell.reference_moved = draft.cell.id in moved
 
 
-def _steadier(drafts: Sequence[Draft], one: str, other: str) -> bool:
-    """Whether one kind of ratio differs less from run to run than another, over the cells that have both.
+def _steadier(drafts: Sequence[Draft], one: str, other: str, worth: float = 1.0) -> bool:
+    """Whether one kind of ratio differs less from run to run than another, or little more, over cells that have both.
 
     What a machine does to all cells of a run is in plain ones and, as far as the short computation does not tell it,
     in normalised ones; what it does to the baseline cell alone is in relative ones.
     """
     both = [draft.errors for draft in drafts if {one, other} <= draft.errors.keys()]
     ours, theirs = (sum(each[name].standard_error ** 2 for each in both) for name in (one, other))
-    return bool(both) and ours < theirs
+    return bool(both) and ours < worth * theirs

@@ -54,10 +54,8 @@ def compare_runs(
         for part, runs in side.items()
         for name in dict.fromkeys(cell.id for run in runs for cell in run.cells if cell.state == "unreadable")
     ]
-    record.verdict, record.caveats = (
-        comparison_verdict(record, settings.judge_by),
-        caveats(record, settings, _within(a), _within(b)),
-    )
+    record.verdict = comparison_verdict(record, settings.judge_by)
+    record.caveats = caveats(record, settings, _within(a), _within(b))
     record.gate = judge(record, settings)
     return record
 

@@ -53,7 +53,12 @@ def settling(record: ComparisonRecord, settings: CompareSettings, gate: Gate) ->
         paths.append(",".join([side.path, *more]))
         if more:
             lines += _commands(letter, side, more)
-    return [*_longer(record), *lines, shlex.join(["worldsize", "compare", *paths, *_flags(settings)])]
+    return [
+        *_in_turn(record),
+        *_longer(record),
+        *lines,
+        shlex.join(["worldsize", "compare", *paths, *_flags(settings)]),
+    ]
 
 
 def runs_needed(cells: Sequence[CellComparison], limit: float, *, strict: bool) -> int:
@@ -88,6 +93,13 @@ def _longer(record: ComparisonRecord) -> list[str]:
         f"# Longer runs help too: {percent_text(share)} of the variance between runs is what so few steps leave "
         "open. Four times the steps (--steps or --budget) halve that part of the spread."
     ]
+
+
+def _in_turn(record: ComparisonRecord) -> list[str]:
+    """A line where the machine was not the same for both sides: more of either by itself would not show the code."""
+    if not any(moved_with_the_machine(cell) for cell in record.cells):
+        return []
+    return ["# The short computation beside the steps took longer on one side: make runs of both in turn (A B A B …)."]
 
 
 def _more(side: Side, needed: int) -> list[str]:
@@ -208,9 +220,8 @@ class _Limit:
         return cell.judged_by == "plain" and not (self.record.same_machine or self.settings.judge_by == "plain")
 
     def _not_judged(self, cell: CellComparison) -> Finding:
-        work = (
-            f"not the same work ({other(cell.other_work)})" if cell.other_work else f"no {self.settings.judge_by} ratio"
-        )
+        kind = "" if self.settings.judge_by == "auto" else f"{self.settings.judge_by} "
+        work = f"not the same work ({other(cell.other_work)})" if cell.other_work else f"no {kind}ratio"
         return Finding(code="not-judged", cell=cell.id, message=f"{work}, so not judged", weight="not known")
 
     def _elsewhere(self, cell: CellComparison, step: Estimate) -> Iterator[Finding]:

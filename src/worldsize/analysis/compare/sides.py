@@ -141,12 +141,15 @@ def _blocks(cell: Cell, summary: CellSummary) -> list[StoredBlock]:
         )
     )
     times = slowest.group_by(TURN).agg(pl.len().alias("steps"), pl.col("step_s").mean())
-    rows = times.join(parts, on=TURN).join(_references(cell), on=TURN, how="left").sort(TURN).iter_rows(named=True)
+    rows = times.join(parts, on=TURN).join(reference_means(cell), on=TURN, how="left").sort(TURN).iter_rows(named=True)
     return [StoredBlock(**row) for row in rows]
 
 
-def _references(cell: Cell) -> pl.DataFrame:
-    """Of each turn the mean of the short computation before and after its timed steps, each on its slowest rank (s)."""
+def reference_means(cell: Cell) -> pl.DataFrame:
+    """One row per turn with the mean of the short computation before and after the steps that count (`reference_s`).
+
+    In seconds, each time on its slowest rank; turns without any are absent.
+    """
     follows = pl.col("timed").shift(-1).over("rank", *TURN).fill_null(value=False)
     beside = cell.scan_steps().filter((pl.col("timed") | follows) & pl.col("reference_s").is_not_null())
     slowest = beside.group_by(*TURN, "step").agg(pl.col("reference_s").max())
