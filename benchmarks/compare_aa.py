@@ -27,11 +27,12 @@ from worldsize.results.records import Estimate
 PAIRS, RUNS = 20, 3
 """Comparisons of each kind, and runs on each side of one."""
 STEPS = 50
-"""Timed steps of each cell in a run, as docs/compare.md advises for a gate.
+"""Timed steps of each cell in a run: a few less than docs/compare.md advises, for 240 runs in an hour and a half.
 
 A budget of 10 s left six to ten of them, and equal runs differed by 4 % (32 runs); with 30 steps by about 2 %
 (240 runs in turn), and a slowdown of 10 % was found in 16 of 20 pairs; by 1 % with 60 (8 runs, by themselves), and by
-3 to 5 % on a host whose speed changes from minute to minute (108 runs in turn; found in 6 of 9 pairs).
+3 to 5 % on a host whose speed changes from minute to minute (108 runs in turn; found in 6 of 9 pairs). All of these
+without normalised ratios.
 """
 LIMIT = 0.05
 SIDES = {"a": "", "same": "", "slow": "slow", "wait": "wait"}
