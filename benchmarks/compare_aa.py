@@ -17,10 +17,10 @@ import worldsize
 from common import keep, say
 from worldsize.analysis.compare.comparison import compare_runs
 from worldsize.analysis.compare.quantities import OTHERS
-from worldsize.analysis.compare.sides import snapshot
+from worldsize.analysis.compare.sides import read_side, snapshot
 from worldsize.config import CompareSettings
 from worldsize.launch.warm import WARM
-from worldsize.results.baseline_records import StoredRun
+from worldsize.results.baseline_records import StoredRun, write_baseline
 from worldsize.results.comparison_records import ComparisonRecord, RunError
 from worldsize.results.records import Estimate
 
@@ -53,8 +53,10 @@ def run(data_dir: str | None) -> None:
     records: dict[str, list[ComparisonRecord]] = {name: [] for name in list(SIDES)[1:]}
     # One warm server for all runs: with one each, 8 of 10 s went into loading torch.
     with tempfile.TemporaryDirectory() as folder, WARM.held():
+        kept_in = Path(os.environ.get("COMPARE_AA_RUNS", folder))
+        kept_in.mkdir(parents=True, exist_ok=True)
         for pair in range(PAIRS):
-            sides = _sides(Path(folder) / str(pair))
+            sides = _kept_sides(kept_in / str(pair), Path(folder) / f"runs-{pair}")
             for name, found in records.items():
                 settings = CompareSettings(fail_above=LIMIT)
                 found.append(compare_runs(sides["a"], sides[name], settings, ("a", name)))
@@ -68,6 +70,15 @@ def run(data_dir: str | None) -> None:
     print(f"  the same commit: an alarm of any kind in {counts['alarms']} (asked: at most 1)")
     print(f"  10 % slower: found in {counts['slow_found']} ({least}); the gate failed in {counts['slow_failed']}")
     print(f"  20 ms of data wait: data wait and no other part in {counts['wait_found']} ({least})")
+
+
+def _kept_sides(kept: Path, folder: Path) -> dict[str, list[StoredRun]]:
+    """The sides of a pair, measured if they are not there yet."""
+    paths = {name: kept.with_name(f"{kept.name}-{name}.json") for name in SIDES}
+    if not all(path.exists() for path in paths.values()):
+        for name, (first, *further) in _sides(folder).items():
+            write_baseline(paths[name], first.model_copy(update={"further": further}))
+    return {name: read_side(path) for name, path in paths.items()}
 
 
 def _sides(folder: Path) -> dict[str, list[StoredRun]]:

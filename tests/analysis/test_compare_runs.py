@@ -242,9 +242,10 @@ def test_chances_are_student_s() -> None:
     assert chance_below(ratio, error, ratio.value) == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("runs", [3, 6])
 @pytest.mark.parametrize(("more", "direction"), [(1.1, "indistinguishable"), (1.25, "larger")])
 def test_a_peak_that_is_one_tensor_higher_in_all_runs_of_a_side_is_no_change(
-    maker: Maker, more: float, direction: str
+    maker: Maker, more: float, direction: str, runs: int
 ) -> None:
     """Equal runs took 80 MiB on one side and 88 on the other, three of three, by the length of their paths."""
     sides = [
@@ -252,7 +253,7 @@ def test_a_peak_that_is_one_tensor_higher_in_all_runs_of_a_side_is_no_change(
             run.model_copy(
                 update={"cells": [cell.model_copy(update={"peak_memory_bytes": peak}) for cell in run.cells]}
             )
-            for run in maker.side(Truth(), 3)
+            for run in maker.side(Truth(), runs)
         ]
         for peak in (80 << 20, round(more * (80 << 20)))
     ]

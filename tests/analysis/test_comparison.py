@@ -214,7 +214,7 @@ def test_each_difference_of_provenance_and_settings_is_named(tmp_path: Path) -> 
         ("sessions", "1", "2"),
     }
     assert not record.same_machine
-    assert "The machines are of different kinds: plain ratios compare the machines as well." in record.caveats
+    assert "The machines are of different kinds: plain and normalised ratios compare them as well." in record.caveats
     assert {cell.verdict for cell in record.cells} == {"not known"}, "other settings are judged, where runs are enough"
 
 

@@ -9,6 +9,7 @@ import worldsize
 from made_runs import make_run, usual_cells
 from made_sides import Maker, Truth
 from worldsize.analysis.compare.sides import read_side, snapshot
+from worldsize.report.compare_tables import compact_cells
 from worldsize.results.baseline_records import StoredRun
 from worldsize.results.comparison_records import ComparisonRecord
 
@@ -55,12 +56,106 @@ def test_what_slows_steps_and_computation_alike_is_no_verdict_and_no_pass(maker:
     assert {cell.verdict for cell in record.cells} == {"indistinguishable"}
     assert record.gate is not None
     assert record.gate.outcome == "not known"
-    assert all("the machine may be the cause" in each.message for each in record.gate.findings)
+    assert {each.code for each in record.gate.findings} == {"machine"}
+    assert all("the machine may be why" in each.message for each in record.gate.findings)
+    assert record.gate.settle[0].startswith("# The machine was not the same")
+    assert record.gate.settle[-1] == "worldsize compare a-4,a-5,a-6 b-4,b-5,b-6 --fail-above 5%"
+    parts = [each.direction for cell in record.cells for each in cell.quantities if each.name == "compute_s"]
+    assert parts == ["indistinguishable"] * len(CELLS)
     assert any("The short computation beside the steps took × 1.2" in caveat for caveat in record.caveats)
     asked = maker.compared(CALM, replace(CALM, machine=1.2, computation=1.2), 3, fail_above=0.05, judge_by="plain")
     assert asked.exit_status == 3, "unless plain step times are asked for"
     gained = maker.compared(CALM, replace(CALM, machine=0.8, computation=0.8), 3)
     assert {cell.verdict for cell in gained.cells} == {"indistinguishable"}
+
+
+def test_nor_if_normalised_times_are_asked_for(maker: Maker) -> None:
+    record = maker.compared(
+        CALM, replace(CALM, machine=1.2, computation=1.2), 3, fail_above=0.05, judge_by="normalised"
+    )
+    assert record.gate is not None
+    assert record.gate.outcome == "not known"
+
+
+def test_a_faster_machine_hides_no_slower_code(maker: Maker) -> None:
+    record = maker.compared(CALM, slower(replace(CALM, machine=0.8, computation=0.8), 1.25), 3, fail_above=0.05)
+    assert record.gate is not None
+    assert record.gate.outcome == "not known"
+    assert all("a faster machine may hide it" in each.message for each in record.gate.findings)
+
+
+def test_a_moody_machine_passes_nothing_that_plain_times_contradict(maker: Maker) -> None:
+    """The computation is not told apart there for certain, so steps are judged by it, and 20 % may be the code's."""
+    records = [
+        maker.compared(MOODY, replace(MOODY, machine=1.2, computation=1.2), 3, fail_above=0.05) for _ in range(30)
+    ]
+    outcomes = [record.gate.outcome for record in records if record.gate is not None]
+    assert outcomes.count("passed") <= 1
+    assert outcomes.count("failed") <= 1
+
+
+def test_equal_code_gives_no_more_alarms_where_the_machine_moved(maker: Maker) -> None:
+    records = [maker.compared(CALM, replace(CALM, machine=1.2, computation=1.2), 3) for _ in range(60)]
+    assert sum(cell.verdict in ("slower", "faster") for record in records for cell in record.cells) <= CHANCE_OF_60
+
+
+def test_a_cell_without_the_computation_is_judged_as_if_no_cell_had_it(maker: Maker) -> None:
+    """Normalised times of the others say nothing of it, and relative ones find it on a machine like this."""
+    moody = replace(MOODY, gives=0.08)
+    slow = replace(moody, factors={CELLS[2]: 1.12})
+    found_it = 0
+    for _ in range(30):
+        a, b = ([without(run, CELLS[2]) for run in maker.side(truth, 3)] for truth in (moody, slow))
+        found_it += any(cell.id == CELLS[2] and cell.verdict == "slower" for cell in maker.judged(a, b).cells)
+    assert found_it >= 25
+
+
+def without(run: StoredRun, name: str) -> StoredRun:
+    """The run, in which one cell did not time the computation."""
+    cells = [
+        cell.model_copy(update={"blocks": [block.model_copy(update={"reference_s": None}) for block in cell.blocks]})
+        if cell.id == name
+        else cell
+        for cell in run.cells
+    ]
+    return run.model_copy(update={"cells": cells})
+
+
+def test_runs_that_lack_it_on_one_side_say_so(maker: Maker) -> None:
+    a, b = [without(run, CELLS[0]) for run in maker.side(CALM, 3)], maker.side(CALM, 3)
+    record = maker.judged(a, b)
+    assert record.cells[0].normalised is None
+    assert "the short computation was not timed in all blocks of all runs" in record.cells[0].remark
+
+
+def test_runs_of_one_side_with_another_computation_are_not_divided_by_it(maker: Maker) -> None:
+    a, b = maker.side(MOODY, 3), maker.side(MOODY, 3)
+    record = maker.judged(a, [b[0], changed(b[1], "threads"), changed(b[2], "threads")])
+    assert "normalised" not in {cell.judged_by for cell in record.cells}
+
+
+@pytest.mark.parametrize("judge_by", ["auto", "plain", "relative", "normalised"])
+def test_steps_of_no_time_are_nothing_to_judge(maker: Maker, judge_by: str) -> None:
+    still = [
+        run.model_copy(
+            update={
+                "cells": [
+                    cell.model_copy(
+                        update={"blocks": [block.model_copy(update={"step_s": 0.0}) for block in cell.blocks]}
+                    )
+                    for cell in run.cells
+                ]
+            }
+        )
+        for run in maker.side(CALM, 3)
+    ]
+    record = maker.judged(maker.side(CALM, 3), still, judge_by=judge_by)
+    assert record.verdict.startswith("Nothing can be judged: ")
+
+
+def test_a_terminal_shows_the_ratio_that_is_judged_by(maker: Maker) -> None:
+    tables = [compact_cells(maker.compared(MOODY, MOODY, 3, judge_by=judge_by)) for judge_by in ("normalised", "plain")]
+    assert [any("Normalised" in column.label for column in table.columns) for table in tables] == [True, False]
 
 
 def test_slower_code_on_a_slower_machine_is_slower(maker: Maker) -> None:

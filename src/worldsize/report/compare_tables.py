@@ -65,6 +65,7 @@ def cells_table(record: ComparisonRecord) -> Table:
         ),
         estimates("Relative step time B ÷ A", "relative_ratio", lambda cell: cell.relative),
         estimates("Normalised step time B ÷ A", "normalised_ratio", lambda cell: cell.normalised),
+        estimates("Judged ratio B ÷ A", "judged_ratio", lambda cell: cell.judged),
         texts("Verdict", "verdict", lambda cell: cell.verdict),
         prose("Taken from", "judged_by", lambda cell: basis(cell) if cell.judged_by else None),
         prose("Remark", "remark", _remark),
@@ -74,12 +75,16 @@ def cells_table(record: ComparisonRecord) -> Table:
 
 def compact_cells(record: ComparisonRecord, width: int = TERMINAL_WIDTH) -> Table:
     """The same for a terminal of `width` columns, with the ratios that are judged by; long names of cells are cut."""
-    judged = {cell.judged_by for cell in record.cells}
-    either = any(cell.relative is not None for cell in record.cells) and "normalised" not in judged
-    kinds = [kind for kind in ("relative", "normalised") if kind in judged or (either and kind == "relative")]
-    further = {f"{kind}_ratio": kind.capitalize() for kind in kinds}
-    labels = {"cell": "Cell", "step_ratio": "Step time", **further, "verdict": "Verdict"}
+    shown = {str(cell.judged_by) for cell in record.cells if cell.judged_by not in ("plain", None)}
+    shown |= {"normalised"} if any(cell.reference_moved for cell in record.cells) else set()
+    if not shown and any(cell.relative is not None for cell in record.cells):
+        shown = {"relative"}
     note = "Ratios B ÷ A, 95 % intervals; above 1, a step takes longer; throughput: 1 ÷ step time (method §11)."
+    further = {f"{kind}_ratio": kind.capitalize() for kind in shown}
+    if len(shown) > 1:  # three ratios do not fit
+        further = {"judged_ratio": "Judged by"}
+        note += " Judged by: normalised step times, or those over the baseline cell (--markdown says which)."
+    labels = {"cell": "Cell", "step_ratio": "Step time", **further, "verdict": "Verdict"}
     return fitted(replace(headed(cells_table(record), labels), note=note), width, _shortened)
 
 

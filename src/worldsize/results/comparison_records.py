@@ -150,6 +150,7 @@ class Finding(Record):
         "one-run",
         "maybe-slower",
         "other-machine",
+        "machine",
         "not-judged",
         "not-ruled-out",
     ]

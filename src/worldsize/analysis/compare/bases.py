@@ -1,10 +1,10 @@
 """What the step times of two sides are judged by: as they are, over one worker's, or normalised (method.md §11).
 
 Normalised: over the short computation that each rank times beside its steps. It is no code of the user's, so what it
-takes longer in a run is what the machine gave less in that run.
+takes longer in a run is what the machine gave less in that run, or what runs beside the steps took.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from worldsize.analysis.compare.over_runs import chance_differs, holm
 from worldsize.analysis.compare.quantities import Draft
@@ -22,53 +22,50 @@ HARMLESS = {"commit of worldsize", "host", "load at the start", "network interfa
 """What differs there and does not; the machine itself is asked by `same_machine`."""
 
 
-def set_bases(drafts: Sequence[Draft], judge_by: JudgeBy, changes: Collection[Change], *, same_machine: bool) -> None:
+def is_same_computation(changes: Sequence[Change]) -> bool:
+    """Whether the short computation is the same work where runs differ in so much."""
+    return not any(change.area in OTHER_COMPUTATION and change.what not in HARMLESS for change in changes)
+
+
+def set_bases(drafts: Sequence[Draft], judge_by: JudgeBy, *, same_machine: bool, same_computation: bool) -> None:
     """Set what each cell is judged by, and whether the short computation moved; other work is not judged.
 
     `same_machine`: whether all runs are from one kind of machine. With `auto` that is whichever differs least from run
-    to run there, else the relative one. Spreads within a side say nothing of the difference between sides: the choice
-    favours no verdict.
+    to run there, else the relative one. Cells without the short computation are asked apart from those that have it.
+    Spreads within a side say nothing of the difference between sides: the choice favours no verdict.
     """
     if judge_by != "plain":  # then plain times count as they are, whatever the machine did
         _mark_moved(drafts)
+    moved = any(draft.cell.reference_moved for draft in drafts)
     baselines = {draft.cell.baseline for draft in drafts if draft.cell.baseline is not None}
-    base: JudgedBy = "plain"
-    over_a_cell = judge_by == "relative"
-    if judge_by == "auto":
-        if same_machine and _may_normalise(drafts, changes) and _steadier(drafts, "normalised", "plain"):
-            base = "normalised"
-        over_a_cell = not (same_machine and _steadier(drafts, base, "relative", WORTH[base]))
-    for draft in drafts:
-        cell = draft.cell
-        if cell.other_work or not all(cell.measured) or cell.plain is None:
-            continue
-        if over_a_cell and cell.relative is not None:
-            cell.judged_by = "relative"
-        elif judge_by == "normalised":
-            cell.judged_by = "normalised" if cell.normalised is not None else None
-        elif judge_by != "relative" or cell.id in baselines:
-            # A baseline cell is judged like any other: it has no relative times, so by its own.
-            cell.judged_by = base if cell.normalised is not None else "plain"
+    for has_it in (True, False):
+        group = [draft for draft in drafts if ("normalised" in draft.errors) == has_it]
+        base, over_a_cell = _steadiest(group, may_normalise=same_computation and not moved, same_machine=same_machine)
+        for draft in group:
+            cell = draft.cell
+            if not cell.other_work and all(cell.measured) and cell.plain is not None:
+                kept = base if not over_a_cell or cell.relative is None else "relative"
+                cell.judged_by = kept if judge_by == "auto" else _asked(cell, judge_by, is_base=cell.id in baselines)
 
 
-def moved_with_the_machine(cell: CellComparison) -> bool:
-    """Whether a plain ratio may be no more than what the machine did: the short computation moved likewise."""
-    machine, left = cell.reference, cell.normalised
-    if cell.judged_by != "plain" or not cell.reference_moved or machine is None or left is None or cell.plain is None:
-        return False
-    if (cell.plain.value > 1) != (machine.value > 1):
-        return False
-    end = left.low if machine.value > 1 else left.high
-    return end is None or (end <= 1 if machine.value > 1 else end >= 1)
+def _asked(cell: CellComparison, judge_by: JudgeBy, *, is_base: bool) -> JudgedBy | None:
+    """A baseline cell is judged like any other: it has no relative times, so by its own."""
+    if judge_by == "normalised":
+        return "normalised" if cell.normalised is not None else None
+    if judge_by == "plain" or cell.relative is not None:
+        return "plain" if judge_by == "plain" else "relative"
+    return "plain" if is_base else None
 
 
-def _may_normalise(drafts: Sequence[Draft], changes: Collection[Change]) -> bool:
-    """Whether the short computation is the same on both sides, and took as long as far as is known.
+def _steadiest(group: Sequence[Draft], *, may_normalise: bool, same_machine: bool) -> tuple[JudgedBy, bool]:
+    """Which of plain and normalised ratios differs less from run to run, and whether relative ones are better yet.
 
-    If what runs beside the steps in B slowed it down as well, to divide by it would hide that.
+    Where the computation took longer for certain it may be for what B left running beside the steps: not divided away.
     """
-    other = any(change.area in OTHER_COMPUTATION and change.what not in HARMLESS for change in changes)
-    return not other and not any(draft.cell.reference_moved for draft in drafts)
+    if not same_machine:
+        return "plain", True
+    base: JudgedBy = "normalised" if may_normalise and _steadier(group, "normalised", "plain") else "plain"
+    return base, not _steadier(group, base, "relative", WORTH[base])
 
 
 def _mark_moved(drafts: Sequence[Draft]) -> None:

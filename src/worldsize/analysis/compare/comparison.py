@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from worldsize.analysis.compare.bases import set_bases
+from worldsize.analysis.compare.bases import is_same_computation, set_bases
+from worldsize.analysis.compare.caveats import caveats
 from worldsize.analysis.compare.differences import changes_between, other_work, same_machine
 from worldsize.analysis.compare.gate import judge
 from worldsize.analysis.compare.over_runs import contrasts
 from worldsize.analysis.compare.quantities import Draft
 from worldsize.analysis.compare.sides import CellRuns, Pair, named_runs, parts, refuse_unlike
-from worldsize.analysis.compare.verdicts import caveats, comparison_verdict, set_verdicts
+from worldsize.analysis.compare.verdicts import comparison_verdict, set_verdicts
 from worldsize.config import CompareSettings
 from worldsize.results.baseline_records import StoredCell, StoredRun
 from worldsize.results.comparison_records import (
@@ -36,7 +37,8 @@ def compare_runs(
     drafts = [draft for pair in pairs for draft in _drafts(pair)]
     _take_ratios(drafts)
     changes, alike = _changes(pairs), _same_machine(a, b)
-    set_bases(drafts, settings.judge_by, changes, same_machine=alike)
+    same_computation = all(map(is_same_computation, (changes, _within(a), _within(b))))
+    set_bases(drafts, settings.judge_by, same_machine=alike, same_computation=same_computation)
     set_verdicts(drafts, same_machine=alike)
     record = ComparisonRecord(
         a=_side(paths[0], a),
@@ -69,10 +71,9 @@ def _side(path: str, runs: Sequence[StoredRun]) -> Side:
     return Side(path=path, runs=[ComparedRun(name=run.name, provenance=run.provenance) for run in runs])
 
 
-def _within(runs: Sequence[StoredRun]) -> list[str]:
-    """In what software and settings the runs of one side differ, though they should be alike."""
-    found = [change for run in runs[1:] for change in changes_between([runs[0]], [run])]
-    return list(dict.fromkeys(change.what for change in found if change.area in ("software", "settings", "placement")))
+def _within(runs: Sequence[StoredRun]) -> list[Change]:
+    """In what the runs of one side differ."""
+    return [change for run in runs[1:] for change in changes_between([runs[0]], [run])]
 
 
 def _changes(pairs: list[Pair]) -> list[Change]:

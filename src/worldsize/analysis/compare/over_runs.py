@@ -32,7 +32,7 @@ MIN_SPREAD = 1e-6
 """Of logarithms: no two runs are more alike than this, or nothing would be left to chance where two happen to be."""
 
 KNOWN = 1e6
-"""Degrees of freedom of a spread that is not taken from these runs."""
+"""Degrees of freedom, at most: of a spread that is hardly taken from these runs."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Sample:
     b: Floats
     left_open: float | None = None
     """What the blocks of a run leave open of its number, as a standard deviation (root mean square over the runs)."""
-    min_spread: float = MIN_SPREAD
-    """Of logarithms from run to run: what is known of such numbers beyond these runs."""
+    of_side: float = 0.0
+    """Standard deviation of what all runs of a side have in common by chance, and which no run of it shows."""
 
     @property
     def runs(self) -> tuple[int, int]:
@@ -68,16 +68,19 @@ def contrasts(samples: Mapping[K, Sample]) -> dict[K, tuple[Estimate, RunError]]
     free = np.isfinite(rest).sum(axis=1) - 2
     squares = np.nansum(rest**2, axis=1)
     pooled = squares.sum() / free.sum()
-    least = np.array([each.min_spread for each in kept.values()])
-    variance = np.maximum(np.maximum(pooled, squares / free), least**2)
+    variance = np.maximum(np.maximum(pooled, squares / free), MIN_SPREAD**2)
     dof = _degrees_of_freedom(rest, float(free.sum()))
     found = {}
     for (key, sample), each in zip(kept.items(), variance, strict=True):
-        error = math.sqrt(each * sum(1 / count for count in sample.runs))
+        own, of_sides = each * sum(1 / count for count in sample.runs), 2 * sample.of_side**2
+        free_of = min(KNOWN, dof * ((own + of_sides) / own) ** 2) if of_sides else dof
         log = _mean(sample.b) - _mean(sample.a)
-        known_spread = sample.min_spread > MIN_SPREAD and each <= sample.min_spread**2
-        free_of = KNOWN if known_spread else dof
-        known = RunError(standard_error=error, degrees_of_freedom=free_of, runs=sample.runs, left_open=sample.left_open)
+        known = RunError(
+            standard_error=math.sqrt(own + of_sides),
+            degrees_of_freedom=free_of,
+            runs=sample.runs,
+            left_open=sample.left_open,
+        )
         found[key] = _estimate(log, known), known
     return found
 

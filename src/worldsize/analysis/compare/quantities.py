@@ -33,10 +33,11 @@ PART_VALUES: dict[str, Callable[[StoredBlock], float | None]] = {
 }
 SINGLE_NUMBERS = ("peak_memory_bytes", "test_accuracy", "test_loss")
 """One number per run: with one run a side their ratio has no interval."""
-PEAK_SPREAD = 0.04
-"""Of the logarithm of a peak of a host's memory, at least. Where the pieces of a heap come to lie depends on the length
-of a path: all runs of one side took 88 MiB and all of the other 80, which is one tensor more (three pairs of sides of
-equal runs)."""
+UNTIMED = "no normalised ratio: the short computation was not timed in all blocks of all runs"
+PEAK_OF_SIDE = 0.04
+"""Standard deviation of the logarithm of a peak of a host's memory, of what all runs of a side have in common. Where
+the pieces of a heap come to lie depends on the length of a path: all runs of one side took 88 MiB and all of the other
+80, which is one tensor more (three pairs of sides of equal runs)."""
 OTHERS = (*PART_VALUES, *SINGLE_NUMBERS)
 """What is tested by itself; step time, throughput, speed-up and efficiency are tested with the cell."""
 
@@ -116,6 +117,8 @@ class Draft:
         if all(reference_blocks(cell) for side in (self.a, self.b) for cell in side.measured):
             for name, take in (("normalised", normalised_blocks), ("reference", reference_blocks)):
                 self.numbers[name] = _blocks_numbers([self.a, self.b], [take, take])
+        elif any(block.reference_s for side in (self.a, self.b) for cell in side.measured for block in cell.blocks):
+            self.cell.remark = "; ".join(filter(None, (self.cell.remark, UNTIMED)))
         self.baseline = common_baseline(self.name, [*self.a.measured_runs, *self.b.measured_runs])
         if self.baseline is not None:
             self.cell.baseline = self.pair.named(self.baseline)
@@ -200,7 +203,7 @@ def _others(a: CellRuns, b: CellRuns) -> Iterator[tuple[str, Numbers]]:
         ratio = Estimate(value=new / old, samples=1) if old and new else None
         logs = sample(*values)
         if name == "peak_memory_bytes" and any(_on_host(cell) for cell in a.measured):
-            logs = replace(logs, min_spread=PEAK_SPREAD)
+            logs = replace(logs, of_side=PEAK_OF_SIDE)
         yield name, Numbers(logs, _constant(ratio), old, new)
 
 

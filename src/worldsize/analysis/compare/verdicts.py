@@ -7,17 +7,17 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from worldsize.analysis.compare.bases import moved_with_the_machine
-from worldsize.analysis.compare.over_runs import ALARM, MIN_RUNS, STEP_ALARM, chance_differs, holm
-from worldsize.analysis.compare.quantities import OTHERS, Draft
+from worldsize.analysis.compare.over_runs import ALARM, STEP_ALARM, chance_differs, holm
+from worldsize.analysis.compare.quantities import OTHERS, PART_VALUES, Draft
 from worldsize.analysis.numbers import estimate_text
-from worldsize.config import CompareSettings, JudgeBy
+from worldsize.config import JudgeBy
 from worldsize.results.comparison_records import (
     CellComparison,
     ComparisonRecord,
     Direction,
     JudgedBy,
     Quantity,
+    RunError,
     Verdict,
 )
 from worldsize.results.records import Estimate
@@ -29,36 +29,11 @@ ROWS: dict[JudgedBy, dict[str, int]] = {
 }
 """Quantities whose ratio is that of the step times (1) or 1 ÷ it (−1)."""
 JUDGED: tuple[Verdict, ...] = ("slower", "faster", "indistinguishable", "not known")
-ONE_RUN = (
-    "One run on a side: how far two runs of the same commit lie apart is not known. Intervals are those of the blocks "
-    "within the runs, no difference is called a change, and the gate can fail on no step time. Give at least two runs "
-    "a side: worldsize compare A1,A2 B1,B2"
-)
-RUNS = (
-    "The unit is the run: intervals know of what differs from run to run, and of no drift of the machine between all "
-    "runs of A and all of B. Differences are tested over all cells at once: equal sides give an alarm of any kind "
-    "once in twenty comparisons (Holm)."
-)
-RELATIVE = (
-    "Relative: step time over that of the baseline cell of the same run, block by block; what a machine does to both "
-    "cells cancels. A baseline cell that changed by itself does not cancel: it is judged by its own step time, and "
-    "what it lost makes no other cell faster."
-)
-
 LACKS: dict[JudgeBy, str] = {
     "relative": "no cell of one worker, timed in turn with the same threads, is in all runs",
     "normalised": "the short computation beside the steps was not timed in all runs",
 }
-NORMALISED = (
-    "Normalised: step time over a short computation that is timed beside the steps and is none of your code; what the "
-    "machine gives less in a run cancels."
-)
-USES: dict[JudgeBy, str] = {
-    "auto": "Of these ratios the verdict uses the one that differs least from run to run (--markdown says which).",
-    "relative": "The verdict uses relative ones for all cells but the baseline, as asked.",
-    "plain": "The verdict uses plain step times, as asked.",
-    "normalised": "The verdict uses normalised ones, as asked.",
-}
+NO_TIMES = "no common cell has step times above 0 on both sides"
 
 
 def set_verdicts(drafts: Sequence[Draft], *, same_machine: bool) -> None:
@@ -77,7 +52,9 @@ def set_verdicts(drafts: Sequence[Draft], *, same_machine: bool) -> None:
 def change_of_baseline(cell: CellComparison, cells: dict[str, CellComparison]) -> Estimate | None:
     """How the baseline cell itself changed, for a cell that is judged relative to it."""
     base = cells.get(cell.baseline) if cell.baseline is not None and cell.judged_by == "relative" else None
-    return None if base is None else base.judged or base.plain
+    if base is None:
+        return None
+    return base.normalised if base.reference_moved and base.normalised is not None else base.judged or base.plain
 
 
 def gain_is_the_baselines(cell: CellComparison, cells: dict[str, CellComparison]) -> bool:
@@ -120,8 +97,18 @@ def _distinguishable(cells: dict[str, CellComparison]) -> set[str]:
     chances = {}
     for name, cell in cells.items():
         if cell.judged is not None and cell.judged_error is not None:
-            chances[name] = chance_differs(cell.judged, cell.judged_error)
+            chances[name] = _chance(cell, cell.judged, cell.judged_error)
     return holm(chances, STEP_ALARM, alarm_shares(cells.values()))
+
+
+def _chance(cell: CellComparison, judged: Estimate, error: RunError) -> float:
+    """The chance of such a ratio between equal sides; where the machine moved, of plain and normalised ones both."""
+    if not cell.reference_moved or cell.judged_by == "relative" or cell.plain is None or cell.normalised is None:
+        return chance_differs(judged, error)
+    if (cell.plain.value > 1) != (cell.normalised.value > 1):
+        return 1.0
+    both = ((cell.plain, cell.plain_error), (cell.normalised, cell.normalised_error))
+    return max(chance_differs(ratio, known) for ratio, known in both if known is not None)
 
 
 def _verdict(cell: CellComparison, cells: dict[str, CellComparison], apart: set[str], *, same_machine: bool) -> Verdict:
@@ -131,7 +118,7 @@ def _verdict(cell: CellComparison, cells: dict[str, CellComparison], apart: set[
         return "not judged"
     if cell.judged_error is None:
         return "not known"
-    if cell.id not in apart or moved_with_the_machine(cell):
+    if cell.id not in apart:
         return "indistinguishable"
     if cell.judged.value < 1:
         return "indistinguishable" if gain_is_the_baselines(cell, cells) else "faster"
@@ -150,8 +137,11 @@ def _directions(drafts: Sequence[Draft]) -> None:
     for draft in drafts:
         if draft.cell.other_work or not all(draft.cell.measured):
             continue
+        disputed = draft.cell.reference_moved and draft.cell.verdict not in ("slower", "faster")
         for quantity in draft.cell.quantities:
-            if quantity.name in OTHERS:
+            if disputed and quantity.name in PART_VALUES:
+                quantity.direction = "indistinguishable"  # of the machine
+            elif quantity.name in OTHERS:
                 known, significant = quantity.name in draft.errors, (draft.cell.id, quantity.name) in apart
                 quantity.direction = _direction(quantity, known=known, significant=significant)
             else:
@@ -194,36 +184,6 @@ def comparison_verdict(record: ComparisonRecord, judge_by: JudgeBy) -> str:
     return " ".join([text, *filter(None, extremes)])
 
 
-def caveats(record: ComparisonRecord, settings: CompareSettings, within_a: list[str], within_b: list[str]) -> list[str]:
-    """What a reader must know before believing the ratios; `within_a`: in what the runs of A differ, likewise B."""
-    found = [RUNS if min(len(side.runs) for side in (record.a, record.b)) >= MIN_RUNS else ONE_RUN]
-    for letter, differ in (("A", within_a), ("B", within_b)):
-        if differ:
-            found.append(f"The runs of {letter} differ among themselves: {', '.join(differ)}.")
-    kinds = [
-        text
-        for name, text in (("relative", RELATIVE), ("normalised", NORMALISED))
-        if any(getattr(cell, name) is not None for cell in record.cells)
-    ]
-    if kinds:
-        found.append(" ".join([*kinds, USES[settings.judge_by]]))
-    if moved := [cell.reference for cell in record.cells if cell.reference_moved and cell.reference is not None]:
-        most = max(moved, key=lambda each: abs(math.log(each.value)))
-        found.append(
-            f"The short computation beside the steps took × {estimate_text(most)} as long: the machine, or what runs "
-            "beside the steps, was not the same. Step times that changed no more than it are not called a change."
-        )
-    if not record.same_machine:
-        found.append("The machines are of different kinds: plain ratios compare the machines as well.")
-    work = sorted({word for cell in record.cells for word in cell.other_work})
-    if work:
-        found.append(f"Not the same work ({other(work)}): such cells are not judged.")
-    code = [change.what for change in record.changes if change.area == "code" and change.what != "commit"]
-    if code:
-        found.append(f"Your own code differs ({', '.join(dict.fromkeys(code))}): what that changes is in every ratio.")
-    return found
-
-
 def other(work: list[str]) -> str:
     """Why steps are not the same work, in words."""
     return ", ".join(f"other {word}" for word in work)
@@ -263,7 +223,7 @@ def _why_nothing(record: ComparisonRecord, judge_by: JudgeBy) -> str:
     if work and any(all(cell.measured) for cell in record.cells):
         return f"no common cell is the same work ({other(work)})"
     if any(all(cell.measured) for cell in record.cells):
-        return f"{LACKS[judge_by]}, and only {judge_by} ratios were asked for"
+        return f"{LACKS[judge_by]}, and only {judge_by} ratios were asked for" if judge_by in LACKS else NO_TIMES
     return "no common cell has numbers on both sides"
 
 
