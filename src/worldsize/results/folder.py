@@ -133,7 +133,8 @@ class Cell:
                 found = self._opened.pop(kind.name, None)
             samples = readable(kind, self._whole(kind, self._lines(kind) if found is None else found))
             if kind is STEPS:
-                self._disturbed = disturbed_steps(samples, self.collect, every_counts=self.record.every_step_counts)
+                asked = bool(self.record.settings and self.record.settings.steps)
+                self._disturbed = disturbed_steps(samples, self.collect, every_counts=asked)
                 samples = without_disturbed(samples, self._disturbed)
             self._sources[kind.name] = samples
         return self._sources[kind.name]

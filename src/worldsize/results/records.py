@@ -237,11 +237,6 @@ class CellRecord(Record):
         """Whether whole epochs were trained: a training that --resume goes on with, not steps in turn."""
         return self.settings is not None and self.settings.epochs is not None
 
-    @property
-    def every_step_counts(self) -> bool:
-        """Whether so many steps were asked for: then each counts, whatever was beside it (method.md §8)."""
-        return self.settings is not None and self.settings.steps is not None
-
 
 class StudyRecord(Record):
     """study.json: plan, settings and provenance."""

@@ -217,7 +217,7 @@ class Counted:
     """All timed steps of this session, and what of them counts by all that is known so far."""
 
     def __init__(self, *, all_count: bool = False) -> None:
-        """`all_count`: whether every step that was asked for counts, whatever was beside it."""
+        """`all_count`: whether every step counts, disturbed or not."""
         self._all_count = all_count
         self._timed: dict[str, dict[tuple[int, int], tuple[Times, Beside]]] = {}
 

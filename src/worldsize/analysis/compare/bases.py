@@ -23,7 +23,7 @@ HARMLESS = {"commit of worldsize", "host", "load at the start", "network interfa
 
 
 def is_same_computation(changes: Sequence[Change]) -> bool:
-    """Whether the short computation is the same work where runs differ in so much."""
+    """Whether these changes leave the short computation the same work."""
     return not any(change.area in OTHER_COMPUTATION and change.what not in HARMLESS for change in changes)
 
 
@@ -34,7 +34,7 @@ def set_bases(drafts: Sequence[Draft], judge_by: JudgeBy, *, same_machine: bool,
     to run there, else the relative one. Cells without the short computation are asked apart from those that have it.
     Spreads within a side say nothing of the difference between sides: the choice favours no verdict.
     """
-    if judge_by != "plain":  # then plain times count as they are, whatever the machine did
+    if judge_by != "plain":  # plain times were asked for, the machine included
         _mark_moved(drafts)
     moved = any(draft.cell.reference_moved for draft in drafts)
     baselines = {draft.cell.baseline for draft in drafts if draft.cell.baseline is not None}
@@ -50,11 +50,11 @@ def set_bases(drafts: Sequence[Draft], judge_by: JudgeBy, *, same_machine: bool,
 
 def _asked(cell: CellComparison, judge_by: JudgeBy, *, is_base: bool) -> JudgedBy | None:
     """A baseline cell is judged like any other: it has no relative times, so by its own."""
-    if judge_by == "normalised":
-        return "normalised" if cell.normalised is not None else None
-    if judge_by == "plain" or cell.relative is not None:
-        return "plain" if judge_by == "plain" else "relative"
-    return "plain" if is_base else None
+    if judge_by == "plain" or (judge_by == "relative" and cell.relative is None and is_base):
+        return "plain"
+    if judge_by == "relative":
+        return "relative" if cell.relative is not None else None
+    return "normalised" if cell.normalised is not None else None
 
 
 def _steadiest(group: Sequence[Draft], *, may_normalise: bool, same_machine: bool) -> tuple[JudgedBy, bool]:

@@ -87,7 +87,7 @@ def _longer(record: ComparisonRecord) -> list[str]:
 
 
 def _in_turn(record: ComparisonRecord, settings: CompareSettings, runs: int) -> list[str]:
-    """New runs of both sides, one of each at a time: more beside those that the machine told apart would not do."""
+    """Make new runs of both sides in turn: the machine changed between the runs that are there."""
     paths = [_more(side, len(side.runs) + runs) for side in (record.a, record.b)]
     lines = ["# The machine was not the same for both sides: new runs of both, in turn."]
     for a, b in zip(*paths, strict=True):
