@@ -11,15 +11,32 @@ from pathlib import Path
 import psutil
 import pytest
 
+from held_hosts import ADDRESSES, on_each, two_hosts
 from repeated import Repeated
 from rights import needs_rights
 from soak_watch import networks
 from worldsize.analysis.bandwidth import analyse_link, curve, peak
 from worldsize.config import CommSettings, Hosts, validated
 from worldsize.errors import UsageError
-from worldsize.launch.hosts import _hardware, address
+from worldsize.launch.hosts import CONGESTION_CONTROLS, _hardware, address
 from worldsize.results.comm_records import CommRecord
 from worldsize.study.comm import check_hosts, run_comm
+
+CONGESTION_CONTROL = """
+import socket, sys, time
+
+def connection():
+    if not sys.argv[1:]:
+        return socket.create_server(("", 9009)).accept()[0]
+    while True:
+        try:
+            return socket.create_connection((sys.argv[1], 9009))
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+
+print(connection().getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\\0").decode())
+"""
+"""Says that of a connection with a listener at an address, or of what listens where none is given."""
 
 
 @pytest.mark.parametrize("text", ["1gbps", "fast", "-1mbit", "1", "10 Mb/s"])
@@ -92,6 +109,19 @@ class TestWithRights:
             assert largest.time_s.value > 2**20 / link.payload_bytes_per_s * 0.9
 
         Repeated(measure).check(holds)
+
+    def test_the_congestion_control_is_not_that_of_the_machine(self, tmp_path: Path) -> None:
+        """bbr, which some machines use, leaves a part of slow links unused where all hosts send."""
+        with two_hosts() as (first, second):
+            said = on_each(
+                [
+                    [*first, sys.executable, "-c", CONGESTION_CONTROL],
+                    [*second, sys.executable, "-c", CONGESTION_CONTROL, ADDRESSES[0]],
+                ],
+                tmp_path,
+            )
+        assert said[0] == said[1]
+        assert said[0].strip() in CONGESTION_CONTROLS
 
     @pytest.mark.quiet  # it counts the networks of the machine
     def test_nothing_is_left_and_nothing_shows_outside(self, tmp_path: Path) -> None:
