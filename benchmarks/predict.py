@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 import worldsize
 from common import RESULTS, keep, origin, say
@@ -43,6 +44,8 @@ MODELS = {
 }
 LARGE = ("resnet18", "vgg11")
 """Models whose steps take seconds over 100 Mbit/s."""
+LEVEL = 0.95
+MIN_BLOCKS = 3
 
 
 class Measured(NamedTuple):
@@ -116,6 +119,7 @@ def _row(
         "measured_s": measured,
         "measured_interval_s": [cell.summary.step_s.low, cell.summary.step_s.high],
         "steps": len(steps),
+        "blocks_s": {f"{session}.{block}": float(np.mean(of)) for (session, block), of in cell.blocks.items()},
         "predicted_s": found.step_s,
         "band_s": [low, high],
         "doubt": doubt,
@@ -167,7 +171,7 @@ def _summary(cells: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         **{f"{name} median, largest": found for name, found in errors.items()},
         "steps in the band": sum(row["steps_in_band"] for row in rows) / sum(row["steps"] for row in rows),
         "pairs of strategies in the right order": f"{sum(pair.right for pair in pairs)} of {len(pairs)}",
-        "of these, pairs whose measured intervals do not overlap": f"{sum(known)} of {len(known)}",
+        "of these, pairs whose order was measured": f"{sum(known)} of {len(known)}",
     }
 
 
@@ -182,7 +186,8 @@ class Pair(NamedTuple):
     right: bool
     """Whether the faster one is predicted to be so."""
     distinguishable: bool
-    """Whether their measured intervals are apart: else nobody knows which one is faster."""
+    """Whether the interval of their ratio, block by block, lies on one side of 1: else it is not known which is faster.
+    """
 
 
 def _pairs(rows: list[dict[str, Any]]) -> Iterator[Pair]:
@@ -190,6 +195,13 @@ def _pairs(rows: list[dict[str, Any]]) -> Iterator[Pair]:
         alike = all(one[key] == other[key] for key in ("b", "link", "bucket_mb"))
         if alike:
             right = (one["measured_s"] < other["measured_s"]) == (one["predicted_s"] < other["predicted_s"])
-            (low, high), (from_s, to_s) = one["measured_interval_s"], other["measured_interval_s"]
-            known = None not in (low, high, from_s, to_s)  # of so few steps that there is no interval
-            yield Pair(right, known and (high < from_s or to_s < low))
+            yield Pair(right, _distinguishable(one["blocks_s"], other["blocks_s"]))
+
+
+def _distinguishable(one: dict[str, float], other: dict[str, float]) -> bool:
+    """By Student's interval of the mean logarithm of the ratio in blocks that were timed in turn."""
+    ratios = np.log([one[block] / other[block] for block in one.keys() & other.keys()])
+    if len(ratios) < MIN_BLOCKS:
+        return False
+    half = stats.t.ppf((1 + LEVEL) / 2, len(ratios) - 1) * ratios.std(ddof=1) / np.sqrt(len(ratios))
+    return bool(abs(ratios.mean()) > half)

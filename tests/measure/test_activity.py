@@ -7,11 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from worldsize.measure.activity import Activity
+from worldsize.measure.activity import Activity, queued_by_all_s
+
+COUNTED = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count it")
 
 
 @pytest.fixture
@@ -25,6 +28,23 @@ def burn(seconds: float) -> None:
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass
+
+
+@contextmanager
+def sharing_a_core() -> Iterator[None]:
+    """This thread and another process, which computes, have one core together."""
+    cores = os.sched_getaffinity(0)
+    core = max(cores)
+    code = f"import os\nos.sched_setaffinity(0, {{{core}}})\nprint(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as busy:
+        try:
+            assert busy.stdout is not None
+            busy.stdout.readline()
+            os.sched_setaffinity(0, {core})
+            yield
+        finally:
+            os.sched_setaffinity(0, cores)
+            busy.kill()
 
 
 def test_computing_is_the_time_of_this_thread_alone(activity: Activity) -> None:
@@ -85,29 +105,42 @@ def test_the_time_of_a_thread_that_trains_elsewhere() -> None:
     assert found.cpu_s >= 0.05
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count it")
+@COUNTED
 def test_waiting_for_a_core_that_another_process_uses(activity: Activity) -> None:
     """Two that compute on one core have half of it each, so this one waits for about as long as it computes."""
-    cores = os.sched_getaffinity(0)
-    core = max(cores)
-    code = f"import os\nos.sched_setaffinity(0, {{{core}}})\nprint(flush=True)\nwhile True: pass"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as busy:
-        try:
-            assert busy.stdout is not None
-            busy.stdout.readline()
-            os.sched_setaffinity(0, {core})
-            activity.begin()
-            burn(0.2)
-            found = activity.end(1)
-        finally:
-            os.sched_setaffinity(0, cores)
-            busy.kill()
+    with sharing_a_core():
+        activity.begin()
+        burn(0.2)
+        found = activity.end(1)
     assert found is not None
     assert found.queued_s is not None
     assert found.queued_s > 0.08
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count it")
+@COUNTED
+def test_other_threads_wait_for_a_core_as_well() -> None:
+    """Those of the thread that reads are not all: messages are sent by others."""
+    burnt, read = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        with sharing_a_core():
+            burn(0.2)
+            burnt.set()
+            read.wait()
+
+    before_s = queued_by_all_s()
+    thread = threading.Thread(target=compute)
+    thread.start()
+    burnt.wait()
+    after_s = queued_by_all_s()
+    read.set()
+    thread.join()
+    assert before_s is not None
+    assert after_s is not None
+    assert 0.08 < after_s - before_s < 2
+
+
+@COUNTED
 def test_workers_are_forked_from_a_process_that_knew_its_threads_by_other_numbers() -> None:
     assert threading.main_thread().native_id  # known before the fork
     reading, writing = os.pipe()

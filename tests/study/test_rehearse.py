@@ -8,7 +8,7 @@ import pytest
 
 from made_runs import MadeCell
 from replayable import replayable
-from worldsize.analysis.rehearsal import MIN_FIDELITY, first_line, link_warnings, links_text, refusal
+from worldsize.analysis.rehearsal import MIN_FIDELITY, core_warnings, first_line, link_warnings, links_text, refusal
 from worldsize.config import (
     Hosts,
     NetworkSettings,
@@ -23,7 +23,7 @@ from worldsize.measure.abilities import Ability
 from worldsize.results.comm_records import CommRecord, HostLink
 from worldsize.results.folder import load_run, write_study
 from worldsize.results.records import CellRecord
-from worldsize.results.training_records import ReplayedRecord
+from worldsize.results.training_records import ReplayedRecord, ReplayedTimes
 from worldsize.study import comm, rehearse
 from worldsize.study.rehearse import rehearsal_of
 
@@ -130,6 +130,19 @@ def test_ranks_that_were_late_have_no_numbers(waited_s: float, *, refused: bool)
     assert (error is not None) == refused
     if error is not None:
         assert "Give fewer --hosts, or a larger --batch-size" in error.message
+
+
+@pytest.mark.parametrize(("queued_s", "turns_s", "warned"), [(0.05, 1.0, False), (0.3, 4.0, True), (0.0, 0.0, False)])
+def test_messages_that_waited_for_the_cores_of_this_machine_are_named(
+    queued_s: float, turns_s: float, *, warned: bool
+) -> None:
+    replayed = ReplayedRecord(source="ddp-w2-b32", source_world_size=2, source_steps=9)
+    replayed.add(ReplayedTimes(intended_s=1, waited_s=1, queued_s=queued_s, turns_s=turns_s))
+    record = CellRecord(id="ddp-w8-b32", strategy="ddp", world_size=8, batch_size=32, replayed=replayed)
+    said = [each.message for each in core_warnings(record)]
+    assert [text.split(",")[0] for text in said] == [
+        "ddp-w8-b32: threads of its 8 ranks waited for a core of this machine in 7.50 % of their time"
+    ] * warned
 
 
 def test_links_that_carry_less_or_burst_are_named() -> None:

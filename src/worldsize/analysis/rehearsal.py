@@ -13,6 +13,8 @@ MAX_BURST = 1.1
 """The most that may arrive in 100 ms, over what the link is to carry."""
 MIN_CARRIED = 0.9
 """Share of its payload rate that a link must carry while all hosts send."""
+MAX_QUEUED = 0.05
+"""Share of their time that threads of a rank may wait for a core of this machine."""
 REAL = "Real: the collectives, in the order and sizes of each strategy, over emulated hosts."
 REPLAYED = "Replayed: all computing; ranks only wait as long as was measured."
 
@@ -39,6 +41,21 @@ def refusal(record: CellRecord) -> ErrorRecord | None:
             "Give fewer --hosts, or a larger --batch-size, whose steps are longer."
         ),
     )
+
+
+def core_warnings(record: CellRecord) -> Iterator[WarningRecord]:
+    """Whether messages waited for the cores of this machine, which those between real hosts do not share."""
+    share = None if record.replayed is None else record.replayed.queued_share
+    if share is not None and share > MAX_QUEUED:
+        yield WarningRecord(
+            code="queued-for-cores",
+            message=(
+                f"{record.id}: threads of its {record.world_size} ranks waited for a core of this machine in "
+                f"{percent_text(share)} of their time, as those of hosts with cores of their own would not: its "
+                "messages are late, and its steps too long by up to that\n"
+                "Give fewer --hosts, a strategy with fewer messages, or more cores."
+            ),
+        )
 
 
 def links_text(record: CommRecord) -> str:

@@ -44,7 +44,15 @@ from worldsize.results.records import Estimate, WarningRecord
 MAX_WARNINGS = 3
 """Kinds of warnings that are shown; the report has all."""
 WARNING_LINES = 2
-GRAVE = ("unreadable", "not-the-reference", "data-differ", "oversubscribed", "link-not-carried", "link-bursts")
+GRAVE = (
+    "unreadable",
+    "not-the-reference",
+    "data-differ",
+    "oversubscribed",
+    "link-not-carried",
+    "link-bursts",
+    "queued-for-cores",
+)
 """Codes of the warnings that are shown before others: with them the numbers themselves mean less."""
 
 Warned = tuple[str, WarningRecord]

@@ -89,6 +89,16 @@ class Activity:
         )
 
 
+def queued_by_all_s() -> float | None:
+    """How long the threads of this process have waited for a core so far (s); None where the system does not tell.
+
+    A thread that has ended counts no longer.
+    """
+    scheduled = [_numbers(each / "schedstat") for each in Path("/proc/self/task").glob("*")]
+    known = [each for each in scheduled if len(each) > 1]
+    return sum(each[1] for each in known) / NS if any(each[0] for each in known) else None
+
+
 def _queued_s(before: _Reading, after: _Reading) -> float | None:
     if before.ran_and_queued_ns is None or after.ran_and_queued_ns is None:
         return None

@@ -17,7 +17,7 @@ from worldsize.results.memory_records import DeviceMemory, MemoryParts
 from worldsize.results.records import RankPlace, WarningRecord
 from worldsize.results.step_records import RankActivity
 from worldsize.results.traces import ProfiledRank
-from worldsize.results.training_records import Evaluation, GradientTimes, MessageCount
+from worldsize.results.training_records import Evaluation, GradientTimes, MessageCount, ReplayedTimes
 from worldsize.results.verify_records import RankProof
 from worldsize.traits import TraitsRecord
 from worldsize.wire import WireBytes
@@ -134,10 +134,8 @@ class Reply(Record):
     """The long proof of `worldsize verify`."""
     comm: list[CommSample] = Field(default_factory=list)
     """Samples of the collective benchmark."""
-    intended_s: float | None = None
-    """What a rank of a rehearsal was to wait in place of computing; None of work that computes."""
-    waited_s: float | None = None
-    """What that took."""
+    replayed: ReplayedTimes | None = None
+    """How a rank of a rehearsal kept its times in this turn; None of work that computes."""
     links: list[HostLink] = Field(default_factory=list)
     """What the link of this rank's host carries (op `link`)."""
     profile: ProfiledRank | None = None

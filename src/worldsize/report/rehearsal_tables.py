@@ -48,10 +48,15 @@ def replayed_table(analysis: StudyAnalysis) -> Table:
         numbers("Fidelity", "fidelity", lambda row: row.replayed.fidelity),
         numbers("Intended", "intended_s", lambda row: row.replayed.intended_s or None, "s"),
         numbers("Waited", "waited_s", lambda row: row.replayed.waited_s or None, "s"),
+        numbers("Queued for cores", "queued_share", lambda row: row.replayed.queued_share),
     ]
     records = (cell.record for cell in analysis.cells if cell.record is not None)
     rows = (_Cell(record.id, record.replayed) for record in records if record.replayed is not None)
-    note = "Fidelity: intended ÷ waited time, over all ranks and timed turns; below 0.98 a cell has no numbers."
+    note = (
+        "Fidelity: intended ÷ waited time, over all ranks and timed turns; below 0.98 a cell has no numbers. "
+        "Queued for cores: share of their time in which threads of a rank waited for a core of this machine; messages "
+        "are late by it."
+    )
     return table_of("replayed", "What was replayed", columns, rows, f"{note} Method §15.")
 
 

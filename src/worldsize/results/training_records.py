@@ -47,7 +47,38 @@ class GradientTimes(Record):
     """How many steps that were."""
 
 
-class ReplayedRecord(Record):
+class ReplayedTimes(Record):
+    """What ranks of a rehearsal did in their timed turns, in sum (method.md §15)."""
+
+    intended_s: float = 0.0
+    """What they were to wait, in place of computing."""
+    waited_s: float = 0.0
+    """What that took."""
+    queued_s: float = 0.0
+    """What their threads waited for a core, all together."""
+    turns_s: float = 0.0
+    """How long the turns were in which the system told that."""
+
+    @property
+    def fidelity(self) -> float | None:
+        """Intended ÷ waited; None before the first timed step."""
+        return self.intended_s / self.waited_s if self.waited_s else None
+
+    @property
+    def queued_share(self) -> float | None:
+        """How much of their time threads of a rank waited for a core; None where the system does not tell."""
+        return self.queued_s / self.turns_s if self.turns_s else None
+
+    def add(self, *others: "ReplayedTimes") -> None:
+        """Count the times of further ranks or turns."""
+        for other in others:
+            self.intended_s += other.intended_s
+            self.waited_s += other.waited_s
+            self.queued_s += other.queued_s
+            self.turns_s += other.turns_s
+
+
+class ReplayedRecord(ReplayedTimes):
     """The computing that a cell of a rehearsal has replayed (method.md §15)."""
 
     source: str
@@ -55,15 +86,6 @@ class ReplayedRecord(Record):
     source_world_size: int
     source_steps: int
     """Measured steps that it was drawn from."""
-    intended_s: float = 0.0
-    """What all ranks were to wait in their timed turns, in place of computing."""
-    waited_s: float = 0.0
-    """What that took."""
-
-    @property
-    def fidelity(self) -> float | None:
-        """Intended ÷ waited; None before the first timed step."""
-        return self.intended_s / self.waited_s if self.waited_s else None
 
 
 class MessageCount(Record):

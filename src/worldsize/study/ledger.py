@@ -130,8 +130,7 @@ class Ledger:
         """What the threads of a cell did in its timed steps, where all ranks tell; when it has its gradients."""
         record = self.record(cell)
         if record.replayed is not None:
-            record.replayed.intended_s += sum(reply.intended_s or 0.0 for reply in replies)
-            record.replayed.waited_s += sum(reply.waited_s or 0.0 for reply in replies)
+            record.replayed.add(*(reply.replayed for reply in replies if reply.replayed))
         for found in (reply.gradients for reply in replies if reply.gradients):
             if record.gradients is None or found.steps > record.gradients.steps:
                 record.gradients = found

@@ -1,6 +1,7 @@
 """One rank of a cell, from its start to its last turn: pin, build, take turns."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from worldsize.config import CellSettings
 from worldsize.data import load_data
 from worldsize.errors import FactoryError
+from worldsize.measure.activity import queued_by_all_s
 from worldsize.measure.clocks import clock_for
 from worldsize.measure.limits import forget_peak, matmul_flops_per_s, matmul_precision
 from worldsize.measure.message_counter import MessageCounter
@@ -141,13 +143,17 @@ def _taking(loop: Loop, task: Task, trainer: Trainer) -> Callable[[Turn], Reply]
 
 
 def _waiting(take: Callable[[Turn], Reply], task: Task) -> Callable[[Turn], Reply]:
-    """The same turns, and how long the waits of a rehearsal were in each."""
+    """The same turns, and how a rehearsal kept its times in each."""
     assert isinstance(task, ReplayTask), "a rehearsal replays"
 
     def waiting(turn: Turn) -> Reply:
         task.waits.taken()
+        before_s, begun_s = queued_by_all_s(), time.perf_counter()
         reply = take(turn)
-        reply.intended_s, reply.waited_s = task.waits.taken()
+        after_s, took_s = queued_by_all_s(), time.perf_counter() - begun_s
+        reply.replayed = task.waits.taken()
+        if before_s is not None and after_s is not None:
+            reply.replayed.queued_s, reply.replayed.turns_s = max(0.0, after_s - before_s), took_s
         return reply
 
     return waiting

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from worldsize.config import CellSettings
 from worldsize.results.replay import Replay
+from worldsize.results.training_records import ReplayedTimes
 from worldsize.strategies import sizes_of
 from worldsize.training.draws import Drawn, Draws
 from worldsize.wire import Sizes
@@ -68,9 +69,9 @@ class Waits:
         """When the last wait was to end; not much before it did."""
         return self._due_s
 
-    def taken(self) -> tuple[float, float]:
+    def taken(self) -> ReplayedTimes:
         """Intended and waited seconds since this was asked last."""
-        found = self.intended_s, self.waited_s
+        found = ReplayedTimes(intended_s=self.intended_s, waited_s=self.waited_s)
         self.intended_s = self.waited_s = 0.0
         return found
 
