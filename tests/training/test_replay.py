@@ -12,6 +12,7 @@ from worldsize.config import CellSettings, ReplaySettings
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.timeline import Timeline, read
 from worldsize.results.folder import load_run
+from worldsize.results.training_records import ReplayedTimes
 from worldsize.strategies import Channel, World
 from worldsize.training.replay import ReplayModel, ReplayTask, Waits, groups_of
 from worldsize.training.trainer import Trainer
