@@ -133,7 +133,7 @@ def _when(path: Path, process: "subprocess.Popen[bytes]") -> float:
 
 
 def _straggler(source: Path, folder: Path) -> dict[str, Any]:
-    """What a planted delay costs, of four hosts in turn without and with it, and what it must cost by the drawn steps."""
+    """What a planted delay costs of four hosts, in turn without and with it; what it is to cost by the drawn steps."""
     found: dict[float, list[Run]] = {0.0: [], PLANTED_S: []}
     for number, delay_s in product(range(STRAGGLER_ROUNDS), found):
         planted: dict[str, Any] = {"slow_rank": f"1:{round(1e3 * delay_s)}ms"} if delay_s else {}
@@ -151,11 +151,10 @@ def _straggler(source: Path, folder: Path) -> dict[str, Any]:
     usual, late = (np.array([_several_s(run) for run in runs]) for runs in found.values())
     costs_s = late - usual
     due_s = _slowest_s(found[0.0][0], PLANTED_S) - _slowest_s(found[0.0][0], 0.0)
-    cost = (
-        f"{1e3 * costs_s.mean():.1f} ms (± {1e3 * PLANTED_LIMIT_S:.0f}; {', '.join(f'{1e3 * c:.1f}' for c in costs_s)})"
-    )
+    rounds = ", ".join(f"{1e3 * cost_s:.1f}" for cost_s in costs_s)
+    cost = f"{1e3 * costs_s.mean():.1f} ms (± {1e3 * PLANTED_LIMIT_S:.0f}; in turn {rounds})"
     print(f"a planted {1e3 * PLANTED_S:.0f} ms costs {cost}, by the drawn steps {1e3 * due_s:.1f} ms")
-    return {"planted_s": PLANTED_S, "cost_s": costs_s.mean(), "costs_s": list(costs_s), "due_s": due_s}
+    return {"planted_s": PLANTED_S, "cost_s": float(costs_s.mean()), "costs_s": costs_s.tolist(), "due_s": due_s}
 
 
 def _several_s(run: Run) -> float:
