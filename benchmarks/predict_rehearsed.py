@@ -24,8 +24,8 @@ HERE = Path(__file__).parent
 MODELS = {name: f"{HERE / 'predict_models.py'}:{name}" for name in ("convolutions", "small_layers")}
 STRATEGIES = ("ddp", "bucketed", "all-reduce")
 LINK, BATCH, BUDGET = "50mbit", 256, "180s"
-"""A rate at which two cores carry the messages of 32 hosts, and a batch that is waited for long enough: the late wake-ups
-of 16 hosts were 4 % of the waits with a batch of 32."""
+"""A rate at which two cores carry the messages of 32 hosts, and a batch whose waits are long: with one of 32, those of
+16 hosts took 4 % longer than they were to."""
 WORLD_SIZES = (4, 8, 16, 32)
 STEPS = 6
 CODES = ("link-not-carried", "link-bursts", "queued-for-cores")

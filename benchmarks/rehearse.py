@@ -3,8 +3,12 @@
 Two workers are measured over links of three rates, by four strategies; then each is rehearsed from the run over
 the same link, and the second link from the run over the fastest one, whose steps know nothing of it. The error is
 rehearsed ÷ measured step time − 1.
+
+$REHEARSE_MODELS names some of MODELS, `small` among them; the others stay as they were kept.
 """
 
+import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import worldsize
-from common import keep, say
+from common import RESULTS, keep, say
 from worldsize.analysis.steps import timed_steps
 from worldsize.config import CommSettings
 from worldsize.results.replay import PHASES, read_replay
@@ -48,12 +52,20 @@ STRAGGLER_HOSTS, STRAGGLER_STEPS, STRAGGLER_ROUNDS = 4, 60, 3
 def run(data_dir: str | None) -> None:
     """Measure and print. Raises UsageError where hosts cannot be emulated."""
     check_hosts(CommSettings(hosts=2), 2)
+    chosen = os.environ.get("REHEARSE_MODELS", ",".join(MODELS)).split(",")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        errors = [row for name, settings in MODELS.items() for row in _errors(name, settings, folder)]
+        errors = [row for row in _kept() if row["model"] not in chosen]
+        errors += [row for name in chosen for row in _errors(name, MODELS[name], folder)]
         source = folder / f"{SMALL}-{LINKS[0]}"
         content = {"errors": errors, **_start(source, folder), **_straggler(source, folder)}
     keep("rehearse", content)
+
+
+def _kept() -> list[dict[str, Any]]:
+    kept = RESULTS / "rehearse.json"
+    rows: list[dict[str, Any]] = json.loads(kept.read_text())["errors"] if kept.exists() else []
+    return rows
 
 
 def _errors(name: str, settings: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
