@@ -195,12 +195,20 @@ def _pairs(rows: list[dict[str, Any]]) -> Iterator[Pair]:
         alike = all(one[key] == other[key] for key in ("b", "link", "bucket_mb"))
         if alike:
             right = (one["measured_s"] < other["measured_s"]) == (one["predicted_s"] < other["predicted_s"])
-            yield Pair(right, _distinguishable(one["blocks_s"], other["blocks_s"]))
+            yield Pair(right, _distinguishable(one, other))
 
 
-def _distinguishable(one: dict[str, float], other: dict[str, float]) -> bool:
-    """By Student's interval of the mean logarithm of the ratio in blocks that were timed in turn."""
-    ratios = np.log([one[block] / other[block] for block in one.keys() & other.keys()])
+def _distinguishable(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """By Student's interval of the mean logarithm of the ratio in blocks that were timed in turn.
+
+    Of rows that were kept from before, without blocks, by whether their intervals are apart.
+    """
+    if "blocks_s" not in one:
+        (low, high), (from_s, to_s) = one["measured_interval_s"], other["measured_interval_s"]
+        known = None not in (low, high, from_s, to_s)  # of so few steps that there is no interval
+        return known and (high < from_s or to_s < low)
+    these, those = one["blocks_s"], other["blocks_s"]
+    ratios = np.log([these[block] / those[block] for block in these.keys() & those.keys()])
     if len(ratios) < MIN_BLOCKS:
         return False
     half = stats.t.ppf((1 + LEVEL) / 2, len(ratios) - 1) * ratios.std(ddof=1) / np.sqrt(len(ratios))
