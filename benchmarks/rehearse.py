@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import worldsize
-from common import RESULTS, keep, say
+from common import RESULTS, keep, origin, say
 from worldsize.analysis.steps import timed_steps
 from worldsize.config import CommSettings
 from worldsize.results.replay import PHASES, read_replay
@@ -53,19 +53,16 @@ def run(data_dir: str | None) -> None:
     """Measure and print. Raises UsageError where hosts cannot be emulated."""
     check_hosts(CommSettings(hosts=2), 2)
     chosen = os.environ.get("REHEARSE_MODELS", ",".join(MODELS)).split(",")
+    kept = RESULTS / "rehearse.json"
+    before = json.loads(kept.read_text()) if kept.exists() else {}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        errors = [row for row in _kept() if row["model"] not in chosen]
+        errors = [row for row in before.get("errors", []) if row["model"] not in chosen]
         errors += [row for name in chosen for row in _errors(name, MODELS[name], folder)]
         source = folder / f"{SMALL}-{LINKS[0]}"
-        content = {"errors": errors, **_start(source, folder), **_straggler(source, folder)}
+        commits = {**before.get("commits", {}), **dict.fromkeys(chosen, origin()["commit"])}
+        content = {"commits": commits, "errors": errors, **_start(source, folder), **_straggler(source, folder)}
     keep("rehearse", content)
-
-
-def _kept() -> list[dict[str, Any]]:
-    kept = RESULTS / "rehearse.json"
-    rows: list[dict[str, Any]] = json.loads(kept.read_text())["errors"] if kept.exists() else []
-    return rows
 
 
 def _errors(name: str, settings: dict[str, Any], folder: Path) -> list[dict[str, Any]]:

@@ -59,8 +59,9 @@ def test_what_it_cannot_know_is_absent(rehearsed: Repeated[Run]) -> None:
         assert record.evaluations == []
         assert record.replayed is not None
         assert record.replayed.fidelity is not None
-        assert record.replayed.queued_share is not None
-        assert 0 < record.replayed.queued_share < 1
+        if Path("/proc/self/schedstat").exists():
+            assert record.replayed.queued_share is not None
+            assert 0 < record.replayed.queued_share < 1
         assert cell.collect(cell.scan_steps())["loss"].null_count() == cell.collect(cell.scan_steps()).height
     assert run.verdict.startswith("Rehearsed, not measured: ")
     assert run.advice == []

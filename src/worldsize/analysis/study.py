@@ -10,6 +10,7 @@ from worldsize.analysis.breakdown import EpochSplit, epoch_split
 from worldsize.analysis.cells import CellAnalysis, absent_cell, analyse_cell, side_by_side, unreadable_cell
 from worldsize.analysis.communication import Exposed, observing
 from worldsize.analysis.drift import disturbed_warning, drift_warning
+from worldsize.analysis.rehearsal import core_warnings
 from worldsize.analysis.sameness import data_warning
 from worldsize.analysis.scaling import Kind, ScalingRow, SerialFraction, scaling_rows, serial_fractions
 from worldsize.analysis.statistics import Ratio
@@ -163,7 +164,8 @@ def _warnings(
     yield from (("study", warning) for warning in _provenance_changes(study))
     for cell in cells:
         if cell.record is not None:
-            yield from ((cell.id, warning) for warning in (*cell.record.warnings, *cell.uneven))
+            found = (*cell.record.warnings, *core_warnings(cell.record), *cell.uneven)
+            yield from ((cell.id, warning) for warning in found)
         for problem in cell.profile.problems if cell.profile else ():
             yield cell.id, WarningRecord(code="no-profile", message=f"{problem}.")
         flagged = cell.outlier_steps

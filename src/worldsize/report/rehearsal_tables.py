@@ -54,8 +54,8 @@ def replayed_table(analysis: StudyAnalysis) -> Table:
     rows = (_Cell(record.id, record.replayed) for record in records if record.replayed is not None)
     note = (
         "Fidelity: intended ÷ waited time, over all ranks and timed turns; below 0.98 a cell has no numbers. "
-        "Queued for cores: share of their time in which threads of a rank waited for a core of this machine; messages "
-        "are late by it."
+        "Queued for cores: what all threads of a rank waited for a core of this machine, ÷ its time; messages are "
+        "late by it."
     )
     return table_of("replayed", "What was replayed", columns, rows, f"{note} Method §15.")
 

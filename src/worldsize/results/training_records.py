@@ -55,7 +55,7 @@ class ReplayedTimes(Record):
     waited_s: float = 0.0
     """What that took."""
     queued_s: float = 0.0
-    """What their threads waited for a core, all together."""
+    """What their threads queued for a core, all together."""
     turns_s: float = 0.0
     """How long the turns were in which the system told that."""
 
@@ -66,7 +66,7 @@ class ReplayedTimes(Record):
 
     @property
     def queued_share(self) -> float | None:
-        """How much of their time threads of a rank waited for a core; None where the system does not tell."""
+        """What threads of a rank queued for a core, ÷ its time; several may queue at once. None if it is not known."""
         return self.queued_s / self.turns_s if self.turns_s else None
 
     def add(self, *others: "ReplayedTimes") -> None:

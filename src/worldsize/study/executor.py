@@ -9,7 +9,7 @@ from typing import Protocol
 
 import psutil
 
-from worldsize.analysis.rehearsal import core_warnings, refusal
+from worldsize.analysis.rehearsal import refusal
 from worldsize.config import Hosts
 from worldsize.config.script import TO_RUN
 from worldsize.launch.cluster import Cluster, Running, ThisMachine
@@ -70,11 +70,10 @@ class Executor(Protocol):
         """End everything."""
 
 
-def check_replay(record: CellRecord) -> None:
-    """Raise CellFailed for a cell of a rehearsal whose ranks did not keep their times; warn of late messages."""
+def check_fidelity(record: CellRecord) -> None:
+    """Raise CellFailed for a cell of a rehearsal whose ranks did not keep their times."""
     if refused := refusal(record):
         raise CellFailed(refused)
-    record.warnings += core_warnings(record)
 
 
 def most_on_a_node(job: Job, by_rank: Sequence[int]) -> int:

@@ -17,7 +17,7 @@ from worldsize.config import TrainingSettings
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.study import blocks
 from worldsize.study.blocks import BLOCK_WARMUP, Counted, block_warmup, burst, reference_every, timed_steps
-from worldsize.study.executor import CellFailed, Executor, WorkersBehind, check_replay
+from worldsize.study.executor import CellFailed, Executor, WorkersBehind, check_fidelity
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
 from worldsize.study.pace import MIN_BLOCKS, Pace
@@ -260,7 +260,7 @@ class Schedule:
         if self.settings.profile:
             self._profile(cell)
         self.executor.finish(cell)
-        check_replay(self.ledger.record(cell))
+        check_fidelity(self.ledger.record(cell))
         self.open.discard(cell.id)
         self.listener.skipped(self._steps_left(cell))
         self.listener.ended(self.ledger.completed(cell, ending))
