@@ -19,8 +19,8 @@ MAX_PREDICTED_BYTES = {"gather": 8 * 2**20}
 """gloo's gather copies all parts out of one buffer. With one of 32 MiB (two parts of 16) a gather that follows other
 collectives took 5 to 30 % longer than the line says, on two cores; alone it did not: memory, and not the link."""
 QUICKEST_REL = 0.3
-"""Of an all-reduce of 256 KiB. Where one of 1 KiB takes a millisecond, a part of the latency hides behind the bytes: over
-1 Gbit/s it took 14 % (bbr) and 23 % (cubic) less than the line says, in each of four runs on one host."""
+"""Of an all-reduce of 256 KiB. Where one of 1 KiB takes a millisecond, a part of the latency hides behind the bytes:
+over 1 Gbit/s it took 14 % (bbr) and 23 % (cubic) less than the line says, in each of four runs on one host."""
 
 BOTH_WAYS = 1514 / (1514 + 66 / 2)
 """What a rated link carries in each direction while both are busy: the acknowledgements of one direction, 66 bytes for
