@@ -31,6 +31,7 @@ from worldsize.analysis.predict.forecast import Target, inputs_of, simulated
 from worldsize.analysis.predict.held_out import doubt_of, held_out
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.observed import Compute
+from worldsize.analysis.statistics import LEVEL
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.launch.warm import WARM
 
@@ -44,7 +45,6 @@ MODELS = {
 }
 LARGE = ("resnet18", "vgg11")
 """Models whose steps take seconds over 100 Mbit/s."""
-LEVEL = 0.95
 MIN_BLOCKS = 3
 
 

@@ -41,7 +41,6 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 STEPS = {"resnet18": 6, SMALL: 60}
 """Timed steps: those of the first take up to 8 s, those of the second up to 0.5 s."""
-LIMIT = 0.05
 MAX_STEPS = 1000
 MANY, MANY_LIMIT_S = 32, 20.0
 PLANTED_S, PLANTED_LIMIT_S = 0.02, 0.005

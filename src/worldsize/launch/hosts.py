@@ -140,7 +140,7 @@ def _interface(host: int, hosts: int, rate_bits_per_s: int | None) -> list[str]:
 def _congestion_control() -> str:
     try:
         known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text(encoding="ascii").split()
-    except OSError:  # a kernel before 5.7, which tells it to its first network only
+    except OSError:  # an older kernel, which tells it to its first network only
         known = []
     return next((name for name in CONGESTION_CONTROLS if name in known), CONGESTION_CONTROLS[-1])
 
