@@ -20,7 +20,7 @@ MAX_PREDICTED_BYTES = {"gather": 8 * 2**20}
 collectives took 5 to 30 % longer than the line says, on two cores; alone it did not: memory, and not the link."""
 SHORT_AND_FAST = ("all-reduce", 256 * 2**10, 10**9)
 SHORT_REL = 0.3
-"""Of an all-reduce of 256 KiB over 1 Gbit/s: on one host the line was more than 10 % above its time in four runs of four
+"""Of an all-reduce of 256 KiB over 1 Gbit/s: on one host the line was over 10 % above its time in four runs of four
 (23 % in one with cubic, 14 % in one with bbr), perhaps because a part of the latency hides behind the bytes."""
 
 BOTH_WAYS = 1514 / (1514 + 66 / 2)
