@@ -8,6 +8,7 @@ from repeated import Repeated
 from rights import needs_rights
 from worldsize.analysis.bandwidth import analyse_link, curve, fit, peak
 from worldsize.config import CommSettings
+from worldsize.config.network import BURST_S
 from worldsize.results.comm_records import CommRecord
 from worldsize.study.comm import run_comm
 
@@ -19,9 +20,8 @@ MAX_PREDICTED_BYTES = {"gather": 8 * 2**20}
 """gloo's gather copies all parts out of one buffer. With one of 32 MiB (two parts of 16) a gather that follows other
 collectives took 5 to 30 % longer than the line says, on two cores; alone it did not: memory, and not the link."""
 SHORT_AND_FAST = ("all-reduce", 256 * 2**10, 10**9)
-SHORT_REL = 0.3
-"""Of an all-reduce of 256 KiB over 1 Gbit/s: on one host the line was over 10 % above its time in four runs of four
-(23 % in one with cubic, 14 % in one with bbr), perhaps because a part of the latency hides behind the bytes."""
+"""An all-reduce that may be off the line by what the shaper's bucket saves up (1 ms) as well: on one host 256 KiB over
+1 Gbit/s, 2.2 ms of bytes, took 2.3 to 2.8 ms, 0.4 to 0.9 ms less than the line says (0.4 with bbr, more with cubic)."""
 
 BOTH_WAYS = 1514 / (1514 + 66 / 2)
 """What a rated link carries in each direction while both are busy: the acknowledgements of one direction, 66 bytes for
@@ -67,8 +67,8 @@ def test_the_model_predicts_sizes_that_it_was_not_fitted_to(links: Repeated[Comm
             assert model is not None
             assert link.hosts is not None
             kind = (collective, point.size_bytes, link.hosts.rate_bits_per_s)
-            rel = SHORT_REL if kind == SHORT_AND_FAST else 0.1
-            assert model.time_s(point.size_bytes) == pytest.approx(point.time_s.value, rel=rel)
+            allowed_s = 0.1 * point.time_s.value + (BURST_S if kind == SHORT_AND_FAST else 0.0)
+            assert model.time_s(point.size_bytes) == pytest.approx(point.time_s.value, abs=allowed_s)
 
     links.check(holds)
 
