@@ -1,12 +1,16 @@
 """The door through which all messages go."""
 
 import math
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.futures import Future
 
 from worldsize.strategies.channel import Channel, flat, payload_bytes
 
@@ -97,3 +101,46 @@ def test_a_message_that_fails_is_never_done() -> None:
     with pytest.raises(RuntimeError, match="peer"), channel.message("broadcast", 9):
         raise RuntimeError("the peer is gone")
     assert witness.seen == [("broadcast", 8, True), ("done", 1), ("broadcast", 9, True)]
+
+
+class Arriving:
+    """A message that another thread ends, as one of gloo's does."""
+
+    def __init__(self) -> None:
+        self.future: Future[list[Tensor]] = Future()
+
+    def get_future(self) -> Future[list[Tensor]]:
+        return self.future
+
+    def end(self) -> None:
+        in_new_thread(lambda: self.future.set_result([]))
+
+
+def in_new_thread(act: Callable[[], None]) -> None:
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_what_follows_a_message_computes_as_its_worker_does(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the ranks of a job, whose messages end in one thread or another, would come to unlike bits."""
+    generator = torch.Generator().manual_seed(0)
+    p, q = torch.randn(4, 10, generator=generator), torch.randn(4, 192, generator=generator)
+    found: list[Tensor] = []
+    in_new_thread(lambda: found.append(p.T @ q))
+    if torch.equal(found.pop(), p.T @ q):
+        pytest.skip("here a product has the same bits with any number of threads")
+    message, channel = Arriving(), Channel(0, 2)
+    monkeypatch.setattr(dist, "all_reduce", lambda *given, **named: message)
+    done = channel.all_reduce_async(torch.zeros(1), channel.ready()).then(lambda _: found.append(p.T @ q))
+    message.end()
+    done.wait()
+    assert torch.equal(found[0], p.T @ q)

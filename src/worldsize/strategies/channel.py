@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
+from worldsize.threads import threads_as_set
+
 
 class Observer(Protocol):
     """Who is told of each message (the timeline of a step, in training)."""
@@ -177,6 +179,7 @@ class Channel:
     def _seen(self, token: int, work: Any, result: Tensor) -> Future[Tensor]:
         def finish(future: Future[list[Tensor]]) -> Tensor:
             self.observer.done(token)
+            threads_as_set()
             future.value()  # raises what the collective has raised
             return result
 
