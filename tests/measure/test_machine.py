@@ -3,6 +3,7 @@
 import os
 import platform
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,6 +51,9 @@ def test_snapshot_agrees_with_the_operating_system() -> None:
     assert snapshot.logical_cores >= len(snapshot.allowed_cores) >= 1
     assert snapshot.gpus == ()
     assert "127.0.0.1" in [address for addresses in snapshot.interfaces.values() for address in addresses]
+    with socket.socket() as sender:
+        used = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+    assert snapshot.congestion_control == used.partition(b"\0")[0].decode()
     assert Host.model_validate_json(snapshot.model_dump_json()) == snapshot
 
 

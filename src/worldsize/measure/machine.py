@@ -60,6 +60,7 @@ def snapshot_host(with_gpus: bool) -> Host:
         load_1min=psutil.getloadavg()[0],
         gpus=_gpus() if with_gpus else (),
         interfaces=_interfaces(),
+        congestion_control=_congestion_control(),
     )
 
 
@@ -184,6 +185,13 @@ def _interfaces() -> dict[str, list[str]]:
         for name, addresses in psutil.net_if_addrs().items()
     }
     return {name: addresses for name, addresses in sorted(found.items()) if addresses}
+
+
+def _congestion_control() -> str | None:
+    try:
+        return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text(encoding="ascii").strip() or None
+    except OSError:
+        return None  # not Linux, or a container that hides it
 
 
 def _commit(folder: Path) -> str | None:

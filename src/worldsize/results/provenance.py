@@ -89,6 +89,8 @@ class Host(Record):
     gpus: tuple[str, ...] = ()
     interfaces: dict[str, list[str]] = Field(default_factory=dict)
     """Network interface → its addresses."""
+    congestion_control: str | None = None
+    """How TCP's senders of this machine find their rate; emulated hosts have their own (method.md §15)."""
 
     @property
     def room_cores(self) -> float:
