@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from worldsize.analysis.bandwidth import CostModel, CurvePoint, analyse_link, curve, fit, median_call, peak
-from worldsize.analysis.collective_cost import bus_factor, cost_s, steps
+from worldsize.analysis.collective_cost import IN_TURN, bus_factor, cost_s, steps
+from worldsize.analysis.comm_report import comm_report
 from worldsize.config import Hosts
 from worldsize.measure.machine import provenance
+from worldsize.report.comm_tables import model_table
 from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.records import Estimate, Placement
 
@@ -47,6 +49,20 @@ def made(
     return CommRecord(
         provenance=provenance(["made"]), world_size=world_size, placement=placement, hosts=hosts, ranks=ranks
     )
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_gather_and_scatter_in_turn_tell_the_latency_of_one_way_and_are_no_collective(world_size: int) -> None:
+    gathers = made("gather", world_size, 2e-4, 100e6)
+    assert analyse_link(gathers).in_turn_alpha_s is None
+    pairs = made(IN_TURN, world_size, 3e-4, 1e15)
+    both = [[*one, *other[:3]] for one, other in zip(gathers.ranks, pairs.ranks, strict=True)]
+    record = gathers.model_copy(update={"ranks": both})
+    link, report = analyse_link(record), comm_report(record)
+    assert link.in_turn_alpha_s == report.in_turn_alpha_s == pytest.approx(3e-4, rel=1e-4)
+    assert (list(link.models), list(link.peaks_bytes_per_s)) == (["gather"], ["gather"])
+    assert {point.collective for point in report.table} == {fit.collective for fit in report.fits} == {"gather"}
+    assert "each way of 1 KiB takes 300 µs" in model_table(record).note
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from worldsize.analysis.bandwidth import curve
-from worldsize.analysis.collective_cost import sizes_up_to
+from worldsize.analysis.collective_cost import IN_TURN, sizes_up_to
 from worldsize.collectives import OPERATIONS
 from worldsize.collectives.bench import Bench
 from worldsize.config import CommSettings
@@ -34,13 +34,15 @@ def test_sizes_grow_from_1_kib_to_the_top() -> None:
 def test_every_collective_is_timed_at_every_size_and_comes_out_right(tmp_path: Path) -> None:
     settings = CommSettings(world_size=3, top_bytes=100_000, samples=2, threads_per_worker=1)
     record = run_comm(settings, tmp_path, ["test"])
-    assert set(ALL) == set(OPERATIONS)
+    assert {*ALL, IN_TURN} == set(OPERATIONS)
     assert len(record.ranks) == 3
     for name in ALL:
         points = curve(record, name)
         assert len(points) == len(sizes_up_to(100_000))
         assert all(point.wrong_elements == 0 for point in points)
         assert all(point.time_s.value > 0 and point.time_s.samples == 2 for point in points)
+    (in_turn,) = curve(record, IN_TURN)
+    assert (in_turn.size_bytes, in_turn.wrong_elements, in_turn.time_s.samples) == (1024, 0, 2)
     # S is cut to whole elements per rank where every rank holds a part of it.
     assert max(p.size_bytes for p in curve(record, "all-gather")) == 100_000 // 4 // 3 * 3 * 4
 

@@ -8,7 +8,16 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from worldsize.analysis.collective_cost import ONE_WAY, ROOTED, as_run, bus_factor, cost_s, further_segments, steps
+from worldsize.analysis.collective_cost import (
+    IN_TURN,
+    ONE_WAY,
+    ROOTED,
+    as_run,
+    bus_factor,
+    cost_s,
+    further_segments,
+    steps,
+)
 from worldsize.analysis.statistics import Floats, half_width, median_estimate
 from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.records import Estimate
@@ -70,6 +79,17 @@ class CostModel:
     def transfer_s(self, size_bytes: float) -> float:
         """The part of that time that grows with the bytes on the wire."""
         return bus_factor(self.as_run, self.world_size) * size_bytes / self.beta_bytes_per_s
+
+
+def collectives_of(record: CommRecord) -> list[str]:
+    """The collectives that were measured, in order."""
+    return [name for name in dict.fromkeys(sample.collective for sample in record.ranks[0]) if name != IN_TURN]
+
+
+def in_turn_alpha_s(record: CommRecord) -> float | None:
+    """Latency of one way where gather and scatter take turns; None where that was not timed (method.md §5)."""
+    timed = curve(record, IN_TURN)
+    return timed[0].time_s.value / steps(IN_TURN, record.world_size) if timed else None
 
 
 def curve(record: CommRecord, collective: str) -> list[CurvePoint]:
@@ -208,6 +228,8 @@ class LinkAnalysis:
     models: dict[str, CostModel]
     payload_bytes_per_s: float | None
     """What the emulated link can carry as TCP payload; None where its rate is not known."""
+    in_turn_alpha_s: float | None = None
+    """Latency of one way where gather and scatter take turns; None where that was not timed."""
 
     def peak(self, *, rooted: bool) -> float | None:
         """The best bus bandwidth (bytes/s) of the collectives through a root, or of the others; None without any."""
@@ -217,14 +239,14 @@ class LinkAnalysis:
 
 def analyse_link(record: CommRecord) -> LinkAnalysis:
     """Peaks and cost models of a collective benchmark."""
-    names = dict.fromkeys(sample.collective for sample in record.ranks[0])
-    curves = {name: curve(record, name) for name in names}
+    curves = {name: curve(record, name) for name in collectives_of(record)}
     models = {name: fit(points, record.world_size, record.placement.backend) for name, points in curves.items()}
     peaks = {name: peak(points) for name, points in curves.items()}
     return LinkAnalysis(
         peaks_bytes_per_s={name: value for name, value in peaks.items() if value is not None},
         models={name: model for name, model in models.items() if model is not None},
         payload_bytes_per_s=None if record.hosts is None else record.hosts.payload_bytes_per_s,
+        in_turn_alpha_s=in_turn_alpha_s(record),
     )
 
 

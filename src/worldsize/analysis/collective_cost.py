@@ -13,6 +13,8 @@ SEGMENT_BYTES = 2**20
 """The largest segment of gloo's ring."""
 ROOTED = ("gather", "scatter")
 """Collectives for which the rate is the utilisation of the root's link, not busbw."""
+IN_TURN = "gather+scatter"
+"""A gather and the scatter that answers it, timed together at the smallest size: each waits for the one before it."""
 ONE_WAY = (*ROOTED, "broadcast")
 """Collectives whose receiver only waits: it may wake up while the bytes are under way."""
 START_S = 2.0
@@ -32,13 +34,15 @@ def bus_factor(collective: str, world_size: int) -> float:
         return (n - 1) / n
     if collective in ROOTED:
         return n - 1
+    if collective == IN_TURN:
+        return 2 * (n - 1)
     return 1.0
 
 
 def steps(collective: str, world_size: int) -> int:
     """Messages one after the other on the way of a collective: a ring's, a tree's, or the root's."""
     n = world_size
-    if collective == "all-reduce":
+    if collective in ("all-reduce", IN_TURN):
         return 2 * (n - 1)
     if collective == "broadcast":
         return ceil(log2(n))
@@ -95,13 +99,21 @@ def sizes_up_to(top_bytes: int) -> list[int]:
     return [*sizes, top_bytes]
 
 
+def timed_sizes(settings: CommSettings) -> list[tuple[str, int]]:
+    """Each collective at each size; where both ways through a root are asked for, also both in turn."""
+    names = dict.fromkeys(settings.collectives)
+    sizes = sizes_up_to(settings.top_bytes)
+    both = [(IN_TURN, sizes[0])] if names.keys() >= set(ROOTED) else []
+    return [*product(names, sizes), *both]
+
+
 def least_s(settings: CommSettings) -> float:
     """Start, turns, and the bytes of one call of each size over emulated links (method.md §5)."""
     hosts, n = settings.emulated, settings.world_size
     rate = None if hosts is None else hosts.payload_bytes_per_s
     delay_s = 0.0 if hosts is None or hosts.latency_s is None else hosts.latency_s
     least = START_S + ENDING_S
-    for name, size in product(dict.fromkeys(settings.collectives), sizes_up_to(settings.top_bytes)):
+    for name, size in timed_sizes(settings):
         wire_s = 0.0 if rate is None else bus_factor(name, n) * size / rate
         least += TURN_S + wire_s + steps(name, n) * delay_s
     return least

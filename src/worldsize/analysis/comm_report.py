@@ -5,7 +5,7 @@ A rank on the wrong network interface reaches rank 0 far more slowly than the ot
 
 from statistics import median
 
-from worldsize.analysis.bandwidth import MIN_R_SQUARED, CurvePoint, curve, fit, peak
+from worldsize.analysis.bandwidth import MIN_R_SQUARED, CurvePoint, collectives_of, curve, fit, in_turn_alpha_s, peak
 from worldsize.analysis.collective_cost import as_run
 from worldsize.analysis.numbers import GB, number_text
 from worldsize.analysis.statistics import reciprocal, scaled
@@ -49,11 +49,11 @@ def _where(peer: PeerRate) -> str:
 
 def comm_report(record: CommRecord) -> CommReport:
     """Table, fits and warnings of a benchmark, and the record itself."""
-    names = dict.fromkeys(sample.collective for sample in record.ranks[0])
-    curves = {name: curve(record, name) for name in names}
+    curves = {name: curve(record, name) for name in collectives_of(record)}
     return CommReport(
         table=[_point(point) for points in curves.values() for point in points],
         fits=[_fit(name, points, record) for name, points in curves.items() if points],
+        in_turn_alpha_s=in_turn_alpha_s(record),
         warnings=comm_warnings(record),
         record=record,
     )

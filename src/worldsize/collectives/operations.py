@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from worldsize.analysis.collective_cost import IN_TURN
+
 ROOT = 0
 
 
@@ -155,6 +157,21 @@ class Scatter(Operation):
         return int((self.tensor != self.rank + 1).sum())
 
 
+class InTurn(Gather):
+    """The root gets every rank's tensor, and gives each its own back."""
+
+    def fill(self) -> None:
+        super().fill()
+        self.answer = self._full(self.elements, 0)
+
+    def call(self) -> None:
+        super().call()
+        dist.scatter(self.answer, self.parts, src=ROOT)
+
+    def wrong(self) -> int:
+        return int((self.answer != self.rank + 1).sum())
+
+
 OPERATIONS: dict[str, type[Operation]] = {
     "all-reduce": AllReduce,
     "reduce-scatter": ReduceScatter,
@@ -163,4 +180,5 @@ OPERATIONS: dict[str, type[Operation]] = {
     "broadcast": Broadcast,
     "gather": Gather,
     "scatter": Scatter,
+    IN_TURN: InTurn,
 }

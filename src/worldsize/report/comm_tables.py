@@ -4,7 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from worldsize.analysis.bandwidth import MIN_R_SQUARED, CostModel, CurvePoint, curve, fit, peak
+from worldsize.analysis.bandwidth import (
+    MIN_R_SQUARED,
+    CostModel,
+    CurvePoint,
+    collectives_of,
+    curve,
+    fit,
+    in_turn_alpha_s,
+    peak,
+)
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.collective_cost import as_run, wire_factor
 from worldsize.analysis.communication import Communication, waits_text
@@ -28,11 +37,6 @@ ALL_REDUCE_NOTE = (
     f" {SENT_AS_ANOTHER} gloo sends an all-reduce instead: twice the bytes that busbw counts for a reduce-scatter. "
     "α, β and the share of the link are those of the bytes that are sent."
 )
-
-
-def collectives_of(record: CommRecord) -> list[str]:
-    """The collectives that were measured, in order."""
-    return list(dict.fromkeys(sample.collective for sample in record.ranks[0]))
 
 
 def comm_table(record: CommRecord) -> Table:
@@ -82,6 +86,9 @@ def model_table(record: CommRecord) -> Table:
         note += HIDDEN_NOTE
     if any(as_run(name, record.placement.backend) != name for name in collectives_of(record)):
         note += ALL_REDUCE_NOTE
+    in_turn_s = in_turn_alpha_s(record)
+    if in_turn_s is not None:
+        note += f" Where gather and scatter take turns, each way of 1 KiB takes {number_text(1e6 * in_turn_s)} µs."
     if rated is not None:
         note += f" The emulated links can carry {rated / 1e9:.4g} GB/s of TCP payload (method.md §12)."
     return table_of("cost-models", "What the link can do", columns, rows, note)

@@ -14,7 +14,7 @@ class CommSample(Record):
     """One sample of the collective benchmark on one rank (method.md §5)."""
 
     collective: str
-    """all-reduce, reduce-scatter, all-gather, broadcast, gather or scatter."""
+    """all-reduce, reduce-scatter, all-gather, all-to-all, broadcast, gather, scatter, or gather+scatter in turn."""
     size_bytes: int
     """S: all ranks' parts together for all-gather and reduce-scatter, one rank's tensor for the others."""
     begin_ns: int
@@ -130,6 +130,8 @@ class CommReport(Record):
     schema_version: int = SCHEMA_VERSION
     table: list[CommPoint]
     fits: list[CommFit]
+    in_turn_alpha_s: float | None = None
+    """Latency of one way where gather and scatter take turns; None where not both were timed (method.md §5)."""
     warnings: list[WarningRecord]
     record: CommRecord
     """The raw samples behind the table."""

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable
 
-from worldsize.analysis.collective_cost import ENDING_S, least_s, roomy_budget, sizes_up_to
+from worldsize.analysis.collective_cost import ENDING_S, least_s, roomy_budget, timed_sizes
 from worldsize.analysis.numbers import number_text
 from worldsize.config import CommSettings
 from worldsize.errors import UsageError
@@ -18,8 +18,7 @@ MIN_SHARE = 0.4
 
 def cases(settings: CommSettings) -> list[Case]:
     """Each collective at each size."""
-    sizes = sizes_up_to(settings.top_bytes)
-    return [Case(name, size) for name in dict.fromkeys(settings.collectives) for size in sizes]
+    return [Case(*each) for each in timed_sizes(settings)]
 
 
 def check_budget(settings: CommSettings) -> None:

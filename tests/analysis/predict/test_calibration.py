@@ -1,5 +1,7 @@
 """What measured cells say of latency and rate in training, and what an emulated link saves up between turns."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,10 @@ def test_no_cell_says_what_is_usual() -> None:
     assert combined([], Factors(0.8, 1.1)) == pytest.approx((0.8, 1.1))
 
 
+def replace_latency(hosts: Hosts, latency_s: float | None) -> Hosts:
+    return hosts.model_copy(update={"latency_s": latency_s})
+
+
 def wire(hosts: Hosts | None) -> Wire:
     """Without latency, at 100 MB/s."""
     models = {name: CostModel(name, name, 2, 0.0, 100e6, 0.0, 1.0, 1, 10**8) for name in ("gather", "scatter")}
@@ -55,6 +61,27 @@ def test_a_link_that_rests_every_other_message_sends_a_burst_at_once(size: int, 
     assert np.mean([message.alone_s for message in shaped[20:]]) == pytest.approx(
         max(whole_s / 2, whole_s - 1e-3), rel=0.06
     )
+
+
+def test_turns_through_the_root_have_the_latency_of_turns() -> None:
+    """Back to back, gathers of 1 KiB took 0.2 ms each and scatters 0.5; in turn both together took 0.55."""
+    timed = {"gather": (0.2e-3, True), "scatter": (0.5e-3, False)}
+    models = {
+        name: CostModel(name, name, 2, alpha_s, 100e6, 0.0, 1.0, 1, 10**8, hidden)
+        for name, (alpha_s, hidden) in timed.items()
+    }
+    plain = Wire(models, None, 2, in_turn_alpha_s=0.275e-3)
+    sent = [Sent(name, 10_000, AFTER_BACKWARD, blocking=True) for name in timed] * 20
+    first, *others = plain.messages(sent, 2)
+    assert first.alone_s == pytest.approx(0.2e-3)
+    assert [each.alone_s for each in others] == pytest.approx([0.275e-3 + 0.1e-3] * 39)
+    assert plain.latency_share(sent, 2) == pytest.approx(0.275 / 0.375, rel=0.02)
+    slower = Hosts(count=2, rate_bits_per_s=RATE, latency_s=1e-3)
+    far = replace(plain, hosts=replace_latency(slower, None)).over(slower)
+    assert far.in_turn_alpha_s == pytest.approx(1.275e-3)
+    assert plain.changed(latency=2.0).in_turn_alpha_s == pytest.approx(0.55e-3)
+    alike = [Sent("gather", 10_000, AFTER_BACKWARD, blocking=True)] * 3
+    assert [each.alone_s for each in plain.messages(alike, 2)] == pytest.approx([0.2e-3] * 3)
 
 
 def test_messages_one_way_save_nothing_up() -> None:

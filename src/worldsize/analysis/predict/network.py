@@ -1,11 +1,11 @@
 """What collectives would cost between other numbers of workers, or over another link (method.md §5, §14)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from worldsize.analysis.bandwidth import CostModel
-from worldsize.analysis.collective_cost import bus_factor
+from worldsize.analysis.collective_cost import bus_factor, steps
 from worldsize.analysis.predict.simulate import NOTHING_S, Message, Network
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.config import Hosts, burst_bytes
@@ -27,7 +27,7 @@ class Factors(NamedTuple):
 
 AS_TIMED = Factors()
 TURNS = {"gather", "scatter"}
-"""To the root and back: each finds a link that has just been carrying nothing its way."""
+"""To the root and back: each finds a link that has just been carrying nothing its way, and a receiver that waits."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Wire:
     """The emulated hosts; None where the workers share a host, or nodes are what they are."""
     world_size: int
     """Where it was timed."""
+    in_turn_alpha_s: float | None = None
+    """Latency of one way where gather and scatter take turns; None where that was not timed."""
 
     @property
     def bytes_per_s(self) -> float:
@@ -64,7 +66,8 @@ class Wire:
             )
             for name, model in self.models.items()
         }
-        return replace(self, models=models, hosts=hosts)
+        in_turn_s = None if self.in_turn_alpha_s is None else max(0.0, self.in_turn_alpha_s + added_s)
+        return replace(self, models=models, hosts=hosts, in_turn_alpha_s=in_turn_s)
 
     def changed(self, *, rate: float = 1.0, latency: float = 1.0) -> "Wire":
         """The same with another rate and latency, as multiples."""
@@ -72,7 +75,8 @@ class Wire:
             name: replace(each, alpha_s=each.alpha_s * latency, beta_bytes_per_s=each.beta_bytes_per_s * rate)
             for name, each in self.models.items()
         }
-        return replace(self, models=models)
+        in_turn_s = None if self.in_turn_alpha_s is None else latency * self.in_turn_alpha_s
+        return replace(self, models=models, in_turn_alpha_s=in_turn_s)
 
     def time_s(self, collective: str, world_size: int, size_bytes: int) -> float:
         """How long a collective of so many bytes takes with the link to itself."""
@@ -85,22 +89,28 @@ class Wire:
     def latency_share(self, sent: Sequence[Sent], world_size: int) -> float:
         """Of what messages take one after the other, the part that does not grow with their bytes."""
         whole = sum(message.alone_s for message in self.messages(sent, world_size))
-        return sum(self.latency_s(each.collective, world_size) for each in sent) / whole if whole else 0.0
+        latency_s = sum(self._parts_s(each, world_size, turned=turned)[0] for each, turned in _with_turns(sent))
+        return latency_s / whole if whole else 0.0
 
     def messages(self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED) -> list[Message]:
         """What a strategy sends, as the link sees it; each takes `factors` times as long as the benchmark says."""
         found: list[Message] = []
-        for place, each in enumerate(sent):
-            latency_s = self.latency_s(each.collective, world_size)
-            bytes_s = self.time_s(each.collective, world_size, each.size_bytes) - latency_s
-            turned = (
-                place > 0 and each.ready == AFTER_BACKWARD and {each.collective, sent[place - 1].collective} == TURNS
-            )
+        for each, turned in _with_turns(sent):
+            latency_s, bytes_s = self._parts_s(each, world_size, turned=turned)
             saved_s = min(self.burst_s, found[-1].alone_s, bytes_s) if turned else 0.0
             alone_s = factors.latency * latency_s + factors.rate * (bytes_s - saved_s)
             wire_bytes = bus_factor(self.models[each.collective].as_run, world_size) * each.size_bytes
             found.append(Message(each.ready, max(alone_s, NOTHING_S), wire_bytes))
         return found
+
+    def _parts_s(self, sent: Sent, world_size: int, *, turned: bool) -> tuple[float, float]:
+        """Of a message with the link to itself: its latency, and what grows with its bytes."""
+        model, size = self.models[sent.collective], sent.size_bytes
+        if turned and self.in_turn_alpha_s is not None:
+            latency_s = steps(model.as_run, world_size) * self.in_turn_alpha_s
+            return latency_s, bus_factor(model.as_run, world_size) * size / model.beta_bytes_per_s
+        latency_s = self.latency_s(sent.collective, world_size)
+        return latency_s, self.time_s(sent.collective, world_size, size) - latency_s
 
     @property
     def burst_s(self) -> float:
@@ -113,6 +123,17 @@ class Wire:
         return Network(self.bytes_per_s / factors.rate, slowdown)
 
 
+def _with_turns(sent: Sequence[Sent]) -> Iterator[tuple[Sent, bool]]:
+    """Each message, and whether it goes the other way through the root than the one before it."""
+    before: Sent | None = None
+    for each in sent:
+        yield (
+            each,
+            before is not None and each.ready == AFTER_BACKWARD and {each.collective, before.collective} == TURNS,
+        )
+        before = each
+
+
 def wire_of(analysis: StudyAnalysis) -> Wire | None:
     """The link that the run has timed, between the most workers; None where none was."""
     timed = {size: link for size, link in analysis.links.items() if link.models}
@@ -120,7 +141,8 @@ def wire_of(analysis: StudyAnalysis) -> Wire | None:
         return None
     size = max(timed)
     hosts = analysis.run.comm[size].hosts
-    return Wire({name: _possible(model, hosts) for name, model in timed[size].models.items()}, hosts, size)
+    models = {name: _possible(model, hosts) for name, model in timed[size].models.items()}
+    return Wire(models, hosts, size, timed[size].in_turn_alpha_s)
 
 
 def _possible(model: CostModel, hosts: Hosts | None) -> CostModel:
