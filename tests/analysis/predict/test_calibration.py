@@ -12,6 +12,7 @@ from worldsize.config import Hosts
 from worldsize.sending import AFTER_BACKWARD, Sent
 
 RATE = 1_000_000_000
+TURNS = ("gather", "scatter")
 
 
 def seen(latency: float, true: Factors, doubt: float = 0.02) -> Factor:
@@ -54,7 +55,7 @@ def wire(hosts: Hosts | None) -> Wire:
 @pytest.mark.parametrize(("size", "whole_s"), [(10**5, 1e-3), (10**7, 0.1)])
 def test_a_link_that_rests_every_other_message_sends_a_burst_at_once(size: int, whole_s: float) -> None:
     """There and back in turn: each finds a link that has rested as long as the other took, 1 ms at most."""
-    sent = [Sent(name, size, AFTER_BACKWARD, blocking=True) for name in ("gather", "scatter") * 20]
+    sent = [Sent(name, size, AFTER_BACKWARD, blocking=True) for name in TURNS * 20]
     shaped, plain = (wire(hosts).messages(sent, 2) for hosts in (Hosts(count=2, rate_bits_per_s=RATE), None))
     assert [message.alone_s for message in plain] == pytest.approx([whole_s] * 40)
     assert shaped[0].alone_s == pytest.approx(whole_s)
@@ -82,6 +83,16 @@ def test_turns_through_the_root_have_the_latency_of_turns() -> None:
     assert plain.changed(latency=2.0).in_turn_alpha_s == pytest.approx(0.55e-3)
     alike = [Sent("gather", 10_000, AFTER_BACKWARD, blocking=True)] * 3
     assert [each.alone_s for each in plain.messages(alike, 2)] == pytest.approx([0.2e-3] * 3)
+
+
+def test_small_messages_leave_the_burst_to_large_ones() -> None:
+    """Each way rests while the other sends and while answers are waited for, and what it saves up lasts."""
+    sizes = (400_000, 400_000, 1_000, 1_000) * 10
+    sent = [Sent(name, size, AFTER_BACKWARD, blocking=True) for name, size in zip(TURNS * 20, sizes, strict=True)]
+    shaped = replace(wire(Hosts(count=2, rate_bits_per_s=RATE)), in_turn_alpha_s=0.3e-3).messages(sent, 2)
+    times_s = [message.alone_s for message in shaped[4:]]
+    assert times_s == pytest.approx([4e-3 - 1e-3 + 0.3e-3] * 2 + [0.3e-3] * 2 + times_s[4:], rel=0.01)
+    assert times_s[4:8] == pytest.approx(times_s[-4:])
 
 
 def test_messages_one_way_save_nothing_up() -> None:

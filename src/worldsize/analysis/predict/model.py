@@ -186,10 +186,13 @@ class Model:
     def factors_of(self, strategy: str) -> Factors:
         """How many times as long the messages of a strategy take in training as the benchmark says.
 
-        From its own cells as far as they tell it, else from those of all strategies, else 1. Each cell counts by how
+        From its own cells as far as they tell it, else from those of all strategies, else 1; latency only from those
+        that are like it in going through a root or not, for theirs were timed in another way. Each cell counts by how
         well its step is known and by how much of that is communication.
         """
-        usual = combined(self._factors, AS_TIMED)
+        rooted = traits_of(strategy).rooted
+        alike = [each for each in self._factors if traits_of(each.strategy).rooted == rooted]
+        usual = Factors(combined(alike, AS_TIMED).latency, combined(self._factors, AS_TIMED).rate)
         return combined([each for each in self._factors if each.strategy == strategy], usual)
 
     @cached_property

@@ -95,10 +95,14 @@ class Wire:
     def messages(self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED) -> list[Message]:
         """What a strategy sends, as the link sees it; each takes `factors` times as long as the benchmark says."""
         found: list[Message] = []
+        saved_s = dict.fromkeys(TURNS, 0.0)  # by each way of the link through the root, as time at its rate
         for each, turned in _with_turns(sent):
             latency_s, bytes_s = self._parts_s(each, world_size, turned=turned)
-            saved_s = min(self.burst_s, found[-1].alone_s, bytes_s) if turned else 0.0
-            alone_s = factors.latency * latency_s + factors.rate * (bytes_s - saved_s)
+            burst_s = min(saved_s[each.collective], bytes_s) if turned else 0.0
+            alone_s = factors.latency * latency_s + factors.rate * (bytes_s - burst_s)
+            for way in TURNS:  # while a message takes longer than its bytes, its own way rests as well
+                used_s = bytes_s if way == each.collective else 0.0
+                saved_s[way] = min(self.burst_s, max(0.0, saved_s[way] + alone_s - used_s))
             wire_bytes = bus_factor(self.models[each.collective].as_run, world_size) * each.size_bytes
             found.append(Message(each.ready, max(alone_s, NOTHING_S), wire_bytes))
         return found
