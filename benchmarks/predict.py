@@ -5,10 +5,11 @@ Of each model one study is known: two hosts, 300 Mbit/s, two local batches. The 
 8 %; 85 to 95 % of steps in the band; the order of strategies right in 95 % of pairs.
 
 Studies follow each other, and the machine drifts by tens of percent meanwhile. Each measures one worker in turn with
-the others: by how much that computes longer than the known run says is taken out (`drift`); the error with it stands
-beside.
+the others: by how much that computes longer than the known run says is taken out (`drift`). Beside that error stand
+the one with the drift, and the one by the drift of two workers that compute while nothing travels (`error_by_two`).
 
-$PREDICT_MODELS names some of MODELS; the others stay as they were kept. $PREDICT_FOLDER keeps the run folders.
+$PREDICT_MODELS names some of MODELS; the others stay as they were kept. $PREDICT_FOLDER keeps the run folders, and does
+not measure again what is there.
 """
 
 import json
@@ -24,10 +25,10 @@ import numpy as np
 from scipy import stats
 
 import worldsize
-from common import RESULTS, keep, origin, say
+from common import RESULTS, keep, say
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.baselines import Formulas
-from worldsize.analysis.predict.forecast import Target, inputs_of, simulated
+from worldsize.analysis.predict.forecast import Inputs, Predicted, Target, inputs_of, simulated
 from worldsize.analysis.predict.held_out import doubt_of, held_out
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.observed import Compute
@@ -46,6 +47,7 @@ MODELS = {
 LARGE = ("resnet18", "vgg11")
 """Models whose steps take seconds over 100 Mbit/s."""
 MIN_BLOCKS = 3
+MEASURES = ("error", "error_with_drift", "error_by_two", "amdahl_error", "power_error")
 
 
 class Measured(NamedTuple):
@@ -81,7 +83,8 @@ def run(data_dir: str | None) -> None:
     with tempfile.TemporaryDirectory() as scratch, WARM.held():
         folder = Path(os.environ.get("PREDICT_FOLDER", scratch))
         for name in chosen:
-            cells[name], commits[name] = list(_held_against(name, folder / name)), origin()["commit"]
+            cells[name] = list(_held_against(name, folder / name))
+            commits[name] = worldsize.load_run(folder / name / "known").analysis.record.provenance.commit or "unknown"
             keep("predict", {"summary": _summary(cells), "commits": commits, "cells": cells})
     for key, value in _summary(cells).items():
         print(f"  {key}: {value}")
@@ -106,8 +109,8 @@ def _row(
     inputs = inputs_of(model, target)
     assert inputs is not None, "all of it can be predicted"
     drift = _alone_s(Model(analysis), cell) / _alone_s(model, cell)
-    plain = simulated(inputs)
-    found = simulated(replace(inputs, compute=inputs.compute.times(Compute(drift, drift, drift))))
+    drift_of_two = _together_s(Model(analysis), cell) / _together_s(model, cell)
+    plain, found, by_two = (_drifted(inputs, each) for each in (1.0, drift, drift_of_two))
     assert cell.summary is not None, "it was looked at"
     steps, (low, high) = np.concatenate(list(cell.blocks.values())), found.band_s(doubt)
     measured = cell.summary.step_s.value
@@ -126,12 +129,23 @@ def _row(
         "error": found.step_s / measured - 1,
         "error_with_drift": plain.step_s / measured - 1,
         "drift": drift,
+        "error_by_two": by_two.step_s / measured - 1,
+        "drift_of_two": drift_of_two,
         "steps_in_band": int(((steps >= low) & (steps <= high)).sum()),
         "amdahl_error": _error(formulas.amdahl_s(target), measured),
         "power_error": _error(formulas.power_s(target), measured),
     }
     say(f"  {held.link} {cell.strategy} b{cell.batch_size} buckets {held.bucket_mb}: {row['error']:+.1%}")
     return row
+
+
+def _drifted(inputs: Inputs, drift: float) -> Predicted:
+    """On a machine that computes so many times as long."""
+    return simulated(replace(inputs, compute=inputs.compute.times(Compute(drift, drift, drift))))
+
+
+def _together_s(model: Model, cell: CellAnalysis) -> float:
+    return model.compute(cell.batch_size, cell.strategy).total_s
 
 
 def _alone_s(model: Model, cell: CellAnalysis) -> float:
@@ -143,6 +157,8 @@ def _error(predicted_s: float | None, measured_s: float) -> float | None:
 
 
 def _measured(name: str, held: Measured, folder: Path) -> StudyAnalysis:
+    if (folder / "study.json").exists():
+        return worldsize.load_run(folder).analysis
     done = worldsize.study(
         model=MODELS[name],
         data="synthetic:3x32x32:10:4096",
@@ -163,7 +179,7 @@ def _measured(name: str, held: Measured, folder: Path) -> StudyAnalysis:
 
 def _summary(cells: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     rows = [row for each in cells.values() for row in each]
-    errors = {name: _sizes(rows, name) for name in ("error", "error_with_drift", "amdahl_error", "power_error")}
+    errors = {name: _sizes(rows, name) for name in MEASURES}
     pairs = [pair for each in cells.values() for pair in _pairs(each)]
     known = [pair.right for pair in pairs if pair.distinguishable]
     return {
