@@ -192,7 +192,7 @@ def _summary(cells: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def _sizes(rows: list[dict[str, Any]], name: str) -> list[float] | None:
-    found = [abs(row[name]) for row in rows if row[name] is not None]
+    found = [abs(row[name]) for row in rows if row.get(name) is not None]
     return [round(float(np.median(found)), 4), round(max(found), 4)] if found else None
 
 
