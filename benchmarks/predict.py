@@ -158,7 +158,10 @@ def _error(predicted_s: float | None, measured_s: float) -> float | None:
 
 def _measured(name: str, held: Measured, folder: Path) -> StudyAnalysis:
     if (folder / "study.json").exists():
-        return worldsize.load_run(folder).analysis
+        there = worldsize.load_run(folder).analysis
+        planned = len(held.batch_sizes) * (1 + len(held.strategies))
+        assert [cell.state for cell in there.cells] == ["complete"] * planned, f"{folder} is no whole study: remove it"
+        return there
     done = worldsize.study(
         model=MODELS[name],
         data="synthetic:3x32x32:10:4096",

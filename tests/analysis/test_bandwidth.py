@@ -54,12 +54,16 @@ def made(
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_gather_and_scatter_in_turn_tell_the_latency_of_one_way_and_are_no_collective(world_size: int) -> None:
     gathers = made("gather", world_size, 2e-4, 100e6)
-    assert analyse_link(gathers).in_turn_alpha_s is None
+    assert analyse_link(gathers).in_turn_s is None
     pairs = made(IN_TURN, world_size, 3e-4, 1e15)
-    both = [[*one, *other[:3]] for one, other in zip(gathers.ranks, pairs.ranks, strict=True)]
+    both = [
+        [*one, *(sample for sample in other if sample.size_bytes == SIZES[0])]
+        for one, other in zip(gathers.ranks, pairs.ranks, strict=True)
+    ]
     record = gathers.model_copy(update={"ranks": both})
     link, report = analyse_link(record), comm_report(record)
-    assert link.in_turn_alpha_s == report.in_turn_alpha_s == pytest.approx(3e-4, rel=1e-4)
+    assert analyse_link(gathers.model_copy(update={"ranks": [one[:-1] for one in both]})).in_turn_s is None, "too few"
+    assert link.in_turn_s == report.in_turn_s == pytest.approx(3e-4, rel=1e-4)  # whatever N: the others go side by side
     assert (list(link.models), list(link.peaks_bytes_per_s)) == (["gather"], ["gather"])
     assert {point.collective for point in report.table} == {fit.collective for fit in report.fits} == {"gather"}
     assert "each way of 1 KiB takes 300 µs" in model_table(record).note

@@ -28,6 +28,8 @@ EXACT = 1e-6
 """A mean square of residuals, in units of the doubt, below which a fit is as good as it can be."""
 SPREAD_ROUNDS = 10
 """Rounds of the fit of the spread to its sizes, each weighted by the one before."""
+FEWEST_IN_TURN = 3
+"""Samples of a gather and a scatter in turn: of one size, they have no fit that would leave a disturbed one out."""
 MIN_R_SQUARED = 0.5
 """Below it α and β describe nothing, and are not shown."""
 
@@ -86,10 +88,15 @@ def collectives_of(record: CommRecord) -> list[str]:
     return [name for name in dict.fromkeys(sample.collective for sample in record.ranks[0]) if name != IN_TURN]
 
 
-def in_turn_alpha_s(record: CommRecord) -> float | None:
-    """Latency of one way where gather and scatter take turns; None where that was not timed (method.md §5)."""
+def in_turn_s(record: CommRecord) -> float | None:
+    """One way of a gather of 1 KiB and the scatter that answers it, in turn (s, method.md §5).
+
+    None where that was not timed, or so seldom that one disturbed call could be it.
+    """
     timed = curve(record, IN_TURN)
-    return timed[0].time_s.value / steps(IN_TURN, record.world_size) if timed else None
+    if not timed or timed[0].time_s.samples < FEWEST_IN_TURN:
+        return None
+    return timed[0].time_s.value / steps(IN_TURN, record.world_size)
 
 
 def curve(record: CommRecord, collective: str) -> list[CurvePoint]:
@@ -228,8 +235,8 @@ class LinkAnalysis:
     models: dict[str, CostModel]
     payload_bytes_per_s: float | None
     """What the emulated link can carry as TCP payload; None where its rate is not known."""
-    in_turn_alpha_s: float | None = None
-    """Latency of one way where gather and scatter take turns; None where that was not timed."""
+    in_turn_s: float | None = None
+    """One way of a gather of 1 KiB and the scatter that answers it, in turn; None where that was not timed."""
 
     def peak(self, *, rooted: bool) -> float | None:
         """The best bus bandwidth (bytes/s) of the collectives through a root, or of the others; None without any."""
@@ -246,7 +253,7 @@ def analyse_link(record: CommRecord) -> LinkAnalysis:
         peaks_bytes_per_s={name: value for name, value in peaks.items() if value is not None},
         models={name: model for name, model in models.items() if model is not None},
         payload_bytes_per_s=None if record.hosts is None else record.hosts.payload_bytes_per_s,
-        in_turn_alpha_s=in_turn_alpha_s(record),
+        in_turn_s=in_turn_s(record),
     )
 
 

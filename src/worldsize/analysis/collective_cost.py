@@ -42,8 +42,10 @@ def bus_factor(collective: str, world_size: int) -> float:
 def steps(collective: str, world_size: int) -> int:
     """Messages one after the other on the way of a collective: a ring's, a tree's, or the root's."""
     n = world_size
-    if collective in ("all-reduce", IN_TURN):
+    if collective == "all-reduce":
         return 2 * (n - 1)
+    if collective == IN_TURN:
+        return 2  # to the root and back, all workers side by side
     if collective == "broadcast":
         return ceil(log2(n))
     return n - 1

@@ -5,7 +5,7 @@ A rank on the wrong network interface reaches rank 0 far more slowly than the ot
 
 from statistics import median
 
-from worldsize.analysis.bandwidth import MIN_R_SQUARED, CurvePoint, collectives_of, curve, fit, in_turn_alpha_s, peak
+from worldsize.analysis.bandwidth import MIN_R_SQUARED, CurvePoint, collectives_of, curve, fit, in_turn_s, peak
 from worldsize.analysis.collective_cost import as_run
 from worldsize.analysis.numbers import GB, number_text
 from worldsize.analysis.statistics import reciprocal, scaled
@@ -53,7 +53,7 @@ def comm_report(record: CommRecord) -> CommReport:
     return CommReport(
         table=[_point(point) for points in curves.values() for point in points],
         fits=[_fit(name, points, record) for name, points in curves.items() if points],
-        in_turn_alpha_s=in_turn_alpha_s(record),
+        in_turn_s=in_turn_s(record),
         warnings=comm_warnings(record),
         record=record,
     )

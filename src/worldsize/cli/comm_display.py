@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from worldsize.analysis.collective_cost import bus_factor
+from worldsize.analysis.collective_cost import IN_TURN, bus_factor
 from worldsize.analysis.numbers import number_text, percent_text, size_text
 from worldsize.cli.console import duration_text, lines, messages, output
 from worldsize.cli.tables import TerminalTable
@@ -108,7 +108,7 @@ def grid(sampling: Sampling, workers: int, *, wide: bool) -> RenderableType:
 
     All seven take 78 columns where they are not.
     """
-    names = list(dict.fromkeys(case.collective for case in sampling.cases))
+    names = list(dict.fromkeys(case.collective for case in sampling.cases if case.collective != IN_TURN))
     table = Table.grid(padding=(0, 2 if wide else 1, 0, 0))
     for _ in ("", *names):
         table.add_column(justify="right", no_wrap=True)

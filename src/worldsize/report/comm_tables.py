@@ -11,7 +11,7 @@ from worldsize.analysis.bandwidth import (
     collectives_of,
     curve,
     fit,
-    in_turn_alpha_s,
+    in_turn_s,
     peak,
 )
 from worldsize.analysis.cells import CellAnalysis
@@ -86,9 +86,9 @@ def model_table(record: CommRecord) -> Table:
         note += HIDDEN_NOTE
     if any(as_run(name, record.placement.backend) != name for name in collectives_of(record)):
         note += ALL_REDUCE_NOTE
-    in_turn_s = in_turn_alpha_s(record)
-    if in_turn_s is not None:
-        note += f" Where gather and scatter take turns, each way of 1 KiB takes {number_text(1e6 * in_turn_s)} µs."
+    one_way_s = in_turn_s(record)
+    if one_way_s is not None:
+        note += f" Where gather and scatter take turns, each way of 1 KiB takes {number_text(1e6 * one_way_s)} µs."
     if rated is not None:
         note += f" The emulated links can carry {rated / 1e9:.4g} GB/s of TCP payload (method.md §12)."
     return table_of("cost-models", "What the link can do", columns, rows, note)

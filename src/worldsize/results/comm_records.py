@@ -130,8 +130,8 @@ class CommReport(Record):
     schema_version: int = SCHEMA_VERSION
     table: list[CommPoint]
     fits: list[CommFit]
-    in_turn_alpha_s: float | None = None
-    """Latency of one way where gather and scatter take turns; None where not both were timed (method.md §5)."""
+    in_turn_s: float | None = None
+    """One way of a gather of 1 KiB and the scatter that answers it, in turn; None where not both were timed (§5)."""
     warnings: list[WarningRecord]
     record: CommRecord
     """The raw samples behind the table."""

@@ -71,7 +71,7 @@ def test_turns_through_the_root_have_the_latency_of_turns() -> None:
         name: CostModel(name, name, 2, alpha_s, 100e6, 0.0, 1.0, 1, 10**8, hidden)
         for name, (alpha_s, hidden) in timed.items()
     }
-    plain = Wire(models, None, 2, in_turn_alpha_s=0.275e-3)
+    plain = Wire(models, None, 2, in_turn_s=0.275e-3)
     sent = [Sent(name, 10_000, AFTER_BACKWARD, blocking=True) for name in timed] * 20
     first, *others = plain.messages(sent, 2)
     assert first.alone_s == pytest.approx(0.2e-3)
@@ -79,17 +79,35 @@ def test_turns_through_the_root_have_the_latency_of_turns() -> None:
     assert plain.latency_share(sent, 2) == pytest.approx(0.275 / 0.375, rel=0.02)
     slower = Hosts(count=2, rate_bits_per_s=RATE, latency_s=1e-3)
     far = replace(plain, hosts=replace_latency(slower, None)).over(slower)
-    assert far.in_turn_alpha_s == pytest.approx(1.275e-3)
-    assert plain.changed(latency=2.0).in_turn_alpha_s == pytest.approx(0.55e-3)
+    assert far.in_turn_s == pytest.approx(1.275e-3)
+    assert plain.changed(latency=2.0).in_turn_s == pytest.approx(0.55e-3)
+    assert plain.latencies_s(sent, 2) == pytest.approx(0.2e-3 + 39 * 0.275e-3)
     alike = [Sent("gather", 10_000, AFTER_BACKWARD, blocking=True)] * 3
     assert [each.alone_s for each in plain.messages(alike, 2)] == pytest.approx([0.2e-3] * 3)
+
+
+def test_the_way_itself_is_counted_once_however_many_workers_take_turns() -> None:
+    """Parts of all workers are under way side by side; what the root does with each is not."""
+    far = Hosts(count=2, latency_s=10e-3)
+    plain = replace(wire(far), in_turn_s=10.3e-3)
+    sent = [Sent(name, 1, AFTER_BACKWARD, blocking=True) for name in TURNS * 20]
+    assert plain.messages(sent, 8)[-1].alone_s == pytest.approx(10e-3 + 7 * 0.3e-3, rel=0.001)
+    nearer = plain.over(Hosts(count=2, latency_s=1e-3))
+    assert nearer.messages(sent, 8)[-1].alone_s == pytest.approx(1e-3 + 7 * 0.3e-3, rel=0.001)
+
+
+def test_what_sends_both_ways_leaves_nothing_saved() -> None:
+    models = {name: CostModel(name, name, 2, 0.0, 100e6, 0.0, 1.0, 1, 10**8) for name in (*TURNS, "all-reduce")}
+    shaped = Wire(models, Hosts(count=2, rate_bits_per_s=RATE), 2, in_turn_s=0.0)
+    sent = [Sent(name, 10**6, AFTER_BACKWARD, blocking=True) for name in ("all-reduce", *TURNS)]
+    assert [message.alone_s for message in shaped.messages(sent, 2)] == pytest.approx([0.01, 0.01, 0.009])
 
 
 def test_small_messages_leave_the_burst_to_large_ones() -> None:
     """Each way rests while the other sends and while answers are waited for, and what it saves up lasts."""
     sizes = (400_000, 400_000, 1_000, 1_000) * 10
     sent = [Sent(name, size, AFTER_BACKWARD, blocking=True) for name, size in zip(TURNS * 20, sizes, strict=True)]
-    shaped = replace(wire(Hosts(count=2, rate_bits_per_s=RATE)), in_turn_alpha_s=0.3e-3).messages(sent, 2)
+    shaped = replace(wire(Hosts(count=2, rate_bits_per_s=RATE)), in_turn_s=0.3e-3).messages(sent, 2)
     times_s = [message.alone_s for message in shaped[4:]]
     assert times_s == pytest.approx([4e-3 - 1e-3 + 0.3e-3] * 2 + [0.3e-3] * 2 + times_s[4:], rel=0.01)
     assert times_s[4:8] == pytest.approx(times_s[-4:])

@@ -150,7 +150,7 @@ def _machine(provenance: Provenance) -> dict[str, str]:
         "system": host.system,
         "host": host.hostname,
         "network interfaces": interfaces or ABSENT,
-        "TCP congestion control": host.congestion_control or ABSENT,
+        "TCP congestion control": host.congestion_control or "unknown",
         "load at the start": f"{host.load_1min:.2f}",
     }
 

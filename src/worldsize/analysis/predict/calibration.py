@@ -37,6 +37,8 @@ class Factor(NamedTuple):
     """Its standard error."""
     latency: float
     """Share of what its messages take by the benchmark that does not grow with their bytes."""
+    in_turn: bool = False
+    """Whether gathers and scatters take turns in it: their latency was timed in another way."""
 
 
 class Chance(NamedTuple):

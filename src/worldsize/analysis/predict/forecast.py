@@ -114,8 +114,7 @@ class Inputs:
         whole = sum(message.alone_s for message in self.messages)
         if self.wire is None or not whole:
             return 0.0
-        latency = sum(self.wire.latency_s(each.collective, self.world_size) for each in self.sent)
-        return min(1.0, self.factors.latency * latency / whole)
+        return min(1.0, self.factors.latency * self.wire.latencies_s(self.sent, self.world_size) / whole)
 
 
 def inputs_of(model: Model, target: Target) -> Inputs | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.calibration import Chance, Factor, Measured, chance_of, combined, step_doubt
-from worldsize.analysis.predict.network import AS_TIMED, Factors, Wire, wire_of
+from worldsize.analysis.predict.network import AS_TIMED, TURNS, Factors, Wire, wire_of, with_turns
 from worldsize.analysis.predict.observed import (
     Compute,
     beside_messages,
@@ -187,13 +187,14 @@ class Model:
         """How many times as long the messages of a strategy take in training as the benchmark says.
 
         From its own cells as far as they tell it, else from those of all strategies, else 1; latency only from those
-        that are like it in going through a root or not, for theirs were timed in another way. Each cell counts by how
-        well its step is known and by how much of that is communication.
+        that are like it in taking turns through a root or not, for theirs were timed in another way. Each cell counts
+        by how well its step is known and by how much of that is communication.
         """
-        rooted = traits_of(strategy).rooted
-        alike = [each for each in self._factors if traits_of(each.strategy).rooted == rooted]
+        own = [each for each in self._factors if each.strategy == strategy]
+        in_turn = any(each.in_turn for each in own) if own else TURNS.issubset(traits_of(strategy).collectives)
+        alike = [each for each in self._factors if each.in_turn == in_turn]
         usual = Factors(combined(alike, AS_TIMED).latency, combined(self._factors, AS_TIMED).rate)
-        return combined([each for each in self._factors if each.strategy == strategy], usual)
+        return combined(own, usual)
 
     @cached_property
     def _factors(self) -> list[Factor]:
@@ -215,7 +216,8 @@ class Model:
         if low == FACTORS[0] or high == FACTORS[1]:  # it is something else that takes the time
             return None
         latency = own.wire.latency_share(own.sent, own.world_size)
-        return Factor(cell.strategy, float(np.log((low + high) / 2)), step_doubt(summary.step_s) / exposed, latency)
+        doubt, in_turn = step_doubt(summary.step_s) / exposed, any(turned for _, turned in with_turns(own.sent))
+        return Factor(cell.strategy, float(np.log((low + high) / 2)), doubt, latency, in_turn)
 
     def _measured(self, cell: CellAnalysis, factors: NDArray[np.float64]) -> Measured | None:
         """A measured cell as the model has it, with what its ranks were seen to compute; None if that is not known."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from worldsize.analysis.bandwidth import CostModel
-from worldsize.analysis.collective_cost import bus_factor, steps
+from worldsize.analysis.collective_cost import bus_factor
 from worldsize.analysis.predict.simulate import NOTHING_S, Message, Network
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.config import Hosts, burst_bytes
@@ -26,6 +26,8 @@ class Factors(NamedTuple):
 
 
 AS_TIMED = Factors()
+USED = {"gather": {"gather"}, "scatter": {"scatter"}, "broadcast": {"scatter"}}
+"""Ways of the root's link that a collective needs, named by the collective that goes that way; others need both."""
 TURNS = {"gather", "scatter"}
 """To the root and back: each finds a link that has just been carrying nothing its way, and a receiver that waits."""
 
@@ -40,8 +42,8 @@ class Wire:
     """The emulated hosts; None where the workers share a host, or nodes are what they are."""
     world_size: int
     """Where it was timed."""
-    in_turn_alpha_s: float | None = None
-    """Latency of one way where gather and scatter take turns; None where that was not timed."""
+    in_turn_s: float | None = None
+    """One way, without bytes to speak of, where gather and scatter take turns; None where that was not timed."""
 
     @property
     def bytes_per_s(self) -> float:
@@ -66,8 +68,8 @@ class Wire:
             )
             for name, model in self.models.items()
         }
-        in_turn_s = None if self.in_turn_alpha_s is None else max(0.0, self.in_turn_alpha_s + added_s)
-        return replace(self, models=models, hosts=hosts, in_turn_alpha_s=in_turn_s)
+        in_turn_s = None if self.in_turn_s is None else max(0.0, self.in_turn_s + added_s)
+        return replace(self, models=models, hosts=hosts, in_turn_s=in_turn_s)
 
     def changed(self, *, rate: float = 1.0, latency: float = 1.0) -> "Wire":
         """The same with another rate and latency, as multiples."""
@@ -75,8 +77,8 @@ class Wire:
             name: replace(each, alpha_s=each.alpha_s * latency, beta_bytes_per_s=each.beta_bytes_per_s * rate)
             for name, each in self.models.items()
         }
-        in_turn_s = None if self.in_turn_alpha_s is None else latency * self.in_turn_alpha_s
-        return replace(self, models=models, in_turn_alpha_s=in_turn_s)
+        in_turn_s = None if self.in_turn_s is None else latency * self.in_turn_s
+        return replace(self, models=models, in_turn_s=in_turn_s)
 
     def time_s(self, collective: str, world_size: int, size_bytes: int) -> float:
         """How long a collective of so many bytes takes with the link to itself."""
@@ -86,22 +88,25 @@ class Wire:
         """The part of that time that does not grow with the bytes."""
         return self.time_s(collective, world_size, 0)
 
+    def latencies_s(self, sent: Sequence[Sent], world_size: int) -> float:
+        """Of messages one after the other, what does not grow with their bytes."""
+        return sum(self._parts_s(each, world_size, turned=turned)[0] for each, turned in with_turns(sent))
+
     def latency_share(self, sent: Sequence[Sent], world_size: int) -> float:
-        """Of what messages take one after the other, the part that does not grow with their bytes."""
+        """The same as a share of what they take."""
         whole = sum(message.alone_s for message in self.messages(sent, world_size))
-        latency_s = sum(self._parts_s(each, world_size, turned=turned)[0] for each, turned in _with_turns(sent))
-        return latency_s / whole if whole else 0.0
+        return self.latencies_s(sent, world_size) / whole if whole else 0.0
 
     def messages(self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED) -> list[Message]:
         """What a strategy sends, as the link sees it; each takes `factors` times as long as the benchmark says."""
         found: list[Message] = []
-        saved_s = dict.fromkeys(TURNS, 0.0)  # by each way of the link through the root, as time at its rate
-        for each, turned in _with_turns(sent):
+        saved_s = dict.fromkeys(TURNS, self.burst_s)  # by each way of the root's link, which has rested in backward
+        for each, turned in with_turns(sent):
             latency_s, bytes_s = self._parts_s(each, world_size, turned=turned)
-            burst_s = min(saved_s[each.collective], bytes_s) if turned else 0.0
-            alone_s = factors.latency * latency_s + factors.rate * (bytes_s - burst_s)
+            burst_s = min(saved_s[each.collective], factors.rate * bytes_s) if turned else 0.0
+            alone_s = factors.latency * latency_s + factors.rate * bytes_s - burst_s
             for way in TURNS:  # while a message takes longer than its bytes, its own way rests as well
-                used_s = bytes_s if way == each.collective else 0.0
+                used_s = factors.rate * bytes_s if way in USED.get(each.collective, TURNS) else 0.0
                 saved_s[way] = min(self.burst_s, max(0.0, saved_s[way] + alone_s - used_s))
             wire_bytes = bus_factor(self.models[each.collective].as_run, world_size) * each.size_bytes
             found.append(Message(each.ready, max(alone_s, NOTHING_S), wire_bytes))
@@ -110,11 +115,16 @@ class Wire:
     def _parts_s(self, sent: Sent, world_size: int, *, turned: bool) -> tuple[float, float]:
         """Of a message with the link to itself: its latency, and what grows with its bytes."""
         model, size = self.models[sent.collective], sent.size_bytes
-        if turned and self.in_turn_alpha_s is not None:
-            latency_s = steps(model.as_run, world_size) * self.in_turn_alpha_s
-            return latency_s, bus_factor(model.as_run, world_size) * size / model.beta_bytes_per_s
+        if turned and self.in_turn_s is not None:
+            bytes_s = bus_factor(model.as_run, world_size) * size / model.beta_bytes_per_s
+            return self._one_way_s(self.in_turn_s, world_size), bytes_s
         latency_s = self.latency_s(sent.collective, world_size)
         return latency_s, self.time_s(sent.collective, world_size, size) - latency_s
+
+    def _one_way_s(self, timed_s: float, world_size: int) -> float:
+        """Between so many: the way itself once, whatever N; the rest, the root's handling, for each of the others."""
+        way_s = min(timed_s, (self.hosts.latency_s if self.hosts else None) or 0.0)
+        return way_s + (timed_s - way_s) * (world_size - 1) / (self.world_size - 1)
 
     @property
     def burst_s(self) -> float:
@@ -127,15 +137,11 @@ class Wire:
         return Network(self.bytes_per_s / factors.rate, slowdown)
 
 
-def _with_turns(sent: Sequence[Sent]) -> Iterator[tuple[Sent, bool]]:
+def with_turns(sent: Sequence[Sent]) -> Iterator[tuple[Sent, bool]]:
     """Each message, and whether it goes the other way through the root than the one before it."""
-    before: Sent | None = None
-    for each in sent:
-        yield (
-            each,
-            before is not None and each.ready == AFTER_BACKWARD and {each.collective, before.collective} == TURNS,
-        )
-        before = each
+    for before, each in zip((None, *sent), sent, strict=False):
+        other_way = before is not None and {each.collective, before.collective} == TURNS
+        yield each, other_way and each.ready == AFTER_BACKWARD
 
 
 def wire_of(analysis: StudyAnalysis) -> Wire | None:
@@ -146,7 +152,7 @@ def wire_of(analysis: StudyAnalysis) -> Wire | None:
     size = max(timed)
     hosts = analysis.run.comm[size].hosts
     models = {name: _possible(model, hosts) for name, model in timed[size].models.items()}
-    return Wire(models, hosts, size, timed[size].in_turn_alpha_s)
+    return Wire(models, hosts, size, timed[size].in_turn_s)
 
 
 def _possible(model: CostModel, hosts: Hosts | None) -> CostModel:
