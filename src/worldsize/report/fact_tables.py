@@ -162,10 +162,7 @@ def _session(provenance: Provenance) -> Iterator[tuple[str, str | None]]:
     yield "GPUs", ", ".join(host.gpus) or None
     yield "Load at the start", f"{host.load_1min:.2f}"
     yield "Network interfaces", "; ".join(f"{name}: {', '.join(ips)}" for name, ips in host.interfaces.items()) or None
-    yield (
-        "TCP congestion control",
-        host.congestion_control and f"{host.congestion_control} (emulated hosts have their own)",
-    )
+    yield "TCP congestion control (not of emulated hosts)", host.congestion_control
     yield "Environment", shlex.join(f"{name}={value}" for name, value in provenance.environment.items()) or None
 
 

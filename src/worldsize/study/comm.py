@@ -244,12 +244,16 @@ def comm_record(settings: CommSettings, found: Found, placement: Placement, orig
 def _warnings(settings: CommSettings, found: Found) -> Iterator[WarningRecord]:
     timed = {Case(each[0].collective, each[0].size_bytes) for each in found.samples}
     # A study asks for a short form, and gets fewer sizes: only that a curve ends early is worth a word.
-    left_out = [case for case in found.left_out if case.collective != IN_TURN]
-    absent = left_out if settings.samples is None else [case for case in left_out if _is_above(case, timed)]
+    absent = [
+        case
+        for case in found.left_out
+        if case.collective != IN_TURN and (settings.samples is None or _is_above(case, timed))
+    ]
     if absent:
         yield _left_out(settings, absent, timed)
-    sizes = ((each[0].collective, each[0].size_bytes) for each in found.samples)
-    counts = Counter(size for size in sizes if size[0] != IN_TURN)
+    counts = Counter(
+        (each[0].collective, each[0].size_bytes) for each in found.samples if each[0].collective != IN_TURN
+    )
     few = [count for count in counts.values() if count < MIN_SAMPLES]
     if few and settings.samples is None:
         yield WarningRecord(

@@ -42,10 +42,6 @@ def test_no_cell_says_what_is_usual() -> None:
     assert combined([], Factors(0.8, 1.1)) == pytest.approx((0.8, 1.1))
 
 
-def replace_latency(hosts: Hosts, latency_s: float | None) -> Hosts:
-    return hosts.model_copy(update={"latency_s": latency_s})
-
-
 def wire(hosts: Hosts | None) -> Wire:
     """Without latency, at 100 MB/s."""
     models = {name: CostModel(name, name, 2, 0.0, 100e6, 0.0, 1.0, 1, 10**8) for name in ("gather", "scatter")}
@@ -78,7 +74,7 @@ def test_turns_through_the_root_have_the_latency_of_turns() -> None:
     assert [each.alone_s for each in others] == pytest.approx([0.275e-3 + 0.1e-3] * 39)
     assert plain.latency_share(sent, 2) == pytest.approx(0.275 / 0.375, rel=0.02)
     slower = Hosts(count=2, rate_bits_per_s=RATE, latency_s=1e-3)
-    far = replace(plain, hosts=replace_latency(slower, None)).over(slower)
+    far = replace(plain, hosts=Hosts(count=2, rate_bits_per_s=RATE)).over(slower)
     assert far.in_turn_s == pytest.approx(1.275e-3)
     assert plain.changed(latency=2.0).in_turn_s == pytest.approx(0.55e-3)
     assert plain.latencies_s(sent, 2) == pytest.approx(0.2e-3 + 39 * 0.275e-3)
