@@ -222,24 +222,29 @@ def test_a_size_whose_three_samples_happen_to_agree_does_not_decide_the_fit(odd:
     assert np.median(errors(model, 2, SIZES, **planted)) < 0.15
 
 
-def test_samples_make_a_size_count_more_up_to_what_separates_two_runs() -> None:
-    points = curve(made("broadcast", 2, 50e-6, 1e8), "broadcast")
-    true_s, first = points[0].time_s.value, points[0]
-    spread = {"low": 0.9, "high": 1.1}
-    found = []
-    for samples in (1, 1000):
-        wide = [
-            replace(
-                p,
-                time_s=Estimate(value=p.time_s.value, samples=7, **{k: v * p.time_s.value for k, v in spread.items()}),
-            )
-            for p in points[1:]
-        ]
-        off = replace(first, time_s=Estimate(value=2 * true_s, samples=samples))
-        model = fit([off, *wide], 2)
+@pytest.mark.parametrize("link", [100e6, 300e6, 1e9])
+def test_the_rate_of_a_known_link_is_found_whatever_messages_between_do(link: float) -> None:
+    """Those of 16 to 256 KiB wake receivers late, or travel on what the link had saved up, in all of their samples.
+
+    So short benchmarks saw links of known rates: 54 % of the rate at 64 KiB and 70 at 256, or 92 % and 108, with samples
+    30 % apart, where those of 4 MiB kept to it. β was off by 7.8 % (root mean square), by 20 % at most.
+    """
+    alpha_s, beta = 450e-6, link / 8 * 0.956
+    off = []
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        points = []
+        for size in SIZES[:7]:
+            between = 16 * 1024 <= size <= 256 * 1024
+            late_s = (2 if seed % 2 else -1) * alpha_s * draw.uniform(0.5, 1.5) if between else 0.0
+            spread = 0.03 if size > 256 * 1024 else 0.3
+            true_s = cost_s("all-reduce", 2, alpha_s, beta, size)
+            points.append(point_of(2, size, list((true_s + late_s) * draw.lognormal(0, spread, 7))))
+        model = fit(points, 2)
         assert model is not None
-        found.append(abs(model.alpha_s - 50e-6))
-    assert found[0] < 0.5 * found[1]
+        off.append(np.log(model.beta_bytes_per_s / beta))
+    assert np.sqrt(np.mean(np.square(off))) < 0.03
+    assert max(map(abs, off)) < 0.08
 
 
 def test_gloos_reduce_scatter_is_an_all_reduce_on_the_wire() -> None:
