@@ -4,9 +4,10 @@ Of each model one study is known: two hosts, 300 Mbit/s, two local batches. The 
 100 Mbit/s, 300 Mbit/s with other buckets, and 1 Gbit/s, at batches between. Asked: median error at most 3 %, largest
 8 %; 85 to 95 % of steps in the band; the order of strategies right in 95 % of pairs.
 
-Studies follow each other, and the machine drifts by tens of percent meanwhile. Each measures one worker in turn with
-the others: by how much that computes longer than the known run says is taken out (`drift`). Beside that error stand
-the one with the drift, and the one by the drift of two workers that compute while nothing travels (`error_by_two`).
+Studies follow each other, and the machine drifts by tens of percent meanwhile. Beside the steps of two workers both do a
+short computation, the same in all studies: by how many times as long it takes as in the known run, computing is taken
+to have drifted (`drift`). It knows nothing of models or batches, so it hides no error of theirs. Beside that error stand
+the one with the drift, and those by what one worker, and two while nothing travels, compute longer than forecast.
 
 $PREDICT_MODELS names some of MODELS; the others stay as they were kept. $PREDICT_FOLDER keeps the run folders, and does
 not measure again what is there.
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from scipy import stats
 
 import worldsize
@@ -47,7 +49,7 @@ MODELS = {
 LARGE = ("resnet18", "vgg11")
 """Models whose steps take seconds over 100 Mbit/s."""
 MIN_BLOCKS = 3
-MEASURES = ("error", "error_with_drift", "error_by_two", "amdahl_error", "power_error")
+MEASURES = ("error", "error_with_drift", "error_by_one", "error_by_two", "amdahl_error", "power_error")
 
 
 class Measured(NamedTuple):
@@ -108,9 +110,10 @@ def _row(
     target = Target(cell.strategy, 2, cell.batch_size, held.bucket_mb, analysis.run.comm[2].hosts)
     inputs = inputs_of(model, target)
     assert inputs is not None, "all of it can be predicted"
-    drift = _alone_s(Model(analysis), cell) / _alone_s(model, cell)
-    drift_of_two = _together_s(Model(analysis), cell) / _together_s(model, cell)
-    plain, found, by_two = (_drifted(inputs, each) for each in (1.0, drift, drift_of_two))
+    here = Model(analysis)
+    drift = _short_s(here) / _short_s(model)
+    drift_of_one, drift_of_two = (each(here, cell) / each(model, cell) for each in (_alone_s, _together_s))
+    found, plain, by_one, by_two = (_drifted(inputs, each) for each in (drift, 1.0, drift_of_one, drift_of_two))
     assert cell.summary is not None, "it was looked at"
     steps, (low, high) = np.concatenate(list(cell.blocks.values())), found.band_s(doubt)
     measured = cell.summary.step_s.value
@@ -129,6 +132,8 @@ def _row(
         "error": found.step_s / measured - 1,
         "error_with_drift": plain.step_s / measured - 1,
         "drift": drift,
+        "error_by_one": by_one.step_s / measured - 1,
+        "drift_of_one": drift_of_one,
         "error_by_two": by_two.step_s / measured - 1,
         "drift_of_two": drift_of_two,
         "steps_in_band": int(((steps >= low) & (steps <= high)).sum()),
@@ -142,6 +147,12 @@ def _row(
 def _drifted(inputs: Inputs, drift: float) -> Predicted:
     """On a machine that computes so many times as long."""
     return simulated(replace(inputs, compute=inputs.compute.times(Compute(drift, drift, drift))))
+
+
+def _short_s(model: Model) -> float:
+    """The short computation beside the steps of two workers, as it usually was."""
+    steps = [model.samples(cell).scan_steps().filter("timed") for cell in model.several]
+    return float(pl.concat(steps).select(pl.col("reference_s").median()).collect().item())
 
 
 def _together_s(model: Model, cell: CellAnalysis) -> float:

@@ -14,7 +14,7 @@ from worldsize.config import Hosts
 from worldsize.measure.machine import provenance
 from worldsize.report.comm_tables import model_table
 from worldsize.results.comm_records import CommRecord, CommSample
-from worldsize.results.records import Estimate, Placement
+from worldsize.results.records import Placement
 
 SIZES = [1024 * 4**k for k in range(8)]
 
@@ -226,8 +226,8 @@ def test_a_size_whose_three_samples_happen_to_agree_does_not_decide_the_fit(odd:
 def test_the_rate_of_a_known_link_is_found_whatever_messages_between_do(link: float) -> None:
     """Those of 16 to 256 KiB wake receivers late, or travel on what the link had saved up, in all of their samples.
 
-    So short benchmarks saw links of known rates: 54 % of the rate at 64 KiB and 70 at 256, or 92 % and 108, with samples
-    30 % apart, where those of 4 MiB kept to it. β was off by 7.8 % (root mean square), by 20 % at most.
+    So short benchmarks saw links of known rates: 54 % of the rate at 64 KiB and 70 at 256, or 92 % and 108, with
+    samples 30 % apart, where those of 4 MiB kept to it. β was off by 7.8 % (root mean square), by 20 % at most.
     """
     alpha_s, beta = 450e-6, link / 8 * 0.956
     off = []

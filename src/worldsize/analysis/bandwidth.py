@@ -267,4 +267,5 @@ def _doubts_s(times: Floats) -> Floats:
     square; 20 % at most) where the spread of all sizes was pooled: those of 64 KiB, 30 % apart, made those of 4 MiB
     doubtful, which were 3 % apart. It is off by 2.7 % now.
     """
-    return np.hypot(times.min(), LINE * times)
+    doubts: Floats = np.hypot(times.min(), LINE * times)
+    return doubts

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 from worldsize.analysis.predict.network import Factors, Wire
 from worldsize.analysis.predict.observed import Compute
@@ -20,6 +21,33 @@ LATENCY_DOUBT = 0.5
 560 to 620 (benchmarks/predict.py, 80 small layers)."""
 LEAST_DOUBT, UNKNOWN_DOUBT = 0.01, 0.1
 """Of a step (shares): what remains of drift however narrow its interval, and where it has none."""
+MOST_SLOWDOWN = 0.8
+"""However busy a core is, the system gives both their turn."""
+APART = 1.5
+"""Ratio of the longest to the shortest overlapped communication from which on cells tell work from slowdown."""
+
+
+class Beside(NamedTuple):
+    """What messages that are under way in backward cost computing."""
+
+    work_s: float
+    """However long they are under way: packing and unpacking gradients."""
+    slowdown: float
+    """Share of its speed that computing loses meanwhile. Time counts, not bytes: what slows is the backend's thread on
+    the same core."""
+
+
+def beside_of(more_s: Sequence[float], overlapped_s: Sequence[float]) -> Beside:
+    """From what cells compute longer than without messages, and how long theirs overlap; nothing from no cell.
+
+    Neither is below 0. Where the overlaps are much alike all is slowdown, for then nothing tells it from work.
+    """
+    if not more_s:
+        return Beside(0.0, 0.0)
+    apart = max(overlapped_s) > APART * min(overlapped_s)
+    design = np.column_stack([np.full(len(more_s), float(apart)), overlapped_s])
+    work_s, slowdown = nnls(design, np.asarray(more_s))[0]
+    return Beside(float(work_s), min(float(slowdown), MOST_SLOWDOWN))
 
 
 def step_doubt(step_s: Estimate) -> float:

@@ -12,7 +12,7 @@ from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.calibration import Chance
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.network import AS_TIMED, Factors, Wire
-from worldsize.analysis.predict.observed import Compute, Ranks, ranks_of
+from worldsize.analysis.predict.observed import NOTHING, Compute, Ranks, ranks_of
 from worldsize.analysis.predict.simulate import Computing, Message, Network, in_a_row
 from worldsize.analysis.predict.spread import draws
 from worldsize.config import Hosts
@@ -85,7 +85,7 @@ class Inputs:
 
     world_size: int
     compute: Compute
-    work_s: float
+    work: Compute
     """What the strategy computes besides."""
     ranks: Ranks | None
     wire: Wire | None
@@ -124,15 +124,17 @@ def inputs_of(model: Model, target: Target) -> Inputs | None:
     cell = model.reference(target.strategy, target.batch_size)
     ranks = ranks_of(model.samples(cell)) if cell else None
     if target.world_size == 1:
-        return Inputs(1, model.alone_at(target.batch_size, target.strategy), 0.0, ranks, None, (), AS_TIMED, 0.0, None)
+        return Inputs(
+            1, model.alone_at(target.batch_size, target.strategy), NOTHING, ranks, None, (), AS_TIMED, 0.0, None
+        )
     sending = sent_over(model, target)
     if sending is None:
         return None
     wire, sent = sending
     compute = model.compute(target.batch_size, target.strategy)
-    work_s, factors = model.work_s(target.strategy), model.factors_of(target.strategy)
+    work, factors = model.work(target.strategy), model.factors_of(target.strategy)
     chance = model.chance(cell) if cell and cell.strategy == target.strategy else None
-    return Inputs(target.world_size, compute, work_s, ranks, wire, sent, factors, model.slowdown, chance)
+    return Inputs(target.world_size, compute, work, ranks, wire, sent, factors, model.beside.slowdown, chance)
 
 
 def sent_over(model: Model, target: Target) -> tuple[Wire, tuple[Sent, ...]] | None:
@@ -153,7 +155,7 @@ def predicted(model: Model, target: Target, steps: int = STEPS) -> Predicted | N
 
 def simulated(inputs: Inputs, steps: int = STEPS) -> Predicted:
     """Simulate steps one after the other."""
-    compute = inputs.compute._replace(after_s=max(0.0, inputs.compute.after_s + inputs.work_s))
+    compute = inputs.compute.plus(inputs.work)
     rows: list[int] = []
 
     def computing() -> Iterator[Computing]:

@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.predict.calibration import Chance, Factor, Measured, chance_of, combined, step_doubt
+from worldsize.analysis.predict.calibration import (
+    Beside,
+    Chance,
+    Factor,
+    Measured,
+    beside_of,
+    chance_of,
+    combined,
+    step_doubt,
+)
 from worldsize.analysis.predict.network import AS_TIMED, TURNS, Factors, Wire, wire_of, with_turns
 from worldsize.analysis.predict.observed import (
     Compute,
@@ -35,8 +44,6 @@ HALVINGS = 12
 """To 0.02 % of what messages take."""
 CALIBRATED = 40
 """Measured steps, from all over the cell, by which messages are compared with the benchmark; more take time."""
-MOST_SLOWDOWN = 0.8
-"""However busy a core is, the system gives both their turn."""
 
 
 class Known(NamedTuple):
@@ -159,29 +166,28 @@ class Model:
         return lambda size: link.time_s("all-reduce", world_size, size)
 
     @cached_property
-    def slowdown(self) -> float:
-        """Share of its speed that computing loses while messages are under way; 0 where no cell tells.
-
-        Time counts, not bytes: what slows is the backend's thread on the same core.
-        """
-        more, beside = [], []
+    def beside(self) -> Beside:
+        """What messages of backward cost computing, from the cells that overlap."""
+        more, overlapped = [], []
         for cell in self.several:
             summary, sync = cell.summary, beside_messages(self.samples(cell))
             if summary is not None and summary.overlapped_s and sync is not None:
-                more.append(sync.total_s - self.compute(cell.batch_size, cell.strategy).total_s)
-                beside.append(summary.overlapped_s)
-        share = float(np.dot(more, beside) / np.dot(beside, beside)) if beside else 0.0
-        return min(max(0.0, share), MOST_SLOWDOWN)
+                alone = self.compute(cell.batch_size, cell.strategy)
+                more.append(sync.backward_s + sync.after_s - alone.backward_s - alone.after_s)
+                overlapped.append(summary.overlapped_s)
+        return beside_of(more, overlapped)
 
-    def work_s(self, strategy: str) -> float:
-        """What a step of a strategy that does not overlap computes besides: averaging, packing. Mean over its cells."""
+    def work(self, strategy: str) -> Compute:
+        """What a step of a strategy computes besides: averaging, packing. In backward where it overlaps, else after."""
+        if traits_of(strategy).overlaps:
+            return Compute(0.0, self.beside.work_s, 0.0)
         found = [
             sync.total_s - self.compute(cell.batch_size, cell.strategy).total_s
             for cell in self.several
-            if cell.strategy == strategy and not traits_of(strategy).overlaps
+            if cell.strategy == strategy
             if (sync := beside_messages(self.samples(cell))) is not None
         ]
-        return float(np.mean(found)) if found else 0.0
+        return Compute(0.0, 0.0, float(np.mean(found)) if found else 0.0)
 
     def factors_of(self, strategy: str) -> Factors:
         """How many times as long the messages of a strategy take in training as the benchmark says.
@@ -225,8 +231,8 @@ class Model:
         sent = self.sent(cell.strategy, self.buckets_of(cell), compute.backward_s)
         if self.wire is None or sent is None or not self.wire.knows(sent):
             return None
-        compute = compute._replace(after_s=max(0.0, compute.after_s + self.work_s(cell.strategy)))
-        return Measured(compute, factors, tuple(sent), self.wire, cell.world_size, self.slowdown)
+        computed = compute.plus(self.work(cell.strategy))
+        return Measured(computed, factors, tuple(sent), self.wire, cell.world_size, self.beside.slowdown)
 
     def _seen(self, cell: CellAnalysis) -> NDArray[np.float64]:
         """Computing of each rank in measured steps from all over the cell, as shares of the mean."""

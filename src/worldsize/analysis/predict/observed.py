@@ -38,9 +38,16 @@ class Compute(NamedTuple):
         """Part by part."""
         return Compute(*(mine * its for mine, its in zip(self, other, strict=True)))
 
+    def plus(self, other: "Compute") -> "Compute":
+        """Part by part, never below 0."""
+        return Compute(*(max(0.0, mine + its) for mine, its in zip(self, other, strict=True)))
+
     def over(self, other: "Compute") -> "Compute":
         """Ratios, part by part; 1 where the other has nothing."""
         return Compute(*(mine / its if its > 0 else 1.0 for mine, its in zip(self, other, strict=True)))
+
+
+NOTHING = Compute(0.0, 0.0, 0.0)
 
 
 def mean_of(each: Iterable[Compute]) -> Compute:
