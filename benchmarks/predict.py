@@ -4,10 +4,10 @@ Of each model one study is known: two hosts, 300 Mbit/s, two local batches. The 
 100 Mbit/s, 300 Mbit/s with other buckets, and 1 Gbit/s, at batches between. Asked: median error at most 3 %, largest
 8 %; 85 to 95 % of steps in the band; the order of strategies right in 95 % of pairs.
 
-Studies follow each other, and the machine drifts by tens of percent meanwhile. Beside the steps of two workers both do a
-short computation, the same in all studies: by how many times as long it takes as in the known run, computing is taken
-to have drifted (`drift`). It knows nothing of models or batches, so it hides no error of theirs. Beside that error stand
-the one with the drift, and those by what one worker, and two while nothing travels, compute longer than forecast.
+Studies follow each other, and the machine drifts by tens of percent meanwhile. Beside the steps of two workers both do
+a short computation, the same in all studies: by how many times as long as in the known run it takes, computing is taken
+to have drifted (`drift`). It knows nothing of models or batches, so it hides no error of theirs. Beside that error
+stand the one with the drift, and those by what one worker, and two while nothing travels, compute longer than forecast.
 
 $PREDICT_MODELS names some of MODELS; the others stay as they were kept. $PREDICT_FOLDER keeps the run folders, and does
 not measure again what is there.
