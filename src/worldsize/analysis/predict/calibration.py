@@ -19,6 +19,9 @@ USUAL_DOUBT = 0.1
 LATENCY_DOUBT = 0.5
 """The same of their latency alone: six benchmarks of a study said 478 to 943 µs of one all-reduce, whose training took
 560 to 620 (benchmarks/predict.py, 80 small layers)."""
+IN_TURN_DOUBT = 0.2
+"""The same where gathers and scatters take turns, which are timed as a training sends them: 24 benchmarks of two days
+said 199 to 515 µs of one way (standard deviation of the logarithm 0.20)."""
 LEAST_DOUBT, UNKNOWN_DOUBT = 0.01, 0.1
 """Of a step (shares): what remains of drift however narrow its interval, and where it has none."""
 MOST_SLOWDOWN = 0.8
@@ -118,7 +121,8 @@ def combined(found: Sequence[Factor], usual: Factors) -> Factors:
     A cell says one number, log f ≈ share·log(latency factor) + (1 − share)·log(rate factor): latency, of which the
     benchmark tells less, takes as much of it as its share of the messages allows.
     """
-    precision = np.diag([LATENCY_DOUBT**-2, USUAL_DOUBT**-2])
+    in_turn = bool(found) and all(each.in_turn for each in found)
+    precision = np.diag([(IN_TURN_DOUBT if in_turn else LATENCY_DOUBT) ** -2, USUAL_DOUBT**-2])
     known = precision @ np.log(usual)
     for each in found:
         shares = np.array([each.latency, 1 - each.latency])
