@@ -247,6 +247,20 @@ def test_the_rate_of_a_known_link_is_found_whatever_messages_between_do(link: fl
     assert max(map(abs, off)) < 0.08
 
 
+@pytest.mark.parametrize("times_s", [[1e-3] * 7, [7e-3, 6e-3, 5e-3, 4e-3, 3e-3, 2e-3, 1e-3], [1e-3] * 3])
+@pytest.mark.parametrize("collective", ["all-reduce", "broadcast"])
+def test_times_that_do_not_grow_have_no_rate(collective: str, times_s: list[float]) -> None:
+    points = [point_of(2, size, [time_s] * 7) for size, time_s in zip(SIZES, times_s, strict=False)]
+    assert fit([replace(point, collective=collective) for point in points], 2) is None
+
+
+def test_a_latency_that_nothing_shows_is_none() -> None:
+    """Times that grow a little faster than the bytes: the line would begin below 0."""
+    model = fit([point_of(2, size, [size / 1e8 * (1 + 0.02 * np.log(size / 1024))] * 7) for size in SIZES], 2)
+    assert model is not None
+    assert model.alpha_s == 0
+
+
 def test_gloos_reduce_scatter_is_an_all_reduce_on_the_wire() -> None:
     """What it takes shows half of the link by the convention; its model has the steps and bytes that are sent."""
     record = made("reduce-scatter", 4, 50e-6, 1e8, sent_as="all-reduce")

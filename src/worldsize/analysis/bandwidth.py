@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import least_squares, nnls
+from scipy.optimize import nnls
 
 from worldsize.analysis.collective_cost import (
     IN_TURN,
@@ -22,8 +22,10 @@ from worldsize.analysis.statistics import Floats, median_estimate
 from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.records import Estimate
 
-LINE = 0.02
+OFF_LINE = 0.02
 """By how much of itself a call may be off the line: what separates two runs, however many samples each has."""
+ROUNDS = 50
+"""Of weights, each by the fit of the round before."""
 EXACT = 1e-9
 """A mean square of logarithmic residuals below which a fit is as good as it can be."""
 FEWEST_IN_TURN = 3
@@ -142,12 +144,12 @@ def peak(points: Iterable[CurvePoint]) -> float | None:
 
 
 def fit(points: Sequence[CurvePoint], world_size: int, backend: str = "gloo") -> CostModel | None:
-    """Fit α, β and, where the times show it, γ (none below 0) by weighted least squares; None with fewer than 3 sizes.
+    """Fit α, β and, where the times show it, γ (none below 0); None with fewer than 3 sizes.
 
     Short calls tell the latency, long ones the rate (`_doubts_s`). The latency γ of further segments is in the model
-    only where it describes the logarithms of the times better by Akaike's criterion, corrected for few sizes (Hurvich
-    and Tsai 1989); so is that latency hides behind the bytes, of collectives that go one way. None also if the times do
-    not grow with the size, so that there is no bandwidth to speak of.
+    only where that describes the logarithms of the times better by Akaike's criterion, corrected for few sizes (Hurvich
+    and Tsai 1989); so it is with latency that hides behind the bytes, of collectives that go one way. None also if the
+    times do not grow with the size, so that there is no bandwidth to speak of.
     """
     if len(points) < 3:
         return None
@@ -196,12 +198,14 @@ class _Fitted(NamedTuple):
 
 
 def _added(design: Floats, times: Floats, doubts: Floats) -> _Fitted:
-    """Latency and bytes one after the other; a size that is far off the others counts less, not by its square."""
-    unit = times.max() / design.max(axis=0)
-    scaled, wanted = design * unit / doubts[:, None], times / doubts
-    start, _ = nnls(scaled, wanted)
-    found = least_squares(lambda x: scaled @ x - wanted, start, bounds=(0, np.inf), x_scale="jac", loss="soft_l1")
-    coefficients = found.x * unit
+    """Latency and bytes one after the other.
+
+    A size that is far off the others counts less than by its square (soft L1 loss, by repeated least squares).
+    """
+    scaled, wanted, weights = design / doubts[:, None], times / doubts, np.ones(len(times))
+    for _ in range(ROUNDS):
+        coefficients, _ = nnls(scaled * weights[:, None], wanted * weights)
+        weights = (1 + (scaled @ coefficients - wanted) ** 2) ** -0.25
     predicted = design @ coefficients
     return _Fitted(_criterion(np.log(times / predicted), len(coefficients)), coefficients, predicted)
 
@@ -260,12 +264,12 @@ def analyse_link(record: CommRecord) -> LinkAnalysis:
 
 
 def _doubts_s(times: Floats) -> Floats:
-    """How far off the line a time may be (s): by about the fastest call, and by LINE of itself.
+    """How far off the line a time may be (s): by about the fastest call, and by OFF_LINE of itself.
 
     The spread of a size's samples does not count. What is off is off in all of them: a receiver that wakes up late,
     bytes that a link has saved up. Of 24 short benchmarks over links of known rates β was off by 7.8 % (root mean
     square; 20 % at most) where the spread of all sizes was pooled: those of 64 KiB, 30 % apart, made those of 4 MiB
-    doubtful, which were 3 % apart. It is off by 2.7 % now.
+    doubtful, which were 3 % apart. It is off by 2.6 % now.
     """
-    doubts: Floats = np.hypot(times.min(), LINE * times)
+    doubts: Floats = np.hypot(times.min(), OFF_LINE * times)
     return doubts

@@ -26,24 +26,25 @@ LEAST_DOUBT, UNKNOWN_DOUBT = 0.01, 0.1
 """Of a step (shares): what remains of drift however narrow its interval, and where it has none."""
 MOST_SLOWDOWN = 0.8
 """However busy a core is, the system gives both their turn."""
-APART = 1.5
+APART = 2.0
 """Ratio of the longest to the shortest overlapped communication from which on cells tell work from slowdown."""
 
 
 class Beside(NamedTuple):
-    """What messages that are under way in backward cost computing."""
+    """What backward takes longer in a step that synchronises."""
 
     work_s: float
-    """However long they are under way: packing and unpacking gradients."""
+    """However long messages are under way: caches that have gone cold meanwhile, gradients that are packed."""
     slowdown: float
-    """Share of its speed that computing loses meanwhile. Time counts, not bytes: what slows is the backend's thread on
-    the same core."""
+    """Share of its speed that computing loses while messages are under way. Time counts, not bytes: what slows is the
+    backend's thread on the same core."""
 
 
 def beside_of(more_s: Sequence[float], overlapped_s: Sequence[float]) -> Beside:
-    """From what cells compute longer than without messages, and how long theirs overlap; nothing from no cell.
+    """From what backward takes longer in each cell, and how long its messages overlap; nothing from no cell.
 
-    Neither is below 0. Where the overlaps are much alike all is slowdown, for then nothing tells it from work.
+    Neither is below 0. Cells of strategies that do not overlap tell the work alone. Where all overlaps are much alike
+    all is slowdown, for then nothing tells it from work.
     """
     if not more_s:
         return Beside(0.0, 0.0)

@@ -167,18 +167,17 @@ class Model:
 
     @cached_property
     def beside(self) -> Beside:
-        """What messages of backward cost computing, from the cells that overlap."""
+        """What backward takes longer in steps that synchronise, from all cells that do."""
         more, overlapped = [], []
         for cell in self.several:
             summary, sync = cell.summary, beside_messages(self.samples(cell))
-            if summary is not None and summary.overlapped_s and sync is not None:
-                alone = self.compute(cell.batch_size, cell.strategy)
-                more.append(sync.backward_s + sync.after_s - alone.backward_s - alone.after_s)
-                overlapped.append(summary.overlapped_s)
+            if summary is not None and sync is not None:
+                more.append(sync.backward_s - self.compute(cell.batch_size, cell.strategy).backward_s)
+                overlapped.append((summary.overlapped_s or 0.0) if traits_of(cell.strategy).overlaps else 0.0)
         return beside_of(more, overlapped)
 
     def work(self, strategy: str) -> Compute:
-        """What a step of a strategy computes besides: averaging, packing. In backward where it overlaps, else after."""
+        """What a step of a strategy takes to compute besides. In backward where it overlaps, else after."""
         if traits_of(strategy).overlaps:
             return Compute(0.0, self.beside.work_s, 0.0)
         found = [
