@@ -223,6 +223,7 @@ def test_stopped_loaders_do_not_outlive_the_command(tmp_path: Path, number: int)
     assert not left
 
 
+@pytest.mark.quiet  # beside other tests an interval of 51 % held 0
 @pytest.mark.parametrize(
     ("old_s", "new_s", "status", "told"),
     [(0.03, 0.045, 3, "gate at 5 %: failed: new-w1 takes"), (0.03, 0.03, 0, "gate at 5 %: passed: new-w1 takes")],
