@@ -67,6 +67,7 @@ def test_work_is_told_from_slowdown_where_messages_are_under_way_longer_or_not_a
 def test_messages_that_are_under_way_equally_long_show_a_slowdown_alone() -> None:
     assert beside_of([0.005, 0.006], [0.02, 0.021]) == pytest.approx((0.0, 0.268), abs=2e-3)
     assert beside_of([], []) == (0.0, 0.0)
+    assert beside_of([0.004, 0.006], [0.0, 0.0]) == pytest.approx((0.005, 0.0))
     assert beside_of([-0.002, -0.004], [0.02, 0.08]) == (0.0, 0.0)
     assert beside_of([0.09], [0.1]) == (0.0, MOST_SLOWDOWN)
 

@@ -12,7 +12,8 @@ from worldsize.analysis.predict.held_out import USUAL_ERROR, doubt_of
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.config import Hosts, PredictSettings
-from worldsize.results.folder import load_run
+from worldsize.results.folder import load_run, write_cell
+from worldsize.traits import TraitsRecord
 
 CELLS = (("single", 1, 32), ("all-reduce", 2, 32))
 
@@ -154,6 +155,19 @@ def test_steps_are_drawn_from_the_batch_that_is_asked_for(tmp_path: Path) -> Non
     found = Model(analysis).reference("all-reduce", 64)
     assert found is not None
     assert found.id == "all-reduce-w2-b64"
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_what_a_strategy_of_the_users_own_says_of_itself_is_believed(tmp_path: Path, *, overlaps: bool) -> None:
+    """What it computes besides comes in backward where it overlaps, else after its messages."""
+    folder = made_forecast_run(tmp_path / "run", Truth(contention=0.2), CELLS)
+    record = load_run(folder).cells["all-reduce-w2-b32"].record
+    record.own_traits = TraitsRecord(collectives=("all-reduce",), overlaps=overlaps)
+    write_cell(folder, record)
+    model = Model(analyse(load_run(folder)))
+    work = model.work("all-reduce")  # two workers compute 10 ms longer, of which backward is two thirds
+    wanted = (0.0, 0.01 * 2 / 3, 0.0) if overlaps else (0.0, 0.0, 0.01)
+    assert work == pytest.approx(wanted, rel=0.05, abs=1e-9)
 
 
 def test_a_link_that_is_the_runs_own_is_no_other(tmp_path: Path) -> None:

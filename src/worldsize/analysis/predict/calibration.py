@@ -48,7 +48,7 @@ def beside_of(more_s: Sequence[float], overlapped_s: Sequence[float]) -> Beside:
     """
     if not more_s:
         return Beside(0.0, 0.0)
-    apart = max(overlapped_s) > APART * min(overlapped_s)
+    apart = min(overlapped_s) == 0 or max(overlapped_s) > APART * min(overlapped_s)
     design = np.column_stack([np.full(len(more_s), float(apart)), overlapped_s])
     work_s, slowdown = nnls(design, np.asarray(more_s))[0]
     return Beside(float(work_s), min(float(slowdown), MOST_SLOWDOWN))

@@ -34,7 +34,7 @@ from worldsize.analysis.predict.seen import sent_in
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.results.folder import Cell
 from worldsize.sending import Buckets, Gradients, Sent
-from worldsize.traits import TRAITS, traits_of
+from worldsize.traits import TRAITS, TraitsRecord, traits_of
 
 NOTABLE = 0.1
 """Exposed communication as a share of the step from which on a cell tells how well messages keep to the benchmark."""
@@ -82,6 +82,11 @@ class Model:
             if cell.world_size > 1 and _processes(cell) == cell.world_size and not cell.oversubscribed
         ]
 
+    def traits(self, strategy: str) -> TraitsRecord:
+        """Of a strategy; of a user's own class as its cells recorded them."""
+        cells = (cell.traits for cell in self.analysis.cells if cell.strategy == strategy)
+        return next(cells, None) or traits_of(strategy)
+
     def samples(self, cell: CellAnalysis) -> Cell:
         """The raw samples of a cell."""
         return self.analysis.run.cells[cell.id]
@@ -119,7 +124,7 @@ class Model:
 
     def _computing(self, cells: Sequence[CellAnalysis]) -> Known:
         alone: dict[int, Compute] = {}
-        for cell in sorted(cells, key=lambda cell: bool(traits_of(cell.strategy).collectives)):
+        for cell in sorted(cells, key=lambda cell: bool(cell.traits.collectives)):
             if cell.world_size == 1 and cell.batch_size not in alone:
                 known = beside_messages(self.samples(cell))
                 alone |= {cell.batch_size: known} if known else {}
@@ -144,7 +149,7 @@ class Model:
     def sent(self, strategy: str, buckets: Buckets, backward_s: float) -> list[Sent] | None:
         """What a step of a strategy sends; None where neither its rule nor a measured cell tells."""
         rule = TRAITS[strategy].sends if strategy in TRAITS else None
-        if traits_of(strategy).period:  # no one step of it is like the others
+        if self.traits(strategy).period:  # no one step of it is like the others
             return None
         if rule is not None and self.gradients is not None:
             return rule(self.gradients, buckets, backward_s)
@@ -173,12 +178,12 @@ class Model:
             summary, sync = cell.summary, beside_messages(self.samples(cell))
             if summary is not None and sync is not None:
                 more.append(sync.backward_s - self.compute(cell.batch_size, cell.strategy).backward_s)
-                overlapped.append((summary.overlapped_s or 0.0) if traits_of(cell.strategy).overlaps else 0.0)
+                overlapped.append((summary.overlapped_s or 0.0) if cell.traits.overlaps else 0.0)
         return beside_of(more, overlapped)
 
     def work(self, strategy: str) -> Compute:
         """What a step of a strategy takes to compute besides. In backward where it overlaps, else after."""
-        if traits_of(strategy).overlaps:
+        if self.traits(strategy).overlaps:
             return Compute(0.0, self.beside.work_s, 0.0)
         found = [
             sync.total_s - self.compute(cell.batch_size, cell.strategy).total_s
@@ -196,7 +201,7 @@ class Model:
         by how well its step is known and by how much of that is communication.
         """
         own = [each for each in self._factors if each.strategy == strategy]
-        in_turn = any(each.in_turn for each in own) if own else TURNS.issubset(traits_of(strategy).collectives)
+        in_turn = any(each.in_turn for each in own) if own else TURNS.issubset(self.traits(strategy).collectives)
         alike = [each for each in self._factors if each.in_turn == in_turn]
         usual = Factors(combined(alike, AS_TIMED).latency, combined(self._factors, AS_TIMED).rate)
         return combined(own, usual)
