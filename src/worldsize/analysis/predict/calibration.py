@@ -20,7 +20,7 @@ LATENCY_DOUBT = 0.5
 """The same of their latency alone: six benchmarks of a study said 478 to 943 µs of one all-reduce, whose training took
 560 to 620 (benchmarks/predict.py, 80 small layers)."""
 IN_TURN_DOUBT = 0.2
-"""The same where gathers and scatters take turns, which are timed as a training sends them: 24 benchmarks of two days
+"""The same where gathers and scatters take turns, which are timed as a training sends them: 24 benchmarks of two runs
 said 199 to 515 µs of one way (standard deviation of the logarithm 0.20)."""
 LEAST_DOUBT, UNKNOWN_DOUBT = 0.01, 0.1
 """Of a step (shares): what remains of drift however narrow its interval, and where it has none."""
