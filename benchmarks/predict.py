@@ -208,7 +208,7 @@ def _summary(cells: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def _sizes(rows: list[dict[str, Any]], name: str) -> list[float] | None:
-    found = [abs(row[name]) for row in rows if row.get(name) is not None]
+    found = [abs(row[name]) for row in rows if row[name] is not None]
     return [round(float(np.median(found)), 4), round(max(found), 4)] if found else None
 
 
@@ -231,14 +231,7 @@ def _pairs(rows: list[dict[str, Any]]) -> Iterator[Pair]:
 
 
 def _distinguishable(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """By Student's interval of the mean logarithm of the ratio in blocks that were timed in turn.
-
-    Of rows that were kept from before, without blocks, by whether their intervals are apart.
-    """
-    if "blocks_s" not in one:
-        (low, high), (from_s, to_s) = one["measured_interval_s"], other["measured_interval_s"]
-        known = None not in (low, high, from_s, to_s)  # of so few steps that there is no interval
-        return known and (high < from_s or to_s < low)
+    """By Student's interval of the mean logarithm of the ratio in blocks that were timed in turn."""
     these, those = one["blocks_s"], other["blocks_s"]
     ratios = np.log([these[block] / those[block] for block in these.keys() & those.keys()])
     if len(ratios) < MIN_BLOCKS:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from worldsize.analysis.bandwidth import CostModel
-from worldsize.analysis.predict.calibration import MOST_SLOWDOWN, Beside, Factor, beside_of, combined
+from worldsize.analysis.predict.calibration import MOST_SLOWDOWN, Factor, Overhead, combined, overhead_of
 from worldsize.analysis.predict.network import AS_TIMED, Factors, Wire
 from worldsize.config import Hosts
 from worldsize.sending import AFTER_BACKWARD, Sent
@@ -50,26 +50,26 @@ def test_no_cell_says_what_is_usual() -> None:
     assert combined([], Factors(0.8, 1.1)) == pytest.approx((0.8, 1.1))
 
 
-@pytest.mark.parametrize("true", [Beside(0.01, 0.1), Beside(0.0, 0.3), Beside(0.02, 0.0)])
+@pytest.mark.parametrize("true", [Overhead(0.01, 0.1), Overhead(0.0, 0.3), Overhead(0.02, 0.0)])
 @pytest.mark.parametrize("overlaps_s", [(0.02, 0.021, 0.075, 0.08), (0.0, 0.0, 0.075, 0.08)], ids=["longer", "none"])
 def test_work_is_told_from_slowdown_where_messages_are_under_way_longer_or_not_at_all(
-    true: Beside, overlaps_s: tuple[float, ...]
+    true: Overhead, overlaps_s: tuple[float, ...]
 ) -> None:
     draw = np.random.default_rng(3)
     found = []
     for _ in range(50):
         more = [true.work_s + true.slowdown * each + draw.normal(0, 5e-4) for each in overlaps_s]
-        found.append(beside_of(more, overlaps_s))
+        found.append(overhead_of(more, overlaps_s))
     assert np.mean([each.work_s for each in found]) == pytest.approx(true.work_s, abs=3e-4)
     assert np.mean([each.slowdown for each in found]) == pytest.approx(true.slowdown, abs=0.01)
 
 
 def test_messages_that_are_under_way_equally_long_show_a_slowdown_alone() -> None:
-    assert beside_of([0.005, 0.006], [0.02, 0.021]) == pytest.approx((0.0, 0.268), abs=2e-3)
-    assert beside_of([], []) == (0.0, 0.0)
-    assert beside_of([0.004, 0.006], [0.0, 0.0]) == pytest.approx((0.005, 0.0))
-    assert beside_of([-0.002, -0.004], [0.02, 0.08]) == (0.0, 0.0)
-    assert beside_of([0.09], [0.1]) == (0.0, MOST_SLOWDOWN)
+    assert overhead_of([0.005, 0.006], [0.02, 0.021]) == pytest.approx((0.0, 0.268), abs=2e-3)
+    assert overhead_of([], []) == (0.0, 0.0)
+    assert overhead_of([0.004, 0.006], [0.0, 0.0]) == pytest.approx((0.005, 0.0))
+    assert overhead_of([-0.002, -0.004], [0.02, 0.08]) == (0.0, 0.0)
+    assert overhead_of([0.09], [0.1]) == (0.0, MOST_SLOWDOWN)
 
 
 def wire(hosts: Hosts | None) -> Wire:

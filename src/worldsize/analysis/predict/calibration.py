@@ -30,7 +30,7 @@ APART = 2.0
 """Ratio of the longest to the shortest overlapped communication from which on cells tell work from slowdown."""
 
 
-class Beside(NamedTuple):
+class Overhead(NamedTuple):
     """What backward takes longer in a step that synchronises."""
 
     work_s: float
@@ -40,18 +40,18 @@ class Beside(NamedTuple):
     backend's thread on the same core."""
 
 
-def beside_of(more_s: Sequence[float], overlapped_s: Sequence[float]) -> Beside:
+def overhead_of(more_s: Sequence[float], overlapped_s: Sequence[float]) -> Overhead:
     """From what backward takes longer in each cell, and how long its messages overlap; nothing from no cell.
 
     Neither is below 0. Cells of strategies that do not overlap tell the work alone. Where all overlaps are much alike
     all is slowdown, for then nothing tells it from work.
     """
     if not more_s:
-        return Beside(0.0, 0.0)
+        return Overhead(0.0, 0.0)
     apart = min(overlapped_s) == 0 or max(overlapped_s) > APART * min(overlapped_s)
     design = np.column_stack([np.full(len(more_s), float(apart)), overlapped_s])
     work_s, slowdown = nnls(design, np.asarray(more_s))[0]
-    return Beside(float(work_s), min(float(slowdown), MOST_SLOWDOWN))
+    return Overhead(float(work_s), min(float(slowdown), MOST_SLOWDOWN))
 
 
 def step_doubt(step_s: Estimate) -> float:

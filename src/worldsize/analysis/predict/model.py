@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.calibration import (
-    Beside,
     Chance,
     Factor,
     Measured,
-    beside_of,
+    Overhead,
     chance_of,
     combined,
+    overhead_of,
     step_doubt,
 )
 from worldsize.analysis.predict.network import AS_TIMED, TURNS, Factors, Wire, wire_of, with_turns
@@ -171,7 +171,7 @@ class Model:
         return lambda size: link.time_s("all-reduce", world_size, size)
 
     @cached_property
-    def beside(self) -> Beside:
+    def overhead(self) -> Overhead:
         """What backward takes longer in steps that synchronise, from all cells that do."""
         more, overlapped = [], []
         for cell in self.several:
@@ -179,12 +179,12 @@ class Model:
             if summary is not None and sync is not None:
                 more.append(sync.backward_s - self.compute(cell.batch_size, cell.strategy).backward_s)
                 overlapped.append((summary.overlapped_s or 0.0) if cell.traits.overlaps else 0.0)
-        return beside_of(more, overlapped)
+        return overhead_of(more, overlapped)
 
     def work(self, strategy: str) -> Compute:
         """What a step of a strategy takes to compute besides. In backward where it overlaps, else after."""
         if self.traits(strategy).overlaps:
-            return Compute(0.0, self.beside.work_s, 0.0)
+            return Compute(0.0, self.overhead.work_s, 0.0)
         found = [
             sync.total_s - self.compute(cell.batch_size, cell.strategy).total_s
             for cell in self.several
@@ -236,7 +236,7 @@ class Model:
         if self.wire is None or sent is None or not self.wire.knows(sent):
             return None
         computed = compute.plus(self.work(cell.strategy))
-        return Measured(computed, factors, tuple(sent), self.wire, cell.world_size, self.beside.slowdown)
+        return Measured(computed, factors, tuple(sent), self.wire, cell.world_size, self.overhead.slowdown)
 
     def _seen(self, cell: CellAnalysis) -> NDArray[np.float64]:
         """Computing of each rank in measured steps from all over the cell, as shares of the mean."""
