@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help study test test-all lint docs bench gpu-check clean
+.PHONY: help study test test-all lint docs bench bench-all gpu-check clean
 
 help:
 	@echo 'make study      the default scaling study, within two minutes: ResNet-18 on real images, every strategy'
@@ -13,7 +13,8 @@ help:
 	@echo 'make test-all   the slow ones as well: more of the same kinds, before a release'
 	@echo 'make lint       ruff, mypy --strict, the import rules, no conflict markers'
 	@echo 'make docs       the documentation as a site, in site/; fails on a broken link'
-	@echo 'make bench      speed from Enter to the answer, of the input pipeline, of training, of the network, of the instruments'
+	@echo 'make bench      the claims that are measured in minutes: pipeline, training, network, instruments, intervals (ARGS="predict" for another)'
+	@echo 'make bench-all  all claims: most of a day'
 	@echo 'make gpu-check  the same results on the GPUs of this machine'
 	@echo 'make clean      remove .venv, caches and build output; runs/ stays'
 
@@ -51,6 +52,9 @@ docs: $(STAMP)
 
 bench: $(STAMP)
 	@$(VENV)/bin/python benchmarks/run.py $(ARGS)
+
+bench-all: $(STAMP)
+	@$(VENV)/bin/python benchmarks/run.py --all
 
 gpu-check: $(STAMP)
 	@$(VENV)/bin/python benchmarks/gpu_check.py $(ARGS)

@@ -1,16 +1,17 @@
 """`make bench`: what worldsize claims of its own speed, one file per claim.
 
-Ratios within one run, variants in turn, with 95 % intervals. No other work may run meanwhile.
+Ratios within one run, variants in turn, with 95 % intervals. No other work may run meanwhile. Without a name those run
+that take minutes; `--all` (`make bench-all`) runs the others as well, which takes most of a day.
 """
 
 import argparse
 import importlib
+import time
+import traceback
 
 from worldsize.errors import UsageError
 
-NAMES = (
-    "start",
-    "control_variate",
+QUICK = (
     "pipeline",
     "layout",
     "polling",
@@ -18,38 +19,62 @@ NAMES = (
     "instruments",
     "meter",
     "slow_link",
+    "control_variate",
+    "sampling",
+    "compare_known",
+    "audit",
+    "large_run",
+    "interval_coverage",
+)
+LONG = (
+    "start",
     "slow_link_rungs",
     "rung_accuracy",
     "rehearse",
     "diagnosis",
     "predict",
     "predict_rehearsed",
-    "sampling",
-    "interval_coverage",
     "compare_aa",
-    "compare_known",
     "script_gate",
-    "audit",
-    "large_run",
     "accuracy",
     "soak",
 )
+NAMES = QUICK + LONG
 
 
-def main() -> None:
-    """Run the benchmarks that were asked for, one after the other."""
+def main() -> int:
+    """Run the benchmarks that were asked for, one after the other; 1 if one of them broke."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=NAMES, metavar="NAME", help=f"of {', '.join(NAMES)}; default all")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; default the first {len(QUICK)}"
+    )
+    parser.add_argument("--all", action="store_true", help="those that take long as well")
     parser.add_argument("--data-dir", help="folder of the real CIFAR-10; without it images are synthetic")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(NAMES):
         parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; known: {', '.join(NAMES)}")
-    for name in arguments.names:
-        try:
-            importlib.import_module(name).run(arguments.data_dir)
-        except UsageError as error:  # this machine has not what it needs; the others go on
-            print(f"{name}: not measured: {error}")
+    names = arguments.names or (NAMES if arguments.all else QUICK)
+    broken = [name for name in names if not _ran(name, arguments.data_dir)]
+    if broken:
+        print(f"broken: {', '.join(broken)}")
+    if names == QUICK:
+        print(f"not run, for they take long: {', '.join(LONG)} (by name, or all of them: make bench-all)")
+    return 1 if broken else 0
+
+
+def _ran(name: str, data_dir: str | None) -> bool:
+    """Whether a benchmark came to its end, or this machine has not what it needs; the others go on."""
+    began_s = time.monotonic()
+    try:
+        importlib.import_module(name).run(data_dir)
+    except UsageError as error:
+        print(f"{name}: not measured: {error}")
+    except Exception:
+        traceback.print_exc()
+        return False
+    print(f"{name}: took {(time.monotonic() - began_s) / 60:.1f} minutes", flush=True)
+    return True
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
 
 from worldsize.analysis.collective_cost import (
     IN_TURN,
@@ -18,14 +17,12 @@ from worldsize.analysis.collective_cost import (
     further_segments,
     steps,
 )
-from worldsize.analysis.statistics import Floats, median_estimate
+from worldsize.analysis.statistics import Floats, median_estimate, nonnegative_fit
 from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.records import Estimate
 
 OFF_LINE = 0.02
 """By how much of itself a call may be off the line: what separates two runs, however many samples each has."""
-ROUNDS = 50
-"""Of weights, each by the fit of the round before."""
 EXACT = 1e-9
 """A mean square of logarithmic residuals below which a fit is as good as it can be."""
 FEWEST_IN_TURN = 3
@@ -198,14 +195,8 @@ class _Fitted(NamedTuple):
 
 
 def _added(design: Floats, times: Floats, doubts: Floats) -> _Fitted:
-    """Latency and bytes one after the other.
-
-    A size that is far off the others counts less than by its square (soft L1 loss, by repeated least squares).
-    """
-    scaled, wanted, weights = design / doubts[:, None], times / doubts, np.ones(len(times))
-    for _ in range(ROUNDS):
-        coefficients, _ = nnls(scaled * weights[:, None], wanted * weights)
-        weights = (1 + (scaled @ coefficients - wanted) ** 2) ** -0.25
+    """Latency and bytes one after the other."""
+    coefficients = nonnegative_fit(design, times, doubts)
     predicted = design @ coefficients
     return _Fitted(_criterion(np.log(times / predicted), len(coefficients)), coefficients, predicted)
 

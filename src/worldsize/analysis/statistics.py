@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import nnls
 from scipy.special import stdtrit
 
 from worldsize.results.records import Estimate
@@ -37,6 +38,8 @@ NORMAL_QUANTILE = 1.959964
 """Quantile of the standard normal distribution at (1 + LEVEL) / 2."""
 OUTLIER_Z = 3.5
 """Modified z-score above which a value is flagged (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993)."""
+ROUNDS = 50
+"""Of weights, each by the fit of the round before."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,18 @@ def outliers(values: ArrayLike) -> NDArray[np.bool_]:
     spread = 1.4826 * np.median(distance) or 1.2533 * np.mean(distance)
     flagged: NDArray[np.bool_] = distance > OUTLIER_Z * spread
     return flagged
+
+
+def nonnegative_fit(design: Floats, values: Floats, doubts: Floats) -> Floats:
+    """Coefficients, none below 0, of the columns of `design` that give `values`, each known to its `doubts`.
+
+    A value that is far off counts less than by its square (soft L1 loss, by repeated least squares).
+    """
+    scaled, wanted, weights = design / doubts[:, None], values / doubts, np.ones(len(values))
+    for _ in range(ROUNDS):
+        found, _ = nnls(scaled * weights[:, None], wanted * weights)
+        weights = (1 + (scaled @ found - wanted) ** 2) ** -0.25
+    return np.asarray(found)
 
 
 def half_width(estimate: Estimate) -> float | None:

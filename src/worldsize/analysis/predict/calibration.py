@@ -5,12 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from worldsize.analysis.predict.network import Factors, Wire
 from worldsize.analysis.predict.observed import Compute
 from worldsize.analysis.predict.simulate import Step, computing_of, in_a_row
-from worldsize.analysis.statistics import NORMAL_QUANTILE, half_width
+from worldsize.analysis.statistics import NORMAL_QUANTILE, half_width, nonnegative_fit
 from worldsize.results.records import Estimate
 from worldsize.sending import Sent
 
@@ -26,31 +25,60 @@ LEAST_DOUBT, UNKNOWN_DOUBT = 0.01, 0.1
 """Of a step (shares): what remains of drift however narrow its interval, and where it has none."""
 MOST_SLOWDOWN = 0.8
 """However busy a core is, the system gives both their turn."""
-APART = 2.0
-"""Ratio of the longest to the shortest overlapped communication from which on cells tell work from slowdown."""
+IDLE_SLOWDOWN, SLOWDOWN_S_PER_BYTE, MOST_USUAL_SLOWDOWN = 0.03, 0.9e-9, 0.2
+"""What gloo usually takes of the core on which a rank computes, while it waits and per byte that the link carries: 16
+studies over 100 Mbit/s, 300 Mbit/s and 1 Gbit/s of models of 28 and 37 MB said 0.02, 0.06 and 0.13 (medians). Faster
+links were not measured."""
+USUAL_SLOWDOWN_DOUBT = 0.5
+"""Standard error of what is usual, as a share of it: taken, not measured."""
+BACKWARD_DOUBT = 0.015
+"""How far off a backward beside messages may be against one without (a share of it): taken, not measured."""
 
 
 class Overhead(NamedTuple):
     """What backward takes longer in a step that synchronises."""
 
     work_s: float
-    """However long messages are under way: caches that have gone cold meanwhile, gradients that are packed."""
+    """However long messages are under way: hooks of each gradient, packing, caches that have gone cold meanwhile."""
     slowdown: float
     """Share of its speed that computing loses while messages are under way. Time counts, not bytes: what slows is the
     backend's thread on the same core."""
 
 
-def overhead_of(more_s: Sequence[float], overlapped_s: Sequence[float]) -> Overhead:
-    """From what backward takes longer in each cell, and how long its messages overlap; nothing from no cell.
+class Longer(NamedTuple):
+    """A cell whose messages travel beside backward, and what its backward takes longer (s)."""
 
-    Neither is below 0. Cells of strategies that do not overlap tell the work alone. Where all overlaps are much alike
-    all is slowdown, for then nothing tells it from work.
+    more_s: float
+    overlapped_s: float
+    """How long they are under way while it computes."""
+    backward_s: float
+    """Without messages."""
+
+
+def usual_slowdown(bytes_per_s: float) -> float:
+    """What computing usually loses of its speed while gloo's messages are under way over a link of this rate."""
+    return min(MOST_USUAL_SLOWDOWN, _usual(bytes_per_s))
+
+
+def slowdown_over(slowdown: float, old_bytes_per_s: float, new_bytes_per_s: float) -> float:
+    """A slowdown over another link: it keeps its ratio to what is usual over a link of that rate."""
+    return min(MOST_SLOWDOWN, slowdown * _usual(new_bytes_per_s) / _usual(old_bytes_per_s))
+
+
+def _usual(bytes_per_s: float) -> float:
+    return IDLE_SLOWDOWN + SLOWDOWN_S_PER_BYTE * bytes_per_s
+
+
+def overhead_of(found: Sequence[Longer], usual: float) -> Overhead:
+    """From what backward takes longer in each cell whose messages overlap it, beside the slowdown that is usual.
+
+    Neither is below 0. Cells with short and long overlaps tell work from slowdown; of overlaps that are all alike what
+    is usual decides.
     """
-    if not more_s:
-        return Overhead(0.0, 0.0)
-    apart = min(overlapped_s) == 0 or max(overlapped_s) > APART * min(overlapped_s)
-    design = np.column_stack([np.full(len(more_s), float(apart)), overlapped_s])
-    work_s, slowdown = nnls(design, np.asarray(more_s))[0]
+    values = np.array([each.more_s for each in found] + [usual])
+    design = np.array([[1.0, each.overlapped_s] for each in found] + [[0.0, 1.0]])
+    doubts = np.array([BACKWARD_DOUBT * each.backward_s for each in found] + [USUAL_SLOWDOWN_DOUBT * usual])
+    work_s, slowdown = nonnegative_fit(design, values, doubts)
     return Overhead(float(work_s), min(float(slowdown), MOST_SLOWDOWN))
 
 

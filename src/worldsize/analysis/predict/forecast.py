@@ -134,7 +134,7 @@ def inputs_of(model: Model, target: Target) -> Inputs | None:
     compute = model.compute(target.batch_size, target.strategy)
     work, factors = model.work(target.strategy), model.factors_of(target.strategy)
     chance = model.chance(cell) if cell and cell.strategy == target.strategy else None
-    return Inputs(target.world_size, compute, work, ranks, wire, sent, factors, model.overhead.slowdown, chance)
+    return Inputs(target.world_size, compute, work, ranks, wire, sent, factors, model.slowdown(wire), chance)
 
 
 def sent_over(model: Model, target: Target) -> tuple[Wire, tuple[Sent, ...]] | None:

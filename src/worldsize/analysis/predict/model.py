@@ -15,12 +15,15 @@ from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.calibration import (
     Chance,
     Factor,
+    Longer,
     Measured,
     Overhead,
     chance_of,
     combined,
     overhead_of,
+    slowdown_over,
     step_doubt,
+    usual_slowdown,
 )
 from worldsize.analysis.predict.network import AS_TIMED, TURNS, Factors, Wire, wire_of, with_turns
 from worldsize.analysis.predict.observed import (
@@ -172,14 +175,21 @@ class Model:
 
     @cached_property
     def overhead(self) -> Overhead:
-        """What backward takes longer in steps that synchronise, from all cells that do."""
-        more, overlapped = [], []
-        for cell in self.several:
+        """What backward takes longer beside messages, from all cells of strategies whose messages overlap it."""
+        if self.wire is None:
+            return Overhead(0.0, 0.0)
+        found = []
+        for cell in (cell for cell in self.several if cell.traits.overlaps):
             summary, sync = cell.summary, beside_messages(self.samples(cell))
-            if summary is not None and sync is not None:
-                more.append(sync.backward_s - self.compute(cell.batch_size, cell.strategy).backward_s)
-                overlapped.append((summary.overlapped_s or 0.0) if cell.traits.overlaps else 0.0)
-        return overhead_of(more, overlapped)
+            alone_s = self.compute(cell.batch_size, cell.strategy).backward_s
+            if summary is not None and sync is not None and alone_s > 0:
+                found.append(Longer(sync.backward_s - alone_s, summary.overlapped_s or 0.0, alone_s))
+        return overhead_of(found, usual_slowdown(self.wire.bytes_per_s))
+
+    def slowdown(self, wire: Wire) -> float:
+        """Share of its speed that computing loses while messages are under way over this link."""
+        known = self.wire or wire
+        return slowdown_over(self.overhead.slowdown, known.bytes_per_s, wire.bytes_per_s)
 
     def work(self, strategy: str) -> Compute:
         """What a step of a strategy takes to compute besides. In backward where it overlaps, else after."""
