@@ -63,6 +63,16 @@ class Measured(NamedTuple):
     bucket_mb: float | None = None
 
 
+class Known(NamedTuple):
+    """What forecasts are made from."""
+
+    model: Model
+    formulas: Formulas
+    errors: list[float]
+    """Of its own cells, each held out."""
+    link: str
+
+
 def studies(name: str) -> tuple[Measured, list[Measured]]:
     """The one that is known, and those that are held out."""
     times, low, middle, high = (4, 8, 16, 32) if name in LARGE else (1, 16, 32, 64)
@@ -96,18 +106,16 @@ def run(data_dir: str | None) -> None:
 def _held_against(name: str, folder: Path) -> Iterator[dict[str, Any]]:
     known, held = studies(name)
     model = Model(_measured(name, known, folder / "known"))
-    formulas, errors = Formulas(model), [each.error for each in held_out(model.analysis)]
+    told = Known(model, Formulas(model), [each.error for each in held_out(model.analysis)], known.link)
     for number, each in enumerate(held):
         analysis = _measured(name, each, folder / str(number))
-        doubt = doubt_of(errors, other_link=each.link != known.link)
         for cell in analysis.cells:
             if cell.world_size > 1 and cell.summary is not None:
-                yield _row(model, formulas, doubt, analysis, cell, each)
+                yield _row(told, analysis, cell, each)
 
 
-def _row(
-    model: Model, formulas: Formulas, doubt: float, analysis: StudyAnalysis, cell: CellAnalysis, held: Measured
-) -> dict[str, Any]:
+def _row(known: Known, analysis: StudyAnalysis, cell: CellAnalysis, held: Measured) -> dict[str, Any]:
+    model, other_link = known.model, held.link != known.link
     target = Target(cell.strategy, 2, cell.batch_size, held.bucket_mb, analysis.run.comm[2].hosts)
     inputs = inputs_of(model, target)
     assert inputs is not None, "all of it can be predicted"
@@ -116,6 +124,7 @@ def _row(
     drift_of_one, drift_of_two = (each(here, cell) / each(model, cell) for each in (_alone_s, _together_s))
     found, plain, by_one, by_two = (_drifted(inputs, each) for each in (drift, 1.0, drift_of_one, drift_of_two))
     assert cell.summary is not None, "it was looked at"
+    doubt = doubt_of(known.errors, other_link=other_link, latency_share=found.latency_share * other_link)
     steps, (low, high) = np.concatenate(list(cell.blocks.values())), found.band_s(doubt)
     measured = cell.summary.step_s.value
     row = {
@@ -138,17 +147,18 @@ def _row(
         "error_by_two": by_two.step_s / measured - 1,
         "drift_of_two": drift_of_two,
         "steps_in_band": int(((steps >= low) & (steps <= high)).sum()),
-        "amdahl_error": _error(formulas.amdahl_s(target), measured),
-        "power_error": _error(formulas.power_s(target), measured),
+        "amdahl_error": _error(known.formulas.amdahl_s(target), measured),
+        "power_error": _error(known.formulas.power_s(target), measured),
     }
     say(f"  {held.link} {cell.strategy} b{cell.batch_size} buckets {held.bucket_mb}: {row['error']:+.1%}")
     return row
 
 
 def _drifted(inputs: Inputs, drift: float) -> Predicted:
-    """On a machine that computes so many times as long."""
+    """On a machine that computes so many times as long, what it computes to send a message among it."""
     each = Compute(drift, drift, drift)
-    return simulated(replace(inputs, compute=inputs.compute.times(each), work=inputs.work.times(each)))
+    slower = replace(inputs, compute=inputs.compute.times(each), work=inputs.work.times(each))
+    return simulated(replace(slower, wire=inputs.wire.changed(latency=drift) if inputs.wire else None))
 
 
 def _short_s(model: Model) -> float:

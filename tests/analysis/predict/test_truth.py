@@ -7,7 +7,7 @@ import pytest
 
 from made_forecasts import Truth, made_forecast_run
 from worldsize.analysis.predict.answer import answer
-from worldsize.analysis.predict.forecast import Target, predicted
+from worldsize.analysis.predict.forecast import Target, inputs_of, predicted
 from worldsize.analysis.predict.held_out import USUAL_ERROR, doubt_of
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.study import StudyAnalysis, analyse
@@ -43,6 +43,17 @@ def test_another_link(tmp_path: Path, bits: int, latency_s: float | None) -> Non
     other = Truth(alpha_s=truth.alpha_s + (latency_s or 0), bytes_per_s=truth.bytes_per_s * bits / 1e9)
     hosts = Hosts(count=2, rate_bits_per_s=bits, latency_s=latency_s)
     assert step_s(made(tmp_path, truth), 4, hosts=hosts) == pytest.approx(other.step_s(4), rel=0.03)
+
+
+def test_a_slower_link_slows_computing_less(tmp_path: Path) -> None:
+    """The run has no strategy that overlaps, so it knows what is usual over its own link, and over a tenth of it."""
+    model = Model(made(tmp_path, Truth()))
+    target = Target("all-reduce", 2, 32, hosts=Hosts(count=2, rate_bits_per_s=100_000_000))
+    here, there = inputs_of(model, target._replace(hosts=None)), inputs_of(model, target)
+    assert here is not None
+    assert there is not None
+    assert here.slowdown == pytest.approx(0.03 + 0.9e-9 * Truth().bytes_per_s, rel=0.02)
+    assert there.slowdown == pytest.approx(0.03 + 0.09e-9 * Truth().bytes_per_s, rel=0.02)
 
 
 @pytest.mark.parametrize("batch", [16, 24, 48])
@@ -84,6 +95,20 @@ def test_a_run_that_tells_nothing_of_its_errors_has_the_usual_ones() -> None:
     assert doubt_of([]) == pytest.approx(USUAL_ERROR)
     assert doubt_of([0.01, -0.01]) < USUAL_ERROR < doubt_of([0.2])
     assert doubt_of([], other_link=True) > USUAL_ERROR
+    assert doubt_of([], latency_share=0.6) == pytest.approx(np.hypot(USUAL_ERROR, 0.15))
+
+
+def test_the_band_is_wider_where_latency_is_most_of_a_step_that_no_run_had(tmp_path: Path) -> None:
+    """The same run, link and N: a hundred small steps of a ring are less sure than one long message."""
+    settings = PredictSettings(world_sizes=(2, 16))
+    widths = []
+    for truth in (Truth(alpha_s=5e-3, bytes_per_s=1e9, hosts=None), Truth(alpha_s=1e-5, bytes_per_s=2e7, hosts=None)):
+        measured, more = answer(made(tmp_path / str(truth.alpha_s), truth), settings).rows
+        widths.append([row.step_s.high / row.step_s.low for row in (measured, more)])
+    (latency_known, latency_more), (bytes_known, bytes_more) = widths
+    assert latency_known == pytest.approx(bytes_known, rel=0.1)
+    assert bytes_more == pytest.approx(bytes_known, rel=0.1)
+    assert latency_more > 1.5 * latency_known
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,7 @@ def answer(analysis: StudyAnalysis, settings: PredictSettings) -> ForecastReport
     """
     model = Model(analysis)
     hosts, formulas = check(model, settings), Formulas(model)
-    held = held_out(analysis)
-    doubt = doubt_of((each.error for each in held), other_link=hosts is not None)
+    held, largest_measured = held_out(analysis), max((cell.world_size for cell in model.several), default=1)
     rows, targets, refused = [], [], {}
     for strategy in strategies_of(model, settings):
         wanted = [_target(model, settings, strategy, size, hosts) for size in _sizes(model, settings)]
@@ -41,6 +40,10 @@ def answer(analysis: StudyAnalysis, settings: PredictSettings) -> ForecastReport
             if found is None:
                 refused[strategy] = why_not(model, strategy, settings)
             else:
+                beyond = hosts is not None or target.world_size > largest_measured
+                share = found.latency_share if beyond else 0.0
+                errors = (each.error for each in held)
+                doubt = doubt_of(errors, other_link=hosts is not None, latency_share=share)
                 rows.append(_row(model, formulas, target, found, doubt))
                 targets.append(target)
     if not rows:

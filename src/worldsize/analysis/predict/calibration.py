@@ -27,7 +27,7 @@ MOST_SLOWDOWN = 0.8
 """However busy a core is, the system gives both their turn."""
 IDLE_SLOWDOWN, SLOWDOWN_S_PER_BYTE, MOST_USUAL_SLOWDOWN = 0.03, 0.9e-9, 0.2
 """What gloo usually takes of the core on which a rank computes, while it waits and per byte that the link carries: 16
-studies over 100 Mbit/s, 300 Mbit/s and 1 Gbit/s of models of 28 and 37 MB said 0.02, 0.06 and 0.13 (medians). Faster
+studies over 100 Mbit/s, 300 Mbit/s and 1 Gbit/s of models of 37 and 45 MB said 0.02, 0.06 and 0.13 (medians). Faster
 links were not measured."""
 USUAL_SLOWDOWN_DOUBT = 0.5
 """Standard error of what is usual, as a share of it: taken, not measured."""

@@ -21,6 +21,8 @@ USUAL_ERROR = 0.03
 seen: 2.7 % (benchmarks/predict.py, commit 236ee03)."""
 OTHER_LINK_ERROR = 0.05
 """What another link adds: the errors of 22 cells over links of a third and of three times the rate were 5.7 %."""
+LATENCY_ERROR = 0.25
+"""How far latency is off where nothing measured has as much of it, as a share of it."""
 USUALLY = 4
 """As many cells of a run say as much of its errors as all other runs do: taken, not measured."""
 
@@ -45,15 +47,15 @@ def held_out(analysis: StudyAnalysis) -> list[HeldOut]:
     return [_held_out(each, doubt_of(other.error for other in left if other is not each)) for each in left]
 
 
-def doubt_of(errors: Iterable[float], *, other_link: bool = False) -> float:
+def doubt_of(errors: Iterable[float], *, other_link: bool = False, latency_share: float = 0.0) -> float:
     """How far off forecasts of a run are, by its own held-out errors and those that are usual.
 
-    A standard deviation, as a share of the step (method.md §14). Held-out cells have the link of the run, and tell
-    nothing of another.
+    A standard deviation, as a share of the step (method.md §14). Held-out cells have the link of the run and its world
+    sizes, and tell nothing of others: `latency_share` is that of latency in a step that has another of them.
     """
     own = [math.log1p(error) for error in errors]
     known = (USUALLY * USUAL_ERROR**2 + sum(error**2 for error in own)) / (USUALLY + len(own))
-    return math.sqrt(known + OTHER_LINK_ERROR**2 * other_link)
+    return math.sqrt(known + OTHER_LINK_ERROR**2 * other_link + (LATENCY_ERROR * latency_share) ** 2)
 
 
 def _left_out(analysis: StudyAnalysis) -> Iterator[_Left]:
