@@ -13,7 +13,7 @@ help:
 	@echo 'make test-all   the slow ones as well: more of the same kinds, before a release'
 	@echo 'make lint       ruff, mypy --strict, the import rules, no conflict markers'
 	@echo 'make docs       the documentation as a site, in site/; fails on a broken link'
-	@echo 'make bench      the claims that are measured in minutes: pipeline, training, network, instruments, intervals (ARGS="predict" for another)'
+	@echo 'make bench      the claims that are measured in minutes each (ARGS="predict" for another)'
 	@echo 'make bench-all  all claims: most of a day'
 	@echo 'make gpu-check  the same results on the GPUs of this machine'
 	@echo 'make clean      remove .venv, caches and build output; runs/ stays'
