@@ -16,15 +16,15 @@ QUICK = (
     "layout",
     "polling",
     "meter",
-    "control_variate",
-    "sampling",
-    "compare_known",
     "audit",
     "large_run",
+    "compare_known",
 )
 LONG = (
     "training",
     "instruments",
+    "control_variate",
+    "sampling",
     "start",
     "slow_link",
     "slow_link_rungs",
