@@ -9,7 +9,7 @@ import importlib
 import time
 import traceback
 
-from worldsize.errors import UsageError
+from worldsize.errors import Interrupted, UsageError
 
 QUICK = (
     "pipeline",
@@ -69,6 +69,8 @@ def _ran(name: str, data_dir: str | None) -> bool:
         importlib.import_module(name).run(data_dir)
     except UsageError as error:
         print(f"{name}: not measured: {error}")
+    except Interrupted as stopped:
+        raise SystemExit(f"{name}: {stopped}") from None
     except Exception:
         traceback.print_exc()
         return False
