@@ -54,7 +54,7 @@ bench: $(STAMP)
 	@$(VENV)/bin/python benchmarks/run.py $(ARGS)
 
 bench-all: $(STAMP)
-	@$(VENV)/bin/python benchmarks/run.py --all
+	@$(VENV)/bin/python benchmarks/run.py --all $(ARGS)
 
 gpu-check: $(STAMP)
 	@$(VENV)/bin/python benchmarks/gpu_check.py $(ARGS)

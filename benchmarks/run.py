@@ -53,6 +53,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(NAMES):
         parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; known: {', '.join(NAMES)}")
+    if arguments.all and arguments.names:
+        parser.error("give names or --all, not both")
     names = arguments.names or (NAMES if arguments.all else QUICK)
     broken = [name for name in names if not _ran(name, arguments.data_dir)]
     if broken:
@@ -69,6 +71,7 @@ def _ran(name: str, data_dir: str | None) -> bool:
         importlib.import_module(name).run(data_dir)
     except UsageError as error:
         print(f"{name}: not measured: {error}")
+        return True
     except Interrupted as stopped:
         raise SystemExit(f"{name}: {stopped}") from None
     except Exception:

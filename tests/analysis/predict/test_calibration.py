@@ -89,6 +89,12 @@ def test_where_all_overlaps_are_alike_what_is_usual_decides() -> None:
     assert overhead_of([], 0.06) == pytest.approx((0.0, 0.06))
 
 
+def test_where_nothing_is_usual_the_cells_decide() -> None:
+    assert overhead_of([], None) == (0.0, 0.0)
+    cells = [Longer(0.003 + 0.1 * each, each, each) for each in (0.01, 0.08)]
+    assert overhead_of(cells, None) == pytest.approx((0.003, 0.1))
+
+
 def test_work_and_slowdown_stay_within_what_can_be() -> None:
     assert overhead_of([Longer(-0.002, 0.02, 0.02), Longer(-0.004, 0.08, 0.08)], 0.06) == pytest.approx(
         (0, 0), abs=2e-3
@@ -99,8 +105,9 @@ def test_work_and_slowdown_stay_within_what_can_be() -> None:
 def test_one_cell_far_off_does_not_turn_work_into_slowdown() -> None:
     """A study's last cell ran while the machine was quicker: its backward seems to be shorter beside messages."""
     cells = [Longer(0.015 + 0.05 * each, each, each) for each in (0.09, 0.10, 0.27)]
-    found = overhead_of([*cells, Longer(-0.006, 0.26, 0.26)], 0.06)
+    found = overhead_of([*cells, Longer(-0.006, 0.26, 0.26)], 0.14)
     assert found.slowdown == pytest.approx(0.05, abs=0.03)
+    assert found.work_s == pytest.approx(0.015, abs=0.003)
 
 
 def test_what_slows_computing_grows_with_the_bytes_that_a_link_carries() -> None:
@@ -111,6 +118,9 @@ def test_what_slows_computing_grows_with_the_bytes_that_a_link_carries() -> None
     assert slowdown_over(0.1, slow, quick) == pytest.approx(0.1 * 0.1425 / 0.06375)
     assert slowdown_over(0.1, slow, slow) == 0.1
     assert slowdown_over(0.5, slow, 1.25e9) == MOST_SLOWDOWN
+    for old in (slow, quick, 2e9):  # what is usual over one link is usual over any other
+        for new in (slow, quick, 2e9):
+            assert slowdown_over(usual_slowdown(old), old, new) == pytest.approx(usual_slowdown(new))
 
 
 def wire(hosts: Hosts | None) -> Wire:

@@ -56,6 +56,15 @@ def test_a_slower_link_slows_computing_less(tmp_path: Path) -> None:
     assert there.slowdown == pytest.approx(0.03 + 0.09e-9 * Truth().bytes_per_s, rel=0.02)
 
 
+def test_the_own_steps_of_a_script_hold_what_messages_slow(tmp_path: Path) -> None:
+    """Its computing was never seen without messages, so nothing is added to it."""
+    analysis = made(tmp_path, Truth())
+    assert Model(analysis).overhead.slowdown > 0.03
+    analysis.record.settings = None
+    assert not analysis.record.trains
+    assert Model(analysis).overhead == (0.0, 0.0)
+
+
 @pytest.mark.parametrize("batch", [16, 24, 48])
 def test_another_batch(tmp_path: Path, batch: int) -> None:
     """From two batches on a line; from one all grows with the samples."""

@@ -159,10 +159,15 @@ def assumptions(model: Model, settings: PredictSettings, targets: Sequence[Targe
     rate = hosts.rate_bits_per_s if hosts else None
     if rate is not None and (settings.rate_bits_per_s or 0) > rate:
         yield "No link as fast was measured: what the cores themselves can carry was not seen."
+    if settings.rate_bits_per_s and settings.rate_bits_per_s != rate:
+        yield "Messages slow computing as they usually do over a link of that rate, compared with the measured one."
     yield from dict.fromkeys(text for target in targets for text in _of_batch(model, target))
     unseen = {target.strategy for target in targets} - {cell.strategy for cell in model.several}
     for name in sorted(unseen):
         yield f"{name} was not run: what it computes beside the messages, such as averaging, is not known and left out."
+    overlap = any(cell.traits.overlaps for cell in model.several)
+    if not overlap and any(model.traits(target.strategy).overlaps for target in targets):
+        yield "No strategy that overlaps was run: messages slow computing as gloo's usually do."
 
 
 def _of_batch(model: Model, target: Target) -> Iterator[str]:

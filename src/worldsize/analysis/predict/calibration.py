@@ -26,9 +26,9 @@ LEAST_DOUBT, UNKNOWN_DOUBT = 0.01, 0.1
 MOST_SLOWDOWN = 0.8
 """However busy a core is, the system gives both their turn."""
 IDLE_SLOWDOWN, SLOWDOWN_S_PER_BYTE, MOST_USUAL_SLOWDOWN = 0.03, 0.9e-9, 0.2
-"""What gloo usually takes of the core on which a rank computes, while it waits and per byte that the link carries: 16
-studies over 100 Mbit/s, 300 Mbit/s and 1 Gbit/s of models of 37 and 45 MB said 0.02, 0.06 and 0.13 (medians). Faster
-links were not measured."""
+"""What gloo's messages usually take of the core on which a rank computes: a share while they are under way, more of it
+per byte that the link carries, and a limit, for no faster link was measured. 16 studies over 100 Mbit/s, 300 Mbit/s and
+1 Gbit/s of models of 37 and 45 MB said 0.02, 0.06 and 0.13 (medians)."""
 USUAL_SLOWDOWN_DOUBT = 0.5
 """Standard error of what is usual, as a share of it: taken, not measured."""
 BACKWARD_DOUBT = 0.015
@@ -41,8 +41,7 @@ class Overhead(NamedTuple):
     work_s: float
     """However long messages are under way: hooks of each gradient, packing, caches that have gone cold meanwhile."""
     slowdown: float
-    """Share of its speed that computing loses while messages are under way. Time counts, not bytes: what slows is the
-    backend's thread on the same core."""
+    """Share of its speed that computing loses while messages are under way; it rises with the rate of the link."""
 
 
 class Longer(NamedTuple):
@@ -57,27 +56,28 @@ class Longer(NamedTuple):
 
 def usual_slowdown(bytes_per_s: float) -> float:
     """What computing usually loses of its speed while gloo's messages are under way over a link of this rate."""
-    return min(MOST_USUAL_SLOWDOWN, _usual(bytes_per_s))
+    return min(MOST_USUAL_SLOWDOWN, IDLE_SLOWDOWN + SLOWDOWN_S_PER_BYTE * bytes_per_s)
 
 
 def slowdown_over(slowdown: float, old_bytes_per_s: float, new_bytes_per_s: float) -> float:
     """A slowdown over another link: it keeps its ratio to what is usual over a link of that rate."""
-    return min(MOST_SLOWDOWN, slowdown * _usual(new_bytes_per_s) / _usual(old_bytes_per_s))
+    return min(MOST_SLOWDOWN, slowdown * usual_slowdown(new_bytes_per_s) / usual_slowdown(old_bytes_per_s))
 
 
-def _usual(bytes_per_s: float) -> float:
-    return IDLE_SLOWDOWN + SLOWDOWN_S_PER_BYTE * bytes_per_s
-
-
-def overhead_of(found: Sequence[Longer], usual: float) -> Overhead:
+def overhead_of(found: Sequence[Longer], usual: float | None) -> Overhead:
     """From what backward takes longer in each cell whose messages overlap it, beside the slowdown that is usual.
 
     Neither is below 0. Cells with short and long overlaps tell work from slowdown; of overlaps that are all alike what
-    is usual decides.
+    is usual decides. Without that (None) and without cells nothing is known to take longer.
     """
-    values = np.array([each.more_s for each in found] + [usual])
-    design = np.array([[1.0, each.overlapped_s] for each in found] + [[0.0, 1.0]])
-    doubts = np.array([BACKWARD_DOUBT * each.backward_s for each in found] + [USUAL_SLOWDOWN_DOUBT * usual])
+    if usual is None and not found:
+        return Overhead(0.0, 0.0)
+    prior = [] if usual is None else [usual]
+    values = np.array([each.more_s for each in found] + prior)
+    design = np.array([[1.0, each.overlapped_s] for each in found] + [[0.0, 1.0] for _ in prior])
+    doubts = np.array(
+        [BACKWARD_DOUBT * each.backward_s for each in found] + [USUAL_SLOWDOWN_DOUBT * each for each in prior]
+    )
     work_s, slowdown = nonnegative_fit(design, values, doubts)
     return Overhead(float(work_s), min(float(slowdown), MOST_SLOWDOWN))
 

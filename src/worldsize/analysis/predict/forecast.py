@@ -72,7 +72,7 @@ class Predicted:
     @property
     def latency_share(self) -> float:
         """Exposed communication that grows with the number of messages, as a share of the step."""
-        return self.latency_s / self.step_s
+        return min(1.0, self.latency_s / self.step_s)
 
     def band_s(self, doubt: float = 0.0) -> tuple[float, float]:
         """Between which nine of ten steps lie, where the forecast itself is off by `doubt`.

@@ -3,7 +3,7 @@
 Each number comes from its cells, and from a part of them where a forecast is to be held against the others (§14).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from worldsize.analysis.predict.observed import (
     beside_messages,
     by_itself,
     mean_of,
+    on_the_line,
     ranks_of,
 )
 from worldsize.analysis.predict.seen import sent_in
@@ -175,8 +176,11 @@ class Model:
 
     @cached_property
     def overhead(self) -> Overhead:
-        """What backward takes longer beside messages, from all cells of strategies whose messages overlap it."""
-        if self.wire is None:
+        """What backward takes longer beside messages, from all cells of strategies whose messages overlap it.
+
+        Nothing of a script, whose computing was never seen without messages.
+        """
+        if self.wire is None or not self.analysis.record.trains:
             return Overhead(0.0, 0.0)
         found = []
         for cell in (cell for cell in self.several if cell.traits.overlaps):
@@ -184,7 +188,9 @@ class Model:
             alone_s = self.compute(cell.batch_size, cell.strategy).backward_s
             if summary is not None and sync is not None and alone_s > 0:
                 found.append(Longer(sync.backward_s - alone_s, summary.overlapped_s or 0.0, alone_s))
-        return overhead_of(found, usual_slowdown(self.wire.bytes_per_s))
+        placements = [cell.record.placement for cell in self.several if cell.record and cell.record.placement]
+        gloo = all(placement.backend == "gloo" for placement in placements)
+        return overhead_of(found, usual_slowdown(self.wire.bytes_per_s) if gloo else None)
 
     def slowdown(self, wire: Wire) -> float:
         """Share of its speed that computing loses while messages are under way over this link."""
@@ -274,23 +280,6 @@ class Model:
         if own is None:
             return None
         return chance_of(own.steps(self.factors_of(cell.strategy)), ranks.world_s, summary.step_s)
-
-
-def on_the_line(known: Mapping[int, Compute], batch_size: int) -> Compute:
-    """Computing at a local batch, from those that were measured: on the line through the two that are nearest.
-
-    From one batch alone all but the optimizer's part is taken to grow with the samples.
-    """
-    if batch_size in known:
-        return known[batch_size]
-    near = sorted(sorted(known, key=lambda size: abs(np.log(size / batch_size)))[:2])
-    if len(near) == 1:
-        only, ratio = known[near[0]], batch_size / near[0]
-        return Compute(only.before_s * ratio, only.backward_s * ratio, only.after_s)
-    low, high = near
-    share = (batch_size - low) / (high - low)
-    pairs = zip(known[low], known[high], strict=True)
-    return Compute(*(max(0.0, first + share * (last - first)) for first, last in pairs))
 
 
 def _processes(cell: CellAnalysis) -> int | None:

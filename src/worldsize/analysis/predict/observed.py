@@ -1,6 +1,6 @@
 """What a run tells of computing: how long each part takes by itself, beside messages, and how ranks differ (§14)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import NamedTuple, TypeVar
@@ -56,6 +56,23 @@ def mean_of(each: Iterable[Compute]) -> Compute:
     if not found:
         raise ValueError("a mean of nothing")
     return Compute(*(float(np.mean(column)) for column in zip(*found, strict=True)))
+
+
+def on_the_line(known: Mapping[int, Compute], batch_size: int) -> Compute:
+    """Computing at a local batch, from those that were measured: on the line through the two that are nearest.
+
+    From one batch alone all but the optimizer's part is taken to grow with the samples.
+    """
+    if batch_size in known:
+        return known[batch_size]
+    near = sorted(sorted(known, key=lambda size: abs(np.log(size / batch_size)))[:2])
+    if len(near) == 1:
+        only, ratio = known[near[0]], batch_size / near[0]
+        return Compute(only.before_s * ratio, only.backward_s * ratio, only.after_s)
+    low, high = near
+    share = (batch_size - low) / (high - low)
+    pairs = zip(known[low], known[high], strict=True)
+    return Compute(*(max(0.0, first + share * (last - first)) for first, last in pairs))
 
 
 def _once(find: Callable[[Cell], Found]) -> Callable[[Cell], Found]:
