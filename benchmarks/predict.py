@@ -5,8 +5,8 @@ Of each model one study is known: two hosts, 300 Mbit/s, two local batches. The 
 8 %; 85 to 95 % of steps in the band; the order of strategies right in 95 % of pairs.
 
 Studies follow each other, and the machine drifts by tens of percent meanwhile. Beside the steps of two workers both do
-a short computation, the same in all studies: by how many times as long as in the known run it takes, computing is taken
-to have drifted (`drift`). It is no part of a forecast, so it hides no error of one; but it varies as well. Beside that
+a short computation, the same in all studies: by how many times as long as in the known run it takes, computing and the
+latency of messages are taken to have drifted (`drift`). It is no part of a forecast, so it hides no error of one; but it varies as well. Beside that
 error stand the one with the drift, and those by what one worker, and two while nothing travels, compute longer than
 forecast.
 
@@ -155,7 +155,7 @@ def _row(known: Known, analysis: StudyAnalysis, cell: CellAnalysis, held: Measur
 
 
 def _drifted(inputs: Inputs, drift: float) -> Predicted:
-    """On a machine that computes so many times as long, what it computes to send a message among it."""
+    """On a machine that takes so many times as long to compute, and to handle a message."""
     each = Compute(drift, drift, drift)
     slower = replace(inputs, compute=inputs.compute.times(each), work=inputs.work.times(each))
     return simulated(replace(slower, wire=inputs.wire.changed(latency=drift) if inputs.wire else None))
