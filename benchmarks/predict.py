@@ -6,9 +6,9 @@ Of each model one study is known: two hosts, 300 Mbit/s, two local batches. The 
 
 Studies follow each other, and the machine drifts by tens of percent meanwhile. Beside the steps of two workers both do
 a short computation, the same in all studies: by how many times as long as in the known run it takes, computing and the
-latency of messages are taken to have drifted (`drift`). It is no part of a forecast, so it hides no error of one; but it varies as well. Beside that
-error stand the one with the drift, and those by what one worker, and two while nothing travels, compute longer than
-forecast.
+latency of messages are taken to have drifted (`drift`). It is no part of a forecast, so it hides no error of one; but
+it varies as well. Beside that error stand the one with the drift, and those by what one worker, and two while nothing
+travels, compute longer than forecast.
 
 $PREDICT_MODELS names some of MODELS; the others stay as they were kept. $PREDICT_FOLDER keeps the run folders, and does
 not measure again what is there.
