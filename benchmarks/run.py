@@ -6,9 +6,12 @@ that take minutes; `--all` (`make bench-all`) runs the others as well, which tak
 
 import argparse
 import importlib
+import multiprocessing
+import signal
 import time
 import traceback
 
+from common import origin
 from worldsize.errors import Interrupted, UsageError
 
 QUICK = (
@@ -56,6 +59,7 @@ def main() -> int:
     if arguments.all and arguments.names:
         parser.error("give names or --all, not both")
     names = arguments.names or (NAMES if arguments.all else QUICK)
+    origin()
     broken = [name for name in names if not _ran(name, arguments.data_dir)]
     if broken:
         print(f"broken: {', '.join(broken)}")
@@ -65,20 +69,37 @@ def main() -> int:
 
 
 def _ran(name: str, data_dir: str | None) -> bool:
-    """Whether a benchmark came to its end, or this machine has not what it needs; the others go on."""
+    """Whether a benchmark came to its end, or this machine has not what it needs; the others go on.
+
+    Each has a process of its own: what one sets, as its cores or torch's threads, would slow those after it.
+    """
+    process = multiprocessing.get_context("fork").Process(target=_run, args=(name, data_dir), name=name)
+    process.start()
+    before = signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
+    try:
+        process.join()
+    except KeyboardInterrupt:  # Ctrl-C: it got the signal too, and ends by it
+        process.join()
+    signal.signal(signal.SIGTERM, before)
+    if process.exitcode in (Interrupted.exit_status, -signal.SIGTERM):
+        raise SystemExit(Interrupted.exit_status)
+    return process.exitcode == 0
+
+
+def _run(name: str, data_dir: str | None) -> None:
     began_s = time.monotonic()
     try:
         importlib.import_module(name).run(data_dir)
     except UsageError as error:
         print(f"{name}: not measured: {error}")
-        return True
-    except Interrupted as stopped:
-        raise SystemExit(f"{name}: {stopped}") from None
+        return
+    except (Interrupted, KeyboardInterrupt) as stopped:
+        print(f"{name}: {str(stopped) or 'interrupted'}")
+        raise SystemExit(Interrupted.exit_status) from None
     except Exception:
         traceback.print_exc()
-        return False
+        raise SystemExit(1) from None
     print(f"{name}: took {(time.monotonic() - began_s) / 60:.1f} minutes", flush=True)
-    return True
 
 
 if __name__ == "__main__":
