@@ -1,6 +1,7 @@
 """What the tests of averagings run: steps of made-up gradients through one, in real processes."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,8 @@ def _steps(averaging: type[Averaging], rank: Rank, count: int) -> dict[str, Any]
         sent = []
         for first in range(0, len(made), 2):
             packed = torch.cat(given[first : first + 2])
-            parts = list(packed.split([each.numel() for each in given[first : first + 2]]))
-            sent.append(averager.average(Full(packed, parts, made[first : first + 2], channel.ready())))
+            split = partial(packed.split, [each.numel() for each in given[first : first + 2]])
+            sent.append(averager.average(Full(packed, split, made[first : first + 2], channel.ready())))
             if (rank.rank + first // 2) % 2:  # the first collectives end in another order on each rank
                 time.sleep(LATE_S)
         means.append(torch.cat([each.wait() for each in sent]))

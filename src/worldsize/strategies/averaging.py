@@ -5,8 +5,9 @@ averaging costs the cores (packing, unpacking) is beside backward, as its messag
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -23,11 +24,16 @@ class Full:
 
     flat: Tensor
     """They, side by side in the order of their memory; whoever averages may overwrite it."""
-    parts: Sequence[Tensor]
-    """The flat view of each gradient in it."""
+    split: Callable[[], Sequence[Tensor]]
+    """Gives `parts`, while the bucket is handed over."""
     parameters: Sequence[nn.Parameter]
     ready: Any = None
     """The channel's mark of the moment at which it had them all."""
+
+    @cached_property
+    def parts(self) -> Sequence[Tensor]:
+        """The flat view of each gradient in it. Not everybody needs them, and 62 took 0.3 ms of a step of DDP's."""
+        return self.split()
 
 
 class Averaging(ABC):

@@ -6,6 +6,7 @@ there and all buckets before it are on their way, so that all ranks send in the 
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -30,7 +31,7 @@ class Bucket:
     def pack(self) -> Full:
         """All gradients side by side; a parameter that this step did not use counts as zeros."""
         packed = torch.cat([flat(torch.zeros_like(p) if p.grad is None else p.grad) for p in self.parameters])
-        return Full(packed, self._split(packed), self.parameters, self.ready)
+        return Full(packed, partial(self._split, packed), self.parameters, self.ready)
 
     def _split(self, packed: Tensor) -> Sequence[Tensor]:
         pieces: Sequence[Tensor] = packed.split([p.numel() for p in self.parameters])

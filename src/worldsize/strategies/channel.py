@@ -79,6 +79,8 @@ def flat(tensor: Tensor) -> Tensor:
     The collectives want contiguous memory, and gradients of channels-last weights are dense but permuted.
     All ranks hold the same model, hence the same order. Raises ValueError if the tensor is not dense.
     """
+    if tensor.is_contiguous():  # nearly always, and a third of the time
+        return tensor.view(-1)
     by_stride = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     ordered = tensor.permute(by_stride)
     if not ordered.is_contiguous():

@@ -32,8 +32,9 @@ _SHARE_BUFFERS = (
 def _reduce_bucket(averaging: Averaging, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     """Average one bucket. DDP calls it when the bucket is full."""
     ready = averaging.channel.ready()
-    parts = [flat(gradient) for gradient in bucket.gradients()]
-    return averaging.average(Full(bucket.buffer(), parts, cast(list[nn.Parameter], bucket.parameters()), ready))
+    parameters = cast(list[nn.Parameter], bucket.parameters())
+    full = Full(bucket.buffer(), lambda: [flat(gradient) for gradient in bucket.gradients()], parameters, ready)
+    return averaging.average(full)
 
 
 def _broadcast_buffers(channel: Channel, buffers: dict[str, Tensor]) -> None:
