@@ -12,6 +12,7 @@ from made_runs import MadeCell, make_run
 from worldsize.analysis.advice.noise import steps_needed
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
+from worldsize.config import StudySettings
 from worldsize.results.folder import load_run, write_cell
 from worldsize.results.records import ErrorRecord, Estimate, WarningRecord
 
@@ -152,6 +153,25 @@ class TestNoise:
         assert "6 blocks are few" in advice.cause
         steps = int(str(advice.command).rpartition("--steps ")[2])
         assert steps > 18
+
+    def test_one_that_its_budget_has_ended_goes_on(self, tmp_path: Path) -> None:
+        """By the flags that the verdict and the advice give; what its run had before is no time to wait."""
+
+        def out_of_time(folder: Path) -> None:
+            record = load_run(folder).cells[SEVERAL.id].record
+            record.ended_by = "budget"
+            write_cell(folder, record)
+
+        analysis = study(tmp_path, noisy(0.4), changes=[out_of_time], steps=None, budget="60s")
+        advice = found(analysis, "too-noisy")
+        assert advice is not None
+        flags = f"--resume --out {analysis.run.folder} --budget "
+        assert str(advice.command).startswith(f"worldsize study {flags}")
+        assert flags in verdict(analysis)
+        budget_s = StudySettings(budget=str(advice.command).rpartition(" ")[2]).budget_s
+        assert budget_s is not None
+        assert budget_s >= 120, "as long again at least"
+        assert advice.takes_s == pytest.approx(budget_s - 60)
 
     def test_what_was_seen_on_the_machine_is_named_as_its_cause(self, tmp_path: Path) -> None:
         busy = WarningRecord(code="busy-machine", message="load 3.5 on 2 cores")

@@ -8,82 +8,39 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
 from fake_cells import FakeExecutor
+from fake_studies import (
+    BLOCK_STEPS,
+    DDP,
+    SETTINGS,
+    SINGLE,
+    Executors,
+    fake_workers,
+    files_of,
+    states,
+    timed_per_session,
+)
 from heard import Heard
 from histories import tensorboard_numbers
-from worldsize.config import DEFAULT_BUDGET, Room, StudySettings
+from worldsize.config import DEFAULT_BUDGET
 from worldsize.errors import Interrupted, OutputError, UsageError
 from worldsize.launch import cluster
 from worldsize.measure.cores import as_cores
 from worldsize.results.files import cell_folder
 from worldsize.results.folder import Cell, Run, load_run, write_cell
-from worldsize.results.records import Findings
-from worldsize.study import run as study_run
 from worldsize.study.plan import PlannedCell
-from worldsize.study.probe import room_of
 from worldsize.study.run import run_study
-from worldsize.training.probe import look
-
-BLOCK_STEPS = 2
-SETTINGS = StudySettings(
-    model="vgg11",
-    data="synthetic:3x32x32:10:64",
-    strategies=("single", "ddp"),
-    world_sizes=(1, 2),
-    batch_sizes=(4,),
-    baseline="single",
-    threads_per_worker=1,
-    steps=18,
-)
-SINGLE, DDP = "single-w1-b4", "ddp-w2-b4"
 
 
 @pytest.fixture
-def executors(monkeypatch: pytest.MonkeyPatch) -> "Executors":
-    """Studies look at data and model in this process, once for all tests, and their workers are fake."""
-    made = Executors()
-    monkeypatch.setattr(study_run, "probe", lambda settings, cluster: found(settings, room_of(cluster)))
-    monkeypatch.setattr(study_run, "JobExecutor", made.make)
-    monkeypatch.setattr(study_run, "measure_links", lambda *_: [])
-    return made
-
-
-@cache
-def found(settings: StudySettings, room: Room) -> Findings:
-    return look(settings, room)
-
-
-class Executors:
-    """Makes the executor of each study; `options` are those of the next one."""
-
-    def __init__(self) -> None:
-        self.options: dict[str, Any] = {}
-        self.made: list[FakeExecutor] = []
-
-    def make(self, run: Path, session: int, *rest: object, **options: object) -> FakeExecutor:
-        self.made.append(FakeExecutor(run, session, **self.options))
-        self.options = {}
-        return self.made[-1]
-
-
-def states(run: Run) -> dict[str, str]:
-    return {name: cell.record.state for name, cell in run.cells.items()}
-
-
-def timed_per_session(run: Run, name: str) -> dict[int, int]:
-    steps = run.cells[name].steps.filter("timed")
-    return dict(steps.filter(steps["rank"] == 0).group_by("session").len().rows())
-
-
-def files_of(run: Path, name: str) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in cell_folder(run, name).iterdir()}
+def executors(monkeypatch: pytest.MonkeyPatch) -> Executors:
+    return fake_workers(monkeypatch)
 
 
 def ctrl_c(executors: Executors, out: Path, after: int) -> Run:

@@ -31,12 +31,17 @@ def began_s() -> float:
     return time.monotonic() - (time.time() - float(psutil.Process().create_time()))
 
 
-def until_s(settings: StudySettings, began_s: float) -> float | None:
-    """When the last step must have ended, on the clock of `began_s`; None without a budget."""
-    return None if settings.budget_s is None else began_s + settings.budget_s - REPORT_S
+def until_s(settings: StudySettings, began_s: float, had_s: float = 0.0) -> float | None:
+    """When the last step must have ended, on the clock of `began_s`; None without a budget.
+
+    `had_s` of the budget were used before (study/resuming.py).
+    """
+    return None if settings.budget_s is None else began_s + settings.budget_s - had_s - REPORT_S
 
 
-def check_budget(settings: StudySettings, plan: Sequence[PlannedCell], findings: Findings, passed_s: float) -> None:
+def check_budget(
+    settings: StudySettings, plan: Sequence[PlannedCell], findings: Findings, passed_s: float, had_s: float = 0.0
+) -> None:
     """Raise UsageError for a budget that is too small for one step of each cell; nothing has been run yet.
 
     The time of a step is that of its floating-point operations at the rate of a matrix multiplication (method.md §12),
@@ -45,10 +50,12 @@ def check_budget(settings: StudySettings, plan: Sequence[PlannedCell], findings:
     if settings.budget_s is None:
         return
     needed_s = passed_s + REPORT_S + sum(LAUNCH_S + _step_s(cell, findings) for cell in plan)
-    if settings.budget_s < needed_s:
+    if settings.budget_s - had_s < needed_s:
+        used = f", of which {ceil(had_s)} s are used" if had_s else ""
+        fewer = "" if had_s else ", or fewer cells"
         raise UsageError(
-            f"a budget of {settings.budget} was given; launching {len(plan)} cell(s) and one step of each take about "
-            f"{ceil(needed_s)} s\nGive --budget {ceil(2 * needed_s)}s or more, or fewer cells."
+            f"a budget of {settings.budget} was given{used}; launching {len(plan)} cell(s) and one step of each take "
+            f"about {ceil(needed_s)} s\nGive --budget {ceil(had_s + 2 * needed_s)}s or more{fewer}."
         )
 
 

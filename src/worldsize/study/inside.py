@@ -35,7 +35,7 @@ from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.pace import Pace
 from worldsize.study.plan import PlannedCell, make_plan
-from worldsize.study.resuming import Resume, check_checkpoints, other_code
+from worldsize.study.resuming import Resume, check_checkpoints, had_s, other_code
 from worldsize.study.run import check_folder, note, open_study
 from worldsize.study.running import pack_complete, run_to_its_end, stoppable_group
 from worldsize.study.schedule import Schedule
@@ -140,8 +140,8 @@ def _all_cells(
     opened: Callable[[Path], None],
 ) -> None:
     settings, cells, rank = ready.settings, ready.cells, here.rank
-    end_s = agreed(until_s(settings, began_s()))
-    before, session = _opened(folder, settings, cells, ready.findings, here.command, anew=anew)
+    before, session, used_s = _opened(folder, settings, cells, ready.findings, here.command, anew=anew)
+    end_s = agreed(until_s(settings, began_s(), used_s))
     if rank.rank == 0:
         opened(folder)
     watch = _watch(rank)
@@ -151,7 +151,7 @@ def _all_cells(
     done = agreed([name for name, cell in before.items() if cell.record.state == "complete"])
     trackers = settings.log if rank.rank == 0 else ()
     with tracked(trackers, folder, session, here.listener, keep=partial(note, folder)) as everyone:
-        todo = [c for c in cells if c.id not in done]
+        todo = [c for c in cells if used_s or c.id not in done]
         # All ranks go by the clock of rank 0, or they would decide differently.
         pace = Pace(settings, todo, now_s=lambda: float(agreed(time.monotonic())), until_s=end_s, launches=False)
         schedule = Schedule(todo, settings, executor, ledger, everyone, pace=pace)
@@ -245,19 +245,23 @@ def _opened(
     command: Sequence[str],
     *,
     anew: bool,
-) -> tuple[Mapping[str, Cell], int]:
+) -> tuple[Mapping[str, Cell], int, float]:
     """Open the study on rank 0; returns the cells of earlier sessions (there alone) and the number of this session.
+
+    And the seconds of a larger budget that are used already (study/resuming.py).
 
     Raises UsageError, on every rank, if it cannot be opened.
     """
     before: Mapping[str, Cell] = {}
-    answer: int | str = 0
+    answer: tuple[int, float] | str = 0, 0.0
     if not dist.get_rank():
         try:
             if not anew:
                 check_checkpoints(folder, cells, everywhere=False)
-            check_budget(settings, cells, findings, passed_s=time.monotonic() - began_s())
-            before, answer = open_study(folder, settings, cells, findings, command, anew=anew)
+            used_s = 0.0 if anew else had_s(folder, settings)
+            check_budget(settings, cells, findings, time.monotonic() - began_s(), used_s)
+            before, session = open_study(folder, settings, cells, findings, command, anew=anew)
+            answer = session, used_s
         except UsageError as error:
             answer = str(error)
     answer = agreed(answer)
@@ -266,7 +270,7 @@ def _opened(
     if anew:
         set_aside_elsewhere(folder)
     leave_plan(folder)
-    return before, answer
+    return before, *answer
 
 
 def _anew(folder: Path, findings: Findings, *, resume: Resume) -> bool:

@@ -58,6 +58,19 @@ def check_checkpoints(out: Path, plan: Sequence[PlannedCell], *, everywhere: boo
             check_parts(folder, found.parts if everywhere else found.parts[:1])
 
 
+def had_s(out: Path, settings: StudySettings) -> float:
+    """Seconds of a larger budget that a study has used when its first one was over; 0 where no cell ended by that.
+
+    Then all cells go on, in turn: each is compared with another one in the same blocks.
+    """
+    if settings.budget_s is None or not (out / "study.json").exists():
+        return 0.0
+    run = load_run(out)
+    used_s = run.study.asked.budget_s or 0.0
+    ended = any(cell.record.ended_by == "budget" for cell in run.cells.values())
+    return used_s if ended and settings.budget_s > used_s else 0.0
+
+
 def other_code(out: Path, now: UserCode | None, *, resume: Resume) -> bool:
     """Whether what is in the folder was measured with other code of the user's, and is to be measured anew.
 

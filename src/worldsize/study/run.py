@@ -32,7 +32,7 @@ from worldsize.study.pace import Pace
 from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
 from worldsize.study.probe import probe
 from worldsize.study.restarts import Restarts, Shrink, is_shrunk
-from worldsize.study.resuming import Resume, check_checkpoints, check_settings, other_code, set_aside
+from worldsize.study.resuming import Resume, check_checkpoints, check_settings, had_s, other_code, set_aside
 from worldsize.study.running import pack_complete, run_to_its_end, stoppable
 from worldsize.study.schedule import Schedule
 from worldsize.study.sweep import Sweep
@@ -54,7 +54,8 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
     """Run all cells that are missing in `out`; returns what is in the folder afterwards.
 
     They run on this machine, or on the nodes of `cluster`. A budget counts from `began_s` on time.monotonic(), or from
-    now. `replay` is what a rehearsal begins with, and keeps. A cell that fails is a row with its reason. Raises
+    now; where a study ended with its budget, what a larger one has more is used for further blocks of all its cells.
+    `replay` is what a rehearsal begins with, and keeps. A cell that fails is a row with its reason. Raises
     UsageError for what cannot be run, OutputError for a folder that cannot be used, Interrupted when the user stops it;
     what was measured until then is in the folder.
     """
@@ -72,7 +73,8 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
         check_hosts(settings, max(cell.placement.processes for cell in plan))
         if not anew:
             check_checkpoints(out, plan)
-        check_budget(settings, plan, findings, time.monotonic() - began_s)
+        used_s = 0.0 if anew else had_s(out, settings)
+        check_budget(settings, plan, findings, time.monotonic() - began_s, used_s)
         before, session = open_study(out, settings, plan, findings, command or sys.argv, cluster, anew=anew)
         if replay is not None:
             write_replay(out, replay)
@@ -82,20 +84,27 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
             with trackers as everyone:
                 _sweep(out, settings, plan, findings, Ledger(out, session, before), everyone, cluster)
         else:
-            todo = _missing(out, settings, plan, command or sys.argv, cluster)
+            todo = _missing(out, settings, plan, command or sys.argv, cluster, further=used_s > 0)
             ledger = Ledger(out, session, before, watch=Watch())
             with trackers as everyone:
-                run_to_its_end(_schedule(settings, todo, findings, ledger, everyone, cluster, began_s), findings)
+                until = until_s(settings, began_s, used_s)
+                run_to_its_end(_schedule(settings, todo, findings, ledger, everyone, cluster, until), findings)
         note(out, pack_complete(out))
     return load_run(out)
 
 
 def _missing(
-    out: Path, settings: StudySettings, plan: Sequence[PlannedCell], command: Sequence[str], cluster: Cluster
+    out: Path,
+    settings: StudySettings,
+    plan: Sequence[PlannedCell],
+    command: Sequence[str],
+    cluster: Cluster,
+    *,
+    further: bool,
 ) -> list[PlannedCell]:
-    """The cells that are not complete; the links between their workers are measured where they are not known."""
+    """The cells that are not complete, or all to be measured `further`; links that are not known are measured."""
     run = load_run(out)
-    done = run.complete
+    done = set() if further else run.complete
     todo = [cell for cell in plan if cell.id not in done]
     if needed(run, settings):
         note(out, measure_links(out, settings, todo, command, cluster))
@@ -109,7 +118,7 @@ def _schedule(
     ledger: Ledger,
     listener: Listener,
     cluster: Cluster,
-    began_s: float,
+    until_s: float | None,
 ) -> Schedule:
     """The turns of the cells that are to be timed or trained, and who runs them."""
     executor = JobExecutor(
@@ -126,8 +135,7 @@ def _schedule(
     restarts = Restarts(settings.max_restarts, ledger, fewer)
     # No step can be rolled back in a loop that is not ours; where nothing is computed, another launch draws nothing.
     plain, replays = bool(settings.script or settings.replay), settings.replay is not None
-    until = until_s(settings, began_s)
-    pace = Pace(settings, todo, now_s=time.monotonic, until_s=until, launches=not replays, plain=plain)
+    pace = Pace(settings, todo, now_s=time.monotonic, until_s=until_s, launches=not replays, plain=plain)
     return Schedule(todo, settings, executor, ledger, listener, restarts=restarts, pace=pace)
 
 
@@ -262,7 +270,12 @@ def _reopened(
             "Resume it where it was begun, or give another --out."
         )
     study.sessions.append(origin)
-    if not settings.sweep and planned <= run.complete:  # nothing is timed now, so other work disturbs no number
+    further = had_s(out, settings) > 0
+    if further:
+        study.settings = study.asked.model_copy(update={"budget": settings.budget})
+    if (
+        not settings.sweep and not further and planned <= run.complete
+    ):  # nothing is timed now, so other work disturbs no number
         warnings = [warning for warning in warnings if warning != busy]
     study.warnings += [warning for warning in warnings if warning not in study.warnings]
     write_study(out, study)

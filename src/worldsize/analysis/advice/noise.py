@@ -1,5 +1,6 @@
 """Intervals that are too wide to say anything, and how many steps would make them narrow enough."""
 
+import shlex
 from collections.abc import Iterator
 from math import ceil, sqrt
 
@@ -47,10 +48,26 @@ def too_noisy(seen: Seen) -> Iterator[Candidate]:
 
 
 def _longer(seen: Seen, ratio: Estimate, steps: int) -> str | None:
-    """The same study with more time, or more steps where these were what was asked for."""
+    """The same study with more time, or more steps where these were what was asked for.
+
+    One that its budget has ended goes on, so that nothing is measured twice.
+    """
     if seen.settings.budget is None:
         return study_command(by_steps(seen.settings), steps=steps)
-    return study_command(seen.settings, budget=budget_text(seconds_needed(seen.analysis, ratio)), steps=None)
+    budget = budget_text(seconds_needed(seen.analysis, ratio))
+    if not _goes_on(seen.analysis):
+        return study_command(seen.settings, budget=budget, steps=None)
+    return shlex.join(["worldsize", "study", *resumed(seen.analysis), "--budget", budget])
+
+
+def _goes_on(analysis: StudyAnalysis) -> bool:
+    """Whether a larger budget would be used for more of the same run (study/resuming.py)."""
+    return any(cell.record is not None and cell.record.ended_by == "budget" for cell in analysis.cells)
+
+
+def resumed(analysis: StudyAnalysis) -> tuple[str, ...]:
+    """The flags with which its run goes on."""
+    return "--resume", "--out", str(analysis.run.folder)
 
 
 def _noisy_sweeps(seen: Seen) -> Iterator[Candidate]:
@@ -148,14 +165,16 @@ def seconds_needed(analysis: StudyAnalysis, ratio: Estimate) -> float:
     more = blocks_needed(ratio) / max(1, ratio.samples)
     budget_s = analysis.run.study.asked.budget_s
     timed_s = sum(c.summary.timed_steps * c.summary.step_s.value for c in analysis.cells if c.summary)
-    return max(1.0, more) * (budget_s if budget_s is not None else UNTIMED * timed_s)
+    least = 2.0 if _goes_on(analysis) else 1.0  # with hardly more time it could not launch its cells again
+    return max(least, more) * (budget_s if budget_s is not None else UNTIMED * timed_s)
 
 
 def longer_text(analysis: StudyAnalysis, cell: CellAnalysis, ratio: Estimate) -> str:
-    """The flag with which a study would know a ratio of this cell: more time, or more steps where it had no budget."""
+    """The flags with which a study would know a ratio of this cell: more time, or more steps where it had no budget."""
     if analysis.run.study.asked.budget is None:
         return f"--steps {steps_needed(ratio, _block_steps(cell))}"
-    return f"--budget {budget_text(seconds_needed(analysis, ratio))}"
+    flags = resumed(analysis) if _goes_on(analysis) else ()
+    return shlex.join([*flags, "--budget", budget_text(seconds_needed(analysis, ratio))])
 
 
 def budget_text(seconds: float) -> str:

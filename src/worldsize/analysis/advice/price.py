@@ -26,7 +26,8 @@ def takes_s(advice: Advice, analysis: StudyAnalysis) -> float | None:
     if kind == "sweep":
         return None  # it ends where memory does
     if kind == "study" and (budget_s := _budget_s(words)) is not None:
-        return budget_s
+        # What its run had before is used already.
+        return budget_s - (analysis.run.study.asked.budget_s or 0.0) * ("--resume" in words)
     cells = _count("--strategies", words) * _count("--world-sizes", words) if kind == "study" else 1
     steps_s = _steps_s(words, analysis)
     seeds = int(after("--seeds", words) or 1)

@@ -1,0 +1,80 @@
+"""A study that ended with its budget goes on where a larger one is given, and takes what that has more."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fake_studies import DDP, SETTINGS, SINGLE, Executors, fake_workers, files_of, states, timed_per_session
+from heard import Heard
+from worldsize.errors import UsageError
+from worldsize.results.folder import Run
+from worldsize.study import run as study_run
+from worldsize.study.run import run_study
+
+NOISE = np.random.default_rng(0)
+
+
+@pytest.fixture
+def executors(monkeypatch: pytest.MonkeyPatch) -> Executors:
+    return fake_workers(monkeypatch)
+
+
+@pytest.fixture
+def clock(executors: Executors, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Time goes on by what the fake workers take, over all sessions."""
+    told = SimpleNamespace(monotonic=lambda: sum(each.clock_s for each in executors.made))
+    monkeypatch.setattr(study_run, "time", told)
+    return told
+
+
+def study(executors: Executors, out: Path, budget: str, *, interval: float = 1e-4, **options: Any) -> Run:
+    settings = SETTINGS.model_copy(update={"steps": None, "budget": budget, "target_interval": interval})
+    executors.options = {"step_time": lambda cell, now: float(NOISE.uniform(0.3, 0.7))}
+    return run_study(settings, out, **options)
+
+
+def test_it_goes_on_for_what_a_larger_budget_has_more(executors: Executors, clock: Any, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    first = study(executors, out, "120s")
+    assert "budget" in {cell.record.ended_by for cell in first.cells.values()}
+    assert 60 < clock.monotonic() <= 120
+    before, then_s = files_of(out, DDP)["rank0.jsonl"], clock.monotonic()
+
+    run = study(executors, out, "200s", resume=True)
+    assert 40 < clock.monotonic() - then_s <= 80
+    assert files_of(out, DDP)["rank0.jsonl"].startswith(before), "nothing that was measured is lost"
+    assert states(run) == {SINGLE: "complete", DDP: "complete"}
+    for name in (SINGLE, DDP):
+        was, now = timed_per_session(first, name), timed_per_session(run, name)
+        assert now[0] == was[0]
+        assert now[1] > 0, "each is compared with the other in the same blocks"
+    assert run.study.asked.budget == "200s"
+
+
+@pytest.mark.parametrize("budget", ["120s", "100s"])
+def test_one_that_is_no_larger_changes_nothing(executors: Executors, clock: Any, tmp_path: Path, budget: str) -> None:
+    out, heard = tmp_path / "run", Heard()
+    study(executors, out, "120s")
+    run = study(executors, out, budget, resume=True, listener=heard)
+    assert executors.made[-1].log == []
+    assert run.study.asked.budget == "120s"
+
+
+def test_what_has_its_precision_needs_no_more(executors: Executors, clock: Any, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    first = study(executors, out, "600s", interval=0.5)
+    assert "budget" not in {cell.record.ended_by for cell in first.cells.values()}
+    study(executors, out, "900s", interval=0.5, resume=True)
+    assert executors.made[-1].log == []
+
+
+def test_too_little_more_is_refused(executors: Executors, clock: Any, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    study(executors, out, "120s")
+    content = (out / "study.json").read_bytes()
+    with pytest.raises(UsageError, match=r"a budget of 121s was given, of which 120 s are used; .*\nGive --budget 1"):
+        study(executors, out, "121s", resume=True)
+    assert (out / "study.json").read_bytes() == content
