@@ -4,11 +4,12 @@ Of each model one study is known: two hosts, 300 Mbit/s, two local batches. The 
 100 Mbit/s, 300 Mbit/s with other buckets, and 1 Gbit/s, at batches between. Asked: median error at most 3 %, largest
 8 %; 85 to 95 % of steps in the band; the order of strategies right in 95 % of pairs.
 
-Studies follow each other, and the machine drifts by tens of percent meanwhile. Beside the steps of two workers both do
-a short computation, the same in all studies: by how many times as long as in the known run it takes, computing and the
-latency of messages are taken to have drifted (`drift`). It is no part of a forecast, so it hides no error of one; but
-it varies as well. Beside that error stand the one with the drift, and those by what one worker, and two while nothing
-travels, compute longer than forecast.
+The machine drifts by tens of percent meanwhile. So each study is measured in ROUNDS sessions, and the studies take
+turns: those of one round in the order of `studies`, those of the next one backwards, so that what drifts evenly is the
+same in all. Of what is left: beside the steps of two workers both do a short computation, the same in all studies; by
+how many times as long as in the known run it takes, computing and the latency of messages are taken to have drifted
+(`drift`). It is no part of a forecast, so it hides no error of one; but it varies as well. Beside that error stand the
+one with the drift, and those by what one worker, and two while nothing travels, compute longer than forecast.
 
 $PREDICT_MODELS names some of MODELS; the others stay as they were kept. $PREDICT_FOLDER keeps the run folders, and does
 not measure again what is there.
@@ -38,6 +39,7 @@ from worldsize.analysis.predict.observed import Compute
 from worldsize.analysis.statistics import LEVEL
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.launch.warm import WARM
+from worldsize.results.folder import load_run
 
 HERE = Path(__file__).parent
 STRATEGIES = ("ddp", "bucketed", "all-reduce", "gather-scatter")
@@ -49,6 +51,9 @@ MODELS = {
 }
 LARGE = ("resnet18", "vgg11")
 """Models whose steps take seconds over 100 Mbit/s."""
+ROUNDS = 2
+INTERVAL = 0.001
+"""Nobody knows a ratio as well as that: time alone ends a study, so that it has blocks in all rounds."""
 MIN_BLOCKS = 3
 MEASURES = ("error", "error_with_drift", "error_by_one", "error_by_two", "amdahl_error", "power_error")
 
@@ -105,10 +110,14 @@ def run(data_dir: str | None) -> None:
 
 def _held_against(name: str, folder: Path) -> Iterator[dict[str, Any]]:
     known, held = studies(name)
-    model = Model(_measured(name, known, folder / "known"))
+    places = {folder / "known": known, **{folder / str(number): each for number, each in enumerate(held)}}
+    for number in range(ROUNDS):
+        for place in (list(places), list(reversed(places)))[number % 2]:
+            _measure(name, places[place], place, number)
+    model = Model(_whole(folder / "known", known))
     told = Known(model, Formulas(model), [each.error for each in held_out(model.analysis)], known.link)
     for number, each in enumerate(held):
-        analysis = _measured(name, each, folder / str(number))
+        analysis = _whole(folder / str(number), each)
         for cell in analysis.cells:
             if cell.world_size > 1 and cell.summary is not None:
                 yield _row(told, analysis, cell, each)
@@ -179,13 +188,13 @@ def _error(predicted_s: float | None, measured_s: float) -> float | None:
     return None if predicted_s is None else predicted_s / measured_s - 1
 
 
-def _measured(name: str, held: Measured, folder: Path) -> StudyAnalysis:
-    if (folder / "study.json").exists():
-        there = worldsize.load_run(folder).analysis
-        planned = len(held.batch_sizes) * (1 + len(held.strategies))
-        assert [cell.state for cell in there.cells] == ["complete"] * planned, f"{folder} is no whole study: remove it"
-        return there
-    done = worldsize.study(
+def _measure(name: str, held: Measured, folder: Path, number: int) -> None:
+    """The session of a study in one of the rounds, unless it was measured."""
+    budget_s = held.budget_s * (number + 1) / ROUNDS
+    begun = (folder / "study.json").exists()
+    if begun and (load_run(folder).study.asked.budget_s or 0.0) >= budget_s:
+        return
+    worldsize.study(
         model=MODELS[name],
         data="synthetic:3x32x32:10:4096",
         strategies=("single", *held.strategies),
@@ -195,12 +204,20 @@ def _measured(name: str, held: Measured, folder: Path) -> StudyAnalysis:
         hosts=2,
         link=held.link,
         bucket_mb=held.bucket_mb,
-        budget=f"{held.budget_s}s",
+        budget=f"{budget_s:g}s",
+        target_interval=INTERVAL,
         evaluate="never",
         out=folder,
+        resume=begun,
         report=False,
     )
-    return done.analysis
+
+
+def _whole(folder: Path, held: Measured) -> StudyAnalysis:
+    found = worldsize.load_run(folder).analysis
+    planned = len(held.batch_sizes) * (1 + len(held.strategies))
+    assert [cell.state for cell in found.cells] == ["complete"] * planned, f"{folder} is no whole study: remove it"
+    return found
 
 
 def _summary(cells: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
