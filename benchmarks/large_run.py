@@ -37,6 +37,7 @@ def run(data_dir: str | None) -> None:
         began = time.perf_counter()
         assert not pack_complete(made)
         packing_s = time.perf_counter() - began
+        os.sync()  # a report is not written while the system still writes 2 GB
         say("  reports from Parquet")
         reports = [_report(made) for _ in range(REPEATS)]
         phases = json.loads(subprocess.check_output([sys.executable, HERE / "large_phases.py", made]))

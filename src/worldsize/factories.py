@@ -85,7 +85,7 @@ def resolve(reference: str, what: str) -> Any:
     """Import what a reference names; `what` says what it is, for the message.
 
     A module is looked for where Python looks, then in the current folder. Raises FactoryError for a missing
-    file, module or name, and for whatever the user's code raises while it is imported.
+    file, module or name, and for any exception of the user's code while it is imported.
     """
     place, name = split_reference(reference, what)
     if not _BEFORE:

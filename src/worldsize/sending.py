@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 MIB = 2**20
 DDP_FIRST_BYTES = 1 * MIB
-"""DDP closes its first bucket at this size, whatever the cap (torch.distributed._DEFAULT_FIRST_BUCKET_BYTES)."""
+"""DDP closes its first bucket at this size, at any cap (torch.distributed._DEFAULT_FIRST_BUCKET_BYTES)."""
 DDP_CAP_BYTES = 25 * MIB
 """DDP's default cap of the others."""
 DDP_CAPS_BYTES = tuple(cap * MIB for cap in (1, 2, 3, 4, 6, 8, 12, 18, 25))

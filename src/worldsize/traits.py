@@ -108,7 +108,7 @@ class Traits(TraitsRecord):
     sent_bytes: Callable[[tuple[int, ...], int], int] | None = None
     """What `messages` counts of a gradient: (its shape, `powersgd_rank`); None: its bytes."""
     by_default: bool = True
-    """Whether a study runs it where nobody names strategies."""
+    """Whether a study runs it where no strategies are named."""
     step_error: float | None = None
     """Of a lossy one: how far the averaged gradient of a step may be off (relative norm, all parameters); None: there
     is no bound for one step."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fake_studies import DDP, SETTINGS, SINGLE, Executors, fake_workers, files_of, states, timed_per_session
+from fake_workers import DDP, SETTINGS, SINGLE, Executors, fake_workers, files_of, states, timed_per_session
 from heard import Heard
 from worldsize.errors import UsageError
 from worldsize.results.folder import Run

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from fake_cells import FakeExecutor
-from fake_studies import (
+from fake_workers import (
     BLOCK_STEPS,
     DDP,
     SETTINGS,

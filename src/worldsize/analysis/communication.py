@@ -1,4 +1,4 @@
-"""Communication of a cell from its messages: wait and transfer told apart, clocks aligned (method.md §3, §5)."""
+"""Communication of a cell from its messages: wait apart from transfer, clocks aligned (method.md §3, §5)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -13,7 +13,7 @@ from worldsize.analysis.study import StudyAnalysis, once
 from worldsize.results.records import Estimate
 
 EVEN = 0.05
-"""Several workers whose speed-up lies within this of 1, with 95 % confidence, gain nothing: nobody acts on less."""
+"""Several workers whose speed-up lies within this of 1, with 95 % confidence, gain too little to act on."""
 INDIFFERENT = 0.10
 """Another strategy that is at most this much faster than the named one, with 97.5 % confidence, changes no choice; how
 much it may be is said. (An indifference zone: Bechhofer, A Single-Sample Multiple Decision Procedure for Ranking Means,
@@ -45,7 +45,7 @@ def decide(found: Headline) -> Decision | None:
         return None
     speedup = found.scaling.speedup.estimate
     enough = INDIFFERENT
-    if speedup.high is not None and speedup.high < 1:  # which of several is fastest matters to nobody who takes one
+    if speedup.high is not None and speedup.high < 1:  # which of several is fastest does not matter
         enough = max(enough, 1 / speedup.high - 1)
     rivals = [(cell, _faster(ratio.estimate)) for cell, ratio in found.rivals]
     return Decision(

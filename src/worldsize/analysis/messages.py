@@ -207,7 +207,7 @@ class _Last:
     def columns(self) -> list[pl.Series]:
         """As columns of lists, one row per step."""
         waited = self.waited / np.maximum(self.ranks, 1)
-        # Of ranks that share a clock the first is named, and nobody waits for one that is not alone by its error.
+        # Of ranks that share a clock the first is named, and there is no wait for one that is not alone by its error.
         rank = np.where((self.near > 1) & (self.bound[:, None] > 0), -1, self.rank)
         found = {"issued_ns": self.issued, "done_ns": self.done, "last_rank": rank, "waited_ns": waited}
         return [pl.Series(name, values) for name, values in found.items()]

@@ -145,7 +145,7 @@ def stretches_of(steps: pl.DataFrame, sent: pl.DataFrame) -> Iterator[Held]:
 
 
 def _absent(part: str) -> pl.Expr:
-    """Whether nobody marked what this part is made of.
+    """Whether what this part is made of was not marked.
 
     If messages of the step were not recorded, no part is known: any stretch may have waited for them.
     """

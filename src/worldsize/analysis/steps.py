@@ -138,7 +138,7 @@ def per_step(blocks: pl.DataFrame, value: pl.Expr) -> Estimate | None:
 def check_samples(cell: Cell) -> None:
     """Raise OutputError where samples of a cell cannot be read, or some that it had are gone.
 
-    Steps that are there and hold what cannot be are left out with a warning (results/samples.py): nobody lost those.
+    Steps that are there and hold what cannot be are left out with a warning (results/samples.py): those are not lost.
     """
     counts = dict(cell.collect(cell.scan_steps().group_by("rank").agg(pl.col("timed").sum())).iter_rows())
     cell.collect(cell.scan_spans().select(pl.len()))

@@ -38,7 +38,7 @@ def summarise(cell: Cell, global_batch: int) -> CellSummary | None:
     step_s = levels({"cell": blocks})["cell"].step_s
     # Every rank has written each of these steps, so the mean of their means over ranks is the mean over all.
     means = timed_steps(cell).select(pl.col(*PARTS, "comm_s", "overlapped_s").mean()).row(0, named=True)
-    # One worker sends nothing; nn.DataParallel's copies on GPUs are seen by nobody. Both are absent, not 0.
+    # One worker sends nothing; nn.DataParallel's copies on GPUs are not seen. Both are absent, not 0.
     unseen = cell.record.world_size == 1 or _hidden(cell)
     return CellSummary(
         step_s=step_s,

@@ -18,7 +18,7 @@ from worldsize.results.step_records import ENDS, PHASES
 
 MAX_RANKS = 8
 MAX_STRETCHES = 200
-"""Stretches of a communication lane: more than that cannot be told apart on a screen."""
+"""Stretches of a communication lane: more than that cannot be distinguished on a screen."""
 RESOLUTION = 1 / 600
 """Share of the picture's width below which a gap between messages cannot be seen."""
 Stretch = tuple[str, int, int]

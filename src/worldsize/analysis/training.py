@@ -82,7 +82,7 @@ def common_target(histories: Sequence[Sequence[EpochAnalysis]]) -> float | None:
 def crossing(history: Sequence[EpochAnalysis], target: float) -> Crossing:
     """Where the straight line between two evaluations first comes to the target (method.md §10).
 
-    No number where the target was never reached, or at a moment before the first evaluation that nobody has seen.
+    No number where the target was never reached, or at a moment before the first evaluation that was not seen.
     """
     seen = [(each.samples, each.test_accuracy) for each in history if each.test_accuracy is not None and each.samples]
     if not seen:

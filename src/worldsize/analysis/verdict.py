@@ -244,7 +244,7 @@ def _loss_of(codes: Sequence[str]) -> LossCause | None:
 
 
 def _doubt(analysis: StudyAnalysis) -> list[str]:
-    """What must be said of a sweep whose batches cannot be told apart."""
+    """What must be said of a sweep whose batches do not differ significantly."""
     return [f"This is uncertain: {each.finding}" for each in advise(analysis) if each.code == "too-noisy"]
 
 

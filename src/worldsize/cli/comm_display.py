@@ -26,7 +26,7 @@ from worldsize.study.sampling import Case, Known, Sampling
 BETWEEN_S = 1.0
 """Least time between two drawings: what changed gets new intervals, which takes some milliseconds."""
 LINE_S = 3.0
-"""Least time between two lines where nobody looks, unless a size was called for the first time or a round is over."""
+"""Least time between two lines without a terminal, unless a size was called for the first time or a round is over."""
 WELL_KNOWN = 0.1
 """Half of an interval, as a share of the value, up to which a bandwidth is no longer dim."""
 WIDE = 100

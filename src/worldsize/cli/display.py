@@ -1,7 +1,7 @@
 """What a study shows while it runs, on stderr: a small live area on a terminal, plain lines elsewhere.
 
 Cores that are measured must not be shared with a display. So it draws when it is told something, at most every two
-seconds while steps are timed, and is asleep otherwise. Only where nobody looks, and nothing is told for long, does a
+seconds while steps are timed, and is asleep otherwise. Only without a terminal, when nothing is told for long, does a
 line come from a thread (heartbeat.py), which sleeps until then.
 """
 
@@ -32,7 +32,7 @@ WITHIN_S = 2.0
 BETWEEN_S = 0.25
 """The same between two turns, which may be short."""
 LINE_S = 25.0
-"""Least time between two lines of progress where nobody looks; less than BEAT_S, whose lines know less."""
+"""Least time between two lines of progress without a terminal; less than BEAT_S, whose lines know less."""
 MAX_ROWS = 12
 """Cells that are listed; more would leave no room for anything else."""
 OTHER_LINES = 6

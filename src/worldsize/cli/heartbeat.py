@@ -1,4 +1,4 @@
-"""A sign of life where nobody looks: continuous integration ends a job that is silent for long.
+"""A sign of life without a terminal: continuous integration ends a job that is silent for long.
 
 One thread that sleeps, and wakes once in a while to print a line; a core that is measured loses some microseconds in
 half a minute. On a terminal there is none: what is drawn there stands still and says what goes on.
@@ -45,7 +45,7 @@ class Heartbeat:
             now_s = time.monotonic()
             if now_s - self._spoke_s >= self._every_s:
                 self._spoke_s = now_s
-                with suppress(OSError, ValueError):  # stderr is closed: nobody is left to tell
+                with suppress(OSError, ValueError):  # stderr is closed: there is no reader
                     self._tell(f"  {self.what}, {duration_text(now_s - self._begun_s)} since the start")
 
 

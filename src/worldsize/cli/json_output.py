@@ -14,7 +14,7 @@ def print_json(content: Mapping[str, Any]) -> None:
 
 
 def finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they are null, as whatever is absent."""
+    """JSON has no NaN and no infinity: they are null, as all that is absent."""
     if isinstance(value, Mapping):
         return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

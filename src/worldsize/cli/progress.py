@@ -45,7 +45,7 @@ class Progress:
         self.cells = len(cells)
         self.ended_cells = 0
         self.steps = steps
-        """Steps that are ahead or done; 0 where nobody can tell, as in a batch sweep."""
+        """Steps that are ahead or done; 0 where that is unknown, as in a batch sweep."""
         self.done = 0
         self.open = {cell.id: CellProgress(cell) for cell in cells}
         """The cells that have not ended, in the order of the plan."""

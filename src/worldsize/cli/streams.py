@@ -36,13 +36,13 @@ SIGNS = {
 
 
 class Patient(io.FileIO):
-    """A file that goes on when nobody reads it any more, as after `worldsize report RUN | head -1`.
+    """A file that can be written to when its reader has gone, as after `worldsize report RUN | head -1`.
 
     What a command finds out, and its exit status, do not depend on who reads how much of it.
     """
 
     def write(self, data: Any, /) -> int:
-        """Write; what nobody reads is dropped. One who is slow to read a pipe that does not block is waited for."""
+        """Write; what no one reads is dropped. One who is slow to read a pipe that does not block is waited for."""
         try:
             while (written := super().write(data)) is None:
                 select.select([], [self], [])

@@ -90,7 +90,7 @@ def readable(end: "JobEnd | None") -> "JobEnd | None":
 
 
 def _ended_by_itself(state: JobState, end: "JobEnd | None") -> bool:
-    """Whether the study came to its own end: nobody stopped it, and nothing killed it."""
+    """Whether the study came to its own end: it was neither stopped nor killed."""
     stopped = end is None or end.exit_status < 0 or end.exit_status == Interrupted.exit_status
     return not stopped and state.name in ("COMPLETED", "FAILED", "GONE")
 

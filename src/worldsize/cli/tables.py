@@ -15,7 +15,7 @@ BETWEEN = 2
 
 
 class TerminalTable:
-    """Title and table for the terminal; its entries are text, whatever signs they hold.
+    """Title and table for the terminal; its entries are text, and no sign in them is markup.
 
     Where it does not fit, names are cut and prose is broken. Numbers stay whole: where there is no room for them side
     by side, each row is shown on its side, a line per column.

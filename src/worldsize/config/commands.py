@@ -55,7 +55,7 @@ class TrainSettings(OneStrategySettings):
     @model_validator(mode="before")
     @classmethod
     def _one_epoch(cls, values: Any) -> Any:
-        """Where nobody chose a protocol, one epoch; whole epochs leave checkpoints."""
+        """Without a protocol, one epoch; whole epochs leave checkpoints."""
         if not isinstance(values, dict):
             return values
         chosen = any(values.get(name) is not None for name in ("steps", "budget", "workload"))
@@ -90,7 +90,7 @@ class VerifySettings(StudySettings):
     @model_validator(mode="before")
     @classmethod
     def _fitting_strategies(cls, values: Any) -> Any:
-        """Where nobody chose strategies, those of one worker belong to a world of one."""
+        """Where no strategies are given, those of one worker belong to a world of one."""
         if not isinstance(values, dict) or "strategies" in values or 1 in (values.get("world_sizes") or (1,)):
             return values
         return {**values, "strategies": MULTI_WORKER_STRATEGIES}

@@ -1,4 +1,4 @@
-"""Settings of a study: which cells are run and compared; and its world sizes where nobody gave any.
+"""Settings of a study: which cells are run and compared; and its world sizes where none are given.
 
 Those are as many workers as there is room for, and fewer.
 """

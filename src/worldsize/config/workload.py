@@ -26,7 +26,7 @@ RECIPE = ("optimizer", "learning_rate", "lr_scaling", "base_batch", "momentum", 
 
 
 def given(settings: BaseModel, names: tuple[str, ...]) -> list[str]:
-    """Those of the settings that are not what they are where nobody gives them."""
+    """Those of the settings that differ from their defaults."""
     fields = type(settings).model_fields
     return [name for name in names if name in fields and getattr(settings, name) != _usual(fields[name])]
 
@@ -40,7 +40,7 @@ def refuse_beside_workload(settings: Any) -> None:
     of_epochs += ["sweep"] if getattr(settings, "sweep", False) else []
     faults = []
     if getattr(settings, "accumulate", 1) > 1:
-        faults.append("a workload makes its batches itself, and nobody knows how to cut them up: leave out accumulate")
+        faults.append("a workload makes its own batches, which cannot be divided here: leave out accumulate")
     if brought:
         faults.append(f"a workload brings its own model, data and loss: leave out {', '.join(brought)}")
     if of_epochs:

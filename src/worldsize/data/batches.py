@@ -1,4 +1,4 @@
-"""The batches that a rank trains and tests on, whatever the data set and the kind of loader."""
+"""The batches that a rank trains and tests on, of any data set and by any kind of loader."""
 
 from collections.abc import Iterator
 from typing import Protocol

@@ -165,7 +165,7 @@ def _commented_heading(comments: list[str], delimiter: str, rows: list[_Row]) ->
 
 def _points(rows: list[_Row], delimiter: str) -> list[_Row]:
     """Rows whose decimal commas are points; commas that part thousands stay."""
-    # 50,000 between semicolons is 50, as nobody who writes points puts semicolons; between tabs it is 50 thousand.
+    # 50,000 between semicolons is 50, as those who write points put no semicolons; between tabs it is 50 thousand.
     cells = numbers([text for row in rows for text in row.cells])
     if delimiter not in ";\t" or not decimal(cells, otherwise=delimiter == ";"):
         return rows

@@ -14,7 +14,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     """All other rows; each is as long as each row of the heading. A cell that spans rows is repeated in each."""
     line: int
-    """Where it begins in the file, from 1; 0 where nobody can say."""
+    """Where it begins in the file, from 1; 0 where that is unknown."""
     caption: str = ""
     """What the format itself calls its caption (`<caption>`, `\\caption`); words above it are paragraphs."""
     bold: frozenset[tuple[int, int]] = field(default_factory=frozenset)

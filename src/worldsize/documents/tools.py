@@ -12,7 +12,7 @@ _HYPERFINE = ("mean", "stddev", "median", "min", "max", "user", "system")
 
 
 def read(source: str, blocks: Blocks, line: int = 1) -> None:
-    """Add the tables of a JSON text, or of lines of JSON, to the blocks; nobody can say at which line they begin.
+    """Add the tables of a JSON text, or of lines of JSON, to the blocks; the line at which they begin is unknown.
 
     Raises ValueError for what is no JSON, UsageError for too many entries.
     """

@@ -54,7 +54,7 @@ def with_units(names: Sequence[str], units: Sequence[str]) -> list[str]:
 
 
 def _suits(name: str, unit: str) -> bool:
-    """Whether a unit can stand under a name; a word, or a unit that nobody knows, can under any."""
+    """Whether a unit can stand under a name; a word, or an unknown unit, can under any."""
     if unit[0] not in "([":
         return True
     inside = unit[1:-1].strip()

@@ -25,7 +25,7 @@ class Attached:
         self._out, self._samples_per_step = out, samples_per_step
 
     def attach(self, model: nn.Module | None, optimizer: object) -> Meter:
-        """Begin to meter; whatever was metered before is over."""
+        """Begin to meter; what was metered before is over."""
         self.detach()
         self.meter = Meter(model, real(optimizer), out=self._out, samples_per_step=self._samples_per_step)
         return self.meter

@@ -21,7 +21,7 @@ from worldsize.results.records import ErrorRecord
 def say_why(file: Path, error: Exception, rank: int) -> None:
     """Write why this worker fails where `first_cause` looks for it; raises OSError where that cannot be.
 
-    The time is that of a clock that nobody sets: whose failure was first must not depend on one that jumps.
+    The time is that of a clock that is never set: whose failure was first must not depend on one that jumps.
     """
     record = explain(error, rank)
     content = {"time": time.monotonic(), "echo": is_echo(error), "error": record.model_dump()}

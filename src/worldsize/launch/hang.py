@@ -1,4 +1,4 @@
-"""Tell a job that hangs from one that works: nobody begins anything any more, and the stacks say who is the cause."""
+"""Tell a job that hangs from one that works: no rank begins anything any more, and the stacks say who is the cause."""
 
 import re
 import sysconfig
@@ -84,7 +84,7 @@ class HangWatch:
     def look(self, agent: int | None) -> ErrorRecord | None:
         """Why the job, whose agent has this process id, counts as hanging; None while it does not.
 
-        Without an agent the job is on several nodes: nobody here can ask its ranks for their stacks.
+        Without an agent the job is on several nodes: no process here can ask its ranks for their stacks.
         """
         limit_s = self._limit_s
         if limit_s is None:

@@ -203,7 +203,7 @@ class Server:
         _say(client, {"id": number, "pid": pid})
 
     def _descriptors(self) -> set[int]:
-        """All that this server has open, and no child may: a pipe ends only when nobody holds it any more."""
+        """All that this server has open, and no child may: a pipe ends only when no process holds it any more."""
         found = {self._selector.fileno()} if isinstance(self._selector, selectors.EpollSelector) else set()
         if self._listener is not None:
             found.add(self._listener.fileno())

@@ -80,7 +80,7 @@ class SpreadJob:
         """End the job: nothing of it runs when this returns."""
         for agent in self._agents:
             agent.hang_up()
-        self._listen()  # an agent that nobody listens to would be seen to end by nobody
+        self._listen()  # the end of an agent is seen only while somebody listens to it
         deadline = time.monotonic() + grace_s
         for agent, thread in zip(self._agents, self._threads, strict=True):
             thread.join(max(0.0, deadline - time.monotonic()))

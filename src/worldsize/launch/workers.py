@@ -46,7 +46,7 @@ class Workers:
         """Start them. Raises OSError where the system has no room for one; none is then left."""
         self.job, self.ranks = job, ranks
         self.hung_up = False
-        """Whether they were ended because nobody waits for them any more."""
+        """Whether they were ended because they are not waited for any more."""
         self._stdin: dict[int, int] = {}
         self._running: dict[int, int] = {}
         """Rank → process id."""

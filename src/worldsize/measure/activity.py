@@ -26,7 +26,7 @@ class Activity:
     """Reads the counters of one thread at both ends of a turn, outside of its steps.
 
     That takes 64 µs (median of 3,000, AMD EPYC).
-    Garbage collection counts on whatever thread it is: Python lets no other one compute meanwhile.
+    Garbage collection counts on any thread: Python lets no other one compute meanwhile.
     """
 
     def __init__(self, thread: threading.Thread | None = None) -> None:

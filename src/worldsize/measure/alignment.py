@@ -33,7 +33,7 @@ class Offset:
         return self.one_clock and not self.error_ns
 
     def aged(self, by_ns: int) -> "Offset":
-        """The same so much later, if nobody has aligned the clocks since."""
+        """The same so much later, if the clocks were not aligned since."""
         drift_ns = 0 if self.one_clock else math.ceil(by_ns * MAX_DRIFT)
         return Offset(self.offset_ns, self.error_ns + drift_ns, self.one_clock)
 

@@ -5,7 +5,7 @@ apart (analysis/parts.py).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -154,7 +154,7 @@ class Timeline:
         self.watch_parameters(model.parameters())
 
     def watch_parameters(self, parameters: Iterable[Tensor]) -> None:
-        """The same for parameters whose model nobody knows."""
+        """The same for parameters of an unknown model."""
         self._watched = [parameter for parameter in parameters if parameter.requires_grad]
         self._hang_hooks()
 
@@ -196,20 +196,16 @@ def read(step: Step, clock: Clock) -> Marks:
     return Marks(
         begin=clock.read(step.begin),
         ends={phase: clock.read(mark) for phase, mark in step.ends.items()},
-        messages=[
-            replace(
-                m,
-                issued=clock.read(m.issued),
-                done=clock.read(m.done),
-                ready=_read(clock, m.ready),
-                awaited=_read(clock, m.awaited),
-            )
-            for m in step.messages
-            if m.done is not None
-        ],
+        messages=[_read_message(m, clock) for m in step.messages if m.done is not None],
         last_gradient=_read(clock, step.last_gradient),
         phases=[(name, clock.read(mark)) for name, mark in step.phases],
     )
+
+
+def _read_message(m: Message, clock: Clock) -> Message:
+    # dataclasses.replace takes 1.2 µs in place of 0.25, and a step may have hundreds of messages.
+    issued, done = clock.read(m.issued), clock.read(m.done)
+    return Message(m.kind, m.payload_bytes, m.blocking, issued, done, _read(clock, m.ready), _read(clock, m.awaited))
 
 
 def _read(clock: Clock, mark: Mark | None) -> int | None:

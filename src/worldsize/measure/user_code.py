@@ -32,7 +32,7 @@ def scripts_code(roots: Mapping[Path, Path]) -> UserCode | None:
 def user_files(references: Sequence[str]) -> list[UserFile]:
     """What was imported for those references in this process, and what these files import from beside them.
 
-    The latter also where it is in a function that nobody has called yet.
+    The latter also where it is in a function that was not called yet.
     """
     return _with_imports(dict(imported_modules(references)))
 
@@ -65,7 +65,7 @@ def _digest(file: Path) -> str | None:
 
 
 def _imports(file: Path, root: Path) -> Iterator[Path]:
-    """Files below `root` that a file imports anywhere in it, also in a function that nobody has called yet."""
+    """Files below `root` that a file imports anywhere in it, also in a function that was not called yet."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):

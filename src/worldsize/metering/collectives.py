@@ -61,7 +61,7 @@ class Collectives:
         self._before, self._accounted = numbered(), 0
 
     def end(self) -> int:
-        """How many collectives of the step nobody saw."""
+        """How many collectives of the step were not seen."""
         unseen = max(0, numbered() - self._before - self._accounted)
         self.seen += self._accounted
         self.unseen += unseen
@@ -80,7 +80,7 @@ class Collectives:
                 self._accounted += max(0, numbered() - before)
 
     def account_for_one(self) -> None:
-        """DDP itself is known to issue one from C++, which nobody times: which parameters were used, 4 bytes each."""
+        """DDP itself is known to issue one from C++, which is not timed: which parameters were used, 4 bytes each."""
         self._accounted += 1
 
     @property

@@ -1,4 +1,4 @@
-"""What a reader of metered numbers must know: how samples were counted, and which collectives nobody saw."""
+"""What a reader of metered numbers must know: how samples were counted, and which collectives were not seen."""
 
 from worldsize.metering.watch import Watch
 from worldsize.results.records import WarningRecord
@@ -8,8 +8,9 @@ def notices(watch: Watch, *, setting: str, given: int | None, unseen_because: st
     """Warnings of a watch; `setting` is where the samples of a step can be `given`."""
     found = []
     if given is None:
-        how = watch.samples_from or f"nobody knows how: each step counts as one sample; give {setting}"
-        found.append(WarningRecord(code="samples-counted", message=f"Samples were counted by {how}."))
+        unknown = f"How many samples a step has is unknown: each counts as one. Give {setting}."
+        text = f"Samples were counted by {watch.samples_from}." if watch.samples_from else unknown
+        found.append(WarningRecord(code="samples-counted", message=text))
     seen, unseen = watch.collectives.seen, watch.collectives.unseen
     if unseen:
         text = f"{seen:,} of {seen + unseen:,} collectives were seen, so no step is taken apart. {unseen_because}"

@@ -1,4 +1,4 @@
-"""How many samples a batch has, whatever it is made of: the first dimension of its first tensor (method.md §13)."""
+"""How many samples a batch of any structure has: the first dimension of its first tensor (method.md §13)."""
 
 from collections.abc import Iterator
 from typing import Any

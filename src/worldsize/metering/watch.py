@@ -2,7 +2,7 @@
 
 A step ends with the optimizer's step; where batches are fed through the meter, with the next time that one is asked
 for, so that waiting for data stands at the head of the step that it feeds (method.md §13). A script that is held
-between its steps is held where its optimizer has stepped, whatever feeds it.
+between its steps is held where its optimizer has stepped, however it is fed.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""What every process of a group is, whatever it works on: its rank, cores and device, and the turns it takes."""
+"""What every process of a group has, with any workload: its rank, cores and device, and the turns it takes."""
 
 STARTED_BY_HAND = "WORLDSIZE_BY_HAND"
 """Set where a user has started each rank by a command of its own (launch/by_hand.py)."""

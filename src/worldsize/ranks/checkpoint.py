@@ -52,7 +52,7 @@ def save(workload: Workload, folder: Path) -> None:
     if rank == 0:
         write_index(folder, _index(workload, state, everyone, apart))
     if processes > 1:
-        dist.barrier()  # nobody removes an old part before the index names the new ones
+        dist.barrier()  # no rank removes an old part before the index names the new ones
     remove_others(folder, itertools.chain(*everyone), "" if rank == 0 else f"rank{rank}-")
 
 

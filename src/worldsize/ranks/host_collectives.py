@@ -27,7 +27,7 @@ class _BetweenCpus:
 def open_between_cpus() -> None:
     """Let ranks meet on their CPUs from here on, for as long as it takes; all ranks call it together.
 
-    In the group of the gradients a wait is a kernel that spins on the device, beside whatever is timed there, and it
+    In the group of the gradients a wait is a kernel that spins on the device, beside what is timed there, and it
     ends the run after ten minutes (NCCL) or thirty (gloo).
     """
     if _BetweenCpus.group is None:

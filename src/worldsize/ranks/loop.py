@@ -1,4 +1,4 @@
-"""What one rank does in each of its turns: steps, timed and recorded, of whatever workload it has."""
+"""What one rank does in each of its turns: steps, timed and recorded, of any workload."""
 
 import threading
 from collections.abc import Sequence
@@ -159,7 +159,7 @@ class Loop:
         """Steps before those that count.
 
         The first rolled-back steps need twice the warm-up of a loader that works in bursts: its first burst was made
-        while nobody waited for it. Without instruments DDP is wrapped anew, and rebuilds its buckets in its second
+        while nothing waited for it. Without instruments DDP is wrapped anew, and rebuilds its buckets in its second
         step: two.
         """
         first = not turn.trains and not self._begun_extra

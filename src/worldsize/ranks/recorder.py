@@ -5,6 +5,8 @@ import dataclasses
 import math
 import os
 import time
+from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -17,13 +19,13 @@ from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import Clock
 from worldsize.measure.timeline import Marks, Phase, Step, read
 from worldsize.results.base import Record
-from worldsize.results.files import append_line
+from worldsize.results.files import append_lines
 from worldsize.results.step_records import SpanRecord, StepRecord
 
 Span = tuple[int, int]
 """Start and end of a step, in nanoseconds of the rank's clock."""
 LONG_S = 0.02
-"""Steps at least as long are written at once: writing one takes 0.2 ms, 1 % of that."""
+"""Steps at least as long are written at once: writing one by itself takes up to 0.2 ms, 1 % of that."""
 EVERY_S = 1.0
 """Shorter ones are kept until the last of their turn, but no longer than this."""
 
@@ -59,7 +61,7 @@ class Recorder:
         self.clock = clock
         self.rank = rank
         self.every_s = every_s
-        self._pending: list[Pending] = []
+        self._pending: deque[Pending] = deque()
         self._wrote_s = time.monotonic()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         try:
@@ -103,61 +105,37 @@ class Recorder:
                 pending.held, pending.offset = False, end or pending.offset
 
     def _write(self, *, wait: bool) -> list[Span]:
-        written = []
-        # In order, so behind a step that waits for its offset: lines are read as the steps were run. Each is handed to
-        # the system, which a kill −9 leaves in place; only a loss of power takes what was not synced.
-        while self._pending and not self._pending[0].held:
-            if not wait and not self.clock.passed(self._pending[0].step.end):
-                break
-            written.append(self._record(self._pending.pop(0)))
+        written: list[Span] = []
+        steps: list[StepRecord] = []
+        spans: list[SpanRecord] = []
+        try:
+            # In order, so behind a step that waits for its offset: lines are read as the steps were run.
+            while self._pending and not self._pending[0].held:
+                if not wait and not self.clock.passed(self._pending[0].step.end):
+                    break
+                pending = self._pending.popleft()
+                marks = read(pending.step, self.clock)
+                loss = None if pending.loss is None else float(pending.loss)
+                steps.append(_step_record(pending, marks, loss))
+                if marks.messages and pending.synchronised:
+                    spans.append(_span_record(pending, marks))
+                written.append((marks.begin, marks.ends[Phase.END]))
+                if loss is not None and not math.isfinite(loss):
+                    raise LossNotFiniteError(
+                        f"the loss became {loss} at step {pending.number} on rank {self.rank}\n"
+                        "Lower --learning-rate, or look for a division by zero in the model or the data."
+                    )
+        finally:
+            # All at once, and handed to the system, which a kill −9 leaves in place; only a loss of power takes what
+            # was not synced.
+            self._append(self._steps, steps)
+            self._append(self._spans, spans)
         self._wrote_s = time.monotonic()
         return written
 
-    def _record(self, p: Pending) -> Span:
-        marks = read(p.step, self.clock)
-        loss = None if p.loss is None else float(p.loss)
-        finite, after = loss is None or math.isfinite(loss), partial(_after, marks.begin)
-        self._append(
-            self._steps,
-            StepRecord(
-                session=p.session,
-                launch=p.launch,
-                block=p.block,
-                step=p.number,
-                epoch=p.epoch,
-                timed=p.timed,
-                samples=p.samples,
-                loss=loss if finite else None,
-                accuracy=None if p.right is None else int(p.right) / p.samples,
-                start_ns=marks.begin,
-                step_s=(marks.ends[Phase.END] - marks.begin) / 1e9,
-                data_wait_end_s=after(marks.ends.get(Phase.DATA_WAIT)),
-                copy_end_s=after(marks.ends.get(Phase.COPY)),
-                forward_end_s=after(marks.ends.get(Phase.FORWARD)),
-                backward_end_s=after(marks.ends.get(Phase.BACKWARD)),
-                synchronise_end_s=after(marks.ends.get(Phase.SYNCHRONISE)),
-                optimizer_end_s=after(marks.ends.get(Phase.OPTIMIZER)),
-                last_gradient_s=after(marks.last_gradient),
-                phases=[name for name, _ in marks.phases] or None,
-                phase_ends_s=[(end - marks.begin) / 1e9 for _, end in marks.phases] or None,
-                synchronised=p.synchronised,
-                clock_offset_ns=p.offset.offset_ns,
-                clock_error_ns=p.offset.error_ns,
-                reference_s=p.reference_s,
-            ),
-        )
-        if marks.messages and p.synchronised:
-            self._append(self._spans, _span_record(p, marks))
-        if not finite:
-            raise LossNotFiniteError(
-                f"the loss became {loss} at step {p.number} on rank {self.rank}\n"
-                "Lower --learning-rate, or look for a division by zero in the model or the data."
-            )
-        return marks.begin, marks.ends[Phase.END]
-
-    def _append(self, file: int, record: Record) -> None:
+    def _append(self, file: int, records: Sequence[Record]) -> None:
         try:
-            append_line(file, record)
+            append_lines(file, records)
         except OSError as error:
             message = f"rank {self.rank} cannot write its steps in {self.folder}: {error.strerror}"
             raise OutputError(
@@ -167,6 +145,36 @@ class Recorder:
 
 def _after(begin_ns: int, point_ns: int | None) -> float | None:
     return None if point_ns is None else (point_ns - begin_ns) / 1e9
+
+
+def _step_record(p: Pending, marks: Marks, loss: float | None) -> StepRecord:
+    after = partial(_after, marks.begin)
+    return StepRecord(
+        session=p.session,
+        launch=p.launch,
+        block=p.block,
+        step=p.number,
+        epoch=p.epoch,
+        timed=p.timed,
+        samples=p.samples,
+        loss=None if loss is None or not math.isfinite(loss) else loss,
+        accuracy=None if p.right is None else int(p.right) / p.samples,
+        start_ns=marks.begin,
+        step_s=(marks.ends[Phase.END] - marks.begin) / 1e9,
+        data_wait_end_s=after(marks.ends.get(Phase.DATA_WAIT)),
+        copy_end_s=after(marks.ends.get(Phase.COPY)),
+        forward_end_s=after(marks.ends.get(Phase.FORWARD)),
+        backward_end_s=after(marks.ends.get(Phase.BACKWARD)),
+        synchronise_end_s=after(marks.ends.get(Phase.SYNCHRONISE)),
+        optimizer_end_s=after(marks.ends.get(Phase.OPTIMIZER)),
+        last_gradient_s=after(marks.last_gradient),
+        phases=[name for name, _ in marks.phases] or None,
+        phase_ends_s=[(end - marks.begin) / 1e9 for _, end in marks.phases] or None,
+        synchronised=p.synchronised,
+        clock_offset_ns=p.offset.offset_ns,
+        clock_error_ns=p.offset.error_ns,
+        reference_s=p.reference_s,
+    )
 
 
 def _span_record(p: Pending, marks: Marks) -> SpanRecord:

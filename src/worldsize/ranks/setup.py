@@ -86,7 +86,7 @@ def choose_device(rank: Rank, placement: Placement) -> torch.device:
 def process_group(rank: Rank, placement: Placement, device: torch.device) -> Iterator[None]:
     """Join the group of all processes for the length of this context."""
     if rank.processes == 1 and "MASTER_ADDR" not in os.environ:
-        # Nobody started us: a group of one needs no rendezvous, and no socket.
+        # No launcher has started us: a group of one needs no rendezvous, and no socket.
         store = dist.HashStore()
         dist.init_process_group(placement.backend, store=store, rank=0, world_size=1)
     else:
@@ -126,7 +126,7 @@ class _Further:
 def further_group() -> dist.ProcessGroup:
     """A second group of all processes, for collectives whose order among those of the first is not known.
 
-    All processes ask for it together; a process has one, whatever the number of cells that it runs.
+    All processes ask for it together; a process has one, for any number of cells that it runs.
     """
     if _Further.group is None:
         _Further.group = dist.new_group()
@@ -149,7 +149,7 @@ def group_of(processes: int) -> dist.ProcessGroup | None:
 def give_way(thread: str, patience_s: float = 0.2) -> int:
     """Give the threads of this process that have this name a lower priority; returns how many there are.
 
-    gloo's thread polls without pause while data lies there that nobody has asked for yet. On a core that it shares
+    gloo's thread polls without pause while data lies there that was not asked for yet. On a core that it shares
     with its worker, pinned as both are, it holds up the very thread that will ask: a small all-reduce between two
     workers takes more than twice as long (benchmarks/polling.py). A thread that has just been started may not
     have its name yet.

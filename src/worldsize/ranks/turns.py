@@ -66,11 +66,11 @@ class Facts(Record):
     """What a rank knows once it is built; the reply to being started."""
 
     steps_per_epoch: int | None
-    """None where nobody knows how long an epoch is."""
+    """None where the length of an epoch is unknown."""
     steps: int = 0
     """Steps of training that a checkpoint has given it."""
     wire: WireBytes | None = None
-    """None where nobody knows the sizes that the formulas are of."""
+    """None where the sizes in the formulas are unknown."""
     samples: int | None = None
     """Samples per worker and step, of work that says so only when it runs."""
     traits: TraitsRecord | None = None

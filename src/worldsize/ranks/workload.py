@@ -130,7 +130,7 @@ class Workload(Protocol):
         """What feeds the steps of this turn works within the context, and stands still outside of it."""
 
     def rolled_back(self) -> AbstractContextManager[None]:
-        """Undo on leaving whatever steps do within: they only measure."""
+        """Undo on leaving all that steps do within: they only measure."""
 
     def unseen(self) -> AbstractContextManager[None]:
         """No instruments of ours within, as far as all ranks have room for that."""
@@ -145,7 +145,7 @@ class Workload(Protocol):
         """Become what it was when `state` was taken; raise MisfitError for one that is not of this work."""
 
     def gradients(self) -> GradientTimes | None:
-        """When backward has each gradient; None where nobody has looked."""
+        """When backward has each gradient; None where it was not recorded."""
 
     def memory(self) -> MemoryParts | None:
         """What the memory of this rank is made of; None where that is not known."""

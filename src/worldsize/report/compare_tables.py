@@ -106,7 +106,7 @@ def quantities_table(record: ComparisonRecord) -> Table:
 
 
 def compact_quantities(record: ComparisonRecord, width: int = TERMINAL_WIDTH) -> Table:
-    """Of the parts of a step, memory and training, what is told apart; a row each, for `width` columns.
+    """Of the parts of a step, memory and training, what differs significantly; a row each, for `width` columns.
 
     Without the runs to tell anything apart: what differs, and is called no change.
     """

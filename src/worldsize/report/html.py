@@ -3,7 +3,7 @@
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""Content-Security-Policy: whatever a page says, a browser loads nothing for it from anywhere."""
+"""Content-Security-Policy: a browser loads nothing for a page from anywhere."""
 
 
 def environment() -> Environment:

@@ -62,7 +62,7 @@ def _margin(found: Headline) -> str:
 def _exposed(cell: CellAnalysis) -> KeyNumber:
     assert cell.breakdown is not None, "only cells with numbers are the fastest"
     if cell.summary is None or cell.exposed_share is None:
-        return KeyNumber("Exposed communication", ABSENT, "", "its copies between devices are seen by nobody")
+        return KeyNumber("Exposed communication", ABSENT, "", "its copies between devices are not seen")
     hidden = cell.breakdown.overlapped_share
     further = "" if hidden is None else f"; {percent_text(hidden)} of all communication is hidden behind compute"
     if cell.exposed is not None and cell.exposed.disagree:
@@ -98,7 +98,7 @@ def _of_one_worker(analysis: StudyAnalysis) -> Three:
         rate, step, wait = (KeyNumber(label, ABSENT, "", "nothing was measured") for label in ONE_WORKER_LABELS)
         return rate, step, wait
     samples_per_s, step_s = fastest.summary.samples_per_s, fastest.summary.step_s
-    share = fastest.breakdown.shares.get("data_wait_s")  # absent of a loop whose loader nobody saw
+    share = fastest.breakdown.shares.get("data_wait_s")  # absent of a loop whose loader was not seen
     waiting = ABSENT if share is None else percent_text(share).removesuffix(" %")
     step_ms = number_text(step_s.value * 1e3)
     return (

@@ -1,4 +1,4 @@
-"""A table for LaTeX: booktabs, units in the headings, numbers to the right, whatever users named shows as it is."""
+"""A table for LaTeX: booktabs, units in the headings, numbers to the right, names that users gave show as they are."""
 
 import re
 

@@ -71,7 +71,7 @@ def machine_text(analysis: StudyAnalysis) -> str:
 
 
 def _threads(analysis: StudyAnalysis) -> str:
-    """Compute threads per worker, by which a speed-up must be read; nothing where cells differ, or nobody knows."""
+    """Compute threads per worker, by which a speed-up must be read; nothing where cells differ, or it is unknown."""
     found = {cell.threads_per_worker for cell in analysis.cells if cell.threads_per_worker}
     return f" · {several(found.pop(), 'thread')} per worker" if len(found) == 1 else ""
 

@@ -145,7 +145,7 @@ def _of_rank(
 
 
 def _plain(args: dict[str, Any]) -> Iterator[tuple[str, str | int | float]]:
-    """Words and numbers; whatever else a file holds is not carried on."""
+    """Words and numbers; nothing else of a file is carried on."""
     for name, value in args.items():
         if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
             yield name, value

@@ -22,7 +22,7 @@ CHARACTER = 8
 FONT = "sans-serif"
 FONT_SIZE = 12
 PNG_INK, PNG_PAPER = "#333333", "white"
-"""A PNG is pasted where nobody knows the background: it brings its own, and needs no colour between the two."""
+"""A PNG is pasted where the background is unknown: it brings its own, and needs no colour between the two."""
 PNG_SCALE = 2.0
 """Pixels of a PNG for one of the SVG: sharp on a slide."""
 ROOM = 1.2

@@ -80,7 +80,7 @@ class Table:
 
 
 def shown(table: Table) -> Table:
-    """The table as people see it: its chosen rows, without the columns that say nothing where nobody communicated."""
+    """The table as people see it: its chosen rows, without the columns of communication where there was none."""
     if table.chosen is not None:
         rows = tuple(table.rows[place] for place in table.chosen)
         left_out = f"{len(rows):,} of {len(table.rows):,} rows; the CSV has all."

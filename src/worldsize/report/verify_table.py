@@ -210,7 +210,7 @@ def same_training_table(analysis: StudyAnalysis) -> Table:
 
 def _data(cell: CellAnalysis, first: CellAnalysis | None) -> str | None:
     if not samples_of(cell):
-        return None  # a workload of the user's own, whose samples nobody compares
+        return None  # a workload of the user's own, whose samples are not compared
     place = first_other_sample(cell, first) if first else None
     return "same" if place is None else f"differ from sample {place} on"
 

@@ -35,7 +35,7 @@ class StoredBlock(Record):
     compute_s: float | None = None
     """Forward, backward and optimizer."""
     exposed_sync_s: float | None = None
-    """None where nothing is synchronised, or nobody sees it."""
+    """None where nothing is synchronised, or it is not seen."""
     reference_s: float | None = None
     """Mean of the short computation beside the timed steps, each time on its slowest rank; None where it was not
     timed in this block."""

@@ -34,7 +34,7 @@ INDEX = "columns.json"
 SCRATCH = ".columns."
 """Before the number of the process that writes there."""
 OLD_S = 86_400.0
-"""Nobody gathers lines for longer; the number of a process may be somebody else's by then."""
+"""No process gathers lines for longer; its number may be that of another one by then."""
 ROW_GROUP = 2**15
 LATER = ("reference_s", *ENDS, "last_gradient_s", "phases", "phase_ends_s", "blocking", "ready_s", "awaited_s")
 """Columns that earlier versions did not write."""

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -49,14 +50,14 @@ def write_whole(path: Path, content: str | bytes) -> None:
         ) from None
 
 
-def append_line(file: int, record: Record) -> None:
-    """Append one record as a line to an open file descriptor, in one write (kept after a kill −9).
+def append_lines(file: int, records: Iterable[Record]) -> None:
+    """Append each record as a line to an open file descriptor, all in one write (kept after a kill −9).
 
-    Raises OSError where it does not fit: a full disk takes a part of a line without a word.
+    Raises OSError where they do not fit: a full disk takes a part of a line without a word.
     """
-    line = (json.dumps(record.model_dump(), separators=(",", ":")) + "\n").encode()
-    while line:
-        line = line[os.write(file, line) :]
+    lines = "".join(f"{record.model_dump_json()}\n" for record in records).encode()
+    while lines:
+        lines = lines[os.write(file, lines) :]
 
 
 def cell_folder(run: Path, cell_id: str) -> Path:
@@ -124,7 +125,7 @@ def _refuse_newer(path: Path, content: bytes) -> None:
         bounded = partial(_bounded, path) if _LONG.search(content) else None
         version = json.loads(content, parse_int=bounded)["schema_version"]
     except (ValueError, LookupError, TypeError, RecursionError):
-        return  # whatever it is, validation says so
+        return  # validation says what it is
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise OutputError(
             f"{path} has schema version {version}; this worldsize reads versions up to {SCHEMA_VERSION}\n"

@@ -66,7 +66,7 @@ class Cell:
         """What is wrong with the samples that were read so far, and is left out of them."""
         self._disturbed = pl.DataFrame()
         self._opened: dict[str, pl.LazyFrame] = {}
-        """Columns that nobody has asked for yet."""
+        """Columns that were not asked for yet."""
         self._sources: dict[str, pl.LazyFrame] = {}
         self.large = False
         """Whether its samples are read from a disk in pieces."""
@@ -236,7 +236,7 @@ class Run:
 
 
 def new_run_folder(name: str) -> Path:
-    """A folder under runs/ that nobody has used: the name and the time, which sort."""
+    """An unused folder under runs/: the name and the time, which sort."""
     return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 

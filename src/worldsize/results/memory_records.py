@@ -18,7 +18,7 @@ class MemoryParts(Record):
     copy_bytes: int
     """The strategy's own copies of weights and gradients: buckets, replicas."""
     before_bytes: int | None = None
-    """In use before the first step beside the model: data in memory, what torch needs; None where nobody tells."""
+    """In use before the first step beside the model: data in memory, what torch needs; None where that is unknown."""
 
     @property
     def known_bytes(self) -> int:
@@ -33,5 +33,5 @@ class DeviceMemory(Record):
     free_bytes: int
     """Of the whole device, beside all that its processes hold."""
     reserved_bytes: int
-    """What the allocator of this worker holds, tensors in it or not: nobody else can have that."""
+    """What the allocator of this worker holds, tensors in it or not: no other process can have that."""
     peak_reserved_bytes: int

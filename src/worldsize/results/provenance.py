@@ -111,7 +111,7 @@ class Provenance(Record):
     commit: str | None = None
     """Commit of worldsize's own working tree, with `+dirty` if it had changes; None for an installed one."""
     user_code: UserCode | None = None
-    """The user's own model, data and strategies; None where there are none, or nobody looked."""
+    """The user's own model, data and strategies; None where there are none, or it was not looked for."""
     python_version: str
     torch_version: str
     host: Host

@@ -202,7 +202,7 @@ class CellRecord(Record):
     ranks: list[RankPlace] = Field(default_factory=list)
     """Where each process ran, when it was started last."""
     gradients: GradientTimes | None = None
-    """When backward has each gradient, on rank 0; None where nobody looked, as in a script."""
+    """When backward has each gradient, on rank 0; None where it was not recorded, as in a script."""
     replayed: ReplayedRecord | None = None
     """Of a rehearsal: what was replayed, and how well."""
     messages: list[MessageCount] = Field(default_factory=list)

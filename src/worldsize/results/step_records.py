@@ -5,7 +5,7 @@ from pydantic import Field
 from worldsize.results.base import Record
 
 MAX_DRIFT = 1e-4
-"""How much two clocks can drift apart per second that nobody has aligned them: two quartzes of 50 ppm each."""
+"""How much two clocks can drift apart per second without being aligned: two quartzes of 50 ppm each."""
 
 ENDS = (
     "data_wait_end_s",
@@ -29,7 +29,7 @@ PHASES = {
 """What a stretch of a step can be, in a loop of the user's own, and the part of the step that it counts to.
 
 After the last gradient of a backward its rank computes nothing (`after_backward`); nor does it in `other`, which is
-whatever the loop does beside. `unknown` takes no time; it says that some collectives of the step were not recorded."""
+what the loop does beside. `unknown` takes no time; it says that some collectives of the step were not recorded."""
 
 
 def _absent(value: object) -> bool:
@@ -120,7 +120,7 @@ class RankActivity(Record):
 
     steps: int
     cpu_s: float
-    """It computed, garbage collection and whatever else takes a core included."""
+    """It computed, garbage collection and all else that takes a core included."""
     queued_s: float | None
     """It could have gone on, and had no core; None where the system does not tell."""
     collected_s: float

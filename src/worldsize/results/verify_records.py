@@ -1,4 +1,4 @@
-"""Records of `worldsize verify`: the proof that training is the same, whatever the strategy (method.md §10)."""
+"""Records of `worldsize verify`: the proof that training is the same with every strategy (method.md §10)."""
 
 from pydantic import Field
 

@@ -236,7 +236,7 @@ def traits_seen(models: list[nn.Module], settings: CellSettings) -> TraitsRecord
 
 
 def leave(status: int) -> NoReturn:
-    """End the process where the script is: whatever it would do at its end is not wanted."""
+    """End the process where the script is: what it would do at its end is not wanted."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(status)

@@ -23,7 +23,7 @@ MAX_ENTRIES = 20_000
 MAX_IN_A_FOLDER = 1_000
 LEFT_OUT = ("__pycache__", "node_modules", "runs", "wandb", "mlruns", "site-packages")
 COPIED = (".safetensors", ".h5", ".hdf5", ".onnx", ".parquet", ".arrow", ".mdb", ".db", ".sqlite", ".sqlite3")
-"""Kinds of files that are written from C and Rust, where nobody sees that they are opened."""
+"""Kinds of files that are written from C and Rust, where their opening is not seen."""
 COPIED_BYTES = 2**28
 """Larger ones are linked all the same: copying takes 5 s a GiB, for each cell."""
 SMALL_BYTES, ALL_SMALL_BYTES = 2**18, 2**26

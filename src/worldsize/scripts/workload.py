@@ -96,7 +96,7 @@ class ScriptWorkload:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Nobody knows."""
+        """Unknown."""
         return 0
 
     @property
@@ -106,7 +106,7 @@ class ScriptWorkload:
 
     def _stepped(self, step: Step, samples: int, epoch: int) -> None:
         """Called by the watch where the script has ended a step, in the thread of the script."""
-        if os.getpid() != self._process:  # a process that the script has started itself; nobody gives that its turns
+        if os.getpid() != self._process:  # a process that the script has started itself, which is given no turns
             return
         self.thread = threading.current_thread()
         self.finder.stepped()
@@ -151,18 +151,18 @@ class ScriptWorkload:
         return Reply()
 
     def state(self) -> State:
-        """Nobody knows it."""
+        """Unknown."""
         raise NotImplementedError
 
     def restore(self, state: State) -> None:
-        """Nobody can."""
+        """It cannot be done here."""
         raise NotImplementedError
 
     def gradients(self) -> None:
-        """Nobody looks."""
+        """They are not looked at."""
 
     def memory(self) -> MemoryParts | None:
-        """Nobody knows what the memory is made of."""
+        """What the memory is made of is unknown."""
         return None
 
     def close(self) -> None:

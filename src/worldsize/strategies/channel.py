@@ -74,7 +74,7 @@ def payload_bytes(*tensors: Tensor) -> int:
 
 
 def flat(tensor: Tensor) -> Tensor:
-    """A one-dimensional view of a dense tensor's memory, whatever the order of its dimensions.
+    """A one-dimensional view of a dense tensor's memory, in any order of its dimensions.
 
     The collectives want contiguous memory, and gradients of channels-last weights are dense but permuted.
     All ranks hold the same model, hence the same order. Raises ValueError if the tensor is not dense.

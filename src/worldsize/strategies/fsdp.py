@@ -41,7 +41,7 @@ class FSDP(Strategy):
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Give every rank the weights of rank 0, then cut them into shards. Raises UsageError where torch cannot."""
-        try:  # it takes most of a second to load, which nobody else need wait for
+        try:  # it takes most of a second to load, which no other strategy needs
             from worldsize.strategies.sharding import Sharded
         except ImportError as error:
             raise UsageError(

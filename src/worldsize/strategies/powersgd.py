@@ -38,7 +38,7 @@ class PowerSGD(Averaging):
         self.residuals = Residuals([parameter for parameter in self.parameters if self._thin(parameter)])
         self._number = {id(parameter): number for number, parameter in enumerate(self.parameters)}
         self.steps = torch.zeros(len(self.parameters), dtype=torch.int64)
-        """Of each parameter: nobody says when a step begins, and its buckets may be arranged anew."""
+        """Of each parameter: it is not told when a step begins, and its buckets may be arranged anew."""
         self._q = {id(p): self._first_q(number, p) for number, p in enumerate(self.parameters) if self._thin(p)}
 
     def _thin(self, parameter: nn.Parameter) -> bool:
@@ -46,7 +46,7 @@ class PowerSGD(Averaging):
         return low_rank_elements(shape, self.rank) < prod(shape)
 
     def _first_q(self, number: int, parameter: nn.Parameter) -> Tensor:
-        """Noise, the same on all ranks: drawn with the number of the parameter, whatever else draws."""
+        """Noise, the same on all ranks: drawn with the number of the parameter, independent of other draws."""
         rows, columns = len(parameter), parameter.numel() // len(parameter)
         generator = torch.Generator().manual_seed(number)
         noise = torch.randn(min(self.rank, rows, columns), columns, generator=generator)

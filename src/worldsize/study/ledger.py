@@ -67,7 +67,7 @@ class Ledger:
         return self._done.get(cell.id, 0)
 
     def samples(self, cell: PlannedCell) -> dict[tuple[int, int], Any]:
-        """Timed step times of earlier sessions by (session, block); whatever was written counts."""
+        """Timed step times of earlier sessions by (session, block); all that was written counts."""
         # A cell that is evaluated at its end trains from its first step again: all its steps must be of one training.
         if cell.id not in self._before or cell.settings.epochs is not None or cell.settings.evaluate == "end":
             return {}

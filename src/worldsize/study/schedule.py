@@ -55,7 +55,7 @@ class Schedule:
         self.verified: set[str] = set()
         self.trained: dict[str, int] = {}
         """Steps of training that a cell has behind it, those before its checkpoint included."""
-        self.epoch_steps: dict[str, int] = {}  # 0 where nobody knows, and no epochs are trained
+        self.epoch_steps: dict[str, int] = {}  # 0 where that is unknown, and no epochs are trained
         """Steps of an epoch of a cell."""
 
     @property

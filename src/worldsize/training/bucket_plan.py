@@ -60,7 +60,7 @@ def with_planned_buckets(
 
 
 class _Echo(Channel):
-    """A channel to nobody, whose messages arrive at once: what is left of an averaging is its packing."""
+    """A channel without receivers, whose messages arrive at once: what is left of an averaging is its packing."""
 
     def all_reduce_async(self, tensor: Tensor, ready: Any = None) -> Future[Tensor]:
         return alone(tensor)

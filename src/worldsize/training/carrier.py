@@ -124,7 +124,7 @@ def _kind(tensor: Tensor) -> Kind:
 
 
 def brought(carrier: Carrier, batch: Any) -> Any:
-    """A batch with all its tensors on the device, whatever else is in it; nothing is converted."""
+    """A batch with all its tensors on the device, and all else in it as it is; nothing is converted."""
     if isinstance(carrier, AtHand):
         return batch
     leaves, structure = tree_flatten(batch)

@@ -118,7 +118,7 @@ class Compiled:
 
 
 def _backend(pieces: Pieces | None) -> Any:
-    # We cut ourselves: DDP's own cutter takes 1 MiB for the first bucket whatever was asked for, and fails below it.
+    # We cut ourselves: DDP's own cutter takes 1 MiB for the first bucket at any cap, and fails below it.
     torch._dynamo.config.optimize_ddp = False
     compiler: Any = lookup_backend(BACKEND)
     if pieces is None:

@@ -71,7 +71,7 @@ class Draws:
 def decomposed(measured: NDArray[np.float64]) -> tuple[Times, Times, NDArray[np.float64]]:
     """What all ranks share of each step (phase, step), what a rank always has beyond that (rank, phase), and the rest.
 
-    Their sum is what was measured. Of one rank nobody knows what others would share: all but its mean is then the rest.
+    Their sum is what was measured. What others would share with one rank is unknown: all but its mean is then the rest.
     """
     if len(measured) == 1:
         mean = measured.mean(axis=2)

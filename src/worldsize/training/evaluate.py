@@ -1,4 +1,4 @@
-"""Loss and accuracy on the whole test set, each sample counted once, whatever the number of processes.
+"""Loss and accuracy on the whole test set, each sample counted once, with any number of processes.
 
 And how far the ranks are apart: 0 where all hold the same weights (method.md §10).
 """

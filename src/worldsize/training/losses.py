@@ -221,7 +221,7 @@ def norm(tensors: Named) -> float:
 
 
 def _share(part: float, whole: float) -> float:
-    """Part ÷ whole; where there is nothing, whatever was found is all wrong."""
+    """Part ÷ whole; where there is nothing, all that was found is wrong."""
     return part / whole if whole else math.inf if part else 0.0
 
 

@@ -71,7 +71,7 @@ class Marked(Timeline):
 
 
 class Recording:
-    """torch's profiler; whatever fails in it is noted, and nothing is raised."""
+    """torch's profiler; a failure in it is noted, and never raised."""
 
     def __init__(self, device: torch.device) -> None:
         self.problem: str | None = None
@@ -83,7 +83,7 @@ class Recording:
         """Note the first failure of what is done in this context."""
         try:
             yield
-        except Exception as error:  # whatever it is: the steps of the other ranks must go on
+        except Exception as error:  # any failure: the steps of the other ranks must go on
             first = str(error).strip().split("\n")[0]
             self.problem = self.problem or f"{type(error).__name__}: {first}"
 

@@ -50,7 +50,7 @@ def distances(found: Named, wanted: Named) -> dict[str, float]:
     result = {}
     for name, norm in norms.items():
         difference = float((found[name] - wanted[name]).norm())
-        # Where nothing is wanted at all, whatever was found is all wrong.
+        # Where nothing is wanted, all that was found is wrong.
         scale = max(norm, floor) or float(found[name].norm())
         result[name] = 0.0 if difference == 0 else difference / scale
     return result

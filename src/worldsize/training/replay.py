@@ -238,7 +238,7 @@ class ReplayTask:
         return []
 
     def sizes(self, model: nn.Module, samples: int, device: torch.device) -> Sizes:
-        """Without inputs and outputs, which nobody has."""
+        """Without inputs and outputs: there are none."""
         return sizes_of(model)
 
 

@@ -29,7 +29,7 @@ class Source(Protocol):
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """None where nobody knows how long an epoch is."""
+        """None where the length of an epoch is unknown."""
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """The batch of each step from `first_step` on; leaving it early leaves nothing behind."""

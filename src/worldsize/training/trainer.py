@@ -251,7 +251,7 @@ class Trainer:
         found = [loss] if self.task.has_loss else []
         found += [] if right is None else [right]
         self.carrier.used()
-        if self.timeline.watching:  # what nobody will read need not travel
+        if self.timeline.watching:  # what is not read need not travel
             found = [*self.carrier.fetch(*found)]
         return (found[0] if self.task.has_loss else None), (None if right is None else found[-1])
 

@@ -1,6 +1,6 @@
 """A class of the user's own as a task: its model, batches, loss and optimizer, each as it is (docs/workload.md).
 
-Nothing is converted: token ids stay integers, and a batch is whatever the loss takes.
+Nothing is converted: token ids stay integers, and a batch is anything that the loss takes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -155,7 +155,7 @@ class UserTask:
             return self.owned.it.loss(model, batch), None
 
     def right(self, outputs: None, batch: Any) -> None:
-        """Nobody knows what is right here."""
+        """What is right is unknown here."""
 
     def order(self, batch: Any) -> None:
         """The order of samples is the user's business."""

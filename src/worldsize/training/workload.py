@@ -46,7 +46,7 @@ class RolledBack:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Undo on leaving whatever the trainer does within.
+        """Undo on leaving all that the trainer does within.
 
         Without synchronisation the ranks would drift apart for good; and steps that only serve to measure must not
         make one strategy train further than another.

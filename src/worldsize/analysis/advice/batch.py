@@ -173,7 +173,7 @@ def memory_headroom(seen: Seen) -> Iterator[Candidate]:
 
 
 def _upward(seen: Seen, cell: CellAnalysis) -> dict[str, Any]:
-    """Next step and command towards larger batches; nobody knows how far those of the user's own workload go."""
+    """Next step and command towards larger batches; how far those of the user's own workload go is unknown."""
     if seen.settings.workload is None:
         return {
             "next_step": "Sweep the batch upward, for the largest that fits and the smallest that is worth it (the "

@@ -73,7 +73,7 @@ def bandwidth_bound(seen: Seen) -> Iterator[Candidate]:
             Diagnosis(
                 code="bandwidth-bound",
                 how=f"and its messages use {share(sync.used)} of the {sync.reference.name} of the link",
-                cause=f"The link is full: the {size} of each step need their time on it, whatever the batch is.",
+                cause=f"The link is full: the {size} of each step need their time on it with any batch.",
                 next_step=next_step,
                 command=command,
                 expected=sync.exposed_at_most / 2 if command else None,  # twice the samples for each message

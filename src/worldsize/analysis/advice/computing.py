@@ -71,7 +71,7 @@ def _where(seen: Seen, cell: CellAnalysis, origin: CellAnalysis) -> str:
 
 
 def _used(seen: Seen, cell: CellAnalysis, origin: CellAnalysis, slow: SlowRanks | None) -> Spent | None:
-    """What the threads of all but slow ranks do while they compute longer than one worker; None where nobody saw it."""
+    """What the threads of all but slow ranks do while they compute longer than one worker; None where not seen."""
     own, alone = thread_times(seen.raw(cell)), thread_times(seen.raw(origin))
     if own is None or alone is None:
         return None

@@ -122,7 +122,7 @@ def _see_the_price(seen: Seen, exact: CellAnalysis, best: Rung) -> tuple[str, st
 
 
 def _trainings(seen: Seen, exact: CellAnalysis, name: str) -> str | None:
-    """Both, trained for whole epochs with several seeds; by steps where nobody knows how long an epoch is."""
+    """Both, trained for whole epochs with several seeds; by steps where the length of an epoch is unknown."""
     if seen.analysis.record.train_samples is None:
         return focused(seen.settings, exact, exact.strategy, name)
     whole = {"epochs": EPOCHS, "seeds": SEEDS, "steps": None, "budget": None}

@@ -38,7 +38,7 @@ class Evidence:
     number: Estimate | float | None = None
     """The same for a script; None where the evidence is no number, as a list of names."""
     unit: Unit | None = None
-    """Of `number`, which is in no smaller or larger unit, whatever `text` shows."""
+    """Of `number`, which is in no smaller or larger unit, even where `text` shows another one."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from worldsize.analysis.steps import BLOCK, STEPS, per_step, ratio_over
 from worldsize.results.records import Estimate
 
 NOTABLE = 0.05
-"""Share of a step below which nothing is spoken of: with less to win, nobody changes a set-up."""
+"""Share of a step below which nothing is spoken of: less is not worth a change of the set-up."""
 
 MOSTLY = 0.5
 """Share from which on one thing is said to be most of another."""

@@ -17,7 +17,7 @@ _IDEAL = re.compile(
     r"^\W*(?:ideal|theoretical|perfect|linear)(?!.*efficien)(?:\b|_)|[(\[](?:ideal|theoretical|perfect|linear)[)\]]",
     re.IGNORECASE,
 )
-"""What nobody measured: N times the base, printed to be compared with."""
+"""Not measured: N times the base, printed to be compared with."""
 _COUNTS = re.compile(
     r"\b(?:number|num|no|count|gpu|gcd|tpu|worker|process|proc|rank|device|accelerator|card|chip|core|thread)"
     r"|cpu|trainer|world|^[npw#]p?$"

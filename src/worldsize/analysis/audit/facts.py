@@ -42,7 +42,7 @@ class Fact:
     column_label: str = ""
     bold: bool = False
     replicas: int | None = None
-    """Workers that share the data, where they are fewer than N; 0 where they are, and nobody says how many."""
+    """Workers that share the data, where they are fewer than N; 0 where they are, and it is not said how many."""
 
     @property
     def sharing(self) -> int | None:

@@ -22,7 +22,7 @@ _NAMED = re.compile(
 
 
 def with_replicas(reading: Reading) -> Reading:
-    """Facts with the replicas of the model in the place of N; 0 where nobody says how many workers share one."""
+    """Facts with the replicas of the model in the place of N; 0 where it is not said how many workers share one."""
     by_row: dict[int, dict[Quantity, list[Fact]]] = {}
     for fact in reading.of(Quantity.SPLIT, Quantity.REPLICAS):
         by_row.setdefault(fact.place.row, {}).setdefault(fact.quantity, []).append(fact)

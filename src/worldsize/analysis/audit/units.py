@@ -47,7 +47,7 @@ _UNDERLINED = re.compile(rf"(?:{_SAMPLES})[ _](?:s|sec)")
 _ANY_RATE = re.compile(
     rf"(?P<scale>[km])?\s?(?P<what>(?!\w*(?:flop|bit|byte|epoch|meter|ops\b|cycle))[a-z]{{4,}}s){_PER}{_SECOND}"
 )
-"""Whatever else is counted in plural: slices, graphs, requests."""
+"""Other things that are counted, in plural: slices, graphs, requests."""
 _SHORT_RATES = ("ips", "fps", "wps", "tps", "sps")
 
 

@@ -85,7 +85,7 @@ class _Limit:
         yield from self._not_ruled_out(open_ones)
 
     def _foreign(self, cell: CellComparison) -> bool:
-        """Whether a cell's ratio compares two kinds of machine as well, and nobody asked for that."""
+        """Whether a cell's ratio compares two kinds of machine as well, without having been asked to."""
         return cell.judged_by != "relative" and not (self.record.same_machine or self.settings.judge_by == "plain")
 
     def _not_judged(self, cell: CellComparison) -> Finding:

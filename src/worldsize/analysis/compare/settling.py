@@ -17,7 +17,7 @@ from worldsize.results.comparison_records import CellComparison, ComparisonRecor
 FIRST_RUNS = 3
 """On each side, where the spread between runs is not known yet."""
 MAX_RUNS = 20
-"""More runs than these nobody makes for a gate."""
+"""More runs than these are too many for a gate."""
 POWER = 0.8
 """Chance that so many runs settle it, if the true ratio is the one that was seen."""
 LONGER_HELPS = 0.5

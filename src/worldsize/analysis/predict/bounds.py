@@ -66,7 +66,7 @@ def _check_run(model: Model) -> None:
         )
     if not model.cells:
         raise UsageError(
-            "the steps of this run have no marks, so nobody knows how long they compute\n"
+            "the steps of this run have no marks, so how long they compute is unknown\n"
             "A run of `worldsize study`, or of a loop whose backward was metered, has them."
         )
     if not model.several:

@@ -97,7 +97,7 @@ class Model:
 
     @cached_property
     def gradients(self) -> Gradients | None:
-        """Of the model that the run trained; None where nobody looked."""
+        """Of the model that the run trained; None where it was not recorded."""
         model = self.analysis.record.model
         records = [cell.record.gradients for cell in self.cells if cell.record and cell.record.gradients]
         if not records or model is None:

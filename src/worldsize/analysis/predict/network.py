@@ -122,7 +122,7 @@ class Wire:
         return latency_s, self.time_s(sent.collective, world_size, size) - latency_s
 
     def _one_way_s(self, timed_s: float, world_size: int) -> float:
-        """Between so many: the way itself once, whatever N; the rest, the root's handling, for each of the others."""
+        """Between so many: the way itself once, for any N; the rest, the root's handling, for each of the others."""
         way_s = min(timed_s, (self.hosts.latency_s if self.hosts else None) or 0.0)
         return way_s + (timed_s - way_s) * (world_size - 1) / (self.world_size - 1)
 

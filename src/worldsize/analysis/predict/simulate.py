@@ -69,7 +69,7 @@ def simulate(starts_s: Times, computing: Computing, messages: Sequence[Message],
     """One step: `starts_s` is when each rank begins, 0 or before."""
     begin = starts_s.copy()
     first = [message for message in messages if message.ready == BEFORE_FORWARD]
-    if first:  # all wait for the root of a broadcast, and it for nobody
+    if first:  # all wait for the root of a broadcast, and it for none
         begin = np.maximum(begin, begin[0]) + sum(message.alone_s for message in first)
     backward = begin + computing.before_s
     overlapped = [message for message in messages if message.ready not in (BEFORE_FORWARD, AFTER_BACKWARD)]

@@ -39,7 +39,7 @@ class Wanted:
 
     @classmethod
     def of_nodes(cls, launch: LaunchSettings, rooms: Sequence[int], *, gpus: bool) -> "Wanted":
-        """A bundle for each node, where nobody gave world sizes: --nodes of them, or all with room for its workers.
+        """A bundle for each node, where no world sizes were given: --nodes of them, or all with room for its workers.
 
         `rooms` are the GPUs of each node, or its CPUs where there are no `gpus`. A node takes --workers-per-node, or as
         many as each of them has GPUs, or one.

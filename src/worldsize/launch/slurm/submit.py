@@ -91,7 +91,7 @@ class Request:
     run: Path
     launch: LaunchSettings
     largest_world: int | None
-    """None where nobody gave world sizes: then it follows from the nodes."""
+    """None where no world sizes were given: then it follows from the nodes."""
 
     @property
     def nodes(self) -> int:
@@ -106,7 +106,7 @@ class Request:
         return minutes(self.launch.time)
 
     def parameters(self, *, signal: str, **others: Any) -> dict[str, Any]:
-        """For sbatch: whole nodes, since nobody else may run where something is measured."""
+        """For sbatch: whole nodes, since no other job may run where something is measured."""
         parameters: dict[str, Any] = {
             "job_name": "worldsize",
             "nodes": self.nodes,

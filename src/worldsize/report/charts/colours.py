@@ -1,4 +1,4 @@
-"""The colours of the charts, told apart with any colour vision, on light and on dark."""
+"""The colours of the charts, distinct with any colour vision, on light and on dark."""
 
 from collections.abc import Sequence
 

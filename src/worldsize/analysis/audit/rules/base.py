@@ -159,7 +159,7 @@ def check_absolute(reading: Reading, page: Page) -> Checked:
     absolute = any(table.of(*TIMES, Quantity.RATE, Quantity.STEP_RATE) for table in page.readings)
     if not ratios or absolute:
         return Checked(1 if ratios else 0)
-    text = "Ratios without one absolute time or throughput: nobody can tell whether the base is fast or slow."
+    text = "Ratios without one absolute time or throughput: whether the base is fast or slow is unknown."
     return Checked(
         0,
         (

@@ -122,7 +122,7 @@ def check_steps(reading: Reading, page: Page) -> Checked:
 
 
 def _batch_of(reading: Reading, fact: Fact) -> tuple[float, str] | None:
-    """The batch beside a number, and whether it is of a worker or of all; None where nobody says which."""
+    """The batch beside a number, and whether it is of a worker or of all; None where it is not said which."""
     for per in ("total", "worker"):
         near = _batch(reading, fact, per)
         if near is not None:
@@ -232,7 +232,7 @@ def check_workers(reading: Reading, page: Page) -> Checked:
             [whole, nodes, each],
             f"{value:g}",
             None,
-            f"Whatever is divided by N is off by {abs(whole.span.mid / value - 1):.0%} in this row.",
+            f"All that is divided by N is off by {abs(whole.span.mid / value - 1):.0%} in this row.",
         )
         for whole, nodes, each, value in asked
         if value and not whole.span.around(value)

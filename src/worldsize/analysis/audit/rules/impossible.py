@@ -1,4 +1,4 @@
-"""What no measurement gives, whatever stands beside it: negative times, a third of a worker, more than all of it."""
+"""What no measurement can give: negative times, a third of a worker, more than all of it."""
 
 import re
 from collections import defaultdict
@@ -40,7 +40,7 @@ def _named(fact: Fact, heading: str) -> str:
 
 
 def _counts(facts: list[Fact]) -> list[Checked]:
-    """Where most are whole; others are no counts, whatever their heading was taken for."""
+    """Where most are whole; others are no counts, even where their heading was taken for one."""
     wrong = [fact for fact in facts if fact.number.value < 0 or not fact.number.value.is_integer()]
     if 2 * len(wrong) >= len(facts):
         return []

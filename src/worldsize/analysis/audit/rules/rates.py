@@ -98,7 +98,7 @@ def _judged(pairs: list[_Pair]) -> Checked:
 
 
 def _undeclared(reading: Reading) -> list[_Pair]:
-    """Nobody says whose the batch is: it is that of all or of each, if most of the table agrees to the last digit."""
+    """Whose the batch is may not be said: that of all or of each, if most of the table agrees to the last digit."""
     for per in ("total", "worker"):
         pairs = list(_pairs(reading, per))
         exact = [each.rate.n for each in pairs if each.exact]
@@ -108,7 +108,7 @@ def _undeclared(reading: Reading) -> list[_Pair]:
 
 
 def _pairs(reading: Reading, per: str | None = None) -> Iterator[_Pair]:
-    """`per`: whose the batch is where nobody says."""
+    """`per`: whose the batch is where it is not said."""
     for rate in reading.of(Quantity.RATE):
         counted = rate.unit.name.lower() if rate.unit else ""
         if any(word in counted for word in ("word", "wps", "frame", "mel")) or (

@@ -8,7 +8,7 @@ from worldsize.analysis.audit.quantities import TIMES, Quantity
 
 SOUGHT = (
     ("repeats", r"±|\+/-|\bstd|deviation|confidence|interval|\bruns?\b|repeat|trials|median|percentile|seeds", "how often it was measured, and the spread", "A difference may be noise."),
-    ("hardware", r"\b[avphtlk]\d{1,3}s?\b|\bgtx|\brtx|titan|tesla|geforce|xeon|epyc|tpu|gaudi|\bmi\d|dgx|p3\.|p4|g4dn|\bcpu model|nvlink|ethernet|infiniband|gbit|gbe\b", "device and network", "Nobody can compare it with their own."),
+    ("hardware", r"\b[avphtlk]\d{1,3}s?\b|\bgtx|\brtx|titan|tesla|geforce|xeon|epyc|tpu|gaudi|\bmi\d|dgx|p3\.|p4|g4dn|\bcpu model|nvlink|ethernet|infiniband|gbit|gbe\b", "device and network", "Readers cannot compare it with their own."),
     ("precision", r"fp32|fp16|bf16|tf32|float|precision|\bamp\b", "the precision", "Half precision halves the bytes and more than halves the computing."),
     ("batch", r"batch|\bbs\b|\bbsz\b", "the batch size", "Without it a reader cannot tell weak scaling from strong."),
     ("loader", r"loader|num_workers|synthetic|input pipeline|data ?loading|dali|in memory|cached", "how data are loaded", "A loop that waits for its loader says nothing of the network."),
