@@ -9,7 +9,7 @@ import pytest
 
 from fake_workers import DDP, SETTINGS, SINGLE, Executors, fake_workers, files_of, states, timed_per_session
 from heard import Heard
-from worldsize.errors import UsageError
+from worldsize.errors import Interrupted, UsageError
 from worldsize.results.folder import Run
 from worldsize.study import run as study_run
 from worldsize.study.run import run_study
@@ -52,6 +52,20 @@ def test_it_goes_on_for_what_a_larger_budget_has_more(executors: Executors, cloc
         assert now[0] == was[0]
         assert now[1] > 0, "each is compared with the other in the same blocks"
     assert run.study.asked.budget == "200s"
+
+
+def test_one_that_was_stopped_before_it_went_on_still_can(executors: Executors, clock: Any, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    study(executors, out, "120s")
+    executors.options = {"stops_after": 0}
+    settings = SETTINGS.model_copy(update={"steps": None, "budget": "200s", "target_interval": 1e-4})
+    with pytest.raises(Interrupted):
+        run_study(settings, out, resume=True)
+    then_s = clock.monotonic()
+    run = study(executors, out, "200s", resume=True)
+    assert clock.monotonic() - then_s > 40
+    assert timed_per_session(run, DDP)[2] > 0
+    assert states(run) == {SINGLE: "complete", DDP: "complete"}
 
 
 @pytest.mark.parametrize("budget", ["120s", "100s"])

@@ -13,7 +13,7 @@ from worldsize.config.redact import safe_words
 from worldsize.errors import OutputError, UsageError
 from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
 from worldsize.results.files import cell_folder, own, read_record
-from worldsize.results.folder import load_run
+from worldsize.results.folder import load_run, write_study
 from worldsize.results.provenance import UserCode, different_files, named
 from worldsize.results.records import StudyRecord
 from worldsize.study.plan import PlannedCell
@@ -69,6 +69,13 @@ def had_s(out: Path, settings: StudySettings) -> float:
     used_s = run.study.asked.budget_s or 0.0
     ended = any(cell.record.ended_by == "budget" for cell in run.cells.values())
     return used_s if ended and settings.budget_s > used_s else 0.0
+
+
+def keep_budget(out: Path, settings: StudySettings) -> None:
+    """Write the larger budget of a study that went on, now that it is used; a session that was stopped has not."""
+    study = read_record(StudyRecord, own(out, "study.json"))
+    study.settings = study.asked.model_copy(update={"budget": settings.budget})
+    write_study(out, study)
 
 
 def other_code(out: Path, now: UserCode | None, *, resume: Resume) -> bool:

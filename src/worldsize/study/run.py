@@ -32,7 +32,15 @@ from worldsize.study.pace import Pace
 from worldsize.study.plan import PlannedCell, left_out, make_plan, world_sizes
 from worldsize.study.probe import probe
 from worldsize.study.restarts import Restarts, Shrink, is_shrunk
-from worldsize.study.resuming import Resume, check_checkpoints, check_settings, had_s, other_code, set_aside
+from worldsize.study.resuming import (
+    Resume,
+    check_checkpoints,
+    check_settings,
+    had_s,
+    keep_budget,
+    other_code,
+    set_aside,
+)
 from worldsize.study.running import pack_complete, run_to_its_end, stoppable
 from worldsize.study.schedule import Schedule
 from worldsize.study.sweep import Sweep
@@ -86,9 +94,13 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
         else:
             todo = _missing(out, settings, plan, command or sys.argv, cluster, further=used_s > 0)
             ledger = Ledger(out, session, before, watch=Watch())
+            for cell in todo if used_s else ():
+                ledger.record(cell)  # where the user stops it before their first turn, they are not complete either
             with trackers as everyone:
                 until = until_s(settings, began_s, used_s)
                 run_to_its_end(_schedule(settings, todo, findings, ledger, everyone, cluster, until), findings)
+            if used_s:
+                keep_budget(out, settings)
         note(out, pack_complete(out))
     return load_run(out)
 
