@@ -192,8 +192,10 @@ def _measure(name: str, held: Measured, folder: Path, number: int) -> None:
     """The session of a study in one of the rounds, unless it was measured."""
     budget_s = held.budget_s * (number + 1) / ROUNDS
     begun = (folder / "study.json").exists()
-    if begun and (load_run(folder).study.asked.budget_s or 0.0) >= budget_s:
-        return
+    if begun:
+        study = load_run(folder).study
+        if study.used_s is None and (study.asked.budget_s or 0.0) >= budget_s:
+            return
     worldsize.study(
         model=MODELS[name],
         data="synthetic:3x32x32:10:4096",

@@ -5,8 +5,9 @@ that take minutes; `--all` (`make bench-all`) runs the others as well, which tak
 """
 
 import argparse
+import atexit
 import importlib
-import multiprocessing
+import multiprocessing.util
 import signal
 import time
 import traceback
@@ -88,6 +89,8 @@ def _ran(name: str, data_dir: str | None) -> bool:
 
 def _run(name: str, data_dir: str | None) -> None:
     began_s = time.monotonic()
+    # multiprocessing ends a forked process without them, and they remove temporary folders.
+    multiprocessing.util.Finalize(None, atexit._run_exitfuncs, exitpriority=0)
     try:
         importlib.import_module(name).run(data_dir)
     except UsageError as error:

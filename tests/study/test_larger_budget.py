@@ -10,7 +10,8 @@ import pytest
 from fake_workers import DDP, SETTINGS, SINGLE, Executors, fake_workers, files_of, states, timed_per_session
 from heard import Heard
 from worldsize.errors import Interrupted, UsageError
-from worldsize.results.folder import Run
+from worldsize.results.files import cell_folder
+from worldsize.results.folder import Run, load_run
 from worldsize.study import run as study_run
 from worldsize.study.run import run_study
 
@@ -54,18 +55,62 @@ def test_it_goes_on_for_what_a_larger_budget_has_more(executors: Executors, cloc
     assert run.study.asked.budget == "200s"
 
 
-def test_one_that_was_stopped_before_it_went_on_still_can(executors: Executors, clock: Any, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    study(executors, out, "120s")
-    executors.options = {"stops_after": 0}
+def stopped(executors: Executors, out: Path, after: int) -> None:
     settings = SETTINGS.model_copy(update={"steps": None, "budget": "200s", "target_interval": 1e-4})
+    executors.options = {"stops_after": after}
     with pytest.raises(Interrupted):
         run_study(settings, out, resume=True)
+
+
+@pytest.mark.parametrize("after", [0, 1, 9])
+def test_one_that_was_stopped_while_it_went_on_still_can(
+    executors: Executors, clock: Any, tmp_path: Path, after: int
+) -> None:
+    """With all its cells, and for the difference; also where no more is said than --resume."""
+    out = tmp_path / "run"
+    study(executors, out, "120s")
+    stopped(executors, out, after)
     then_s = clock.monotonic()
-    run = study(executors, out, "200s", resume=True)
-    assert clock.monotonic() - then_s > 40
-    assert timed_per_session(run, DDP)[2] > 0
+    run = study(executors, out, load_run(out).study.asked.budget or "", resume=True)
+    assert 40 < clock.monotonic() - then_s <= 80
+    assert {timed_per_session(run, name)[2] > 0 for name in (SINGLE, DDP)} == {True}
     assert states(run) == {SINGLE: "complete", DDP: "complete"}
+    study(executors, out, "200s", resume=True)
+    assert executors.made[-1].log == [], "now it is used up"
+
+
+def test_one_that_is_killed_before_it_measures_still_can(
+    executors: Executors, clock: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    study(executors, out, "120s")
+    with monkeypatch.context() as patch:
+        patch.setattr(study_run, "measure_links", lambda *_: 1 / 0)
+        patch.setattr(study_run, "needed", lambda *_: True)
+        with pytest.raises(ZeroDivisionError):
+            study(executors, out, "200s", resume=True)
+    run = study(executors, out, "200s", resume=True)
+    assert {timed_per_session(run, name)[2] > 0 for name in (SINGLE, DDP)} == {True}
+
+
+def test_nothing_is_added_to_columns_whose_lines_are_gone(executors: Executors, clock: Any, tmp_path: Path) -> None:
+    """New lines would take their place, or not be read."""
+    out = tmp_path / "run"
+    first = study(executors, out, "120s")
+    for path in cell_folder(out, DDP).glob("rank*.jsonl"):
+        path.unlink()
+    with pytest.raises(UsageError, match=f"lines of {DDP} in .* are gone.*\nGive another --out"):
+        study(executors, out, "200s", resume=True)
+    assert load_run(out).cells[DDP].steps.equals(first.cells[DDP].steps)
+
+
+def test_cells_that_are_evaluated_at_their_end_cannot_go_on(executors: Executors, clock: Any, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    settings = SETTINGS.model_copy(update={"steps": None, "target_interval": 1e-4, "evaluate": "end"})
+    executors.options = {"step_time": lambda cell, now: float(NOISE.uniform(0.3, 0.7))}
+    run_study(settings.model_copy(update={"budget": "120s"}), out)
+    with pytest.raises(UsageError, match="evaluated after their last step"):
+        run_study(settings.model_copy(update={"budget": "200s"}), out, resume=True)
 
 
 @pytest.mark.parametrize("budget", ["120s", "100s"])

@@ -73,7 +73,9 @@ def _in_pieces(cell: Cell, steps: pl.LazyFrame) -> Iterator[pl.DataFrame]:
         return taken_apart(cell.collect(steps.filter(here)), cell.collect(spans.filter(here)))
 
     with ThreadPoolExecutor(THREADS) as threads:
-        yield from threads.map(piece, range(0, len(ranks), width))
+        begins = range(0, len(ranks), width)
+        for number in range(0, len(begins), THREADS):  # not all at once: pieces that wait to be kept take memory
+            yield from threads.map(piece, begins[number : number + THREADS])
 
 
 def _kept(cell: Cell, pieces: Iterator[pl.DataFrame]) -> pl.LazyFrame:

@@ -1,6 +1,6 @@
 """The two consoles of the commands, and text that is broken into lines for them.
 
-Without a terminal (a pipe, a file) there is no colour and no line over 80 columns but paths and commands, which
+Where output is no terminal there is no colour and no line over 80 columns but paths and commands, which
 must stay whole to be copied. rich leaves colour out there, and where NO_COLOR is set.
 """
 

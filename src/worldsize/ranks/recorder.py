@@ -128,8 +128,8 @@ class Recorder:
         finally:
             # All at once, and handed to the system, which a kill −9 leaves in place; only a loss of power takes what
             # was not synced.
+            self._append(self._spans, spans)  # first: a step without its messages would seem to have none
             self._append(self._steps, steps)
-            self._append(self._spans, spans)
         self._wrote_s = time.monotonic()
         return written
 

@@ -164,6 +164,15 @@ def lost_lines(folder: Path) -> list[str]:
     return sorted(name for name, size in wanted.items() if there.get(name, -1) < size) if there else []
 
 
+def has_all_lines(folder: Path) -> bool:
+    """Whether a cell still has all lines that its columns were made of, or has no columns."""
+    index = own(folder, INDEX)
+    if not index.exists():
+        return True
+    there = {path.name: state(path).st_size for kind in KINDS for path in kind.files(folder).values()}
+    return all(there.get(name, -1) >= size for name, size in read_record(ColumnsRecord, index).lines.items())
+
+
 def columns_bytes(folder: Path) -> int:
     """Size of the columns of a cell, which are there."""
     return sum(parquet_file(folder, kind).stat().st_size for kind in KINDS)

@@ -224,8 +224,7 @@ class CellRecord(Record):
     @classmethod
     def of(cls, settings: CellSettings, **given: Any) -> Self:
         """The record of a cell with these settings, by their id where no other is given."""
-        named = {"id": settings.id, **{name: getattr(settings, name) for name in NAMES}}
-        return cls(**{**named, **given}, settings=settings)
+        return cls(**{**{name: getattr(settings, name) for name in ("id", *NAMES)}, **given}, settings=settings)
 
     @property
     def global_batch(self) -> int:
@@ -244,8 +243,7 @@ class StudyRecord(Record):
     schema_version: int = SCHEMA_VERSION
     name: str
     settings: StudySettings | None = None
-    """None, as are data and model, of a run that was only metered. Data and model are also None of a script of the
-    user's own, data of a workload of the user's own."""
+    """None, as data and model, of a metered run. Scripts have no data and no model, own workloads no data."""
     plan: list[str]
     """Ids of the cells, in the order of the plan."""
     provenance: Provenance
@@ -254,6 +252,8 @@ class StudyRecord(Record):
     warnings: list[WarningRecord] = Field(default_factory=list)
     sessions: list[Provenance] = Field(default_factory=list)
     """Provenance of each later start with --resume."""
+    used_s: float | None = None
+    """Of its budget, what had been used before it was made larger; None once that is used up as well."""
 
     @model_validator(mode="after")
     def _of_training(self) -> Self:
@@ -295,6 +295,6 @@ class StudyRecord(Record):
     @field_validator("plan")
     @classmethod
     def _each_once(cls, plan: list[str]) -> list[str]:
-        if twice := [name for name in plan if plan.count(name) > 1]:
-            raise ValueError(f"{twice[0]!r} is there twice")
+        if len(set(plan)) < len(plan):
+            raise ValueError(f"{max(plan, key=plan.count)!r} is there twice")
         return plan

@@ -25,7 +25,7 @@ class Full:
     flat: Tensor
     """They, side by side in the order of their memory; whoever averages may overwrite it."""
     split: Callable[[], Sequence[Tensor]]
-    """Gives `parts`, while the bucket is handed over."""
+    """Gives `parts`; only until `average` has returned."""
     parameters: Sequence[nn.Parameter]
     ready: Any = None
     """The channel's mark of the moment at which it had them all."""

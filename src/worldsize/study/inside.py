@@ -35,7 +35,7 @@ from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.pace import Pace
 from worldsize.study.plan import PlannedCell, make_plan
-from worldsize.study.resuming import Resume, check_checkpoints, had_s, keep_budget, other_code
+from worldsize.study.resuming import Resume, check_checkpoints, end_further, had_s, other_code
 from worldsize.study.run import check_folder, note, open_study
 from worldsize.study.running import pack_complete, run_to_its_end, stoppable_group
 from worldsize.study.schedule import Schedule
@@ -152,8 +152,6 @@ def _all_cells(
     trackers = settings.log if rank.rank == 0 else ()
     with tracked(trackers, folder, session, here.listener, keep=partial(note, folder)) as everyone:
         todo = [c for c in cells if used_s or c.id not in done]
-        for cell in todo if used_s else ():
-            ledger.record(cell)  # as in run.py
         # All ranks go by the clock of rank 0, or they would decide differently.
         pace = Pace(settings, todo, now_s=lambda: float(agreed(time.monotonic())), until_s=end_s, launches=False)
         schedule = Schedule(todo, settings, executor, ledger, everyone, pace=pace)
@@ -165,7 +163,7 @@ def _all_cells(
         collect(cell_folder(folder, cell.id), rank)
     if rank.rank == 0:
         if used_s:
-            keep_budget(folder, settings)
+            end_further(folder)
         note(folder, [*ready.absent, *slow])
         ledger.summarise_again()
         note(folder, pack_complete(folder))

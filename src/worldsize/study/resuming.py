@@ -12,6 +12,7 @@ from worldsize.config import StudySettings, laid_over, validated
 from worldsize.config.redact import safe_words
 from worldsize.errors import OutputError, UsageError
 from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
+from worldsize.results.columns import has_all_lines
 from worldsize.results.files import cell_folder, own, read_record
 from worldsize.results.folder import load_run, write_study
 from worldsize.results.provenance import UserCode, different_files, named
@@ -59,22 +60,41 @@ def check_checkpoints(out: Path, plan: Sequence[PlannedCell], *, everywhere: boo
 
 
 def had_s(out: Path, settings: StudySettings) -> float:
-    """Seconds of a larger budget that a study has used when its first one was over; 0 where no cell ended by that.
+    """Seconds that a study has used of its budget, where it goes on because that is larger now; else 0.
 
-    Then all cells go on, in turn: each is compared with another one in the same blocks.
+    It goes on if its earlier budget has ended a cell: with all cells, in turn, for each is compared with another one in
+    the same blocks. Raises UsageError where it cannot.
     """
     if settings.budget_s is None or not (out / "study.json").exists():
         return 0.0
     run = load_run(out)
-    used_s = run.study.asked.budget_s or 0.0
     ended = any(cell.record.ended_by == "budget" for cell in run.cells.values())
-    return used_s if ended and settings.budget_s > used_s else 0.0
+    used_s = run.study.used_s or (run.study.asked.budget_s or 0.0) * ended
+    if not used_s or settings.budget_s <= used_s:
+        return 0.0
+    if settings.evaluate == "end":
+        raise UsageError(
+            f"a larger budget was given; the cells of {out} were evaluated after their last step\n"
+            "Give another --out: with further steps they would train from the beginning."
+        )
+    for name in run.cells:
+        if not has_all_lines(cell_folder(out, name)):
+            raise UsageError(
+                f"a larger budget was given; lines of {name} in {out} are gone, which columns still have\n"
+                "Give another --out, or put the lines back: nothing can be added to columns."
+            )
+    return used_s
 
 
-def keep_budget(out: Path, settings: StudySettings) -> None:
-    """Write the larger budget of a study that went on, now that it is used; a session that was stopped has not."""
+def begin_further(study: StudyRecord, settings: StudySettings, used_s: float) -> None:
+    """Note that a study goes on with a larger budget: should it be stopped, it still can (`had_s`)."""
+    study.settings, study.used_s = study.asked.model_copy(update={"budget": settings.budget}), used_s
+
+
+def end_further(out: Path) -> None:
+    """Note that the larger budget is used up too."""
     study = read_record(StudyRecord, own(out, "study.json"))
-    study.settings = study.asked.model_copy(update={"budget": settings.budget})
+    study.used_s = None
     write_study(out, study)
 
 

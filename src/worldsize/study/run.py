@@ -34,10 +34,11 @@ from worldsize.study.probe import probe
 from worldsize.study.restarts import Restarts, Shrink, is_shrunk
 from worldsize.study.resuming import (
     Resume,
+    begin_further,
     check_checkpoints,
     check_settings,
+    end_further,
     had_s,
-    keep_budget,
     other_code,
     set_aside,
 )
@@ -62,7 +63,7 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
     """Run all cells that are missing in `out`; returns what is in the folder afterwards.
 
     They run on this machine, or on the nodes of `cluster`. A budget counts from `began_s` on time.monotonic(), or from
-    now; where a study ended with its budget, what a larger one has more is used for further blocks of all its cells.
+    now; where a study ended with its budget, the difference to a larger one is used for further blocks of all cells.
     `replay` is what a rehearsal begins with, and keeps. A cell that fails is a row with its reason. Raises
     UsageError for what cannot be run, OutputError for a folder that cannot be used, Interrupted when the user stops it;
     what was measured until then is in the folder.
@@ -94,13 +95,11 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
         else:
             todo = _missing(out, settings, plan, command or sys.argv, cluster, further=used_s > 0)
             ledger = Ledger(out, session, before, watch=Watch())
-            for cell in todo if used_s else ():
-                ledger.record(cell)  # where the user stops it before their first turn, they are not complete either
             with trackers as everyone:
                 until = until_s(settings, began_s, used_s)
                 run_to_its_end(_schedule(settings, todo, findings, ledger, everyone, cluster, until), findings)
             if used_s:
-                keep_budget(out, settings)
+                end_further(out)
         note(out, pack_complete(out))
     return load_run(out)
 
@@ -114,7 +113,7 @@ def _missing(
     *,
     further: bool,
 ) -> list[PlannedCell]:
-    """The cells that are not complete, or all to be measured `further`; links that are not known are measured."""
+    """The cells that are not complete, or all to go `further`; links that are not known are measured first."""
     run = load_run(out)
     done = set() if further else run.complete
     todo = [cell for cell in plan if cell.id not in done]
@@ -282,11 +281,11 @@ def _reopened(
             "Resume it where it was begun, or give another --out."
         )
     study.sessions.append(origin)
-    further = had_s(out, settings) > 0
-    if further:
-        study.settings = study.asked.model_copy(update={"budget": settings.budget})
+    used_s = had_s(out, settings)
+    if used_s:
+        begin_further(study, settings, used_s)
     if (
-        not settings.sweep and not further and planned <= run.complete
+        not settings.sweep and not used_s and planned <= run.complete
     ):  # nothing is timed now, so other work disturbs no number
         warnings = [warning for warning in warnings if warning != busy]
     study.warnings += [warning for warning in warnings if warning not in study.warnings]

@@ -155,7 +155,7 @@ class UserTask:
             return self.owned.it.loss(model, batch), None
 
     def right(self, outputs: None, batch: Any) -> None:
-        """What is right is unknown here."""
+        """Which answers are right is unknown."""
 
     def order(self, batch: Any) -> None:
         """The order of samples is the user's business."""

@@ -61,7 +61,10 @@ def _longer(seen: Seen, ratio: Estimate, steps: int) -> str | None:
 
 
 def _goes_on(analysis: StudyAnalysis) -> bool:
-    """Whether a larger budget would be used for more of the same run (study/resuming.py)."""
+    """Whether a larger budget would be used for more of the same run (study/resuming.py), by a command as it stands."""
+    asked = analysis.run.study.asked
+    if asked.script or asked.evaluate == "end":  # a script may have words that its run folder does not keep
+        return False
     return any(cell.record is not None and cell.record.ended_by == "budget" for cell in analysis.cells)
 
 
