@@ -80,7 +80,7 @@ def pack(folder: Path) -> None:
     try:
         scratch.mkdir()
         # Before they are read: of lines that are added meanwhile, the index must not say that they are in.
-        sizes = {path.name: state(path).st_size for kind in KINDS for path in kind.files(folder).values()}
+        sizes = _line_sizes(folder)
         if not sizes:
             return
         files = {kind.name: _write(kind, folder, scratch) for kind in KINDS}
@@ -160,8 +160,12 @@ def usable(folder: Path) -> dict[str, pl.LazyFrame]:
 def lost_lines(folder: Path) -> list[str]:
     """Files of lines that columns were made of and that are gone or shorter, where others are still there."""
     wanted = read_record(ColumnsRecord, own(folder, INDEX)).lines
-    there = {path.name: state(path).st_size for kind in KINDS for path in kind.files(folder).values()}
+    there = _line_sizes(folder)
     return sorted(name for name, size in wanted.items() if there.get(name, -1) < size) if there else []
+
+
+def _line_sizes(folder: Path) -> dict[str, int]:
+    return {path.name: state(path).st_size for kind in KINDS for path in kind.files(folder).values()}
 
 
 def has_all_lines(folder: Path) -> bool:
@@ -169,7 +173,7 @@ def has_all_lines(folder: Path) -> bool:
     index = own(folder, INDEX)
     if not index.exists():
         return True
-    there = {path.name: state(path).st_size for kind in KINDS for path in kind.files(folder).values()}
+    there = _line_sizes(folder)
     return all(there.get(name, -1) >= size for name, size in read_record(ColumnsRecord, index).lines.items())
 
 

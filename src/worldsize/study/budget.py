@@ -31,16 +31,16 @@ def began_s() -> float:
     return time.monotonic() - (time.time() - float(psutil.Process().create_time()))
 
 
-def until_s(settings: StudySettings, began_s: float, had_s: float = 0.0) -> float | None:
+def until_s(settings: StudySettings, began_s: float, used_s: float = 0.0) -> float | None:
     """When the last step must have ended, on the clock of `began_s`; None without a budget.
 
-    `had_s` of the budget were used before (study/resuming.py).
+    `used_s` of the budget were used before (study/resuming.py).
     """
-    return None if settings.budget_s is None else began_s + settings.budget_s - had_s - REPORT_S
+    return None if settings.budget_s is None else began_s + settings.budget_s - used_s - REPORT_S
 
 
 def check_budget(
-    settings: StudySettings, plan: Sequence[PlannedCell], findings: Findings, passed_s: float, had_s: float = 0.0
+    settings: StudySettings, plan: Sequence[PlannedCell], findings: Findings, passed_s: float, used_s: float = 0.0
 ) -> None:
     """Raise UsageError for a budget that is too small for one step of each cell; nothing has been run yet.
 
@@ -50,12 +50,12 @@ def check_budget(
     if settings.budget_s is None:
         return
     needed_s = passed_s + REPORT_S + sum(LAUNCH_S + _step_s(cell, findings) for cell in plan)
-    if settings.budget_s - had_s < needed_s:
-        used = f", of which {ceil(had_s)} s are used" if had_s else ""
-        fewer = "" if had_s else ", or fewer cells"
+    if settings.budget_s - used_s < needed_s:
+        already = f", of which {ceil(used_s)} s are used" if used_s else ""
+        fewer = "" if used_s else ", or fewer cells"
         raise UsageError(
-            f"a budget of {settings.budget} was given{used}; launching {len(plan)} cell(s) and one step of each take "
-            f"about {ceil(needed_s)} s\nGive --budget {ceil(had_s + 2 * needed_s)}s or more{fewer}."
+            f"a budget of {settings.budget} was given{already}; launching {len(plan)} cell(s) and one step of each "
+            f"take about {ceil(needed_s)} s\nGive --budget {ceil(used_s + 2 * needed_s)}s or more{fewer}."
         )
 
 

@@ -35,7 +35,7 @@ from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.pace import Pace
 from worldsize.study.plan import PlannedCell, make_plan
-from worldsize.study.resuming import Resume, check_checkpoints, end_further, had_s, other_code
+from worldsize.study.resuming import Resume, check_resumed, end_further, other_code
 from worldsize.study.run import check_folder, note, open_study
 from worldsize.study.running import pack_complete, run_to_its_end, stoppable_group
 from worldsize.study.schedule import Schedule
@@ -258,11 +258,9 @@ def _opened(
     answer: tuple[int, float] | str = 0, 0.0
     if not dist.get_rank():
         try:
-            if not anew:
-                check_checkpoints(folder, cells, everywhere=False)
-            used_s = 0.0 if anew else had_s(folder, settings)
+            used_s = 0.0 if anew else check_resumed(folder, settings, cells, everywhere=False)
             check_budget(settings, cells, findings, time.monotonic() - began_s(), used_s)
-            before, session = open_study(folder, settings, cells, findings, command, anew=anew)
+            before, session = open_study(folder, settings, cells, findings, command, anew=anew, used_s=used_s)
             answer = session, used_s
         except UsageError as error:
             answer = str(error)

@@ -59,7 +59,13 @@ def check_checkpoints(out: Path, plan: Sequence[PlannedCell], *, everywhere: boo
             check_parts(folder, found.parts if everywhere else found.parts[:1])
 
 
-def had_s(out: Path, settings: StudySettings) -> float:
+def check_resumed(out: Path, settings: StudySettings, plan: Sequence[PlannedCell], *, everywhere: bool = True) -> float:
+    """What `check_checkpoints` and `used_budget_s` check; returns what the second one does."""
+    check_checkpoints(out, plan, everywhere=everywhere)
+    return used_budget_s(out, settings)
+
+
+def used_budget_s(out: Path, settings: StudySettings) -> float:
     """Seconds that a study has used of its budget, where it goes on because that is larger now; else 0.
 
     It goes on if its earlier budget has ended a cell: with all cells, in turn, for each is compared with another one in
@@ -87,7 +93,7 @@ def had_s(out: Path, settings: StudySettings) -> float:
 
 
 def begin_further(study: StudyRecord, settings: StudySettings, used_s: float) -> None:
-    """Note that a study goes on with a larger budget: should it be stopped, it still can (`had_s`)."""
+    """Note that a study goes on with a larger budget: should it be stopped, it still can (`used_budget_s`)."""
     study.settings, study.used_s = study.asked.model_copy(update={"budget": settings.budget}), used_s
 
 

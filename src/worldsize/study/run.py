@@ -35,10 +35,9 @@ from worldsize.study.restarts import Restarts, Shrink, is_shrunk
 from worldsize.study.resuming import (
     Resume,
     begin_further,
-    check_checkpoints,
+    check_resumed,
     check_settings,
     end_further,
-    had_s,
     other_code,
     set_aside,
 )
@@ -68,7 +67,7 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
     UsageError for what cannot be run, OutputError for a folder that cannot be used, Interrupted when the user stops it;
     what was measured until then is in the folder.
     """
-    listener, cluster = listener or Silence(), cluster or ThisMachine()
+    listener, cluster, command = listener or Silence(), cluster or ThisMachine(), command or sys.argv
     began_s = time.monotonic() if began_s is None else began_s
     settings = with_default_protocol(settings)
     check_whole(settings)
@@ -80,26 +79,21 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
         settings, no_hosts = _hosts_decided(settings, findings, cluster)
         plan = make_plan(settings, findings, cluster.cores, cluster)
         check_hosts(settings, max(cell.placement.processes for cell in plan))
-        if not anew:
-            check_checkpoints(out, plan)
-        used_s = 0.0 if anew else had_s(out, settings)
+        used_s = 0.0 if anew else check_resumed(out, settings, plan)
         check_budget(settings, plan, findings, time.monotonic() - began_s, used_s)
-        before, session = open_study(out, settings, plan, findings, command or sys.argv, cluster, anew=anew)
+        before, session = open_study(out, settings, plan, findings, command, cluster, anew=anew, used_s=used_s)
         if replay is not None:
             write_replay(out, replay)
         note(out, no_hosts)
-        trackers = tracked(settings.log, out, session, listener, keep=partial(note, out))
-        if settings.sweep:
-            with trackers as everyone:
+        todo = [] if settings.sweep else _missing(out, settings, plan, command, cluster, further=used_s > 0)
+        with tracked(settings.log, out, session, listener, keep=partial(note, out)) as everyone:
+            if settings.sweep:
                 _sweep(out, settings, plan, findings, Ledger(out, session, before), everyone, cluster)
-        else:
-            todo = _missing(out, settings, plan, command or sys.argv, cluster, further=used_s > 0)
-            ledger = Ledger(out, session, before, watch=Watch())
-            with trackers as everyone:
-                until = until_s(settings, began_s, used_s)
+            else:
+                ledger, until = Ledger(out, session, before, watch=Watch()), until_s(settings, began_s, used_s)
                 run_to_its_end(_schedule(settings, todo, findings, ledger, everyone, cluster, until), findings)
-            if used_s:
-                end_further(out)
+        if used_s:
+            end_further(out)
         note(out, pack_complete(out))
     return load_run(out)
 
@@ -215,7 +209,7 @@ def note(out: Path, warnings: Sequence[WarningRecord]) -> None:
         write_study(out, study)
 
 
-def open_study(
+def open_study(  # noqa: PLR0913 - what a caller says comes by name
     out: Path,
     settings: StudySettings,
     plan: Sequence[PlannedCell],
@@ -224,10 +218,12 @@ def open_study(
     cluster: Cluster | None = None,
     *,
     anew: bool = False,
+    used_s: float = 0.0,
 ) -> tuple[Mapping[str, Cell], int]:
     """Write study.json; returns the cells of earlier sessions and the number of this one.
 
-    `anew` sets aside what is there (resuming.py). Raises UsageError for a study of other settings or another machine.
+    `anew` sets aside what is there, and `used_s` are those of a larger budget (resuming.py). Raises UsageError for a
+    study of other settings or another machine.
     """
     origin = _origin(settings, findings, command)
     busy = busy_warning(origin.host)
@@ -236,7 +232,7 @@ def open_study(
     if (out / "study.json").exists():
         check_settings(out, settings)
         if not anew:
-            return _reopened(out, settings, plan, origin, warnings, busy)
+            return _reopened(out, settings, plan, origin, warnings, busy, used_s)
         set_aside(out)
     record = StudyRecord(
         name=out.name,
@@ -269,6 +265,7 @@ def _reopened(
     origin: Provenance,
     warnings: Sequence[WarningRecord],
     busy: WarningRecord | None,
+    used_s: float,
 ) -> tuple[Mapping[str, Cell], int]:
     """Add a session to study.json, with the warnings that are new."""
     run = load_run(out)
@@ -281,12 +278,10 @@ def _reopened(
             "Resume it where it was begun, or give another --out."
         )
     study.sessions.append(origin)
-    used_s = had_s(out, settings)
     if used_s:
         begin_further(study, settings, used_s)
-    if (
-        not settings.sweep and not used_s and planned <= run.complete
-    ):  # nothing is timed now, so other work disturbs no number
+    # Where nothing is timed now, other work disturbs no number.
+    if not settings.sweep and not used_s and planned <= run.complete:
         warnings = [warning for warning in warnings if warning != busy]
     study.warnings += [warning for warning in warnings if warning not in study.warnings]
     write_study(out, study)

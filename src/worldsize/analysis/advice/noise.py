@@ -57,7 +57,7 @@ def _longer(seen: Seen, ratio: Estimate, steps: int) -> str | None:
     budget = budget_text(seconds_needed(seen.analysis, ratio))
     if not _goes_on(seen.analysis):
         return study_command(seen.settings, budget=budget, steps=None)
-    return shlex.join(["worldsize", "study", *resumed(seen.analysis), "--budget", budget])
+    return shlex.join(["worldsize", "study", *_resumed(seen.analysis), "--budget", budget])
 
 
 def _goes_on(analysis: StudyAnalysis) -> bool:
@@ -68,7 +68,7 @@ def _goes_on(analysis: StudyAnalysis) -> bool:
     return any(cell.record is not None and cell.record.ended_by == "budget" for cell in analysis.cells)
 
 
-def resumed(analysis: StudyAnalysis) -> tuple[str, ...]:
+def _resumed(analysis: StudyAnalysis) -> tuple[str, ...]:
     """The flags with which its run goes on."""
     return "--resume", "--out", str(analysis.run.folder)
 
@@ -176,7 +176,7 @@ def longer_text(analysis: StudyAnalysis, cell: CellAnalysis, ratio: Estimate) ->
     """The flags with which a study would know a ratio of this cell: more time, or more steps where it had no budget."""
     if analysis.run.study.asked.budget is None:
         return f"--steps {steps_needed(ratio, _block_steps(cell))}"
-    flags = resumed(analysis) if _goes_on(analysis) else ()
+    flags = _resumed(analysis) if _goes_on(analysis) else ()
     return shlex.join([*flags, "--budget", budget_text(seconds_needed(analysis, ratio))])
 
 
