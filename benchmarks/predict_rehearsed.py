@@ -15,9 +15,9 @@ import numpy as np
 import worldsize
 from common import keep, say
 from worldsize.analysis.steps import timed_steps
+from worldsize.api.run import Run
 from worldsize.config import CommSettings
 from worldsize.results.forecast_records import Forecast
-from worldsize.run import Run
 from worldsize.study.comm import check_hosts
 
 HERE = Path(__file__).parent

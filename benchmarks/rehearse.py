@@ -22,9 +22,9 @@ import numpy as np
 import worldsize
 from common import RESULTS, keep, origin, say
 from worldsize.analysis.steps import timed_steps
+from worldsize.api.run import Run
 from worldsize.config import CommSettings
 from worldsize.results.replay import PHASES, read_replay
-from worldsize.run import Run
 from worldsize.study.comm import check_hosts
 from worldsize.training.draws import Draws
 

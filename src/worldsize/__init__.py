@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 # Loaded first, while their names are free: the first import of a package of such a name would replace the function.
 from worldsize import report as _report_package  # noqa: F401
 from worldsize import study as _study_package  # noqa: F401
-from worldsize.api import comm, compare, load_run, meter, predict, report, study, sweep, train, verify
-from worldsize.auditing import audit
+from worldsize.api.auditing import audit
+from worldsize.api.commands import comm, compare, load_run, meter, predict, report, study, sweep, train, verify
+from worldsize.api.rehearsing import rehearse
 from worldsize.errors import (
     DataError,
     FactoryError,
@@ -27,10 +28,9 @@ from worldsize.errors import (
     WorkerError,
     WorldsizeError,
 )
-from worldsize.rehearsing import rehearse
 
 if TYPE_CHECKING:
-    from worldsize.run import Run
+    from worldsize.api.run import Run
 
 __version__ = "0.1.0"
 
@@ -65,7 +65,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """`worldsize.Run` loads what makes tables and charts: only where it is asked for."""
     if name == "Run":
-        from worldsize.run import Run
+        from worldsize.api.run import Run
 
         return Run
     raise AttributeError(f"module 'worldsize' has no attribute {name!r}")

@@ -46,8 +46,8 @@ def test_turns_keep_the_drift_of_a_machine_out_of_ratios(tmp_path: Path, drift: 
         assert ratio.estimate.samples == 18
         width = half_width(ratio.estimate)
         assert width is not None
-        # Elapsed time keeps the block in which the machine changed its speed: one of 18 is off by a factor of 1.6. As if
-        # blocks were independent, that is 5 to 6 %; not knowing how they depend costs up to 1.4 times as much.
+        # Elapsed time keeps the block in which the machine changed its speed: one of 18 is off by a factor of 1.6. If
+        # blocks were independent, that would be 5 to 6 %; not knowing how they depend costs up to 1.5 times as much.
         assert width < 0.1
         held += includes(ratio.estimate, truth)
     # Of 4 intervals of 95 % two or more miss with a probability of 0.014.

@@ -9,7 +9,7 @@ import worldsize as package
 from made_messages import add_link
 from worldsize.analysis.collective_cost import bus_factor
 from worldsize.analysis.predict.model import Model
-from worldsize.run import Run
+from worldsize.api.run import Run
 from worldsize.sending import INT8_BLOCK
 from worldsize.traits import TRAITS
 

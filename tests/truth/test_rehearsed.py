@@ -10,7 +10,7 @@ import worldsize
 from repeated import Repeated
 from replayable import BACKWARD_S, COMPUTED_S, FORWARD_S, LATE_S, replayable
 from rights import needs_rights
-from worldsize.run import Run
+from worldsize.api.run import Run
 
 pytestmark = needs_rights
 

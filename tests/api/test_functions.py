@@ -13,10 +13,10 @@ import pytest
 import worldsize
 from made_runs import make_run, usual_cells
 from worldsize import errors
+from worldsize.api.options import AuditOptions, CommOptions, RehearseOptions, StudyOptions, VerifyOptions
 from worldsize.config import AuditSettings, CommSettings, RehearseSettings, StudySettings, VerifySettings
 from worldsize.config.base import Settings
 from worldsize.config.text import READERS, numbers
-from worldsize.options import AuditOptions, CommOptions, RehearseOptions, StudyOptions, VerifyOptions
 from worldsize.results.folder import Run
 
 PUBLIC = {

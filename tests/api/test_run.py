@@ -8,10 +8,10 @@ import pytest
 
 import worldsize
 from made_runs import make_run, usual_cells
-from worldsize.options import StudyOptions
+from worldsize.api.options import StudyOptions
+from worldsize.api.run import frame
 from worldsize.report.tables import Column, Table
 from worldsize.report.write import write_report
-from worldsize.run import frame
 
 
 @pytest.fixture(scope="module")

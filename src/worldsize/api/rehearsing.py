@@ -1,4 +1,4 @@
-"""What `worldsize rehearse` does, as a function, beside those of api.py."""
+"""What `worldsize rehearse` does, as a function, beside those of commands.py."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 if TYPE_CHECKING:
-    from worldsize.options import RehearseOptions
-    from worldsize.run import Run
+    from worldsize.api.options import RehearseOptions
+    from worldsize.api.run import Run
 
 PathLike = Path | str
 
@@ -28,11 +28,11 @@ def rehearse(
     result with its reason. Raises the errors of `worldsize.errors`: UsageError for what cannot be rehearsed, or not
     here.
     """
+    from worldsize.api.run import Run
     from worldsize.cli.rehearse_display import RehearsalDisplay
     from worldsize.config import RehearseSettings, validated
     from worldsize.report.write import write_report
     from worldsize.results.folder import new_run_folder
-    from worldsize.run import Run
     from worldsize.study.rehearse import rehearsal_of
     from worldsize.study.run import run_study
 

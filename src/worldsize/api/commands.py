@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+    from worldsize.api.options import CommOptions, StudyOptions, SweepOptions, TrainOptions, VerifyOptions
+    from worldsize.api.run import Run
     from worldsize.config import StudySettings
     from worldsize.metering.meter import Meter
-    from worldsize.options import CommOptions, StudyOptions, SweepOptions, TrainOptions, VerifyOptions
     from worldsize.results.comm_records import CommReport
     from worldsize.results.comparison_records import ComparisonRecord
     from worldsize.results.forecast_records import ForecastReport
     from worldsize.results.verify_records import ProofRecord
-    from worldsize.run import Run
 
 PathLike = Path | str
 Resume = bool | Literal["anew"]
@@ -83,9 +83,9 @@ def train(
     the beginning where the user's own code has changed since. Raises the errors of `worldsize.errors`, RunError if the
     training failed.
     """
+    from worldsize.api.options import TrainOptions
     from worldsize.config import TrainSettings, validated
     from worldsize.errors import RunError
-    from worldsize.options import TrainOptions
 
     given = _one_cell(TrainOptions, dict(settings), strategy, world_size, batch_size)
     wanted = _resumed(resume, out, given) if resume else validated(TrainSettings, given).study
@@ -112,8 +112,8 @@ def sweep(
     The settings are the fields of `config.SweepSettings`. What was found is in `run.analysis.sweeps` and `run.tables`.
     Raises the errors of `worldsize.errors`.
     """
+    from worldsize.api.options import SweepOptions
     from worldsize.config import SweepSettings, validated
-    from worldsize.options import SweepOptions
 
     given = _one_cell(SweepOptions, dict(settings), strategy, world_size, batch_size)
     wanted = _resumed(resume, out, given) if resume else validated(SweepSettings, given).study
@@ -162,8 +162,8 @@ def verify(*, out: PathLike | None = None, **settings: Unpack[VerifyOptions]) ->
 
 def load_run(path: PathLike) -> Run:
     """Read a run folder; raises OutputError if it is none."""
+    from worldsize.api.run import Run
     from worldsize.results.folder import load_run as load
-    from worldsize.run import Run
 
     return Run.of(load(Path(path)))
 
@@ -263,10 +263,10 @@ def _run(
     name: str, settings: StudySettings, out: PathLike | None, *, resume: Resume, report: bool, progress: bool
 ) -> Run:
     """Run `settings` in `out`, or in a new folder of this name, and write its report."""
+    from worldsize.api.run import Run
     from worldsize.cli.display import Display
     from worldsize.report.write import write_report
     from worldsize.results.folder import new_run_folder
-    from worldsize.run import Run
     from worldsize.study.experiment import run_experiment
 
     folder = _path(out) or new_run_folder(name)

@@ -1,4 +1,4 @@
-"""What `worldsize audit` does, as a function, beside those of api.py."""
+"""What `worldsize audit` does, as a function, beside those of commands.py."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 if TYPE_CHECKING:
-    from worldsize.audited import Audited
-    from worldsize.options import AuditOptions
+    from worldsize.api.audited import Audited
+    from worldsize.api.options import AuditOptions
 
 PathLike = Path | str
 
@@ -19,7 +19,7 @@ def audit(source: PathLike | None = None, *, text: str | None = None, **settings
     hold where none is given. Raises UsageError for what is not allowed or holds no table, OutputError for a folder
     that is no run.
     """
-    from worldsize.audited import Audited
+    from worldsize.api.audited import Audited
     from worldsize.config import audit_settings
     from worldsize.errors import UsageError
     from worldsize.report.audit_source import audited
