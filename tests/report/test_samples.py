@@ -9,7 +9,7 @@ import pytest
 from made_runs import MadeCell, make_run, messy_cells
 from worldsize.report import samples as exports
 from worldsize.report.samples import messages, parquet, samples
-from worldsize.results.files import append_lines, cell_folder
+from worldsize.results.files import append_lines, cell_folder, line_of
 from worldsize.results.folder import load_run
 from worldsize.results.step_records import SpanRecord
 
@@ -21,7 +21,7 @@ def spans(run: Path, cell: str, rank: int, steps: range, kinds: list[str]) -> No
             times = [step + 0.1 * number for number in range(len(kinds))]
             sizes = [100 + number for number in range(len(kinds))]
             line = SpanRecord(session=0, step=step, kind=kinds, payload_bytes=sizes, issued_s=times, done_s=times)
-            append_lines(file.fileno(), [line])
+            append_lines(file.fileno(), [line_of(line)])
 
 
 def test_all_timed_steps_of_all_ranks_and_cells(tmp_path: Path) -> None:

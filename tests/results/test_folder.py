@@ -10,7 +10,7 @@ import pytest
 
 from made_runs import make_run, usual_cells
 from worldsize.errors import OutputError
-from worldsize.results.files import append_lines, cell_folder, read_record, write_whole
+from worldsize.results.files import append_lines, cell_folder, line_of, read_record, write_whole
 from worldsize.results.folder import load_run, new_run_folder, write_cell, write_study
 from worldsize.results.rank_files import line_blocks
 from worldsize.results.records import SCHEMA_VERSION, CellRecord, StudyRecord
@@ -133,8 +133,8 @@ def test_appended_lines_are_whole(tmp_path: Path, run: Path) -> None:
     line = (cell_folder(run, CELL) / "rank0.jsonl").read_text().splitlines()[0]
     record = TakenApartStep.model_validate_json(line)
     file = os.open(tmp_path / "rank0.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    append_lines(file, [record, record.model_copy(update={"loss": None})])
-    append_lines(file, [record])
+    append_lines(file, map(line_of, [record, record.model_copy(update={"loss": None})]))
+    append_lines(file, [line_of(record)])
     os.close(file)
     lines = (tmp_path / "rank0.jsonl").read_text().splitlines()
     assert [TakenApartStep.model_validate_json(text).loss for text in lines] == [record.loss, None, record.loss]

@@ -6,7 +6,6 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -18,8 +17,7 @@ from worldsize.errors import LossNotFiniteError, OutputError
 from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import Clock
 from worldsize.measure.timeline import Marks, Phase, Step, read
-from worldsize.results.base import Record
-from worldsize.results.files import append_lines
+from worldsize.results.files import append_lines, line_of
 from worldsize.results.step_records import SpanRecord, StepRecord
 
 Span = tuple[int, int]
@@ -28,6 +26,10 @@ LONG_S = 0.02
 """Steps at least as long are written at once: writing one by itself takes up to 0.2 ms, 1 % of that."""
 EVERY_S = 1.0
 """Shorter ones are kept until the last of their turn, but no longer than this."""
+AT_ONCE = 16
+"""So many kept steps are made lines at a time. A line is no object that Python's garbage collector looks at. The marks
+of a second of short steps were 15,000 that it does, and for their sake it searched all objects of a loop now and then:
+0.2 s each time, 15 to 60 µs a step of 1 ms (torch alone has 300,000 objects)."""
 
 
 @dataclasses.dataclass
@@ -62,6 +64,8 @@ class Recorder:
         self.rank = rank
         self.every_s = every_s
         self._pending: deque[Pending] = deque()
+        self._step_lines: list[bytes] = []
+        self._span_lines: list[bytes] = []
         self._wrote_s = time.monotonic()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         try:
@@ -80,62 +84,66 @@ class Recorder:
         try:
             with contextlib.suppress(Exception):  # of a run that failed, too, what can be read is kept
                 self._release(None)
-                self._write(wait=False)
+                self._read_and_write(wait=False)
         finally:
             os.close(self._steps)
             os.close(self._spans)
 
     def add(self, pending: Pending) -> list[Span]:
-        """Take a step that has just been run; now and then write those that can be read without waiting.
+        """Take a step that has just been run; now and then read and write those that the device has passed.
 
-        Returns start and end (ns) of the steps that were written.
+        Returns start and end (ns) of the steps that were read.
         """
         self._pending.append(pending)
-        since_s = time.monotonic() - self._wrote_s
-        return self._write(wait=False) if since_s >= min(self.every_s, LONG_S * len(self._pending)) else []
+        waiting, since_s = len(self._pending) + len(self._step_lines), time.monotonic() - self._wrote_s
+        if since_s >= min(self.every_s, LONG_S * waiting):
+            return self._read_and_write(wait=False)
+        return self._read(wait=False) if len(self._pending) >= AT_ONCE else []
 
     def flush(self, end: Offset | None = None) -> list[Span]:
         """Write all that is pending; waits for the device. `end` is the offset at the end of the turn."""
         self._release(end)
-        return self._write(wait=True)
+        return self._read_and_write(wait=True)
 
     def _release(self, end: Offset | None) -> None:
         for pending in self._pending:
             if pending.held:
                 pending.held, pending.offset = False, end or pending.offset
 
-    def _write(self, *, wait: bool) -> list[Span]:
-        written: list[Span] = []
-        steps: list[StepRecord] = []
-        spans: list[SpanRecord] = []
+    def _read_and_write(self, *, wait: bool) -> list[Span]:
         try:
-            # In order, so behind a step that waits for its offset: lines are read as the steps were run.
-            while self._pending and not self._pending[0].held:
-                if not wait and not self.clock.passed(self._pending[0].step.end):
-                    break
-                pending = self._pending.popleft()
-                marks = read(pending.step, self.clock)
-                loss = None if pending.loss is None else float(pending.loss)
-                steps.append(_step_record(pending, marks, loss))
-                if marks.messages and pending.synchronised:
-                    spans.append(_span_record(pending, marks))
-                written.append((marks.begin, marks.ends[Phase.END]))
-                if loss is not None and not math.isfinite(loss):
-                    raise LossNotFiniteError(
-                        f"the loss became {loss} at step {pending.number} on rank {self.rank}\n"
-                        "Lower --learning-rate, or look for a division by zero in the model or the data."
-                    )
+            return self._read(wait=wait)
         finally:
-            # All at once, and handed to the system, which a kill −9 leaves in place; only a loss of power takes what
-            # was not synced.
-            self._append(self._spans, spans)  # first: a step without its messages would seem to have none
-            self._append(self._steps, steps)
-        self._wrote_s = time.monotonic()
-        return written
+            self._write()
 
-    def _append(self, file: int, records: Sequence[Record]) -> None:
+    def _read(self, *, wait: bool) -> list[Span]:
+        """Make lines of the steps that the device has passed; `wait` for it, or only look."""
+        spans: list[Span] = []
+        # In order, so behind a step that waits for its offset: lines are read as the steps were run.
+        while self._pending and not self._pending[0].held:
+            if not wait and not self.clock.passed(self._pending[0].step.end):
+                break
+            pending = self._pending.popleft()
+            marks = read(pending.step, self.clock)
+            loss = None if pending.loss is None else float(pending.loss)
+            self._step_lines.append(line_of(_step_record(pending, marks, loss)))
+            if marks.messages and pending.synchronised:
+                self._span_lines.append(line_of(_span_record(pending, marks)))
+            spans.append((marks.begin, marks.ends[Phase.END]))
+            if loss is not None and not math.isfinite(loss):
+                raise LossNotFiniteError(
+                    f"the loss became {loss} at step {pending.number} on rank {self.rank}\n"
+                    "Lower --learning-rate, or look for a division by zero in the model or the data."
+                )
+        return spans
+
+    def _write(self) -> None:
+        """Hand all lines to the system: a kill −9 leaves them there, only a loss of power takes what was not synced."""
+        spans, steps, self._span_lines, self._step_lines = self._span_lines, self._step_lines, [], []
+        self._wrote_s = time.monotonic()
         try:
-            append_lines(file, records)
+            append_lines(self._spans, spans)  # first: a step without its messages would seem to have none
+            append_lines(self._steps, steps)
         except OSError as error:
             message = f"rank {self.rank} cannot write its steps in {self.folder}: {error.strerror}"
             raise OutputError(

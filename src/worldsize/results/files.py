@@ -50,14 +50,19 @@ def write_whole(path: Path, content: str | bytes) -> None:
         ) from None
 
 
-def append_lines(file: int, records: Iterable[Record]) -> None:
-    """Append each record as a line to an open file descriptor, all in one write (kept after a kill −9).
+def line_of(record: Record) -> bytes:
+    """A record as a line of a file of lines."""
+    return f"{record.model_dump_json()}\n".encode()
+
+
+def append_lines(file: int, lines: Iterable[bytes]) -> None:
+    """Append lines to an open file descriptor, all in one write (kept after a kill −9).
 
     Raises OSError where they do not fit: a full disk takes a part of a line without a word.
     """
-    lines = "".join(f"{record.model_dump_json()}\n" for record in records).encode()
-    while lines:
-        lines = lines[os.write(file, lines) :]
+    left = b"".join(lines)
+    while left:
+        left = left[os.write(file, left) :]
 
 
 def cell_folder(run: Path, cell_id: str) -> Path:
