@@ -54,12 +54,13 @@ def disturbed(place: Place, disturb: Callable[[Any], object], *arguments: object
     process = place.go_on(*arguments)
     try:
         wait_for(lambda: len(place.lines()) >= before + steps or process.poll() is not None, "some steps")
-    except AssertionError:
+        seen = place.written()
+        assert process.poll() is None, process.communicate()
+        disturb(process)
+    except BaseException:
         process.kill()
+        process.communicate()
         raise
-    seen = place.written()
-    assert process.poll() is None, process.communicate()
-    disturb(process)
     done = finish(process, place.folder)
     assert is_kept(seen, place.written())
     assert place.left() == []
@@ -82,7 +83,7 @@ def test_an_exception_on_one_rank_only_after_a_kill_beside_other_cells(place: Pl
 
     def disturb(process: Any) -> None:
         before = len(place.lines())
-        worker(place.folder, 1).kill()
+        worker(place.folder, 1, PAIR).kill()
         wait_for(lambda: len(place.lines()) > before + 2 or process.poll() is not None, "it goes on")
         assert process.poll() is None, process.communicate()
         trip.touch()
@@ -100,7 +101,7 @@ def test_a_rank_killed_with_9(place: Place) -> None:
     """With no other cell in memory: the one before has brought the other one to its end."""
     if ALONE not in finished_cells(place):
         test_an_exception_on_one_rank_only_after_a_kill_beside_other_cells(place)
-    done = disturbed(place, lambda _: worker(place.folder, 1).kill())
+    done = disturbed(place, lambda _: worker(place.folder, 1, PAIR).kill())
     assert done.returncode == 1, done.stderr
     assert why(place)[:2] == ("Signal", 1)
     assert "rank 1 was killed by SIGKILL" in " ".join((done.stderr + done.stdout).split())
@@ -120,7 +121,7 @@ def test_a_rank_that_hangs(place: Place) -> None:
 
 def test_a_rank_that_is_stopped(place: Place) -> None:
     """It cannot answer, and ends only with the agent."""
-    done = disturbed(place, lambda _: worker(place.folder, 0).suspend(), "--hang-timeout", "8s")
+    done = disturbed(place, lambda _: worker(place.folder, 0, PAIR).suspend(), "--hang-timeout", "8s")
     assert done.returncode == 1
     kind, rank, message = why(place)
     assert (kind, rank) == ("Hang", 0)
@@ -139,7 +140,7 @@ def test_sigterm_and_a_second_study_in_the_folder(place: Place) -> None:
     refused = []
 
     def disturb(process: Any) -> None:
-        workers = [worker(place.folder, rank) for rank in range(2)]
+        workers = [worker(place.folder, rank, PAIR) for rank in range(2)]
         for each in workers:
             each.suspend()  # or, on a slow machine, the first has ended before the second has begun
         second = place.start("study", "--resume", "--out", "run")

@@ -62,12 +62,11 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def worker(folder: Path, rank: int) -> psutil.Process:
-    """The worker of this rank among the processes of a folder."""
+def worker(folder: Path, rank: int, cell: str = "") -> psutil.Process:
+    """The worker of this rank among the processes of a folder; of this cell, where several run."""
+    titles = {process: " ".join(process.cmdline()) for process in processes_of(folder)}
     [found] = [
-        process
-        for process in processes_of(folder)
-        if " ".join(process.cmdline()).startswith(f"worldsize worker rank {rank} ")
+        each for each, title in titles.items() if title.startswith(f"worldsize worker rank {rank} ") and cell in title
     ]
     return found
 
