@@ -26,7 +26,7 @@ LONG_S = 0.02
 """Steps at least as long are written at once: writing one by itself takes up to 0.2 ms, 1 % of that."""
 EVERY_S = 1.0
 """Shorter ones are kept until the last of their turn, but no longer than this."""
-AT_ONCE = 16
+AT_ONCE = 24
 """So many kept steps are made lines at a time. A line is no object that Python's garbage collector looks at. The marks
 of a second of short steps were 15,000 that it does, and for their sake it searched all objects of a loop now and then:
 0.2 s each time, 15 to 60 µs a step of 1 ms (torch alone has 300,000 objects)."""
