@@ -113,6 +113,26 @@ def test_cells_that_are_evaluated_at_their_end_cannot_go_on(executors: Executors
         run_study(settings.model_copy(update={"budget": "200s"}), out, resume=True)
 
 
+@pytest.mark.parametrize(("op", "turn"), [("start", 1), ("steps", 3)])
+def test_a_cell_that_fails_when_it_goes_on_keeps_its_row(
+    executors: Executors, clock: Any, tmp_path: Path, op: str, turn: int
+) -> None:
+    """It was complete: what was measured before stands, with what was timed until it failed, and says so."""
+    out = tmp_path / "run"
+    first = study(executors, out, "120s")
+    settings = SETTINGS.model_copy(update={"steps": None, "budget": "200s", "target_interval": 1e-4})
+    executors.options = {"fails": {(DDP, op): turn}, "step_time": lambda cell, now: 0.5}
+    run = run_study(settings, out, resume=True)
+    assert states(run) == {SINGLE: "complete", DDP: "complete"}
+    record, was = run.cells[DDP].record, first.cells[DDP].record
+    assert (record.ended_by, record.error) == (was.ended_by, None)
+    assert record.summary is not None
+    assert timed_per_session(run, DDP)[0] == timed_per_session(first, DDP)[0]
+    [told] = [each.message for each in record.warnings if each.code == "no-further"]
+    assert f"{DDP}: it failed when it went on; what was measured stands, because: " in told
+    assert timed_per_session(run, SINGLE)[1] > 0, "the others go on"
+
+
 @pytest.mark.parametrize("budget", ["120s", "100s"])
 def test_one_that_is_no_larger_changes_nothing(executors: Executors, clock: Any, tmp_path: Path, budget: str) -> None:
     out, heard = tmp_path / "run", Heard()

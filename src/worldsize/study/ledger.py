@@ -192,9 +192,13 @@ class Ledger:
         return self._close(record)
 
     def failed(self, cell: PlannedCell, error: ErrorRecord) -> CellRecord:
-        """A cell failed; what it measured before is kept."""
-        record = self.record(cell)
-        record.state, record.error = "failed", error
+        """A cell failed; what it measured before is kept. One that was complete (resuming.py) stays so, and says it."""
+        record, earlier = self.record(cell), self._before.get(cell.id)
+        if earlier is not None and earlier.record.state == "complete":
+            self._warn(cell, "no-further", "it failed when it went on; what was measured stands, because", error)
+            record.state, record.ended_by = "complete", earlier.record.ended_by
+        else:
+            record.state, record.error = "failed", error
         try:
             return self._close(record)
         except OutputError as unwritten:  # the full disk that ended the cell, most likely: say both
@@ -212,16 +216,14 @@ class Ledger:
 
     def took_over(self, cell: PlannedCell, other: PlannedCell, step: int, error: ErrorRecord) -> None:
         """A cell of fewer workers goes on for one that failed for good."""
-        what = (
-            f"goes on at step {step} of {other.id} with {cell.settings.world_size} worker(s) and the same global batch"
-        )
-        self._warn(cell, "fewer-workers", f"{what}, because", error)
+        workers = f"{cell.settings.world_size} worker(s)"
+        what = f"goes on at step {step} of {other.id} with {workers} and the same global batch, because"
+        self._warn(cell, "fewer-workers", what, error)
 
     def _warn(self, cell: PlannedCell, code: str, what: str, error: ErrorRecord) -> None:
-        record = self.record(cell)
-        why = error.message.split("\n")[0]
-        record.warnings.append(WarningRecord(code=code, message=f"{cell.id}: {what}: {why}"))
-        self._write(record)
+        message = f"{cell.id}: {what}: " + error.message.split("\n")[0]
+        self.record(cell).warnings.append(WarningRecord(code=code, message=message))
+        self._write(self.record(cell))
 
     def interrupted(self) -> list[CellRecord]:
         """The study was stopped: every cell that had not ended keeps what it has."""
