@@ -17,7 +17,7 @@ from made_runs import MadeCell, make_run, messy_cells, usual_cells
 from worldsize.analysis.advice import Advice, Gain
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.cli import results
-from worldsize.cli.json_output import finite
+from worldsize.cli.output import finite
 from worldsize.cli.report import show_in_browser
 from worldsize.cli.results import (
     MAX_WARNINGS,

@@ -56,7 +56,7 @@ def audit(
 
 def _show(found: "Audit", out: Path | None, markdown: Path | None, *, as_json: bool) -> None:
     if out is not None:
-        from worldsize.cli.writing import written_by
+        from worldsize.cli.output import written_by
         from worldsize.report.audit_page import write_audit_page
 
         with written_by("--out"):
@@ -65,7 +65,7 @@ def _show(found: "Audit", out: Path | None, markdown: Path | None, *, as_json: b
         _give_markdown(found, markdown)
     if as_json:
         from worldsize.cli.audit_json import content
-        from worldsize.cli.json_output import print_json
+        from worldsize.cli.output import print_json
 
         print_json(content(found, out))
     elif markdown != PRINTED:
@@ -83,7 +83,7 @@ def _give_markdown(found: "Audit", file: Path) -> None:
     if file == PRINTED:
         print(text.rstrip("\n"))
         return
-    from worldsize.cli.writing import written_by
+    from worldsize.cli.output import written_by
     from worldsize.results.files import write_whole
 
     with written_by("--markdown"):

@@ -24,7 +24,7 @@ def comm(flags: Flags, csv: Csv = None, out: Samples = None, as_json: o.Json = F
 
     from worldsize.analysis.comm_report import comm_report, comm_warnings
     from worldsize.cli.comm_display import CommDisplay, print_comm
-    from worldsize.cli.json_output import print_json
+    from worldsize.cli.output import print_json
     from worldsize.config import CommSettings, validated
     from worldsize.report.comm_tables import comm_table
     from worldsize.report.tables import to_csv

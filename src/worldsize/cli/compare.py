@@ -65,8 +65,7 @@ def compare(
 
 def _show(record: "ComparisonRecord", markdown: Path | None, *, as_json: bool) -> None:
     from worldsize.cli.compare_display import print_comparison
-    from worldsize.cli.json_output import print_json
-    from worldsize.cli.writing import written_by
+    from worldsize.cli.output import print_json, written_by
     from worldsize.report.compare_tables import compare_markdown
     from worldsize.results.files import write_whole
 

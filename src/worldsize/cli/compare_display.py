@@ -5,9 +5,8 @@ from pathlib import Path
 from rich.console import Console
 
 from worldsize.analysis.compare.sides import named_runs, read_side, refuse_unlike
-from worldsize.cli.json_output import print_json
+from worldsize.cli.output import print_json, written_by
 from worldsize.cli.tables import TerminalTable
-from worldsize.cli.writing import written_by
 from worldsize.errors import UsageError
 from worldsize.report.compare_tables import (
     SAME,

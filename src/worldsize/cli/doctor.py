@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def doctor(as_json: o.Json = False) -> None:
     """Show what this machine can run, and what it lacks for the rest."""
-    from worldsize.cli.json_output import print_json
+    from worldsize.cli.output import print_json
     from worldsize.measure.abilities import diagnose
     from worldsize.measure.facts import system_facts, torch_facts
     from worldsize.measure.machine import snapshot_host

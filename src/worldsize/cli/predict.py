@@ -14,7 +14,7 @@ def predict(flags: Flags, run: o.Run, as_json: o.Json = False) -> None:
     from worldsize.analysis.predict.answer import answer
     from worldsize.analysis.study import analyse
     from worldsize.cli.forecast_display import print_forecast
-    from worldsize.cli.json_output import print_json
+    from worldsize.cli.output import print_json
     from worldsize.config import PredictSettings, validated
     from worldsize.report.write import write_report
     from worldsize.results.folder import load_run

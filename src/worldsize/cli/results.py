@@ -24,7 +24,7 @@ from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import step_sum, verdict
 from worldsize.cli.console import lines, output, printable
 from worldsize.cli.heartbeat import working
-from worldsize.cli.json_output import print_json
+from worldsize.cli.output import print_json
 from worldsize.cli.tables import TerminalTable
 from worldsize.errors import DAMAGED
 from worldsize.report.comm_tables import communication_summary

@@ -29,7 +29,7 @@ def verify(flags: Flags, out: Folder = None, as_json: o.Json = False) -> None:
     import tempfile
     from contextlib import nullcontext
 
-    from worldsize.cli.json_output import print_json
+    from worldsize.cli.output import print_json
     from worldsize.cli.verify_display import print_proof, spinner
     from worldsize.config import VerifySettings, validated
     from worldsize.study.verify import run_verify, write_proof

@@ -18,8 +18,7 @@ from torch.optim import Optimizer
 
 from worldsize.errors import OutputError
 from worldsize.measure.timeline import Step
-from worldsize.metering.notices import notices
-from worldsize.metering.run_folder import MAX_STEPS, WARMUP_STEPS, RunFolder, World
+from worldsize.metering.run_folder import MAX_STEPS, WARMUP_STEPS, RunFolder, World, notices
 from worldsize.metering.watch import Watch
 from worldsize.results.records import WarningRecord
 from worldsize.traits import BASELINE_STRATEGY, TraitsRecord

@@ -14,6 +14,7 @@ from worldsize.measure.clocks import Clock
 from worldsize.measure.machine import provenance
 from worldsize.measure.timeline import Step
 from worldsize.measure.user_code import script_code
+from worldsize.metering.watch import Watch
 from worldsize.ranks.recorder import Pending, Recorder
 from worldsize.results.files import cell_folder
 from worldsize.results.folder import write_cell, write_study
@@ -135,3 +136,20 @@ class RunFolder:
             self.cell.state = "complete"
             self.cell.warnings = warnings
             write_cell(self.out, self.cell)
+
+
+def notices(watch: Watch, *, setting: str, given: int | None, unseen_because: str) -> list[WarningRecord]:
+    """What a reader must know: how samples were counted, and which collectives were not seen.
+
+    `setting` is where the samples of a step can be `given`.
+    """
+    found = []
+    if given is None:
+        unknown = f"How many samples a step has is unknown: each counts as one. Give {setting}."
+        text = f"Samples were counted by {watch.samples_from}." if watch.samples_from else unknown
+        found.append(WarningRecord(code="samples-counted", message=text))
+    seen, unseen = watch.collectives.seen, watch.collectives.unseen
+    if unseen:
+        text = f"{seen:,} of {seen + unseen:,} collectives were seen, so no step is taken apart. {unseen_because}"
+        found.append(WarningRecord(code="messages-not-seen", message=text))
+    return found

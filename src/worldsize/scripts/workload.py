@@ -19,8 +19,7 @@ from worldsize.errors import WorkerError
 from worldsize.measure.alignment import Offset
 from worldsize.measure.timeline import Step, Timeline
 from worldsize.metering.finding import Finder
-from worldsize.metering.notices import notices
-from worldsize.metering.run_folder import WARMUP_STEPS
+from worldsize.metering.run_folder import WARMUP_STEPS, notices
 from worldsize.metering.watch import Watch
 from worldsize.parent_death import end_with_parent
 from worldsize.ranks.heartbeat import beat
