@@ -11,8 +11,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from advised import SINGLE, exchanging, found, records, study
-from worldsize.analysis.advice import commands
-from worldsize.analysis.advice.commands import comm_command, focused, study_command, sweep_command, train_command
+from worldsize.analysis import commands
+from worldsize.analysis.commands import comm_command, focused, study_command, sweep_command, train_command
 from worldsize.cli.app import app
 from worldsize.config import CellChoice, CommSettings, LaunchSettings, StudySettings, read_study, validated
 from worldsize.results.records import CellRecord

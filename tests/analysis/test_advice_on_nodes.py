@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from advised import SINGLE, evidence, exchanging, found, study
 from made_runs import MadeCell
 from worldsize.analysis.advice import advise
-from worldsize.analysis.advice.commands import launched_as
 from worldsize.analysis.advice.rule import on_one_host
+from worldsize.analysis.commands import launched_as
 from worldsize.analysis.study import analyse
 from worldsize.cli.app import app
 from worldsize.config import LaunchSettings

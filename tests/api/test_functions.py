@@ -187,6 +187,8 @@ def test_mistakes_are_raised_before_anything_runs(tmp_path: Path) -> None:
         worldsize.train(out=tmp_path / "run", epochs=1, steps=3)
     with pytest.raises(worldsize.UsageError, match=r"study\.json is missing"):
         worldsize.study(out=tmp_path / "run", resume=True)
+    with pytest.raises(worldsize.UsageError, match="no-such-preset"):
+        worldsize.study("no-such-preset", out=tmp_path / "run", resume=True)
     with pytest.raises(worldsize.UsageError, match="--resume needs --out"):
         worldsize.train(resume=True)
     with pytest.raises(worldsize.UsageError, match="unknown key 'strategies'; did you mean 'strategy'"):

@@ -114,6 +114,19 @@ def test_what_cannot_be_asked_for(hosts: Path, ended: Ended, flags: str, told: l
     _refused(ended(f"{hosts} {flags}"), told)
 
 
+def test_a_command_that_measures_what_is_missing_ends_its_message_and_is_of_the_same_work(
+    hosts: Path, ended: Ended
+) -> None:
+    """It can be pasted as it stands: the model and the place are those of the run."""
+    _, said, complained = ended(f"{hosts} --strategy gather-scatter")
+    [command] = [line for line in (said + complained).splitlines() if "worldsize study" in line]
+    asked = load_run(hosts).study.asked
+    words = command.split("Measure it: ")[1].split()
+    assert words[:2] == ["worldsize", "study"]
+    assert words[words.index("--strategies") + 1] == ",".join((*asked.strategies[:1], "gather-scatter"))
+    assert words[-1] != "place."
+
+
 def test_world_sizes_in_any_order_and_twice(hosts: Path) -> None:
     report = package.predict(hosts, world_sizes="8,4,4,8")
     assert [row.world_size for row in report.rows] == [4, 8]

@@ -7,6 +7,7 @@ import pytest
 from in_process import worldsize
 from own_loops import ACCUMULATED, DATA, WarmLoops, only_cell, step_lines
 from worldsize.analysis.cells import analyse_cell
+from worldsize.analysis.study import analyse
 from worldsize.results.folder import load_run
 
 MICRO = ["data_wait", "other", "forward", "backward", "after_backward"]
@@ -168,6 +169,49 @@ def test_trouble_of_ours_is_one_warning_and_training_goes_on(
     assert "WEIGHTS" in said
 
 
+ENDED = """
+model = torch.nn.Linear(16, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+meter = worldsize.meter(model, optimizer)
+for number, batch in enumerate(meter([torch.randn(8, 16)] * 40)):
+    model(batch).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if number in (28, 30):
+        {ends}
+print("WEIGHTS", model.weight.sum().item())
+"""
+
+
+def test_what_was_metered_before_trouble_of_ours_stays_and_says_why(loops: WarmLoops, tmp_path: Path) -> None:
+    said = loops.ran(
+        tmp_path, ENDED.format(ends="__import__('sys').modules['worldsize.metering.watch'].leading = None")
+    )
+    assert "metering ended, training goes on: TypeError" in said
+    assert "WEIGHTS" in said
+    record = only_cell(tmp_path / "run").record
+    assert (record.state, record.batch_size, len(step_lines(tmp_path / "run"))) == ("complete", 8, 29)
+    [told] = [each.message for each in record.warnings if each.code == "cut-short"]
+    assert told.startswith("Metering ended: TypeError: ")
+
+
+def test_a_collective_that_we_cannot_note_is_made_all_the_same(loops: WarmLoops, tmp_path: Path) -> None:
+    break_it = "__import__('sys').modules['worldsize.metering.collectives'].bytes_of = None\n"
+    said = loops.ran(tmp_path, "import worldsize.metering.watch\n" + break_it + ACCUMULATED, workers=2)
+    assert "metering ended, training goes on: TypeError" in said
+    assert said.count("WEIGHTS") == 2
+
+
+def test_a_loop_that_is_killed_has_its_batch_and_says_that_it_did_not_end(loops: WarmLoops, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):  # it has no good end
+        loops.ran(tmp_path, ENDED.format(ends="time.sleep(1.1) if number == 28 else os.kill(os.getpid(), 9)"))
+    cell = only_cell(tmp_path / "run")
+    assert (cell.record.state, cell.record.batch_size) == ("running", 8)
+    found = analyse(load_run(tmp_path / "run"))
+    [told] = [warning.message for _, warning in found.warnings if warning.code == "not-ended"]
+    assert told.startswith("It did not end: ")
+
+
 def test_a_loop_that_is_left_keeps_its_last_step(loops: WarmLoops, tmp_path: Path) -> None:
     code = (
         DATA
@@ -197,6 +241,14 @@ def test_a_script_that_takes_no_step_is_told_so(loops: WarmLoops, tmp_path: Path
     said = loops.ran(tmp_path, DATA + "meter = worldsize.meter(model, optimizer)\n")
     assert "no step of an optimizer was seen" in said
     assert not (tmp_path / "run").exists()
+
+
+def test_no_rank_writes_into_the_folder_of_another_run(loops: WarmLoops, tmp_path: Path) -> None:
+    loops.ran(tmp_path, ACCUMULATED)
+    before = sorted(path for path in (tmp_path / "run").rglob("*"))
+    said = loops.ran(tmp_path, ACCUMULATED, workers=2)
+    assert said.count("holds a run already") == 2
+    assert sorted(path for path in (tmp_path / "run").rglob("*")) == before
 
 
 def test_runs_of_one_and_two_workers_become_a_scaling_study(loops: WarmLoops, tmp_path: Path) -> None:

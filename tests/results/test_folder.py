@@ -250,3 +250,13 @@ def test_a_study_record_needs_no_cell_to_be_read(tmp_path: Path) -> None:
 def test_a_record_of_another_cell_is_refused(run: Path) -> None:
     change(run / "cells" / CELL / "cell.json", id="../../../outside")
     assert "is the record of '../../../outside'" in refusal(run)
+
+
+def test_a_part_that_is_damaged_takes_nothing_else_with_it(run: Path) -> None:
+    for name in ("whole", "damaged"):
+        make_run(run / "parts" / name, [])
+    (run / "parts" / "damaged" / "study.json").write_text("{")
+    found = load_run(run)
+    assert [*found.parts] == ["whole"]
+    assert [*found.cells] == [CELL]
+    assert "study.json" in found.unread["parts/damaged"]

@@ -1,6 +1,7 @@
 """The records of a session's cells, and the progress that is read from the files of their ranks."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,12 +11,15 @@ from hypothesis import strategies as st
 from fake_cells import STEPS_PER_EPOCH, facts, planned, step_line, write_steps
 from heard import Heard
 from worldsize.config import StudySettings
+from worldsize.errors import OutputError
 from worldsize.ranks.turns import Reply
 from worldsize.results.files import cell_folder, read_record
+from worldsize.results.folder import Cell
 from worldsize.results.memory_records import MemoryParts
 from worldsize.results.rank_files import last_step
 from worldsize.results.records import CellRecord, ErrorRecord
 from worldsize.results.step_records import StepRecord
+from worldsize.study import ledger as ledger_module
 from worldsize.study.ledger import Ledger
 from worldsize.study.plan import PlannedCell
 
@@ -165,6 +169,41 @@ def test_only_cells_that_had_not_ended_are_interrupted(tmp_path: Path) -> None:
     assert [record.id for record in ledger.interrupted()] == [CELL.id]
     assert stored(tmp_path).state == "interrupted"
     assert read_record(CellRecord, cell_folder(tmp_path, single.id) / "cell.json").state == "complete"
+
+
+def test_lines_that_cannot_be_read_keep_no_cell_from_being_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    single = planned("single", 1, STUDY)
+    ledger = Ledger(tmp_path, 0, {})
+    ledger.started(single, FACTS)
+    ledger.started(CELL, FACTS)
+    ledger.unobserved(single, 0, [0.5])
+
+    def unreadable(cell: Cell, batch: int) -> None:
+        if cell.record.id == single.id:
+            raise OutputError("line 3 is garbled")
+
+    monkeypatch.setattr(ledger_module, "summarise", unreadable)
+    assert {record.id for record in ledger.interrupted()} == {single.id, CELL.id}
+    assert stored(tmp_path).state == "interrupted"
+    record = read_record(CellRecord, cell_folder(tmp_path, single.id) / "cell.json")
+    assert (record.state, [each.step_s for each in record.unobserved]) == ("interrupted", [[0.5]])
+
+
+def test_what_is_known_of_blocks_is_on_disk_while_others_are_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill −9 loses no more than the last seconds of it."""
+    now_s = 100.0
+    monkeypatch.setattr(ledger_module, "time", SimpleNamespace(monotonic=lambda: now_s))
+    ledger = Ledger(tmp_path, 0, {})
+    ledger.started(CELL, FACTS)
+    for block in range(4):
+        ledger.unobserved(CELL, block, [0.5])
+        ledger.acted(CELL, block, [Reply()])
+        now_s += 3.0
+    assert [each.block for each in stored(tmp_path).unobserved] == [0, 1, 2]
 
 
 def test_an_oversubscribed_cell_says_so(tmp_path: Path) -> None:

@@ -166,6 +166,8 @@ def _warnings(
         if cell.record is not None:
             found = (*cell.record.warnings, *core_warnings(cell.record), *cell.uneven)
             yield from ((cell.id, warning) for warning in found)
+        if cell.state == "running" and cell.summary is not None:
+            yield cell.id, WarningRecord(code="not-ended", message=f"It {cell.reason}. Its numbers are of what it did.")
         for problem in cell.profile.problems if cell.profile else ():
             yield cell.id, WarningRecord(code="no-profile", message=f"{problem}.")
         flagged = cell.outlier_steps

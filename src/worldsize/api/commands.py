@@ -55,12 +55,8 @@ def study(
             f"experiment={settings['experiment']!r} was given, which only names tables of a report\n"
             f"Give a preset first, as in worldsize.study('dp-scaling'); known: {', '.join(preset_names())}."
         )
-    given = dict(settings)
-    if resume:
-        wanted = _resumed(resume, out, given)
-    else:
-        base = read_study(str(preset)) if preset is not None else {}
-        wanted = validated(StudySettings, laid_over(base, given), str(preset or ""))
+    given = laid_over(read_study(str(preset)) if preset is not None else {}, dict(settings))
+    wanted = _resumed(resume, out, given) if resume else validated(StudySettings, given, str(preset or ""))
     name = Path(preset).name.removesuffix(".toml") if preset is not None else "study"
     return _run(name, wanted, out, resume=resume, report=report, progress=progress)
 

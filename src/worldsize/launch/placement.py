@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from worldsize.launch.job import Node
 from worldsize.measure.cores import Cores, as_cores
-from worldsize.results.records import Placement
+from worldsize.results.records import Placement, WarningRecord
 
 
 def place(
@@ -50,3 +50,18 @@ def place(
 def default_threads(cores: int, largest_world: int) -> int:
     """Threads per worker when the user did not choose: `cores`, which is Cores.threads, shared by the largest world."""
     return max(1, cores // largest_world)
+
+
+def oversubscribed(cell_id: str, world_size: int, placement: Placement) -> list[WarningRecord]:
+    """The warning of a cell whose workers have more threads than there are cores; else none."""
+    if not placement.oversubscribed:
+        return []
+    threads = world_size * placement.threads_per_worker
+    have = placement.room_cores or len({core for cores in placement.cores for core in cores})
+    siblings = len(placement.on_siblings)
+    shared = f"; {siblings} worker(s) sit on second threads of cores that are taken" if siblings else ""
+    text = (
+        f"{cell_id}: {threads} threads on {have:g} core(s){shared}; its speed-up says nothing about {threads} cores "
+        "and is withheld (--allow-oversubscribed prints it)"
+    )
+    return [WarningRecord(code="oversubscribed", message=text)]

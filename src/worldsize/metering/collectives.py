@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from worldsize.measure.clocks import Mark
 from worldsize.measure.timeline import Timeline
 from worldsize.metering.patches import Patches
 
@@ -42,9 +43,9 @@ KINDS = {
 class Collectives:
     """Tells a timeline of every collective that it can see."""
 
-    def __init__(self, timeline: Timeline, patches: Patches) -> None:
+    def __init__(self, timeline: Timeline, patches: Patches, gave_up: Callable[[Exception], None]) -> None:
         self.timeline = timeline
-        self._patches = patches
+        self._patches, self._gave_up = patches, gave_up
         self._here = threading.local()
         self._before = self._accounted = 0
         self.active = True
@@ -92,6 +93,33 @@ class Collectives:
         """Whether a call that comes now is a message to note."""
         return self.active and self.timeline.watching and not self._inside
 
+    def issued(self, kind: str, moved: Any, *, blocking: bool, ready: Mark | None = None) -> int | None:
+        """Note that a message of these tensors is issued; None where that fails, which must not end the training."""
+        try:
+            return self.timeline.issued(kind, bytes_of(moved), blocking=blocking, ready=ready)
+        except Exception as error:
+            self._fail(error)
+            return None
+
+    def done(self, token: int | None) -> None:
+        """Note that a message is done, if it was noted that it was issued."""
+        try:
+            if token is not None:
+                self.timeline.done(token)
+        except Exception as error:
+            self._fail(error)
+
+    def done_with(self, work: Any, token: int | None) -> None:
+        """Note that a message is done when its work is."""
+        try:
+            work.get_future().then(lambda _: self.done(token))
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.active = False
+        self._gave_up(error)
+
     def wrap_functions(self) -> None:
         """See the calls of torch.distributed's functions."""
         found = ((getattr(dist, name, None), kind, payload) for name, (kind, payload) in KINDS.items())
@@ -111,13 +139,13 @@ class Collectives:
             except TypeError:  # it is for torch to say what is wrong
                 return original(*args, **kwargs)
             waits = not given.get("async_op", False)
-            token = self.timeline.issued(kind, bytes_of(given.get(payload)), blocking=waits)
+            token = self.issued(kind, given.get(payload), blocking=waits)
             with self.within():
                 work = original(*args, **kwargs)
             if waits or work is None:
-                self.timeline.done(token)
+                self.done(token)
             else:
-                work.get_future().then(lambda _: self.timeline.done(token))
+                self.done_with(work, token)
             return work
 
         return called
@@ -130,12 +158,10 @@ class Collectives:
 
         @functools.wraps(original)
         def broadcast(*args: Any, **kwargs: Any) -> None:
-            watching = self.watching
-            token = self.timeline.issued("broadcast", bytes_of(model.modules_buffers), blocking=True) if watching else 0
+            token = self.issued("broadcast", model.modules_buffers, blocking=True) if self.watching else None
             with self.within():
                 original(*args, **kwargs)
-            if watching:
-                self.timeline.done(token)
+            self.done(token)
 
         self._patches.replace(model, "_default_broadcast_coalesced", broadcast)
 
@@ -173,14 +199,14 @@ class Buckets:
         if not seen.watching:
             return self._hook(self._state, bucket)
         ready = seen.timeline.ready()
-        token = seen.timeline.issued("all_reduce", bytes_of(bucket.buffer()), blocking=False, ready=ready)
+        token = seen.issued("all_reduce", bucket.buffer(), blocking=False, ready=ready)
         with seen.within():
             future = self._hook(self._state, bucket)
         if bucket.is_last() and self._looks_for_unused:
             seen.account_for_one()
 
         def finish(done: torch.futures.Future[Tensor]) -> Tensor:
-            seen.timeline.done(token)
+            seen.done(token)
             return done.value()
 
         return future.then(finish)

@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
 from worldsize.metering.compiled import Compiled
-from worldsize.metering.watch import Watch, trains
+from worldsize.metering.samples import trains
+from worldsize.metering.watch import Watch
 
 LOOKING_STEPS = 2
 """Steps in which the models are looked for: a hook on every module takes a microsecond a call."""

@@ -90,8 +90,8 @@ class Meter:
         if watch is None:
             return
         atexit.unregister(self._at_exit)
-        watch.close()
         try:
+            watch.close()
             if self._folder is not None:
                 self._folder.close(self._warnings(watch))
             else:
@@ -139,8 +139,11 @@ class Meter:
             self._watch.patches.replace(owner, name, replacement)
 
     def _next_block(self) -> None:
-        if self._folder is not None:
-            self._folder.next_block()
+        try:
+            if self._folder is not None:
+                self._folder.next_block()
+        except Exception as error:
+            self._gave_up(error)
 
     def _finished(self, step: Step, samples: int, epoch: int) -> None:
         assert self._watch is not None
@@ -168,9 +171,15 @@ class Meter:
         return found
 
     def _gave_up(self, error: Exception) -> None:
+        """Close what was measured so far, which says why it ends there."""
         watch, self._watch = self._watch, None
-        if watch is not None:
-            watch.close()
+        folder, self._folder = self._folder, None
+        with suppress(Exception):
+            if watch is not None:
+                watch.close()
+        with suppress(Exception):  # such as the full disk that was the error
+            if folder is not None:
+                folder.close([WarningRecord(code="cut-short", message=f"Metering ended: {reason_of(error)}.")])
         warn_of(error)
 
 
@@ -218,8 +227,12 @@ def strategy_of(model: nn.Module | None, workers: int) -> tuple[str, TraitsRecor
 
 def warn_of(error: Exception) -> None:
     """Say that something went wrong in us, and that the training goes on."""
-    reason = str(error) if isinstance(error, OutputError) else f"{type(error).__name__}: {error}"
-    _tell(f"metering ended, training goes on: {reason}")
+    _tell(f"metering ended, training goes on: {reason_of(error)}")
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong: the message of our own errors, type and message of any other."""
+    return str(error) if isinstance(error, OutputError) else f"{type(error).__name__}: {error}"
 
 
 def _tell(text: str) -> None:

@@ -16,7 +16,7 @@ from worldsize.measure.timeline import Step
 from worldsize.measure.user_code import script_code
 from worldsize.metering.watch import Watch
 from worldsize.ranks.recorder import Pending, Recorder
-from worldsize.results.files import cell_folder
+from worldsize.results.files import cell_folder, read_record
 from worldsize.results.folder import write_cell, write_study
 from worldsize.results.records import CellRecord, RankPlace, StudyRecord, WarningRecord
 from worldsize.results.step_records import MAX_DRIFT
@@ -70,7 +70,7 @@ class RunFolder:
             launches=1,
         )
         folder = cell_folder(out, self.cell.id)
-        if (world.rank == 0 and (out / "study.json").exists()) or (folder / f"rank{world.rank}.jsonl").exists():
+        if _holds_another_run(out, world.rank, self.cell.id) or (folder / f"rank{world.rank}.jsonl").exists():
             raise OutputError(f"{out} holds a run already; give another folder")
         self.recorder = Recorder(folder, world.rank, clock)
         self.offset = self._offset()
@@ -102,6 +102,17 @@ class RunFolder:
         """What comes next does not follow the last step: it begins a block of its own."""
         self.block += self._in_block > 0
         self._in_block, self._block_end_ns = 0, None
+        if self.world.rank == 0 and self._batch_size() != self.cell.batch_size:
+            self._write_cell()  # now: a process that is killed comes to no end of its own
+
+    def _batch_size(self) -> int:
+        """The batch of a worker in most steps so far."""
+        usual = max(self._samples, key=lambda samples: self._samples[samples], default=1)
+        return max(1, round(usual * self.world.processes / self.world.workers))
+
+    def _write_cell(self) -> None:
+        self.cell.batch_size = self._batch_size()
+        write_cell(self.out, self.cell)
 
     def add(self, step: Step, samples: int, epoch: int, now_ns: int, *, timed: bool = True) -> None:
         """Write a step that is over; `samples` are those of this process. One that was interrupted is not timed."""
@@ -131,11 +142,14 @@ class RunFolder:
         with self.recorder:
             self.recorder.flush(self.offset)
         if self.world.rank == 0:
-            usual = max(self._samples, key=lambda samples: self._samples[samples], default=1)
-            self.cell.batch_size = max(1, round(usual * self.world.processes / self.world.workers))
-            self.cell.state = "complete"
-            self.cell.warnings = warnings
-            write_cell(self.out, self.cell)
+            self.cell.state, self.cell.warnings = "complete", warnings
+            self._write_cell()
+
+
+def _holds_another_run(out: Path, rank: int, cell_id: str) -> bool:
+    """Whether a run was written there before; rank 0 may have begun that of now, of which this cell is all."""
+    place = out / "study.json"
+    return place.exists() and (rank == 0 or read_record(StudyRecord, place).plan != [cell_id])
 
 
 def notices(watch: Watch, *, setting: str, given: int | None, unseen_because: str) -> list[WarningRecord]:

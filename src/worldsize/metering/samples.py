@@ -1,9 +1,9 @@
-"""How many samples a batch of any structure has: the first dimension of its first tensor (method.md §13)."""
+"""What a model is called for: how many samples a batch of any structure has (method.md §13), and whether to train."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def leading(value: Any) -> int:
@@ -23,3 +23,8 @@ def tensors(value: Any) -> Iterator[Tensor]:
             yield from tensors(each)
     elif hasattr(value, "data") and not callable(value.data) and value.data is not value:  # transformers' BatchEncoding
         yield from tensors(value.data)
+
+
+def trains(module: nn.Module) -> bool:
+    """Whether a module is in training mode; a framework may switch what a wrapper wraps, and not the wrapper."""
+    return module.training or any(child.training for child in module.children())

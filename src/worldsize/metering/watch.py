@@ -19,7 +19,7 @@ from worldsize.measure.clocks import clock_for
 from worldsize.measure.timeline import Phase, Step, Timeline
 from worldsize.metering.collectives import Collectives
 from worldsize.metering.patches import Patches
-from worldsize.metering.samples import leading
+from worldsize.metering.samples import leading, trains
 
 OF_BATCHES = "the first dimension of the first tensor of each batch"
 
@@ -34,8 +34,7 @@ def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
         try:
             method(self, *args, **kwargs)
         except Exception as error:
-            self.broken = True
-            self.gave_up(error)
+            self.fail(error)
 
     return called
 
@@ -64,7 +63,7 @@ class Watch:
         found = next((p.device for p in (model.parameters() if model is not None else ())), device)
         self.clock = clock_for(found or torch.device("cpu"))
         self.timeline = Timeline(self.clock)
-        self.collectives = Collectives(self.timeline, self.patches)
+        self.collectives = Collectives(self.timeline, self.patches, self.fail)
         self.by_optimizer = by_optimizer
         self.epoch = self.samples = 0
         self.backwards = 0
@@ -106,6 +105,12 @@ class Watch:
         for handle in handles:
             self.patches.on_close(handle.remove)
         self.patches.replace(Tensor, "backward", self._backward(Tensor.backward))
+
+    def fail(self, error: Exception) -> None:
+        """Something went wrong in us: see nothing any more, and hand it on, once."""
+        broken, self.broken = self.broken, True
+        if not broken:
+            self.gave_up(error)
 
     def close(self) -> None:
         """Take every hook off, and put back every function."""
@@ -293,8 +298,3 @@ class Watch:
             if self._begun:
                 self._finish()
             self._begin()
-
-
-def trains(module: nn.Module) -> bool:
-    """Whether a module is in training mode; a framework may switch what a wrapper wraps, and not the wrapper."""
-    return module.training or any(child.training for child in module.children())

@@ -94,12 +94,10 @@ def sentences(report: ForecastReport) -> Iterator[str]:
             )
     yield error_text(report)
     for name, why in report.not_predicted.items():
-        yield f"{name} is not predicted: {' '.join(why.splitlines())}"
+        yield f"{name} is not predicted: {'. '.join(line.rstrip('.') for line in why.splitlines())}"
     for each in report.narrow[:2]:
-        yield (
-            f"Known least: {each.what}, which may move the largest world by {percent_text(each.effect)}. "
-            f"Measure it: {each.command}"
-        )
+        measure = f" Measure it: {each.command}" if each.command else ""
+        yield f"Known least: {each.what}, which may move the largest world by {percent_text(each.effect)}.{measure}"
 
 
 def where_text(report: ForecastReport) -> str:

@@ -1,17 +1,4 @@
-"""The run folder: writing records so that a crash loses nothing, and reading them back.
-
-study.json                 plan, settings, provenance
-comm/w<N>.json             the collective benchmark that the study ran first, raw
-cells/<cell>/cell.json     state and summary; written whole or not at all
-cells/<cell>/rank<k>.jsonl        one line per step, appended as it happens
-cells/<cell>/rank<k>.spans.jsonl  the collectives of each step
-cells/<cell>/{steps,spans}.parquet, columns.json  the same as columns, once the cell is complete (columns.py)
-cells/<cell>/profile/             traces of a few steps after the timed ones, with --profile (results/traces.py)
-parts/<part>/              further parts of an experiment, each such a folder
-cells/<cell>/checkpoint/          what a training goes on from (checkpoints.py)
-slurm/                     jobs that were submitted for it (launch/slurm/files.py), with their logs
-report/                    what `worldsize report` makes
-"""
+"""The run folder: writing records so that a crash loses nothing, and reading them back (design.md has its tree)."""
 
 import shutil
 import tempfile
@@ -281,8 +268,12 @@ def load_run(path: Path | str) -> Run:
         except OutputError as error:
             unread[f"comm/{file.name}"] = str(error)
     run = Run(folder, study, cells, comm, unread)
-    parts = sorted(path.parent.name for path in own(folder, "parts").glob("*/study.json"))
-    run.parts = {name: load_run(own(folder, "parts", name)) for name in parts}
+    for path in sorted(own(folder, "parts").glob("*/study.json")):
+        name = path.parent.name
+        try:
+            run.parts[name] = load_run(own(folder, "parts", name))
+        except OutputError as error:
+            unread[f"parts/{name}"] = str(error)
     return run
 
 

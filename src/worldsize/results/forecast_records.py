@@ -68,7 +68,8 @@ class Narrowing(Record):
     what: str
     effect: float
     """By how much of the step the forecast moves with what is not known of it now."""
-    command: str
+    command: str | None
+    """That measures it; None for a run that was only metered."""
 
 
 class Knee(Record):

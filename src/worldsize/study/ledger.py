@@ -1,8 +1,9 @@
 """Keeps the record of each cell while the study runs, and writes it at each change of state."""
 
 import dataclasses
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from worldsize.analysis.sameness import not_the_reference, verdict_of
 from worldsize.analysis.steps import world_steps
 from worldsize.analysis.summary import step_blocks, summarise
 from worldsize.errors import OutputError
+from worldsize.launch.placement import oversubscribed
 from worldsize.measure.conditions import Watch
 from worldsize.ranks.turns import Facts, Reply
 from worldsize.results.check_records import RankCheck
@@ -28,6 +30,9 @@ from worldsize.study.plan import PlannedCell
 
 RESTARTED = ("restarted", "ran-again", "fewer-workers", "ran-to-its-end")
 """Codes of the warnings about what was run again within a session."""
+EVERY_S = 5.0
+"""What is known of the blocks of a cell is written so often while they are timed: a write takes 10 ms, and a kill −9
+loses what was not written."""
 KEPT = ("evaluations", "unobserved", "conditions", "activities", "compile_s")
 """What a record of an earlier session is gone on with."""
 
@@ -53,6 +58,7 @@ class Ledger:
         self._records: dict[str, CellRecord] = {}
         self._planned: dict[str, int] = {}
         self._done: dict[str, int] = {}
+        self._wrote_s: dict[str, float] = {}
 
     def expect(self, cell: PlannedCell, steps: int) -> None:
         """A cell is in the plan of this session, with at most this many steps ahead."""
@@ -140,6 +146,8 @@ class Ledger:
             values = {name: [getattr(each, name) for each in ranks] for name in columns}
             place = {"session": self.session, "block": block, "steps": ranks[0].steps}
             record.activities.append(BlockActivity.model_validate({**place, **values}))
+        if time.monotonic() > self._wrote_s.get(cell.id, 0.0) + EVERY_S:
+            self._write(record)
 
     def used_memory(self, cell: PlannedCell, replies: Sequence[Reply]) -> None:
         """The largest memory of a process of the cell so far, what is in it where that rank tells, and warnings."""
@@ -230,7 +238,9 @@ class Ledger:
         records = [record for record in self._records.values() if record.state in ("planned", "running")]
         for record in records:
             record.state = "interrupted"
-        return [self._close(record) for record in records]
+            with suppress(OutputError):  # of one whose samples cannot be read; the report says which
+                self._close(record)
+        return records
 
     def summarise_again(self) -> None:
         """Compute the summaries anew: further samples have come in."""
@@ -268,13 +278,14 @@ class Ledger:
         return self._records[cell.id]
 
     def _close(self, record: CellRecord) -> CellRecord:
+        self._write(record)  # first: what is known of a cell is no less true where its samples cannot be read
         if self.writing:
-            place = cell_folder(self.run, record.id)
-            record.summary = summarise(Cell(place, record), record.global_batch)
-        self._write(record)
+            record.summary = summarise(Cell(cell_folder(self.run, record.id), record), record.global_batch)
+            self._write(record)
         return record
 
     def _write(self, record: CellRecord) -> None:
+        self._wrote_s[record.id] = time.monotonic()
         if self.writing:
             write_cell(self.run, record)
 
@@ -282,19 +293,4 @@ class Ledger:
 def _first_warnings(cell: PlannedCell, earlier: Cell | None) -> list[WarningRecord]:
     """Those of its placement, and what earlier sessions cannot find out again."""
     kept = [warning for warning in earlier.record.warnings if warning.code in RESTARTED] if earlier else []
-    return ([_oversubscribed(cell)] if cell.placement.oversubscribed else []) + kept
-
-
-def _oversubscribed(cell: PlannedCell) -> WarningRecord:
-    placement = cell.placement
-    wanted = cell.settings.world_size * placement.threads_per_worker
-    have = placement.room_cores or len({core for cores in placement.cores for core in cores})
-    siblings = len(placement.on_siblings)
-    shared = f"; {siblings} worker(s) sit on second threads of cores that are taken" if siblings else ""
-    return WarningRecord(
-        code="oversubscribed",
-        message=(
-            f"{cell.id}: {wanted} threads on {have:g} core(s){shared}; its speed-up says nothing about {wanted} cores "
-            "and is withheld (--allow-oversubscribed prints it)"
-        ),
-    )
+    return oversubscribed(cell.id, cell.settings.world_size, cell.placement) + kept

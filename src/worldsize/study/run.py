@@ -17,6 +17,7 @@ from worldsize.launch.slurm.files import SUBMISSIONS
 from worldsize.launch.warm import WARM
 from worldsize.measure.conditions import Watch
 from worldsize.measure.machine import busy_warning, provenance, snapshot_host
+from worldsize.results.files import own, read_record
 from worldsize.results.folder import Cell, Run, load_run, write_study
 from worldsize.results.provenance import Provenance
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
@@ -202,10 +203,10 @@ def _hosts_decided(
 
 
 def note(out: Path, warnings: Sequence[WarningRecord]) -> None:
-    """Add warnings to study.json."""
+    """Add warnings to study.json that are not there."""
     if warnings:
-        study = load_run(out).study
-        study.warnings += warnings
+        study = read_record(StudyRecord, own(out, "study.json"))
+        study.warnings += [warning for warning in warnings if warning not in study.warnings]
         write_study(out, study)
 
 

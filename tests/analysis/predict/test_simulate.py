@@ -5,6 +5,7 @@ from math import inf
 import numpy as np
 import pytest
 
+from worldsize.analysis.predict.observed import Compute, on_the_line
 from worldsize.analysis.predict.simulate import Computing, Message, Network, Outcome, simulate
 
 FREE = Network(1e12)
@@ -77,3 +78,12 @@ def test_a_broadcast_before_forward_waits_for_its_root_alone() -> None:
     ends = simulate(starts, alike(2), [Message(-inf, 0.25, 1.0)], FREE).ends_s
     assert ends.tolist() == [0.25 + 10.5, 0.25 + 11.5]
     assert simulate(np.array([0.0, -1.0]), alike(2), [Message(-inf, 0.25, 1.0)], FREE).ends_s.tolist() == [11.75] * 2
+
+
+@pytest.mark.parametrize(
+    ("batch", "backward_s"), [(12, 1.5), (80, 2.0 + 7.0 * 64 / 1008), (1024, 9.0), (2032, 16.0), (4, 0.5)]
+)
+def test_computing_lies_on_the_line_between_the_batches_on_both_sides(batch: int, backward_s: float) -> None:
+    """80 is nearer to 8 than to 1024 on a scale of ratios, and lies between 16 and 1024."""
+    known = {size: Compute(0.0, s, 0.0) for size, s in {8: 1.0, 16: 2.0, 1024: 9.0}.items()}
+    assert on_the_line(known, batch).backward_s == pytest.approx(backward_s)

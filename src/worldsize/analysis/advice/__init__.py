@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from worldsize.analysis.advice.baseline import baseline_not_comparable
 from worldsize.analysis.advice.batch import batch_knee, batch_too_small, memory_headroom
-from worldsize.analysis.advice.commands import launched_as, of_script
 from worldsize.analysis.advice.communication import bandwidth_bound, communication_bound, latency_bound, root_bound
 from worldsize.analysis.advice.computing import compute_slower
 from worldsize.analysis.advice.fewer_bytes import beside_more_samples, fewer_bytes
@@ -28,6 +27,7 @@ from worldsize.analysis.advice.strategy import (
     strategy_choice,
     wrapper_overhead,
 )
+from worldsize.analysis.commands import launched_as, of_script
 from worldsize.analysis.study import StudyAnalysis, once
 
 RULES = (

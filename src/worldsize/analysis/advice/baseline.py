@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from math import lcm
 from typing import Any
 
-from worldsize.analysis.advice.commands import by_steps, study_command
 from worldsize.analysis.advice.finding import Evidence, cell_name
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
+from worldsize.analysis.commands import by_steps, study_command
 from worldsize.analysis.headline import scaling_row
 from worldsize.analysis.scaling import ScalingRow
 from worldsize.traits import BASELINE_STRATEGY

@@ -6,7 +6,6 @@ from typing import Any
 
 import polars as pl
 
-from worldsize.analysis.advice.commands import focused, sweep_command, train_command
 from worldsize.analysis.advice.finding import (
     Evidence,
     at_most,
@@ -21,6 +20,7 @@ from worldsize.analysis.advice.finding import (
 from worldsize.analysis.advice.gains import STEP, notable
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate, on_one_host
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.commands import focused, sweep_command, train_command
 from worldsize.analysis.levels import ratio_estimate
 from worldsize.analysis.numbers import estimate_text, gib_text
 from worldsize.analysis.steps import BLOCK, ratio_over

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from worldsize.analysis.advice.commands import comm_command, focused, train_command, value_text
 from worldsize.analysis.advice.finding import (
     Evidence,
     Gain,
@@ -20,6 +19,7 @@ from worldsize.analysis.advice.gains import STEP, notable, without
 from worldsize.analysis.advice.gradient_sync import GradientSync, Limit
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.commands import comm_command, focused, train_command, value_text
 from worldsize.analysis.numbers import estimate_text, number_text
 from worldsize.results.records import Estimate
 from worldsize.traits import BUCKETED, OVERLAPPING

@@ -6,13 +6,13 @@ import polars as pl
 
 from worldsize.analysis.activity import USES, Spent, spent, thread_times
 from worldsize.analysis.advice import traces
-from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.finding import PART_WORDS, at_most, cell_name, several, time_of
 from worldsize.analysis.advice.gains import COMPUTE_MOST, NOTABLE, STEP_MOST, more_than, notable, ratio_of
 from worldsize.analysis.advice.peers import SlowRanks
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate, ranks_of
 from worldsize.analysis.breakdown import COMPUTE_PARTS
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.commands import focused
 from worldsize.analysis.numbers import ABSENT, estimate_text
 from worldsize.analysis.scaling import find_baseline
 from worldsize.analysis.steps import BLOCK, COMPUTE

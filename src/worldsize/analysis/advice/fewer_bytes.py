@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from worldsize.analysis.advice.commands import focused, train_command
 from worldsize.analysis.advice.finding import Advice, Evidence, cell_name, measured, megabytes, ratio_of_two, share
 from worldsize.analysis.advice.forecasts import STEPS, faster, model_of
 from worldsize.analysis.advice.gains import NOTABLE
@@ -13,6 +12,7 @@ from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.advice.strategy import IN_THIS_STUDY, WORTH_A_CHANGE
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.collective_cost import bus_factor
+from worldsize.analysis.commands import focused, train_command
 from worldsize.analysis.headline import rate
 from worldsize.analysis.numbers import estimate_text, number_text
 from worldsize.analysis.predict.forecast import Target, predicted, sent_over

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.finding import PART_WORDS, Evidence, at_most, cell_name, share, time_of
 from worldsize.analysis.advice.gains import (
     COPY_MOST,
@@ -18,6 +17,7 @@ from worldsize.analysis.advice.gains import (
 )
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate, ranks_of
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.commands import focused
 from worldsize.results.records import Estimate
 
 PARTS_OF_A_LOOP = ("data_wait_s", "forward_s", "backward_s", "exposed_sync_s", "optimizer_s")

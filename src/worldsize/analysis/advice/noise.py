@@ -8,11 +8,11 @@ import polars as pl
 from scipy.special import stdtrit
 
 from worldsize.analysis.advice.batch import rate_ratio
-from worldsize.analysis.advice.commands import by_steps, study_command, sweep_command
 from worldsize.analysis.advice.finding import Evidence, Gain, cell_name, ratio_of_two
 from worldsize.analysis.advice.gains import EXPOSED, MOSTLY, notable, part
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.commands import by_steps, study_command, sweep_command
 from worldsize.analysis.numbers import percent_text
 from worldsize.analysis.statistics import LEVEL, half_width
 from worldsize.analysis.study import StudyAnalysis

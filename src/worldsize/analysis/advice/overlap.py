@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import polars as pl
 
 from worldsize.analysis.advice import traces
-from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.finding import Evidence, at_most, cell_name, share, time_of
 from worldsize.analysis.advice.gains import EXPOSED, MOSTLY, NOTABLE, STEP, notable, without
 from worldsize.analysis.advice.gradient_sync import GradientSync
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
+from worldsize.analysis.commands import focused
 from worldsize.analysis.steps import per_step
 from worldsize.traits import BUCKETED
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from worldsize.analysis.advice.commands import study_command
 from worldsize.analysis.advice.finding import Evidence, cell_name, count_of, several
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate, on_one_host, ranks_of
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.commands import study_command
 from worldsize.results.records import Placement
 
 

@@ -3,9 +3,9 @@
 import shlex
 from math import ceil
 
-from worldsize.analysis.advice.commands import after
 from worldsize.analysis.advice.finding import Advice
 from worldsize.analysis.advice.noise import UNTIMED
+from worldsize.analysis.commands import after
 from worldsize.analysis.headline import fastest_worker, headline, rate
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.config import DEFAULT_BUDGET, StudySettings

@@ -5,11 +5,11 @@ from typing import Literal
 
 from worldsize.analysis.activity import USES
 from worldsize.analysis.advice import traces
-from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.finding import PART_WORDS, Evidence, at_most, cell_name, ms, ratio_of_two, time_of
 from worldsize.analysis.advice.peers import SlowRanks
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate, ranks_of, ranks_text
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.commands import focused
 from worldsize.analysis.numbers import estimate_text
 
 SLOWER_CORES = 1.1

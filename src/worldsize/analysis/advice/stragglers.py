@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import polars as pl
 
 from worldsize.analysis.advice import traces
-from worldsize.analysis.advice.commands import focused
 from worldsize.analysis.advice.communication import Diagnosis, limited_by, on_sync
 from worldsize.analysis.advice.finding import Evidence, share, share_of, time_of
 from worldsize.analysis.advice.gains import STEP_MOST, notable
 from worldsize.analysis.advice.gradient_sync import GradientSync
 from worldsize.analysis.advice.rule import Candidate, Seen, ranks_of
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.commands import focused
 from worldsize.analysis.numbers import estimate_text
 from worldsize.analysis.steps import BLOCK, COMPUTE, per_step, rank_means, ratio_over
 from worldsize.results.folder import Cell

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from worldsize.analysis.advice.commands import focused, train_command
 from worldsize.analysis.advice.finding import (
     Advice,
     at_most,
@@ -23,6 +22,7 @@ from worldsize.analysis.advice.gains import (
 )
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.commands import focused, train_command
 from worldsize.analysis.headline import rate, scaling_row
 from worldsize.analysis.numbers import estimate_text
 from worldsize.analysis.statistics import reciprocal

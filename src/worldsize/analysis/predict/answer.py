@@ -14,7 +14,7 @@ from worldsize.config import Hosts, PredictSettings
 from worldsize.errors import UsageError
 from worldsize.results.forecast_records import Band, Forecast, ForecastReport, Knee, Limit
 from worldsize.results.records import Estimate
-from worldsize.traits import BASELINE_STRATEGY, traits_of
+from worldsize.traits import BASELINE_STRATEGY
 
 MULTIPLES = (2, 4, 8, 16)
 """Of the largest measured world size, where none was asked for."""
@@ -101,9 +101,7 @@ def _batch(model: Model, settings: PredictSettings, world_size: int) -> int:
 
 
 def _bucket_mb(model: Model, settings: PredictSettings, strategy: str) -> float | str | None:
-    cells = [cell for cell in model.cells if cell.strategy == strategy]
-    traits = cells[0].traits if cells else traits_of(strategy)
-    if not traits.buckets or not model.analysis.record.trains:
+    if not model.traits(strategy).buckets or not model.analysis.record.trains:
         return None
     return settings.bucket_mb if settings.bucket_mb is not None else model.analysis.record.asked.bucket_mb
 

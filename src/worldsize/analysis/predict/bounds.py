@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+from worldsize.analysis.commands import study_command
 from worldsize.analysis.predict.forecast import Target
 from worldsize.analysis.predict.model import Model
 from worldsize.config import Hosts, PredictSettings
 from worldsize.errors import UsageError
-from worldsize.traits import BASELINE_STRATEGY, TRAITS, traits_of
+from worldsize.traits import BASELINE_STRATEGY, TRAITS
 
 VOID = {"provenance-changed": "its sessions ran on different machines"}
 """Warnings with which the cells of a run are not of one machine, and why nothing is predicted from them."""
@@ -115,11 +116,11 @@ def why_not(model: Model, strategy: str, settings: PredictSettings) -> str:
             "this run has timed no collective between workers, so no world of several can be predicted\n"
             "Measure one: worldsize study --world-sizes 1,2"
         )
-    again = "" if not model.analysis.record.trains else f"\nMeasure it: worldsize study --strategies {strategy}"
-    if traits_of(strategy).period:
+    again = _again(model, strategy)
+    if model.traits(strategy).period:
         return (
-            f"{strategy} communicates once in several steps, and a forecast is of steps that are alike.{again} "
-            "at the world size in question."
+            f"{strategy} communicates once in several steps, and a forecast is of steps that are alike: only a "
+            f"measurement at the world size in question tells{again}"
         )
     sent = model.sent(strategy, None, 1.0)
     if sent is None and any(cell.strategy == strategy for cell in model.several):
@@ -133,7 +134,15 @@ def why_not(model: Model, strategy: str, settings: PredictSettings) -> str:
             f"blocks backward{again}"
         )
     missing = sorted({each.collective for each in sent} - model.wire.models.keys())
-    return f"{strategy} sends by {', '.join(missing)}, which this run has not timed{again}, in the same place."
+    return f"{strategy} sends by {', '.join(missing)}, which this run has not timed{again}"
+
+
+def _again(model: Model, strategy: str) -> str:
+    """A line with the study of this run again, of this strategy; nothing where worldsize did not train."""
+    asked = model.analysis.record.asked
+    baseline = (BASELINE_STRATEGY,) if BASELINE_STRATEGY in asked.strategies else ()
+    command = study_command(asked, strategies=(*baseline, strategy)) if model.analysis.record.trains else None
+    return f"\nMeasure it: {command}" if command else ""
 
 
 def assumptions(model: Model, settings: PredictSettings, targets: Sequence[Target]) -> Iterator[str]:

@@ -1,11 +1,12 @@
 """Which measurement would move a forecast most: what is not known of each of its numbers now (method.md §14)."""
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from worldsize.analysis.commands import study_command
 from worldsize.analysis.predict.forecast import Inputs, Target, inputs_of, simulated
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.network import Wire
@@ -36,39 +37,40 @@ def narrowing(model: Model, target: Target) -> list[Narrowing]:
     return sorted((each for each in found if each.effect >= NOTABLE), key=lambda each: each.effect, reverse=True)
 
 
-def _tried(model: Model, target: Target, inputs: Inputs) -> Iterator[tuple[str, Inputs, str]]:
+def _tried(model: Model, target: Target, inputs: Inputs) -> Iterator[tuple[str, Inputs, str | None]]:
     """What is measured, the forecast's inputs if that is as far off as it may be, and the command."""
     wire = inputs.wire
     assert wire is not None, "several workers are predicted"
-    link = _link(wire)
     doubt = RATE_DOUBT if model.wire and wire.hosts == model.wire.hosts else UNSEEN_DOUBT
-    timed = _study(model, 2, link)
+    timed = _study(model, 2, wire)
     yield "rate of the link", replace(inputs, wire=wire.changed(rate=1 - doubt)), timed
     yield "latency of the link", replace(inputs, wire=wire.changed(latency=1 + LATENCY_DOUBT)), timed
     ranks, batch = inputs.ranks, target.batch_size
     if ranks is not None and (seen := ranks.rest.shape[1]) < target.world_size:
         wider = replace(ranks, rank=2 * ranks.rank, rest=ranks.rest * (1 + 1 / np.sqrt(2 * len(ranks.rest))))
-        yield "differences between workers", replace(inputs, ranks=wider), _study(model, 2 * seen, link)
+        yield "differences between workers", replace(inputs, ranks=wider), _study(model, 2 * seen, wire)
     known = model.known(target.strategy).together
     if batch not in known:
         more = 1 + (ONE_BATCH_DOUBT if len(known) == 1 else LINE_DOUBT)
         slower = inputs.compute.times(Compute(more, more, 1.0))
-        command = f"{_study(model, 2, link)} --batch-sizes {batch}"
+        command = _study(model, 2, wire, batch_sizes=(batch,), global_batch=None)
         yield f"computing at b = {batch}", replace(inputs, compute=slower), command
 
 
-def _link(wire: Wire) -> str:
+def _study(model: Model, world_size: int, wire: Wire, **changes: Any) -> str | None:
+    """The study of this run with so many workers over this link; None where worldsize gave it no settings."""
+    asked = model.analysis.record.settings
+    if asked is None:
+        return None
+    on_hosts = model.wire is not None and model.wire.hosts is not None
+    where = {"hosts": world_size, **_link(wire)} if on_hosts else {}
+    return study_command(asked, world_sizes=(1, world_size), **where, **changes)
+
+
+def _link(wire: Wire) -> dict[str, str]:
     hosts = wire.hosts
     if hosts is None or hosts.rate_bits_per_s is None:
-        return ""
+        return {}
     unit, name = (1e9, "gbit") if hosts.rate_bits_per_s >= 1e9 else (1e6, "mbit")
-    delay = "" if hosts.latency_s is None else f" --link-latency {round(hosts.latency_s * 1e6)}us"
-    return f" --link {hosts.rate_bits_per_s / unit:.12g}{name}{delay}"
-
-
-def _study(model: Model, world_size: int, link: str) -> str:
-    asked = model.analysis.record.asked
-    if asked.script:
-        return f"worldsize study --script {shlex.quote(asked.script[0])} --world-sizes 1,{world_size}"
-    hosts = f" --hosts {world_size}{link}" if model.wire and model.wire.hosts else ""
-    return f"worldsize study --model {shlex.quote(asked.model)} --world-sizes 1,{world_size}{hosts}"
+    delay = {} if hosts.latency_s is None else {"link_latency": f"{round(hosts.latency_s * 1e6)}us"}
+    return {"link": f"{hosts.rate_bits_per_s / unit:.12g}{name}", **delay}

@@ -1,5 +1,6 @@
 """What a run tells of computing: how long each part takes by itself, beside messages, and how ranks differ (§14)."""
 
+from bisect import bisect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -59,17 +60,19 @@ def mean_of(each: Iterable[Compute]) -> Compute:
 
 
 def on_the_line(known: Mapping[int, Compute], batch_size: int) -> Compute:
-    """Computing at a local batch, from those that were measured: on the line through the two that are nearest.
+    """Computing at a local batch, from those that were measured: on the line through its neighbours on both sides.
 
-    From one batch alone all but the optimizer's part is taken to grow with the samples.
+    Beyond the measured ones that line goes on. From one batch alone all but the optimizer's part is taken to grow with
+    the samples.
     """
     if batch_size in known:
         return known[batch_size]
-    near = sorted(sorted(known, key=lambda size: abs(np.log(size / batch_size)))[:2])
-    if len(near) == 1:
-        only, ratio = known[near[0]], batch_size / near[0]
+    sizes = sorted(known)
+    if len(sizes) == 1:
+        only, ratio = known[sizes[0]], batch_size / sizes[0]
         return Compute(only.before_s * ratio, only.backward_s * ratio, only.after_s)
-    low, high = near
+    upper = min(max(bisect(sizes, batch_size), 1), len(sizes) - 1)
+    low, high = sizes[upper - 1], sizes[upper]
     share = (batch_size - low) / (high - low)
     pairs = zip(known[low], known[high], strict=True)
     return Compute(*(max(0.0, first + share * (last - first)) for first, last in pairs))
