@@ -258,5 +258,5 @@ def test_a_part_that_is_damaged_takes_nothing_else_with_it(run: Path) -> None:
     (run / "parts" / "damaged" / "study.json").write_text("{")
     found = load_run(run)
     assert [*found.parts] == ["whole"]
-    assert [*found.cells] == [CELL]
+    assert CELL in found.cells
     assert "study.json" in found.unread["parts/damaged"]
