@@ -21,6 +21,35 @@ def test_all_messages_of_ddp_are_seen_with_their_bytes(tmp_path: Path) -> None:
     assert [ready is None for ready in last["ready_s"]] == [True, False] * 4
 
 
+def test_a_ddp_is_copied_and_saved_while_it_is_metered_and_afterwards(loops: WarmLoops, tmp_path: Path) -> None:
+    code = (
+        DATA
+        + """
+import copy, io
+meter = worldsize.meter(model, optimizer)
+def copied():
+    average = copy.deepcopy(model)
+    average(torch.randn(4, 16)).sum().backward()
+    saved = io.BytesIO()
+    torch.save(model, saved)
+    assert b"worldsize" not in saved.getvalue().replace(b"worldsize.metering.patches", b""), "but for an empty hook"
+for x, y in meter(loader):
+    cross_entropy(model(x), y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    copied()
+meter.close()
+copied()
+assert "worldsize" not in type(model).register_comm_hook.__module__
+end()
+"""
+    )
+    loops.ran(tmp_path, code, workers=2)
+    run = tmp_path / "run"
+    assert only_cell(run).record.state == "complete"
+    assert [kind for line in span_lines(run) for kind in line["kind"]][-2:] == ["broadcast", "all_reduce"]
+
+
 def test_what_the_user_registers_afterwards_is_called_and_seen(loops: WarmLoops, tmp_path: Path) -> None:
     code = (
         DATA

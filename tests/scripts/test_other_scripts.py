@@ -40,6 +40,12 @@ FAILING = {
         "sys.stderr.write('usage: no such data\\n'); sys.exit(2)",
         "left with status 2 after 0 steps: usage: no such data",
     ),
+    # Its loader's processes stand still between turns, and Python waits for them at its end.
+    "loaders": (
+        "loader = torch.utils.data.DataLoader(torch.ones(15, 4), 3, num_workers=2, persistent_workers=True)\n"
+        "for batch in loader: step()\nsys.exit(3)",
+        "left with status 3 after 5 steps",
+    ),
     "raises": ("step(); raise ValueError('shapes differ')", "ValueError: shapes differ"),
     "three": ("step(); step(); step()", "three.py ended by itself after 3 steps, too few to time any"),
     "forks": (FORKS, "forks.py ended without a step of an optimizer"),  # a process that a script starts is not held

@@ -1,6 +1,7 @@
 """What every reader of a document gives: paragraphs and tables, in their order."""
 
 from dataclasses import dataclass, field
+from typing import Self
 
 FORMATS = ("markdown", "html", "csv", "latex", "text", "json")
 
@@ -21,9 +22,24 @@ class Table:
     """Cells (row of `rows`, column) that were printed bold."""
 
 
+class Heading(str):
+    """The heading of a section: a paragraph that also says what follows it."""
+
+    __slots__ = ("level",)
+    level: int
+    """1 for the title of a document, larger ones for sections within."""
+
+    @classmethod
+    def of(cls, text: str, level: int) -> Self:
+        """This text, of this level."""
+        made = cls(text)
+        made.level = level
+        return made
+
+
 @dataclass(frozen=True)
 class Document:
-    """Paragraphs (text) and tables of a file, in their order; headings are paragraphs."""
+    """Paragraphs (text) and tables of a file, in their order; headings are paragraphs of a class of their own."""
 
     name: str
     format: str

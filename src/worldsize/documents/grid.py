@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from worldsize.documents.document import Table
+from worldsize.documents.document import Heading, Table
 from worldsize.documents.numbers import is_number, is_word, tidy, unmarked
 from worldsize.errors import UsageError
 
@@ -50,11 +50,11 @@ class Blocks:
         if self._cells > MAX_CELLS:
             raise too_many(0)
 
-    def words(self, text: str) -> None:
-        """Add a paragraph, unless it is empty."""
+    def words(self, text: str, level: int = 0) -> None:
+        """Add a paragraph, or the heading of a section of this level, unless it is empty."""
         words = tidy(text)
         if words:
-            self.found.append(words)
+            self.found.append(Heading.of(words, level) if level else words)
 
     def table(
         self,

@@ -9,10 +9,11 @@ from worldsize.documents.grid import MAX_SPAN, Blocks, Cell
 
 _DROPPED = frozenset(("script", "style", "template", "noscript", "annotation", "annotation-xml", "svg", "select"))
 """Elements whose words are not of the page; `annotation` says a formula a second time."""
+_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _PARAGRAPHS = frozenset(
     (
         *("p", "div", "section", "article", "header", "footer", "main", "aside", "nav", "figure", "figcaption"),
-        *("h1", "h2", "h3", "h4", "h5", "h6", "title", "li", "ul", "ol", "dl", "dt", "dd", "blockquote", "hr"),
+        *(*_HEADINGS, "title", "li", "ul", "ol", "dl", "dt", "dd", "blockquote", "hr"),
         *("table", "caption", "thead", "tbody", "tfoot", "tr", "td", "th", "pre", "form", "summary", "details"),
     )
 )
@@ -41,7 +42,9 @@ def read(source: str, blocks: Blocks, line: int = 1) -> None:
             continue
         blocks.words("".join(words))
         words.clear()
-        if item is not None and item.tag == "pre":
+        if item is not None and item.tag in _HEADINGS:
+            blocks.words(_join(_pieces(item)), int(item.tag[1]))
+        elif item is not None and item.tag == "pre":
             plain.read("".join(item.itertext()), blocks, _line(item, line))
         elif item is not None:
             _table(item, blocks, _line(item, line))
@@ -53,7 +56,7 @@ def _line(element: Any, first: int) -> int:
 
 
 def _items(root: Any) -> Iterator[Any]:
-    """Text, None where a paragraph ends, tables and texts with their line breaks, in their order.
+    """Text, None where a paragraph ends, tables, headings and texts with their line breaks, in their order.
 
     Not by recursion: a damaged page may be hundreds of elements deep.
     """
@@ -68,7 +71,11 @@ def _items(root: Any) -> Iterator[Any]:
         if not isinstance(item.tag, str) or item.tag in _DROPPED:
             continue
         ends = item.tag in _PARAGRAPHS
-        if (item.tag == "table" and item.find(".//table") is None) or item.tag == "pre":
+        if (
+            (item.tag == "table" and item.find(".//table") is None)
+            or item.tag == "pre"
+            or (item.tag in _HEADINGS and item.find(".//table") is None)
+        ):
             yield item
         elif item.tag == "br":
             yield " "

@@ -21,7 +21,8 @@ _LONGEST = 2_000
 """Characters of a caption, and of what a table says of its columns."""
 _COMMENT = re.compile(r"(\\.)|%[^\n]*", re.DOTALL)
 _MACRO = re.compile(r"\\(?:(?:re|provide)?newcommand\*?[ \t]*\{?|def)[ \t]*\\([a-zA-Z]+)\}?[ \t]*(?=\{)")
-_TITLE = re.compile(r"\\(?:(?:sub)*section|(?:sub)?paragraph|chapter|title)\*?[ \t]*\{([^{}]*)\}")
+_TITLE = re.compile(r"\\((?:sub)*section|(?:sub)?paragraph|chapter|title)\*?[ \t]*\{([^{}]*)\}")
+_LEVELS = ("chapter", "section", "subsection", "subsubsection", "paragraph", "subparagraph")
 _PART = re.compile(
     r"(?P<row>\\\\\*?(?:[ \t]*\[[^\[\]\n]*\])?|\\(?:tabularnewline|cr)(?![a-zA-Z]))"
     r"|(?P<open>\\begin[ \t]*\{[^{}]*\}|\{)|(?P<close>\\end[ \t]*\{[^{}]*\}|\})|\\.|(?P<cell>&)",
@@ -187,8 +188,14 @@ def _words(source: str, macros: Mapping[str, str], blocks: Blocks) -> None:
     source = source.removeprefix("\\begin{document}")
     if not source.strip():
         return
-    for words in re.split(r"\n\s*\n", plain(_TITLE.sub("\n\n\\1\n\n", source), macros).text):
-        blocks.words(words)
+    kind, *rest = "", *_TITLE.split(source)
+    while True:
+        for words in re.split(r"\n\s*\n", plain(rest.pop(0), macros).text):
+            blocks.words(words)
+        if not rest:
+            return
+        kind = rest.pop(0)
+        blocks.words(plain(rest.pop(0), macros).text, 1 + _LEVELS.index(kind) if kind in _LEVELS else 1)
 
 
 def _table(source: str, caption: str, macros: Mapping[str, str], blocks: Blocks, line: int) -> None:

@@ -53,11 +53,13 @@ class _Walk:
 
     def over(self, tokens: Iterator["Token"]) -> None:
         """Add all that the tokens hold."""
-        read_up_to = 0
+        read_up_to = level = 0
         for token in tokens:
             if token.map and token.map[0] < read_up_to:
                 continue
-            if token.type == "table_open":
+            if token.type in ("heading_open", "heading_close"):
+                level = int(token.tag[1]) if token.nesting > 0 else 0
+            elif token.type == "table_open":
                 self._table(_until("table_close", tokens, token.level), self._line(token))
             elif token.type == "html_block":
                 read_up_to = self._raw(token)
@@ -68,7 +70,7 @@ class _Walk:
             elif token.type in ("fence", "code_block"):
                 self._code(token)
             elif token.type == "inline":
-                self._paragraph(token)
+                self._paragraph(token, level)
 
     def _line(self, token: "Token") -> int:
         return self._first + token.map[0] if self._first and token.map else 0
@@ -126,8 +128,8 @@ class _Walk:
         lines = [self._words(token.content).text for token in items if token.type == "inline"]
         return len(lines) > 1 and logs.read(lines, self._blocks, line)
 
-    def _paragraph(self, token: "Token") -> None:
-        """A paragraph, in which a table may stand that no bar marks as one."""
+    def _paragraph(self, token: "Token", level: int) -> None:
+        """A paragraph, in which a table may stand that no bar marks as one, or a heading of some level."""
         content = token.content
         format_ = guess(content) if "\\begin" in content else "text"
         if format_ == "latex" or "\n" in content:
@@ -136,7 +138,7 @@ class _Walk:
             if found.has_table:
                 self._blocks.add(found)
                 return
-        self._blocks.words(self._words(content).text)
+        self._blocks.words(self._words(content).text, level)
 
     def _words(self, content: str) -> Cell:
         """Text without the marks in it, and whether all of it is bold."""

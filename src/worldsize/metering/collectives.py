@@ -150,21 +150,6 @@ class Collectives:
 
         return called
 
-    def _see_buffers(self, model: DistributedDataParallel) -> None:
-        """The broadcast of buffers in DDP's forward, by a method that is private in torch: there is no other way."""
-        original = getattr(model, "_default_broadcast_coalesced", None)
-        if original is None:
-            return
-
-        @functools.wraps(original)
-        def broadcast(*args: Any, **kwargs: Any) -> None:
-            token = self.issued("broadcast", model.modules_buffers, blocking=True) if self.watching else None
-            with self.within():
-                original(*args, **kwargs)
-            self.done(token)
-
-        self._patches.replace(model, "_default_broadcast_coalesced", broadcast)
-
     def hook(self, model: DistributedDataParallel) -> bool:
         """See the buckets of a DDP; False where that cannot be, because it has a communication hook already.
 
@@ -172,11 +157,40 @@ class Collectives:
         """
         if getattr(model, "_comm_hooks", None) or getattr(model, "mixed_precision", None) is not None:
             return False
-        self._see_buffers(model)
         buckets = Buckets(self, model)
-        model.register_comm_hook(None, buckets.reduce)
-        self._patches.replace(model, "register_comm_hook", buckets.take_another)
+        try:
+            model.register_comm_hook(None, buckets.reduce)
+        except RuntimeError:  # of an earlier metering: DDP cannot unregister it
+            return False
+        finally:
+            model._comm_hooks.clear()  # a loop may copy its model, or save it whole, and nothing of us with it
+        self._of_one(model, "register_comm_hook", buckets.take_another)
+        self._see_buffers(model)
         return True
+
+    def _see_buffers(self, model: DistributedDataParallel) -> None:
+        """The broadcast of buffers in DDP's forward, by a method that is private in torch: there is no other way."""
+        original = getattr(model, "_default_broadcast_coalesced", None)
+        if original is None:
+            return
+
+        def broadcast(*args: Any, **kwargs: Any) -> None:
+            token = self.issued("broadcast", model.modules_buffers, blocking=True) if self.watching else None
+            with self.within():
+                original(*args, **kwargs)
+            self.done(token)
+
+        self._of_one(model, "_default_broadcast_coalesced", broadcast)
+
+    def _of_one(self, model: DistributedDataParallel, name: str, call: Callable[..., Any]) -> None:
+        """Replace a method for this model, in its class: what is in the model itself is copied and saved with it."""
+        original = getattr(DistributedDataParallel, name)
+
+        @functools.wraps(original)
+        def method(this: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
+            return call(*args, **kwargs) if this is model else original(this, *args, **kwargs)
+
+        self._patches.replace(DistributedDataParallel, name, method)
 
 
 class Buckets:

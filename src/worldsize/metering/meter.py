@@ -55,6 +55,8 @@ class Meter:
         self._watch: Watch | None = None
         self._model = model
         self._full = False
+        self._process = os.getpid()
+        """A process that is forked from this one, such as for a checkpoint in the background, writes nothing."""
         if self._out is not None:
             try:
                 self._watch = Watch(model, optimizer, self._finished, self._gave_up)
@@ -87,7 +89,7 @@ class Meter:
     def close(self) -> None:
         """Write what is left, and take every hook off; it happens by itself when the process ends."""
         watch, self._watch = self._watch, None
-        if watch is None:
+        if watch is None or os.getpid() != self._process:
             return
         atexit.unregister(self._at_exit)
         try:
@@ -100,6 +102,8 @@ class Meter:
             warn_of(error)
 
     def _at_exit(self) -> None:
+        if os.getpid() != self._process:
+            return
         self.close()
         if World.found().workers > 1 or int(os.environ.get("WORLD_SIZE", 1)) > 1:
             # gloo's threads let go of tensors that Python knows; one that does so while Python ends aborts the process,
@@ -147,6 +151,8 @@ class Meter:
 
     def _finished(self, step: Step, samples: int, epoch: int) -> None:
         assert self._watch is not None
+        if os.getpid() != self._process:
+            return
         if self._folder is None:
             self._folder = self._opened(self._watch)
         if self._folder.full:

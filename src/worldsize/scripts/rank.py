@@ -2,6 +2,7 @@
 
 import os
 import runpy
+import signal
 import sys
 import threading
 import traceback
@@ -27,7 +28,7 @@ from worldsize.ranks.turns import Facts, Reply, Turn, Turns, WorkOverError
 from worldsize.results.files import cell_folder, outputs_folder
 from worldsize.scripts.look import source_of
 from worldsize.scripts.scratch import enter_scratch
-from worldsize.scripts.workload import ScriptWorkload
+from worldsize.scripts.workload import ScriptWorkload, signal_loaders
 from worldsize.strategies import Channel, World
 from worldsize.training.rank import Assignment, same_code
 from worldsize.traits import TRAITS, TraitsRecord
@@ -64,6 +65,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
         workload.gate.leave(ended(script, workload))
     hand.join()
     os.chdir(here)  # where the files of a failing worker are looked for
+    signal_loaders(signal.SIGCONT)  # Python ends them at its own end, and waits for that
     assert hand.error is not None, "what has left the gate raises there"
     raise hand.error
 

@@ -2,8 +2,10 @@
 
 import re
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Literal
 
+from worldsize.analysis.audit.around import Around, around
 from worldsize.analysis.audit.known import DATA_SETS, DataSet, network_in
 from worldsize.analysis.audit.languages import in_english
 from worldsize.analysis.audit.numbers import Printed, printed, whole_number
@@ -45,8 +47,8 @@ class Words:
     overlap: bool = False
 
 
-_CAPTION = re.compile(r"^\W*(?:table|tab\.|tbl)\s*[\dIVX]+\b", re.IGNORECASE)
 _ANY_WORKERS = r"(?:gpus?|workers?|devices?|process(?:es)?|nodes?)"
+_UNCHANGED, _SIZE = "(?:constant|fixed)", "(?:work|workload|problem(?: size)?|mesh|grid)"
 _FORMULA = re.compile(
     r"(?P<name>speed-?\s?up|scaling|[sS])\s*(?:\([^)=]*\))?\s*(?:=|:=|≈|is defined as|defined as|computed as|calculated as)\s*(?P<right>[^\n;.]*(?:\.\d[^\n;.]*)*)",
     re.IGNORECASE,
@@ -59,66 +61,26 @@ _TIMES_N = re.compile(
 
 def words_of(document: Document) -> list[Words]:
     """For each table of a document, in their order."""
-    captions, after = _near(document)
-    intro = _intro(document)
-    general = _said(intro)
-    found = []
-    for index, table in enumerate(document.tables):
-        caption = f"{captions[index]} {table.caption}".strip()
-        own = f"{caption}\n{after[index]}".strip()
-        said = _over(_said(own), general)
-        headings = " ".join(cell for row in table.header for cell in row)
-        said = replace(
-            said,
-            text=f"{own}\n{intro}",
-            own=own,
-            caption=caption,
-            time_of=said.time_of or _time_of(headings),
-            workers=_workers_alone(caption) or (_workers_alone(intro) if len(document.tables) == 1 else None),
-        )
-        found.append(said)
-    return found
+    return [
+        _of_table(table, near, alone=len(document.tables) == 1)
+        for table, near in zip(document.tables, around(document), strict=True)
+    ]
 
 
-def _near(document: Document) -> tuple[list[str], list[str]]:
-    """The captions of the tables, and the words after each up to the next caption."""
-    captions, after = [""] * len(document.tables), [""] * len(document.tables)
-    index, waiting = -1, list[str]()
-    for block in document.blocks:
-        if isinstance(block, Table):
-            index += 1
-            caption = _caption(waiting)
-            captions[index] = " ".join(caption)
-            rest = waiting[: len(waiting) - len(caption)]
-            if index:
-                after[index - 1] = "\n".join(rest)
-            waiting = []
-        else:
-            waiting.append(block)
-    if index >= 0:
-        after[index] = "\n".join(waiting)
-    return captions, after
-
-
-def _caption(waiting: list[str]) -> list[str]:
-    """From the last paragraph that begins with "Table k"; else the last short one, as a heading is."""
-    for place in range(len(waiting) - 1, -1, -1):
-        if _CAPTION.match(waiting[place]):
-            return waiting[place:]
-    last = waiting[-1:]
-    return last if last and (len(last[0]) < 160 or last[0].rstrip().endswith(":")) else []
-
-
-def _intro(document: Document) -> str:
-    """What stands before the first table: it holds for all."""
-    lines = []
-    for block in document.blocks:
-        if isinstance(block, Table):
-            break
-        lines.append(block)
-    if any(_CAPTION.match(line) for line in lines):  # the caption of the first table says nothing of the others
-        lines = lines[: len(lines) - len(_caption(lines))]
-    return "\n".join(lines)
+def _of_table(table: Table, near: Around, *, alone: bool) -> Words:
+    """What is nearer comes first; `alone`: it is the only table."""
+    said = reduce(lambda general, text: _over(_said(text), general), reversed(near.pieces[:-1]), _said(near.outer))
+    own = "\n".join(filter(None, (near.caption, near.section if near.leads else "", near.after)))
+    rest = "\n".join(filter(None, ("" if near.leads else near.section, near.outer)))
+    headings = " ".join(cell for row in table.header for cell in row)
+    return replace(
+        said,
+        text=f"{own}\n{rest}",
+        own=own,
+        caption=near.caption,
+        time_of=said.time_of or _time_of(headings),
+        workers=_workers_alone(near.caption) or (_workers_alone(f"{near.section}\n{near.outer}") if alone else None),
+    )
 
 
 def _over(own: Words, general: Words) -> Words:
@@ -275,8 +237,13 @@ def _batch(low: str) -> int | None:
 
 
 def _scaling(low: str) -> Literal["weak", "strong"] | None:
-    weak, strong = "weak scaling" in low or "weak-scaling" in low, "strong scaling" in low or "strong-scaling" in low
-    if weak == strong:
+    weak = re.search(rf"weak[ -]scaling|{_UNCHANGED} {_SIZE} (?:per|on each|for each|of each) {_ANY_WORKERS}", low)
+    strong = re.search(
+        rf"strong[ -]scaling|{_UNCHANGED}(?: total| global)? {_SIZE}(?! (?:per|on each|for each|of each))"
+        rf"|{_SIZE} (?:is|stays|remains|kept|held) {_UNCHANGED}(?! (?:per|on each|for each))",
+        low,
+    )
+    if bool(weak) == bool(strong):
         return None
     return "weak" if weak else "strong"
 
