@@ -15,7 +15,7 @@ def made(folder: Path, cell: MadeCell) -> Cell:
 
 def test_step_ends_with_the_slowest_rank_and_throughput_counts_all_samples(tmp_path: Path) -> None:
     cell = made(tmp_path, MadeCell("ddp", 4, 16, step_s=0.25, rank_spread=0.5))
-    summary = summarise(cell, global_batch=64)
+    summary = summarise(cell)
     assert summary is not None
     assert summary.step_s.value == pytest.approx(0.25)
     assert summary.samples_per_s.value == pytest.approx(64 / 0.25)
@@ -23,7 +23,7 @@ def test_step_ends_with_the_slowest_rank_and_throughput_counts_all_samples(tmp_p
 
 
 def test_bounds_of_throughput_are_those_of_the_step_turned_over(tmp_path: Path) -> None:
-    summary = summarise(made(tmp_path, MadeCell("ddp", 2, 32, noise=0.05)), global_batch=64)
+    summary = summarise(made(tmp_path, MadeCell("ddp", 2, 32, noise=0.05)))
     assert summary is not None
     assert summary.step_s.high is not None
     assert summary.samples_per_s.low == pytest.approx(64 / summary.step_s.high)
@@ -32,7 +32,7 @@ def test_bounds_of_throughput_are_those_of_the_step_turned_over(tmp_path: Path) 
 def test_parts_are_means_over_ranks_and_add_up_to_the_mean_step(tmp_path: Path) -> None:
     shares = synchronised(SHARES, exposed=0.2)
     cell = made(tmp_path, MadeCell("ddp", 2, step_s=0.4, shares=shares, rank_spread=0.5, comm_s=0.1, overlapped_s=0.02))
-    summary = summarise(cell, global_batch=64)
+    summary = summarise(cell)
     assert summary is not None
     mean_step_s = 0.75 * 0.4  # one rank takes 0.4 s and the other half of it
     assert list(summary.parts_s) == list(PARTS)
@@ -43,13 +43,13 @@ def test_parts_are_means_over_ranks_and_add_up_to_the_mean_step(tmp_path: Path) 
 
 
 def test_one_worker_has_no_communication_rather_than_none_of_it(tmp_path: Path) -> None:
-    summary = summarise(made(tmp_path, MadeCell("single", 1)), global_batch=32)
+    summary = summarise(made(tmp_path, MadeCell("single", 1)))
     assert summary is not None
     assert (summary.comm_s, summary.overlapped_s) == (None, None)
 
 
 def test_replicas_on_threads_of_one_process_count_as_workers(tmp_path: Path) -> None:
-    summary = summarise(made(tmp_path, MadeCell("data-parallel", 4, 8, step_s=0.5)), global_batch=32)
+    summary = summarise(made(tmp_path, MadeCell("data-parallel", 4, 8, step_s=0.5)))
     assert summary is not None
     assert summary.samples_per_s.value == pytest.approx(64)
     assert summary.comm_s is not None
@@ -77,4 +77,4 @@ def test_blocks_keep_session_and_turn(tmp_path: Path) -> None:
 @pytest.mark.parametrize("warmup_steps", [0, 2])
 def test_without_a_timed_step_there_is_no_summary(tmp_path: Path, warmup_steps: int) -> None:
     cell = made(tmp_path, MadeCell("single", 1, blocks=0, warmup_steps=warmup_steps))
-    assert summarise(cell, global_batch=32) is None
+    assert summarise(cell) is None

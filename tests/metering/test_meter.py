@@ -195,6 +195,28 @@ def test_what_was_metered_before_trouble_of_ours_stays_and_says_why(loops: WarmL
     assert told.startswith("Metering ended: TypeError: ")
 
 
+def test_samples_of_batches_that_vary_all_count(loops: WarmLoops, tmp_path: Path) -> None:
+    """Most batches are small, and have but a tenth of all samples."""
+    code = """
+model = torch.nn.Linear(16, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+meter = worldsize.meter(model, optimizer)
+for batch in meter([torch.randn(size, 16) for size in [4, 4, 4, 98] * 12]):
+    model(batch).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    loops.ran(tmp_path, code)
+    found = analyse(load_run(tmp_path / "run"))
+    [cell] = found.cells
+    assert cell.summary is not None
+    timed = [line["samples"] for line in step_lines(tmp_path / "run") if line["timed"]]
+    assert cell.batch_size == 4
+    counted = cell.summary.samples_per_s.value * cell.summary.step_s.value
+    assert counted == pytest.approx(sum(timed) / len(timed))
+    assert "batches-vary" in {warning.code for _, warning in found.warnings}
+
+
 def test_a_collective_that_we_cannot_note_is_made_all_the_same(loops: WarmLoops, tmp_path: Path) -> None:
     break_it = "__import__('sys').modules['worldsize.metering.collectives'].bytes_of = None\n"
     said = loops.ran(tmp_path, "import worldsize.metering.watch\n" + break_it + ACCUMULATED, workers=2)

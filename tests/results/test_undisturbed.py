@@ -180,7 +180,7 @@ def test_lost_steps_are_missed_although_others_count_without_them(tmp_path: Path
     whole = written(tmp_path / "whole", references)
     settings = whole.record.settings
     assert settings is not None
-    record = whole.record.model_copy(update={"summary": summarise(whole, 4), "placement": placed(settings)})
+    record = whole.record.model_copy(update={"summary": summarise(whole), "placement": placed(settings)})
     check_samples(Cell(whole.folder, record))
     assert record.summary is not None
     assert (record.summary.timed_steps, record.summary.disturbed_steps) == (5, 4)

@@ -180,7 +180,7 @@ def test_lines_that_cannot_be_read_keep_no_cell_from_being_interrupted(
     ledger.started(CELL, FACTS)
     ledger.unobserved(single, 0, [0.5])
 
-    def unreadable(cell: Cell, batch: int) -> None:
+    def unreadable(cell: Cell) -> None:
         if cell.record.id == single.id:
             raise OutputError("line 3 is garbled")
 

@@ -68,7 +68,7 @@ def jittery(folder: Path, ranks: int, jitter: float) -> tuple[Cell, float]:
 def test_a_rank_that_is_late_by_chance_counts_once(tmp_path: Path, ranks: int) -> None:
     """Not in its own step, and once more in the next wait of its peers."""
     cell, true_s = jittery(tmp_path / "cell", ranks, jitter=0.06)
-    summary = summarise(cell, global_batch=4 * ranks)
+    summary = summarise(cell)
     assert summary is not None
     assert summary.step_s.value == pytest.approx(true_s, rel=1e-6)
 

@@ -74,6 +74,12 @@ class CellAnalysis:
         return self.world_size * self.batch_size * self.accumulate
 
     @property
+    def samples_per_step(self) -> float:
+        """B, or the mean over the timed steps of a loop whose batches vary."""
+        found = self.summary
+        return self.global_batch if found is None else found.samples_per_s.value * found.step_s.value
+
+    @property
     def batch_formula(self) -> str:
         """What B is made of, for people."""
         return "N·b" if self.accumulate == 1 else "N·b·K"
@@ -126,7 +132,7 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
     """
     check_samples(cell)
     record = cell.record
-    summary = None if record.state == "failed" else summarise(cell, record.global_batch)
+    summary = None if record.state == "failed" else summarise(cell)
     blocks = {} if summary is None else step_blocks(world_steps(cell))
     return CellAnalysis(
         id=record.id,
@@ -175,7 +181,7 @@ def _in_turn(blocks: Blocks, trial: int) -> Blocks:
 def _at_level(cell: CellAnalysis, level: Level) -> CellAnalysis:
     if cell.summary is None:
         return cell
-    rate = reciprocal(level.step_s, cell.global_batch)
+    rate = reciprocal(level.step_s, cell.samples_per_step)
     summary = cell.summary.model_copy(update={"step_s": level.step_s, "samples_per_s": rate})
     return replace(cell, level=level, summary=summary)
 

@@ -10,6 +10,7 @@ from worldsize.analysis.breakdown import EpochSplit, epoch_split
 from worldsize.analysis.cells import CellAnalysis, absent_cell, analyse_cell, side_by_side, unreadable_cell
 from worldsize.analysis.communication import Exposed, observing
 from worldsize.analysis.drift import disturbed_warning, drift_warning
+from worldsize.analysis.numbers import number_text
 from worldsize.analysis.rehearsal import core_warnings
 from worldsize.analysis.sameness import data_warning
 from worldsize.analysis.scaling import Kind, ScalingRow, SerialFraction, scaling_rows, serial_fractions
@@ -18,13 +19,16 @@ from worldsize.analysis.sweep import BatchSweep, batch_sweeps
 from worldsize.errors import OutputError
 from worldsize.results.folder import Run
 from worldsize.results.provenance import Provenance
-from worldsize.results.records import StudyRecord, WarningRecord
+from worldsize.results.records import CellSummary, StudyRecord, WarningRecord
 
 NOTABLE_OUTLIERS = 0.05
 """Share of flagged steps from which on a cell is warned about; normal data has 0.05 % of them."""
 
 MIN_OUTLIERS = 3
 """One or two flagged steps of a short study say nothing."""
+
+NOTABLE_SAMPLES = 0.01
+"""How far the mean of the samples of a step may be from those of most before it is told."""
 
 T = TypeVar("T")
 
@@ -163,19 +167,7 @@ def _warnings(
     yield from (("study", warning) for warning in study.warnings)
     yield from (("study", warning) for warning in _provenance_changes(study))
     for cell in cells:
-        if cell.record is not None:
-            found = (*cell.record.warnings, *core_warnings(cell.record), *cell.uneven)
-            yield from ((cell.id, warning) for warning in found)
-        if cell.state == "running" and cell.summary is not None:
-            yield cell.id, WarningRecord(code="not-ended", message=f"It {cell.reason}. Its numbers are of what it did.")
-        for problem in cell.profile.problems if cell.profile else ():
-            yield cell.id, WarningRecord(code="no-profile", message=f"{problem}.")
-        flagged = cell.outlier_steps
-        if cell.summary and flagged >= MIN_OUTLIERS and flagged > NOTABLE_OUTLIERS * cell.summary.timed_steps:
-            text = f"{cell.outlier_steps} of {cell.summary.timed_steps} timed steps are outliers; likely something "
-            yield cell.id, WarningRecord(code="outliers", message=text + "else used the machine. None was dropped.")
-        if cell.exposed is not None and cell.exposed.disagree:
-            yield cell.id, _disagreement(cell.exposed)
+        yield from ((cell.id, warning) for warning in _of_cell(cell))
     differing = data_warning(cells)
     if differing is not None:
         yield "study", differing
@@ -185,6 +177,36 @@ def _warnings(
             text = f"{row.kind} speed-up over {row.baseline.id}: the two were not timed in turn, so the drift of the "
             message = text + "machine between them is in it. Run both in one study to compare them."
             yield row.cell.id, WarningRecord(code="unpaired", message=message)
+
+
+def _of_cell(cell: CellAnalysis) -> Iterator[WarningRecord]:
+    if cell.record is not None:
+        yield from (*cell.record.warnings, *core_warnings(cell.record), *cell.uneven)
+    for problem in cell.profile.problems if cell.profile else ():
+        yield WarningRecord(code="no-profile", message=f"{problem}.")
+    if cell.summary is not None:
+        yield from _of_numbers(cell, cell.summary)
+    if cell.exposed is not None and cell.exposed.disagree:
+        yield _disagreement(cell.exposed)
+
+
+def _of_numbers(cell: CellAnalysis, summary: CellSummary) -> Iterator[WarningRecord]:
+    if cell.state == "running":
+        yield WarningRecord(code="not-ended", message=f"It {cell.reason}. Its numbers are of what it did.")
+    if abs(cell.samples_per_step / cell.global_batch - 1) > NOTABLE_SAMPLES:
+        yield _batches_vary(cell)
+    flagged = cell.outlier_steps
+    if flagged >= MIN_OUTLIERS and flagged > NOTABLE_OUTLIERS * summary.timed_steps:
+        text = f"{flagged} of {summary.timed_steps} timed steps are outliers; likely something else used the machine. "
+        yield WarningRecord(code="outliers", message=f"{text}None was dropped.")
+
+
+def _batches_vary(cell: CellAnalysis) -> WarningRecord:
+    message = (
+        f"Most of its steps have {cell.global_batch:,} samples, the mean is {number_text(cell.samples_per_step)}: "
+        "samples/s counts all that there were, b is that of most steps."
+    )
+    return WarningRecord(code="batches-vary", message=message)
 
 
 def _unread(run: Run) -> Iterator[tuple[str, WarningRecord]]:

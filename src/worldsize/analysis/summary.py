@@ -6,7 +6,7 @@ import polars as pl
 from worldsize.analysis.dependence import Launches
 from worldsize.analysis.levels import levels
 from worldsize.analysis.statistics import Blocks, reciprocal
-from worldsize.analysis.steps import timed_steps, world_steps
+from worldsize.analysis.steps import steps_of_ranks, timed_steps, world_steps
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellSummary
 
@@ -24,12 +24,11 @@ def block_launches(steps: pl.DataFrame) -> Launches:
     return {(session, block): launch for session, block, launch in blocks.iter_rows()}
 
 
-def summarise(cell: Cell, global_batch: int) -> CellSummary | None:
+def summarise(cell: Cell) -> CellSummary | None:
     """Step time, throughput and parts of a cell from its raw steps; None without a timed step.
 
-    `global_batch` is B, the samples of all workers per step. Throughput is B ÷ (elapsed time ÷ steps), from the end of
-    a step on its last rank to that of the next (method.md §8); the parts are means over timed steps and ranks in
-    seconds (§2).
+    Throughput is samples of all workers ÷ elapsed time of the timed steps, from the end of a step on its last rank to
+    that of the next (method.md §8); the parts are means over timed steps and ranks in seconds (§2).
     """
     steps = world_steps(cell)
     if steps.is_empty():
@@ -42,7 +41,7 @@ def summarise(cell: Cell, global_batch: int) -> CellSummary | None:
     unseen = cell.record.world_size == 1 or _hidden(cell)
     return CellSummary(
         step_s=step_s,
-        samples_per_s=reciprocal(step_s, global_batch),
+        samples_per_s=reciprocal(step_s, _samples(cell)),
         typical_step_s=float(np.median(steps["step_s"].to_numpy())),
         parts_s={part: means[part] for part in PARTS if means[part] is not None},
         comm_s=None if unseen else means["comm_s"],
@@ -51,6 +50,16 @@ def summarise(cell: Cell, global_batch: int) -> CellSummary | None:
         disturbed_steps=cell.left_out.height,
         blocks=len(blocks),
     )
+
+
+def _samples(cell: Cell) -> float:
+    """Samples of a timed step, of all workers: B, or the mean where a loop of the user's own feeds them."""
+    settings = cell.record.settings
+    if settings is not None and settings.program is None:
+        return cell.record.global_batch
+    steps = steps_of_ranks(cell, "session", "step", "samples").group_by("session", "step").agg(pl.col("samples").sum())
+    mean: float = cell.collect(steps.select(pl.col("samples").mean())).item()
+    return mean
 
 
 def _hidden(cell: Cell) -> bool:

@@ -280,7 +280,7 @@ class Ledger:
     def _close(self, record: CellRecord) -> CellRecord:
         self._write(record)  # first: what is known of a cell is no less true where its samples cannot be read
         if self.writing:
-            record.summary = summarise(Cell(cell_folder(self.run, record.id), record), record.global_batch)
+            record.summary = summarise(Cell(cell_folder(self.run, record.id), record))
             self._write(record)
         return record
 

@@ -106,7 +106,7 @@ def _stored_cell(cell: Cell) -> StoredCell:
     """A cell that was started. A failed one gets no numbers: its steps may be unlike."""
     check_samples(cell)
     record = cell.record
-    summary = None if record.state == "failed" else summarise(cell, record.global_batch)
+    summary = None if record.state == "failed" else summarise(cell)
     last = record.evaluations[-1] if record.evaluations else None
     return StoredCell(
         id=record.id,
