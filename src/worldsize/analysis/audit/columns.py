@@ -63,7 +63,7 @@ def filled(table: Table) -> Table:
 def columns_of(table: Table, words: Words, overrides: Overrides) -> list[Column]:
     """How each column is read; raises UsageError for an override with an unknown quantity or unit."""
     width = max((len(row) for row in (*table.header, *table.rows)), default=0)
-    headings = grouped([_heading(table, column) for column in range(width)])
+    headings = _least(grouped([_heading(table, column) for column in range(width)]))
     axis = _axis_of_headings(headings, table, words)
     found = []
     for column, levels in enumerate(headings):
@@ -170,6 +170,14 @@ def _heading(table: Table, column: int) -> list[str]:
     if len(levels) == 1 and (found := re.fullmatch(r"([^:]+):\s+(.+)", levels[0])) is not None:
         levels = [found[1].strip(), found[2].strip()]
     return levels
+
+
+def _least(headings: list[list[str]]) -> list[list[str]]:
+    """Beside "max" or "mean" a bare "min" is the least, and no minute."""
+    last = {levels[-1].lower() for levels in headings if levels}
+    if last.isdisjoint(("max", "mean", "avg", "average", "median")):
+        return headings
+    return [[*levels[:-1], "minimum"] if levels and levels[-1].lower() == "min" else levels for levels in headings]
 
 
 def grouped(headings: list[list[str]]) -> list[list[str]]:

@@ -261,7 +261,7 @@ def _workers_alone(text: str) -> int | None:
     """N where words name one and no other: "one GPU", "on 8 GPUs"."""
     low = re.sub(r"\b(?:one|single|a single)[ -](?=gpu|worker|device|process)", "1 ", text.lower())
     counts = {
-        int(each) for each in re.findall(r"(?<![\d.,-])(\d{1,5})[ -](?:gpus?|workers?|devices?|process(?:es)?)\b", low)
+        int(each) for each in re.findall(r"(?<![\w.,-])(\d{1,5})[ -](?:gpus?|workers?|devices?|process(?:es)?)\b", low)
     }
     several = re.search(r"\bup to\b|\bto \d+|,\s*\d+ and|\band \d+", low)
     return counts.pop() if len(counts) == 1 and not several else None

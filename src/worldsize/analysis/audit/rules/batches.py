@@ -22,9 +22,13 @@ ABOUT = Span(0.98, 1.02)
 """A smaller last batch, and averages of steps, make this much of an epoch."""
 
 
+_Asked = tuple[Fact, Fact | None, float, float]
+"""A global batch, the batch of a worker beside it, that as a number, and the steps that are accumulated."""
+
+
 def check_global(reading: Reading, page: Page) -> Checked:
     """The global batch is that of a worker × N × accumulation."""
-    asked = []
+    asked: list[_Asked] = []
     for whole in reading.of(Quantity.BATCH):
         if whole.per != "total" or whole.sharing is None or _batch(reading, whole, "total") is not None:
             continue  # in samples and in tokens: nothing says which is which
@@ -35,10 +39,22 @@ def check_global(reading: Reading, page: Page) -> Checked:
             asked.append((whole, local, given, counted.span.mid if counted else (reading.words.accumulation or 1)))
     said = "accum" in reading.words.text.lower()
     ratios = {whole.span.mid / (given * (whole.sharing or 1)) for whole, _, given, _ in asked}
+    if len(asked) > 1 and _is_filled(reading, asked, ratios):
+        return Checked()
     steps = ratios.pop() if len(ratios) == 1 else 1.0
     if steps >= 2 and steps.is_integer() and all(accumulation == 1 for *_, accumulation in asked):
         return Checked() if said else _accumulated(asked[0][0], asked[0][2], steps)
     return together(_global(*each, said) for each in asked)
+
+
+def _is_filled(reading: Reading, asked: list[_Asked], ratios: set[float]) -> bool:
+    """Whether micro-batches make one global batch for all N, or are of several sizes: the rest is accumulated."""
+    micro = (
+        local is not None and "micro" in reading.columns[local.place.column].heading.lower() for _, local, *_ in asked
+    )
+    one = len({whole.span.mid for whole, *_ in asked}) == 1 and len(ratios) == len(asked)
+    chosen = len({given for _, _, given, _ in asked}) > 1
+    return (one or chosen) and all(micro) and all(ratio >= 1 and ratio.is_integer() for ratio in ratios)
 
 
 def _batch(reading: Reading, fact: Fact, per: str) -> Fact | None:

@@ -17,11 +17,18 @@ def check_bold(reading: Reading, page: Page) -> Checked:
     for fact in reading.of(*_LOWER_IS_BETTER, *_HIGHER_IS_BETTER):
         columns.setdefault(fact.place.column, []).append(fact)
     for facts in columns.values():
-        bold = [fact for fact in facts if fact.bold]
+        bold = [fact for fact in facts if fact.bold and not _whole_row(fact, reading)]
         if len(bold) != 1 or len(facts) < 2 or len({fact.quantity for fact in facts}) > 1:
             continue
         found.append(_bold(bold[0], facts, reading))
     return together(found)
+
+
+def _whole_row(fact: Fact, reading: Reading) -> bool:
+    """Whether all of its row is bold, as a setting of the authors' own is."""
+    row = fact.place.row
+    shown = [column for column, entry in enumerate(reading.table.rows[row]) if entry.strip()]
+    return len(shown) > 1 and all((row, column) in reading.table.bold for column in shown)
 
 
 def _bold(bold: Fact, facts: list[Fact], reading: Reading) -> Checked:

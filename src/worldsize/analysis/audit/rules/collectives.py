@@ -1,7 +1,8 @@
 """Benchmarks of collectives: algbw, busbw, and the peak of the link."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from worldsize.analysis.audit.facts import Fact, Reading
 from worldsize.analysis.audit.findings import (
@@ -39,11 +40,10 @@ _LIKE = (
 def check_bus(reading: Reading, page: Page) -> Checked:
     """busbw ÷ algbw is the factor of the collective at N; algbw is size ÷ time."""
     found = []
-    expected = _factor(reading)
-    for bus in reading.of(Quantity.BUSBW):
-        alg = _nearest(bus, [fact for fact in reading.of(Quantity.ALGBW) if fact.place.row == bus.place.row])
-        if alg is not None and alg.span.low > 0:
-            found.append(_bus(bus, alg, expected, _collective(reading), bus.n or reading.words.workers))
+    pairs = list(_pairs(reading))
+    for pair in pairs:
+        alike = [each for each in pairs if (each.n, each.collective) == (pair.n, pair.collective)]
+        found.append(_bus(pair, _common([each.ratio for each in alike]), pair.collective or _fitting(pairs)))
     for alg in reading.of(Quantity.ALGBW):
         size = only([fact for fact in reading.of(Quantity.BYTES) if fact.place.row == alg.place.row])
         time = _nearest(
@@ -61,25 +61,56 @@ def check_bus(reading: Reading, page: Page) -> Checked:
     return together(found)
 
 
+class _Pair(NamedTuple):
+    bus: Fact
+    alg: Fact
+    n: int | None
+    collective: str | None
+    """As its row or the words of the table say."""
+
+    @property
+    def ratio(self) -> Span:
+        return self.bus.span / self.alg.span
+
+
+def _pairs(reading: Reading) -> Iterator[_Pair]:
+    words = " ".join(" ".join(row) for row in reading.table.rows[:1])
+    general = _collective(f"{reading.words.caption} {words} {reading.words.text}")
+    workers = reading.words.workers or _ranks(reading.words.text.lower())
+    for bus in reading.of(Quantity.BUSBW):
+        alg = _nearest(bus, [fact for fact in reading.of(Quantity.ALGBW) if fact.place.row == bus.place.row])
+        if alg is not None and alg.span.low > 0:
+            own = _collective(" ".join(reading.table.rows[bus.place.row]))
+            yield _Pair(bus, alg, bus.n or workers, own or general)
+
+
 def _nearest(fact: Fact, others: list[Fact]) -> Fact | None:
     """The one that stands last before it: nccl-tests has out-of-place and in-place side by side."""
     before = [other for other in others if other.place.column < fact.place.column]
     return before[-1] if before else only(others)
 
 
-def _collective(reading: Reading) -> str | None:
-    first = " ".join(" ".join(row) for row in reading.table.rows[:1])
-    text = f"{reading.words.caption} {first} {reading.words.text}".lower()
-    return next((name for pattern, name in _LIKE if re.search(pattern, text)), None)
+def _collective(text: str) -> str | None:
+    return next((name for pattern, name in _LIKE if re.search(pattern, text.lower())), None)
 
 
-def _factor(reading: Reading) -> Span | None:
-    """From most rows of the table: busbw ÷ algbw is one factor for all of them."""
-    ratios = []
-    for bus in reading.of(Quantity.BUSBW):
-        alg = _nearest(bus, [fact for fact in reading.of(Quantity.ALGBW) if fact.place.row == bus.place.row])
-        if alg is not None and alg.span.low > 0:
-            ratios.append(bus.span / alg.span)
+def _ranks(low: str) -> int | None:
+    """How many ranks the lines above the table of nccl-tests list."""
+    return len(set(re.findall(r"\brank\s+(\d+)\s+(?:group|pid)\b", low))) or None
+
+
+def _fitting(pairs: list[_Pair]) -> str | None:
+    """Where no word says it, and N differs: the collective whose factors most rows have."""
+    counted = [pair for pair in pairs if pair.n is not None and pair.n > 1]
+    if len({pair.n for pair in counted}) < 2:
+        return None
+    fits = {name: sum(pair.ratio.around(of_n(pair.n or 1)) for pair in counted) for name, of_n in BUS.items()}
+    best = max(fits, key=lambda name: fits[name])
+    return best if 2 * fits[best] > len(counted) else None
+
+
+def _common(ratios: list[Span]) -> Span | None:
+    """From most rows: busbw ÷ algbw is one factor for all that are alike."""
     candidates = sorted(ratios, key=lambda each: sum(each.meets(other) for other in ratios), reverse=True)
     if not candidates:
         return None
@@ -90,8 +121,8 @@ def _factor(reading: Reading) -> Span | None:
     return common
 
 
-def _bus(bus: Fact, alg: Fact, common: Span | None, collective: str | None, n: int | None) -> Checked:
-    ratio = bus.span / alg.span
+def _bus(pair: _Pair, common: Span | None, collective: str | None) -> Checked:
+    bus, alg, n, ratio = pair.bus, pair.alg, pair.n, pair.ratio
     if collective is not None and n is not None and n > 1:
         right = BUS[collective](n)
         if ratio.around(right) or bus.span.meets(alg.span * right):

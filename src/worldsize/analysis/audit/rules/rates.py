@@ -92,9 +92,35 @@ def check_time(reading: Reading, page: Page) -> Checked:
 
 
 def _judged(pairs: list[_Pair]) -> Checked:
+    if len(pairs) >= 2 and (doubtful := _other_data(pairs)) is not None:
+        return doubtful
     exact = sum(each.exact for each in pairs)
     alone = len(pairs) >= ENOUGH and exact == len(pairs) - 1
     return together([_time(each, exact * 2 > len(pairs), alone) for each in pairs])
+
+
+def _other_data(pairs: list[_Pair]) -> Checked | None:
+    """Where all rows make one number of samples, and not that of the data set, it is the data set that is in doubt."""
+    if any(pair.time.quantity is not Quantity.EPOCH_TIME or _is_close(pair) for pair in pairs):
+        return None
+    low, high = max(pair.product.low for pair in pairs), min(pair.product.high for pair in pairs)
+    if low > high * (1 + CLOSE):
+        return None
+    first, made = pairs[0], shown(Span(min(low, high), max(low, high)), 3)
+    text = f"All rows make about {made} samples of an epoch; the data set that the words name has "
+    return one_finding(
+        "rate-time",
+        Verdict.EXPLAIN,
+        f"{text}{first.samples.high:.0f}.",
+        [first.rate, first.time],
+        f"{made} samples",
+        "fits if it is another data set, or a part of it",
+        "An epoch of other data takes another time; say what was trained on.",
+    )
+
+
+def _is_close(pair: _Pair) -> bool:
+    return (pair.product * Span(1 - CLOSE, 1 + CLOSE)).meets(pair.samples)
 
 
 def _undeclared(reading: Reading) -> list[_Pair]:
@@ -156,6 +182,9 @@ def _samples(reading: Reading, rate: Fact, time: Fact, otherwise: str | None) ->
         return (
             Span(samples * 0.97, samples) if samples and not reading.words.grows else None
         )  # the last batch may be dropped
+    whole = only([each for each in beside(reading, rate, Quantity.BATCH) if each.per == "total"])
+    if whole is not None:
+        return whole.span
     batch = rate.batch if rate.batch is not None else time.batch
     per = rate.batch_per or time.batch_per or otherwise
     accumulates = reading.words.accumulation or reading.of(Quantity.ACCUMULATION)
