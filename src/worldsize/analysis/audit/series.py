@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from worldsize.analysis.audit.facts import Fact, Reading
 from worldsize.analysis.audit.known import DATA_SETS, DataSet
@@ -25,7 +26,7 @@ class Series:
     batch_per: str | None
     by_n: dict[int, Fact]
 
-    @property
+    @cached_property
     def base(self) -> int:
         """The least N."""
         return min(self.by_n)
