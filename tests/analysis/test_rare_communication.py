@@ -63,10 +63,12 @@ def test_a_forecast_and_a_rehearsal_of_micro_batches_are_refused(tmp_path: Path)
         wanted(run, None, None, 2)
 
 
-def test_ranks_that_average_weights_are_not_rehearsed(tmp_path: Path) -> None:
+def test_ranks_that_exchange_no_gradients_are_not_rehearsed(tmp_path: Path) -> None:
     run = load_run(make_run(tmp_path, CELLS))
-    with pytest.raises(UsageError, match="local-sgd was given; its ranks average weights"):
+    with pytest.raises(UsageError, match="local-sgd was given; its ranks exchange weights"):
         wanted(run, ["local-sgd"], None, 2)
+    with pytest.raises(UsageError, match="fsdp was given; its ranks exchange shards"):
+        wanted(run, ["fsdp"], None, 2)
     assert wanted(run, None, None, 2).strategies == ("ddp",)
 
 

@@ -44,6 +44,14 @@ def ended(line: str, monkeypatch: pytest.MonkeyPatch) -> int:
     return caught.value.code
 
 
+def test_a_gate_takes_no_run_on_both_sides(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(runs)
+    assert ended("compare a0,a1 b0,a1 --fail-above 5%", monkeypatch) == 2
+    assert "a1 is given on both sides of a gate" in capsys.readouterr().err
+
+
 def test_the_gate_of_continuous_integration(runs: Path) -> None:
     """Store a baseline, then hold two runs against it, in processes of their own."""
     saved = worldsize("compare", A, "--save", "baseline.json", cwd=runs)

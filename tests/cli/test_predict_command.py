@@ -11,7 +11,7 @@ import worldsize as package
 from made_forecasts import Truth, made_forecast_run
 from made_runs import MadeCell, make_run, provenance
 from worldsize.cli.app import main
-from worldsize.errors import UsageError
+from worldsize.errors import DAMAGED, UsageError
 from worldsize.results.folder import load_run, write_cell, write_study
 from worldsize.results.forecast_records import FILE, ForecastReport, read_forecast
 from worldsize.results.records import SCHEMA_VERSION, WarningRecord
@@ -83,6 +83,16 @@ def test_json_and_python_say_the_same(hosts: Path, ended: Ended) -> None:
     assert found["schema_version"] == SCHEMA_VERSION
     assert found["rows"][0]["step_s"]["low"] <= found["rows"][0]["step_s"]["value"]
     assert ForecastReport.model_validate_json(said) == package.predict(hosts, world_sizes=4)
+    kept = (hosts / "report" / "forecast.csv").read_text()
+    assert {line.split(",")[1] for line in kept.splitlines()[1:]} == {"4"}, "the page is made anew here, too"
+
+
+def test_a_cell_that_cannot_be_read_is_named_and_the_status_says_so(tmp_path: Path, ended: Ended) -> None:
+    run = made_forecast_run(tmp_path / "run", Truth(), (*CELLS, ("all-reduce", 2, 64)))
+    (run / "cells" / "all-reduce-w2-b64" / "cell.json").write_text("{")
+    status, said, _ = ended(f"{run} --world-sizes 4")
+    assert status == DAMAGED
+    assert "all-reduce-w2-b64 cannot be read and is left out: " in " ".join(said.split())
 
 
 def test_on_one_host_it_says_what_it_takes_for_granted(here: Path, ended: Ended) -> None:

@@ -54,12 +54,12 @@ def wanted(run: Run, strategies: Sequence[str] | None, batch_size: int | None, w
         raise UsageError(f"batch size {batch} was given; {run.folder} has measured {measured}\nGive one of these.")
     here = [cell.record for cell in cells if cell.record.batch_size == batch]
     several = dict.fromkeys(record.strategy for record in here if _processes(record) > 1)
-    if away := [name for name in strategies or () if traits_of(name).travels == "weights"]:
+    if away := [name for name in strategies or () if traits_of(name).travels != "gradients"]:
         raise UsageError(
-            f"strategy {away[0]} was given; its ranks average weights, and a rehearsal has none that change\n"
-            "Give other --strategies."
+            f"strategy {away[0]} was given; its ranks exchange {traits_of(away[0]).travels}, and a rehearsal has "
+            "gradients alone\nGive other --strategies."
         )
-    several = {name: None for name in several if traits_of(name).travels != "weights"}
+    several = {name: None for name in several if traits_of(name).travels == "gradients"}
     chosen = tuple(name for name in dict.fromkeys(strategies or several) if name != BASELINE_STRATEGY)
     if not chosen:
         raise UsageError(f"{run.folder} has no strategy of several processes\nGive --strategies, such as ddp,bucketed.")

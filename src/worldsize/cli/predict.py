@@ -15,6 +15,7 @@ def predict(flags: Flags, run: o.Run, as_json: o.Json = False) -> None:
     from worldsize.analysis.study import analyse
     from worldsize.cli.forecast_display import print_forecast
     from worldsize.cli.output import print_json
+    from worldsize.cli.results import exit_for_damage
     from worldsize.config import PredictSettings, validated
     from worldsize.report.write import write_report
     from worldsize.results.folder import load_run
@@ -24,9 +25,10 @@ def predict(flags: Flags, run: o.Run, as_json: o.Json = False) -> None:
     analysis = analyse(load_run(run))
     report = answer(analysis, settings)
     write_forecast(run, report)
+    page = write_report(run, analysis)
     if as_json:
         print_json(report.model_dump(mode="json"))
-        return
-    print_forecast(report)
-    page = write_report(run, analysis)
-    print(f"\nreport: {page}")
+    else:
+        print_forecast(report)
+        print(f"\nreport: {page}")
+    exit_for_damage(damaged=analysis.damaged)

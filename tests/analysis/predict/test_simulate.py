@@ -87,3 +87,11 @@ def test_computing_lies_on_the_line_between_the_batches_on_both_sides(batch: int
     """80 is nearer to 8 than to 1024 on a scale of ratios, and lies between 16 and 1024."""
     known = {size: Compute(0.0, s, 0.0) for size, s in {8: 1.0, 16: 2.0, 1024: 9.0}.items()}
     assert on_the_line(known, batch).backward_s == pytest.approx(backward_s)
+
+
+def test_more_samples_take_no_less_time_beyond_the_measured_ones() -> None:
+    """Backward of 128 samples seemed quicker than that of 64: what grows from there on is the rest alone."""
+    known = {64: Compute(1.0, 8.0, 0.0), 128: Compute(2.0, 4.0, 0.0)}
+    assert on_the_line(known, 96) == Compute(1.5, 6.0, 0.0)
+    assert on_the_line(known, 32) == Compute(0.5, 8.0, 0.0)
+    assert on_the_line(known, 256) == Compute(4.0, 4.0, 0.0)

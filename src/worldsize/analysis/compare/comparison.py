@@ -8,7 +8,7 @@ from worldsize.analysis.compare.differences import changes_between, other_work, 
 from worldsize.analysis.compare.gate import judge
 from worldsize.analysis.compare.over_runs import contrasts
 from worldsize.analysis.compare.quantities import Draft
-from worldsize.analysis.compare.sides import CellRuns, Pair, named_runs, parts, refuse_unlike
+from worldsize.analysis.compare.sides import CellRuns, Pair, named_runs, parts, refuse_shared, refuse_unlike
 from worldsize.analysis.compare.verdicts import comparison_verdict, set_verdicts
 from worldsize.config import CompareSettings
 from worldsize.results.baseline_records import StoredCell, StoredRun
@@ -27,11 +27,13 @@ def compare_runs(
 ) -> ComparisonRecord:
     """Compare the runs of B with those of A; `paths` name the sides.
 
-    Raises UsageError if a side holds a run twice, or runs of other work; what cannot be compared is in the record,
-    with its reason.
+    Raises UsageError if a run is given twice, or a side holds runs of other work; what cannot be compared is in the
+    record, with its reason.
     """
     for runs, path in ((a, paths[0]), (b, paths[1])):
         refuse_unlike(runs, named_runs(path, len(runs)))
+    if settings.fail_above is not None:
+        refuse_shared(*(named_runs(path, len(runs)) for runs, path in ((a, paths[0]), (b, paths[1]))))
     parts_a, parts_b = parts(a, b)
     pairs = [Pair(name, parts_a[name], parts_b[name]) for name in parts_a if name in parts_b]
     drafts = [draft for pair in pairs for draft in _drafts(pair)]

@@ -227,6 +227,13 @@ def refuse_unlike(runs: Runs, paths: Sequence[str]) -> None:
             )
 
 
+def refuse_shared(a: Sequence[str], b: Sequence[str]) -> None:
+    """Raise UsageError if a path stands on both sides of a gate: a run is no slower than itself."""
+    places = {Path(path).resolve() for path in a}
+    if shared := [path for path in b if Path(path).resolve() in places]:
+        raise UsageError(f"{shared[0]} is given on both sides of a gate\nGive each run once: A1,A2 B1,B2")
+
+
 def _parts_of(runs: Runs) -> dict[str, list[StoredRun]]:
     found: dict[str, list[StoredRun]] = {}
     for run in runs:

@@ -147,6 +147,8 @@ def _again(model: Model, strategy: str) -> str:
 
 def assumptions(model: Model, settings: PredictSettings, targets: Sequence[Target]) -> Iterator[str]:
     """What was not measured and is taken for granted, a sentence each."""
+    unread = model.analysis.run.unread
+    yield from (f"{name} cannot be read and is left out: {why.splitlines()[0]}." for name, why in unread.items())
     hosts, largest = model.wire.hosts if model.wire else None, max(cell.world_size for cell in model.several)
     if max(target.world_size for target in targets) > largest:
         if hosts is not None:
