@@ -20,7 +20,7 @@ def test_blocks_count_by_their_own_length(lengths: tuple[int, ...], steps: int) 
     assert timed_steps(dict(reversed(blocks.items()))) == 2 * steps
 
 
-@pytest.mark.parametrize("budget_s", [80.0, 120.0, 200.0])
+@pytest.mark.parametrize("budget_s", [120.0, 200.0])
 def test_a_cap_is_reached_before_it_ends_a_cell(tmp_path: Path, budget_s: float) -> None:
     generator = np.random.default_rng(1)
     settings = StudySettings(budget="60s", steps=100, warmup_steps=1, target_interval=0.0)
@@ -29,3 +29,4 @@ def test_a_cap_is_reached_before_it_ends_a_cell(tmp_path: Path, budget_s: float)
     for name, ending in study.heard.endings.items():
         timed = sum(len(times) for times in study.schedule.samples[name].values())
         assert ending != "cap" or timed >= 100
+    assert "cap" in study.heard.endings.values()
