@@ -21,11 +21,12 @@ from worldsize.config import (
 from worldsize.errors import OutputError, UsageError
 from worldsize.measure.abilities import Ability
 from worldsize.results.comm_records import CommRecord, HostLink
-from worldsize.results.folder import load_run, write_study
+from worldsize.results.folder import load_run, write_cell, write_study
 from worldsize.results.records import CellRecord
 from worldsize.results.training_records import ReplayedRecord, ReplayedTimes
 from worldsize.study import comm, rehearse
 from worldsize.study.rehearse import rehearsal_of
+from worldsize.wire import WireBytes
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +108,19 @@ def test_a_strategy_that_was_not_measured_is_replayed_from_another(tmp_path: Pat
     assert {name: cell.source for name, cell in replay.cells.items()} == {"bucketed-w4-b32": "ddp-w2-b32"}
 
 
+def test_a_link_over_which_no_step_fits_into_the_budget_is_refused(tmp_path: Path) -> None:
+    path = replayable(tmp_path)
+    run = load_run(path)
+    wire = WireBytes(payload_bytes=2_300_000, busiest_rank_bytes=1, other_rank_bytes=1, formula="")
+    for cell in run.cells.values():
+        write_cell(path, cell.record.model_copy(update={"wire": wire}))
+    with pytest.raises(UsageError, match=r"a step over it takes 57\.\d s or more.*\nGive --budget \d+s or more"):
+        rehearsal_of(path, asked(link="0.5mbit"))
+    assert rehearsal_of(path, asked(link="0.5mbit", budget="30min")).settings.budget == "30min"
+    assert rehearsal_of(path, asked(link="0.5mbit", steps=2)).settings.steps == 2
+    assert rehearsal_of(path, asked(link="100mbit")).settings.budget is None
+
+
 def test_slow_link_need_hosts() -> None:
     with pytest.raises(UsageError, match="give hosts as well"):
         validated(NetworkSettings, {"slow_link": ("0:1gbit",)})
@@ -129,7 +143,14 @@ def test_ranks_that_were_late_have_no_numbers(waited_s: float, *, refused: bool)
     error = refusal(record)
     assert (error is not None) == refused
     if error is not None:
-        assert "Give fewer --hosts, or a larger --batch-size" in error.message
+        assert "Give fewer --hosts, or give a larger --batch-size" in error.message
+        two, one = (refusal(record.model_copy(update={"world_size": size})) for size in (2, 1))
+        assert two is not None
+        assert "End what else runs here" in two.message
+        assert one is not None
+        assert (
+            "its rank waited longer than was measured, because the cores were busy with something else" in one.message
+        )
 
 
 @pytest.mark.parametrize(("queued_s", "turns_s", "warned"), [(0.05, 1.0, False), (0.3, 4.0, True), (0.0, 0.0, False)])

@@ -37,12 +37,15 @@ def refusal(record: CellRecord) -> ErrorRecord | None:
     if fidelity is None or fidelity >= MIN_FIDELITY:
         return None
     rounded = floor(1000 * fidelity) / 1000  # 0.9797 is no 0.980
+    n = record.world_size
+    ranks, busy = ("rank", "something else") if n == 1 else (f"{n} ranks", "messages, or something else")
+    way = "Give fewer --hosts" if n > 2 else "End what else runs here"
     return ErrorRecord(
         kind="ReplayTooLate",
         message=(
-            f"replay fidelity is {rounded:.3f}, and at least {MIN_FIDELITY} is needed: its {record.world_size} ranks "
-            "waited longer than was measured, because the cores were busy with messages\n"
-            "Give fewer --hosts, or a larger --batch-size, whose steps are longer."
+            f"replay fidelity is {rounded:.3f}, and at least {MIN_FIDELITY} is needed: its {ranks} waited longer than "
+            f"was measured, because the cores were busy with {busy}\n"
+            f"{way}, or give a larger --batch-size, whose steps are longer."
         ),
     )
 

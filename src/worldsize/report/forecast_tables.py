@@ -1,6 +1,7 @@
 """Forecasts as tables and sentences: for the terminal and the page (method.md §14)."""
 
 from collections.abc import Iterator
+from math import inf
 
 import numpy as np
 
@@ -126,7 +127,23 @@ def error_text(report: ForecastReport) -> str:
     ]
     cells = "the one measured cell" if count == 1 else f"each of the {count} measured cells"
     text = f"Its own error, {cells} predicted from the others: {errors}"
-    return f"{text} ({'; '.join(beside)})." if beside else f"{text}."
+    return f"{text} ({'; '.join(beside)}).{_beaten(report)}" if beside else f"{text}."
+
+
+def _beaten(report: ForecastReport) -> str:
+    """A sentence where a formula is nearer to the measured cells than the forecast is."""
+
+    def median(errors: list[float | None]) -> float:
+        known = [abs(error) for error in errors if error is not None]
+        return float(np.median(known)) if len(known) == len(errors) else inf
+
+    own = median([each.error for each in report.held_out])
+    formulas = {
+        "Amdahl's law": median([each.amdahl_error for each in report.held_out]),
+        "The formula with γ": median([each.power_error for each in report.held_out]),
+    }
+    name = min(formulas, key=lambda each: formulas[each])
+    return f" {name} is nearer to these cells: take the forecast with care." if formulas[name] < own else ""
 
 
 def _errors(found: list[float]) -> str:

@@ -1,13 +1,16 @@
 """A rehearsal: a study whose ranks replay the computing of another run, over emulated hosts (method.md §15)."""
 
+from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
+from worldsize.analysis.numbers import number_text
 from worldsize.analysis.replay import Wanted, replay_of, wanted
 from worldsize.config import RehearseSettings, ReplaySettings, StudySettings, validated
 from worldsize.errors import UsageError
 from worldsize.results.folder import Run, load_run
 from worldsize.results.replay import Replay
+from worldsize.study.budget import with_default_protocol
 from worldsize.study.comm import check_hosts
 from worldsize.traits import BASELINE_STRATEGY
 
@@ -34,7 +37,30 @@ def rehearsal_of(path: Path, asked: RehearseSettings) -> Rehearsal:
     what = wanted(run, asked.strategies, asked.batch_size, asked.hosts)
     replay = replay_of(run, what)
     check_hosts(asked, asked.hosts)
-    return Rehearsal(_settings(run, asked, what), replay)
+    settings = _settings(run, asked, what)
+    _check_link(run, settings, what)
+    return Rehearsal(settings, replay)
+
+
+def _check_link(run: Run, settings: StudySettings, what: Wanted) -> None:
+    """Raise UsageError for a link over which not even one timed step of each cell fits into the budget.
+
+    A rank sends 2(N − 1)/N of the gradients at the least (method.md §4).
+    """
+    budget_s = with_default_protocol(settings).budget_s
+    rate = settings.emulated.payload_bytes_per_s if settings.emulated else None
+    wires = [cell.record.wire for cell in run.cells.values() if cell.record.wire and cell.record.world_size > 1]
+    if rate is None or not wires or budget_s is None:
+        return
+    n, steps = what.world_size, WARMUP_STEPS + 1
+    step_s = 2 * (n - 1) / n * min(wire.payload_bytes for wire in wires) / rate
+    needed_s = steps * step_s * len(what.strategies)
+    if needed_s > budget_s:
+        raise UsageError(
+            f"--link {settings.link} was given; a step over it takes {number_text(step_s)} s or more, and {steps} "
+            f"steps of each strategy take longer than the budget of {number_text(budget_s)} s\n"
+            f"Give --budget {ceil(2 * needed_s)}s or more, a faster --link, or fewer --strategies."
+        )
 
 
 def _settings(run: Run, asked: RehearseSettings, what: Wanted) -> StudySettings:

@@ -103,13 +103,21 @@ def _candidate(
         cause=_cause(seen, ratio),
         next_step=f"Time {steps:,} steps per cell, on a quiet machine.",
         command=command,
-        gain=Gain(
-            f"a 95 % interval of about ±{percent_text(AIM)}",
-            "Its width falls with the square root of the number of blocks, if the noise stays as it was.",
-        ),
+        gain=_gain(width),
         everywhere=seen.settings.sweep,  # what is not known of a sweep concerns all its batches
         first=not _limited_anyway(seen, cell, ratio),
         doubt=True,
+    )
+
+
+def _gain(width: float | None) -> Gain:
+    if width is None:
+        return Gain(
+            "a 95 % interval, where there is none", "How wide it is depends on noise that one block cannot show."
+        )
+    return Gain(
+        f"a 95 % interval of about ±{percent_text(AIM)}",
+        "Its width falls with the square root of the number of blocks, if the noise stays as it was.",
     )
 
 

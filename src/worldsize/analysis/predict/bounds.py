@@ -58,6 +58,8 @@ def _check_run(model: Model) -> None:
         if warning.code in VOID:
             why = VOID[warning.code]
             raise UsageError(f"nothing is predicted from this run: {why}\nMeasure it again on one machine.")
+    if analysis.record.rehearses:
+        raise UsageError("this run is a rehearsal: its computing was replayed\nGive the run that it replays.")
     if not any(cell.summary for cell in analysis.cells):
         raise UsageError("no cell of this run has numbers: measure it first, or go on with --resume")
     if (accumulate := analysis.record.asked.accumulate) > 1:
