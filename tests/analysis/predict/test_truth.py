@@ -1,13 +1,15 @@
 """Forecasts of runs whose truth was put there, at world sizes, links and batches that the run does not have."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from made_forecasts import Truth, made_forecast_run
+from worldsize.analysis.predict import answer as answer_module
 from worldsize.analysis.predict.answer import answer
-from worldsize.analysis.predict.forecast import Target, inputs_of, predicted
+from worldsize.analysis.predict.forecast import Predicted, Target, inputs_of, predicted
 from worldsize.analysis.predict.held_out import USUAL_ERROR, doubt_of
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.study import StudyAnalysis, analyse
@@ -146,6 +148,26 @@ def test_speedup_and_efficiency_follow_from_the_step(tmp_path: Path) -> None:
     assert row.samples_per_s.value == pytest.approx(8 * 32 / row.step_s.value)
     assert row.step_s.low <= row.step_s.value <= row.step_s.high
     assert sum(row.parts_s.values()) == pytest.approx(row.step_s.value)
+
+
+def test_speedups_of_neighbouring_batches_are_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the forecast of one worker is far off: at a measured batch its measured step is the baseline."""
+
+    def off(model: Model, target: Target) -> Predicted | None:
+        found = predicted(model, target)
+        return found and (replace(found, steps_s=1.3 * found.steps_s) if target.world_size == 1 else found)
+
+    monkeypatch.setattr(answer_module, "predicted", off)
+    analysis = made(
+        tmp_path, Truth(), (("single", 1, 32), ("single", 1, 64), ("all-reduce", 2, 32), ("all-reduce", 2, 64))
+    )
+    for batch in (32, 64):
+        rows = (
+            answer(analysis, PredictSettings(world_sizes=(2,), batch_size=size)).rows[0]
+            for size in (batch - 1, batch, batch + 1)
+        )
+        below, at, above = (row.speedup.value for row in rows if row.speedup)
+        assert [below, above] == pytest.approx([at, at], rel=0.05)
 
 
 def test_its_own_error_beside_the_formulas(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The whole answer: which rows can be predicted and which cannot, and what would make them surer (method.md §14)."""
 
 from collections.abc import Iterator, Sequence
+from math import log
 
 from worldsize.analysis.headline import headline
 from worldsize.analysis.predict.baselines import Formulas
@@ -136,19 +137,28 @@ def _row(model: Model, formulas: Formulas, target: Target, found: Predicted, dou
 
 
 def _alone_s(model: Model, target: Target) -> tuple[float | None, bool]:
-    """The step of the one worker it is compared with, and whether that has the whole global batch."""
+    """The step of the one worker it is compared with, and whether that has the whole global batch.
+
+    At a batch that was not measured: its forecast, as far off as that of the nearest batch that was.
+    """
     strong = model.analysis.record.asked.global_batch is not None
     batch = target.batch_size * (target.world_size if strong else 1)
     names = (BASELINE_STRATEGY, target.strategy)  # the better baseline first (§6)
-    alone = [cell for cell in model.cells if (cell.world_size, cell.batch_size) == (1, batch)]
-    for name in names:
-        cell = next((cell for cell in alone if cell.strategy == name), None)
-        if cell is not None and cell.summary is not None:
-            return cell.summary.step_s.value, strong
+    alone = [cell for cell in model.cells if cell.world_size == 1 and cell.strategy in names and cell.summary]
+    nearest = min(
+        alone,
+        key=lambda cell: (abs(log(cell.batch_size / batch)), names.index(cell.strategy)),
+        default=None,
+    )
+    measured_s = nearest.summary.step_s.value if nearest and nearest.summary else None
+    if nearest and nearest.batch_size == batch:
+        return measured_s, strong
     if strong or not model.known(target.strategy).alone:
         return None, strong
     found = predicted(model, target._replace(world_size=1))
-    return (found.step_s if found else None), strong
+    there = predicted(model, target._replace(world_size=1, batch_size=nearest.batch_size)) if nearest else None
+    off = measured_s / there.step_s if measured_s and there else 1.0
+    return (found.step_s * off if found else None), strong
 
 
 def _parts(found: Predicted) -> dict[str, float]:
