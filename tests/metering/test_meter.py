@@ -217,6 +217,28 @@ for batch in meter([torch.randn(size, 16) for size in [4, 4, 4, 98] * 12]):
     assert "batches-vary" in {warning.code for _, warning in found.warnings}
 
 
+def test_batches_that_another_thread_fetches_end_the_metering(loops: WarmLoops, tmp_path: Path) -> None:
+    """What it waits for is no part of the step that trains meanwhile."""
+    code = """
+import queue, threading
+model = torch.nn.Linear(16, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+meter, ahead = worldsize.meter(model, optimizer), queue.Queue(2)
+def fetch():
+    for batch in meter([torch.randn(8, 16)] * 9):
+        ahead.put(batch)
+threading.Thread(target=fetch).start()
+for _ in range(9):
+    model(ahead.get()).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("WEIGHTS")
+"""
+    said = loops.ran(tmp_path, code)
+    assert "batches come from another thread than the one that trains" in said
+    assert "WEIGHTS" in said
+
+
 def test_a_collective_that_we_cannot_note_is_made_all_the_same(loops: WarmLoops, tmp_path: Path) -> None:
     break_it = "__import__('sys').modules['worldsize.metering.collectives'].bytes_of = None\n"
     said = loops.ran(tmp_path, "import worldsize.metering.watch\n" + break_it + ACCUMULATED, workers=2)

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from worldsize.measure.clocks import Mark
 from worldsize.measure.timeline import Timeline
+from worldsize.metering.harmless import never_raises
 from worldsize.metering.patches import Patches
 
 KINDS = {
@@ -46,6 +47,7 @@ class Collectives:
     def __init__(self, timeline: Timeline, patches: Patches, gave_up: Callable[[Exception], None]) -> None:
         self.timeline = timeline
         self._patches, self._gave_up = patches, gave_up
+        self.broken = False
         self._here = threading.local()
         self._before = self._accounted = 0
         self.active = True
@@ -93,31 +95,25 @@ class Collectives:
         """Whether a call that comes now is a message to note."""
         return self.active and self.timeline.watching and not self._inside
 
-    def issued(self, kind: str, moved: Any, *, blocking: bool, ready: Mark | None = None) -> int | None:
-        """Note that a message of these tensors is issued; None where that fails, which must not end the training."""
-        try:
-            return self.timeline.issued(kind, bytes_of(moved), blocking=blocking, ready=ready)
-        except Exception as error:
-            self._fail(error)
-            return None
+    @never_raises
+    def issued(self, kind: str, moved: Any, *, blocking: bool, ready: Mark | None = None) -> int:
+        """Note that a message of these tensors is issued."""
+        return self.timeline.issued(kind, bytes_of(moved), blocking=blocking, ready=ready)
 
+    @never_raises
     def done(self, token: int | None) -> None:
         """Note that a message is done, if it was noted that it was issued."""
-        try:
-            if token is not None:
-                self.timeline.done(token)
-        except Exception as error:
-            self._fail(error)
+        if token is not None:
+            self.timeline.done(token)
 
+    @never_raises
     def done_with(self, work: Any, token: int | None) -> None:
         """Note that a message is done when its work is."""
-        try:
-            work.get_future().then(lambda _: self.done(token))
-        except Exception as error:
-            self._fail(error)
+        work.get_future().then(lambda _: self.done(token))
 
-    def _fail(self, error: Exception) -> None:
-        self.active = False
+    def fail(self, error: Exception) -> None:
+        """Something went wrong in us: see no message any more, and hand it on."""
+        self.broken, self.active = True, False
         self._gave_up(error)
 
     def wrap_functions(self) -> None:

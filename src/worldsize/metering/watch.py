@@ -7,6 +7,7 @@ between its steps is held where its optimizer has stepped, however it is fed.
 
 import functools
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -18,25 +19,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from worldsize.measure.clocks import clock_for
 from worldsize.measure.timeline import Phase, Step, Timeline
 from worldsize.metering.collectives import Collectives
+from worldsize.metering.harmless import never_raises
 from worldsize.metering.patches import Patches
 from worldsize.metering.samples import leading, trains
 
 OF_BATCHES = "the first dimension of the first tensor of each batch"
-
-
-def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
-    """What goes wrong in us must not end somebody's training: it ends the metering."""
-
-    @functools.wraps(method)
-    def called(self: "Watch", *args: Any, **kwargs: Any) -> None:
-        if self.broken:
-            return
-        try:
-            method(self, *args, **kwargs)
-        except Exception as error:
-            self.fail(error)
-
-    return called
 
 
 class Watch:
@@ -81,6 +68,8 @@ class Watch:
         """How samples were counted."""
         self._begun = self._stepped = self._forwarded = self._worked = False
         self._in_backward = False
+        self._feeding: int | None = None
+        """The thread that asks for batches."""
         self._fed_samples = self._trained = False
         self.interrupted = False
         """Whether the loop did something else in the middle of this step: its time says nothing."""
@@ -122,9 +111,10 @@ class Watch:
         """Whether a loss is being computed, or its backward runs: what is called now is called by a model."""
         return self._forwarded or self._in_backward
 
-    @_never_raises
+    @never_raises
     def fetching(self) -> None:
         """The loop asks for a batch."""
+        self._feeding = get_ident()
         if self.by_optimizer:
             if self._begun:
                 self.timeline.stretch("other")
@@ -137,7 +127,7 @@ class Watch:
         else:
             self._begin()
 
-    @_never_raises
+    @never_raises
     def fetched(self, batch: Any) -> None:
         """It is there."""
         if self._begun:
@@ -153,7 +143,7 @@ class Watch:
         self._count(samples, OF_BATCHES)
         self._fed_samples |= samples > 0
 
-    @_never_raises
+    @never_raises
     def fed_out(self) -> None:
         """There is none any more: an epoch is over, if a step was made in it."""
         if self.by_optimizer:
@@ -163,7 +153,7 @@ class Watch:
             self.pause()
         self.epoch, self._trained = self.epoch + self._trained, False
 
-    @_never_raises
+    @never_raises
     def pause(self) -> None:
         """What the loop does until it asks for a batch again, such as an evaluation, is no part of a step."""
         if self._begun and self._stepped:
@@ -173,19 +163,19 @@ class Watch:
         else:
             self._begun = False
 
-    @_never_raises
+    @never_raises
     def forward(self, batch: Any) -> None:
         """The loop is about to compute the loss of this batch, perhaps without calling the model."""
         if self._begun:
             self._forward_begins(batch, OF_BATCHES)
 
-    @_never_raises
+    @never_raises
     def begin(self) -> None:
         """The loop says that a step begins."""
         self.fed = True
         self._begin()
 
-    @_never_raises
+    @never_raises
     def end(self) -> None:
         """The loop says that a step ends; one without a step of the optimizer goes on."""
         if self._begun and self._stepped:
@@ -214,7 +204,7 @@ class Watch:
         if samples:
             self.samples_from = how
 
-    @_never_raises
+    @never_raises
     def before_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A model is about to be called."""
         if not (trains(model) and torch.is_grad_enabled()):
@@ -227,13 +217,13 @@ class Watch:
         if self._begun:
             self._forward_begins([args, kwargs], "the first dimension of the first tensor that the model takes")
 
-    @_never_raises
+    @never_raises
     def before_function(self) -> None:
         """A function is about to be called that may compute a loss."""
         if self._begun and not self.forwarding:
             self.timeline.stretch("other")
 
-    @_never_raises
+    @never_raises
     def after_function(self, given: Any) -> None:
         """It has computed a loss."""
         if self._begun:
@@ -266,7 +256,7 @@ class Watch:
 
         return backward
 
-    @_never_raises
+    @never_raises
     def _backward_begins(self) -> None:
         self.backwards += 1
         if self._begun:
@@ -274,20 +264,22 @@ class Watch:
             self._use_batch()
         self._forwarded, self._worked = False, True
 
-    @_never_raises
+    @never_raises
     def _backward_ends(self) -> None:
         if self._begun:
             self.timeline.backward_over()
 
-    @_never_raises
+    @never_raises
     def _before_optimizer(self, *_: Any) -> None:
         if self._begun:
             self.timeline.stretch("other")
 
-    @_never_raises
+    @never_raises
     def _after_optimizer(self, optimizer: Optimizer, *_: Any) -> None:
         if self._begun:
             self.timeline.stretch("optimizer")
+        if self._feeding not in (None, get_ident()) and not self.by_optimizer:
+            raise RuntimeError("batches come from another thread than the one that trains: wrap what that one iterates")
         self.optimizer = self.optimizer or optimizer
         if optimizer is not self.optimizer:  # a second one, as of a GAN: its step belongs to that of the first
             if optimizer not in self.further_optimizers:
