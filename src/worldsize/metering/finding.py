@@ -20,7 +20,8 @@ from worldsize.metering.samples import trains
 from worldsize.metering.watch import Watch
 
 LOOKING_STEPS = 2
-"""Steps in which the models are looked for: a hook on every module takes a microsecond a call."""
+"""So many first steps are looked at to their end, for their models; later ones until a model is called for a loss. A hook
+on every module takes a microsecond a call."""
 
 
 class Finder:
@@ -46,7 +47,7 @@ class Finder:
         Compiled(watch, self, patches)
 
     def look_everywhere(self) -> None:
-        """See the call of any module, which takes a microsecond a call: until a model is called for a loss."""
+        """See the call of any module, from the begin of each step on, until a model is called for a loss."""
         if self._everywhere is None:
             self._everywhere = register_module_forward_pre_hook(self._called)
 

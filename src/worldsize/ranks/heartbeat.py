@@ -16,7 +16,7 @@ ASK = signal.SIGUSR1
 
 
 class Heartbeat:
-    """Counts what a rank begins; closed, it does nothing."""
+    """Counts what a rank begins; until it is opened, it does nothing."""
 
     def __init__(self) -> None:
         self._file = -1

@@ -17,7 +17,7 @@ from worldsize.results.base import Record
 from worldsize.results.records import SCHEMA_VERSION
 
 MAX_NAME_BYTES = 255
-"""The name of a file is shorter on all systems."""
+"""The longest file name, in bytes, that common file systems allow."""
 MAX_DIGITS = 20
 """Of a whole number of 64 bits, its sign included."""
 _LONG = re.compile(rb"\d{19}")
@@ -86,7 +86,7 @@ def outputs_folders(cell: Path) -> list[Path]:
 def own(folder: Path, *names: str) -> Path:
     """The path in a run folder to which these names lead; raise OutputError for a link that leads out of the folder.
 
-    Nor may one lead to another folder: a circle of them would never end.
+    Links to folders are refused, too: they could form a cycle.
     """
     path = folder
     for name in names:
@@ -107,7 +107,7 @@ def read_record(kind: type[R], path: Path) -> R:
         raise OutputError(f"{path} is missing: {path.parent} is not a worldsize run folder") from None
     except OSError as error:
         raise OutputError(f"cannot read {path}: {error.strerror}") from None
-    _refuse_newer(path, content)
+    _check_version_and_sizes(path, content)
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:
@@ -124,8 +124,8 @@ def _bounded(path: Path, digits: str) -> int:
     return int(digits)
 
 
-def _refuse_newer(path: Path, content: bytes) -> None:
-    """A newer record would fail on its first unknown key, which tells the user nothing."""
+def _check_version_and_sizes(path: Path, content: bytes) -> None:
+    """Refuse a newer record, which would fail on its first unknown key, and numbers that no machine word holds."""
     try:
         bounded = partial(_bounded, path) if _LONG.search(content) else None
         version = json.loads(content, parse_int=bounded)["schema_version"]

@@ -175,7 +175,7 @@ class Cell:
         try:
             return write_parts(kind, self.folder, self.scratch)
         except BROKEN as error:
-            raise UsageError(  # no damage: all that is wrong is here
+            raise UsageError(  # the files are fine; only the temporary folder failed
                 f"cannot gather the samples in {self.folder} in a temporary folder: {reason_text(error)}\n"
                 "Let TMPDIR name a folder with room for them."
             ) from None

@@ -19,7 +19,7 @@ from worldsize.config import Hosts
 from worldsize.sending import Sent
 
 STEPS = 300
-"""Steps that are simulated; nine in ten of them are the band."""
+"""Steps that are simulated; the band spans the middle 90 % of them."""
 SETTLING = 3
 """Steps before them: ranks begin together."""
 BAND = (0.05, 0.95)
