@@ -20,8 +20,8 @@ from worldsize.metering.samples import trains
 from worldsize.metering.watch import Watch
 
 LOOKING_STEPS = 2
-"""So many first steps are looked at to their end, for their models; later ones until a model is called for a loss. A hook
-on every module takes a microsecond a call."""
+"""So many first steps are looked at to their end, for their models; later ones until a model is called for a loss, as a
+hook on every module takes a microsecond a call."""
 
 
 class Finder:
