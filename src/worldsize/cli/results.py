@@ -36,7 +36,7 @@ from worldsize.report.profile import HOW_TO_OPEN, profiled
 from worldsize.report.rehearsal_tables import links_table, replayed_table
 from worldsize.report.result_tables import compact_table, parts_table, results_table
 from worldsize.report.rung_table import rung_summary, rung_table
-from worldsize.report.tables import Table, to_records, turned
+from worldsize.report.tables import Table, shown, to_records, turned
 from worldsize.report.write import write_report
 from worldsize.results.comparison_records import FAILED_GATE
 from worldsize.results.folder import Run, load_run
@@ -153,7 +153,7 @@ def print_results(analysis: StudyAnalysis, page: Path, console: Console | None =
     for table in terminal_tables(analysis):
         console.print()
         console.print(TerminalTable(table))
-        _say(console, table.remarks, style="dim")
+        _say(console, shown(table).remarks, style="dim")
     if analysis.observing is not None:
         _say(console, observing_text(analysis.observing), style="dim")
     _print_warnings(console, analysis.warnings)

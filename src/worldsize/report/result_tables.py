@@ -172,14 +172,19 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
         numbers("Samples/s", "samples_per_s", lambda cell: value_of(samples_per_s(cell))),
         ColumnOf(speedup, interval_keys("speedup"), value=lambda cell: _speedup_or_why(cell, row_of(cell))),
         numbers("Eff. %", "efficiency", lambda cell: _efficiency(row_of(cell)), factor=PERCENT),
-        numbers("Sync %", "exposed_share", lambda cell: cell.exposed_share, factor=PERCENT, between_workers=True),
+        numbers(
+            "Sync %",
+            "exposed_share",
+            lambda cell: cell.exposed_share,
+            factor=PERCENT,
+            between_workers=True,
+            note="Sync %: exposed communication, share of the cell's own mean step (in the report).",
+        ),
     ]
     made = table_of("compact", "Results", columns, analysis.cells)
     notes = []
     if any(entry.interval for row in made.rows for entry in row):
         notes.append("In brackets: 95 % intervals.")
-    if any(cell.world_size > 1 for cell in analysis.cells):
-        notes.append("Sync %: exposed communication, share of the cell's own mean step (in the report).")
     if analysis.record.asked.accumulate > 1:
         notes.append(batch_note(analysis))
     notes += [apart_note(analysis).strip()] if apart_note(analysis) else []

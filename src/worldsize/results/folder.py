@@ -267,13 +267,15 @@ def load_run(path: Path | str) -> Run:
             comm[record.world_size] = record
         except OutputError as error:
             unread[f"comm/{file.name}"] = str(error)
-    run = Run(folder, study, cells, comm, unread)
+    parts: dict[str, Run] = {}
     for path in sorted(own(folder, "parts").glob("*/study.json")):
         name = path.parent.name
         try:
-            run.parts[name] = load_run(own(folder, "parts", name))
+            parts[name] = load_run(own(folder, "parts", name))
         except OutputError as error:
             unread[f"parts/{name}"] = str(error)
+    run = Run(folder, study, cells, comm, unread)
+    run.parts = parts
     return run
 
 
