@@ -76,7 +76,7 @@ class Meter:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """One step, for a loop without a loader: the time between two is in step times, and in no part (see `pause`)."""
+        """One step, for a loop without a loader; the time between two is in the step time, and in no part of it."""
         watch = self._watch
         if watch is not None:
             watch.begin()
