@@ -56,7 +56,6 @@ class Meter:
         self._model = model
         self._full = False
         self._process = os.getpid()
-        """A process that is forked from this one, such as for a checkpoint in the background, writes nothing."""
         if self._out is not None:
             try:
                 self._watch = Watch(model, optimizer, self._finished, self._gave_up)
@@ -64,6 +63,11 @@ class Meter:
                 self._gave_up(error)
             else:
                 atexit.register(self._at_exit)
+
+    @property
+    def _forked(self) -> bool:
+        """Whether this is a process that the loop has forked, as to save in the background: it writes nothing."""
+        return os.getpid() != self._process
 
     @property
     def on(self) -> bool:
@@ -89,7 +93,7 @@ class Meter:
     def close(self) -> None:
         """Write what is left, and take every hook off; it happens by itself when the process ends."""
         watch, self._watch = self._watch, None
-        if watch is None or os.getpid() != self._process:
+        if watch is None or self._forked:
             return
         atexit.unregister(self._at_exit)
         try:
@@ -102,7 +106,7 @@ class Meter:
             warn_of(error)
 
     def _at_exit(self) -> None:
-        if os.getpid() != self._process:
+        if self._forked:
             return
         self.close()
         if World.found().workers > 1 or int(os.environ.get("WORLD_SIZE", 1)) > 1:
@@ -151,7 +155,7 @@ class Meter:
 
     def _finished(self, step: Step, samples: int, epoch: int) -> None:
         assert self._watch is not None
-        if os.getpid() != self._process:
+        if self._forked:
             return
         if self._folder is None:
             self._folder = self._opened(self._watch)

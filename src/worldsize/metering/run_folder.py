@@ -147,7 +147,7 @@ class RunFolder:
 
 
 def _holds_another_run(out: Path, rank: int, cell_id: str) -> bool:
-    """Whether a run was written there before; rank 0 may have begun that of now, of which this cell is all."""
+    """Whether a run was written there before; rank 0 may have begun this one, whose only cell this is."""
     place = out / "study.json"
     return place.exists() and (rank == 0 or read_record(StudyRecord, place).plan != [cell_id])
 

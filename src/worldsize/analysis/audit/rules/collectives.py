@@ -41,9 +41,10 @@ def check_bus(reading: Reading, page: Page) -> Checked:
     """busbw ÷ algbw is the factor of the collective at N; algbw is size ÷ time."""
     found = []
     pairs = list(_pairs(reading))
+    fitting = _fitting(pairs)
     for pair in pairs:
         alike = [each for each in pairs if (each.n, each.collective) == (pair.n, pair.collective)]
-        found.append(_bus(pair, _common([each.ratio for each in alike]), pair.collective or _fitting(pairs)))
+        found.append(_bus(pair, _common([each.ratio for each in alike]), pair.collective or fitting))
     for alg in reading.of(Quantity.ALGBW):
         size = only([fact for fact in reading.of(Quantity.BYTES) if fact.place.row == alg.place.row])
         time = _nearest(

@@ -22,7 +22,7 @@ _PARTS = re.compile(
     r"data[ -]?load\w*|\bloading\b|\binference\b|\bcommunication\b|\ball-?reduce\b|\bcompil\w+|\bvalidation\b|\bevaluation\b"
     r"|pre-?process\w*|\bcheckpoint\w*|\bforward\b|\bbackward\b|\boptimi[sz]er\b|\bcompress\w+|\bquanti[sz]\w+|\bdecod\w+"
     r"|\bcach\w+|\bstart-?up\b|\bpower\b|\bcosts?\b|\bmemory\b|\bkernels?\b|\bchannels[_ -]?last\b|\bcudnn\b"
-    r"|\b(?:larger|bigger|smaller|larger-than-\w+) batch\w*|^\W*(?:en|dis)abling\b",
+    r"|\b(?:larger|bigger|smaller) batch\w*|^\W*(?:en|dis)abling\b",
     re.IGNORECASE,
 )
 _RUNS = re.compile(r"\bfine-?tun\w+|\bpre-?train\w+|\bmixed precision\b|\bfp16\b|\bbf16\b|\bamp\b", re.IGNORECASE)

@@ -119,8 +119,8 @@ def _other_data(pairs: list[_Pair]) -> Checked | None:
     )
 
 
-def _is_close(pair: _Pair) -> bool:
-    return (pair.product * Span(1 - CLOSE, 1 + CLOSE)).meets(pair.samples)
+def _is_close(pair: _Pair, allowed: float = CLOSE) -> bool:
+    return (pair.product * Span(1 - allowed, 1 + allowed)).meets(pair.samples)
 
 
 def _undeclared(reading: Reading) -> list[_Pair]:
@@ -197,7 +197,7 @@ def _time(pair: _Pair, others_fit: bool, alone: bool) -> Checked:
     """`alone`: the step is the only one of several that does not agree to the last digit."""
     rate, time, product, samples = pair
     allowed = SLIP if alone and time.quantity is Quantity.STEP_TIME else CLOSE
-    if (product * Span(1 - allowed, 1 + allowed)).meets(samples):
+    if _is_close(pair, allowed):
         return Checked(1)
     n, fits = rate.n or 1, None
     for factor, says in (
