@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 if TYPE_CHECKING:
     from worldsize.api.audited import Audited
-    from worldsize.api.options import AuditOptions
-
-PathLike = Path | str
+    from worldsize.api.options import AuditOptions, PathLike
 
 
 def audit(source: PathLike | None = None, *, text: str | None = None, **settings: Unpack[AuditOptions]) -> Audited:

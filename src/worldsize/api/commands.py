@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from worldsize.api.options import CommOptions, StudyOptions, SweepOptions, TrainOptions, VerifyOptions
+    from worldsize.api.options import CommOptions, PathLike, StudyOptions, SweepOptions, TrainOptions, VerifyOptions
     from worldsize.api.run import Run
     from worldsize.config import StudySettings
     from worldsize.metering.meter import Meter
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from worldsize.results.forecast_records import ForecastReport
     from worldsize.results.verify_records import ProofRecord
 
-PathLike = Path | str
 Resume = bool | Literal["anew"]
 
 

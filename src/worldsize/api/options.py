@@ -15,6 +15,8 @@ from worldsize.config.rehearse import ReplaySettings
 from worldsize.config.study import Baseline, CellChoice, Tracker
 from worldsize.config.training import Agreement, Evaluate, Loader, LrScaling, LrSchedule, OptimizerName, Precision
 
+PathLike = Path | str
+
 
 class NetworkOptions(TypedDict, total=False):
     """Emulated hosts: `config.network.NetworkSettings`."""

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 if TYPE_CHECKING:
-    from worldsize.api.options import RehearseOptions
+    from worldsize.api.options import PathLike, RehearseOptions
     from worldsize.api.run import Run
-
-PathLike = Path | str
 
 
 def rehearse(

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 
 import torch.distributed as dist
 
@@ -21,6 +22,32 @@ from worldsize.ranks.workload import Workload
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.memory_records import DeviceMemory
 from worldsize.results.step_records import RankActivity
+
+
+@dataclass
+class MadeSteps:
+    """The steps that a rank made in one turn, the warm-up steps first."""
+
+    spans: list[Span] = field(default_factory=list)
+    uninstrumented: list[Step] = field(default_factory=list)
+    interrupted: list[bool] = field(default_factory=list)
+    reference_s: list[float | None] = field(default_factory=list)
+    """Of the short computation after each step; None where there was none."""
+    count: int = 0
+    """The steps that were asked for: all but the warm-up steps."""
+    activity: RankActivity | None = None
+    over: bool = False
+    """Whether the work came to its end among them."""
+
+    def step_s(self) -> list[float]:
+        """The times (s), from end to end, of the steps that were asked for and in which nothing else was done.
+
+        All of them, where something was in each.
+        """
+        if not self.count:
+            return []
+        times = lengths(self.spans, [each is not None for each in self.reference_s])[-self.count :]
+        return [time for time, out in zip(times, self.interrupted[-len(times) :], strict=True) if not out] or times
 
 
 class Loop:
@@ -43,14 +70,9 @@ class Loop:
         self._peak_bytes = 0
         self._peak_reserved_bytes: int | None = None
         self._on_device: DeviceMemory | None = None
-        self._bare: list[Step] = []
         self._reference: Reference | None = None
-        self._references: list[float | None] = []
         self._activity = Activity(thread)
-        self._acted: RankActivity | None = None
         self._measured_extra = self._begun_extra = False
-        self._over = False
-        self._interrupted: list[bool] = []
 
     def take(self, turn: Turn) -> Reply:
         """Do one turn and reply; raise RunError for one that belongs to a later point of the training."""
@@ -67,11 +89,10 @@ class Loop:
 
     def _taken(self, turn: Turn) -> Reply:
         if turn.op in ("steps", "epoch"):
-            whole = self.workload.steps_per_epoch if turn.op == "epoch" else 0
-            reply = Reply(step_s=self._steps(turn, turn.count or whole), over=self._over)
+            made = self._steps(turn, turn.count or (self.workload.steps_per_epoch if turn.op == "epoch" else 0))
+            reply = Reply(step_s=made.step_s(), over=made.over)
             if turn.op == "steps":
-                reply.reference_s = self._references
-                reply.activity = self._acted
+                reply.reference_s, reply.activity = made.reference_s, made.activity
                 if turn.timed and turn.trains and self.workload.world.channel.rank == 0:
                     reply.gradients = self.workload.gradients()
         elif turn.op == "checkpoint":
@@ -106,12 +127,11 @@ class Loop:
                 f"{way}, with less beside them in memory."
             )
 
-    def _steps(self, turn: Turn, count: int) -> list[float]:
-        """Step times (s), from end to end; the clocks are aligned at both ends of each turn, outside of its steps."""
+    def _steps(self, turn: Turn, count: int) -> MadeSteps:
+        """Make the steps of a turn; the clocks are aligned at both ends of each turn, outside of its steps."""
         self.workload.timeline.clock.rebase()  # a GPU's events tell milliseconds in single precision (method.md §3)
-        begin = self._align()
-        self._interrupted = []
-        every, self._references = turn.reference_every, []
+        begin, made = self._align(), MadeSteps()
+        every = turn.reference_every
         if every and self._reference is None:
             world = self.workload.world
             self._reference = Reference(world.world_size // world.channel.world_size, world.cores)
@@ -121,39 +141,30 @@ class Loop:
         ):
             # Warm-up steps that train are recorded, untimed; those before steps that only measure are not.
             warmup = turn.model_copy(update={"timed": False, "observe": turn.trains})
-            spans: list[Span] = []
             # The reference computation tells whether something else used the cores (method.md §8). It runs after the
             # last warm-up step and after the last timed one as well, so that each timed step lies between two of them.
             for left in reversed(range(self._warmup_steps(turn))):
-                spans += self._step(warmup, begin, refer=every > 0 and not left)
+                self._step(made, warmup, begin, refer=every > 0 and not left)
             # The last step waits for the offset at the end: analysis/clocks.py interpolates between both.
-            made = 0
             self._activity.begin()
             try:
                 for number in range(1, count + 1):
                     last = number == count
                     refer = every > 0 and (last or number % every == 0)
-                    spans += self._step(turn, begin, held=last and not begin.exact, refer=refer)
-                    made = number
+                    self._step(made, turn, begin, held=last and not begin.exact, refer=refer)
+                    made.count = number
             except WorkOverError:  # other ranks can no longer be asked for the time
-                if not (made and turn.timed):
+                if not (made.count and turn.timed):
                     raise
-                self._over = True
-            self._acted = self._activity.end(made) if turn.trains and turn.timed else None
-            spans += self.recorder.flush(begin if self._over else self._align(begin)) if turn.observe else []
-            spans = self._read_bare() + spans  # those without instruments come first, or are all
-        return self._counting(lengths(spans, [each is not None for each in self._references])[-made:]) if made else []
-
-    def _counting(self, times: list[float]) -> list[float]:
-        """The times of steps in which nothing else was done; all, where something was in each."""
-        kept = [time for time, out in zip(times, self._interrupted[-len(times) :], strict=True) if not out]
-        return kept or times
-
-    def _read_bare(self) -> list[Span]:
-        """Start and end of the steps without instruments."""
-        clock = self.workload.timeline.clock
-        steps, self._bare = self._bare, []
-        return [(clock.read(step.begin), clock.read(step.end)) for step in steps]
+                made.over = True
+            made.activity = self._activity.end(made.count) if turn.trains and turn.timed else None
+            if turn.observe:
+                made.spans += self.recorder.flush(begin if made.over else self._align(begin))
+            # Steps without instruments come before those with them, or are all. They are read here, for to read one
+            # as it ends would wait for the device.
+            read = self.workload.timeline.clock.read
+            made.spans = [(read(step.begin), read(step.end)) for step in made.uninstrumented] + made.spans
+        return made
 
     def _warmup_steps(self, turn: Turn) -> int:
         """Steps before those that count.
@@ -182,16 +193,17 @@ class Loop:
         astray_ns, error_ns = clock.astray()
         return Offset(between.offset_ns + astray_ns, between.error_ns + error_ns, between.one_clock)
 
-    def _step(self, turn: Turn, offset: Offset, *, held: bool = False, refer: bool) -> list[Span]:
+    def _step(self, made: MadeSteps, turn: Turn, offset: Offset, *, held: bool = False, refer: bool) -> None:
         number = self.first_step + self.workload.steps
         result = self.workload.step(synchronise=turn.synchronise)
         step = self.workload.timeline.take()
         self._activity.stepped()
-        self._interrupted.append(result.interrupted)
-        self._references.append(self._reference.time_s() if refer and self._reference else None)
+        reference_s = self._reference.time_s() if refer and self._reference else None
+        made.interrupted.append(result.interrupted)
+        made.reference_s.append(reference_s)
         if not turn.observe:
-            self._bare.append(step)  # to read it now would wait for the device, step by step
-            return []
+            made.uninstrumented.append(step)
+            return
         pending = Pending(
             step=step,
             loss=result.loss,
@@ -205,10 +217,10 @@ class Loop:
             right=result.right,
             synchronised=turn.synchronise,
             offset=offset,
-            reference_s=self._references[-1],
+            reference_s=reference_s,
             held=held,
         )
-        return self.recorder.add(pending)
+        made.spans += self.recorder.add(pending)
 
 
 def lengths(spans: Sequence[Span], pauses: Sequence[bool]) -> list[float]:

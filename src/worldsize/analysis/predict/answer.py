@@ -5,7 +5,7 @@ from math import log
 
 from worldsize.analysis.headline import headline
 from worldsize.analysis.predict.baselines import Formulas
-from worldsize.analysis.predict.bounds import assumptions, check, strategies_of, why_not
+from worldsize.analysis.predict.bounds import assumptions, check_asked, strategies_of, why_not
 from worldsize.analysis.predict.forecast import Predicted, Target, predicted
 from worldsize.analysis.predict.held_out import doubt_of, held_out
 from worldsize.analysis.predict.model import Model
@@ -19,7 +19,7 @@ from worldsize.traits import BASELINE_STRATEGY
 
 MULTIPLES = (2, 4, 8, 16)
 """Of the largest measured world size, where none was asked for."""
-NOTABLE = 0.05
+LIMITING = 0.05
 """Share of a step from which on something is what limits it."""
 NEAR_BEST = 0.95
 """Share of the best samples/s that the knee has at least (as in §9)."""
@@ -31,7 +31,7 @@ def answer(analysis: StudyAnalysis, settings: PredictSettings) -> ForecastReport
     Raises UsageError for what the run does not tell, with the run that would.
     """
     model = Model(analysis)
-    hosts, formulas = check(model, settings), Formulas(model)
+    hosts, formulas = check_asked(model, settings), Formulas(model)
     held, largest_measured = held_out(analysis), max((cell.world_size for cell in model.several), default=1)
     rows, targets, refused = [], [], {}
     for strategy in strategies_of(model, settings):
@@ -180,7 +180,7 @@ def _limit(found: Predicted) -> Limit:
         "stragglers": found.late_s,
     }
     most = max(losses, key=lambda name: losses[name])
-    return most if losses[most] > NOTABLE * found.step_s else "computing"
+    return most if losses[most] > LIMITING * found.step_s else "computing"
 
 
 def _measured(model: Model, target: Target) -> Estimate | None:

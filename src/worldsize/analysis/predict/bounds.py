@@ -14,7 +14,7 @@ VOID = {"provenance-changed": "its sessions ran on different machines"}
 DRIFT = "drift"
 
 
-def check(model: Model, settings: PredictSettings) -> Hosts | None:
+def check_asked(model: Model, settings: PredictSettings) -> Hosts | None:
     """The links that were asked for, where they are not those of the run.
 
     Raises UsageError for a run that tells too little, and for what lies beyond what it has measured.

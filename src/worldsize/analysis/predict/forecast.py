@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.calibration import Chance
-from worldsize.analysis.predict.model import Model
+from worldsize.analysis.predict.model import EXPOSED_ENOUGH, Model
 from worldsize.analysis.predict.network import AS_TIMED, Factors, Wire
 from worldsize.analysis.predict.observed import NOTHING, Compute, Ranks, ranks_of
 from worldsize.analysis.predict.simulate import Computing, Message, Network, in_a_row
@@ -18,15 +18,13 @@ from worldsize.analysis.predict.spread import draws
 from worldsize.config import Hosts
 from worldsize.sending import Sent
 
-STEPS = 300
+SIMULATED_STEPS = 300
 """Steps that are simulated; the band spans the middle 90 % of them."""
 SETTLING = 3
 """Steps before them: ranks begin together."""
 BAND = (0.05, 0.95)
 ERRORS = 41
 """Errors of the whole forecast that the band is made of, equally likely."""
-NOTABLE = 0.1
-"""Exposed communication as a share of the step from which on what is left of a step is taken for communication."""
 LEAST_STEP = 0.2
 """Of what the simulation says, however short a step was drawn."""
 
@@ -152,13 +150,13 @@ def sent_over(model: Model, target: Target) -> tuple[Wire, tuple[Sent, ...]] | N
     return None if sent is None or not wire.knows(sent) else (wire, tuple(sent))
 
 
-def predicted(model: Model, target: Target, steps: int = STEPS) -> Predicted | None:
+def predicted(model: Model, target: Target, steps: int = SIMULATED_STEPS) -> Predicted | None:
     """The steps of a target; None where the run does not tell enough."""
     found = inputs_of(model, target)
     return None if found is None else simulated(found, steps)
 
 
-def simulated(inputs: Inputs, steps: int = STEPS) -> Predicted:
+def simulated(inputs: Inputs, steps: int = SIMULATED_STEPS) -> Predicted:
     """Simulate steps one after the other."""
     compute = inputs.compute.plus(inputs.work)
     rows: list[int] = []
@@ -189,5 +187,5 @@ def beside_s(chance: Chance | None, rows: Sequence[int], exposed_s: float) -> ND
     """
     if chance is None:
         return np.zeros(len(rows))
-    grows = exposed_s / chance.exposed_s if chance.exposed_s > NOTABLE * chance.step_s else 1.0
+    grows = exposed_s / chance.exposed_s if chance.exposed_s > EXPOSED_ENOUGH * chance.step_s else 1.0
     return np.asarray(chance.beside_s[list(rows)] * grows)

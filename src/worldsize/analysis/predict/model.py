@@ -40,8 +40,9 @@ from worldsize.results.folder import Cell
 from worldsize.sending import Buckets, Gradients, Sent
 from worldsize.traits import TRAITS, TraitsRecord, traits_of
 
-NOTABLE = 0.1
-"""Exposed communication as a share of the step from which on a cell tells how well messages keep to the benchmark."""
+EXPOSED_ENOUGH = 0.1
+"""Exposed communication as a share of the step from which on a step tells something of the messages: how well they keep
+to the benchmark, and that what is left of the step belongs to them."""
 FACTORS = (0.7, 1.6)
 """Between which messages in training are taken to differ from the benchmark; more would be something else."""
 HALVINGS = 12
@@ -229,7 +230,7 @@ class Model:
     def _factor(self, cell: CellAnalysis) -> Factor | None:
         summary = cell.summary
         exposed = summary.parts_s.get("exposed_sync_s", 0.0) / summary.step_s.value if summary else 0.0
-        if summary is None or exposed < NOTABLE:
+        if summary is None or exposed < EXPOSED_ENOUGH:
             return None
         own = self._measured(cell, self._seen(cell))
         if own is None:

@@ -14,7 +14,8 @@ from worldsize.analysis.predict.observed import Compute
 from worldsize.results.forecast_records import Narrowing
 
 STEPS = 60
-NOTABLE = 0.005
+"""Steps that are simulated with each change: of the same draws, so that few tell it."""
+WORTH_MEASURING = 0.005
 """Share of the step below which a measurement is not worth its time."""
 LATENCY_DOUBT, RATE_DOUBT = 0.3, 0.05
 """How far latency and rate of a link may be from what a short benchmark says (shares): taken, not measured."""
@@ -34,7 +35,9 @@ def narrowing(model: Model, target: Target) -> list[Narrowing]:
         Narrowing(what=what, effect=abs(simulated(other, STEPS).step_s / base_s - 1), command=command)
         for what, other, command in _tried(model, target, inputs)
     ]
-    return sorted((each for each in found if each.effect >= NOTABLE), key=lambda each: each.effect, reverse=True)
+    return sorted(
+        (each for each in found if each.effect >= WORTH_MEASURING), key=lambda each: each.effect, reverse=True
+    )
 
 
 def _tried(model: Model, target: Target, inputs: Inputs) -> Iterator[tuple[str, Inputs, str | None]]:
