@@ -57,7 +57,7 @@ def audit(document: Document, overrides: Overrides | None = None) -> Audit:
         passed.append(held)
     order = list(Verdict)
     ranks = {rule.id: place for place, rule in enumerate(RULES)}
-    unique = dict.fromkeys(findings)
+    unique = dict.fromkeys(_told_once(findings))
     found = sorted(
         unique, key=lambda each: (order.index(each.verdict), ranks.get(each.rule, len(ranks)), each.table or 0)
     )
@@ -67,6 +67,14 @@ def audit(document: Document, overrides: Overrides | None = None) -> Audit:
 def _checked(reading: Reading, page: Page) -> Iterator[tuple[str, Checked]]:
     for rule in RULES:
         yield rule.id, rule.check(reading, page)
+
+
+def _told_once(findings: list[Finding]) -> Iterator[Finding]:
+    """Without what a ratio that is wrong would mean if it were right."""
+    wrong = {place for each in findings if each.rule in ("speedup", "efficiency") for place in each.places}
+    for finding in findings:
+        if finding.rule != "superlinear" or not wrong.issuperset(finding.places):
+            yield finding
 
 
 def _said(words: Words, given: Overrides) -> Words:

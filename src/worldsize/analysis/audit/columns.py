@@ -27,7 +27,9 @@ _REST = re.compile(
     r"(?:weight |parameter |param )?updates?|opt(?:im)?|h2d|d2h|(?:memory |host |gpu )?cop(?:y|ies)|memcpy|bubbles?"
     r"|idle|others?|misc|rest|eval(?:uation)?|check-?pointing?|logging|wait(?:ing)?"
 )
-_EACH = re.compile(rf"\W*(?:per|/|each)\s*{WORKERS}\W*")
+_EACH = re.compile(rf"\W*(?:per|/|each)[\s-]*{WORKERS}\W*")
+_SETUP = re.compile(rf"{NODES}|{WORKERS}|\b(?:config\w*|set-?up|topology|layout|cluster|system|hardware)\b")
+"""What heads "2 x 8": a configuration, of nodes and of workers on each."""
 
 
 @dataclass(frozen=True)
@@ -287,9 +289,8 @@ def names_quantity(entry: str) -> bool:
 
 
 def nodes_by(entry: str, heading: str) -> Meaning | None:
-    """Of "2 x 8" under "Nodes x GPUs"."""
-    heading = heading.lower()
+    """Of "2 x 8" under "Nodes x GPUs", or under "Configuration"."""
     found = re.fullmatch(r"\s*(\d+)\s*[x×*]\s*(\d+)\s*", entry)
-    if found is None or not re.search(NODES, heading) or not re.search(WORKERS, heading):
+    if found is None or not _SETUP.search(heading.lower()):
         return None
     return Meaning(n=int(found[1]) * int(found[2]), nodes=int(found[1]))

@@ -38,6 +38,8 @@ class Words:
     """Of all runs; of a worker or of all of them as `batch_per` says."""
     sequence: int | None = None
     """Tokens of a sample."""
+    epochs: int | None = None
+    """That a run is long."""
     grows: bool = False
     """The data grow with the workers, as each has as many samples as one had."""
     speedup: Ratio | None = None
@@ -100,12 +102,12 @@ def _said(text: str) -> Words:
     data_name, data = _data_set(low)
     samples = _count(
         low,
-        r"([\d,']+\s?[km]?)\s*(?:training |train )?(?:images|samples|examples|sequences)(?! ?(?:/|per|a s))",
+        rf"{_MANY}\s*(?:training |train )?(?:images|samples|examples|sequences)(?! ?(?:/|per|a s))",
         training=True,
     )
     return Words(
         samples=samples or (data.train if data else None),
-        test_samples=_count(low, r"([\d,']+\s?k?)\s*(?:test|validation|val) (?:images|samples|examples)")
+        test_samples=_count(low, rf"{_MANY}\s*(?:test|validation|val) (?:images|samples|examples)")
         or _count(low, r"test set (?:has|of|with) ([\d,']+)")
         or (data.test if data else None),
         classes=_count(low, r"([\d,]+)[ -]class(?:es)?\b") or (data.classes if data else None),
@@ -121,6 +123,7 @@ def _said(text: str) -> Words:
             low,
             r"(?:sequences? (?:has|have|of|length(?: is| of| =|:)?)|seq(?:_|uence )?len(?:gth)?\s*[=:]?)\s*([\d,]+)",
         ),
+        epochs=_one_count(r"(\d[\d,]*) (?:training )?epochs\b", low),
         scaling=_scaling(low),
         grows=_grows(low),
         speedup=_speedup(text),
@@ -128,6 +131,7 @@ def _said(text: str) -> Words:
     )
 
 
+_MANY = r"(?<![\d.,'])(\d[\d,']*(?:\.\d+)?\s?(?:k|m|thousand|million)?)"
 LARGE_SET = 999
 """Fewer images than these are a batch, not what is trained on."""
 LARGE = 10_000
@@ -159,10 +163,16 @@ def _count(low: str, pattern: str, *, training: bool = False) -> int | None:
         before = re.split(r"[.;\n]", low[: found.start()])[-1]
         if training and re.search(r"\b(?:test|validation|val|eval\w*|batch\w*|step|steps)\b", before):
             continue
-        count = whole_number(found.group(1))
+        count = _many(found.group(1))
         if count is not None and count > (LARGE_SET if training else 0):
             return count
     return None
+
+
+def _many(words: str) -> int | None:
+    """A count in lower case: "50,000", "1.28m", "1.28 million"."""
+    spelled = re.sub(r"\s?(?:m|million)$", "M", re.sub(r"\s?(?:k|thousand)$", "k", words))
+    return whole_number(spelled)
 
 
 def _parameters(text: str) -> Printed | None:
@@ -232,8 +242,17 @@ def _batch(low: str) -> int | None:
     found += re.findall(
         r"(\d[\d,]*) (?:samples|images|sequences) (?:per|on each) (?:gpu|worker|process|device|rank)", low
     )
-    sizes = {int(each.replace(",", "")) for each in found}
-    return sizes.pop() if len(sizes) == 1 else None
+    return _only(found)
+
+
+def _one_count(pattern: str, low: str) -> int | None:
+    """The one count that words name in this way."""
+    return _only(re.findall(pattern, low))
+
+
+def _only(counts: list[str]) -> int | None:
+    different = {int(each.replace(",", "")) for each in counts}
+    return different.pop() if len(different) == 1 else None
 
 
 def _scaling(low: str) -> Literal["weak", "strong"] | None:

@@ -9,6 +9,7 @@ from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.quantities import TIMES, Quantity
 from worldsize.analysis.audit.readings import case_of
 from worldsize.analysis.audit.rules.claimed_rates import rate_claim
+from worldsize.analysis.audit.rules.claimed_times import time_claims
 from worldsize.analysis.audit.rules.sentences import NUMBER, RATIOS, Claim, Kind, claims_of, short
 from worldsize.analysis.audit.series import Series, series_of
 
@@ -26,7 +27,7 @@ _LINEARLY = re.compile(
 def check_claims(reading: Reading, page: Page) -> Checked:
     """Each ratio and each rate of a sentence is one that the table gives."""
     found = [(rate_claim if claim.kind == "rate" else _claim)(claim, reading) for claim in claims_of(reading)]
-    return together([*found, _linear(reading), _within(reading)])
+    return together([*found, *time_claims(reading), _linear(reading), _within(reading)])
 
 
 _Ratio = tuple[int, int, Span, Fact]

@@ -1,12 +1,14 @@
 """Tables of one document that say different things of the same runs."""
 
 from worldsize.analysis.audit.facts import Fact, Reading
-from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, places, together
+from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, one_finding, places, together
 from worldsize.analysis.audit.quantities import TIMES, Quantity
 
 DERIVED = (Quantity.SPEEDUP, Quantity.EFFICIENCY)
 SAME = 3
 """So many equal times or rates, and none that differs, make the runs of two tables the same."""
+SHARP = 3
+"""Digits of a number that is not the same by chance: two of them make a third that differs doubtful."""
 
 
 def check(reading: Reading, page: Page) -> Checked:
@@ -16,7 +18,11 @@ def check(reading: Reading, page: Page) -> Checked:
 
 def _between(later: Reading, earlier: Reading) -> Checked:
     times = _pairs(later, earlier, *TIMES, Quantity.RATE)
-    if len(times) < SAME or not all(one.span.meets(two.span) for one, two in times):
+    odd = [(one, two) for one, two in times if not one.span.meets(two.span)]
+    if odd:
+        sharp = [one for one, two in times if one.span.meets(two.span) and len(one.number.digits) >= SHARP]
+        return _times(later, earlier, odd) if len(sharp) >= 2 * len(odd) else Checked()
+    if len(times) < SAME:
         return Checked()
     derived = _pairs(later, earlier, *DERIVED)
     differ = [(one, two) for one, two in derived if not one.span.meets(two.span)]
@@ -36,6 +42,21 @@ def _between(later: Reading, earlier: Reading) -> Checked:
         "One name stands for two quantities; one of them is not what readers take it for.",
     )
     return Checked(len(derived) - len(differ), (finding,))
+
+
+def _times(later: Reading, earlier: Reading, odd: list[tuple[Fact, Fact]]) -> Checked:
+    """Where nearly all times are the same to the last digit, the others are of the same runs as well."""
+    one, two = odd[0]
+    said = f"{one.text} of N = {one.n} here, {two.text} in table {earlier.index + 1}"
+    return one_finding(
+        "contradiction",
+        Verdict.SUSPECT,
+        f"Two tables have the same times or rates but for {len(odd)}: {said}.",
+        [fact for pair in odd for fact in pair],
+        ", ".join(fact.text for _, fact in odd),
+        "fits if these are other runs",
+        "One of the two tables is not of the runs that it is said to be of.",
+    )
 
 
 def _pairs(later: Reading, earlier: Reading, *quantities: Quantity) -> list[tuple[Fact, Fact]]:

@@ -8,7 +8,7 @@ from worldsize.analysis.audit.facts import Fact, Reading
 from worldsize.analysis.audit.findings import Checked, Page, Rule, Verdict, one_finding, shown, together
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.quantities import PARTS, TIMES, Quantity
-from worldsize.analysis.audit.rules.ratios import check_speedup
+from worldsize.analysis.audit.rules.ratios import check_speedup, right_columns
 
 ENOUGH = 2
 """So many rows must fit one way, and twice as many as do not, before another row is wrong."""
@@ -42,6 +42,7 @@ class _Way:
 def check_gains(reading: Reading, page: Page) -> Checked:
     """A ratio of two columns, or of each row to one, is computed alike in each row."""
     known = {place.column for finding in check_speedup(reading, page).findings for place in finding.places}
+    known |= right_columns(reading, page)
     found = []
     for index, column in _columns(reading, Quantity.SPEEDUP, Quantity.GAIN).items():
         if index not in known:

@@ -79,6 +79,8 @@ class _Pair(NamedTuple):
     product: Span
     samples: Span
     """As they are said."""
+    counts: str = "samples"
+    """What the rate counts."""
 
     @property
     def exact(self) -> bool:
@@ -88,7 +90,16 @@ class _Pair(NamedTuple):
 def check_time(reading: Reading, page: Page) -> Checked:
     """Rate × time is the samples of that time: an epoch's, or a step's batch."""
     kinds = [list(_pairs(reading)) or _undeclared(reading), list(_steps(reading)), list(_inverse(reading))]
-    return together(_judged(pairs) for pairs in kinds)
+    return together([*(_judged(pairs) for pairs in kinds), _whole(reading)])
+
+
+def _whole(reading: Reading) -> Checked:
+    """Of all epochs together, start and evaluation included, most of a table must say that they are meant."""
+    pairs = list(_pairs(reading, times=(Quantity.TIME,)))
+    near = [pair for pair in pairs if _is_close(pair, NEAR)]
+    if len(near) < 2 or 2 * len(near) <= len(pairs):
+        return Checked()
+    return together([Checked(len(near)), *(_time(pair, True, False) for pair in pairs if pair not in near)])
 
 
 def _judged(pairs: list[_Pair]) -> Checked:
@@ -107,13 +118,13 @@ def _other_data(pairs: list[_Pair]) -> Checked | None:
     if low > high * (1 + CLOSE):
         return None
     first, made = pairs[0], shown(Span(min(low, high), max(low, high)), 3)
-    text = f"All rows make about {made} samples of an epoch; the data set that the words name has "
+    text = f"All rows make about {made} {first.counts} of an epoch; the data set that the words name has "
     return one_finding(
         "rate-time",
         Verdict.EXPLAIN,
         f"{text}{first.samples.high:.0f}.",
         [first.rate, first.time],
-        f"{made} samples",
+        f"{made} {first.counts}",
         "fits if it is another data set, or a part of it",
         "An epoch of other data takes another time; say what was trained on.",
     )
@@ -133,7 +144,10 @@ def _undeclared(reading: Reading) -> list[_Pair]:
     return []
 
 
-def _pairs(reading: Reading, per: str | None = None) -> Iterator[_Pair]:
+ONE = (Quantity.EPOCH_TIME, Quantity.STEP_TIME)
+
+
+def _pairs(reading: Reading, per: str | None = None, times: tuple[Quantity, ...] = ONE) -> Iterator[_Pair]:
     """`per`: whose the batch is where it is not said."""
     for rate in reading.of(Quantity.RATE):
         counted = rate.unit.name.lower() if rate.unit else ""
@@ -142,13 +156,14 @@ def _pairs(reading: Reading, per: str | None = None) -> Iterator[_Pair]:
         ):
             continue
         tokens = (reading.words.sequence or 1) if "tok" in counted else 1
-        for time in beside(reading, rate, Quantity.EPOCH_TIME, Quantity.STEP_TIME):
+        for time in beside(reading, rate, *times):
             if not is_typical(reading, time) or not is_typical(reading, rate):
                 continue
             samples = _samples(reading, rate, time, per)
             if samples is not None:
                 workers = (rate.n or 1) if rate.per == "worker" else 1
-                yield _Pair(rate, time, rate.span * time.span * (workers / tokens), samples)
+                counts = "tokens" if tokens > 1 else "samples"
+                yield _Pair(rate, time, rate.span * time.span * float(workers), samples * float(tokens), counts)
 
 
 def _steps(reading: Reading) -> Iterator[_Pair]:
@@ -177,25 +192,31 @@ def _inverse(reading: Reading) -> Iterator[_Pair]:
 
 
 def _samples(reading: Reading, rate: Fact, time: Fact, otherwise: str | None) -> Span | None:
-    if time.quantity is Quantity.EPOCH_TIME:
-        samples = samples_of(reading, time)
-        return (
-            Span(samples * 0.97, samples) if samples and not reading.words.grows else None
-        )  # the last batch may be dropped
+    if time.quantity in (Quantity.EPOCH_TIME, Quantity.TIME):
+        samples, epochs = samples_of(reading, time), 1 if time.quantity is Quantity.EPOCH_TIME else reading.words.epochs
+        if not samples or not epochs or reading.words.grows:
+            return None
+        return Span(samples * epochs * 0.97, samples * epochs)  # the last batch may be dropped
     whole = only([each for each in beside(reading, rate, Quantity.BATCH) if each.per == "total"])
     if whole is not None:
         return whole.span
     batch = rate.batch if rate.batch is not None else time.batch
-    per = rate.batch_per or time.batch_per or otherwise
+    per = rate.batch_per or time.batch_per or otherwise or _of_one_batch(reading)
     accumulates = reading.words.accumulation or reading.of(Quantity.ACCUMULATION)
     if batch is None or rate.sharing is None or per is None or accumulates:
         return None
     return Span.exact(batch * rate.sharing if per == "worker" else batch)
 
 
+def _of_one_batch(reading: Reading) -> str | None:
+    """Whose a batch is that is the same at each N, where the words say which way it scales."""
+    batches = {fact.batch for fact in reading.of(Quantity.RATE)}
+    return {"strong": "total", "weak": "worker"}.get(reading.words.scaling or "") if len(batches) == 1 else None
+
+
 def _time(pair: _Pair, others_fit: bool, alone: bool) -> Checked:
     """`alone`: the step is the only one of several that does not agree to the last digit."""
-    rate, time, product, samples = pair
+    rate, time, product, samples, _ = pair
     allowed = SLIP if alone and time.quantity is Quantity.STEP_TIME else CLOSE
     if _is_close(pair, allowed):
         return Checked(1)
@@ -222,7 +243,7 @@ def _time(pair: _Pair, others_fit: bool, alone: bool) -> Checked:
 
 def _said(pair: _Pair) -> tuple[str, str]:
     """What does not fit, and what would."""
-    rate, time, product, samples = pair
+    rate, time, product, samples, counts = pair
     if rate.quantity is Quantity.STEP_RATE:
         steps = f"{shown(samples / time.span, 4)} steps/s"
         return f"A step of {time.text} makes {steps}; {rate.text} is printed.", f"1 ÷ {time.text} = {steps}"
@@ -232,9 +253,9 @@ def _said(pair: _Pair) -> tuple[str, str]:
             f"{rate.text} at {time.text} steps/s are {shown(product, 4)} samples a step; a step has {samples.high:.0f}."
         )
         return text, f"{samples.high:.0f} × {time.text} = {value} samples/s"
-    what = "an epoch has" if time.quantity is Quantity.EPOCH_TIME else "a step has"
-    text = f"{rate.text} for {time.text} are {shown(product, 4)} samples; {what} {samples.high:.0f}."
-    return text, f"{samples.high:.0f} ÷ {time.text} = {shown(samples / time.span, 4)} samples/s"
+    what = {Quantity.EPOCH_TIME: "an epoch has", Quantity.TIME: "the run has"}.get(time.quantity, "a step has")
+    text = f"{rate.text} for {time.text} are {shown(product, 4)} {counts}; {what} {samples.high:.0f}."
+    return text, f"{samples.high:.0f} ÷ {time.text} = {shown(samples / time.span, 4)} {counts}/s"
 
 
 RULES = (

@@ -23,6 +23,16 @@ def check_speedup(reading: Reading, page: Page) -> Checked:
     return _all("speedup", asked, _speedup_changes)
 
 
+def right_columns(reading: Reading, page: Page) -> set[int]:
+    """The columns of speed-ups that are right by a definition over N."""
+    return {
+        fact.place.column
+        for target in series_of(reading, Quantity.SPEEDUP)
+        if _holds(target, list(speedup_ways(target, reading, page.readings)))
+        for fact in target.facts()
+    }
+
+
 def check_efficiency(reading: Reading, page: Page) -> Checked:
     """Each printed efficiency against all ways to compute it."""
     asked = [
@@ -103,7 +113,9 @@ def _judge(rule: str, target: Series, ways: list[Way], changes: Changes, vouched
     for each in fits:
         if each.all and _telling(each, right):
             return _whole(rule, target, each, right, changes)
-    best = max((each for each in right if not each.way.across), key=lambda each: len(each.fits), default=None)
+    # Of ways that fit as many, one whose base is there, or that needs none: an efficiency is a printed speed-up ÷ N.
+    own = [each for each in right if not each.way.across]
+    best = max(own, key=lambda each: (len(each.fits), _based(target, each)), default=None)
     if best is None or not (vouched or _based(target, best)):
         return Checked()
     return _cells(rule, target, best, fits, vouched)

@@ -44,11 +44,12 @@ _HIGHER = re.compile(
     rf"(?<![/\d.]){NUMBER}\s*(?:[x×]|times)\s*(?:higher|greater|better|more)\b(?:{_ON})?", re.IGNORECASE
 )
 _BARE = re.compile(rf"{NUMBER}\s*[x×]\s+(?:on|with|using|at|across)\s+(\d+)\s*{WORKERS}\b", re.IGNORECASE)
-_OF_SPEED = re.compile(
-    r"^(?=.*\b(?:throughput|speed|faster|scal\w+|images|samples|tokens|performance))"
-    r"(?!.*\b(?:memory|bandwidth|loss|batch|accuracy|error|cost|price|cheaper|larger))",
+_OVER = re.compile(
+    rf"{NUMBER}\s*[x×]\s+(?:over|compared (?:to|with)|relative to|versus|vs\.?|against)\s+(?:the |a |our )?(?!cpus?\b)\w(?:{_ON})?",
     re.IGNORECASE,
 )
+_OF_SPEED = re.compile(r"\b(?:throughput|speed|faster|scal\w+|images|samples|tokens|performance)", re.IGNORECASE)
+_OF_SIZE = re.compile(r"\b(?:memory|bandwidth|loss|batch|accuracy|error|cost|price|cheaper|larger)", re.IGNORECASE)
 """What is said of memory or accuracy is no speed-up."""
 _WHAT = r"(?:images?|imgs?|samples?|tokens?|seq(?:uence)?s?|sentences|examples)\s?(?:/|per)\s?s(?:ec(?:ond)?)?s?"
 _RATES = (
@@ -80,6 +81,20 @@ class Claim:
 
 def claims_of(reading: Reading) -> Iterator[Claim]:
     """What the sentences around a table claim of it."""
+    for sentence in sentences_of(reading):
+        yield from _matches("speed-up", _SPEEDUP, sentence)
+        if not _OF_SIZE.search(sentence):
+            yield from _matches("speed-up", (_OVER,), sentence)
+            if _OF_SPEED.search(sentence):
+                yield from _matches("throughput", (_HIGHER, _BARE), sentence)
+        yield from _rates(sentence)
+        yield from _matches("efficiency", _EFFICIENCY, sentence)
+        yield from _matches("less", (_REDUCED,), sentence)
+        yield from _faster(sentence)
+
+
+def sentences_of(reading: Reading) -> Iterator[str]:
+    """The sentences that may claim something of a table."""
     text = reading.words.own
     if reading.index == 0 and reading.words.text != text:
         text = reading.words.text
@@ -88,15 +103,8 @@ def claims_of(reading: Reading) -> Iterator[Claim]:
             continue  # a definition
         if re.search(r"\beach\)", sentence):
             continue  # "2 nodes with 4 GPUs each": N is not one number
-        if of_something_else(sentence, reading):
-            continue
-        yield from _matches("speed-up", _SPEEDUP, sentence)
-        if _OF_SPEED.search(sentence):
-            yield from _matches("throughput", (_HIGHER, _BARE), sentence)
-        yield from _rates(sentence)
-        yield from _matches("efficiency", _EFFICIENCY, sentence)
-        yield from _matches("less", (_REDUCED,), sentence)
-        yield from _faster(sentence)
+        if not of_something_else(sentence, reading):
+            yield sentence
 
 
 def _matches(kind: Kind, patterns: tuple[re.Pattern[str], ...], sentence: str) -> Iterator[Claim]:
