@@ -50,7 +50,8 @@ def main(folder: Path) -> None:
     said += [to_markdown(table) for table in experiment.tables if table.rows]
     place = analysis.record.training[1].location or "FOLDER"
     warnings = dict.fromkeys(
-        f"- `{warning.code}`: {escaped(warning.message.replace(place, 'FOLDER'))}" for _, warning in analysis.warnings
+        f"- {f'{cell}: ' if cell else ''}`{warning.code}`: {escaped(warning.message.replace(place, 'FOLDER'))}"
+        for cell, warning in analysis.warnings
     )
     said.append("## Warnings of this run\n\n" + ("\n".join(warnings) or "None.") + "\n")
     write_whole(EXAMPLES / f"{name}.md", "\n".join(said))

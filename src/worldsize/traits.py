@@ -82,9 +82,9 @@ class TraitsRecord(BaseModel):
     """What ranks exchange: gradients, so that their weights are always alike; weights, which are alike only after they
     were averaged; or shards, of which each rank keeps its own."""
     first_steps: str = ""
-    """The setting that says how many first steps are synchronised in another way; none as a rule."""
+    """Name of the setting for the number of first steps that are synchronised in another way; '' if none are."""
     period: str = ""
-    """The setting that says every how many steps something travels; each step as a rule."""
+    """Name of the setting for the steps from one exchange to the next; '' if ranks exchange in every step."""
 
     @property
     def rooted(self) -> bool:
@@ -213,7 +213,7 @@ def _now_and_then(does: str, copies: Callable[[int, int, Sizes], int], **more: A
 TRAITS: dict[str, Traits] = {
     "single": Traits(does="one worker, with nothing to synchronise", collectives=(), wire=nothing, sends=sent_by_none),
     "data-parallel": Traits(
-        does="torch's DataParallel: one process drives all devices (on a CPU threads)",
+        does="torch's DataParallel: one process drives all devices (threads on a CPU)",
         collectives=(),
         wire=replicas,
         copies=replicas_here,
@@ -242,7 +242,7 @@ TRAITS: dict[str, Traits] = {
         copies=gradients_again,
     ),
     "bucketed": Traits(
-        does="the same, in Python of our own that can be read",
+        does="like ddp, in readable Python",
         collectives=("all-reduce",),
         overlaps=True,
         buckets=True,
@@ -260,7 +260,7 @@ TRAITS: dict[str, Traits] = {
     "bucketed-int8": _lossy_buckets("int8 blocks", quantised, in_blocks, 2**-4, **_INT8),
     "local-sgd": _now_and_then("ranks step by themselves, and average their weights every few steps", weights_packed),
     "diloco": _now_and_then(
-        "local-sgd with an outer optimizer that moves what ranks share", weights_and_anchor, plain_mean=False
+        "local-sgd with an outer optimizer on the shared weights", weights_and_anchor, plain_mean=False
     ),
     "fsdp": Traits(
         does="torch's FSDP2: each rank keeps its shard of weights, gradients and optimizer; all-gathers blocks",

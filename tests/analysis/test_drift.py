@@ -109,7 +109,7 @@ def test_a_slower_clock_is_named() -> None:
 
 
 def test_where_nothing_goes_with_it_that_is_said() -> None:
-    assert "Nothing that this machine can see" in message({})
+    assert "No cause is visible from inside this machine" in message({})
 
 
 def test_without_conditions_no_cause_is_made_up() -> None:

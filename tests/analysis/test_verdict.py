@@ -124,9 +124,9 @@ def test_tells_the_two_fastest_apart_where_it_can(tmp_path: Path) -> None:
 def test_says_that_workers_do_not_help(tmp_path: Path) -> None:
     slower = verdict(study(tmp_path / "slower", [SINGLE, several(1.2, synchronised(SHARES, 0.6))]))
     assert slower.startswith(
-        "One worker is faster: single-w1-b32 with 64.0 samples/s. The fastest of several, ddp with "
+        "One worker is faster: single-w1-b32 with 64.0 samples/s. The fastest with several, ddp with "
     )
-    assert "has 53.3: a scaled speed-up of 0.833 [0.833, 0.833]." in slower
+    assert "has 53.3 samples/s: a scaled speed-up of 0.833 [0.833, 0.833]." in slower
     noisy = [replace(SINGLE, noise=0.01), several(0.998, synchronised(SHARES, 0.5), noise=0.01)]
     equal = verdict(study(tmp_path / "equal", noisy))
     assert equal.startswith("Several workers gain nothing. The fastest of them is ddp with 2 workers at b = 32: ")

@@ -68,7 +68,7 @@ def test_a_memory_limit_ends_the_sweep_and_all_ranks_agree(place: Path) -> None:
     assert max(fits) < min(fails)
     peaks = [c.record.peak_memory_bytes or 0 for c in load_run(place / "run").cells.values()]
     assert max(peaks) <= 1500 * 2**20
-    assert "the largest local batch that was seen to fit" in done.stdout.replace("\n", " ")
+    assert "the largest local batch that fitted" in done.stdout.replace("\n", " ")
 
 
 def test_a_limit_of_half_as_much_again_as_the_peak_is_enough(place: Path) -> None:

@@ -235,7 +235,7 @@ for _ in range(9):
 print("WEIGHTS")
 """
     said = loops.ran(tmp_path, code)
-    assert "batches come from another thread than the one that trains" in said
+    assert "batches are fetched outside the training thread" in said
     assert "WEIGHTS" in said
 
 

@@ -284,8 +284,8 @@ def test_a_sweep_that_the_data_ended_says_what_a_loader_would_have_done(tmp_path
 def test_an_experiment_that_was_made_smaller_says_so(tmp_path: Path) -> None:
     smaller = {**read_study("sync-ladder"), "world_sizes": (1, 2), "global_batch": 64, "train_samples": 512}
     settings = validated(StudySettings, smaller)
-    assert deviations(settings) == ["train samples 512 (none)", "world sizes 1, 2 (1, 4)", "global batch 64 (256)"]
+    assert deviations(settings) == ["train samples 512 (not set)", "world sizes 1, 2 (1, 4)", "global batch 64 (256)"]
     as_defined = validated(StudySettings, {**read_study("sync-ladder"), "hosts": 4, "data_dir": tmp_path})
     assert deviations(as_defined) == []
     analysis = study(tmp_path, "sync-ladder", [MadeCell("single", 1, 64)], global_batch=64)
-    assert first(analysis).paragraphs[-1].startswith("Not as the experiment is defined")
+    assert first(analysis).paragraphs[-1].startswith("Differs from the preset")

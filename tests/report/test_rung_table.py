@@ -1,4 +1,4 @@
-"""Which rung pays, in the report, in files, as JSON and in a terminal."""
+"""Which strategy pays off, in the report, in files, as JSON and in a terminal."""
 
 import io
 import json
@@ -85,7 +85,7 @@ def test_it_is_a_section_with_files_of_its_own_and_in_json(timed: StudyAnalysis,
     assert "the training loss after 1,280 samples differs by +0.00541 from that of ddp (one seed; no interval)" in said
     page = write_report(timed.run.folder, timed)
     assert 'id="rungs"' in page.read_text()
-    assert "### Which rung pays" in (page.parent / "summary.md").read_text()
+    assert "### Which strategy pays off" in (page.parent / "summary.md").read_text()
     assert (page.parent / "rungs.csv").read_text().count("\n") == 5
     assert json.loads(json.dumps(content(timed)))["rungs"][2]["cell"] == "ddp-bf16-w2-b32"
 
@@ -105,8 +105,8 @@ def test_no_line_is_wider_than_the_terminal(timed: StudyAnalysis, trained: Study
         lines = capture.get().splitlines()
         copied = ("report: ", "    worldsize ")
         assert max(len(line) for line in lines if not line.startswith(copied)) <= width
-        assert "Which rung pays" in lines
-        text = " ".join(" ".join(lines[lines.index("Which rung pays") :]).split())
+        assert "Which strategy pays off" in lines
+        text = " ".join(" ".join(lines[lines.index("Which strategy pays off") :]).split())
         assert all(each in text for each in seen)
         assert "ddp-bf16" in text
         assert width < 80 or analysis is trained or "bucketed-fp16 " in text, "names that differ at their end are whole"

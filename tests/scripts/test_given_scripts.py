@@ -88,7 +88,7 @@ def test_secrets_among_its_arguments_are_not_kept_and_samples_may_be_given(tmp_p
     assert not kept
     lost = worldsize("study", "--resume", "--out", "run", cwd=tmp_path)
     assert lost.returncode == 2
-    assert "Give --script as it was" in lost.stderr
+    assert "Give --script with the original text" in lost.stderr
     again = worldsize("study", "--resume", "--script", script, "--out", "run", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
 

@@ -28,7 +28,7 @@ MESSAGES = {
 BUSY = WarningRecord(
     code="busy-machine",
     message="the load was 1.5 at the start, on 2 cores: other work makes steps slower and their times spread.\n"
-    "Busiest now: nothing that can be seen. End it, or measure again when the machine is quiet.",
+    "No busy process is visible now: measure again when the machine is quiet.",
 )
 UNVERIFIED = WarningRecord(code="unverified-data", message="the files in /data/cifar-10-batches-bin are not verified")
 

@@ -290,6 +290,6 @@ def test_workers_that_were_started_again_say_so_rather_than_begin_anew(tmp_path:
     with Recorder(tmp_path / "cell", 0, HostClock()) as recorder:
         loop = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=0)
         with pytest.raises(
-            RunError, match=r"restarted and lost 4 training steps, for lack of memory as a rule\nGive --checkpoint"
+            RunError, match=r"restarted and lost 4 training steps, usually for lack of memory\nGive --checkpoint"
         ):
             loop.take(Turn(op="epoch", first_step=4))

@@ -22,18 +22,18 @@ Launches = Mapping[BlockKey, int]
 """In which launch of a cell, counted within a session, a block was timed; if absent, in the only one of the session."""
 
 CORRELATIONS = np.sin(np.linspace(0, np.arcsin(0.95), 20))
-"""The values of ρ, between neighbouring blocks. They are as far apart as the reference prior of an autoregression,
-1 ÷ √(1 − ρ²), has them alike (Berger and Yang, Noninformative Priors and Bayesian Testing for the AR(1) Model, 1994):
-equal weights of values at equal distances would take strong correlation for rare, and few blocks do not contradict.
-Nor has ρ = 0 more than its share: with 0.3 of all, in studies of two cells, 12 blocks and four launches, intervals held
-in 88.5 % where ρ = 0.8, with its share in 92.0 (400 studies)."""
+"""The values of ρ, between neighbouring blocks. Spaced so that equal weights give the reference prior of an
+autoregression, 1 ÷ √(1 − ρ²) (Berger and Yang, Noninformative Priors and Bayesian Testing for the AR(1) Model, 1994):
+with equal distances strong correlation would count as rare, and few blocks do not contradict. ρ = 0 gets no extra
+weight: with 0.3 of the prior, intervals of two cells, 12 blocks and four launches held in 88.5 % where ρ = 0.8, with an
+equal share in 92.0 (400 studies)."""
 SPREADS = np.array([0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])
 """The values of φ, alike but for 0: variance between launches ÷ variance of blocks within one."""
 AGAINST_LAUNCHES = 0.4
-"""Launches are taken to be alike where that explains the blocks better than 1 ÷ this as well as their being unlike: few
-launches could hide their spread, so it needs more than a tie to be left out."""
+"""Launches are taken to be alike only where that explains the blocks at least 1 ÷ this (2.5) times as well: few
+launches may hide their spread, so a tie is not enough to leave it out."""
 MIN_BLOCKS = 3
-"""Two blocks of a cell differ by one number, which is needed for σ."""
+"""Two blocks of a cell differ by one number, and σ needs that."""
 HALVINGS = 28
 NEGLIGIBLE = 1e-6
 """Weight, as a share of the largest, of what cannot move an interval."""
@@ -79,7 +79,7 @@ class Dependence:
     """Whether launches may differ by more than their blocks do."""
 
     def widening(self, found: Series) -> float:
-        """How many times as wide the interval of a series' mean is as that of as many independent blocks."""
+        """Interval width of the mean of a series ÷ that of as many independent blocks."""
         n = len(found.keys)
         independent = np.sqrt(np.var(found.values, ddof=1) / n) * float(stdtrit(n - 1, (1 + LEVEL) / 2))
         if n < MIN_BLOCKS or not independent > 0:
@@ -91,7 +91,7 @@ class Dependence:
 
 
 def dependence(cells: Sequence[Series], freedom: float) -> Dependence:
-    """What series of residuals say together; `freedom` is the share of each that taking out the speed has left."""
+    """What series of residuals say together; `freedom`: share of their freedom left after fitting the speed."""
     total = np.zeros((CORRELATIONS.size, SPREADS.size))
     patterns: dict[tuple[tuple[BlockKey, ...], bytes], list[Series]] = {}
     for each in cells:

@@ -82,7 +82,7 @@ def drift_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
         f"the machine drifted: blocks of {len(noisy)} of {len(spreads)} cells are more than {percent_text(BOUND)} "
         f"apart ({worst}: {percent_text(noisy[worst])}).\n"
         f"{cause([block for cell in cells for block in blocks_of(cell)])} "
-        "In ratios of cells that were timed in turn most of it cancels; their intervals are wider."
+        "Most of the drift cancels in ratios of cells timed in turn; their intervals are wider."
     )
     return WarningRecord(code="drift", message=message)
 
@@ -95,17 +95,17 @@ def disturbed_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
         return None
     timed = out + sum(cell.summary.timed_steps for cell in cells if cell.summary)
     slow = f"a short computation beside the steps took more than {SLOW:g} times as long as usual"
-    counts = [f"{out} of {timed} timed steps ({percent_text(out / timed)}) count in no number"] if out else []
+    counts = [f"{out} of {timed} timed steps ({percent_text(out / timed)}) are excluded"] if out else []
     if kept:
         several = f"{len(kept)} cells" if len(kept) > 1 else next(iter(kept))
-        counts.append(f"{sum(kept.values())} such steps of {several} count all the same: too few others would be left")
+        counts.append(f"{sum(kept.values())} such steps of {several} are not: too few others would be left")
     found = [(each, cell) for cell in cells if cell.record for each in cell.record.conditions]
     others = [each.others_cores for each, cell in found if (each.session, each.block) in cell.disturbed]
     busy = float(np.mean(others)) if others else 0.0
     who = (
         f"Other processes used {busy:.2f} cores in their blocks: end them."
         if busy >= NOTABLE_CORES
-        else "No other process here did: on a virtual machine, likely others of its host on the same cores."
+        else "No other process here used them: on a virtual machine, likely another guest of its host."
     )
     message = f"Something else used the cores: {slow}. {'; '.join(counts)}. {who}"
     return WarningRecord(code="disturbed", message=message)
@@ -140,8 +140,8 @@ def cause(blocks: Sequence[Block]) -> str:
     if busy >= BUSY_CORES:
         return f"Other processes used {busy:.2f} cores all the while. End them, or measure when the machine is quiet."
     return (
-        "Nothing that this machine can see goes with it (no other process, no stolen time, no slower clock): likely "
-        "caches, memory or cores that are shared with others outside of it."
+        "No cause is visible from inside this machine (no other process, no stolen time, no slower clock): likely "
+        "shared caches, memory or cores."
     )
 
 

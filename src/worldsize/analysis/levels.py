@@ -1,4 +1,4 @@
-"""Step times of the cells of a study, estimated together, so that each printed ratio is that of two printed times.
+"""Step times of the cells of a study, estimated together: each printed ratio is the quotient of two printed times.
 
 Elapsed time ÷ steps of a cell in a block is taken for (level of the cell) × (speed of the machine in that block), and
 both are fitted by the estimating equations of a Poisson regression with a logarithmic link (McCullagh and Nelder,
@@ -30,7 +30,7 @@ from worldsize.analysis.statistics import (
 from worldsize.results.records import Estimate
 
 IN_TURN_BLOCK = 1_000_000
-"""Blocks of a sweep from this number on were timed in turn with other sizes; those of its trials are not."""
+"""Blocks of a sweep from this number on were timed in turn with other sizes; those of its trials were not."""
 RESAMPLES = 4_000
 MIN_RESAMPLES = 1_000
 WORK = 5_000_000
@@ -71,8 +71,8 @@ def levels(
 ) -> dict[str, Level]:
     """The level of each cell that has samples; cells that no chain of common blocks joins are fitted apart.
 
-    `launches` tells of each cell in which launch its blocks were timed, where it had several in a session. Without a
-    resample there are no intervals, but all that widens them.
+    `launches` tells of each cell in which launch its blocks were timed, where it had several in a session. With
+    `most_resamples` 0 there are no intervals, only what would widen them.
 
     Raises ValueError with a sample that is not above 0.
     """
@@ -113,13 +113,13 @@ def widening(top: Level, bottom: Level) -> float:
     return top.dependence.widening(series(apart, top.launches, bottom.launches))
 
 
-def chosen(best: tuple[Level, Level], others: Sequence[tuple[Level, Level]]) -> float:
-    """How much further down an interval of the largest of some ratios reaches, because it is the largest.
+def selection_widening(best: tuple[Level, Level], others: Sequence[tuple[Level, Level]]) -> float:
+    """Factor on the lower half width (of the logarithm) of the largest of some ratios, for having been selected.
 
-    Each ratio is (top, bottom); `others` may be as large. Of the largest of several that are all alike the estimate is
-    too high more often than too low. So its interval goes down as far as is needed for that of whichever is the largest
-    to hold in 97.5 %: the quantile of the largest deviation of all of them in the same resamples, each in units of its
-    own, turned into that of Student's distribution for as many blocks. Its upper end needs nothing.
+    Each ratio is (top, bottom); `others` may be as large. Where several are alike, the largest estimate is too high
+    more often than too low. The lower end moves down until the interval of whichever ratio is the largest holds in
+    97.5 %: by the quantile of the largest deviation of all of them in the same resamples, each in units of its own
+    quantile, turned into that of Student's distribution for as many blocks. The upper end stays.
     """
     each = [_deviations(*pair) for pair in (best, *others)]
     apart = np.max([deviations / max(1e-12, np.quantile(deviations, UPPER)) for deviations in each], axis=0)
@@ -131,18 +131,18 @@ def chosen(best: tuple[Level, Level], others: Sequence[tuple[Level, Level]]) -> 
 
 
 def _deviations(top: Level, bottom: Level) -> Floats:
-    """Of the logarithm of a ratio, in the resamples, from its value."""
+    """Of the logarithm of a ratio from its value, in each resample."""
     deviations: Floats = top.log_draws - bottom.log_draws - np.log(top.value_s / bottom.value_s)
     return deviations
 
 
 def ratio_estimate(numerator: Blocks, denominator: Blocks) -> Ratio:
-    """The same for two cells by themselves; raises ValueError without samples or with one that is not above 0."""
+    """`ratio` of two cells by themselves; raises ValueError without samples or with one that is not above 0."""
     return ratio(*_pair(numerator, denominator))
 
 
 def ratio_value(numerator: Blocks, denominator: Blocks) -> float:
-    """The same without its interval, which is what takes the time; raises ValueError as `ratio_estimate` does."""
+    """`ratio_estimate` without the interval, which takes the time; raises ValueError as `ratio_estimate` does."""
     top, bottom = _pair(numerator, denominator, most_resamples=0)
     return top.value_s / bottom.value_s
 
@@ -212,7 +212,7 @@ def _fitted(
 def _residuals(
     cells: Mapping[str, Blocks], keys: list[BlockKey], times: Floats, fitted: Floats
 ) -> dict[str, dict[BlockKey, float]]:
-    """What the fit leaves of each cell; not in blocks of one cell alone, of which the speed takes everything."""
+    """What the fit leaves of each cell. Blocks with one cell are left out: the fitted speed absorbs them."""
     shared = (fitted > 0).sum(axis=0) > 1
     return {
         name: {

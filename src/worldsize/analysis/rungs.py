@@ -1,4 +1,4 @@
-"""Which rung pays: each strategy beside the fastest exact one of the same N and b, in bytes, speed and training.
+"""Which strategy pays off: each beside the fastest exact one of the same N and b, in bytes, speed and training.
 
 A rung that is lossy, or whose ranks exchange seldom, is fast for what it leaves out; so its speed stands beside what
 that does to the training (method.md §10).

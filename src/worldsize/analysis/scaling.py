@@ -6,7 +6,7 @@ from typing import Literal
 
 from worldsize.analysis.baseline import baselines, with_numbers
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.levels import Level, chosen
+from worldsize.analysis.levels import Level, selection_widening
 from worldsize.analysis.statistics import Ratio
 from worldsize.results.records import Estimate
 
@@ -144,7 +144,7 @@ def _chosen(rows: list[ScalingRow]) -> list[ScalingRow]:
     speedup, pairs = best.speedup, [_pair(row) for row in (best, *others)]
     if not others or speedup is None or speedup.estimate.low is None or not speedup.paired:
         return rows
-    further = chosen(pairs[0], pairs[1:])
+    further = selection_widening(pairs[0], pairs[1:])
     value, low = speedup.estimate.value, speedup.estimate.low
     # Only downwards: the best of several looks too good, never too bad (the winner's curse).
     lower = speedup.estimate.model_copy(update={"low": value * (low / value) ** further})

@@ -223,14 +223,14 @@ def _unread(run: Run) -> Iterator[tuple[str, WarningRecord]]:
 def _disagreement(found: Exposed) -> WarningRecord:
     timeline, pairing = found.timeline.value * 1e3, found.pairing.value * 1e3
     cause = (
-        "work of the synchronisation that is no message, such as averaging or copying into buckets, or compute that "
+        "synchronisation work other than messages, such as averaging or copying into buckets, or compute that "
         "is slower while messages are under way"
         if pairing > timeline
         else "compute that is slower without synchronisation, as when the ranks no longer wait for each other"
     )
     message = (
-        f"in the blocks that were paired exposed communication is {timeline:.3g} ms per step by the timeline and "
-        f"{pairing:.3g} ms by the second way (steps with − without synchronisation): quote both. Likely {cause}."
+        f"exposed communication in the paired blocks: {timeline:.3g} ms per step by the timeline, {pairing:.3g} ms by "
+        f"the second way (steps with − without synchronisation). Quote both. Likely {cause}."
     )
     return WarningRecord(code="exposed-disagrees", message=message)
 

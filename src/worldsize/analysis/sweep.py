@@ -178,7 +178,7 @@ def interval_of(sweep: BatchSweep) -> str:
     if sweep.knee_low is None or sweep.knee_high is None:
         return f"{how}; too few blocks for an interval"
     if sweep.knee_low == sweep.knee_high:
-        return f"{how}; the 95 % interval holds no other size"
+        return f"{how}; the 95 % interval includes no other size"
     return f"{how}; 95 % interval from {sweep.knee_low:,} to {sweep.knee_high:,}"
 
 
@@ -186,19 +186,20 @@ def sweep_text(sweep: BatchSweep) -> str:
     """What the sweep found, in words."""
     name = f"{sweep.strategy} with {sweep.world_size} worker{'s' if sweep.world_size > 1 else ''}"
     if sweep.largest is None:
-        return f"{name}: no batch was seen to fit."
+        return f"{name}: no batch fitted."
     ends = {
         "memory": f"b = {sweep.too_large:,} did not" if sweep.too_large else "",
         "data": "the next would exceed the samples that a worker has",
         "asked": "no larger one was asked for",
         "failure": "the next trial failed for another reason, or was not finished",
     }
-    said = f"{name}: the largest local batch that was seen to fit is b = {sweep.largest:,}; {ends[sweep.ended_by]}."
+    said = f"{name}: the largest local batch that fitted is b = {sweep.largest:,}; {ends[sweep.ended_by]}."
     rates = {row.cell.batch_size: row.cell.summary.samples_per_s.value for row in sweep.rows if row.cell.summary}
     if sweep.knee is None or len(rates) < 2:
         return said
     best = max(rates, key=lambda b: rates[b])
     return (
         f"{said} The knee is b = {sweep.knee:,} ({interval_of(sweep)}) with {number_text(rates[sweep.knee])} "
-        f"samples/s; the most, {number_text(rates[best])}, has b = {best:,}. A batch above the knee only costs memory."
+        f"samples/s; the best, {number_text(rates[best])}, is at b = {best:,}. "
+        "A batch above the knee only costs memory."
     )

@@ -135,8 +135,8 @@ def _one_worker_wins(found: Headline, answer: Decision | None) -> str:
     assert row.speedup is not None, "only with a speed-up it is known"
     assert row.baseline is not None, "a speed-up has one"
     text = (
-        f"One worker is faster: {row.baseline.id} with {number_text(rate(row.baseline))} samples/s. The fastest of "
-        f"several, {cell_name(cell)}, has {number_text(rate(cell))}: {NAMES[row.kind]} of "
+        f"One worker is faster: {row.baseline.id} with {number_text(rate(row.baseline))} samples/s. The fastest with "
+        f"several, {cell_name(cell)}, has {number_text(rate(cell))} samples/s: {NAMES[row.kind]} of "
         f"{estimate_text(row.speedup.estimate)}{KEPT[row.kind]}"
     )
     return f"{text}{_rival(answer)}."

@@ -35,11 +35,11 @@ def audit(
     markdown: Markdown = None,
     as_json: o.Json = False,
 ) -> None:
-    """Check whether published scaling tables hold.
+    """Check published scaling tables for consistency.
 
-    Recomputes each number from the others, as exactly as it was printed. Reads Markdown, HTML, CSV, LaTeX, JSON and
-    text. What the tables do not say can be said by flags, or once for all in a TOML file beside them: README.audit.toml
-    for README.md, whose keys are the flags (docs/audit.md).
+    Recomputes each number from the others, to the printed precision. Reads Markdown, HTML, CSV, LaTeX, JSON and text.
+    Flags supply what the tables leave out; so does a TOML file beside them, README.audit.toml for README.md, whose keys
+    are the flags (docs/audit.md).
     """
     from worldsize.config import audit_settings
     from worldsize.errors import UsageError

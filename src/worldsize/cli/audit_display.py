@@ -65,7 +65,7 @@ def _print_finding(console: Console, finding: Finding, readings: dict[int, Readi
         "printed": finding.printed,
         "recomputed": finding.recomputed,
         "fits": (finding.fits or "").removeprefix("fits "),
-        "changes": finding.changes,
+        "what it changes": finding.changes,
     }
     for name, said in answers.items():
         if said:

@@ -8,8 +8,8 @@ from worldsize.cli.flags import Flags, takes
 def predict(flags: Flags, run: o.Run, as_json: o.Json = False) -> None:
     """Predict other world sizes, links and strategies from a run.
 
-    Starts nothing. Each number has a band in which nine in ten steps lie, and the forecast says how far off it would
-    have been on the cells of the run itself. It is kept in the run folder and shown on its page.
+    Runs nothing. Each number has a band that holds nine in ten steps, and the forecast reports its error on the
+    run's own cells. The run folder and its page keep the forecast.
     """
     from worldsize.analysis.predict.answer import answer
     from worldsize.analysis.study import analyse

@@ -14,8 +14,8 @@ Runs = Annotated[
 def scale(runs: Runs, out: o.Out = None, as_json: o.Json = False) -> None:
     """Join several runs into a scaling study, and report it.
 
-    For trainings of your own that wrote a run folder each (worldsize.meter). They did not take turns, so nothing is
-    paired: what the machine did between them is in the ratios.
+    For trainings of your own that wrote a run folder each (worldsize.meter). They were not interleaved, so drift
+    of the machine between them is in the ratios.
     """
     import sys
 

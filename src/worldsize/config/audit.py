@@ -26,13 +26,13 @@ class AuditSettings(Settings):
     """What a column holds, by its heading; may be repeated. 'Table 2.Time' is that of the table whose caption says so.
     A mapping of headings to what they hold is taken as well."""
     samples: int | None = absent("as the text says", ge=1)
-    """Samples of an epoch."""
+    """Samples per epoch."""
     model: str | None = absent("as the text says", allowed="a known network, and its classes: resnet18:10")
     """Model that was trained."""
     batch: BatchOf | None = absent(AS_READ)
     """Whether a batch size is that of one worker or of all."""
     scaling: ScalingKind | None = absent(AS_READ)
-    """Whether the global batch grows with the workers or stays."""
+    """How the global batch scales: weak, it grows with the workers; strong, it stays."""
     format: TableFormat | None = absent("by the suffix, else by what is in it")
     """Format of the file."""
     table: int | None = absent("all", ge=1)

@@ -110,7 +110,7 @@ class CompareSettings(Settings):
     strict: bool = False
     """Also fail if a slowdown beyond --fail-above cannot be ruled out for some cell."""
     judge_by: JudgeBy = "auto"
-    """Compare step times (plain), those over one worker's (relative) or a short computation's (normalised), or auto.
+    """Compare step times as they are (plain), ÷ one worker's (relative), ÷ a short computation's (normalised), or auto.
     `relative`: over that of the baseline cell of the same run, and nothing else but for the baseline cell itself;
     `plain`: as they are, also between different machines; `normalised`: over the short computation that is timed beside
     the steps; `auto`: on one kind of machine whichever differs least from run to run, else relative ones."""

@@ -34,7 +34,7 @@ class ByHandSettings(Settings):
     num_nodes: int
     """Manual start: number of nodes, as torchrun's --nnodes."""
     rank: int
-    """Manual start: rank of this node, from 0."""
+    """Manual start: number of this node from 0, as torchrun's --node-rank."""
 
 
 class LaunchSettings(Settings):

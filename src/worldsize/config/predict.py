@@ -20,7 +20,7 @@ class PredictSettings(Settings):
     """World sizes (numbers of workers N), comma-separated."""
     strategies: tuple[str, ...] | None = absent("those measured with several workers", min_length=1)
     """Strategies, comma-separated, measured in the run or not. Those of a script cannot be changed."""
-    batch_size: int | None = absent("that of the verdict", ge=1, le=MAX_BATCH)
+    batch_size: int | None = absent("that of the fastest configuration", ge=1, le=MAX_BATCH)
     """Local batch b: samples per worker per step. One that was not measured lies on a line through those that were."""
     bucket_mb: Annotated[float, Field(gt=0, le=MAX_BUCKET_MB)] | Literal["auto"] | None = absent("that of the run")
     """Bucket size of ddp and bucketed, in MB (10^6 bytes); auto plans it from the measured link. None is that of the
@@ -28,7 +28,7 @@ class PredictSettings(Settings):
     link: Rate | None = absent("that of the run")
     """Bandwidth of the link of each host, such as 10gbit; the run must have one worker on each of several hosts."""
     latency: Duration | None = absent("that of the run")
-    """Latency that each link adds, such as 50us; what the software takes was measured and stays."""
+    """Latency that each link adds, such as 50us; the measured overhead of the software is kept."""
 
     @field_validator("strategies")
     @classmethod

@@ -53,15 +53,16 @@ class StudySettings(TrainingSettings):
     """Training script of your own, run unmodified at each world size: "train.py --lr 0.1". Given again, the scripts
     take turns and are compared; see docs/own-training.md."""
     samples_per_step: int | None = absent("counted", ge=1)
-    """Samples that a process of --script trains on in a step, where they are not the first dimension of its batches."""
+    """Samples per process and step of --script, if not the first dimension of its batches."""
     keep_outputs: bool = False
-    """Keep the files that --script writes into its working folder, a copy of this one. They are in
+    """Keep the files that --script writes into its working folder, a copy of the current one. They are in
     RUN/cells/CELL/outputs."""
     fail_above: Share | None = absent("no gate", ge=0, allow_inf_nan=False)
-    """Fail (exit status 3) if a cell is slower by more than this, such as 5%. It must be significantly slower."""
+    """Fail (exit status 3) if a later --script is slower than the first by more than this, such as 5%. It must be
+    significantly slower."""
     strategies: tuple[str, ...] = Field(default=DEFAULT_STRATEGIES, min_length=1)
     """Strategies (ways to synchronise gradients), comma-separated; see docs/strategies.md. `auto` is one worker and
-    each rung that may pay on this link, exact and compressed, with planned buckets."""
+    each strategy that may pay off on this link, exact and compressed, with planned buckets."""
     world_sizes: tuple[int, ...] | None = absent("powers of two up to all GPUs or cores", allowed=EACH, min_length=1)
     """World sizes (numbers of workers N), comma-separated. None is 1, 2, 4 … and all: workers of the nodes,
     GPUs, or physical cores up to 4 (config/study.py)."""
@@ -84,13 +85,14 @@ class StudySettings(TrainingSettings):
     accuracy_epochs: int | None = absent("no such runs", ge=1)
     """Preset ddp-large-batch: epochs of the runs that compare learning-rate rules. None leaves them out."""
     accuracy_batch: int = Field(default=512, ge=1)
-    """Preset ddp-large-batch: local batch of the runs with N workers that compare such rules."""
+    """Preset ddp-large-batch: local batch of the runs with N workers that compare learning-rate rules."""
     accuracy_base_batch: int = Field(default=128, ge=1)
-    """Preset ddp-large-batch: batch of the one-worker runs that compare such rules. It is also the B₀ of the rules."""
+    """Preset ddp-large-batch: batch of the one-worker runs that compare learning-rate rules. It is also
+    the B₀ of the rules."""
     seeds: int = Field(default=1, ge=1, le=MAX_SEEDS)
     """Repeat each training run with K seeds, from --seed upwards. Only whole epochs are trained so; the spread of
     accuracies between seeds is then known. In `ddp-large-batch` these are the runs that compare learning-rate rules."""
-    target_accuracy: Share | None = absent("the highest that all reach; no interval", gt=0, le=1)
+    target_accuracy: Share | None = absent("the highest that all reach, without an interval", gt=0, le=1)
     """Target test accuracy, such as 0.8 or 80%: compare the epochs and time to reach it. Statistical efficiency is told
     at it (method.md §10). None takes the largest that every training has reached, which is known only afterwards."""
     experiment: str = ""

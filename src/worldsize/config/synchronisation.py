@@ -25,7 +25,7 @@ class SynchronisationSettings(NetworkSettings):
     powersgd_rank: int = Field(default=4, ge=1, le=1024)
     """Rank of the matrices that powersgd sends in place of each gradient. A larger rank sends more, and loses less."""
     powersgd_start_step: int = Field(default=2, ge=0)
-    """Exact steps before powersgd begins to compress. They are never timed; each launch of a cell begins with them."""
+    """Uncompressed steps before powersgd compresses. They are never timed; each launch of a cell begins with them."""
     accumulate: int = Field(default=1, ge=1, le=MAX_BATCH)
     """Add up the gradients of K micro-batches of b before they are synchronised: B = N·b·K. Only the last of them
     communicates; the weights change once per K."""
@@ -38,7 +38,7 @@ class SynchronisationSettings(NetworkSettings):
     outer_learning_rate: float = Field(default=0.7, gt=0, allow_inf_nan=False)
     """Learning rate of diloco's outer optimizer, which moves the weights that all ranks share."""
     outer_momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Its Nesterov momentum."""
+    """Nesterov momentum of that optimizer (diloco)."""
 
 
 def refuse_beside_shards(settings: Any) -> None:

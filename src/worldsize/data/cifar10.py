@@ -129,12 +129,12 @@ def _check_labels(path: Path, labels: NDArray[np.uint8]) -> None:
 def _warning(folder: Path, receipt: dict[str, str] | None, changed: list[str]) -> WarningRecord | None:
     """None if all files are what worldsize unpacked from the official archive."""
     if receipt is None:
-        reason = "worldsize did not unpack them from the official archive, whose hash alone is published"
+        reason = "not unpacked by worldsize from the official archive, the only file with a published hash"
     elif changed:
         reason = f"changed since worldsize unpacked them from the official archive: {', '.join(changed)}"
     else:
         return None
     return WarningRecord(
         code="unverified-data",
-        message=f"the files in {folder} are not verified ({reason}); accuracies may differ from the official",
+        message=f"the files in {folder} are not verified ({reason}); accuracies may differ from official ones",
     )

@@ -124,8 +124,11 @@ def busy_warning(host: Host) -> WarningRecord | None:
         message=(
             f"the load was {host.load_1min:.1f} at the start, on {len(host.allowed_cores)} cores: "
             "other work makes steps slower and their times spread.\n"
-            f"Busiest now: {busiest or 'nothing that can be seen; it may have just ended'}. "
-            "End it, or measure again when the machine is quiet."
+            + (
+                f"Busiest now: {busiest}. End them, or measure when the machine is quiet."
+                if busiest
+                else "No busy process is visible now: measure again when the machine is quiet."
+            )
         ),
     )
 

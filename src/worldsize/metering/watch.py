@@ -1,8 +1,8 @@
 """What happens in a loop that is not ours, from hooks and wrapped functions: marks for the timeline of each step.
 
-A step ends with the optimizer's step; where batches are fed through the meter, with the next time that one is asked
-for, so that waiting for data stands at the head of the step that it feeds (method.md §13). A script that is held
-between its steps is held where its optimizer has stepped, however it is fed.
+A step ends with the optimizer's step or, where batches come through the meter, when the next one is asked for: a step
+begins with its wait for data (method.md §13). A script that is held between its steps is held where its optimizer has
+stepped, however it is fed.
 """
 
 import functools
@@ -68,18 +68,18 @@ class Watch:
         """How samples were counted."""
         self._begun = self._stepped = self._forwarded = self._worked = False
         self._in_backward = False
-        self._feeding: int | None = None
+        self._feeding_thread: int | None = None
         """The thread that asks for batches."""
         self._fed_samples = self._trained = False
         self.interrupted = False
         """Whether the loop did something else in the middle of this step: its time says nothing."""
         try:
-            self._hang()
+            self._install_hooks()
         except Exception:
             self.close()
             raise
 
-    def _hang(self) -> None:
+    def _install_hooks(self) -> None:
         self.collectives.wrap_functions()
         pre, post = self._before_optimizer, self._after_optimizer
         if self.optimizer is None:
@@ -114,7 +114,7 @@ class Watch:
     @never_raises
     def fetching(self) -> None:
         """The loop asks for a batch."""
-        self._feeding = get_ident()
+        self._feeding_thread = get_ident()
         if self.by_optimizer:
             if self._begun:
                 self.timeline.stretch("other")
@@ -129,7 +129,7 @@ class Watch:
 
     @never_raises
     def fetched(self, batch: Any) -> None:
-        """It is there."""
+        """A batch is there."""
         if self._begun:
             self.timeline.stretch("data_wait")
         # A loop may fetch all micro-batches of a step before it uses the first; those of an evaluation are not counted.
@@ -145,7 +145,7 @@ class Watch:
 
     @never_raises
     def fed_out(self) -> None:
-        """There is none any more: an epoch is over, if a step was made in it."""
+        """No batch is left: an epoch is over, if a step was made in it."""
         if self.by_optimizer:
             if self._begun:
                 self.timeline.stretch("data_wait")
@@ -195,7 +195,7 @@ class Watch:
         self._begun, self._trained = False, True
         self._steps += 1
         self._with_evaluation += self.evaluated
-        # What every other step does at least is part of the training, such as the samples that a policy draws.
+        # What more than half of the steps do is part of the training, such as the samples that a policy draws.
         self.interrupted |= self.by_optimizer and self.evaluated and 2 * self._with_evaluation <= self._steps
         self.finished(self.timeline.take(), self.samples, self.epoch)
 
@@ -278,8 +278,10 @@ class Watch:
     def _after_optimizer(self, optimizer: Optimizer, *_: Any) -> None:
         if self._begun:
             self.timeline.stretch("optimizer")
-        if self._feeding not in (None, get_ident()) and not self.by_optimizer:
-            raise RuntimeError("batches come from another thread than the one that trains: wrap what that one iterates")
+        if self._feeding_thread not in (None, get_ident()) and not self.by_optimizer:
+            raise RuntimeError(
+                "batches are fetched outside the training thread: wrap what the training thread iterates"
+            )
         self.optimizer = self.optimizer or optimizer
         if optimizer is not self.optimizer:  # a second one, as of a GAN: its step belongs to that of the first
             if optimizer not in self.further_optimizers:

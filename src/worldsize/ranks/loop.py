@@ -123,8 +123,8 @@ class Loop:
             lost = turn.first_step - self.workload.steps
             way = "Resume with --resume" if self.workload.saves else "Give --checkpoint"
             raise RunError(
-                f"the workers were restarted and lost {lost} training steps, for lack of memory as a rule\n"
-                f"{way}, with less beside them in memory."
+                f"the workers were restarted and lost {lost} training steps, usually for lack of memory\n"
+                f"{way}, and free memory first."
             )
 
     def _steps(self, turn: Turn, count: int) -> MadeSteps:

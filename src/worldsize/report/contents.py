@@ -39,12 +39,12 @@ WITH_MESSAGES = ("ddp-large-batch",)
 def sections(analysis: StudyAnalysis) -> list[Section]:
     """All sections of a report; a table without rows and a section without anything are kept, empty.
 
-    Only what nobody asked for, a profile, is not there at all, and what the experiment's own section has already.
+    Left out: a profile nobody asked for, and what the experiment's own section shows.
     """
     experiment, found = analysis.record.asked.experiment, groups(analysis)
     made = EXPERIMENTS.get(experiment)
     differs = deviations(analysis.record.asked)
-    smaller = (f"Not as the experiment is defined (what is, in brackets): {'; '.join(differs)}.",) if differs else ()
+    smaller = (f"Differs from the preset (its value in brackets): {'; '.join(differs)}.",) if differs else ()
     sent = () if experiment in WITH_MESSAGES else (messages_table(analysis),)
     protocol = [with_paragraphs(made(analysis), smaller)] if made else []
     return [
@@ -77,7 +77,7 @@ def sections(analysis: StudyAnalysis) -> list[Section]:
                 *(table for table in (compile_table(analysis),) if table.rows),
             ),
         ),
-        Section("assumptions", "Other numbers for the same run", tables=(assumption_table(analysis),)),
+        Section("assumptions", "Common mistakes", tables=(assumption_table(analysis),)),
         Section("warnings", "Warnings", (), (warnings_table(analysis),)),
         Section("provenance", "Provenance", (), (provenance_table(analysis),)),
     ]

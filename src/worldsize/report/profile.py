@@ -210,7 +210,10 @@ def profile_table(analysis: StudyAnalysis) -> Table:
         integers("Rank", "rank", lambda row: row.seen.rank),
         numbers("Step", "step_s", lambda row: row.seen.profile.step_s, "ms"),
         numbers(
-            "timeline", "timeline_step_s", lambda row: timed.step_s if (timed := row.seen.timeline) else None, "ms"
+            "Step, timeline",
+            "timeline_step_s",
+            lambda row: timed.step_s if (timed := row.seen.timeline) else None,
+            "ms",
         ),
         *(column for name in SHARES for column in _share(name)),
     ]
@@ -237,6 +240,6 @@ def _share(name: str) -> list[ColumnOf[_Rank]]:
 
     return [
         numbers(name.capitalize(), f"{name}_share", lambda row: share(row.seen.profile), "%"),
-        numbers("timeline", f"timeline_{name}_share", lambda row: share(row.seen.timeline), "%"),
-        numbers("difference", f"{name}_difference", difference, "points"),
+        numbers(f"{name.capitalize()}, timeline", f"timeline_{name}_share", lambda row: share(row.seen.timeline), "%"),
+        numbers(f"{name.capitalize()}, difference", f"{name}_difference", difference, "points"),
     ]

@@ -24,8 +24,8 @@ PART_LABELS = {
 }
 
 EXPOSED_NOTE = (
-    "Exposed communication: share of the cell's own mean step (below, taken apart) in which a rank only waits for the "
-    "synchronisation (method §3)."
+    "Exposed communication: share of the cell's mean step in which a rank communicates and computes nothing "
+    "(method §3)."
 )
 ALL_NOTE = (
     "All communication: union of the communication intervals of a step; overlapped: the share of it that is hidden "
@@ -173,12 +173,12 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
         ColumnOf(speedup, interval_keys("speedup"), value=lambda cell: _speedup_or_why(cell, row_of(cell))),
         numbers("Eff. %", "efficiency", lambda cell: _efficiency(row_of(cell)), factor=PERCENT),
         numbers(
-            "Sync %",
+            "Exposed %",
             "exposed_share",
             lambda cell: cell.exposed_share,
             factor=PERCENT,
             between_workers=True,
-            note="Sync %: exposed communication, share of the cell's own mean step (in the report).",
+            note="Exposed %: exposed communication, share of the cell's mean step.",
         ),
     ]
     made = table_of("compact", "Results", columns, analysis.cells)

@@ -13,7 +13,7 @@ from worldsize.report.section import Section
 from worldsize.report.tables import TERMINAL_WIDTH, Entry, Table, estimate, fitted, interval_keys
 from worldsize.results.records import Estimate
 
-TITLE = "Which rung pays"
+TITLE = "Which strategy pays off"
 OWN_WEIGHTS_MARK = "*"
 NOTE = (
     "Each strategy beside the reference, the fastest exact one with the same N and b. Sent: bytes through the busiest"

@@ -40,8 +40,8 @@ class World:
     find_unused_parameters: bool = False
     """Whether a strategy that waits for all gradients looks, in each step, for parameters that have none."""
     bucket_groups: tuple[tuple[int, ...], ...] | None = None
-    """The same, parameter by parameter (numbers of the trained parameters in the model's order), for strategies
-    that can have any groups."""
+    """Buckets as groups of parameters (numbers of the trained ones, in the model's order), for strategies that take any
+    groups."""
     options: SynchronisationSettings = field(default_factory=SynchronisationSettings)
     """What the settings say of synchronising."""
 
@@ -76,10 +76,10 @@ class Strategy(ABC):
         """Run, or finish, the synchronisation of gradients after backward."""
 
     def updated(self) -> None:  # noqa: B027 - most strategies have nothing to send then
-        """Do what travels after the optimizer has changed the weights of a step; nothing as a rule."""
+        """Send what travels after the optimizer's step; nothing by default."""
 
     def averaged(self) -> AbstractContextManager[None]:
-        """The model holds the mean of all ranks' weights within; as a rule they are alike, and nothing is done."""
+        """Within, the model holds the mean of all ranks' weights; by default they are alike, and nothing is done."""
         return nullcontext()
 
     @contextmanager
@@ -95,7 +95,7 @@ class Strategy(ABC):
         return self._silent()
 
     def unseen(self) -> AbstractContextManager[nn.Module | None]:
-        """What to call in steps inside this context, without the hooks through which messages are only seen.
+        """What to call in steps inside this context, without the hooks that only watch messages.
 
         None: what `wrap` returned, for there are no such hooks.
         """
@@ -170,8 +170,8 @@ class Strategy(ABC):
     def held_back(self) -> Mapping[nn.Parameter, Tensor] | None:
         """What error feedback holds back on this rank, so that it can be proved; None: it does not say.
 
-        The mean over all ranks is what the averages so far are short of the means of the gradients. Each tensor is
-        flat, in the order of the gradient's memory; a parameter that is not there lacks nothing.
+        Its mean over ranks is the sum of all mean gradients so far less the sum of the averages applied (method.md
+        §10). Each tensor is flat, in the order of the gradient's memory; nothing of a missing parameter.
         """
         return None
 

@@ -45,8 +45,8 @@ def _broadcast_buffers(channel: Channel, buffers: dict[str, Tensor]) -> None:
 class DDP(Strategy):
     """DistributedDataParallel with torch's defaults; its messages go through our channel, so they are seen.
 
-    Phase timers would attribute its communication to *backward*. The hooks record when each bucket is issued and done,
-    and so of the broadcast of buffers at the start of forward. A hook replaces DDP's built-in reduction, so the parity
+    Phase timers would attribute its communication to *backward*. The hooks record when each bucket, and the broadcast
+    of buffers at the start of forward, are issued and done. A hook replaces DDP's built-in reduction, so the parity
     tests (method.md §10) hold its gradients against the reference, and the instrumentation overhead against a DDP
     without one (§2).
     """
@@ -88,7 +88,7 @@ class DDP(Strategy):
     def synchronise(self) -> None:
         """Nothing is left: backward ended after the last bucket.
 
-        Raises UsageError where the first one did not come to all parameters: the next forward would.
+        Raises UsageError if the first backward missed a parameter; DDP's next forward would.
         """
         if self._looked or not self.wrapped.require_backward_grad_sync or self.world.find_unused_parameters:
             return
@@ -118,11 +118,11 @@ class DDP(Strategy):
         return (DDP_FIRST_BYTES, DDP_CAP_BYTES) if found and self.world.bucket_bytes is None else found
 
     def state(self) -> dict[str, Tensor]:
-        """That of the averaging."""
+        """State of the averager."""
         return self.averager.state()
 
     def held_back(self) -> Mapping[nn.Parameter, Tensor] | None:
-        """The same."""
+        """What the averager holds back."""
         return self.averager.held_back()
 
     @contextmanager

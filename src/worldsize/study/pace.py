@@ -24,8 +24,8 @@ LAUNCHES = 3
 """How often each cell is launched in a budget that has room for it: where memory lies and on which core a thread
 begins is drawn once a launch, and stays for all its steps."""
 LAUNCH_BLOCKS = 2
-"""Blocks of the first launches; after LAUNCHES of them a cell is launched again whenever its blocks have doubled (4, 8,
-16 …): in a simulated study of two cells and 30 blocks, a last launch of 26 made intervals three times as wide."""
+"""Blocks of the first launches; after LAUNCHES of them a cell is launched again whenever its blocks have doubled (8,
+16, …): in a simulated study of two cells and 30 blocks, a last launch of 26 made intervals three times as wide."""
 LAUNCH_SHARE = 0.3
 """Share of a budget that launching again may take."""
 PAIRS = 4
@@ -37,7 +37,7 @@ PAIR_EVERY = 3
 FIRST_PAIRS_EVERY = 3
 """One block in so many is paired until then, in a budget."""
 OBSERVED_EVERY = 2
-"""Every how manyth block, in a budget, is followed by steps without instruments, of one cell after the other."""
+"""In a budget, one block in so many is followed by steps without instruments, of each cell in turn."""
 STILL_WARMING = 0.9
 """A step that takes less than this share of the quickest before it is still one of warming up: threads of one process
 were seen to take twenty steps until their memory had settled."""
@@ -97,7 +97,7 @@ class Pace:
         return None if self.until_s is None else max(0.0, self.until_s - self.now_s())
 
     def most_steps(self, cell: PlannedCell, samples: Blocks, warmup: int) -> int:
-        """Steps that are ahead of a cell at most, for a fixed number; `lead` are not timed in each of its blocks."""
+        """Steps that are ahead of a cell at most, for a fixed number; `warmup` steps of each block are untimed."""
         assert self.settings.steps is not None, "a study has one of the two protocols"
         left = max(0, self.settings.steps - sum(len(times) for times in samples.values()))
         count = whole_bursts(self.settings, self.settings.block_steps or self.sizes.share_of_cap, cell)

@@ -71,7 +71,7 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
     listener, cluster, command = listener or Silence(), cluster or ThisMachine(), command or sys.argv
     began_s = time.monotonic() if began_s is None else began_s
     settings = with_default_protocol(settings)
-    check_whole(settings)
+    check_unredacted(settings)
     check_trackers(settings.log)
     check_folder(out, resume=resume)
     with stoppable(lambda: out), hold_folder(out), WARM.held():
@@ -86,7 +86,7 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
         if replay is not None:
             write_replay(out, replay)
         note(out, no_hosts)
-        todo = [] if settings.sweep else _missing(out, settings, plan, command, cluster, further=used_s > 0)
+        todo = [] if settings.sweep else _cells_to_run(out, settings, plan, command, cluster, further=used_s > 0)
         with tracked(settings.log, out, session, listener, keep=partial(note, out)) as everyone:
             if settings.sweep:
                 _sweep(out, settings, plan, findings, Ledger(out, session, before), everyone, cluster)
@@ -99,7 +99,7 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
     return load_run(out)
 
 
-def _missing(
+def _cells_to_run(
     out: Path,
     settings: StudySettings,
     plan: Sequence[PlannedCell],
@@ -108,7 +108,7 @@ def _missing(
     *,
     further: bool,
 ) -> list[PlannedCell]:
-    """The cells that are not complete, or all to go `further`; links that are not known are measured first."""
+    """The cells that are not complete, or all to go `further`; measures unknown links first."""
     run = load_run(out)
     done = set() if further else run.complete
     todo = [cell for cell in plan if cell.id not in done]
@@ -139,7 +139,7 @@ def _schedule(
     )
     fewer = Shrink(ledger.run, settings.min_workers, findings.processes, ledger, cluster).after
     restarts = Restarts(settings.max_restarts, ledger, fewer)
-    # No step can be rolled back in a loop that is not ours; where nothing is computed, another launch draws nothing.
+    # A user's script cannot be rolled back; a rehearsal computes nothing, so another launch of it tells nothing new.
     plain, replays = bool(settings.script or settings.replay), settings.replay is not None
     pace = Pace(settings, todo, now_s=time.monotonic, until_s=until_s, launches=not replays, plain=plain)
     return Schedule(todo, settings, executor, ledger, listener, restarts=restarts, pace=pace)
@@ -169,11 +169,13 @@ def _sweep(
         executor.close()
 
 
-def check_whole(settings: StudySettings) -> None:
+def check_unredacted(settings: StudySettings) -> None:
     """Raise UsageError for a script that comes from where its secrets were not kept: a run folder, a printed file."""
     lost = [script for script in settings.script if HIDDEN in script]
     if lost:
-        raise UsageError(f"script {lost[0]!r} was given, with {HIDDEN} for what was not kept\nGive --script as it was.")
+        raise UsageError(
+            f"script {lost[0]!r}: {HIDDEN} stands for a redacted secret\nGive --script with the original text."
+        )
 
 
 def check_folder(out: Path, *, resume: Resume) -> None:
@@ -203,7 +205,7 @@ def _hosts_decided(
 
 
 def note(out: Path, warnings: Sequence[WarningRecord]) -> None:
-    """Add warnings to study.json that are not there."""
+    """Add new warnings to study.json."""
     if warnings:
         study = read_record(StudyRecord, own(out, "study.json"))
         study.warnings += [warning for warning in warnings if warning not in study.warnings]
@@ -223,8 +225,8 @@ def open_study(  # noqa: PLR0913 - what a caller says comes by name
 ) -> tuple[Mapping[str, Cell], int]:
     """Write study.json; returns the cells of earlier sessions and the number of this one.
 
-    `anew` sets aside what is there, and `used_s` are those of a larger budget (resuming.py). Raises UsageError for a
-    study of other settings or another machine.
+    `anew` sets aside what is there; `used_s` are the seconds of the budget already used (resuming.py). Raises
+    UsageError for a study of other settings or another machine.
     """
     origin = _origin(settings, findings, command)
     busy = busy_warning(origin.host)

@@ -139,7 +139,7 @@ def _row(model: Model, formulas: Formulas, target: Target, found: Predicted, dou
 def _alone_s(model: Model, target: Target) -> tuple[float | None, bool]:
     """The step of the one worker it is compared with, and whether that has the whole global batch.
 
-    At a batch that was not measured: its forecast, as far off as that of the nearest batch that was.
+    At a batch that was not measured: its forecast × measured ÷ forecast at the nearest batch that was.
     """
     strong = model.analysis.record.asked.global_batch is not None
     batch = target.batch_size * (target.world_size if strong else 1)

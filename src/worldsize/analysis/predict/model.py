@@ -44,7 +44,7 @@ EXPOSED_ENOUGH = 0.1
 """Exposed communication as a share of the step from which on a step tells something of the messages: how well they keep
 to the benchmark, and that what is left of the step belongs to them."""
 FACTORS = (0.7, 1.6)
-"""Between which messages in training are taken to differ from the benchmark; more would be something else."""
+"""Range of the time of messages in training ÷ benchmark; beyond it, something else is the cause."""
 HALVINGS = 12
 """To 0.02 % of what messages take."""
 CALIBRATED = 40
@@ -57,7 +57,7 @@ class Known(NamedTuple):
     alone: dict[int, Compute]
     """Of one worker; of the plain model where that was measured."""
     together: dict[int, Compute]
-    """Of a worker among several while nothing travels: measured, or one worker's times what several take longer."""
+    """Of a worker among several while nothing travels: measured, or one worker's × the slowdown among several."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +199,7 @@ class Model:
         return slowdown_over(self.overhead.slowdown, known.bytes_per_s, wire.bytes_per_s)
 
     def work(self, strategy: str) -> Compute:
-        """What a step of a strategy takes to compute besides. In backward where it overlaps, else after."""
+        """What a strategy adds to the computing of a step: in backward where it overlaps, else after."""
         if self.traits(strategy).overlaps:
             return Compute(0.0, self.overhead.work_s, 0.0)
         found = [
@@ -213,8 +213,8 @@ class Model:
     def factors_of(self, strategy: str) -> Factors:
         """How many times as long the messages of a strategy take in training as the benchmark says.
 
-        From its own cells as far as they tell it, else from those of all strategies, else 1; latency only from those
-        that are like it in taking turns through a root or not, for theirs were timed in another way. Each cell counts
+        From its own cells as far as they tell it, else from those of all strategies, else 1; latency only from
+        strategies that use a root alike, for the benchmark times rooted collectives in another way. Each cell counts
         by how well its step is known and by how much of that is communication.
         """
         own = [each for each in self._factors if each.strategy == strategy]

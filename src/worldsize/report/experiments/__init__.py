@@ -41,7 +41,7 @@ def deviations(settings: StudySettings) -> list[str]:
 
 def _text(value: Any) -> str:
     if value is None:
-        return "none"
+        return "not set"
     if isinstance(value, tuple | list):
         return ", ".join(str(each) for each in value)
     return f"{value:g}" if isinstance(value, float) else str(value)

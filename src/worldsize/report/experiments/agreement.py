@@ -15,9 +15,9 @@ from worldsize.results.training_records import Evaluation
 MAX_RANKS = 8
 """Ranks whose accuracies are listed one by one."""
 CASES = {
-    "agreed": "everything is agreed on",
-    "without-sampler-epoch": "the sampler is not told its epoch",
-    "without-initial-weights": "each rank draws its own first weights",
+    "agreed": "nothing",
+    "without-sampler-epoch": "sampler.set_epoch is not called",
+    "without-initial-weights": "each rank draws its own initial weights",
     "without-learning-rate": "only rank 0 scales its learning rate",
     "without-buffers": "BatchNorm statistics are not shared",
 }

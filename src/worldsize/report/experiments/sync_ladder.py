@@ -75,7 +75,7 @@ def rank_table(analysis: StudyAnalysis) -> Table:
         numbers("Mean training accuracy", "mean_accuracy", lambda row: row.seen.mean_accuracy, "%"),
         numbers("Test loss", "test_loss", lambda row: row.last.test_loss if row.last else None),
         numbers("Test accuracy", "test_accuracy", _accuracy, "%"),
-        numbers("Mean step without the first", "step_s", lambda row: row.seen.step_s, "ms"),
+        numbers("Mean step, first excluded", "step_s", lambda row: row.seen.step_s, "ms"),
         numbers("Weights, distance from rank 0", "weights_divergence", _distance),
     ]
     rows = [
@@ -140,7 +140,7 @@ def timeline_table(analysis: StudyAnalysis) -> Table:
         numbers("Compute", "compute_share", lambda row: sum(row.breakdown.shares[part] for part in COMPUTE_PARTS), "%"),
         numbers("Exposed communication", "exposed_share", _exposed_share, "%"),
         numbers("All communication", "comm_share", _comm_share, "%"),
-        numbers("Of it overlapped", "overlapped_share", lambda row: row.breakdown.overlapped_share, "%"),
+        numbers("Communication overlapped", "overlapped_share", lambda row: row.breakdown.overlapped_share, "%"),
         numbers(
             "Wait, mean over ranks",
             "wait_s",
@@ -203,7 +203,7 @@ def _speed(analysis: StudyAnalysis) -> str:
             if row.speedup is None:
                 said.append(f"{rung(row.cell)}: {row.withheld}")
             else:
-                said.append(f"{rung(row.cell)}: {estimate_text(row.speedup.estimate)} of {row.cell.world_size}")
+                said.append(f"{rung(row.cell)}: {estimate_text(row.speedup.estimate)} (ideal {row.cell.world_size})")
     if not said:
         return ""
     return f"Speed-up over one node with the same global batch (strong scaling): {'; '.join(said)}."

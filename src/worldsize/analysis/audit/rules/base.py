@@ -79,7 +79,7 @@ def _superlinear(target: Series) -> Checked:
     ]
     if not over:
         return Checked(len(target.by_n) - 1)
-    texts = ", ".join(f"{fact.text} of N = {fact.n}" for fact in over)
+    texts = ", ".join(f"{fact.text} at N = {fact.n}" for fact in over)
     return Checked(
         len(target.by_n) - 1 - len(over),
         (
@@ -91,8 +91,8 @@ def _superlinear(target: Series) -> Checked:
                 over[0].place.table,
                 over[0].text,
                 f"at most {limits[over[0].n or 1]:g}",
-                "fits with a base that is slower than one of these workers would be",
-                "The gain is not one of N alone: caches, a larger batch, or a weak base; the cause must be said.",
+                "fits if the base is slower than one of these workers",
+                "N alone does not explain the gain: caches, a larger batch or a weak base may; state the cause.",
             ),
         ),
     )
@@ -147,7 +147,7 @@ def _differ(target: Series, what: str) -> Checked:
                 None,
                 None,
                 None,
-                "How much of the speed-up is that of N is not known.",
+                "How much of the speed-up comes from N is unknown.",
             ),
         ),
     )
