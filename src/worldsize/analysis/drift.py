@@ -98,7 +98,7 @@ def disturbed_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
     counts = [f"{out} of {timed} timed steps ({percent_text(out / timed)}) are excluded"] if out else []
     if kept:
         several = f"{len(kept)} cells" if len(kept) > 1 else next(iter(kept))
-        counts.append(f"{sum(kept.values())} such steps of {several} are not: too few others would be left")
+        counts.append(f"{sum(kept.values())} such steps of {several} count all the same: too few others would be left")
     found = [(each, cell) for cell in cells if cell.record for each in cell.record.conditions]
     others = [each.others_cores for each, cell in found if (each.session, each.block) in cell.disturbed]
     busy = float(np.mean(others)) if others else 0.0
