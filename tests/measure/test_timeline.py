@@ -100,7 +100,7 @@ def test_without_watching_only_begin_and_end_are_marked() -> None:
     clock = FakeClock()
     timeline = Timeline(clock)
     model = torch.nn.Linear(2, 1)
-    timeline.watch_gradients(model)
+    timeline.watch_parameters(model.parameters())
     timeline.watching = False
     timeline.begin()
     timeline.done(timeline.issued("all_reduce", 12, blocking=True))
@@ -117,7 +117,7 @@ def test_the_last_gradient_is_the_last_of_the_trained_parameters() -> None:
     timeline = Timeline(clock)
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
     model[0].bias.requires_grad_(False)
-    timeline.watch_gradients(model)
+    timeline.watch_parameters(model.parameters())
     timeline.begin()
     model(torch.ones(1, 2)).sum().backward()
     assert timeline.take().last_gradient == f"mark {1 + 3}"  # begin, then one mark per gradient
@@ -131,7 +131,7 @@ def test_where_marks_are_dear_only_the_last_gradient_gets_one() -> None:
     clock.marks_are_dear = True
     timeline = Timeline(clock)
     model = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(3)))
-    timeline.watch_gradients(model)
+    timeline.watch_parameters(model.parameters())
 
     def step(layers: int) -> tuple[object, int]:
         begun = clock.marks

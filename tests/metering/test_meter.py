@@ -10,7 +10,7 @@ from worldsize.analysis.cells import analyse_cell
 from worldsize.analysis.study import analyse
 from worldsize.results.folder import load_run
 
-MICRO = ["data_wait", "other", "forward", "backward", "after_backward"]
+MICRO = ["data_wait", "other", "forward", "backward"]
 
 
 def test_accumulated_gradients_are_one_step_of_all_its_samples(loops: WarmLoops, tmp_path: Path) -> None:

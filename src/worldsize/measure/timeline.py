@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from worldsize.measure.clocks import Clock, Mark
@@ -145,16 +145,12 @@ class Timeline:
         if self.watching and token < len(self._messages):
             self._messages[token].done = self.clock.mark()
 
-    def watch_gradients(self, model: nn.Module) -> None:
-        """Mark the moment at which backward computed its last gradient: from there on it only waits.
+    def watch_parameters(self, parameters: Iterable[Tensor]) -> None:
+        """Mark the moment at which backward computed the last gradient of these: from there on it only waits.
 
         Where marks are dear, only gradients that can be the last get one: as many as came in the step before have come.
         A step with fewer of them has no such moment, and the next one looks for it at its new place.
         """
-        self.watch_parameters(model.parameters())
-
-    def watch_parameters(self, parameters: Iterable[Tensor]) -> None:
-        """The same for parameters of an unknown model."""
         self._watched = [parameter for parameter in parameters if parameter.requires_grad]
         self._hang_hooks()
 

@@ -7,6 +7,7 @@ Each process group numbers its collectives, so the number that was missed is kno
 
 import functools
 import inspect
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -230,11 +231,18 @@ class Buckets:
         return reduced
 
 
+def processes() -> int:
+    """How many processes train together: those of the group, or as a launcher's variables say where there is none."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size()
+    return int(os.environ.get("WORLD_SIZE", 1))
+
+
 def numbered() -> int:
     """How many collectives this process has issued, over all groups; 0 where groups do not number them."""
     try:
-        groups: list[Any] = list(dist.distributed_c10d._world.pg_map)
-        return sum(group._get_sequence_number_for_group() for group in groups)
+        groups: Any = dist.distributed_c10d._world.pg_map
+        return sum([group._get_sequence_number_for_group() for group in list(groups)]) if groups else 0
     except (AttributeError, RuntimeError):
         return 0
 

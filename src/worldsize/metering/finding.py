@@ -64,7 +64,7 @@ class Finder:
         self.steps += 1
         optimizer = self.watch.optimizer
         if self.steps == 1 and optimizer is not None:
-            self.watch.timeline.watch_parameters(weights_of(optimizer))
+            self.watch.watch_gradients(weights_of(optimizer))
         self.look_everywhere()
 
     def _called(self, module: nn.Module, args: tuple[Any, ...]) -> None:

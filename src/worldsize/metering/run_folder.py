@@ -14,6 +14,7 @@ from worldsize.measure.clocks import Clock
 from worldsize.measure.machine import provenance
 from worldsize.measure.timeline import Step
 from worldsize.measure.user_code import script_code
+from worldsize.metering.collectives import processes
 from worldsize.metering.watch import Watch
 from worldsize.ranks.recorder import Pending, Recorder
 from worldsize.results.files import cell_folder, read_record
@@ -46,10 +47,9 @@ class World(NamedTuple):
     @classmethod
     def found(cls, replicas: int = 1) -> "World":
         """From the process group, or from the variables of a launcher where there is none."""
-        if dist.is_available() and dist.is_initialized():
-            return cls(dist.get_rank(), dist.get_world_size(), dist.get_world_size() * replicas)
-        rank, processes = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        return cls(rank, processes, processes * replicas)
+        in_group = dist.is_available() and dist.is_initialized()
+        rank = dist.get_rank() if in_group else int(os.environ.get("RANK", 0))
+        return cls(rank, processes(), processes() * replicas)
 
 
 class RunFolder:

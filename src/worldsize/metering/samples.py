@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 def leading(value: Any) -> int:
     """The first dimension of the first tensor in a batch of any structure; 0 without one."""
+    if isinstance(value, Tensor) and value.dim():
+        return value.shape[0]
     return next((each.shape[0] for each in tensors(value) if each.dim()), 0)
 
 
