@@ -27,9 +27,12 @@ def seen(folder: Path, ready_share: tuple[float, ...]) -> Seen:
     return Seen(analyse(load_run(run)))
 
 
-def advice(code: str) -> Advice:
+BOTH = "worldsize study --strategies single,all-reduce,bucketed,ddp --world-sizes 1,2 --bucket-mb auto"
+
+
+def advice(code: str, command: str | None = BOTH) -> Advice:
     gain = at_most(Estimate(value=1.44, samples=20), "Step ÷ (step − exposed communication).")
-    return Advice(code, "all-reduce-w2-b32", "", (), "", "", None, gain)
+    return Advice(code, "all-reduce-w2-b32", "", (), "", "", command, gain)
 
 
 def test_a_strategy_that_overlaps(tmp_path: Path) -> None:
@@ -41,6 +44,24 @@ def test_a_strategy_that_overlaps(tmp_path: Path) -> None:
     assert "at most 1.44 times" in found.gain.text
     assert found.gain.forecast.value == pytest.approx(190 / 160, rel=0.02)
     assert found.gain.ratio == Estimate(value=1.44, samples=20), "the bound stays what it was"
+
+
+@pytest.mark.parametrize(
+    ("command", "forecast"),
+    [
+        ("worldsize train --strategy ddp --world-size 2 --bucket-mb 6", "times with ddp and buckets of 6 MB;"),
+        ("worldsize study --strategies all-reduce,ddp --bucket-mb auto", "times with ddp and planned buckets;"),
+        ("worldsize study --strategies all-reduce,bucketed --bucket-mb 6", "times with bucketed and buckets of 6 MB;"),
+        ("worldsize study --strategies single,all-reduce --world-sizes 1,2", ""),
+        ("worldsize train --strategy ddp --world-size 2", ""),  # in one bucket of 10 MB
+        (None, ""),
+    ],
+)
+def test_it_is_of_what_the_command_runs(tmp_path: Path, command: str | None, forecast: str) -> None:
+    gain = with_forecast(advice("root-bound", command), seen(tmp_path, (1.0, 1.0, 0.5, 0.5, 0.5))).gain
+    assert gain is not None
+    assert forecast in gain.text
+    assert (gain.forecast is not None) is bool(forecast)
 
 
 @pytest.mark.parametrize(("code", "ready"), [("bandwidth-bound", (1.0, 0.5)), ("overlap-incomplete", (1.0,))])

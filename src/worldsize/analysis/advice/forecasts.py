@@ -1,11 +1,13 @@
 """What a step that is proposed would bring, where the run tells enough to predict it (method.md §14)."""
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
 from worldsize.analysis.advice.finding import Advice
 from worldsize.analysis.advice.rule import Seen
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.commands import after
 from worldsize.analysis.numbers import estimate_text
 from worldsize.analysis.predict.forecast import Predicted, Target, predicted
 from worldsize.analysis.predict.model import Model
@@ -35,22 +37,33 @@ def with_forecast(advice: Advice, seen: Seen) -> Advice:
     if model.gradients is None or not model.known(cell.strategy).together:
         return advice
     now = predicted(model, Target.of(cell), STEPS)
-    found = [(target, step) for target in _proposed(cell) if (step := predicted(model, target, STEPS)) is not None]
+    proposed = _proposed(cell, advice.command)
+    found = [(target, step) for target in proposed if (step := predicted(model, target, STEPS)) is not None]
     if now is None or not found:
         return advice
     target, best = min(found, key=lambda each: each[1].step_s)
     ratio = faster(now, best)
     if ratio.value < WORTH_TELLING:
         return advice
-    buckets = " and planned buckets" if target.bucket_mb == "auto" else ""
-    text = f"a forecast of {estimate_text(ratio)} times with {target.strategy}{buckets}; {advice.gain.text}"
+    text = f"a forecast of {estimate_text(ratio)} times with {_name(target)}; {advice.gain.text}"
     return replace(advice, gain=replace(advice.gain, text=text, forecast=ratio))
 
 
-def _proposed(cell: CellAnalysis) -> Iterator[Target]:
-    """Planned buckets where it has some, else each strategy with buckets of its own."""
-    for name in BUCKETED:
-        yield Target(name, cell.world_size, cell.batch_size, "auto" if cell.traits.buckets else None)
+def _proposed(cell: CellAnalysis, command: str | None) -> Iterator[Target]:
+    """What the command of an advice changes at the world size and batch of a cell: its strategy, or its buckets."""
+    words = shlex.split(command or "")
+    size = after("--bucket-mb", words)
+    buckets = float(size) if size not in ("", "auto") else size or None
+    named = (after("--strategies", words) or after("--strategy", words) or cell.strategy).split(",")
+    for name in named:
+        if name in BUCKETED and (name != cell.strategy or buckets is not None):
+            yield Target(name, cell.world_size, cell.batch_size, buckets)
+
+
+def _name(target: Target) -> str:
+    if target.bucket_mb == "auto":
+        return f"{target.strategy} and planned buckets"
+    return target.strategy if target.bucket_mb is None else f"{target.strategy} and buckets of {target.bucket_mb:g} MB"
 
 
 def faster(now: Predicted, then: Predicted) -> Estimate:
