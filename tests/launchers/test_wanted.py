@@ -6,7 +6,7 @@ import pytest
 
 from worldsize.config import LaunchSettings
 from worldsize.errors import UsageError
-from worldsize.launch.cluster import cluster_for
+from worldsize.launch.launcher import cluster_for
 from worldsize.launch.ray.wanted import Wanted
 
 

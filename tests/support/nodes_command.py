@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from nodes_here import NodesHere
 from worldsize.cli.app import main
 from worldsize.config import LaunchSettings
-from worldsize.launch import cluster
+from worldsize.launch import launcher
 from worldsize.launch.cluster import Cluster
 
 
@@ -16,5 +16,5 @@ def _two_nodes(launch: LaunchSettings, largest_world: int | None) -> Iterator[Cl
 
 
 if __name__ == "__main__":
-    cluster.cluster_for = _two_nodes
+    launcher.cluster_for = _two_nodes
     main()

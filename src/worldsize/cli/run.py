@@ -44,7 +44,7 @@ def run_and_show(
     from worldsize.cli.display import Display
     from worldsize.cli.results import exit_for_damage, exit_for_failures, exit_for_gate, report_and_print
     from worldsize.errors import RunError
-    from worldsize.launch.cluster import cluster_for
+    from worldsize.launch.launcher import cluster_for
     from worldsize.launch.slurm.cluster import inside_a_job
     from worldsize.results.folder import load_run, new_run_folder
     from worldsize.study.experiment import run_experiment

@@ -1,15 +1,8 @@
-"""Where jobs run: this machine, or several nodes that a cluster's scheduler has given.
+"""Where jobs run: this machine, or several nodes that a cluster's scheduler has given."""
 
-What belongs to one engine is imported only when it is asked for.
-"""
-
-import importlib.util
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from worldsize.config import LaunchSettings
-from worldsize.errors import UsageError
 from worldsize.launch.job import Job, Node
 from worldsize.launch.local import LocalJob
 from worldsize.launch.warm import WARM, ServerLostError, ask
@@ -92,26 +85,3 @@ def share_out(nodes: Sequence[Node], processes: int, *, evenly: bool = False) ->
         taken[min(open_ones, key=lambda number: (taken[number], number)) if evenly else open_ones[0]] += 1
     used = tuple(node.model_copy(update={"processes": n}) for node, n in zip(nodes, taken, strict=True) if n)
     return used if len(used) > 1 else ()
-
-
-@contextmanager
-def cluster_for(launch: LaunchSettings, largest_world: int | None) -> Iterator[Cluster]:
-    """The nodes for up to `largest_world` workers, for the length of this context; where it is None, those of `launch`.
-
-    Raises UsageError where they cannot be had. A study under Slurm is submitted, and finds its nodes inside the job
-    (launch/slurm/).
-    """
-    if launch.launcher == "ray":
-        if importlib.util.find_spec("ray") is None:
-            raise UsageError("--launcher ray needs the package ray: pip install 'worldsize[ray]'")
-        from worldsize.launch.ray.cluster import ray_cluster
-
-        with ray_cluster(launch, largest_world) as cluster:
-            yield cluster
-        return
-    if launch.launcher == "slurm":
-        from worldsize.launch.slurm.cluster import SlurmCluster
-
-        yield SlurmCluster(launch.workers_per_node)
-        return
-    yield ThisMachine()
