@@ -92,3 +92,15 @@ def test_tokens_are_recomputed_as_tokens() -> None:
     assert finding.recomputed
     assert finding.recomputed.endswith("tokens/s")
     assert "220," in finding.recomputed, "512 samples of 512 tokens in 1.19 s"
+
+
+def test_sizes_of_nccl_tests_count_in_powers_of_two() -> None:
+    binary = (
+        "Size, Time (us), algbw (GB/s), busbw (GB/s) / 16M, 265.2, 63.3, 124.6 / 128M, 926.3, 144.9, 285.3"
+        " / 1G, 5863.0, 183.1, 360.5"
+    )
+    assert found(table(binary)) == []
+    assert ("bandwidth", "FAIL") in found(table(binary.replace("144.9, 285.3", "138.0, 271.7")))
+    decimal = "Size, Time (us), algbw (GB/s) / 16 MB, 252.8, 63.3 / 128 MB, 883.4, 144.9 / 1 GB, 5461, 183.1"
+    assert found(table(decimal)) == []
+    assert found(table(decimal.replace("144.9", "138.0"))) == [("bandwidth", "FAIL")]

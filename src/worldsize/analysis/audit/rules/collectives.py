@@ -45,21 +45,42 @@ def check_bus(reading: Reading, page: Page) -> Checked:
     for pair in pairs:
         alike = [each for each in pairs if (each.n, each.collective) == (pair.n, pair.collective)]
         found.append(_bus(pair, _common([each.ratio for each in alike]), pair.collective or fitting))
+    return together([*found, *_rates(list(_timed(reading)))])
+
+
+class _Timed(NamedTuple):
+    alg: Fact
+    size: Fact
+    time: Fact
+
+    def rate(self, *, binary: bool) -> Span:
+        """Bytes a second; `binary`: M is 2²⁰, as nccl-tests counts."""
+        letter = re.search(r"([kmgt])b?$", f"{self.size.text}{self.size.unit.name if self.size.unit else ''}".lower())
+        power = 1 + "kmgt".index(letter[1]) if binary and letter else 0
+        return self.size.span * 1.024**power / self.time.span
+
+    def holds(self, *, binary: bool) -> bool:
+        """nccl-tests rounds times to hundredths of a microsecond, and averages."""
+        rate = self.rate(binary=binary)
+        return Span(rate.low * 0.98, rate.high * 1.02).meets(per_second(self.alg))
+
+
+def _timed(reading: Reading) -> Iterator[_Timed]:
+    kinds = (Quantity.TIME, Quantity.STEP_TIME)
     for alg in reading.of(Quantity.ALGBW):
-        size = only([fact for fact in reading.of(Quantity.BYTES) if fact.place.row == alg.place.row])
-        time = _nearest(
-            alg,
-            [
-                fact
-                for fact in reading.facts
-                if fact.quantity in (Quantity.TIME, Quantity.STEP_TIME)
-                and fact.place.row == alg.place.row
-                and fact.unit
-            ],
-        )
+        row = [fact for fact in reading.facts if fact.place.row == alg.place.row]
+        size = only([fact for fact in row if fact.quantity is Quantity.BYTES])
+        time = _nearest(alg, [fact for fact in row if fact.quantity in kinds and fact.unit])
         if size is not None and time is not None:
-            found.append(_alg(alg, size, time))
-    return together(found)
+            yield _Timed(alg, size, time)
+
+
+def _rates(rows: list[_Timed]) -> Iterator[Checked]:
+    """Size ÷ time of each row, with M as 10⁶ or as 2²⁰, whichever more rows fit."""
+    fits = {binary: sum(row.holds(binary=binary) for row in rows) for binary in (False, True)}
+    binary = fits[True] > fits[False]
+    for row in rows:
+        yield Checked(1) if row.holds(binary=binary) else _wrong_rate(row, row.rate(binary=binary))
 
 
 class _Pair(NamedTuple):
@@ -165,13 +186,8 @@ def _bus_finding(bus: Fact, alg: Fact, says: str, recomputed: str, fits: str | N
     )
 
 
-def _alg(alg: Fact, size: Fact, time: Fact) -> Checked:
-    value = size.span / time.span
-    room = Span(
-        value.low * 0.98, value.high * 1.02
-    )  # nccl-tests rounds times to hundredths of a microsecond, and averages
-    if room.meets(per_second(alg)):
-        return Checked(1)
+def _wrong_rate(row: _Timed, value: Span) -> Checked:
+    alg, size, time = row
     fits = (
         "fits in GiB/s"
         if (value * (1e9 / 2**30)).meets(per_second(alg))
