@@ -96,11 +96,33 @@ def test_tokens_are_recomputed_as_tokens() -> None:
 
 def test_sizes_of_nccl_tests_count_in_powers_of_two() -> None:
     binary = (
-        "Size, Time (us), algbw (GB/s), busbw (GB/s) / 16M, 265.2, 63.3, 124.6 / 128M, 926.3, 144.9, 285.3"
-        " / 1G, 5863.0, 183.1, 360.5"
+        "Size, Time (us), algbw (GB/s), busbw (GB/s) / 128M, 926.3, 144.9, 285.3 / 256M, 1681.0, 159.7, 314.4"
+        " / 512M, 3123.0, 171.9, 338.4"
     )
     assert found(table(binary)) == []
-    assert ("bandwidth", "FAIL") in found(table(binary.replace("144.9, 285.3", "138.0, 271.7")))
-    decimal = "Size, Time (us), algbw (GB/s) / 16 MB, 252.8, 63.3 / 128 MB, 883.4, 144.9 / 1 GB, 5461, 183.1"
+    assert ("bandwidth", "FAIL") in found(table(binary.replace("171.9, 338.4", "162.2, 319.3")))
+    decimal = "Size, Time (us), algbw (GB/s) / 128 MB, 883.4, 144.9 / 256 MB, 1603, 159.7 / 512 MB, 2978, 171.9"
     assert found(table(decimal)) == []
-    assert found(table(decimal.replace("144.9", "138.0"))) == [("bandwidth", "FAIL")]
+    assert found(table(decimal.replace("171.9", "182.4"))) == [("bandwidth", "FAIL")]
+
+
+def test_a_bus_bandwidth_of_bytes_that_the_words_say() -> None:
+    words = "ResNet-18 (11.7M params, fp32): 46.8 MB per step."
+    rows = "Workers, all-reduce (ms), Bus bandwidth (GB/s) / 2, 45.0, 1.04 / 4, 68.0, 1.03 / 8, 80.0, 1.02"
+    assert found(table(rows, words)) == []
+    assert found(table(rows.replace("1.02", "2.05"), words)) == [("bandwidth", "FAIL")]
+
+
+def test_rates_and_times_of_data_that_nothing_names() -> None:
+    rows = "n, epoch_s, samples_per_s / 1, 52.1, 959.7 / 2, 27.3, 1831.5 / 4, 15.0, 3333.3 / 8, 9.6, 5208.3"
+    assert found(table(rows)) == []
+    assert found(table(rows.replace("5208.3", "4208.3"))) == [("rate-time", "FAIL")]
+
+
+def test_a_part_that_is_only_called_data() -> None:
+    rows = (
+        "Strategy, Data, Forward, Backward, Communication, Optimizer, Total / DDP, 2.0, 30.1, 61.0, 8.0, 5.0, 106.1"
+        " / gather, 2.1, 30.0, 60.8, 55.2, 5.1, 153.2 / all-reduce, 2.0, 30.2, 61.1, 31.0, 5.0, 129.3"
+    )
+    assert found(table(rows, "Step breakdown (ms), 4 GPUs")) == []
+    assert found(table(rows.replace("129.3", "149.3"), "Step breakdown (ms), 4 GPUs")) == [("parts", "FAIL")]

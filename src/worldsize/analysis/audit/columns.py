@@ -24,7 +24,8 @@ _COUNTS = re.compile(
 )
 """What heads counts of workers, be they named as well or not."""
 _REST = re.compile(
-    r"(?:weight |parameter |param )?updates?|opt(?:im)?|h2d|d2h|(?:memory |host |gpu )?cop(?:y|ies)|memcpy|bubbles?"
+    r"(?:data|input|loader|loading)(?: time)?"
+    r"|(?:weight |parameter |param )?updates?|opt(?:im)?|h2d|d2h|(?:memory |host |gpu )?cop(?:y|ies)|memcpy|bubbles?"
     r"|idle|others?|misc|rest|eval(?:uation)?|check-?pointing?|logging|wait(?:ing)?"
 )
 _EACH = re.compile(rf"\W*(?:per|/|each)[\s-]*{WORKERS}\W*")

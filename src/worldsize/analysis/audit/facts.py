@@ -103,6 +103,11 @@ COUNTED = (Quantity.N, Quantity.NODES, Quantity.PER_NODE, Quantity.BATCH, Quanti
 """Set, not measured: exact, however they end."""
 
 
+STRATEGY = re.compile(
+    r"^\W*(?:fs)?(?:ddp|dp)\b|^\W*(?:gather|bucket|single|data-?parallel|distributed|horovod|zero)", re.I
+)
+ROWS_READ = 200
+"""Rows that are looked through for what a column is of."""
 SUMMARY = re.compile(r"^\W*(?:average|avg\.?|mean|total|sum|geo(?:metric )?mean|overall)\W*$", re.IGNORECASE)
 
 
@@ -118,7 +123,7 @@ class _Row(NamedTuple):
 def _of_row(
     index: int, row: int, entries: tuple[str, ...], columns: list[Column], table: Table, words: Words
 ) -> Iterator[Fact]:
-    context = _row(entries, columns)
+    context = _row(entries, columns, table)
     beside = (None, *AXES, Quantity.SPEEDUP, Quantity.EFFICIENCY)
     matrix = all(column.label or column.meaning.quantity in beside for column in columns)
     matrix = matrix and not any(names_quantity(entry) for each in table.rows for entry in each[:1])
@@ -171,17 +176,13 @@ def _joined(column: Meaning, row: Meaning, caption: Meaning) -> Meaning:
     return said
 
 
-def _row(entries: tuple[str, ...], columns: list[Column]) -> _Row:
+def _row(entries: tuple[str, ...], columns: list[Column], table: Table) -> _Row:
     """What the entries of a row that name it say together; counts of their own columns before those of labels."""
     said, labels, counted, each = Meaning(), [], Meaning(), None
-    for entry, column in zip(entries, columns, strict=False):
+    for place, (entry, column) in enumerate(zip(entries, columns, strict=False)):
         quantity = column.meaning.quantity
         if column.label:
-            named = nodes_by(entry, column.heading) or meaning(entry)
-            if _SETTING.search(entry) and named.quantity in (Quantity.BYTES, Quantity.BANDWIDTH):
-                named = replace(named, quantity=None, unit=None)
-            if named.n is None and quantity is Quantity.N and whole_number(entry) is not None:
-                named = replace(named, n=whole_number(entry))
+            named = _label(entry, place, column, table)
             per = named.per if named.quantity is not None else None
             said = replace(named, rest="", per=per).under(said)
             labels += [named.rest] if named.rest else []
@@ -199,6 +200,20 @@ def _row(entries: tuple[str, ...], columns: list[Column]) -> _Row:
     if each and counted.n is None and counted.nodes is not None:
         counted = replace(counted, n=counted.nodes * each)
     return _Row(counted.under(said), tuple(labels))
+
+
+def _label(entry: str, place: int, column: Column, table: Table) -> Meaning:
+    """What an entry says that names its row."""
+    named = nodes_by(entry, column.heading) or meaning(entry)
+    if _SETTING.search(entry) and named.quantity in (Quantity.BYTES, Quantity.BANDWIDTH):
+        named = replace(named, quantity=None, unit=None)
+    # Among strategies one is called as its collective: "DDP", "gather", "all-reduce".
+    named_so = (row[place] for row in table.rows[:ROWS_READ] if place < len(row))
+    if named.quantity is Quantity.COMMUNICATION and any(map(STRATEGY.match, named_so)):
+        named = Meaning(rest=entry.strip().lower())
+    if named.n is None and column.meaning.quantity is Quantity.N and whole_number(entry) is not None:
+        named = replace(named, n=whole_number(entry))
+    return named
 
 
 def _quantity(said: Meaning, number: Printed, order: int) -> tuple[Quantity | None, Unit | None]:

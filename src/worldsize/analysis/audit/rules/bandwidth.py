@@ -155,7 +155,7 @@ def _ways(fact: Fact, time: Fact, reading: Reading, page: Page) -> Iterator[_Way
             yield from _of_bytes(near.span, fact)
         else:
             yield _Way(near.span, (_ONE_STEP,), "the bytes beside it, of one step")
-    for payload, wrong, says in _payloads(fact, reading):
+    for payload, wrong, says in _payloads(fact, reading, ring=fact.quantity is Quantity.BUSBW):
         if near is not None and not epoch:
             continue
         if epoch and steps is not None:
@@ -212,9 +212,9 @@ def _payloads(fact: Fact, reading: Reading, *, ring: bool = False) -> Iterator[t
     """Bytes of one synchronisation; with `ring` also what a ring makes of bytes that the words say."""
     stated = [cost for cost in costs_in(reading.words.own) or costs_in(reading.words.text) if cost.n in (None, fact.n)]
     for cost in stated:
-        yield cost.span, (), "the bytes that are said"
         if ring and fact.n:
             yield cost.span * (2 * (fact.n - 1) / fact.n), (), "2(N−1)/N × the bytes that are said"
+        yield cost.span, (), "the bytes that are said"
         yield cost.span * 0.25, ("elements are taken for bytes",), "the bytes that are said, ÷ 4"
     if stated:
         return
@@ -276,9 +276,10 @@ def _one(fact: Fact, time: Fact, ways: list[_Way]) -> Checked:
     if any((way.bytes_ / time.span).meets(per_second(fact)) and not way.wrong for way in ways):
         return Checked(1)
     found = next((way for way in ways if (way.bytes_ / time.span).meets(per_second(fact))), None)
-    value = next(way for way in ways if not way.wrong).bytes_ / time.span
+    right = next(way for way in ways if not way.wrong)
+    value = right.bytes_ / time.span
     fits = f"fits with {found.says}: {'; '.join(found.wrong)}" if found else None
-    text = f"{fact.text} is printed for N = {fact.n}; bytes ÷ time is {shown(value * 1e-9)} GB/s."
+    text = f"{fact.text} is printed for N = {fact.n}; {right.says} ÷ time is {shown(value * 1e-9)} GB/s."
     return one_finding(
         "bandwidth",
         Verdict.FAIL,

@@ -89,7 +89,11 @@ class _Pair(NamedTuple):
 
 def check_time(reading: Reading, page: Page) -> Checked:
     """Rate × time is the samples of that time: an epoch's, or a step's batch."""
-    kinds = [list(_pairs(reading)) or _undeclared(reading), list(_steps(reading)), list(_inverse(reading))]
+    kinds = [
+        list(_pairs(reading)) or _undeclared(reading) or _of_unknown_data(reading),
+        list(_steps(reading)),
+        list(_inverse(reading)),
+    ]
     return together([*(_judged(pairs) for pairs in kinds), _whole(reading)])
 
 
@@ -145,6 +149,21 @@ def _undeclared(reading: Reading) -> list[_Pair]:
 
 
 ONE = (Quantity.EPOCH_TIME, Quantity.STEP_TIME)
+
+
+def _of_unknown_data(reading: Reading) -> list[_Pair]:
+    """Epochs of data that nothing names, if most of the table makes one number of samples to the last digit."""
+    found = [
+        (rate, time, rate.span * time.span * float((rate.n or 1) if rate.per == "worker" else 1))
+        for rate in reading.of(Quantity.RATE)
+        for time in beside(reading, rate, Quantity.EPOCH_TIME)
+        if is_typical(reading, time) and is_typical(reading, rate)
+    ]
+    alike = max(([each for *_, each in found if each.meets(one)] for *_, one in found), key=len, default=[])
+    if reading.words.grows or len(alike) < ENOUGH - 1 or 2 * len(alike) <= len(found):
+        return []
+    samples = sum(each.mid for each in alike) / len(alike)
+    return [_Pair(rate, time, product, Span.exact(float(f"{samples:.4g}"))) for rate, time, product in found]
 
 
 def _pairs(reading: Reading, per: str | None = None, times: tuple[Quantity, ...] = ONE) -> Iterator[_Pair]:
