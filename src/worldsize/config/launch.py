@@ -34,7 +34,7 @@ class ByHandSettings(Settings):
     num_nodes: int
     """Manual start: number of nodes, as torchrun's --nnodes."""
     rank: int
-    """Manual start: number of this node from 0, as torchrun's --node-rank."""
+    """Manual start: number of this node, from 0."""
 
 
 class LaunchSettings(Settings):

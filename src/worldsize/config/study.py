@@ -58,8 +58,8 @@ class StudySettings(TrainingSettings):
     """Keep the files that --script writes into its working folder, a copy of the current one. They are in
     RUN/cells/CELL/outputs."""
     fail_above: Share | None = absent("no gate", ge=0, allow_inf_nan=False)
-    """Fail (exit status 3) if a later --script is slower than the first by more than this, such as 5%. It must be
-    significantly slower."""
+    """Fail (exit status 3) if a cell is slower by more than this, such as 5%. It must be significantly slower than that
+    of the first --script."""
     strategies: tuple[str, ...] = Field(default=DEFAULT_STRATEGIES, min_length=1)
     """Strategies (ways to synchronise gradients), comma-separated; see docs/strategies.md. `auto` is one worker and
     each strategy that may pay off on this link, exact and compressed, with planned buckets."""

@@ -173,12 +173,12 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
         ColumnOf(speedup, interval_keys("speedup"), value=lambda cell: _speedup_or_why(cell, row_of(cell))),
         numbers("Eff. %", "efficiency", lambda cell: _efficiency(row_of(cell)), factor=PERCENT),
         numbers(
-            "Exposed %",
+            "Sync %",
             "exposed_share",
             lambda cell: cell.exposed_share,
             factor=PERCENT,
             between_workers=True,
-            note="Exposed %: exposed communication, share of the cell's mean step.",
+            note="Sync %: exposed communication, share of the cell's mean step.",
         ),
     ]
     made = table_of("compact", "Results", columns, analysis.cells)
