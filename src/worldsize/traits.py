@@ -57,7 +57,7 @@ from worldsize.wire import (
     whole_for_a_while,
 )
 
-Wire = Callable[[int, Sizes], WireBytes]
+BytesFormula = Callable[[int, Sizes], WireBytes]
 """Bytes per step on the wire in a world of N > 1: (N, sizes)."""
 COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast", "gather", "scatter")
 """Those that `worldsize comm` times."""
@@ -99,7 +99,7 @@ class Traits(TraitsRecord):
     """How it synchronises, in a few words: for the help of the commands."""
     needs_every_gradient: bool = False
     """Whether a step fails that leaves a trained parameter without a gradient, unless it looks for such parameters."""
-    wire: Wire
+    wire: BytesFormula
     sends: Callable[[Gradients, Buckets, float], list[Sent]] | None = None
     """What a step sends in a world of N > 1: (gradients, buckets, length of backward in s); None where no rule is
     known, as of workers in one process."""
@@ -151,7 +151,7 @@ class Traits(TraitsRecord):
         return self.copies(world_size, rank, sizes) if self.copies is not None else 0
 
 
-def _lossy_ddp(how: str, messages: Messages, wire: Wire, step_error: float | None, **more: Any) -> Traits:
+def _lossy_ddp(how: str, messages: Messages, wire: BytesFormula, step_error: float | None, **more: Any) -> Traits:
     """DDP whose buckets travel in fewer bytes."""
     return Traits(
         does=f"ddp with gradients in {how} on the wire",
@@ -168,7 +168,7 @@ def _lossy_ddp(how: str, messages: Messages, wire: Wire, step_error: float | Non
     )
 
 
-def _lossy_buckets(how: str, messages: Messages, wire: Wire, step_error: float | None, **more: Any) -> Traits:
+def _lossy_buckets(how: str, messages: Messages, wire: BytesFormula, step_error: float | None, **more: Any) -> Traits:
     """Our own buckets in fewer bytes."""
     return Traits(
         does=f"bucketed with gradients in {how} on the wire",

@@ -17,7 +17,7 @@ from worldsize.analysis.predict.calibration import (
     slowdown_over,
     usual_slowdown,
 )
-from worldsize.analysis.predict.network import AS_TIMED, Factors, Wire
+from worldsize.analysis.predict.network import AS_TIMED, Factors, LinkModel
 from worldsize.config import Hosts
 from worldsize.sending import AFTER_BACKWARD, Sent
 
@@ -123,10 +123,10 @@ def test_what_slows_computing_grows_with_the_bytes_that_a_link_carries() -> None
             assert slowdown_over(usual_slowdown(old), old, new) == pytest.approx(usual_slowdown(new))
 
 
-def wire(hosts: Hosts | None) -> Wire:
+def wire(hosts: Hosts | None) -> LinkModel:
     """Without latency, at 100 MB/s."""
     models = {name: CostModel(name, name, 2, 0.0, 100e6, 0.0, 1.0, 1, 10**8) for name in ("gather", "scatter")}
-    return Wire(models, hosts, 2)
+    return LinkModel(models, hosts, 2)
 
 
 @pytest.mark.parametrize(("size", "whole_s"), [(10**5, 1e-3), (10**7, 0.1)])
@@ -148,7 +148,7 @@ def test_turns_through_the_root_have_the_latency_of_turns() -> None:
         name: CostModel(name, name, 2, alpha_s, 100e6, 0.0, 1.0, 1, 10**8, hidden)
         for name, (alpha_s, hidden) in timed.items()
     }
-    plain = Wire(models, None, 2, in_turn_s=0.275e-3)
+    plain = LinkModel(models, None, 2, in_turn_s=0.275e-3)
     sent = [Sent(name, 10_000, AFTER_BACKWARD, blocking=True) for name in timed] * 20
     first, *others = plain.messages(sent, 2)
     assert first.alone_s == pytest.approx(0.2e-3)
@@ -175,7 +175,7 @@ def test_the_way_itself_is_counted_once_however_many_workers_take_turns() -> Non
 
 def test_what_sends_both_ways_leaves_nothing_saved() -> None:
     models = {name: CostModel(name, name, 2, 0.0, 100e6, 0.0, 1.0, 1, 10**8) for name in (*TURNS, "all-reduce")}
-    shaped = Wire(models, Hosts(count=2, rate_bits_per_s=RATE), 2, in_turn_s=0.0)
+    shaped = LinkModel(models, Hosts(count=2, rate_bits_per_s=RATE), 2, in_turn_s=0.0)
     sent = [Sent(name, 10**6, AFTER_BACKWARD, blocking=True) for name in ("all-reduce", *TURNS)]
     assert [message.alone_s for message in shaped.messages(sent, 2)] == pytest.approx([0.01, 0.01, 0.009])
 

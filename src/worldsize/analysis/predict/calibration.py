@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worldsize.analysis.predict.network import Factors, Wire
+from worldsize.analysis.predict.network import Factors, LinkModel
 from worldsize.analysis.predict.observed import Compute
 from worldsize.analysis.predict.simulate import Step, computing_of, in_a_row
 from worldsize.analysis.statistics import NORMAL_QUANTILE, half_width, nonnegative_fit
@@ -118,7 +118,7 @@ class Measured(NamedTuple):
     factors: NDArray[np.float64]
     """Computing of each rank in each step, as shares of the mean."""
     sent: tuple[Sent, ...]
-    wire: Wire
+    wire: LinkModel
     world_size: int
     slowdown: float
 

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.calibration import Chance
 from worldsize.analysis.predict.model import EXPOSED_ENOUGH, Model
-from worldsize.analysis.predict.network import AS_TIMED, Factors, Wire
+from worldsize.analysis.predict.network import AS_TIMED, Factors, LinkModel
 from worldsize.analysis.predict.observed import NOTHING, Compute, Ranks, ranks_of
 from worldsize.analysis.predict.simulate import Computing, Message, Network, in_a_row
 from worldsize.analysis.predict.spread import draws
@@ -91,7 +91,7 @@ class Inputs:
     work: Compute
     """What the strategy computes besides."""
     ranks: Ranks | None
-    wire: Wire | None
+    wire: LinkModel | None
     """None in a world of one."""
     sent: tuple[Sent, ...]
     factors: Factors
@@ -140,7 +140,7 @@ def inputs_of(model: Model, target: Target) -> Inputs | None:
     return Inputs(target.world_size, compute, work, ranks, wire, sent, factors, model.slowdown(wire), chance)
 
 
-def sent_over(model: Model, target: Target) -> tuple[Wire, tuple[Sent, ...]] | None:
+def sent_over(model: Model, target: Target) -> tuple[LinkModel, tuple[Sent, ...]] | None:
     """The link of a target and what a step sends over it; None where the run does not tell what, or its cost."""
     if model.wire is None:
         return None

@@ -25,7 +25,7 @@ from worldsize.analysis.predict.calibration import (
     step_doubt,
     usual_slowdown,
 )
-from worldsize.analysis.predict.network import AS_TIMED, TURNS, Factors, Wire, wire_of, with_turns
+from worldsize.analysis.predict.network import AS_TIMED, TURNS, Factors, LinkModel, link_model_of, with_turns
 from worldsize.analysis.predict.observed import (
     Compute,
     beside_messages,
@@ -107,9 +107,9 @@ class Model:
         return Gradients(best.sizes_bytes, best.ready_share, model.buffer_bytes)
 
     @cached_property
-    def wire(self) -> Wire | None:
+    def wire(self) -> LinkModel | None:
         """The link between its workers."""
-        return wire_of(self.analysis)
+        return link_model_of(self.analysis)
 
     def compute(self, batch_size: int, strategy: str) -> Compute:
         """What a worker among several computes while nothing travels, at any local batch."""
@@ -166,7 +166,7 @@ class Model:
         settings = cell.record.settings if cell.record else None
         return self.buckets(settings.bucket_mb if settings else None, cell.world_size)
 
-    def buckets(self, bucket_mb: object, world_size: int, wire: Wire | None = None) -> Buckets:
+    def buckets(self, bucket_mb: object, world_size: int, wire: LinkModel | None = None) -> Buckets:
         """What `--bucket-mb` asks for."""
         if isinstance(bucket_mb, int | float):
             return max(1, round(bucket_mb * 1e6))
@@ -193,7 +193,7 @@ class Model:
         gloo = all(placement.backend == "gloo" for placement in placements)
         return overhead_of(found, usual_slowdown(self.wire.bytes_per_s) if gloo else None)
 
-    def slowdown(self, wire: Wire) -> float:
+    def slowdown(self, wire: LinkModel) -> float:
         """Share of its speed that computing loses while messages are under way over this link."""
         known = self.wire or wire
         return slowdown_over(self.overhead.slowdown, known.bytes_per_s, wire.bytes_per_s)

@@ -9,7 +9,7 @@ import numpy as np
 from worldsize.analysis.commands import study_command
 from worldsize.analysis.predict.forecast import Inputs, Target, inputs_of, simulated
 from worldsize.analysis.predict.model import Model
-from worldsize.analysis.predict.network import Wire
+from worldsize.analysis.predict.network import LinkModel
 from worldsize.analysis.predict.observed import Compute
 from worldsize.results.forecast_records import Narrowing
 
@@ -60,7 +60,7 @@ def _tried(model: Model, target: Target, inputs: Inputs) -> Iterator[tuple[str, 
         yield f"computing at b = {batch}", replace(inputs, compute=slower), command
 
 
-def _study(model: Model, world_size: int, wire: Wire, **changes: Any) -> str | None:
+def _study(model: Model, world_size: int, wire: LinkModel, **changes: Any) -> str | None:
     """The study of this run with so many workers over this link; None where worldsize gave it no settings."""
     asked = model.analysis.record.settings
     if asked is None:
@@ -70,7 +70,7 @@ def _study(model: Model, world_size: int, wire: Wire, **changes: Any) -> str | N
     return study_command(asked, world_sizes=(1, world_size), **where, **changes)
 
 
-def _link(wire: Wire) -> dict[str, str]:
+def _link(wire: LinkModel) -> dict[str, str]:
     hosts = wire.hosts
     if hosts is None or hosts.rate_bits_per_s is None:
         return {}

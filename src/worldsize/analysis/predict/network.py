@@ -33,7 +33,7 @@ TURNS = {"gather", "scatter"}
 
 
 @dataclass(frozen=True)
-class Wire:
+class LinkModel:
     """The link between the workers of a run, or of a forecast."""
 
     models: Mapping[str, CostModel]
@@ -54,7 +54,7 @@ class Wire:
         """Whether each collective of these messages was timed."""
         return all(each.collective in self.models for each in sent)
 
-    def over(self, hosts: Hosts | None) -> "Wire":
+    def over(self, hosts: Hosts | None) -> "LinkModel":
         """The same between hosts with other links."""
         if hosts is None or self.hosts is None:
             return self
@@ -71,7 +71,7 @@ class Wire:
         in_turn_s = None if self.in_turn_s is None else max(0.0, self.in_turn_s + added_s)
         return replace(self, models=models, hosts=hosts, in_turn_s=in_turn_s)
 
-    def changed(self, *, rate: float = 1.0, latency: float = 1.0) -> "Wire":
+    def changed(self, *, rate: float = 1.0, latency: float = 1.0) -> "LinkModel":
         """The same with another rate and latency, as multiples."""
         models = {
             name: replace(each, alpha_s=each.alpha_s * latency, beta_bytes_per_s=each.beta_bytes_per_s * rate)
@@ -144,7 +144,7 @@ def with_turns(sent: Sequence[Sent]) -> Iterator[tuple[Sent, bool]]:
         yield each, other_way and each.ready == AFTER_BACKWARD
 
 
-def wire_of(analysis: StudyAnalysis) -> Wire | None:
+def link_model_of(analysis: StudyAnalysis) -> LinkModel | None:
     """The link that the run has timed, between the most workers; None where none was."""
     timed = {size: link for size, link in analysis.links.items() if link.models}
     if not timed:
@@ -152,7 +152,7 @@ def wire_of(analysis: StudyAnalysis) -> Wire | None:
     size = max(timed)
     hosts = analysis.run.comm[size].hosts
     models = {name: _possible(model, hosts) for name, model in timed[size].models.items()}
-    return Wire(models, hosts, size, timed[size].in_turn_s)
+    return LinkModel(models, hosts, size, timed[size].in_turn_s)
 
 
 def _possible(model: CostModel, hosts: Hosts | None) -> CostModel:
