@@ -14,7 +14,7 @@ NEEDED = (*LIFE, "block", "step_s", *CLOCK)
 
 
 def interpolated(steps: pl.DataFrame) -> pl.DataFrame:
-    """Step records, whole turns in the order of time, with offset and error at the middle of each step (ns).
+    """Step records, rank after rank and whole turns in the order of time, with offset and error at the middle of each step (ns).
 
     The first step of a turn has the offset that was measured before it, the last one of several that which was
     measured after it, where that was done; between two of them the clocks drift evenly. The error is the larger one
@@ -24,8 +24,7 @@ def interpolated(steps: pl.DataFrame) -> pl.DataFrame:
         return steps
     middle, known = pl.col("_middle_ns"), ("at_ns", "offset_ns", "error_ns")
     knots = pl.when("_begins").then("_knot").otherwise(None), pl.when("_ends").then("_knot").otherwise(None)
-    others = [pl.col(name).ne_missing(pl.col(name).shift(1)) for name in LIFE]
-    marked = _with_knots(steps.with_columns(pl.any_horizontal(others).cum_sum().alias(_LIFE))).with_columns(
+    marked = _with_knots(steps.with_columns(pl.struct(LIFE).rle_id().alias(_LIFE))).with_columns(
         # What is known from before a step is its own knot, or the last one of the steps before it.
         pl.coalesce(knots[0], pl.coalesce(*knots).shift(1).forward_fill().over(_LIFE)).alias("_before"),
         pl.coalesce(knots[1], pl.coalesce(*knots).shift(-1).backward_fill().over(_LIFE)).alias("_after"),

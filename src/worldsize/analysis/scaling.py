@@ -134,7 +134,7 @@ def serial_fractions(rows: Iterable[ScalingRow]) -> list[SerialFraction]:
 
 
 def _chosen(rows: list[ScalingRow]) -> list[ScalingRow]:
-    """The rows; the interval of the fastest of several workers is corrected for its selection (levels.chosen)."""
+    """The rows; the interval of the fastest of several workers is corrected for its selection (levels.selection_widening)."""
     racing = [row for row in rows if row.cell.world_size > 1 and row.speedup is not None and row.baseline is not None]
     if not racing:
         return rows

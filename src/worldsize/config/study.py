@@ -127,7 +127,7 @@ class StudySettings(TrainingSettings):
     @model_validator(mode="before")
     @classmethod
     def _every_rung(cls, values: Any) -> Any:
-        """`auto`: which rung pays, the buckets planned, and one worker as the only baseline."""
+        """`auto`: which strategy pays off, the buckets planned, and one worker as the only baseline."""
         chosen = values.get("strategies") if isinstance(values, dict) else None
         if not isinstance(chosen, list | tuple) or AUTO not in chosen:
             return values

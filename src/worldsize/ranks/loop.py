@@ -34,7 +34,7 @@ class MadeSteps:
     reference_s: list[float | None] = field(default_factory=list)
     """Of the short computation after each step; None where there was none."""
     count: int = 0
-    """The steps that were asked for: all but the warm-up steps."""
+    """Of those that were asked for: all but the warm-up steps."""
     activity: RankActivity | None = None
     over: bool = False
     """Whether the work came to its end among them."""

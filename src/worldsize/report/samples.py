@@ -49,7 +49,7 @@ def samples(run: Run) -> pl.LazyFrame:
 
 
 def messages(run: Run) -> pl.LazyFrame | None:
-    """All messages of those steps, one row each, numbered within its step; times from the startning of the step.
+    """All messages of those steps, one row each, numbered within its step; times from the start of the step.
 
     None where there are more than MAX_MESSAGES.
     """

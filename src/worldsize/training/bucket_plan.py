@@ -137,7 +137,7 @@ def _note(clock: Clock, seen: list[Mark | None], index: int) -> Callable[[Tensor
 
 
 def _since_s(clock: Clock, begin: Mark, mark: Mark | None) -> float:
-    """Seconds from the startning of backward; 0 for a parameter that it did not come to."""
+    """Seconds from the start of backward; 0 for a parameter that it did not come to."""
     return 0.0 if mark is None else (clock.read(mark) - clock.read(begin)) / 1e9
 
 

@@ -71,7 +71,8 @@ def _checked(reading: Reading, page: Page) -> Iterator[tuple[str, Checked]]:
 
 def _told_once(findings: list[Finding]) -> Iterator[Finding]:
     """Without what a ratio that is wrong would mean if it were right."""
-    wrong = {place for each in findings if each.rule in ("speedup", "efficiency") for place in each.places}
+    failed = [each for each in findings if each.rule in ("speedup", "efficiency") and each.verdict is Verdict.FAIL]
+    wrong = {place for each in failed for place in each.places}
     for finding in findings:
         if finding.rule != "superlinear" or not wrong.issuperset(finding.places):
             yield finding

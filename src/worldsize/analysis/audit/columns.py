@@ -3,7 +3,8 @@
 import re
 from dataclasses import dataclass, replace
 
-from worldsize.analysis.audit.meaning import NODES, PRODUCTS, WORKERS, Meaning, meaning
+from worldsize.analysis.audit.labels import nodes_by
+from worldsize.analysis.audit.meaning import PRODUCTS, WORKERS, Meaning, meaning
 from worldsize.analysis.audit.numbers import CLOCK, all_printed, is_parted, whole_number
 from worldsize.analysis.audit.overrides import Overrides
 from worldsize.analysis.audit.quantities import AXES, PARTS, Quantity
@@ -24,13 +25,13 @@ _COUNTS = re.compile(
 )
 """What heads counts of workers, be they named as well or not."""
 _REST = re.compile(
-    r"(?:data|input|loader|loading)(?: time)?"
-    r"|(?:weight |parameter |param )?updates?|opt(?:im)?|h2d|d2h|(?:memory |host |gpu )?cop(?:y|ies)|memcpy|bubbles?"
+    r"(?:weight |parameter |param )?updates?|opt(?:im)?|h2d|d2h|(?:memory |host |gpu )?cop(?:y|ies)|memcpy|bubbles?"
     r"|idle|others?|misc|rest|eval(?:uation)?|check-?pointing?|logging|wait(?:ing)?"
 )
+_DATA = re.compile("data|input|loader|loading")
 _EACH = re.compile(rf"\W*(?:per|/|each)[\s-]*{WORKERS}\W*")
-_SETUP = re.compile(rf"{NODES}|{WORKERS}|\b(?:config\w*|set-?up|topology|layout|cluster|system|hardware)\b")
-"""What heads "2 x 8": a configuration, of nodes and of workers on each."""
+_DATA = re.compile("data|input|loader|loading")
+_EACH = re.compile(rf"\W*(?:per|/|each)[\s-]*{WORKERS}\W*")
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ def _rests(columns: list[Column]) -> list[Column]:
     found = []
     for column in columns:
         name = column.heading.split(" · ")[-1].lower().strip(" .")
-        if column.meaning.quantity is None and not column.label and _REST.fullmatch(name):
+        bare = _DATA.fullmatch(name) and not units  # where the other headings have units, it would have one as well
+        if column.meaning.quantity is None and not column.label and (bare or _REST.fullmatch(name)):
             column = replace(column, meaning=replace(parts[-1], quantity=Quantity.TIME, rest=name, unit=unit))
         elif column.meaning.quantity in PARTS and column.meaning.unit is None:
             column = replace(column, meaning=replace(column.meaning, unit=unit))
@@ -287,11 +289,3 @@ def names_quantity(entry: str) -> bool:
     """Of a table whose rows are quantities."""
     quantity = meaning(entry).quantity
     return quantity is not None and quantity not in AXES and quantity is not Quantity.OTHER
-
-
-def nodes_by(entry: str, heading: str) -> Meaning | None:
-    """Of "2 x 8" under "Nodes x GPUs", or under "Configuration"."""
-    found = re.fullmatch(r"\s*(\d+)\s*[x×*]\s*(\d+)\s*", entry)
-    if found is None or not _SETUP.search(heading.lower()):
-        return None
-    return Meaning(n=int(found[1]) * int(found[2]), nodes=int(found[1]))

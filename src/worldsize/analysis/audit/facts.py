@@ -5,7 +5,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from worldsize.analysis.audit.columns import Column, columns_of, filled, names_quantity, nodes_by, on_axis, one_axis
+from worldsize.analysis.audit.columns import (
+    Column,
+    columns_of,
+    filled,
+    names_quantity,
+    on_axis,
+    one_axis,
+)
+from worldsize.analysis.audit.labels import ROWS_READ, label_of
 from worldsize.analysis.audit.meaning import Meaning, meaning
 from worldsize.analysis.audit.numbers import Printed, Span, all_printed, whole_number
 from worldsize.analysis.audit.overrides import Overrides
@@ -92,8 +100,6 @@ _BY_UNIT = {
     "rate": Quantity.RATE,
     "step_rate": Quantity.STEP_RATE,
 }
-_SETTING = re.compile(r"\d\s?[kKMGT]i?[bB](?:it)?(?:/s|ps)?\b")
-"""A label as "bucket 50 MB" or "100 Gbit/s": what was set, not what was measured."""
 _CLAIM = re.compile(
     r"\d\s*(?:[x×]|times|%|percent)\s+(?:as|fast\w*|slow\w*|high\w*|less|more|better|efficien\w+)", re.IGNORECASE
 )
@@ -103,11 +109,6 @@ COUNTED = (Quantity.N, Quantity.NODES, Quantity.PER_NODE, Quantity.BATCH, Quanti
 """Set, not measured: exact, however they end."""
 
 
-STRATEGY = re.compile(
-    r"^\W*(?:fs)?(?:ddp|dp)\b|^\W*(?:gather|bucket|single|data-?parallel|distributed|horovod|zero)", re.I
-)
-ROWS_READ = 200
-"""Rows that are looked through for what a column is of."""
 SUMMARY = re.compile(r"^\W*(?:average|avg\.?|mean|total|sum|geo(?:metric )?mean|overall)\W*$", re.IGNORECASE)
 
 
@@ -182,7 +183,8 @@ def _row(entries: tuple[str, ...], columns: list[Column], table: Table) -> _Row:
     for place, (entry, column) in enumerate(zip(entries, columns, strict=False)):
         quantity = column.meaning.quantity
         if column.label:
-            named = _label(entry, place, column, table)
+            others = [row[place] for row in table.rows[:ROWS_READ] if place < len(row)]
+            named = label_of(entry, column.heading, others, counts=quantity is Quantity.N)
             per = named.per if named.quantity is not None else None
             said = replace(named, rest="", per=per).under(said)
             labels += [named.rest] if named.rest else []
@@ -200,20 +202,6 @@ def _row(entries: tuple[str, ...], columns: list[Column], table: Table) -> _Row:
     if each and counted.n is None and counted.nodes is not None:
         counted = replace(counted, n=counted.nodes * each)
     return _Row(counted.under(said), tuple(labels))
-
-
-def _label(entry: str, place: int, column: Column, table: Table) -> Meaning:
-    """What an entry says that names its row."""
-    named = nodes_by(entry, column.heading) or meaning(entry)
-    if _SETTING.search(entry) and named.quantity in (Quantity.BYTES, Quantity.BANDWIDTH):
-        named = replace(named, quantity=None, unit=None)
-    # Among strategies one is called as its collective: "DDP", "gather", "all-reduce".
-    named_so = (row[place] for row in table.rows[:ROWS_READ] if place < len(row))
-    if named.quantity is Quantity.COMMUNICATION and any(map(STRATEGY.match, named_so)):
-        named = Meaning(rest=entry.strip().lower())
-    if named.n is None and column.meaning.quantity is Quantity.N and whole_number(entry) is not None:
-        named = replace(named, n=whole_number(entry))
-    return named
 
 
 def _quantity(said: Meaning, number: Printed, order: int) -> tuple[Quantity | None, Unit | None]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from worldsize.analysis.audit.facts import Reading
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.quantities import TIMES, Quantity
-from worldsize.analysis.audit.series import Series, partners, series_of
+from worldsize.analysis.audit.series import Case, Series, case_of, partners, series_of
 from worldsize.analysis.audit.words import Words
 
 Kind = Literal["right", "explain", "wrong"]
@@ -34,34 +35,6 @@ class Way:
     """It compares two variants, so it excuses numbers and accuses none."""
 
 
-@dataclass(frozen=True)
-class Case:
-    """Whether the work of a series grows with N, as far as anything says: the same samples at each N, or more."""
-
-    same_work: bool
-    grows: bool
-
-    @property
-    def known(self) -> bool:
-        """Whether anything says."""
-        return self.same_work or self.grows
-
-
-def case_of(source: Series, words: Words, table: Reading) -> Case:
-    """Of times: an epoch has the same samples at each N; a step with b per worker has N times as many."""
-    if source.quantity is Quantity.STEP_TIME:
-        local = source.batch_per == "worker" or words.batch_per == "worker" or words.scaling == "weak"
-        total = source.batch_per == "total" or words.batch_per == "total" or words.scaling == "strong"
-        return Case(total and not local, local and not total)
-    if words.grows:
-        return Case(False, True)
-    if source.quantity is Quantity.EPOCH_TIME:
-        return Case(True, False)
-    if words.scaling == "weak":
-        return Case(False, True)
-    return Case(words.scaling == "strong" or words.time_of == "total", False)
-
-
 def speedup_ways(target: Series, table: Reading, others: Sequence[Reading] = ()) -> Iterator[Way]:
     """All ways in which a speed-up may have been computed, the right ones first."""
     sources = _sources(target, table, others)
@@ -84,19 +57,26 @@ def efficiency_ways(target: Series, table: Reading, others: Sequence[Reading] = 
         else:
             yield from _efficiency_from_times(source, case_of(source, table.words, table))
     for source in partners(target, series_of(table, Quantity.SPEEDUP)):
-        yield from _efficiency_from_speedups(source)
+        yield from _efficiency_from_speedups(source, table)
 
 
-def _efficiency_from_speedups(s: Series) -> Iterator[Way]:
+def _efficiency_from_speedups(s: Series, table: Reading) -> Iterator[Way]:
     def way(kind: Kind, says: str, function: Callable[[Span, int], Span], cause: str = "") -> Way:
         return Way(kind, says, lambda n: function(_at(s, n), n), s, cause)
 
     yield replace(way("right", "speed-up ÷ N", lambda span, n: span / n), absolute=True)
     if s.base > 1 and s.by_n[s.base].span.around(1):
         yield way("right", "speed-up ÷ (N ÷ N of the base)", lambda span, n: span / (n / s.base))
+    if s.base not in s.by_n or len(s.by_n) == 1:  # of "8 GPUs, 64 GPUs, Speedup, Efficiency": 8 may be the base
+        for k in sorted({fact.n for fact in table.of(*TIMES, Quantity.RATE) if fact.n and 1 < fact.n < s.base}):
+            yield replace(way("right", f"speed-up ÷ (N ÷ {k})", partial(_per, k)), absolute=True)
     yield way("wrong", "the speed-up, not divided by N", lambda span, n: span, "It is the speed-up again.")
     yield way("wrong", "speed-up ÷ (N − 1)", lambda span, n: span / max(1, n - 1), "The base is one of the N workers.")
     yield way("wrong", "N ÷ speed-up", lambda span, n: Span.exact(n) / span, "The ratio stands upside down.")
+
+
+def _per(base: int, span: Span, n: int) -> Span:
+    return span / (n / base)
 
 
 def _sources(target: Series, table: Reading, others: Sequence[Reading]) -> list[Series]:
@@ -206,7 +186,8 @@ def _other_bases(s: Series, target: Series, table: Reading) -> Iterator[Way]:
     for k in sorted(s.by_n)[:MAX_BASES]:
         if k != s.base and not target.by_n.get(k, s.by_n[k]).span.around(1):
             says = f"The base is that of N = {k}, not of N = {s.base}."
-            yield Way("wrong", f"base of N = {k}", _ratio(s, _at(s, k), rate), s, says)
+            shows = s.base in target.by_n
+            yield Way("wrong" if shows else "explain", f"base of N = {k}", _ratio(s, _at(s, k), rate), s, says)
     for other in series_of(table, s.quantity):
         if (
             other is not s

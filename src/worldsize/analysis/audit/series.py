@@ -9,6 +9,7 @@ from functools import cached_property
 from worldsize.analysis.audit.facts import Fact, Reading
 from worldsize.analysis.audit.known import DATA_SETS, DataSet
 from worldsize.analysis.audit.quantities import Quantity
+from worldsize.analysis.audit.words import Words
 
 BASE = re.compile(r"\W*(?:sequential|serial|baseline|base|reference|single)\b\W*", re.IGNORECASE)
 """The whole label of a row from which all variants of a table start."""
@@ -138,6 +139,34 @@ def _agree(one: Series, other: Series) -> bool:
 
 def _overlap(one: Series, other: Series) -> bool:
     return bool(set(one.column_label.split()) & set(other.column_label.split()))
+
+
+@dataclass(frozen=True)
+class Case:
+    """Whether the work of a series grows with N, as far as anything says: the same samples at each N, or more."""
+
+    same_work: bool
+    grows: bool
+
+    @property
+    def known(self) -> bool:
+        """Whether anything says."""
+        return self.same_work or self.grows
+
+
+def case_of(source: Series, words: Words, table: Reading) -> Case:
+    """Of times: an epoch has the same samples at each N; a step with b per worker has N times as many."""
+    if source.quantity is Quantity.STEP_TIME:
+        local = source.batch_per == "worker" or words.batch_per == "worker" or words.scaling == "weak"
+        total = source.batch_per == "total" or words.batch_per == "total" or words.scaling == "strong"
+        return Case(total and not local, local and not total)
+    if words.grows:
+        return Case(False, True)
+    if source.quantity is Quantity.EPOCH_TIME:
+        return Case(True, False)
+    if words.scaling == "weak":
+        return Case(False, True)
+    return Case(words.scaling == "strong" or words.time_of == "total", False)
 
 
 def beside(reading: Reading, fact: Fact, *quantities: Quantity) -> list[Fact]:

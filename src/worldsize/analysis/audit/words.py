@@ -39,7 +39,7 @@ class Words:
     sequence: int | None = None
     """Tokens of a sample."""
     epochs: int | None = None
-    """That a run is long."""
+    """How many a run has."""
     grows: bool = False
     """The data grow with the workers, as each has as many samples as one had."""
     speedup: Ratio | None = None
@@ -102,7 +102,7 @@ def _said(text: str) -> Words:
     data_name, data = _data_set(low)
     samples = _count(
         low,
-        rf"{_MANY}\s*(?:training |train )?(?:images|samples|examples|sequences)(?! ?(?:/|per|a s))",
+        rf"{_MANY}\s*(?:training |train )?(?:images|samples|examples|sequences)(?! ?(?:/|per|(?:in )?(?:a|one|each|every) s))",
         training=True,
     )
     return Words(

@@ -7,11 +7,9 @@ from worldsize.analysis.audit.facts import SUMMARY, Fact, Reading
 from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, one_finding, together
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.quantities import TIMES, Quantity
-from worldsize.analysis.audit.readings import case_of
 from worldsize.analysis.audit.rules.claimed_rates import rate_claim
-from worldsize.analysis.audit.rules.claimed_times import time_claims
 from worldsize.analysis.audit.rules.sentences import NUMBER, RATIOS, Claim, Kind, claims_of, short
-from worldsize.analysis.audit.series import Series, series_of
+from worldsize.analysis.audit.series import Series, case_of, series_of
 
 LINEAR = 0.9
 """An efficiency below this at the largest N is not linear …"""
@@ -27,7 +25,7 @@ _LINEARLY = re.compile(
 def check_claims(reading: Reading, page: Page) -> Checked:
     """Each ratio and each rate of a sentence is one that the table gives."""
     found = [(rate_claim if claim.kind == "rate" else _claim)(claim, reading) for claim in claims_of(reading)]
-    return together([*found, *time_claims(reading), _linear(reading), _within(reading)])
+    return together([*found, _linear(reading), _within(reading)])
 
 
 _Ratio = tuple[int, int, Span, Fact]
@@ -35,7 +33,11 @@ _Ratio = tuple[int, int, Span, Fact]
 
 
 def _claim(claim: Claim, reading: Reading) -> Checked:
-    values = list(_values(claim.kind, reading))
+    subject, base = _sides(claim.sentence)
+    against = _only_label(base, reading)
+    if against is None and claim.kind == "over":
+        return Checked()  # what it is compared with is not in the table
+    values = list(_values(claim.kind, reading) if against is None else _between_rows(claim.kind, reading, against))
     if claim.n is not None:
         values = [(n, base, value, fact) for n, base, value, fact in values if n == claim.n]
     if claim.base is not None:
@@ -49,7 +51,7 @@ def _claim(claim: Claim, reading: Reading) -> Checked:
     room = (span.high - span.low) / 2
     wide = Span(span.low - room, span.high + room)
     usual = _usual(values) if claim.base is None else values
-    own, other = _named(claim, usual)
+    own, other = _named(subject, usual)
     if any(value.meets(wide) for _, _, value, _ in own):
         return Checked(1)
     if _AVERAGE.search(claim.sentence):
@@ -86,11 +88,30 @@ def _claim(claim: Claim, reading: Reading) -> Checked:
     )
 
 
-def _named(claim: Claim, values: list[_Ratio]) -> tuple[list[_Ratio], list[tuple[str, Span]]]:
-    """The values of the one variant that a sentence names, and those of the others; all where it names none."""
+_AGAINST = re.compile(r"\b(?:than|over|compared (?:to|with)|relative to|versus|vs\.?|against)\b", re.IGNORECASE)
+
+
+def _sides(sentence: str) -> tuple[str, str]:
+    """What a sentence says before it says with what it compares, and that."""
+    found = _AGAINST.search(sentence)
+    return (sentence, "") if found is None else (sentence[: found.start()], sentence[found.end() :])
+
+
+def _only_label(text: str, reading: Reading) -> str | None:
+    """The one variant of a table that a text names."""
+    found = _labels_in(text, {_label(fact) for fact in reading.of(*TIMES, Quantity.RATE, Quantity.COMMUNICATION)})
+    return found.pop() if len(found) == 1 else None
+
+
+def _labels_in(text: str, labels: set[str]) -> set[str]:
+    low = text.lower()
+    return {each for each in labels if len(each) > 1 and re.search(rf"(?<![\w-]){re.escape(each)}(?![\w-])", low)}
+
+
+def _named(subject: str, values: list[_Ratio]) -> tuple[list[_Ratio], list[tuple[str, Span]]]:
+    """The values of the one variant that a sentence is of, and those of the others; all where it names none."""
     labels = {_label(fact) for *_, fact in values}
-    low = claim.sentence.lower()
-    found = {each for each in labels if len(each) > 1 and re.search(rf"(?<![\w-]){re.escape(each)}(?![\w-])", low)}
+    found = _labels_in(subject, labels)
     if len(labels) < 2 or len(found) != 1:
         return values, []
     own = [each for each in values if _label(each[3]) in found]
@@ -167,15 +188,15 @@ def _gain(kind: Kind, speedup: Span) -> Span:
     return speedup - Span.exact(1) if kind == "faster" else Span.exact(1) / speedup - Span.exact(1)
 
 
-def _between_rows(kind: Kind, reading: Reading) -> Iterator[tuple[int, int, Span, Fact]]:
-    """One variant against another at one N."""
+def _between_rows(kind: Kind, reading: Reading, against: str | None = None) -> Iterator[_Ratio]:
+    """One variant against another at one N, or against that of one label."""
     if kind == "efficiency":
         return
     for quantity in (*TIMES, Quantity.RATE, Quantity.COMMUNICATION):
         facts = reading.of(quantity)[:60]
         for one in facts:
             for two in facts:
-                if one is not two and one.n == two.n:
+                if one is not two and one.n == two.n and against in (None, _label(one)):
                     ratio = two.span / one.span if quantity is Quantity.RATE else one.span / two.span
                     value = ratio if kind in RATIOS else _gain(kind, ratio)
                     yield one.n or 1, one.n or 1, value, two

@@ -1,5 +1,7 @@
 """Tables of one document that say different things of the same runs."""
 
+import re
+
 from worldsize.analysis.audit.facts import Fact, Reading
 from worldsize.analysis.audit.findings import Checked, Finding, Page, Rule, Verdict, one_finding, places, together
 from worldsize.analysis.audit.quantities import TIMES, Quantity
@@ -21,7 +23,9 @@ def _between(later: Reading, earlier: Reading) -> Checked:
     odd = [(one, two) for one, two in times if not one.span.meets(two.span)]
     if odd:
         sharp = [one for one, two in times if one.span.meets(two.span) and len(one.number.digits) >= SHARP]
-        return _times(later, earlier, odd) if len(sharp) >= 2 * len(odd) else Checked()
+        largest = max(one.n or 0 for one, _ in times)
+        told = len(sharp) >= 2 * len(odd) and all(one.n != largest for one, _ in odd) and _said_alike(later, earlier)
+        return _times(later, earlier, odd) if told else Checked()
     if len(times) < SAME:
         return Checked()
     derived = _pairs(later, earlier, *DERIVED)
@@ -44,6 +48,12 @@ def _between(later: Reading, earlier: Reading) -> Checked:
     return Checked(len(derived) - len(differ), (finding,))
 
 
+def _said_alike(later: Reading, earlier: Reading) -> bool:
+    """Whether nothing that is said of two tables tells them apart, or the later one is said to be of the same runs."""
+    said = [re.sub(r"\btable\s*\d+|\W", "", reading.words.own.lower()) for reading in (later, earlier)]
+    return said[0] == said[1] or re.search(r"\b(?:same|these) (?:runs|measurements)\b", later.words.caption) is not None
+
+
 def _times(later: Reading, earlier: Reading, odd: list[tuple[Fact, Fact]]) -> Checked:
     """Where nearly all times are the same to the last digit, the others are of the same runs as well."""
     one, two = odd[0]
@@ -55,7 +65,7 @@ def _times(later: Reading, earlier: Reading, odd: list[tuple[Fact, Fact]]) -> Ch
         [fact for pair in odd for fact in pair],
         ", ".join(fact.text for _, fact in odd),
         "fits if these are other runs",
-        "One of the two tables is not of the runs that it is said to be of.",
+        "Readers cannot tell which of the two was measured.",
     )
 
 

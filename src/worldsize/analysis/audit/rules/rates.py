@@ -16,6 +16,7 @@ from worldsize.analysis.audit.findings import (
 )
 from worldsize.analysis.audit.numbers import Span
 from worldsize.analysis.audit.quantities import Quantity
+from worldsize.analysis.audit.rules.same_samples import epochs_alike
 from worldsize.analysis.audit.series import beside, is_typical, only, samples_of
 
 CLOSE = 0.03
@@ -90,11 +91,11 @@ class _Pair(NamedTuple):
 def check_time(reading: Reading, page: Page) -> Checked:
     """Rate × time is the samples of that time: an epoch's, or a step's batch."""
     kinds = [
-        list(_pairs(reading)) or _undeclared(reading) or _of_unknown_data(reading),
+        list(_pairs(reading)) or _undeclared(reading) or _by_scaling(reading),
         list(_steps(reading)),
         list(_inverse(reading)),
     ]
-    return together([*(_judged(pairs) for pairs in kinds), _whole(reading)])
+    return together([*(_judged(pairs) for pairs in kinds), _whole(reading), epochs_alike(reading)])
 
 
 def _whole(reading: Reading) -> Checked:
@@ -103,7 +104,11 @@ def _whole(reading: Reading) -> Checked:
     near = [pair for pair in pairs if _is_close(pair, NEAR)]
     if len(near) < 2 or 2 * len(near) <= len(pairs):
         return Checked()
-    return together([Checked(len(near)), *(_time(pair, True, False) for pair in pairs if pair not in near)])
+    odd = [pair for pair in pairs if pair not in near]
+    # A run may be longer than its epochs, by a start that does not shrink with N; it cannot be shorter.
+    return together(
+        [Checked(len(near)), *(_time(p, others_fit=p.product.mid < p.samples.mid, alone=False) for p in odd)]
+    )
 
 
 def _judged(pairs: list[_Pair]) -> Checked:
@@ -111,7 +116,7 @@ def _judged(pairs: list[_Pair]) -> Checked:
         return doubtful
     exact = sum(each.exact for each in pairs)
     alone = len(pairs) >= ENOUGH and exact == len(pairs) - 1
-    return together([_time(each, exact * 2 > len(pairs), alone) for each in pairs])
+    return together([_time(each, others_fit=exact * 2 > len(pairs), alone=alone) for each in pairs])
 
 
 def _other_data(pairs: list[_Pair]) -> Checked | None:
@@ -151,19 +156,13 @@ def _undeclared(reading: Reading) -> list[_Pair]:
 ONE = (Quantity.EPOCH_TIME, Quantity.STEP_TIME)
 
 
-def _of_unknown_data(reading: Reading) -> list[_Pair]:
-    """Epochs of data that nothing names, if most of the table makes one number of samples to the last digit."""
-    found = [
-        (rate, time, rate.span * time.span * float((rate.n or 1) if rate.per == "worker" else 1))
-        for rate in reading.of(Quantity.RATE)
-        for time in beside(reading, rate, Quantity.EPOCH_TIME)
-        if is_typical(reading, time) and is_typical(reading, rate)
-    ]
-    alike = max(([each for *_, each in found if each.meets(one)] for *_, one in found), key=len, default=[])
-    if reading.words.grows or len(alike) < ENOUGH - 1 or 2 * len(alike) <= len(found):
-        return []
-    samples = sum(each.mid for each in alike) / len(alike)
-    return [_Pair(rate, time, product, Span.exact(float(f"{samples:.4g}"))) for rate, time, product in found]
+def _by_scaling(reading: Reading) -> list[_Pair]:
+    """A batch that is the same at each N: of all in strong scaling, of each in weak, if most rows agree."""
+    per = {"strong": "total", "weak": "worker"}.get(reading.words.scaling or "")
+    pairs = list(_pairs(reading, per)) if per else []
+    exact = [each.rate.n for each in pairs if each.exact]
+    one = len({pair.rate.batch for pair in pairs}) == 1
+    return pairs if one and 2 * len(exact) > len(pairs) and len(exact) > max(1, exact.count(1)) else []
 
 
 def _pairs(reading: Reading, per: str | None = None, times: tuple[Quantity, ...] = ONE) -> Iterator[_Pair]:
@@ -220,20 +219,14 @@ def _samples(reading: Reading, rate: Fact, time: Fact, otherwise: str | None) ->
     if whole is not None:
         return whole.span
     batch = rate.batch if rate.batch is not None else time.batch
-    per = rate.batch_per or time.batch_per or otherwise or _of_one_batch(reading)
+    per = rate.batch_per or time.batch_per or otherwise
     accumulates = reading.words.accumulation or reading.of(Quantity.ACCUMULATION)
     if batch is None or rate.sharing is None or per is None or accumulates:
         return None
     return Span.exact(batch * rate.sharing if per == "worker" else batch)
 
 
-def _of_one_batch(reading: Reading) -> str | None:
-    """Whose a batch is that is the same at each N, where the words say which way it scales."""
-    batches = {fact.batch for fact in reading.of(Quantity.RATE)}
-    return {"strong": "total", "weak": "worker"}.get(reading.words.scaling or "") if len(batches) == 1 else None
-
-
-def _time(pair: _Pair, others_fit: bool, alone: bool) -> Checked:
+def _time(pair: _Pair, *, others_fit: bool, alone: bool) -> Checked:
     """`alone`: the step is the only one of several that does not agree to the last digit."""
     rate, time, product, samples, _ = pair
     allowed = SLIP if alone and time.quantity is Quantity.STEP_TIME else CLOSE
@@ -247,7 +240,8 @@ def _time(pair: _Pair, others_fit: bool, alone: bool) -> Checked:
         if n > 1 and (product * (1 / factor)).meets(samples):
             fits = says or None
     off = abs(product.mid / samples.mid - 1)
-    verdict = Verdict.FAIL if others_fit or fits or off > NEAR else Verdict.EXPLAIN
+    far = off > NEAR and time.quantity is not Quantity.TIME
+    verdict = Verdict.FAIL if others_fit or fits or far else Verdict.EXPLAIN
     says, recomputed = _said(pair)
     return one_finding(
         "rate-time",

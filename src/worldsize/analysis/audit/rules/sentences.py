@@ -51,6 +51,11 @@ _OVER = re.compile(
 _OF_SPEED = re.compile(r"\b(?:throughput|speed|faster|scal\w+|images|samples|tokens|performance)", re.IGNORECASE)
 _OF_SIZE = re.compile(r"\b(?:memory|bandwidth|loss|batch|accuracy|error|cost|price|cheaper|larger)", re.IGNORECASE)
 """What is said of memory or accuracy is no speed-up."""
+_OF_OTHER = re.compile(
+    rf"{_OF_SIZE.pattern}|\b(?:messages?|bytes?|traffic|latency|volume|sizes?|flops?|peak|parameters?|compress\w*|accumulat\w*)\b",
+    re.IGNORECASE,
+)
+"""Nor is what is said of these, where nothing else says that it is of speed."""
 _WHAT = r"(?:images?|imgs?|samples?|tokens?|seq(?:uence)?s?|sentences|examples)\s?(?:/|per)\s?s(?:ec(?:ond)?)?s?"
 _RATES = (
     re.compile(
@@ -60,8 +65,8 @@ _RATES = (
     re.compile(rf"{_WHAT}\s*[:=]\s*(\d[\d,]*(?:\.\d+)?k?)\s+(?:on|with|using|at|across)\s+(\d+)\s*{WORKERS}\b", re.I),
 )
 _WORDED = {"two": 2, "three": 3, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32, "sixty-four": 64}
-Kind = Literal["speed-up", "throughput", "efficiency", "less", "faster", "slower", "rate"]
-RATIOS = ("speed-up", "throughput")
+Kind = Literal["speed-up", "throughput", "over", "efficiency", "less", "faster", "slower", "rate"]
+RATIOS = ("speed-up", "throughput", "over")
 """Kinds that are a factor; the others are in percent."""
 
 
@@ -83,10 +88,10 @@ def claims_of(reading: Reading) -> Iterator[Claim]:
     """What the sentences around a table claim of it."""
     for sentence in sentences_of(reading):
         yield from _matches("speed-up", _SPEEDUP, sentence)
-        if not _OF_SIZE.search(sentence):
-            yield from _matches("speed-up", (_OVER,), sentence)
-            if _OF_SPEED.search(sentence):
-                yield from _matches("throughput", (_HIGHER, _BARE), sentence)
+        if _OF_SPEED.search(sentence) and not _OF_SIZE.search(sentence):
+            yield from _matches("throughput", (_HIGHER, _BARE), sentence)
+        if not _OF_OTHER.search(sentence):
+            yield from _matches("over", (_OVER,), sentence)
         yield from _rates(sentence)
         yield from _matches("efficiency", _EFFICIENCY, sentence)
         yield from _matches("less", (_REDUCED,), sentence)
