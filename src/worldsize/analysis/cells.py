@@ -3,10 +3,12 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import isclose
 
 import numpy as np
 import polars as pl
 
+from worldsize.analysis.batches import Batches, batches_of
 from worldsize.analysis.breakdown import Breakdown, breakdown
 from worldsize.analysis.communication import Communication, Exposed, communication, exposed
 from worldsize.analysis.dependence import Launches
@@ -65,6 +67,8 @@ class CellAnalysis:
     """How many of these steps are in all numbers, for too few others would be left."""
     outlier_steps: int = 0
     """Timed steps that are flagged as outliers; they are in all numbers (method.md §8)."""
+    batches: Batches | None = None
+    """Of a loop of the user's own: whether they are alike."""
     losses: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"step": pl.Int64, "loss": pl.Float64}))
     """Mean training loss over ranks by step, warm-up included."""
 
@@ -76,8 +80,8 @@ class CellAnalysis:
     @property
     def samples_per_step(self) -> float:
         """B, or the mean over the timed steps of a loop whose batches vary."""
-        found = self.summary
-        return self.global_batch if found is None else found.samples_per_s.value * found.step_s.value
+        found = None if self.summary is None else self.summary.samples_per_s.value * self.summary.step_s.value
+        return self.global_batch if found is None or isclose(found, self.global_batch) else found
 
     @property
     def batch_formula(self) -> str:
@@ -156,6 +160,7 @@ def analyse_cell(cell: Cell) -> CellAnalysis:
         disturbed=frozenset(cell.disturbed.select("session", "block").iter_rows()) if summary else frozenset(),
         disturbed_that_count=cell.disturbed.height - cell.left_out.height if summary else 0,
         outlier_steps=int(outliers(np.concatenate(list(blocks.values()))).sum()) if blocks else 0,
+        batches=None if summary is None else batches_of(cell),
         losses=_losses(cell),
     )
 

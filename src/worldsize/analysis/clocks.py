@@ -14,7 +14,9 @@ NEEDED = (*LIFE, "block", "step_s", *CLOCK)
 
 
 def interpolated(steps: pl.DataFrame) -> pl.DataFrame:
-    """Step records, rank after rank and whole turns in the order of time, with offset and error at the middle of each step (ns).
+    """Step records, with offset and error of their clock at the middle of each step (ns).
+
+    They come rank after rank, whole turns in the order of time.
 
     The first step of a turn has the offset that was measured before it, the last one of several that which was
     measured after it, where that was done; between two of them the clocks drift evenly. The error is the larger one

@@ -5,7 +5,7 @@ from typing import Literal
 
 from worldsize.analysis.advice.noise import longer_text
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.drift import blocks_of, cause, spread
+from worldsize.analysis.drift import spread, why_apart
 from worldsize.analysis.headline import Headline, headline
 from worldsize.analysis.numbers import percent_text
 from worldsize.analysis.statistics import includes
@@ -76,8 +76,10 @@ def noise_text(analysis: StudyAnalysis, found: Headline) -> str:
     noisy = ""
     if widths:
         name, width = max(widths, key=lambda each: each[1])
-        why = cause([block for cell in analysis.cells for block in blocks_of(cell)])
+        why = why_apart(analysis.cells)
         noisy = f"Blocks of {name} are {percent_text(width)} apart. {why}"
+    if any(cell.batches is not None and cell.batches.trend for cell in analysis.cells):
+        return f"{noisy} To decide it, give all timed steps batches of one size.".strip()
     more = longer_text(analysis, found.fastest, speedup)
     return f"{noisy} To decide it, measure longer: {more}, if the noise stays as it is.".strip()
 

@@ -72,7 +72,8 @@ def drifts(blocks: Sequence[Floats]) -> bool:
 
 def drift_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
     """The warning `drift` with its likely cause, if the blocks of a cell are further apart than they may be."""
-    measured = {cell.id: list(cell.blocks.values()) for cell in cells}
+    # Where batches grow or shrink it is not the machine that drifts.
+    measured = {cell.id: list(cell.blocks.values()) for cell in cells if not (cell.batches and cell.batches.trend)}
     spreads = {name: width for name, blocks in measured.items() if (width := spread(blocks)) is not None}
     noisy = {name: spreads[name] for name in spreads if drifts(measured[name])}
     if not noisy:
@@ -109,6 +110,15 @@ def disturbed_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
     )
     message = f"Something else used the cores: {slow}. {'; '.join(counts)}. {who}"
     return WarningRecord(code="disturbed", message=message)
+
+
+def why_apart(cells: Sequence[CellAnalysis]) -> str:
+    """Why blocks are apart: batches that grow or shrink, else what was different in the slow ones."""
+    changing = next((cell for cell in cells if cell.batches is not None and cell.batches.trend), None)
+    if changing is None or changing.batches is None:
+        return cause([block for cell in cells for block in blocks_of(cell)])
+    first, last = changing.batches.first, changing.batches.last
+    return f"Batches of {changing.id} went from {first:,.4g} to {last:,.4g} samples, so its blocks do unlike work."
 
 
 def cause(blocks: Sequence[Block]) -> str:

@@ -45,7 +45,7 @@ def headline(analysis: StudyAnalysis) -> Headline | None:
 
 def _margin(first: CellAnalysis, other: CellAnalysis) -> Ratio:
     """Samples/s of a cell ÷ those of another."""
-    return other.step_ratio(first).scaled(first.global_batch / other.global_batch)
+    return other.step_ratio(first).scaled(first.samples_per_step / other.samples_per_step)
 
 
 def scaling_row(analysis: StudyAnalysis, cell: CellAnalysis) -> ScalingRow | None:

@@ -16,6 +16,8 @@ NOTABLE = 0.05
 """Share by which the mean step may exceed the typical one before it is said."""
 LONG = 1.25
 """A step that takes this many times the typical one is a long one."""
+PEAK = 0.5
+"""Share of what the longest tenth of the long steps takes more, from which on a long step stands out of the others."""
 REGULAR = 0.75
 """Share of the distances between long steps that must be multiples of the usual one for it to be told as a period."""
 NAMES = {
@@ -54,12 +56,17 @@ def long_steps(cell: Cell, summary: CellSummary) -> LongSteps | None:
     slow, usual = (steps.filter(which) for which in (is_long(typical_s), ~is_long(typical_s)))
     if slow.is_empty() or usual.is_empty():
         return LongSteps(typical_s, mean_s, None, 0.0, None, None)
+    # Among steps that jitter lengthens those stand out that something regular does.
+    peaks = slow.filter(pl.col("world_s") - typical_s > PEAK * (pl.col("world_s").quantile(0.9) - typical_s))
+    every = _distance(slow) or _distance(peaks)
+    if _distance(slow) is None and every is not None:
+        slow = peaks
     return LongSteps(
         typical_s=typical_s,
         mean_s=mean_s,
         long_s=float(np.mean(slow["world_s"].to_numpy())),
         share=slow.height / steps.height,
-        every=_distance(slow),
+        every=every,
         part=_part(slow, usual),
     )
 

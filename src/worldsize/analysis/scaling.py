@@ -95,7 +95,7 @@ def karp_flatt_estimate(speedup: Estimate, world_size: int) -> Estimate:
     return Estimate(value=value, low=low, high=high, samples=speedup.samples)
 
 
-def epoch_time_ratio(step_ratio: float, baseline_batch: int, global_batch: int) -> float:
+def epoch_time_ratio(step_ratio: float, baseline_batch: float, global_batch: float) -> float:
     """T_1/T_N over the same D samples (method.md §6), with T = D / batch · t and `step_ratio` = t_1/t_N.
 
     D cancels: the ratio of the step counts, D / `baseline_batch` to D / `global_batch`, times that of the steps.
@@ -134,7 +134,7 @@ def serial_fractions(rows: Iterable[ScalingRow]) -> list[SerialFraction]:
 
 
 def _chosen(rows: list[ScalingRow]) -> list[ScalingRow]:
-    """The rows; the interval of the fastest of several workers is corrected for its selection (levels.selection_widening)."""
+    """The rows; the interval of the fastest of several workers is corrected for its selection (method.md §8)."""
     racing = [row for row in rows if row.cell.world_size > 1 and row.speedup is not None and row.baseline is not None]
     if not racing:
         return rows
@@ -153,11 +153,11 @@ def _chosen(rows: list[ScalingRow]) -> list[ScalingRow]:
 
 
 def _seconds_per_sample(row: ScalingRow) -> float:
-    return _level(row.cell).value_s / row.cell.global_batch
+    return _level(row.cell).value_s / row.cell.samples_per_step
 
 
 def _significantly_slower(cell: CellAnalysis, best: CellAnalysis) -> bool:
-    margin = cell.step_ratio(best).scaled(best.global_batch / cell.global_batch).estimate
+    margin = cell.step_ratio(best).scaled(best.samples_per_step / cell.samples_per_step).estimate
     return margin.low is not None and margin.low > 1
 
 
@@ -177,9 +177,9 @@ def _row(kind: Kind, cell: CellAnalysis, cells: Sequence[CellAnalysis], allow_ov
     if baseline is None or withheld is not None:
         return ScalingRow(kind, cell, baseline, withheld=withheld)
     steps = baseline.step_ratio(cell)
-    ratio = epoch_time_ratio(steps.estimate.value, baseline.global_batch, cell.global_batch)
+    ratio = epoch_time_ratio(steps.estimate.value, baseline.samples_per_step, cell.samples_per_step)
     row = ScalingRow(kind, cell, baseline, epoch_time_ratio=ratio)
-    return _with_speedup(row, steps.scaled(cell.global_batch / baseline.global_batch))
+    return _with_speedup(row, steps.scaled(cell.samples_per_step / baseline.samples_per_step))
 
 
 def _with_speedup(row: ScalingRow, speedup: Ratio) -> ScalingRow:

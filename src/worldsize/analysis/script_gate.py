@@ -63,7 +63,7 @@ def _judged(old: CellAnalysis, new: CellAnalysis, limit: float) -> Gated:
         return Gated(old.id, new.id, limit, "not known", None, f"is not compared: {old.id} has no numbers")
     if new.summary is None:
         return Gated(old.id, new.id, limit, "failed", None, f"has no numbers, and {old.id} has some")
-    found = new.step_ratio(old).scaled(old.global_batch / new.global_batch).estimate
+    found = new.step_ratio(old).scaled(old.samples_per_step / new.samples_per_step).estimate
     if found.low is None or found.high is None:
         return Gated(old.id, new.id, limit, "not known", found, "was timed in one block only: give more steps or time")
     ends = f" [{percent_text(found.low - 1)}, {percent_text(found.high - 1)}]"

@@ -193,7 +193,8 @@ def _of_cell(cell: CellAnalysis) -> Iterator[WarningRecord]:
 def _of_numbers(cell: CellAnalysis, summary: CellSummary) -> Iterator[WarningRecord]:
     if cell.state == "running":
         yield WarningRecord(code="not-ended", message=f"It {cell.reason}. Its numbers are of what it did.")
-    if abs(cell.samples_per_step / cell.global_batch - 1) > NOTABLE_SAMPLES:
+    vary = cell.batches is not None and (cell.batches.unlike or cell.batches.trend)
+    if vary or abs(cell.samples_per_step / cell.global_batch - 1) > NOTABLE_SAMPLES:
         yield _batches_vary(cell)
     flagged = cell.outlier_steps
     if flagged >= MIN_OUTLIERS and flagged > NOTABLE_OUTLIERS * summary.timed_steps:
@@ -202,10 +203,19 @@ def _of_numbers(cell: CellAnalysis, summary: CellSummary) -> Iterator[WarningRec
 
 
 def _batches_vary(cell: CellAnalysis) -> WarningRecord:
+    counts = "samples/s and speed-up count all samples that there were"
     message = (
         f"Most of its steps have {cell.global_batch:,} samples, the mean is {number_text(cell.samples_per_step)}: "
-        "samples/s counts all that there were, b is that of most steps."
+        f"{counts}, b is that of most steps."
     )
+    found = cell.batches
+    if found is not None and found.unlike:
+        message = f"Ranks have unlike batches ({found.text} samples a step), and wait for the largest; {counts}."
+    elif found is not None and found.trend:
+        message = (
+            f"Batches went from {number_text(found.first)} to {number_text(found.last)} samples a step of a rank, so "
+            f"its steps and blocks differ by what they do; {counts}. Compare it with runs of the same batches."
+        )
     return WarningRecord(code="batches-vary", message=message)
 
 

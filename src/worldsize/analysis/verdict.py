@@ -177,7 +177,7 @@ def _cause(found: Headline, about: Sequence[Advice]) -> str:
         return ""
     width, advised = half_width(row.speedup.estimate), _loss_of([each.code for each in about])
     if width is not None and any(each.finding.endswith(f"{HIDES_THE_LIMIT}.") for each in about):
-        return f"An interval of ±{percent_text(width)} is too wide to name its bottleneck: time more steps (--steps)."
+        return f"An interval of ±{percent_text(width)} is too wide to name its bottleneck: time more of it."
     whole_s = sum(summary.parts_s.values())
     if advised == "copy_and_other" and found.losses_s.get(advised, 0.0) < NOTABLE_LOSS * whole_s:
         advised = None  # it costs one worker as much

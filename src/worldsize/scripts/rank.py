@@ -40,7 +40,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     settings, script = assignment.settings, assignment.settings.program
     assert script is not None, "a cell of a script"
     rank = Rank.from_environment()
-    pin(rank, assignment.placement)
+    pin(rank, assignment.placement, keeps_memory=False)
     device = choose_device(rank, assignment.placement)
     file, root = source_of(script.words)
     code = scripts_code({file: root})

@@ -13,6 +13,7 @@ from worldsize.analysis.advice.gains import EXPOSED, MOSTLY, notable, part
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.commands import by_steps, study_command, sweep_command
+from worldsize.analysis.drift import why_apart
 from worldsize.analysis.numbers import percent_text
 from worldsize.analysis.statistics import LEVEL, half_width
 from worldsize.analysis.study import StudyAnalysis
@@ -26,6 +27,7 @@ AIM = TOO_NOISY / 2
 """What to aim at: a width is itself known to a half only."""
 FEWEST_BLOCKS = 5
 MAX_BLOCKS = 100_000
+ALIKE = "Give all timed steps batches of one size: more time would only average over other batches."
 UNTIMED = 1.5
 """Length of a study ÷ that of its timed steps, about."""
 
@@ -93,17 +95,17 @@ def _candidate(
 ) -> Candidate:
     what, why, label = words
     steps, command = remedy
-    width = half_width(ratio)
+    width, changing = half_width(ratio), [each for each in seen.analysis.cells if each.batches and each.batches.trend]
     known = "is not known: it was timed in one block" if width is None else f"is known to ±{percent_text(width)} only"
     return candidate(
         "too-noisy",
         cell,
         finding=f"{what} {known}, {why}.",
         evidence=_evidence(seen, cell, (label, ratio), steps),
-        cause=_cause(seen, ratio),
-        next_step=f"Time {steps:,} steps per cell, on a quiet machine.",
-        command=command,
-        gain=_gain(width),
+        cause=why_apart(changing) if changing else _cause(seen, ratio),
+        next_step=ALIKE if changing else f"Time {steps:,} steps per cell, on a quiet machine.",
+        command=None if changing else command,
+        gain=None if changing else _gain(width),
         everywhere=seen.settings.sweep,  # what is not known of a sweep concerns all its batches
         first=not _limited_anyway(seen, cell, ratio),
         doubt=True,

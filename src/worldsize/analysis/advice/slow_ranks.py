@@ -24,6 +24,7 @@ def slow_rank(seen: Seen) -> Iterator[Candidate]:
             continue
         who, part, one = ranks_text(found.ranks), PART_WORDS[found.part], ranks_of(cell) == 2
         others = "the other one" if one else "the others"
+        larger = _larger_batches(cell, found)
         takes = "takes" if len(found.ranks) == 1 else "take"
         yield candidate(
             "slow-rank",
@@ -35,15 +36,30 @@ def slow_rank(seen: Seen) -> Iterator[Candidate]:
                 time_of(f"{part.capitalize()} per step, {others}", found.others),
                 *_behind(cell, found),
             ),
-            cause=_why(found) + traces.on_slow_ranks(cell, found.ranks, found.more.value),
-            next_step=_next_step(seen, cell, found),
+            cause=larger or _why(found) + traces.on_slow_ranks(cell, found.ranks, found.more.value),
+            next_step=EVEN if larger else _next_step(seen, cell, found),
             command=focused(seen.settings, cell, profile=True) if _tells_more(seen, cell, found) else None,
-            gain=at_most(
+            gain=None  # a shorter step of fewer samples
+            if larger
+            else at_most(
                 found.gain,
                 f"Step ÷ (step − what {who} {takes} longer); assumes ranks that all take as long as {others}.",
             ),
             leads=found.explains,
         )
+
+
+EVEN = "Give all ranks batches of one size: as many samples in all, a shorter step."
+
+
+def _larger_batches(cell: CellAnalysis, found: SlowRanks) -> str:
+    """That the slow ranks have more samples, if they do."""
+    batches = cell.batches
+    if batches is None or not batches.unlike:
+        return ""
+    slow = [batches.by_rank[rank] for rank in found.ranks]
+    others = [samples for rank, samples in enumerate(batches.by_rank) if rank not in found.ranks]
+    return f"The batches there are larger: {batches.text} samples a step." if min(slow) > max(others) else ""
 
 
 def place_of(cell: CellAnalysis, rank: int) -> str:
