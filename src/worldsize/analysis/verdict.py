@@ -40,6 +40,8 @@ CAUSE_OF_CODE: dict[str, LossCause] = {
     "root-bound": "exposed_sync",
     "straggler-bound": "exposed_sync",
     "communication-bound": "exposed_sync",
+    "synced-too-often": "exposed_sync",
+    "own-collectives": "exposed_sync",
     "overlap-incomplete": "exposed_sync",
     "input-bound": "data_wait",
     "copy-bound": "copy_and_other",

@@ -17,6 +17,7 @@ from torch import Tensor, multiprocessing
 from worldsize.config import ScriptSettings
 from worldsize.errors import WorkerError
 from worldsize.measure.alignment import Offset
+from worldsize.measure.machine import allowed_cores
 from worldsize.measure.timeline import Step, Timeline
 from worldsize.metering.finding import Finder
 from worldsize.metering.run_folder import WARMUP_STEPS, notices
@@ -176,7 +177,20 @@ class ScriptWorkload:
             kinds = ", ".join(sorted({type(each).__name__ for each in watch.further_optimizers}))
             text = f"{len(watch.further_optimizers) + 1} optimizers stepped; a step is one of the first that did."
             found.append(WarningRecord(code="several-optimizers", message=f"{text} The others: {kinds}."))
-        return found
+        return [*found, *loaders_on_cores(self.finder.loader_processes)]
+
+
+def loaders_on_cores(loaders: int) -> list[WarningRecord]:
+    """Where loader processes share the cores of their worker beside cores that nothing uses."""
+    cores, workers = len(allowed_cores()), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    idle = (os.cpu_count() or cores) - workers * cores
+    if not loaders or idle <= 0:
+        return []
+    text = (
+        f"Its {loaders} loader processes share the cores of their worker ({cores}), as they do at every world size; "
+        f"cores left idle: {idle}. Run by itself it may be faster: --threads-per-worker gives it more cores."
+    )
+    return [WarningRecord(code="loaders-share-cores", message=text)]
 
 
 def signal_loaders(number: signal.Signals) -> None:

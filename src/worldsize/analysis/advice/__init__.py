@@ -15,6 +15,7 @@ from worldsize.analysis.advice.forecasts import with_forecast
 from worldsize.analysis.advice.input import copy_bound, input_bound, other_work
 from worldsize.analysis.advice.noise import too_noisy
 from worldsize.analysis.advice.overlap import overlap_incomplete, overlapped_already
+from worldsize.analysis.advice.own_loops import own_collectives, synced_too_often
 from worldsize.analysis.advice.placement import oversubscribed
 from worldsize.analysis.advice.price import takes_s
 from worldsize.analysis.advice.rule import Seen, in_order
@@ -38,6 +39,8 @@ RULES = (
     copy_bound,
     other_work,
     periodic_stall,
+    synced_too_often,
+    own_collectives,
     bandwidth_bound,
     latency_bound,
     root_bound,
