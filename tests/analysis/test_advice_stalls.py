@@ -38,3 +38,18 @@ def test_a_stall_at_regular_distances(tmp_path: Path, part: str, words: str) -> 
 def test_no_stall(tmp_path: Path, change: Change) -> None:
     """A short one, a loader that gives its batches in bursts, and one in every step."""
     assert "periodic-stall" not in codes(study(tmp_path, [SINGLE, FAST], changes=[steps(FAST, change)]))
+
+
+def test_a_stall_among_steps_that_jitter_lengthens(tmp_path: Path) -> None:
+    """Some take 1.4 times as long, at irregular distances; every fourth takes three times as long."""
+    regular = stall("other_s", 4, 1.0)
+
+    def change(rank: int, record: dict[str, Any]) -> None:
+        if record["step"] in (5, 7, 10, 13, 18):
+            record["backward_s"] += 0.2
+            record["step_s"] += 0.2
+        regular(rank, record)
+
+    advice = found(study(tmp_path, [SINGLE, FAST], changes=[steps(FAST, change)]), "periodic-stall")
+    assert advice is not None
+    assert "Every 4 steps, one of ddp with 2 workers at b = 32 takes 1,500 ms" in advice.finding

@@ -7,7 +7,6 @@ import polars as pl
 from worldsize.analysis.advice.finding import Evidence, at_most, cell_name, megabytes, share, time_of
 from worldsize.analysis.advice.gains import EXPOSED, MOSTLY, notable, part, without
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
-from worldsize.analysis.numbers import number_text
 from worldsize.analysis.own_loops import Sends, sends_of
 from worldsize.analysis.steps import BLOCK, ratio_over
 
@@ -65,4 +64,4 @@ def own_collectives(seen: Seen) -> Iterator[Candidate]:
 
 
 def _listed(sends: Sends) -> str:
-    return ", ".join(f"{number_text(count)} {kind} of {megabytes(size)}" for kind, count, size in sends.own)
+    return ", ".join(f"{count:.3g} {kind} of {megabytes(size)}" for kind, count, size in sends.own)

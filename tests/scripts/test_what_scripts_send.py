@@ -1,0 +1,89 @@
+"""Causes planted in scripts: gradients that travel too often, collectives of the loop's own, batches that differ."""
+
+from pathlib import Path
+
+import pytest
+
+from user_scripts import run_of, studied
+from worldsize.analysis.advice import advise
+from worldsize.analysis.own_loops import sends_of
+from worldsize.analysis.study import StudyAnalysis, analyse
+
+LOOP = """
+import contextlib, os, time
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+torch.set_num_threads(1)
+world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+model = nn.Sequential(nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 10))
+if world > 1:
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def backward(size):
+    model(torch.randn(size, 400)).square().mean().backward()
+number = 0
+while True:
+    number += 1
+    STEP
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def analysed(folder: Path, step: str) -> StudyAnalysis:
+    (folder / "train.py").write_text(LOOP.replace("STEP", step.replace("\n", "\n    ")))
+    return analyse(run_of(folder, studied(folder, "train.py", "--steps", 24)))
+
+
+EACH = "for k in range(4):\n    backward(8)"
+LAST = """for k in range(4):
+    with model.no_sync() if world > 1 and k < 3 else contextlib.nullcontext():
+        backward(8)"""
+
+
+@pytest.mark.parametrize(("step", "synchronised"), [(EACH, 4), (LAST, 1)])
+def test_gradients_of_micro_batches(tmp_path: Path, step: str, synchronised: int) -> None:
+    found = analysed(tmp_path, step)
+    sends = sends_of(found.run.cells["train-w2"])
+    assert sends is not None
+    assert (sends.backwards, sends.synchronised) == (4, synchronised)
+    assert ("synced-too-often" in {each.code for each in advise(found)}) is (synchronised > 1)
+
+
+def test_collectives_of_the_loop_itself(tmp_path: Path) -> None:
+    """Two of 4 MB a step."""
+    step = "backward(8)\nif world > 1:\n    for _ in range(2):\n        dist.all_reduce(torch.ones(10**6))"
+    found = analysed(tmp_path, step)
+    sends = sends_of(found.run.cells["train-w2"])
+    assert sends is not None
+    assert sends.own == (("all_reduce", 2.0, 4e6),)
+    own = [each for each in advise(found) if each.code == "own-collectives"]
+    assert [each.evidence[1].text for each in own] == ["2 all_reduce of 4.00 MB"]
+
+
+def test_ranks_with_unlike_batches(tmp_path: Path) -> None:
+    found = analysed(tmp_path, "backward(48 if rank else 16)")
+    one, two = found.cells
+    assert one.summary is not None
+    assert two.summary is not None
+    assert two.batches is not None
+    assert (two.batches.by_rank, two.batches.unlike, two.batches.trend) == ((16.0, 48.0), True, False)
+    [row] = [row for row in found.scaling if row.cell is two]
+    assert row.speedup is not None
+    rates = two.summary.samples_per_s.value / one.summary.samples_per_s.value
+    assert row.speedup.estimate.value == pytest.approx(rates), "of the printed samples/s"
+    told = [warning.message for _, warning in found.warnings if warning.code == "batches-vary"]
+    assert [text.split(" samples a step")[0] for text in told] == ["Ranks have unlike batches (rank 0 16, rank 1 48"]
+
+
+def test_batches_that_shrink_are_no_drift_of_the_machine(tmp_path: Path) -> None:
+    found = analysed(tmp_path, "backward(max(8, 512 - 16 * number))")
+    assert all(cell.batches is not None and cell.batches.trend for cell in found.cells)
+    warnings = {warning.code: warning.message for _, warning in found.warnings}
+    assert "drift" not in warnings
+    assert "Batches went from" in warnings["batches-vary"]
+    noisy = [each for each in advise(found) if each.code == "too-noisy"]
+    assert all("batches of one size" in each.next_step and each.command is None for each in noisy)
