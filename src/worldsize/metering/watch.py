@@ -66,12 +66,11 @@ class Watch:
         """Whether batches come through the meter."""
         self.samples_from = ""
         """How samples were counted."""
-        self._begun = self._stepped = self._forwarded = self._worked = False
-        self._in_backward = False
+        self._begun = self._stepped = self._forwarded = self._worked = self._in_backward = False
+        self._weights: list[Tensor] = []
         self._feeding_thread: int | None = None
         """The thread that asks for batches."""
-        self._fed_samples = self._trained = False
-        self.interrupted = False
+        self._fed_samples = self._trained = self.interrupted = False
         """Whether the loop did something else in the middle of this step: its time says nothing."""
         try:
             self._install_hooks()
@@ -96,9 +95,8 @@ class Watch:
         self.patches.replace(Tensor, "backward", self._backward(Tensor.backward))
 
     def watch_gradients(self, weights: Iterable[Tensor]) -> None:
-        """See when backward has its last gradient, from which on it waits for other processes."""
-        if processes() > 1:  # one by itself waits for none, and six hooks took 15 µs of its step
-            self.timeline.watch_parameters(weights)
+        """From the next step on, see when backward has its last gradient, and waits for other processes."""
+        self._weights = list(weights)
 
     def fail(self, error: Exception) -> None:
         """Something went wrong in us: see nothing any more, and hand it on, once."""
@@ -187,6 +185,9 @@ class Watch:
             self._finish()
 
     def _begin(self) -> None:
+        if self._weights and processes() > 1:  # one by itself waits for none, and six hooks took 15 µs of its step
+            self.timeline.watch_parameters(self._weights)
+        self._weights = []
         self._begun, self._stepped, self._worked, self._forwarded = True, False, False, False
         self.samples = 0
         self._fed_samples = self.interrupted = self.evaluated = False
