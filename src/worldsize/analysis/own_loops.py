@@ -33,8 +33,11 @@ def sends_of(cell: Cell) -> Sends | None:
     settings = cell.record.settings
     if cell.record.world_size == 1 or (settings is not None and settings.program is None):
         return None
+    spans = cell.scan_spans()
+    if cell.collect(spans.select(pl.any_horizontal(pl.col("ready_s", "blocking").is_null()).any())).item():
+        return None  # lines of schema 1, which do not say it
     steps = timed_steps(cell).select(*BLOCK, "step")
-    spans = cell.scan_spans().select("rank", "session", "step", *_LISTS).explode(*_LISTS)
+    spans = spans.select("rank", "session", "step", *_LISTS).explode(*_LISTS)
     each = cell.collect(spans.join(steps.lazy(), on=["session", "step"])).drop_nulls("kind")
     if each.is_empty() or each["ready_s"].is_null().all():
         return None

@@ -7,7 +7,7 @@ import polars as pl
 from worldsize.analysis.advice.finding import Evidence, at_most, cell_name, megabytes, share, time_of
 from worldsize.analysis.advice.gains import EXPOSED, MOSTLY, notable, part, without
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
-from worldsize.analysis.own_loops import Sends, sends_of
+from worldsize.analysis.own_loops import Sends
 from worldsize.analysis.steps import BLOCK, ratio_over
 
 ALL = pl.col("comm_s")
@@ -16,7 +16,7 @@ ALL = pl.col("comm_s")
 def synced_too_often(seen: Seen) -> Iterator[Candidate]:
     """Accumulated gradients that travel in more than one backward of a step."""
     for cell in seen.several:
-        sends = sends_of(seen.raw(cell))
+        sends = seen.sends(cell)
         if sends is None or sends.synchronised < 2:
             continue
         sent = part(seen.blocks(cell), ALL)
@@ -41,7 +41,7 @@ def synced_too_often(seen: Seen) -> Iterator[Candidate]:
 def own_collectives(seen: Seen) -> Iterator[Candidate]:
     """Collectives that a loop calls beside those of DDP, and that hold its ranks."""
     for cell in seen.several:
-        sends = sends_of(seen.raw(cell))
+        sends = seen.sends(cell)
         if sends is None or not sends.own:
             continue
         blocks = seen.blocks(cell).join(sends.own_s, on=BLOCK)

@@ -18,6 +18,7 @@ from worldsize.analysis.advice.long_steps import Stall, only_in_long_steps, stal
 from worldsize.analysis.advice.peers import SlowRanks, slow_ranks
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.headline import Headline, fastest_worker, headline
+from worldsize.analysis.own_loops import Sends, sends_of
 from worldsize.analysis.steps import BLOCK, STEPS, ratio_over
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.config import StudySettings
@@ -47,6 +48,7 @@ class Seen:
         self._syncs: dict[str, GradientSync] = {}
         self._slow: dict[str, SlowRanks | None] = {}
         self._stalls: dict[str, Stall | None] = {}
+        self._sends: dict[str, Sends | None] = {}
 
     @property
     def settings(self) -> StudySettings:
@@ -111,6 +113,12 @@ class Seen:
             by_design = found is not None and found.ranks == (0,) and self.gradient_sync(cell).rooted
             self._slow[cell.id] = None if by_design else found  # a root has more to do
         return self._slow[cell.id]
+
+    def sends(self, cell: CellAnalysis) -> Sends | None:
+        """What a loop of the user's own sends under DDP; None of others."""
+        if cell.id not in self._sends:
+            self._sends[cell.id] = sends_of(self.raw(cell))
+        return self._sends[cell.id]
 
     def stall(self, cell: CellAnalysis) -> Stall | None:
         """The long steps of a cell that cost something; None where there are none."""
