@@ -1,7 +1,7 @@
 """Simulated studies whose true ratios are known: correlated blocks, launches that differ, and both ways to end."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -146,12 +146,12 @@ def _until(study: Simulated, blocks: int) -> Simulated:
 
 def _analysed(samples: dict[str, Blocks], launches: dict[str, Launches]) -> list[CellAnalysis]:
     """The cells as a report has them, the first of one worker."""
-    unknown = Estimate(value=1.0, samples=1)
-    summary = CellSummary(step_s=unknown, samples_per_s=unknown, parts_s={}, timed_steps=1, blocks=1)
     cells = []
     for number, (name, blocks) in enumerate(samples.items()):
         strategy, size = (name, 2) if number else ("single", 1)
-        cells.append(
-            CellAnalysis(name, strategy, size, 32, "complete", summary=summary, blocks=blocks, launches=launches[name])
-        )
+        found = CellAnalysis(name, strategy, size, 32, "complete", blocks=blocks, launches=launches[name])
+        # Steps of a second, until their levels are known.
+        second, rate = (Estimate(value=value, samples=1) for value in (1.0, float(found.global_batch)))
+        summary = CellSummary(step_s=second, samples_per_s=rate, parts_s={}, timed_steps=1, blocks=1)
+        cells.append(replace(found, summary=summary))
     return side_by_side(cells)
