@@ -84,6 +84,11 @@ class CellAnalysis:
         return self.global_batch if found is None or isclose(found, self.global_batch) else found
 
     @property
+    def batches_change(self) -> bool:
+        """Whether its batches become larger or smaller, so that its blocks do unlike work."""
+        return self.batches is not None and self.batches.trend
+
+    @property
     def batch_formula(self) -> str:
         """What B is made of, for people."""
         return "N·b" if self.accumulate == 1 else "N·b·K"

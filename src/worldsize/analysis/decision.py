@@ -78,7 +78,7 @@ def noise_text(analysis: StudyAnalysis, found: Headline) -> str:
         name, width = max(widths, key=lambda each: each[1])
         why = why_apart(analysis.cells)
         noisy = f"Blocks of {name} are {percent_text(width)} apart. {why}"
-    if any(cell.batches is not None and cell.batches.trend for cell in analysis.cells):
+    if any(cell.batches_change for cell in analysis.cells):
         return f"{noisy} To decide it, give all timed steps batches of one size.".strip()
     more = longer_text(analysis, found.fastest, speedup)
     return f"{noisy} To decide it, measure longer: {more}, if the noise stays as it is.".strip()

@@ -73,7 +73,7 @@ def drifts(blocks: Sequence[Floats]) -> bool:
 def drift_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
     """The warning `drift` with its likely cause, if the blocks of a cell are further apart than they may be."""
     # Where batches grow or shrink it is not the machine that drifts.
-    measured = {cell.id: list(cell.blocks.values()) for cell in cells if not (cell.batches and cell.batches.trend)}
+    measured = {cell.id: list(cell.blocks.values()) for cell in cells if not cell.batches_change}
     spreads = {name: width for name, blocks in measured.items() if (width := spread(blocks)) is not None}
     noisy = {name: spreads[name] for name in spreads if drifts(measured[name])}
     if not noisy:
@@ -114,7 +114,7 @@ def disturbed_warning(cells: Sequence[CellAnalysis]) -> WarningRecord | None:
 
 def why_apart(cells: Sequence[CellAnalysis]) -> str:
     """Why blocks are apart: batches that grow or shrink, else what was different in the slow ones."""
-    changing = next((cell for cell in cells if cell.batches is not None and cell.batches.trend), None)
+    changing = next((cell for cell in cells if cell.batches_change), None)
     if changing is None or changing.batches is None:
         return cause([block for cell in cells for block in blocks_of(cell)])
     first, last = changing.batches.first, changing.batches.last

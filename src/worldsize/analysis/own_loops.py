@@ -8,7 +8,7 @@ from worldsize.analysis.steps import BLOCK, timed_steps
 from worldsize.results.folder import Cell
 
 MAX_STEPS = 50
-"""So many steps tell in which of its backwards a loop synchronises."""
+"""Steps of a run that are looked at to see in which backwards it synchronises."""
 OF_DDP = ("broadcast",)
 """Kinds of messages that DDP itself sends beside its buckets."""
 _LISTS = ("kind", "payload_bytes", "blocking", "ready_s", "issued_s", "done_s")

@@ -95,7 +95,7 @@ def _candidate(
 ) -> Candidate:
     what, why, label = words
     steps, command = remedy
-    width, changing = half_width(ratio), [each for each in seen.analysis.cells if each.batches and each.batches.trend]
+    width, changing = half_width(ratio), [each for each in seen.analysis.cells if each.batches_change]
     known = "is not known: it was timed in one block" if width is None else f"is known to ±{percent_text(width)} only"
     return candidate(
         "too-noisy",

@@ -30,8 +30,6 @@ _REST = re.compile(
 )
 _DATA = re.compile("data|input|loader|loading")
 _EACH = re.compile(rf"\W*(?:per|/|each)[\s-]*{WORKERS}\W*")
-_DATA = re.compile("data|input|loader|loading")
-_EACH = re.compile(rf"\W*(?:per|/|each)[\s-]*{WORKERS}\W*")
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from worldsize.analysis.audit.columns import (
-    Column,
-    columns_of,
-    filled,
-    names_quantity,
-    on_axis,
-    one_axis,
-)
+from worldsize.analysis.audit.columns import Column, columns_of, filled, names_quantity, on_axis, one_axis
 from worldsize.analysis.audit.labels import ROWS_READ, label_of
 from worldsize.analysis.audit.meaning import Meaning, meaning
 from worldsize.analysis.audit.numbers import Printed, Span, all_printed, whole_number

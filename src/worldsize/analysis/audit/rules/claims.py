@@ -58,10 +58,6 @@ def _claim(claim: Claim, reading: Reading) -> Checked:
         return _average(claim, own, wide, reading)
     swapped = next((label for label, value in other if value.meets(wide)), None)
     elsewhere = next((b for _, b, value, _ in values if value.meets(wide)), None)
-    best = min(own, key=lambda each: abs(each[2].mid - span.mid))
-    value, fact = best[2], best[3]
-    shown = f"{value.mid:.3g}" if claim.kind in RATIOS else f"{value.mid:.1%}"
-    text = f"“{short(claim.sentence)}”: the table gives {shown} at N = {best[0]}, not {claim.number.text}."
     fits = f"fits with the base of N = {elsewhere}" if elsewhere is not None else None
     if swapped is not None:
         fits = f"fits for “{swapped}”"
@@ -70,6 +66,14 @@ def _claim(claim: Claim, reading: Reading) -> Checked:
     ):
         fits = "fits if the gain in speed is meant, not the time saved"
     verdict = Verdict.FAIL if claim.n is not None and elsewhere is None else Verdict.SUSPECT
+    return _other_value(claim, min(own, key=lambda each: abs(each[2].mid - span.mid)), verdict, fits, reading)
+
+
+def _other_value(claim: Claim, nearest: _Ratio, verdict: Verdict, fits: str | None, reading: Reading) -> Checked:
+    """That the table gives another value, the nearest to what the sentence claims."""
+    n, _, value, fact = nearest
+    shown = f"{value.mid:.3g}" if claim.kind in RATIOS else f"{value.mid:.1%}"
+    text = f"“{short(claim.sentence)}”: the table gives {shown} at N = {n}, not {claim.number.text}."
     return Checked(
         0,
         (

@@ -86,7 +86,7 @@ class Claim:
 
 def claims_of(reading: Reading) -> Iterator[Claim]:
     """What the sentences around a table claim of it."""
-    for sentence in sentences_of(reading):
+    for sentence in _sentences(reading):
         yield from _matches("speed-up", _SPEEDUP, sentence)
         if _OF_SPEED.search(sentence) and not _OF_SIZE.search(sentence):
             yield from _matches("throughput", (_HIGHER, _BARE), sentence)
@@ -98,7 +98,7 @@ def claims_of(reading: Reading) -> Iterator[Claim]:
         yield from _faster(sentence)
 
 
-def sentences_of(reading: Reading) -> Iterator[str]:
+def _sentences(reading: Reading) -> Iterator[str]:
     """The sentences that may claim something of a table."""
     text = reading.words.own
     if reading.index == 0 and reading.words.text != text:
