@@ -63,7 +63,8 @@ SIGNATURES = {
     "report": "(path: PathLike) -> Path",
     "predict": "(run: PathLike, *, world_sizes: tuple[int, ...] | int | str | None = None, "
     "strategy: str | Sequence[str] | None = None, batch_size: int | None = None, "
-    "bucket_mb: float | str | None = None, link: str | None = None, latency: str | None = None) -> ForecastReport",
+    "bucket_mb: float | str | None = None, link: str | None = None, "
+    "link_latency: str | None = None) -> ForecastReport",
     "compare": "(a: PathLike | Sequence[PathLike], b: PathLike | Sequence[PathLike], *, "
     "fail_above: float | str | None = None, strict: bool = False, "
     "judge_by: Literal[auto, relative, plain, normalised] = auto) -> ComparisonRecord",

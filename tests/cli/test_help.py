@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from in_process import worldsize
 from worldsize.cli.app import app
+from worldsize.cli.flags import TAKEN
 from worldsize.cli.help_text import allowed_text, default_text, words
 from worldsize.cli.panels import PANELS, RECIPE, STOPS, TRAIN, VARY, WHERE
 from worldsize.traits import TRAITS
@@ -84,11 +85,12 @@ def test_default_and_allowed_values_are_those_of_the_settings(command: str) -> N
     found = entries(helped(command))
     needed = {"master_ip", "num_nodes", "rank"}
     for flag in flags(command):
-        told, field = found[flag.opts[0]], GROUP.commands[command].field(flag.name)
+        told, taken = found[flag.opts[0]], TAKEN.get(command, {}).get(flag.name)
         assert ("default: " in told) == (flag.name not in needed), flag.name
-        if field is None or flag.name in needed:
+        if taken is None or flag.name in needed:
             continue
-        assert f"default: {default_text(GROUP.commands[command].renamed.get(flag.name, flag.name), field)}]" in told
+        field = taken.setting
+        assert f"default: {default_text(taken.field, field)}]" in told
         for word in words(field):
             assert word in told
         assert allowed_text(flag.name, field) in told or flag.is_flag

@@ -82,7 +82,7 @@ class Sleeper:
         self.steps = before
 
     @contextmanager
-    def unseen(self) -> Iterator[None]:
+    def uninstrumented(self) -> Iterator[None]:
         self.timeline.watching = False
         yield
         self.timeline.watching = True

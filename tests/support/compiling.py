@@ -84,7 +84,7 @@ def _rolled_back_steps(trainer: Trainer) -> list[bool]:
             trainer.try_step()
         with rolled_back():
             seen.append(trainer.step(synchronise=False).interrupted)
-        with trainer.unseen(room=True), rolled_back():
+        with trainer.uninstrumented(room=True), rolled_back():
             seen += [trainer.step().interrupted for _ in range(2)]
         evaluate(trainer, load_data(trainer.settings), epoch=0)
         trainer.sizes()

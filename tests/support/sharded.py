@@ -129,7 +129,7 @@ def _train(trainer: Trainer, seen: Seen) -> None:
         sizes.gradient_bytes,
     )
     seen.wire_bytes, seen.formula = wire.busiest_rank_bytes, wire.formula
-    hook = trainer.optimizer.register_step_pre_hook(lambda *_: seen.gradients.append(strategy.whole_gradients()))
+    hook = trainer.optimizer.register_step_pre_hook(lambda *_: seen.gradients.append(strategy.full_gradients()))
     for _ in range(STEPS - 1):
         trainer.step()
     hook.remove()
@@ -138,7 +138,7 @@ def _train(trainer: Trainer, seen: Seen) -> None:
     hooks = [block.register_forward_hook(lambda *_: done.append(trainer.timeline.clock.mark())) for block in blocks]
     hooks += [
         parameter.register_post_accumulate_grad_hook(lambda *_: done.append(trainer.timeline.clock.mark()))
-        for parameter in strategy.accumulating()
+        for parameter in strategy.hooked_parameters()
     ]
     with MessageCounter("step") as counter:
         trainer.step()
@@ -153,7 +153,7 @@ def _train(trainer: Trainer, seen: Seen) -> None:
     last = max(m.issued for m in marks.messages if m.kind == "reduce_scatter")
     assert marks.ends[Phase.FORWARD] < marks.last_gradient <= last  # backward computes until the last message is issued
     seen.overlapping = sum(any(m.issued < mark < m.awaited for mark in done) for m in gathers)
-    seen.weights = strategy.whole_weights()
+    seen.weights = strategy.full_weights()
     seen.memory = memory_parts(trainer).model_dump(exclude_none=True)
 
 
@@ -189,7 +189,7 @@ def _evaluate(trainer: Trainer, seen: Seen) -> None:
     seen.accuracy, seen.test_loss = evaluation.test_accuracy, evaluation.test_loss
     seen.test_samples, seen.apart = evaluation.test_samples, evaluation.divergence.apart
     model = net().eval()
-    model.load_state_dict({**trainer.strategy.whole_weights(), **dict(trainer.strategy.unwrap().named_buffers())})
+    model.load_state_dict({**trainer.strategy.full_weights(), **dict(trainer.strategy.unwrap().named_buffers())})
     with torch.no_grad():
         losses = [F.cross_entropy(model(x), y, reduction="sum") for x, y in test_batches(data, part=0, parts=1)]
     seen.plain_loss = float(sum(losses)) / evaluation.test_samples
@@ -201,7 +201,7 @@ def _go_on(first: Trainer, another: Any, folder: Path, seen: Seen) -> None:
     first.go_on_after(first.steps)  # a batch was looked at beside
     for _ in range(2):
         first.step()
-    seen.went_on = first.strategy.whole_weights()
+    seen.went_on = first.strategy.full_weights()
     second = another()
     channel = second.world.channel
     record = agreed_checkpoint(folder, channel.rank, channel.world_size)
@@ -210,7 +210,7 @@ def _go_on(first: Trainer, another: Any, folder: Path, seen: Seen) -> None:
     restore(TrainingWorkload(second, None, folder), folder, record)
     for _ in range(2):
         second.step()
-    seen.resumed = second.strategy.whole_weights()
+    seen.resumed = second.strategy.full_weights()
 
 
 def _plant(trainer: Trainer, dtype: torch.dtype, seen: Seen) -> None:

@@ -98,7 +98,7 @@ def test_unseen_steps_have_no_hook_on_a_parameter_and_afterwards_all_are_back(tm
         return [len(each._post_accumulate_grad_hooks or ()) for each in parameters]
 
     assert hooks() == [1] * len(parameters)
-    with trainer.unseen(room=room):
+    with trainer.uninstrumented(room=room):
         assert hooks() == [0] * len(parameters)
         assert trainer.model is model
     assert hooks() == [1] * len(parameters)

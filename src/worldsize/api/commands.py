@@ -201,7 +201,7 @@ def predict(
     batch_size: int | None = None,
     bucket_mb: float | str | None = None,
     link: str | None = None,
-    latency: str | None = None,
+    link_latency: str | None = None,
 ) -> ForecastReport:
     """Predict what a run folder did not measure, keep the forecast there, and return it; nothing is run.
 
@@ -220,7 +220,7 @@ def predict(
         "batch_size": batch_size,
         "bucket_mb": bucket_mb,
         "link": link,
-        "latency": latency,
+        "link_latency": link_latency,
     }
     wanted = validated(PredictSettings, {name: value for name, value in given.items() if value is not None})
     report = answer(analyse(load(Path(run))), wanted)

@@ -9,13 +9,16 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from worldsize.cli import complete
 from worldsize.cli.fields import Field, fields
 from worldsize.cli.panels import ALSO, METAVARS, ORDER, PANEL_OF, PANELS, REPEATED, TO_SWITCH_OFF
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 Command = Callable[..., None]
 
@@ -51,6 +54,14 @@ class Flag:
     def help(self) -> str:
         """What is said of it; where the field itself says nothing, it means what it means for a cell."""
         return self.written.help or fields(CELL)[self.name].help
+
+    @property
+    def setting(self) -> "FieldInfo":
+        """The field as pydantic has it, with its default and what is allowed; loads the settings."""
+        from worldsize import config
+
+        found: FieldInfo = getattr(config, self.settings).model_fields[self.field]
+        return found
 
     def read(self, value: Any) -> Any:
         """A value as the settings take it. Raises UsageError for text that cannot be read."""

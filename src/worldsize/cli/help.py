@@ -5,14 +5,9 @@ Default and allowed values stand nowhere but in the settings (`config/`), and ar
 22 signs for the sentence on a terminal of 80 and cut words off; these have two.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typer.core import TyperCommand
-
-from worldsize.cli.flags import TAKEN
-
-if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
 
 
 class PanelCommand(TyperCommand):
@@ -27,16 +22,3 @@ class PanelCommand(TyperCommand):
 
         # click writes it past our streams: as UTF-8, where it takes theirs for a mistake.
         formatter.write(in_its_signs(drawn(self, ctx), sys.stdout.encoding or "utf-8"))
-
-    def field(self, name: str) -> "FieldInfo | None":
-        """The field of the settings behind a flag, if there is one."""
-        from worldsize import config
-
-        flag = TAKEN.get(str(self.name), {}).get(name)
-        found: FieldInfo | None = getattr(config, flag.settings).model_fields[flag.field] if flag else None
-        return found
-
-    @property
-    def renamed(self) -> dict[str, str]:
-        """Flags that are not named as their field."""
-        return {flag.name: flag.field for flag in TAKEN.get(str(self.name), {}).values() if flag.name != flag.field}

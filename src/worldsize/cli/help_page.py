@@ -1,19 +1,18 @@
 """The help of a command as it is drawn: panels of two columns, on a terminal and in a pipe alike."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperCommand
 
 from worldsize.cli.console import lines, output
+from worldsize.cli.flags import TAKEN
 from worldsize.cli.help_text import allowed_text, default_text, kind_text
-from worldsize.cli.panels import ARGUMENTS, OUTPUT, PANELS
+from worldsize.cli.panels import ARGUMENTS, OUTPUT, PANELS, UNSHOWN
 from worldsize.traits import TRAITS
-
-if TYPE_CHECKING:
-    from worldsize.cli.help import PanelCommand
 
 MAX_WIDTH = 100
 """Longer lines are hard to read."""
@@ -25,7 +24,7 @@ MAX_NAME = 30
 """Columns that a flag may take of 80."""
 
 
-def drawn(command: "PanelCommand", ctx: Any) -> str:
+def drawn(command: TyperCommand, ctx: Any) -> str:
     """Usage, description and panels, with colour where the terminal has it."""
     console = output()
     console.width = min(console.width, MAX_WIDTH)
@@ -72,21 +71,22 @@ def _fitted(text: str, details: str, room: int) -> Text:
     return content
 
 
-def _row(command: "PanelCommand", parameter: Any) -> tuple[Text, str, str]:
+def _row(command: TyperCommand, parameter: Any) -> tuple[Text, str, str]:
     """A flag, its sentence, and what is allowed and holds without it."""
-    field = command.field(parameter.name)
+    flag = TAKEN.get(str(command.name), {}).get(parameter.name)
+    field = flag.setting if flag else None
     if parameter.param_type_name == "argument":
         head = Text(parameter.name.upper(), style="bold cyan")
     else:
-        names = [*parameter.opts, *parameter.secondary_opts]
+        names = [each for each in (*parameter.opts, *parameter.secondary_opts) if each not in UNSHOWN]
         head = Text("\n").join(Text(each, style="bold cyan") for each in names)
         kind = parameter.metavar or (kind_text(parameter.name, field) if field else "TEXT")
         if not parameter.is_flag and kind:
             head.append(f" {kind}", style="yellow")
     said = [allowed_text(parameter.name, field)] if field and not parameter.is_flag else []
     default = parameter.show_default if isinstance(parameter.show_default, str) else ""
-    if field is not None and not field.is_required():
-        default = default or default_text(command.renamed.get(parameter.name, parameter.name), field)
+    if flag and not flag.setting.is_required():
+        default = default or default_text(flag.field, flag.setting)
     said += [f"default: {default}"] if default else []
     details = "; ".join(filter(None, said))
     return head, parameter.help or "", f"[{details}]" if details else ""

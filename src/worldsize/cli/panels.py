@@ -27,7 +27,7 @@ PANELS = {
         weight_decay label_smoothing clip_norm leave_out seeds target_accuracy
         accuracy_epochs accuracy_batch accuracy_base_batch""",
     WHERE: """backend threads_per_worker memory_limit launcher nodes workers_per_node time partition print_script
-        address arrangement hosts link link_latency latency slow_link slow_rank master_ip master_port num_nodes rank""",
+        address arrangement hosts link link_latency slow_link slow_rank master_ip master_port num_nodes rank""",
     STOPS: "checkpoint checkpoint_steps hang_timeout max_restarts min_workers",
     OUTPUT: "log keep_outputs",
 }
@@ -49,8 +49,10 @@ METAVARS = {
     "master_ip": "ADDRESS",
 }
 """What a text stands for, where the type of the field does not say it."""
-ALSO = {"rank": "--node-rank"}
-"""Flag → another word for it, that of torchrun."""
+ALSO = {"rank": "--node-rank", "link_latency": "--latency"}
+"""Flag → another word for it."""
+UNSHOWN = ("--latency",)
+"""Of these, words that no help shows: shorter ones."""
 REPEATED = ("script", "column", "slow_link", "slow_rank")
 """Flags that may be given several times: the text of a script may hold any sign."""
 TO_SWITCH_OFF = ("checkpoint",)

@@ -27,7 +27,7 @@ class PredictSettings(Settings):
     run."""
     link: Rate | None = absent("that of the run")
     """Bandwidth of the link of each host, such as 10gbit; the run must have one worker on each of several hosts."""
-    latency: Duration | None = absent("that of the run")
+    link_latency: Duration | None = absent("that of the run")
     """Latency that each link adds, such as 50us; the measured overhead of the software is kept."""
 
     @field_validator("strategies")
@@ -63,8 +63,10 @@ class PredictSettings(Settings):
 
     @property
     def latency_s(self) -> float | None:
-        """`latency` in seconds."""
-        return None if self.latency is None else quantity(self.latency, DELAYS, "a delay such as 200us", "latency")
+        """`link_latency` in seconds."""
+        if self.link_latency is None:
+            return None
+        return quantity(self.link_latency, DELAYS, "a delay such as 200us", "link_latency")
 
 
 MIN_RATE = 1_000

@@ -136,7 +136,7 @@ class Loop:
             world = self.workload.world
             self._reference = Reference(world.world_size // world.channel.world_size, world.cores)
         with (
-            nullcontext() if turn.observe else self.workload.unseen(),
+            nullcontext() if turn.observe else self.workload.uninstrumented(),
             nullcontext() if turn.trains else self.workload.rolled_back(),
         ):
             # Warm-up steps that train are recorded, untimed; those before steps that only measure are not.

@@ -132,7 +132,7 @@ class Workload(Protocol):
     def rolled_back(self) -> AbstractContextManager[None]:
         """Undo on leaving all that steps do within: they only measure."""
 
-    def unseen(self) -> AbstractContextManager[None]:
+    def uninstrumented(self) -> AbstractContextManager[None]:
         """No instruments of ours within, as far as all ranks have room for that."""
 
     def other(self, turn: Turn, align: Callable[[], Offset]) -> Reply:

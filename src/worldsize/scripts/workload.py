@@ -142,7 +142,7 @@ class ScriptWorkload:
         """Nothing is undone: no step of a script only measures."""
         return nullcontext()
 
-    def unseen(self) -> nullcontext[None]:
+    def uninstrumented(self) -> nullcontext[None]:
         """As it is."""
         return nullcontext()
 

@@ -75,15 +75,15 @@ class Strategy(ABC):
     def synchronise(self) -> None:
         """Run, or finish, the synchronisation of gradients after backward."""
 
-    def updated(self) -> None:  # noqa: B027 - most strategies have nothing to send then
+    def after_step(self) -> None:  # noqa: B027 - most strategies have nothing to send then
         """Send what travels after the optimizer's step; nothing by default."""
 
-    def averaged(self) -> AbstractContextManager[None]:
+    def averaged_weights(self) -> AbstractContextManager[None]:
         """Within, the model holds the mean of all ranks' weights; by default they are alike, and nothing is done."""
         return nullcontext()
 
     @contextmanager
-    def _silent(self) -> Iterator[None]:
+    def _without_sync(self) -> Iterator[None]:
         self.synchronising = False
         try:
             yield
@@ -92,9 +92,9 @@ class Strategy(ABC):
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Switch synchronisation off for the steps (forward to synchronise) inside this context."""
-        return self._silent()
+        return self._without_sync()
 
-    def unseen(self) -> AbstractContextManager[nn.Module | None]:
+    def uninstrumented(self) -> AbstractContextManager[nn.Module | None]:
         """What to call in steps inside this context, without the hooks that only watch messages.
 
         None: what `wrap` returned, for there are no such hooks.
@@ -123,18 +123,18 @@ class Strategy(ABC):
         """Steps inside this context only measure, and are undone; all ranks enter and leave it together."""
         return nullcontext()
 
-    def whole(self) -> AbstractContextManager[None]:
+    def unsharded(self) -> AbstractContextManager[None]:
         """Inside this context a forward of the model sends nothing, however often a rank calls it.
 
         All ranks enter and leave it together; no weight may change inside.
         """
         return nullcontext()
 
-    def whole_weights(self) -> dict[str, Tensor]:
+    def full_weights(self) -> dict[str, Tensor]:
         """All parameters by name, each as a whole; all ranks call it together."""
         return {name: parameter.detach() for name, parameter in self.unwrap().named_parameters()}
 
-    def whole_gradients(self) -> dict[str, Tensor]:
+    def full_gradients(self) -> dict[str, Tensor]:
         """The gradient of each trained parameter as a whole, zeros for one that was not used; all ranks together."""
         return {
             name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
@@ -146,9 +146,9 @@ class Strategy(ABC):
         """The whole gradients that `backward` (forward to synchronise) has on this rank alone; all ranks together."""
         with self.no_sync():
             backward()
-        return self.whole_gradients()
+        return self.full_gradients()
 
-    def accumulating(self) -> list[nn.Parameter]:
+    def hooked_parameters(self) -> list[nn.Parameter]:
         """The trained parameters, in the model's order, as backward computes their gradients: for hooks that watch."""
         return trained(self.unwrap())
 

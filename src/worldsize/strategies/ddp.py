@@ -126,7 +126,7 @@ class DDP(Strategy):
         return self.averager.held_back()
 
     @contextmanager
-    def unseen(self) -> Iterator[nn.Module]:
+    def uninstrumented(self) -> Iterator[nn.Module]:
         """A second DDP around the same model, because DDP cannot unregister a communication hook.
 
         Its buckets are allocated and freed with it; it rebuilds them in its second forward. A compressed one keeps its

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from worldsize.errors import UsageError
-from worldsize.strategies.base import Strategy, agree
+from worldsize.strategies.base import Strategy, agree, trained
 from worldsize.strategies.shards import blocks_of, local
 from worldsize.traits import TRAITS
 from worldsize.wire import Sizes, WireBytes
@@ -37,7 +37,7 @@ class FSDP(Strategy):
     traits = TRAITS["fsdp"]
     sharded: "Sharded"
     _own = False
-    """Whether the gradients that are there are of a silent step."""
+    """Whether the gradients that are there are of a step without synchronisation."""
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Give every rank the weights of rank 0, then cut them into shards. Raises UsageError where torch cannot."""
@@ -70,19 +70,19 @@ class FSDP(Strategy):
         In place of the others' weights a rank takes its own once more, and of its gradients it keeps its own part. What
         such a step takes is right; what it learns means nothing.
         """
-        self.sharded.silent(True)
+        self.sharded.no_sync(True)
         try:
-            with self._silent():
+            with self._without_sync():
                 yield
         except BaseException:
             self.sharded.forget()
             raise
         finally:
-            self.sharded.silent(False)
+            self.sharded.no_sync(False)
 
     @contextmanager
     def rolled_back(self) -> Iterator[None]:
-        """Silent steps inside take the same memory again: to fill in weights each time would count as computing."""
+        """Steps without synchronisation gather into the same memory: to fill it each time would count as computing."""
         self.sharded.keep(True)
         try:
             yield
@@ -90,7 +90,7 @@ class FSDP(Strategy):
             self.sharded.keep(False)
 
     @contextmanager
-    def unseen(self) -> Iterator[nn.Module]:
+    def uninstrumented(self) -> Iterator[nn.Module]:
         """The same model with torch's own collectives."""
         self.sharded.watch(False)
         try:
@@ -99,7 +99,7 @@ class FSDP(Strategy):
             self.sharded.watch(True)
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
+    def unsharded(self) -> Iterator[None]:
         """Every rank has all weights, gathered once."""
         self.sharded.gather()
         try:
@@ -107,15 +107,15 @@ class FSDP(Strategy):
         finally:
             self.sharded.scatter()
 
-    def whole_weights(self) -> dict[str, Tensor]:
+    def full_weights(self) -> dict[str, Tensor]:
         """Gathered on the default group, not through the channel: this is for proofs."""
         with torch.no_grad():
             return {name: _whole(parameter.detach()) for name, parameter in self.unwrap().named_parameters()}
 
-    def whole_gradients(self) -> dict[str, Tensor]:
+    def full_gradients(self) -> dict[str, Tensor]:
         """Likewise."""
         with torch.no_grad():
-            return {name: _whole(gradient) for name, gradient in super().whole_gradients().items()}
+            return {name: _whole(gradient) for name, gradient in super().full_gradients().items()}
 
     def local_gradients(self, backward: Callable[[], None]) -> dict[str, Tensor]:
         """With all weights as they are, which travel; the gradients do not."""
@@ -124,9 +124,9 @@ class FSDP(Strategy):
             named = self.unwrap().named_parameters()
             return {name: gradients(parameter) for name, parameter in named if parameter.requires_grad}
 
-    def accumulating(self) -> list[nn.Parameter]:
+    def hooked_parameters(self) -> list[nn.Parameter]:
         """The whole ones: a shard has its gradient only after the reduce-scatter."""
-        return [self.sharded.whole_of[parameter] for parameter in self.unwrap().parameters() if parameter.requires_grad]
+        return [self.sharded.unsharded_of[parameter] for parameter in trained(self.unwrap())]
 
     @torch.no_grad()
     def clip(self, largest_norm: float) -> None:

@@ -42,7 +42,7 @@ class NowAndThen(Strategy):
             average(self.channel, list(gradients(self.unwrap())))
 
     @torch.no_grad()
-    def updated(self) -> None:
+    def after_step(self) -> None:
         """Count the step; after the last one of a period all ranks meet."""
         self.done += 1
         if self.local_steps == 0:
@@ -58,7 +58,7 @@ class NowAndThen(Strategy):
         """A period is over: make the weights alike."""
 
     @contextmanager
-    def averaged(self) -> Iterator[None]:
+    def averaged_weights(self) -> Iterator[None]:
         """The mean of the weights, in place of this rank's own; all ranks call it together."""
         with torch.no_grad():
             own = [weight.clone() for weight in self.weights]

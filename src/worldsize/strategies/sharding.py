@@ -19,16 +19,16 @@ from worldsize.strategies.channel import Channel
 
 
 class Gathering(AllGather):
-    """All-gathers the weights of one block through the channel; in a silent step nothing travels."""
+    """All-gathers the weights of one block through the channel; in a step without synchronisation nothing travels."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self.silent = self.keeps = False
+        self.no_sync = self.keeps = False
         self._kept: Tensor | None = None
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Memory for what is gathered, anew each time but in silent steps that keep it."""
-        if self.silent and self._kept is not None:
+        """Memory for what is gathered, anew each time but in steps without synchronisation that keep it."""
+        if self.no_sync and self._kept is not None:
             return self._kept
         return torch.empty(*size, dtype=dtype, device=device)
 
@@ -36,7 +36,7 @@ class Gathering(AllGather):
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> dist.Work | None:
         """`input_tensor` lies within `output_tensor`, where this rank's part belongs."""
-        if not self.silent:
+        if not self.no_sync:
             return self.channel.all_gather_async(output_tensor, input_tensor, group)
         if output_tensor is not self._kept:
             parts = output_tensor.view(self.channel.world_size, -1)
@@ -47,18 +47,21 @@ class Gathering(AllGather):
         return None
 
     def keep(self, on: bool) -> None:
-        """Take the same memory in all silent steps from here on; or give it back."""
+        """Take the same memory in all steps without synchronisation from here on; or give it back."""
         self.keeps, self._kept = on, None
 
 
 class Scattering(ReduceScatter):
-    """Reduces and scatters the gradients of one block through the channel; a silent step keeps its own part of them."""
+    """Reduces and scatters the gradients of one block through the channel.
+
+    A step without synchronisation keeps its own part of them.
+    """
 
     def __init__(self, channel: Channel, device: torch.device) -> None:
         self.channel = channel
         self.blocking = device.type == "cpu"
         """A device has a stream for it; a CPU has nothing else to do."""
-        self.silent = False
+        self.no_sync = False
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Memory for the gradients as they travel, and for what comes of them."""
@@ -68,7 +71,7 @@ class Scattering(ReduceScatter):
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False
     ) -> None:
         """FSDP does what division `op` does not do."""
-        if self.silent:
+        if self.no_sync:
             output_tensor.copy_(input_tensor.view(self.channel.world_size, -1)[self.channel.rank])
         else:
             self.channel.reduce_scatter(output_tensor, input_tensor, op, blocking=self.blocking, group=group)
@@ -99,7 +102,7 @@ class Sharded:
         self.watch(True)
         self.gather()
         self.scatter()
-        self.whole_of: dict[nn.Parameter, nn.Parameter] = {
+        self.unsharded_of: dict[nn.Parameter, nn.Parameter] = {
             of.sharded_param: of.unsharded_param for of in self._parameters()
         }
         """Shard → what is gathered of it: the same one in each step, and without memory between."""
@@ -126,10 +129,10 @@ class Sharded:
             module.set_custom_all_gather(gathering if on else DefaultAllGather())
             module.set_custom_reduce_scatter(scattering if on else DefaultReduceScatter())
 
-    def silent(self, on: bool) -> None:
+    def no_sync(self, on: bool) -> None:
         """Let nothing travel from here on, or let it travel again."""
         for gathering, scattering in zip(self._gatherings, self._scatterings, strict=True):
-            gathering.silent = scattering.silent = on
+            gathering.no_sync = scattering.no_sync = on
 
     def keep(self, on: bool) -> None:
         """Of each block (Gathering.keep)."""
@@ -160,7 +163,7 @@ class Sharded:
         self.root.set_requires_gradient_sync(False)
 
         def taken(shard: nn.Parameter) -> Tensor:
-            whole = self.whole_of[shard]
+            whole = self.unsharded_of[shard]
             gradient, whole.grad = whole.grad, None
             # A parameter that is not gathered has no memory: its shape is all that may be asked for.
             return torch.zeros(whole.shape, dtype=whole.dtype, device=whole.device) if gradient is None else gradient
@@ -169,5 +172,5 @@ class Sharded:
             yield taken
         finally:
             self.root.set_requires_gradient_sync(True)
-            for whole in self.whole_of.values():
+            for whole in self.unsharded_of.values():
                 whole.grad = None

@@ -56,7 +56,7 @@ def check(trainer: Trainer, batches: int) -> RankCheck:
             found.samples.append(_digests(trainer, step, batch))
         if trainer.settings.world_size > 1 and first is not None:
             if trainer.strategy.traits.travels != "weights" or trainer.steps == 0:  # later, each rank has its own
-                found.apart = first_apart(trainer.strategy.whole_weights(), trainer.world.channel.world_size)
+                found.apart = first_apart(trainer.strategy.full_weights(), trainer.world.channel.world_size)
             _compare(trainer, on_device(first, trainer.device), found)
     finally:
         trainer.optimizer.zero_grad()
@@ -109,7 +109,7 @@ def _compare(trainer: Trainer, batch: Batch, found: RankCheck) -> None:
         return
     with _buffers_kept(trainer):
         _synchronised(trainer, batch)
-    found.largest, found.gradients = compare(trainer.strategy.whole_gradients(), wanted, found.tolerance, step=0)
+    found.largest, found.gradients = compare(trainer.strategy.full_gradients(), wanted, found.tolerance, step=0)
 
 
 def _measure(trainer: Trainer, batch: Batch, found: RankCheck) -> None:

@@ -67,12 +67,12 @@ def evaluate(trainer: Trainer, data: DataSet, *, epoch: int) -> Evaluation | Non
     with ExitStack() as whole:
         with MessageCounter("evaluation") as counter:
             # A rank may have a batch less than the others, which would wait for its messages.
-            whole.enter_context(trainer.strategy.whole())
+            whole.enter_context(trainer.strategy.unsharded())
         apart = divergence(model, channel.world_size)
         by_rank = None
         if apart is not None and apart.apart and trainer.strategy.traits.travels != "weights":
             by_rank = _by_rank(_totals(trainer, data, part=0, parts=1))
-        with counter, trainer.strategy.averaged():
+        with counter, trainer.strategy.averaged_weights():
             channel.broadcast(list(model.buffers()))
             totals = _totals(trainer, data, part=channel.rank, parts=channel.world_size)
             if channel.world_size > 1:

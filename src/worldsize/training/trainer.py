@@ -97,8 +97,8 @@ class Trainer:
         if "initial-weights" in settings.leave_out:
             self._forget_agreement(model)
         self.compiled = _compiled_calls(self.strategy) if settings.compile else None
-        timeline.watch_parameters(self.strategy.accumulating())
-        self.gradients = GradientWatch(self.strategy.accumulating(), timeline)
+        timeline.watch_parameters(self.strategy.hooked_parameters())
+        self.gradients = GradientWatch(self.strategy.hooked_parameters(), timeline)
         self.alone = world.world_size == 1
         self.optimizer = task.optimizer(model)
         self.batches, self.spare_batches = self._batches(), self._batches()
@@ -145,7 +145,7 @@ class Trainer:
     def sizes(self) -> Sizes:
         """What model and local batch take, in bytes."""
         settings = self.settings
-        with self.uncompiled(), self.strategy.whole():
+        with self.uncompiled(), self.strategy.unsharded():
             found = self.task.sizes(self.strategy.unwrap(), settings.batch_size, self.device)
         return dataclasses.replace(found, accumulate=settings.accumulate, sync_every=settings.sync_every)
 
@@ -201,7 +201,7 @@ class Trainer:
                 model = self.strategy.unwrap()
                 self.gradient_bytes = tensor_bytes(p.grad for p in model.parameters() if p.grad is not None)
             change_weights(self.strategy.clip, self.optimizer, self.settings, self.rate())
-            self.strategy.updated()
+            self.strategy.after_step()
             self.optimizer.zero_grad()
             self._mark(Phase.OPTIMIZER)
         self.steps += 1
@@ -278,12 +278,12 @@ class Trainer:
             return self.task.loss(self.model, batch)
 
     @contextmanager
-    def unseen(self, *, room: bool) -> Iterator[None]:
+    def uninstrumented(self, *, room: bool) -> Iterator[None]:
         """Steps inside this context have no hook of ours on a parameter, and with `room` none on a wrapper either."""
         hooked, watching = self.model, self.timeline.watching
         self.timeline.watching = False
         try:
-            with self.strategy.unseen() if room else nullcontext() as bare:
+            with self.strategy.uninstrumented() if room else nullcontext() as bare:
                 self.model = hooked if bare is None else bare
                 yield
         finally:

@@ -216,7 +216,7 @@ class Witness:
     def _compare_gradients(self) -> None:
         """After the synchronisation, before the optimizer (a hook of it)."""
         proof, reference, step = self.found.proof, self.reference, self.trainer.steps
-        gradients = self.trainer.strategy.whole_gradients()  # of shards all ranks together make it
+        gradients = self.trainer.strategy.full_gradients()  # of shards all ranks together make it
         if proof is None or reference is None:
             return
         self.found.expected.append(_samples(reference.backward()))
@@ -229,7 +229,7 @@ class Witness:
         """Compare the weights with the reference and between the ranks; all ranks call it after each step."""
         step = self.trainer.steps - 1
         proof, reference = self.found.proof, self.reference
-        weights = self.trainer.strategy.whole_weights()
+        weights = self.trainer.strategy.full_weights()
         unlike = first_apart(weights, self.processes) if self.alike else None
         if unlike and self.apart is None:
             self.apart = Difference(step=step, parameter=unlike)

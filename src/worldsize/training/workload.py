@@ -161,11 +161,11 @@ class TrainingWorkload:
             batches.stand_still()
 
     @contextmanager
-    def unseen(self) -> Iterator[None]:
+    def uninstrumented(self) -> Iterator[None]:
         """No hook of ours, where all ranks have room for what that takes: about the gradients once more."""
         processes = self.world.channel.world_size
         room = room_for(self.trainer.gradient_bytes or 0, self.trainer.device, processes)
-        with self.trainer.unseen(room=all(gather(room, processes))):
+        with self.trainer.uninstrumented(room=all(gather(room, processes))):
             yield
 
     def other(self, turn: Turn, align: Callable[[], Offset]) -> Reply:

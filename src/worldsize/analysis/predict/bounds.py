@@ -29,10 +29,10 @@ def check_asked(model: Model, settings: PredictSettings) -> Hosts | None:
         )
     _check_strategies(model, settings)
     own = model.wire.hosts if model.wire else None
-    if settings.link is None and settings.latency is None:
+    if settings.link is None and settings.link_latency is None:
         return None
     if own is None:
-        flag = "--latency" if settings.link is None else "--link"
+        flag = "--link-latency" if settings.link is None else "--link"
         where = (
             "the rate of the link between these nodes is not known"
             if _nodes(model) > 1
