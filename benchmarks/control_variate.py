@@ -20,7 +20,7 @@ from worldsize.launch.warm import WARM
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.turns import Turn
 from worldsize.results.undisturbed import Beside, Times, undisturbed
-from worldsize.study.executor import JobExecutor
+from worldsize.study.job_executor import JobExecutor
 from worldsize.study.plan import PlannedCell
 
 BLOCKS, STEPS = 40, 6

@@ -15,7 +15,7 @@ from worldsize.config import CellSettings
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.turns import Turn
-from worldsize.study.executor import JobExecutor
+from worldsize.study.job_executor import JobExecutor
 from worldsize.study.plan import PlannedCell
 
 BATCH = 16

@@ -29,7 +29,7 @@ from worldsize.results.files import cell_folder
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
 from worldsize.study.comm import check_hosts, run_comm
-from worldsize.study.executor import JobExecutor
+from worldsize.study.job_executor import JobExecutor
 from worldsize.study.plan import PlannedCell
 
 STEPS = 4

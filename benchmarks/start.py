@@ -28,7 +28,7 @@ from worldsize.measure.machine import allowed_cores
 from worldsize.results.folder import load_run
 from worldsize.results.samples import STEP_SCHEMA
 from worldsize.results.undisturbed import Beside, Times, undisturbed
-from worldsize.study.executor import ENTRY
+from worldsize.study.job_executor import ENTRY
 
 HERE = Path(__file__).parent
 MODEL = """

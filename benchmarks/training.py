@@ -13,7 +13,7 @@ from worldsize.launch.job import Job
 from worldsize.launch.local import LocalJob
 from worldsize.launch.placement import place
 from worldsize.measure.machine import allowed_cores
-from worldsize.study.executor import ENTRY
+from worldsize.study.job_executor import ENTRY
 
 BATCH = 128
 STEPS = 6

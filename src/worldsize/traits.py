@@ -154,7 +154,7 @@ class Traits(TraitsRecord):
 def _lossy_ddp(how: str, messages: Messages, wire: BytesFormula, step_error: float | None, **more: Any) -> Traits:
     """DDP whose buckets travel in fewer bytes."""
     return Traits(
-        does=f"ddp with gradients in {how} on the wire",
+        does=f"ddp with {how}",
         collectives=(*dict.fromkeys(name for name, _ in messages(INT8_BLOCK)), "broadcast"),
         overlaps=True,
         buckets=True,
@@ -171,7 +171,7 @@ def _lossy_ddp(how: str, messages: Messages, wire: BytesFormula, step_error: flo
 def _lossy_buckets(how: str, messages: Messages, wire: BytesFormula, step_error: float | None, **more: Any) -> Traits:
     """Our own buckets in fewer bytes."""
     return Traits(
-        does=f"bucketed with gradients in {how} on the wire",
+        does=f"bucketed with {how}",
         collectives=tuple(dict.fromkeys(name for name, _ in messages(INT8_BLOCK))),
         overlaps=True,
         buckets=True,
@@ -250,20 +250,20 @@ TRAITS: dict[str, Traits] = {
         sends=sent_in_buckets,
         copies=gradients_to_send,
     ),
-    "ddp-fp16": _lossy_ddp("half precision", halved, narrow_ring_and_buffers, 2**-10),
-    "ddp-bf16": _lossy_ddp("bfloat16", halved, narrow_ring_and_buffers, 2**-7),
-    "powersgd": _lossy_ddp("thin matrices (PowerSGD)", in_two, low_rank_and_buffers, None, **_LOW_RANK),
-    "int8": _lossy_ddp("int8 blocks", quantised, in_blocks_and_buffers, 2**-4, **_INT8),
-    "bucketed-fp16": _lossy_buckets("half precision", halved, narrow_ring, 2**-10),
-    "bucketed-bf16": _lossy_buckets("bfloat16", halved, narrow_ring, 2**-7),
-    "bucketed-powersgd": _lossy_buckets("thin matrices (PowerSGD)", in_two, low_rank, None, **_LOW_RANK),
-    "bucketed-int8": _lossy_buckets("int8 blocks", quantised, in_blocks, 2**-4, **_INT8),
-    "local-sgd": _now_and_then("ranks step by themselves, and average their weights every few steps", weights_packed),
+    "ddp-fp16": _lossy_ddp("gradients compressed to fp16", halved, narrow_ring_and_buffers, 2**-10),
+    "ddp-bf16": _lossy_ddp("gradients compressed to bfloat16", halved, narrow_ring_and_buffers, 2**-7),
+    "powersgd": _lossy_ddp("low-rank gradients (PowerSGD)", in_two, low_rank_and_buffers, None, **_LOW_RANK),
+    "int8": _lossy_ddp("gradients quantised to int8", quantised, in_blocks_and_buffers, 2**-4, **_INT8),
+    "bucketed-fp16": _lossy_buckets("gradients compressed to fp16", halved, narrow_ring, 2**-10),
+    "bucketed-bf16": _lossy_buckets("gradients compressed to bfloat16", halved, narrow_ring, 2**-7),
+    "bucketed-powersgd": _lossy_buckets("low-rank gradients (PowerSGD)", in_two, low_rank, None, **_LOW_RANK),
+    "bucketed-int8": _lossy_buckets("gradients quantised to int8", quantised, in_blocks, 2**-4, **_INT8),
+    "local-sgd": _now_and_then("each rank takes local steps; weights are averaged every few", weights_packed),
     "diloco": _now_and_then(
         "local-sgd with an outer optimizer on the shared weights", weights_and_anchor, plain_mean=False
     ),
     "fsdp": Traits(
-        does="torch's FSDP2: each rank keeps its shard of weights, gradients and optimizer; all-gathers blocks",
+        does="torch's FSDP2: each rank keeps a shard of weights, gradients and optimizer state",
         collectives=("all-gather", "reduce-scatter"),
         overlaps=True,
         travels="shards",

@@ -132,7 +132,7 @@ class TestTimeline:
 
     def test_it_says_how_it_is_to_be_read(self, drawing: Drawing) -> None:
         assert "nearest the median" in drawing.note
-        assert "in the order in which they run" in drawing.note
+        assert "are drawn where they were recorded" in drawing.note
         assert "drawn as one" in drawing.note
 
     def test_the_numbers_are_in_a_table(self, scene: Scene) -> None:

@@ -223,7 +223,7 @@ class TestD:
     def test_it_says_that_all_ranks_have_the_same_weights(self, analysis: StudyAnalysis) -> None:
         said = " ".join(first(analysis).paragraphs)
         assert "All ranks of (2a) gather-scatter, (3) ddp ended with the same weights" in said
-        assert "Speed-up over one node with the same global batch (strong scaling): (2a) gather-scatter: 1.25" in said
+        assert "Speed-up over one worker with the same global batch (strong scaling): (2a) gather-scatter: 1.25" in said
 
     def test_ranks_that_are_apart_are_told(self, tmp_path: Path, analysis: StudyAnalysis) -> None:
         run = load_run(tmp_path)

@@ -89,7 +89,7 @@ def test_a_command_is_code_and_advice_is_text(usual: StudyAnalysis) -> None:
     assert "<script" not in html.lower()
     assert page.text.count(HOSTILE) == 2
     assert "<pre><code><span>&lt;script&gt;alert(" in html
-    assert "Expected effect" not in page.text
+    assert ">Effect<" not in page.text
 
 
 def test_a_command_keeps_every_space_so_that_it_can_be_copied(usual: StudyAnalysis) -> None:

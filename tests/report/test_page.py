@@ -61,7 +61,8 @@ def test_key_numbers_of_a_known_run(tmp_path: Path) -> None:
         "[1.80, 1.80]",
         "over single-w1-b32; efficiency 90.0 %; in brackets: 95 % interval",
     )
-    assert rate.detail == "ddp with 2 workers at b = 32; 1.09 [1.09, 1.09] times all-reduce-w2-b32, block by block"
+    next_one = "1.09 [1.09, 1.09] times the next one, all-reduce-w2-b32, block by block"
+    assert rate.detail == f"ddp with 2 workers at b = 32; {next_one}"
     assert (rate.value, rate.unit) == ("115", "samples/s")
     assert (exposed.value, exposed.unit) == ("6.00", "% of a step")
 

@@ -1,12 +1,13 @@
 """Strategies by name: the built-in ones and the user's own."""
 
+import re
 from pathlib import Path
 
 import pytest
 from torch import nn
 
 from worldsize.errors import FactoryError, UnknownNameError
-from worldsize.strategies import STRATEGIES, find_strategy, sizes_of
+from worldsize.strategies import STRATEGIES, Strategy, find_strategy, sizes_of
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
@@ -104,3 +105,11 @@ def test_the_strategy_of_the_documentation_is_one(tmp_path: Path) -> None:
     found = find_strategy(f"{tmp_path / 'documented.py'}:MyStrategy")
     sizes = sizes_of(nn.Linear(3, 2, bias=False))
     assert found.traits.wire_bytes(2, sizes).payload_bytes == 6 * 4
+
+
+def test_every_method_that_the_page_names_is_there() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "strategies.md").read_text()
+    section = text[text.index("\nMessages must go") : text.index("\n## What gloo does")]
+    named = set(re.findall(r"`(\w+)\(\)`", section))
+    assert {"after_step", "state", "full_weights", "uninstrumented"} <= named
+    assert [name for name in sorted(named) if not callable(getattr(Strategy, name, None))] == []

@@ -6,8 +6,10 @@ from typing import Any, cast
 
 import pytest
 
+from fake_cells import planned
+from worldsize.config import StudySettings
 from worldsize.ranks.turns import Reply
-from worldsize.study.executor import JobExecutor
+from worldsize.study.job_executor import JobExecutor
 from worldsize.study.memory import CONTEXT_BYTES, DeviceRoom
 
 GIB = 2**30
@@ -67,10 +69,10 @@ def test_cells_that_wait_end_where_the_gpu_has_no_room_for_another(tmp_path: Pat
     """The host has memory enough in both cases."""
     executor = JobExecutor(tmp_path, 0)
     closed: list[str] = []
-    job = SimpleNamespace(payload={"settings": {"epochs": None}})
-    executor._alive["a"] = cast(Any, SimpleNamespace(job=job, close=lambda: closed.append("a")))
-    executor._devices.note("a", [reply(free=free, reserved=20)])
+    cell = planned("single", 1, StudySettings(steps=4))
+    executor._of(cell).job = cast(Any, SimpleNamespace(close=lambda: closed.append(cell.id)))
+    executor._devices.note(cell.id, [reply(free=free, reserved=20)])
     executor._make_room()
-    assert (list(executor._alive), closed) == ((["a"], []) if stays else ([], ["a"]))
+    assert (executor.alive(cell), closed) == ((True, []) if stays else (False, [cell.id]))
     executor._make_room()
     assert not executor._devices.is_short(), "what has ended is not counted twice"

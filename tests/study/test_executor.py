@@ -9,7 +9,7 @@ from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.turns import Turn
 from worldsize.results.checkpoints import checkpoint_folder
 from worldsize.results.files import cell_folder
-from worldsize.study.executor import JobExecutor
+from worldsize.study.job_executor import JobExecutor
 from worldsize.study.plan import PlannedCell
 
 

@@ -16,7 +16,7 @@ from worldsize.traits import TRAITS
 
 MAX_WIDTH = 100
 """Longer lines are hard to read."""
-AUTO = "one worker, and every strategy that may pay on this link, with planned buckets"
+AUTO = "one worker, and each strategy that could be fastest on this link, with planned buckets"
 OF_STRATEGIES = ("strategy", "strategies")
 FRAME = 6
 """Columns of the frame and of what stands between flag and sentence."""

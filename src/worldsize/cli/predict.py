@@ -8,8 +8,8 @@ from worldsize.cli.flags import Flags, takes
 def predict(flags: Flags, run: o.Run, as_json: o.Json = False) -> None:
     """Predict other world sizes, links and strategies from a run.
 
-    Runs nothing. Each number has a band that holds nine in ten steps, and the forecast reports its error on the
-    run's own cells. The run folder and its page keep the forecast.
+    Runs nothing. Each step time has a band in which 90 % of steps should lie. The forecast also prints its own error:
+    each measured cell, predicted from the others. It is kept in the run folder and its page.
     """
     from worldsize.analysis.predict.answer import answer
     from worldsize.analysis.study import analyse

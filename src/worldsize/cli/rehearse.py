@@ -8,10 +8,10 @@ from worldsize.cli.flags import Flags, takes
 
 @takes("RehearseSettings", first="hosts link link_latency slow_link slow_rank")
 def rehearse(flags: Flags, run: o.Run, out: o.Out = None, as_json: o.Json = False) -> None:
-    """Rehearse a measured run on more hosts, or other links.
+    """Run a study's collectives on more hosts, its compute replayed.
 
-    Real: the collectives of each strategy, over emulated hosts. Replayed: all computing; ranks wait as long as was
-    measured. Prints how well they kept their times, and the tables of a study (docs/rehearse.md).
+    Real: the collectives of each strategy, over emulated hosts. Replayed: all compute; ranks sleep for as long as it
+    took. Prints how well they kept their times, and the tables of a study (docs/rehearse.md).
     """
     from worldsize.cli import BEGAN_S
     from worldsize.cli.rehearse_display import RehearsalDisplay

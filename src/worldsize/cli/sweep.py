@@ -21,7 +21,7 @@ def sweep(
     """Find the largest local batch that fits, and the best one.
 
     Grows the batch until memory or the data run out. Reports the largest batch, peak memory, step time, and the knee:
-    the smallest batch that is as fast as any.
+    the smallest batch within 5 % of the best throughput.
     """
     from worldsize.cli.run import run_and_show
     from worldsize.config import LaunchSettings, SweepSettings, validated

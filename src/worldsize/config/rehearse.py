@@ -39,6 +39,7 @@ class RehearseSettings(NetworkSettings):
     """What `worldsize rehearse` takes beside the run that it replays."""
 
     hosts: Annotated[int, Field(ge=2, le=MAX_WORKERS)]
+    """Number of emulated hosts, one worker on each (Linux, root). They are network namespaces of this machine."""
     strategies: tuple[str, ...] | None = absent("those of RUN with several processes", min_length=1)
     """Strategies (ways to synchronise gradients), comma-separated; see docs/strategies.md."""
     batch_size: int | None = absent("that of RUN, if it has only one", ge=1, le=MAX_BATCH)

@@ -50,20 +50,22 @@ class StudySettings(TrainingSettings):
     """A grid of cells: strategies × world sizes × local batches."""
 
     script: tuple[str, ...] = absent("off", default=())
-    """Training script of your own, run unmodified at each world size: "train.py --lr 0.1". Given again, the scripts
-    take turns and are compared; see docs/own-training.md."""
+    """Training script of your own, run unmodified at each world size: "train.py --lr 0.1"; may be given again, to
+    compare. It takes the place of the flags of model, data, batch and recipe. See docs/own-training.md."""
     samples_per_step: int | None = absent("counted", ge=1)
     """Samples per process and step of --script, if not the first dimension of its batches."""
     keep_outputs: bool = False
     """Keep the files that --script writes into its working folder, a copy of the current one. They are in
     RUN/cells/CELL/outputs."""
     fail_above: Share | None = absent("no gate", ge=0, allow_inf_nan=False)
-    """Fail (exit status 3) if a cell is slower by more than this, such as 5%. It must be significantly slower than that
-    of the first --script."""
+    """With two or more --script: fail (exit status 3) if a later one is slower than the first by more than this, such
+    as 5%. It must be significantly slower."""
     strategies: tuple[str, ...] = Field(default=DEFAULT_STRATEGIES, min_length=1)
     """Strategies (ways to synchronise gradients), comma-separated; see docs/strategies.md. `auto` is one worker and
     each strategy that may pay off on this link, exact and compressed, with planned buckets."""
-    world_sizes: tuple[int, ...] | None = absent("powers of two up to all GPUs or cores", allowed=EACH, min_length=1)
+    world_sizes: tuple[int, ...] | None = absent(
+        "powers of two up to all GPUs, or up to 4 cores", allowed=EACH, min_length=1
+    )
     """World sizes (numbers of workers N), comma-separated. None is 1, 2, 4 … and all: workers of the nodes,
     GPUs, or physical cores up to 4 (config/study.py)."""
     batch_sizes: tuple[int, ...] | None = absent(f"{DEFAULT_BATCH_SIZE}", allowed=EACH, min_length=1)
@@ -75,11 +77,11 @@ class StudySettings(TrainingSettings):
     """Grow the local batch from the given ones until memory or the data ends, each trial in fresh processes
     (method.md §9)."""
     growth: int = Field(default=4, ge=2)
-    """For a sweep: multiply the batch by K each time."""
+    """Preset batch-sweep: multiply the batch by K each time."""
     largest_batch: int | None = absent("what memory or data allow", ge=1)
-    """For a sweep: largest batch to try. None lets memory or the data end it."""
+    """Preset batch-sweep: largest batch to try. None lets memory or the data end it."""
     resolution: Share = Field(default=0.05, ge=0, lt=1)
-    """For a sweep: precision of the largest batch that fits; 0 finds it exactly. It is a share of that batch."""
+    """Preset batch-sweep: precision of the largest batch that fits; 0 finds it exactly. It is a share of that batch."""
     cells: tuple[CellChoice, ...] = ()
     """Cells named one by one, in place of the grid."""
     accuracy_epochs: int | None = absent("no such runs", ge=1)

@@ -70,7 +70,7 @@ def accuracy_table(analysis: StudyAnalysis) -> Table:
         integers("Evaluated after step", "evaluated_after_step", lambda row: row.last.step if row.last else None),
     ]
     rows = (_Trained(cell, last_evaluation(cell)) for cell in analysis.cells)
-    note = f"Training loss: mean of the last {LAST_STEPS} steps, warm-up steps count."
+    note = f"Training loss: mean of the last {LAST_STEPS} steps, warm-up steps included."
     if len({cell.global_batch for cell in analysis.cells}) > 1:
         note += (
             " The global batch B differs between rows, and so do the samples that were seen after the same number of "

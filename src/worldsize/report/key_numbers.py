@@ -56,7 +56,7 @@ def _margin(found: Headline) -> str:
     """By how much the fastest beats the next."""
     if found.runner_up is None or found.margin is None:
         return ""
-    return f"; {estimate_text(found.margin.estimate)} times {found.runner_up.id}, block by block"
+    return f"; {estimate_text(found.margin.estimate)} times the next one, {found.runner_up.id}, block by block"
 
 
 def _exposed(cell: CellAnalysis) -> KeyNumber:
@@ -67,9 +67,9 @@ def _exposed(cell: CellAnalysis) -> KeyNumber:
     further = "" if hidden is None else f"; {percent_text(hidden)} of all communication is hidden behind compute"
     if cell.exposed is not None and cell.exposed.disagree:
         paired = cell.exposed.pairing.value / sum(cell.summary.parts_s.values())
-        further += f"; by the second way, steps with − without synchronisation, {percent_text(paired)} of a step"
+        further += f"; by steps with − without synchronisation {percent_text(paired)} of a step"
     share = percent_text(cell.exposed_share).removesuffix(" %")
-    detail = f"only waiting for the synchronisation, hidden behind nothing{further}"
+    detail = f"wait and transfer that no compute hides{further}"
     return KeyNumber("Exposed communication", share, "% of a step", detail)
 
 

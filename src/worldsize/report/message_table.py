@@ -40,9 +40,9 @@ def messages_table(analysis: StudyAnalysis) -> Table:
     )
     note = (
         "Counted on rank 0: at the start and in an evaluation each operation that reaches torch's dispatcher, in steps "
-        "each message of the timeline (mean per timed step). Besides gradients there travel parameters and buffers at "
-        "the start, what DDP checks of them, buffers in each forward, and sums of the metrics. The rendezvous and the "
-        "turns between workers and agent go through a key-value store and are not counted (method §4)."
+        "each message of the timeline (mean per timed step). Besides gradients, ranks send parameters and buffers at "
+        "the start, DDP's checks of them, buffers in each forward, and sums of the metrics. The rendezvous and the "
+        "orders of the agent go through a key-value store and are not counted (method §4)."
     )
     return table_of("messages", "Messages by kind", columns, rows, note)
 

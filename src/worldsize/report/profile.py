@@ -51,7 +51,7 @@ Arrow = tuple[int, str, str | None]
 """Rank, category and the number in its own trace; Perfetto wants plain numbers, and no two ranks may share one."""
 NOTE = (
     "Steps under torch.profiler, after the timed ones, beside what the timeline says of the timed steps. Compute: "
-    "operators (kernels on a GPU); communication: messages, by the timeline or by the backend; overlapped: both at "
+    "operators (kernels on a GPU); communication: messages that the timeline or the trace has; overlapped: both at "
     "once. All are shares of the step. Difference: profile − timeline, in points of the step (docs/profiles.md)."
 )
 HOW_TO_OPEN = "Open a trace at https://ui.perfetto.dev or in chrome://tracing"

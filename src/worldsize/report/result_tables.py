@@ -99,7 +99,7 @@ def results_table(analysis: StudyAnalysis) -> Table:
         f"{batch_note(analysis)} Step time: elapsed time ÷ timed steps, from the end of a "
         "step on its last rank to that of the next; throughput: B ÷ step time. "
         f"{analysis.speedup_name}: {ours} against the named baseline, the ratio of their columns; efficiency: "
-        "speed-up ÷ N. A cell that ended early is shown as if it had been timed in all blocks. Peak memory: of the "
+        "speed-up ÷ N. A cell that ended early is scaled to all blocks by its ratio to the others. Peak memory: of the "
         "largest process (on a GPU, allocated on the device). "
         "In brackets: 95 % intervals (method §2, §6, §8, §9)."
         f"{chosen_note(analysis)}{_launch_note(analysis)}{apart_note(analysis)}"

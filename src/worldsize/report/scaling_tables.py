@@ -18,8 +18,8 @@ from worldsize.report.tables import Entry, Table
 from worldsize.results.records import Estimate
 
 SERIAL_NOTE = (
-    "Serial fraction: the one fraction that would explain this point alone, its interval that of the speed-up; none "
-    "does where one worker is faster. "
+    "Serial fraction: the serial share of the work that alone would explain this speed-up (Karp–Flatt), with the "
+    "interval that follows from it; none where one worker is faster. "
 )
 Words = Callable[[CellAnalysis], str]
 

@@ -198,8 +198,9 @@ def same_training_table(analysis: StudyAnalysis) -> Table:
     left_out = {row.found.left_out: row.cell.id for row in rows if row.found.left_out}
     note = (
         "Before it is timed, each cell takes one batch twice from the same weights. Gradients: the largest "
-        "‖difference‖ ÷ ‖gradient‖ of a parameter as the strategy averages it and as a plain mean over the workers "
-        "has it. Data: whether the first samples are those of the first row, augmented alike. "
+        "‖difference‖ ÷ ‖gradient‖ of a parameter, between the average that the strategy makes and a plain mean over "
+        "the workers. Samples read: how many of the first epoch were seen. Data: whether they are those of the first "
+        "row, augmented alike. "
         "The command verify proves it in double precision over several steps (method §10)."
     )
     if any(row.found.losses for row in rows):

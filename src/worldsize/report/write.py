@@ -90,7 +90,7 @@ def _advice(analysis: StudyAnalysis) -> Iterator[str]:
     for number, each in enumerate(advise(analysis), start=1):
         if number == 1:
             yield "## What limits it, and what to try\n"
-        effect = f" Expected effect: {each.gain.text} ({each.gain.basis})" if each.gain else ""
+        effect = f" Effect: {each.gain.text} ({each.gain.basis})" if each.gain else ""
         takes = f" (Takes {minutes_text(each.takes_s)}.)" if each.takes_s is not None else ""
         takes += "" if each.command else f" {NO_COMMAND}"
         yield escaped(f"{number}. {each.finding} {each.cause} {each.next_step}{takes}{effect}") + "\n"

@@ -109,9 +109,13 @@ class Ledger:
         self._write(record)
 
     def evaluated(self, cell: PlannedCell, evaluation: Evaluation) -> None:
-        """A cell was evaluated on the test set."""
-        record = self.record(cell)
-        record.evaluations = [each for each in record.evaluations if each.step < evaluation.step] + [evaluation]
+        """A cell was evaluated on the test set; without its epochs only weights that all its steps have made count."""
+        record, steps = self.record(cell), self.done_steps(cell)
+        if cell.settings.epochs is None and evaluation.step != steps:
+            text = f"workers were started again; the evaluated weights had made {evaluation.step:,} of {steps:,} steps"
+            record.warnings.append(WarningRecord(code="not-evaluated", message=f"No accuracy is shown: {text}."))
+        else:
+            record.evaluations = [each for each in record.evaluations if each.step < evaluation.step] + [evaluation]
         self._write(record)
 
     def unobserved(self, cell: PlannedCell, block: int, times: Sequence[float]) -> None:

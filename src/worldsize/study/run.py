@@ -24,8 +24,8 @@ from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.results.replay import Replay, write_replay
 from worldsize.study.budget import check_budget, until_s, with_default_protocol
 from worldsize.study.comm import NO_LINKS, check_hosts, with_hosts
-from worldsize.study.executor import JobExecutor
 from worldsize.study.folder_lock import hold_folder
+from worldsize.study.job_executor import JobExecutor
 from worldsize.study.ledger import Ledger
 from worldsize.study.links import link_costs, measure_links, needed
 from worldsize.study.listener import Listener, Silence

@@ -12,12 +12,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from worldsize.analysis.rehearsal import refusal
 from worldsize.analysis.statistics import half_width
 from worldsize.config import TrainingSettings
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.study import blocks
-from worldsize.study.blocks import BLOCK_WARMUP, Counted, block_warmup, burst, reference_every, timed_steps
-from worldsize.study.executor import CellFailed, Executor, WorkersBehind, check_fidelity
+from worldsize.study.blocks import Counted, block_warmup, burst
+from worldsize.study.executor import CellFailed, Executor, WorkersBehind
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
 from worldsize.study.pace import MIN_BLOCKS, Pace
@@ -55,8 +56,8 @@ class Schedule:
         self.verified: set[str] = set()
         self.trained: dict[str, int] = {}
         """Steps of training that a cell has behind it, those before its checkpoint included."""
-        self.epoch_steps: dict[str, int] = {}  # 0 where that is unknown, and no epochs are trained
-        """Steps of an epoch of a cell."""
+        self.epoch_steps: dict[str, int] = {}
+        """Steps of an epoch of a cell; 0 where that is unknown, and no epochs are trained."""
 
     @property
     def steps_protocol(self) -> bool:
@@ -156,7 +157,7 @@ class Schedule:
     def _steps(self, cell: PlannedCell, block: int, warmup: int) -> None:
         """A block of timed steps, and what is measured beside it."""
         count, usual_warmup = self.pace.block_steps(cell), block_warmup(self.settings)
-        every = reference_every(cell, self.settings, self.pace.step_s(cell))
+        every = blocks.reference_every(cell, self.settings, self.pace.step_s(cell))
         turn = Turn(op="steps", count=count, warmup=usual_warmup, block=block, reference_every=every)
         with self.ledger.watched(cell, block):
             replies = self._replies(cell, turn.model_copy(update={"warmup": warmup}))
@@ -260,14 +261,15 @@ class Schedule:
         if self.settings.profile:
             self._profile(cell)
         self.executor.finish(cell)
-        check_fidelity(self.ledger.record(cell))
+        if refused := refusal(self.ledger.record(cell)):
+            raise CellFailed(refused)
         self.open.discard(cell.id)
         self.listener.skipped(self._steps_left(cell))
         self.listener.ended(self.ledger.completed(cell, ending))
 
     def _profile(self, cell: PlannedCell) -> None:
         """Trace a few more steps; whatever goes wrong, the cell has all it needs."""
-        turn = Turn(op="profile", count=blocks.profiled_steps(cell, PROFILED_STEPS), warmup=BLOCK_WARMUP)
+        turn = Turn(op="profile", count=blocks.profiled_steps(cell, PROFILED_STEPS), warmup=blocks.BLOCK_WARMUP)
         try:
             self.ledger.profiled(cell, self.executor.take(cell, turn, lambda: None))
         except CellFailed as failed:
@@ -276,24 +278,23 @@ class Schedule:
     def _ending(self, cell: PlannedCell) -> Ending | None:
         if self.settings.epochs is not None:
             return "epochs" if self.trained[cell.id] >= self.settings.epochs * self.epoch_steps[cell.id] else None
-        if self.settings.steps is not None and timed_steps(self.samples[cell.id]) >= self.settings.steps:
+        if self.settings.steps is not None and blocks.timed_steps(self.samples[cell.id]) >= self.settings.steps:
             return "cap"
         if not self.pace.budgeted:
             return "precision" if self._precise(cell) else None
-        width, blocks = self.pace.width(cell, self.samples), len(self.samples[cell.id])
-        self.listener.narrowed(cell, width if isfinite(width) else None, blocks)
-        found: Ending | None = self.pace.enough(cell, self.samples)
-        return found or ("budget" if self.pace.time_is_up else None)
+        width, count = self.pace.width(cell, self.samples), len(self.samples[cell.id])
+        self.listener.narrowed(cell, width if isfinite(width) else None, count)
+        return self.pace.enough(cell, self.samples) or ("budget" if self.pace.time_is_up else None)
 
     def _precise(self, cell: PlannedCell) -> bool:
         estimate = self.pace.estimate(cell, self.samples)
         if estimate is None:
             return False  # its baseline failed: only the cap ends it
-        width, blocks = half_width(estimate), len(self.samples[cell.id])
-        self.listener.narrowed(cell, width, blocks)
+        width, count = half_width(estimate), len(self.samples[cell.id])
+        self.listener.narrowed(cell, width, count)
         # In a single block the samples of an estimate are its steps.
-        enough = min(blocks, estimate.samples) >= MIN_BLOCKS
-        return enough and width is not None and self.pace.precision.reached(cell.id, width, blocks)
+        enough = min(count, estimate.samples) >= MIN_BLOCKS
+        return enough and width is not None and self.pace.precision.reached(cell.id, width, count)
 
     def _steps_left(self, cell: PlannedCell) -> int:
         return max(0, self.ledger.planned_steps(cell) - self.ledger.done_steps(cell))

@@ -73,7 +73,7 @@ def bandwidth_bound(seen: Seen) -> Iterator[Candidate]:
             Diagnosis(
                 code="bandwidth-bound",
                 how=f"and its messages use {share(sync.used)} of the {sync.reference.name} of the link",
-                cause=f"The link is full: the {size} of each step need their time on it with any batch.",
+                cause=f"The link is full: the {size} of each step take as long with any batch.",
                 next_step=next_step,
                 command=command,
                 expected=sync.exposed_at_most / 2 if command else None,  # twice the samples for each message
@@ -212,7 +212,7 @@ def _evidence(sync: GradientSync) -> Iterator[Evidence]:
     if sync.for_data is not None:
         yield time_of("Of it, for a rank that waits for data, at most", sync.for_data.seconds)
     if sync.cell.exposed is not None and sync.cell.exposed.disagree:
-        yield time_of("The same by the second way: steps with − without synchronisation", sync.cell.exposed.pairing)
+        yield time_of("Exposed communication by steps with − without synchronisation", sync.cell.exposed.pairing)
     if sync.overlapped is not None:
         yield time_of("Overlapped with computing per step", sync.overlapped.seconds)
     if sync.busbw is not None:
@@ -231,8 +231,8 @@ def _larger_messages(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     b = f"b = {batch:,}"
     changed = {"global_batch": whole} if seen.settings.global_batch else {"batch_sizes": (batch,)}
     return (
-        f"Let each all-reduce serve twice the samples: {b}, B = {whole:,} (the learning rate may have to follow); or "
-        "use a faster link.",
+        f"Double the local batch ({b}, B = {whole:,}), so that each synchronisation covers twice the samples (the "
+        "learning rate may have to follow); or use a faster link.",
         focused(seen.settings, cell, **changed),
     )
 

@@ -21,7 +21,7 @@ PART_WORDS = {
     "other_s": "the rest of the step",
 }
 """What the parts of a step are called in a finding."""
-NO_COMMAND = "No command of worldsize tries this here."
+NO_COMMAND = "No worldsize command can try this here."
 """Where an advice has no command."""
 Unit = Literal["s", "bytes", "bytes/s", "samples/s", "share", "ratio", "count"]
 """Of the number in an Evidence: a share is of 1, a ratio of two numbers has none."""

@@ -163,7 +163,7 @@ def _next_step(seen: Seen, cell: CellAnalysis, found: SlowRanks) -> str:
     if cause == "idle":
         return f"Look at what {who} alone must wait for in {where}."
     traced = " A trace says which operators take longer." if _tells_more(seen, cell, found) else ""
-    return f"Look at what only {who} must do in {where}: a branch on the rank, longer samples.{traced}"
+    return f"Look at what only {who} must do in {where}: code that depends on the rank, or longer samples.{traced}"
 
 
 def _tells_more(seen: Seen, cell: CellAnalysis, found: SlowRanks) -> bool:

@@ -38,7 +38,9 @@ OVERHEAD = pl.col("wrapped_s") - pl.col("alone_s")
 """Of the frame that `_beside` makes."""
 
 
-AVERAGED_ALIKE = "They average the same gradients; they differ in the way of the bytes and in what is hidden."
+AVERAGED_ALIKE = (
+    "They average the same gradients; they differ in which messages carry them, and in how much compute hides."
+)
 LOSSY_AND_SLOWER = "Fewer bytes gain nothing where packing them costs the cores more than the link saves."
 
 

@@ -17,7 +17,7 @@ from worldsize.results.records import PARTS
 
 HOW_TO_READ = (
     "Each rank has two lanes: above, what it does; below, its messages. Where a message lies under forward or backward "
-    "it is hidden behind compute; where it lies under exposed communication, the rank only waits for it."
+    "it is hidden behind compute; where it lies under exposed communication, the rank computes nothing meanwhile."
 )
 MAX_PICTURES = 4
 """World sizes and batches of which there is a picture: each has up to eight ranks of every strategy."""
@@ -103,8 +103,8 @@ def _notes(scene: Scene, longest: StepPicture) -> Iterator[str]:
     several = [step for step in scene.steps if step.world_size > 1]
     yield (
         "Of each configuration the timed step whose time is nearest the median. "
-        "Recorded are start and end of each step and message, and the length of each part: the parts are drawn in the "
-        "order in which they run, around the messages that hold them up."
+        "The end of each phase, the last gradient, and the start and end of each message are drawn where they were "
+        "recorded."
     )
     for step in several:
         if step.processes > len(step.ranks):

@@ -22,16 +22,16 @@ from worldsize.report.svg import AXIS_LABEL, Chart, Drawing, Size, draw, values
 from worldsize.report.tables import Entry, Table
 from worldsize.results.training_records import Evaluation
 
-RUNGS = {"single": "1", "gather-scatter": "2a", "all-reduce": "2b", "ddp": "3"}
-"""How the rungs are numbered; strategies beside them have no number."""
+VARIANTS = {"single": "1", "gather-scatter": "2a", "all-reduce": "2b", "ddp": "3"}
+"""How the variants are numbered; strategies beside them have no number."""
 PRINT_AT = (20, 40)
 MAX_RANKS = 16
-"""Ranks of a rung up to which all are shown."""
+"""Ranks of a variant up to which all are shown."""
 DASHES = ([1, 0], [10, 6], [6, 10], [3, 13])
 
 
 def section(analysis: StudyAnalysis) -> Section:
-    """Tables per rank and per rung, two charts, and what the numbers say."""
+    """Tables per rank and per variant, two charts, and what the numbers say."""
     return Section(
         "experiment-d",
         "D. A ladder of ways to synchronise",
@@ -41,9 +41,9 @@ def section(analysis: StudyAnalysis) -> Section:
     )
 
 
-def rung(cell: CellAnalysis) -> str:
-    """Name of a rung: its number and its strategy."""
-    number_ = RUNGS.get(cell.strategy)
+def variant(cell: CellAnalysis) -> str:
+    """Name of a variant: its number and its strategy."""
+    number_ = VARIANTS.get(cell.strategy)
     return f"({number_}) {cell.strategy}" if number_ else cell.strategy
 
 
@@ -54,7 +54,7 @@ def print_steps(analysis: StudyAnalysis) -> tuple[int, int]:
 
 
 class _Ranked(NamedTuple):
-    """A rank of a rung, and the last evaluation of the rung."""
+    """A rank of a variant, and the last evaluation of the variant."""
 
     cell: CellAnalysis
     seen: RankAnalysis
@@ -65,7 +65,7 @@ def rank_table(analysis: StudyAnalysis) -> Table:
     """Loss, accuracy and step time of each rank."""
     first, second = print_steps(analysis)
     columns: list[ColumnOf[_Ranked]] = [
-        texts("Rung", "rung", lambda row: rung(row.cell)),
+        texts("Variant", "rung", lambda row: variant(row.cell)),
         integers("N", "world_size", lambda row: row.cell.world_size),
         integers("b", "local_batch", lambda row: row.cell.batch_size),
         integers("Rank", "rank", lambda row: row.seen.rank),
@@ -86,13 +86,15 @@ def rank_table(analysis: StudyAnalysis) -> Table:
     ]
     note = (
         "Training loss and accuracy are those of the rank's own samples, over all steps. The test set is run when a "
-        "rung has ended, with the BatchNorm statistics of rank 0; ranks that hold the same weights share it and have "
-        "the same result. Distance: |w − w₀| ÷ |w₀| over all parameters, 0 where every bit is the same."
+        "variant has ended, with the BatchNorm statistics of rank 0; ranks that hold the same weights share it, and "
+        "have the same result. Mean step: of all steps of the rank but its first, by the rank's own clock; it includes "
+        "warm-up steps, and the step times of other tables do not. Distance: |w − w₀| ÷ |w₀| over all parameters, 0 "
+        "where every bit is the same."
     )
     whole = table_of("d-ranks", "D(1) Each rank", columns, rows, note)
     chosen: list[int] = []
-    for _, of_rung in groupby(range(len(rows)), key=lambda place: rows[place].cell.id):
-        places = list(of_rung)
+    for _, of_variant in groupby(range(len(rows)), key=lambda place: rows[place].cell.id):
+        places = list(of_variant)
         chosen += [places[place] for place in standing_out([whole.rows[place] for place in places])]
     if len(chosen) == len(rows):
         return whole
@@ -132,9 +134,9 @@ def _distance(row: _Ranked) -> float | None:
 
 
 def timeline_table(analysis: StudyAnalysis) -> Table:
-    """Share of compute and of communication in a step of each rung, and whether they overlap."""
+    """Share of compute and of communication in a step of each variant, and whether they overlap."""
     columns: list[ColumnOf[Apart]] = [
-        texts("Rung", "rung", lambda row: rung(row.cell)),
+        texts("Variant", "rung", lambda row: variant(row.cell)),
         texts("Cell", "cell", lambda row: row.cell.id),
         numbers("Mean step", "mean_step_s", lambda row: row.step_s, "ms"),
         numbers("Compute", "compute_share", lambda row: sum(row.breakdown.shares[part] for part in COMPUTE_PARTS), "%"),
@@ -155,7 +157,9 @@ def timeline_table(analysis: StudyAnalysis) -> Table:
         "Shares of the mean step over timed steps and ranks, from the timeline; backward is compute up to its last "
         "gradient (method §2, §3)."
     )
-    return table_of("d-timeline", "D(2) Compute and communication of each rung", columns, taken_apart(analysis), note)
+    return table_of(
+        "d-timeline", "D(2) Compute and communication of each variant", columns, taken_apart(analysis), note
+    )
 
 
 def _exposed_share(row: Apart) -> float | None:
@@ -178,7 +182,7 @@ def _same_weights(analysis: StudyAnalysis) -> str:
             (apart if last.divergence.apart else same).append(cell)
     said = []
     if same:
-        names = ", ".join(rung(cell) for cell in same)
+        names = ", ".join(variant(cell) for cell in same)
         said.append(f"All ranks of {names} ended with the same weights, so their test accuracy is the same.")
     for cell in apart:
         assert cell.record is not None
@@ -188,25 +192,25 @@ def _same_weights(analysis: StudyAnalysis) -> str:
         how = "not finite" if worst is None else f"up to {number_text(worst)} apart"
         if cell.traits.travels == "weights":
             said.append(
-                f"The ranks of {rung(cell)} are {how} between two averagings; the accuracy is of their average."
+                f"The ranks of {variant(cell)} are {how} between two averagings; the accuracy is of their average."
             )
             continue
-        said.append(f"The ranks of {rung(cell)} did not end with the same weights: they are {how}.")
+        said.append(f"The ranks of {variant(cell)} did not end with the same weights: they are {how}.")
     return " ".join(said)
 
 
 def _speed(analysis: StudyAnalysis) -> str:
-    """What each rung gains over one node, the global batch kept."""
+    """What each variant gains over one worker, the global batch kept."""
     said = []
     for row in analysis.scaling:
         if row.kind == "strong" and row.baseline is not None:
             if row.speedup is None:
-                said.append(f"{rung(row.cell)}: {row.withheld}")
+                said.append(f"{variant(row.cell)}: {row.withheld}")
             else:
-                said.append(f"{rung(row.cell)}: {estimate_text(row.speedup.estimate)} (ideal {row.cell.world_size})")
+                said.append(f"{variant(row.cell)}: {estimate_text(row.speedup.estimate)} (ideal {row.cell.world_size})")
     if not said:
         return ""
-    return f"Speed-up over one node with the same global batch (strong scaling): {'; '.join(said)}."
+    return f"Speed-up over one worker with the same global batch (strong scaling): {'; '.join(said)}."
 
 
 def _bytes(analysis: StudyAnalysis) -> str:
@@ -225,8 +229,8 @@ def _bytes(analysis: StudyAnalysis) -> str:
         hidden = cell.breakdown.overlapped_share
         overlap = f", and {percent_text(hidden)} of all its communication is hidden behind compute" if hidden else ""
         said.append(
-            f"{rung(cell)} moves {through} in each step; {percent_text(cell.breakdown.exposed_share)} of the step is "
-            f"exposed communication{overlap}."
+            f"{variant(cell)} moves {through} in each step; {percent_text(cell.breakdown.exposed_share)} of the step "
+            f"is exposed communication{overlap}."
         )
     if said:
         said.append(
@@ -236,13 +240,13 @@ def _bytes(analysis: StudyAnalysis) -> str:
 
 
 def _loss_chart(analysis: StudyAnalysis) -> Drawing | None:
-    frames = {rung(cell): cell.losses for cell in analysis.cells if not cell.losses.is_empty()}
+    frames = {variant(cell): cell.losses for cell in analysis.cells if not cell.losses.is_empty()}
     return _chart("d-loss", "D. Loss against step", "Training loss", frames, "loss", 1.0)
 
 
 def _time_chart(analysis: StudyAnalysis) -> Drawing | None:
     cells = [cell for cell in analysis.cells if cell.id in analysis.run.cells]
-    frames = {rung(cell): step_times(analysis.run.cells[cell.id]) for cell in cells}
+    frames = {variant(cell): step_times(analysis.run.cells[cell.id]) for cell in cells}
     return _chart("d-time", "D. Time per step against step", "Step of the slowest rank (ms)", frames, "step_s", MS)
 
 
@@ -250,13 +254,13 @@ def _chart(
     name: str, title: str, label: str, frames: dict[str, pl.DataFrame], column: str, factor: float
 ) -> Drawing | None:
     rows = [
-        {"step": step + 1, "y": factor * value, "rung": rung_}
-        for rung_, frame in frames.items()
+        {"step": step + 1, "y": factor * value, "variant": variant_}
+        for variant_, frame in frames.items()
         for step, value in thinned(frame.select("step", column), CURVE_POINTS).iter_rows()
     ]
     if not rows:
         return None
-    description = f"{label} against step, one line for each of {len(frames)} rungs; table D(1) has the numbers."
+    description = f"{label} against step, one line for each of {len(frames)} variants; table D(1) has the numbers."
     if max(frame.height for frame in frames.values()) > CURVE_POINTS:
         description += f" Of more than {CURVE_POINTS} steps, means of neighbours."
     return draw(name, title, description, lambda size: _lines(rows, label, list(frames), size), table="d-ranks")
@@ -274,8 +278,8 @@ def _lines(rows: list[dict[str, float | str]], label: str, names: list[str], siz
         .encode(
             x=alt.X("step:Q", title="Step", axis=alt.Axis(grid=False, tickCount=size.ticks)),
             y=alt.Y("y:Q", title=label, scale=alt.Scale(zero=False)),
-            color=alt.Color("rung:N", scale=colours, legend=legend),
-            strokeDash=alt.StrokeDash("rung:N", scale=dashes, legend=legend),
+            color=alt.Color("variant:N", scale=colours, legend=legend),
+            strokeDash=alt.StrokeDash("variant:N", scale=dashes, legend=legend),
         )
     )
     return chart.properties(width=size.plot_width(AXIS_LABEL), height=size.height)
