@@ -5,15 +5,18 @@ import ipaddress
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
 
 from jobs import alive, environment, family, start, wait_until
 from worldsize.launch.local import JobFailed, LocalJob
+from worldsize.launch.warm import Child
 from worldsize.results.records import ErrorRecord
 
 
@@ -169,3 +172,33 @@ def test_a_parent_that_is_killed_leaves_nothing_running(tmp_path: Path, when: st
         processes = family(agent)
         parent.kill()
     assert wait_until(lambda: not alive(processes))
+
+
+def test_an_agent_that_does_not_run_yet_is_killed_in_time() -> None:
+    """Its process id is not waited for: there may never be one."""
+    told: list[str] = []
+    agent = Child(cast(Any, SimpleNamespace(tell=lambda message: told.append(message["do"]))), 0)
+    waiting = object.__new__(LocalJob)
+    waiting._agent, waiting._hang = agent, cast(Any, object())
+    closing = threading.Thread(target=waiting.close, args=(0.1,), daemon=True)
+    closing.start()
+    wait_until(lambda: "kill" in told)
+    agent.put({"ended": -9})
+    closing.join(10)
+    assert not closing.is_alive()
+    assert told == ["hang-up", "kill"]
+
+
+def test_a_system_without_room_for_a_process_is_a_job_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: object, **named: object) -> None:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr("worldsize.launch.local.WARM", SimpleNamespace(get=full))
+    with pytest.raises(JobFailed) as failed:
+        start("launch_entries:answer", 1, tmp_path)
+    assert (failed.value.error.kind, failed.value.error.message) == (
+        "BlockingIOError",
+        "Resource temporarily unavailable",
+    )

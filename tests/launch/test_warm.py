@@ -5,9 +5,10 @@ import os
 import queue
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -209,3 +210,35 @@ def test_nothing_comes_from_a_child_that_is_silent(server: WarmServer) -> None:
     with pytest.raises(queue.Empty):
         child.get(0.05)
     end(child)
+
+
+class Deaf:
+    """A server that does as it is told by nobody: its child never runs, or never ends."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self.told.append(message["do"])
+
+
+def test_a_limit_is_that_of_the_whole_wait() -> None:
+    """Not one of each line: a worker that says something all the time would never be killed."""
+    child = Child(cast(Any, Deaf()), 0)
+    child.put({"pid": 1})
+    for _ in range(1_000):
+        child.put({"line": "still here"})
+    ended = threading.Event()
+
+    def chat() -> None:
+        while not ended.wait(0.01):
+            child.put({"line": "still here"})
+
+    thread = threading.Thread(target=chat)
+    thread.start()
+    try:
+        with pytest.raises(queue.Empty):
+            child.wait(0.2)
+    finally:
+        ended.set()
+        thread.join()

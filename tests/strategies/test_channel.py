@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
 import torch
@@ -144,3 +145,34 @@ def test_what_follows_a_message_computes_as_its_worker_does(one_thread: None, mo
     message.end()
     done.wait()
     assert torch.equal(found[0], p.T @ q)
+
+
+def refused() -> Arriving:
+    raise RuntimeError("Connection closed by peer")
+
+
+def nothing_made() -> Tensor:
+    raise ValueError("no share came")
+
+
+@pytest.mark.parametrize("fails", ["issuing", "making", "the first round"])
+def test_a_second_round_that_fails_is_an_error_and_holds_up_no_other(
+    fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch prints and drops what a callback raises: who waits for the bucket would wait for ever."""
+    rounds = Channel(0, 2, further_group=cast(Any, lambda: None)).second_round()
+    arrived = Arriving()
+    issued = iter([refused] * (fails == "issuing") + [lambda: arrived])
+    monkeypatch.setattr(dist, "all_reduce", lambda *given, **named: next(issued)())
+    firsts: list[Future[Tensor]] = [Future(), Future()]
+    make = nothing_made if fails == "making" else lambda: torch.zeros(1)
+    done = [rounds.all_reduce(4, firsts[0], make), rounds.all_reduce(4, firsts[1], lambda: torch.zeros(1))]
+    if fails == "the first round":
+        firsts[0].set_exception(RuntimeError("lost"))  # type: ignore[arg-type]
+    else:
+        firsts[0].set_result(torch.zeros(1))
+    firsts[1].set_result(torch.zeros(1))
+    arrived.end()
+    with pytest.raises((RuntimeError, ValueError)):
+        done[0].wait()
+    assert torch.equal(done[1].wait(), torch.zeros(1))

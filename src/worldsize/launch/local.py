@@ -36,7 +36,10 @@ class LocalJob:
     """A job that runs on this machine, under an agent of its own."""
 
     def __init__(self, job: Job, node: int = 0, through: Sequence[str] = ()) -> None:
-        """`node` is which of the job's nodes the agent is for, `through` a command that starts it there."""
+        """`node` is which of the job's nodes the agent is for, `through` a command that starts it there.
+
+        Raises JobFailed where there is no room for another process.
+        """
         self.job = job
         if node == 0:
             write_whole(job.file, job.model_dump_json(indent=2) + "\n")
@@ -45,14 +48,17 @@ class LocalJob:
         # A job on several nodes is watched where all of it is steered (spread.py).
         self._hang = None if job.spread else HangWatch(job)
         self._log = job.folder / (f"agent{node}.log" if node else "agent.log")
-        self._agent = WARM.get(job.environment, through).start(
-            "worldsize.launch.agent:main",
-            str(job.file),
-            str(node),
-            title=f"worldsize agent {job.folder}",
-            environment=job.environment,
-            log=self._log,
-        )
+        try:
+            self._agent = WARM.get(job.environment, through).start(
+                "worldsize.launch.agent:main",
+                str(job.file),
+                str(node),
+                title=f"worldsize agent {job.folder}",
+                environment=job.environment,
+                log=self._log,
+            )
+        except (ServerLostError, OSError) as error:
+            raise _failed(error) from None
 
     @property
     def pid(self) -> int:
@@ -78,7 +84,7 @@ class LocalJob:
                 if idle:
                     idle()
             except (ServerLostError, OSError) as error:
-                raise JobFailed(ErrorRecord(kind=type(error).__name__, message=str(error))) from None
+                raise _failed(error) from None
             else:
                 if line is None:
                     raise JobFailed(self._silent_end())
@@ -110,9 +116,11 @@ class LocalJob:
             psutil.wait_procs(workers, timeout=LAST_GASP_S)
 
     def _workers(self) -> list[psutil.Process]:
-        """What the agent has started, where it is on this machine."""
+        """What the agent has started, where it is on this machine; nothing of one that does not run yet."""
+        if not self._agent.pid or not self._hang:
+            return []
         try:
-            found: list[psutil.Process] = psutil.Process(self.pid).children(recursive=True) if self._hang else []
+            found: list[psutil.Process] = psutil.Process(self._agent.pid).children(recursive=True)
         except psutil.Error:
             return []
         return found
@@ -124,3 +132,8 @@ class LocalJob:
     def kill(self) -> None:
         """End the agent whatever it is doing; its workers go with it, see parent_death.py."""
         self._agent.kill()
+
+
+def _failed(error: Exception) -> JobFailed:
+    """The end of a job that no agent tells of."""
+    return JobFailed(ErrorRecord(kind=type(error).__name__, message=str(error)))

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,8 +92,9 @@ class Child:
 
     def wait(self, timeout_s: float | None = None) -> int:
         """Its end; what it says until then is dropped. Raises queue.Empty where that is not in time."""
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
         with contextlib.suppress(ServerLostError, OSError):
-            while self.get(timeout_s) is not None:
+            while self.get(None if until_s is None else max(0.0, until_s - time.monotonic())) is not None:
                 pass
         assert self.status is not None
         return self.status

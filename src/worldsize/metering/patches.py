@@ -3,10 +3,28 @@
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+
+MISSING = object()
+
+
+@dataclass(eq=False)
+class Replacement:
+    """An attribute that was replaced."""
+
+    owner: Any
+    name: str
+    before: Any
+    """What its owner itself had under the name; MISSING where that was inherited."""
+    now: Any
+
+
+_REPLACED: list[Replacement] = []
+"""All of this process, in order: one that is put back may lie under another, of a second meter."""
 
 
 class Patches:
@@ -19,20 +37,12 @@ class Patches:
         """Call this, too, when all is put back: the `remove` of a hook."""
         self._undo.append(undo)
 
-    def replace(self, owner: Any, name: str, replacement: Any) -> None:
+    def replace(self, owner: Any, name: str, now: Any) -> None:
         """Replace an attribute. What somebody else puts over it later stays when this is put back."""
-        own = vars(owner).get(name, self) if hasattr(owner, "__dict__") else self
-        setattr(owner, name, replacement)
-
-        def undo() -> None:
-            if vars(owner).get(name) is not replacement:
-                return
-            if own is self:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, own)
-
-        self.on_close(undo)
+        replacement = Replacement(owner, name, own(owner, name), now)
+        setattr(owner, name, now)
+        _REPLACED.append(replacement)
+        self.on_close(lambda: put_back(replacement))
 
     def replace_everywhere(self, replacements: Sequence[tuple[Any, Any]]) -> None:
         """Replace functions, each by its own, in each module that has them: a script may have imported one by name."""
@@ -57,9 +67,36 @@ class Patches:
         self.replace(module, "_compiled_call_impl", called)
 
     def close(self) -> None:
-        """Put everything back."""
+        """Put everything back; raises the first error of what could not be, when all else is."""
+        errors: list[Exception] = []
         while self._undo:
-            self._undo.pop()()
+            try:
+                self._undo.pop()()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+def own(owner: Any, name: str) -> Any:
+    """What an owner has under a name itself, not by its class; MISSING if that is nothing."""
+    held = getattr(owner, "__dict__", None)
+    return getattr(owner, name, MISSING) if held is None else held.get(name, MISSING)
+
+
+def put_back(replacement: Replacement) -> None:
+    """Put back what was there before; where one of ours lies over it, that one puts it back later."""
+    _REPLACED.remove(replacement)
+    over = (each for each in _REPLACED if each.owner is replacement.owner and each.name == replacement.name)
+    above = next((each for each in over if each.before is replacement.now), None)
+    if above is not None:
+        above.before = replacement.before
+    elif own(replacement.owner, replacement.name) is not replacement.now:
+        return
+    elif replacement.before is MISSING:
+        delattr(replacement.owner, replacement.name)
+    else:
+        setattr(replacement.owner, replacement.name, replacement.before)
 
 
 class Hook:

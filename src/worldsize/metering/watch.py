@@ -105,8 +105,8 @@ class Watch:
             self.gave_up(error)
 
     def close(self) -> None:
-        """Take every hook off, and put back every function."""
-        self.collectives.active = self.timeline.watching = False
+        """Take every hook off, and put back every function; what another meter still calls of ours sees nothing."""
+        self.broken, self.collectives.active, self.timeline.watching = True, False, False
         self.patches.close()
 
     @property

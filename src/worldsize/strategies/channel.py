@@ -114,7 +114,11 @@ class Awaited(dist.Work):
 
 
 class Channel:
-    """Collectives of one rank. In a world of one nothing travels: each call returns at once, unseen."""
+    """Collectives of one rank.
+
+    In a world of one nothing travels: each call returns at once, unseen, but those of shards (`all_gather_async`,
+    `reduce_scatter`), which no strategy needs there.
+    """
 
     def __init__(
         self,
@@ -231,7 +235,7 @@ class SecondRound:
         """Once `first` is done, collect each rank's `part()` in `whole`, in the order of the ranks."""
 
         def issue(mine: Tensor) -> Any:
-            return dist.all_gather_into_tensor(whole, mine, group=self._group, async_op=True)
+            return _ALL_GATHER(whole, mine, group=self._group, async_op=True)
 
         return self._after(first, "all_gather", whole, part, issue)
 
@@ -258,7 +262,11 @@ class SecondRound:
 
         def begin(made: Tensor) -> None:
             self.channel.observer.followed(token)
-            seen = self.channel._seen(token, issue(made), made if isinstance(result, int) else result)
+            try:
+                seen = self.channel._seen(token, issue(made), made if isinstance(result, int) else result)
+            except Exception as error:  # torch would print and drop it, and who waits would wait for ever
+                ended.set_exception(error)  # type: ignore[arg-type]
+                return
             seen.add_done_callback(lambda future: _hand_on(future.value, ended))
 
         def ready(future: Future[Any]) -> None:
@@ -266,6 +274,7 @@ class SecondRound:
                 future.value()
                 made = make()
             except Exception as error:
+                self._in_turn(number, lambda: None)  # those after it do not wait for it
                 ended.set_exception(error)  # type: ignore[arg-type]
                 return
             self._in_turn(number, lambda: begin(made))

@@ -213,16 +213,17 @@ class JobExecutor:
         if launched.job is None:
             self._make_room()
             launched.kills_before = memory_kills()
-            job = self.cluster.start(self._describe(cell))
-            launched.job, launched.launches = job, launched.launches + 1
+            described = self._describe(cell)
             try:
-                launched.facts = facts_of(read_replies(job.receive()))
+                launched.job = self.cluster.start(described)
+                launched.launches += 1
+                launched.facts = facts_of(read_replies(launched.job.receive()))
             except JobFailed:
                 self._forget(launched)
                 raise
             finally:
                 if cell.settings.program is not None:  # it has all arguments of the script, and everybody has read it
-                    job.job.file.unlink(missing_ok=True)
+                    described.file.unlink(missing_ok=True)
         return launched.job
 
     def _describe(self, cell: PlannedCell) -> Job:

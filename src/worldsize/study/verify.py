@@ -1,6 +1,7 @@
 """Prove that every strategy trains as the reference does: one job after the other, then what they read is compared."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -92,23 +93,20 @@ def _prove(
         "arithmetic": settings.arithmetic,
         "steps": settings.steps,
     }
-    job = LocalJob(
-        Job(
-            entry=ENTRY,
-            payload=payload,
-            processes=cell.placement.processes,
-            folder=cell_folder(folder, cell.id) / "job",
-            environment=worker_environment(),
-            hang_timeout_s=settings.hang_timeout_s,
-        )
+    job = Job(
+        entry=ENTRY,
+        payload=payload,
+        processes=cell.placement.processes,
+        folder=cell_folder(folder, cell.id) / "job",
+        environment=worker_environment(),
+        hang_timeout_s=settings.hang_timeout_s,
     )
     try:
-        ranks = [reply.proof for reply in read_replies(job.receive(idle)) if reply.proof]
+        with closing(LocalJob(job)) as running:
+            ranks = [reply.proof for reply in read_replies(running.receive(idle)) if reply.proof]
     except JobFailed as failed:
         row.error = failed.error
         return row, []
-    finally:
-        job.close()
     row.proof = ranks[0].proof
     return row, ranks
 

@@ -108,8 +108,9 @@ class _Followed:
     def _follow(self) -> None:
         try:
             self.local = LocalJob(self._job, self._node)
-        except OSError as error:
-            self._tell(ErrorRecord(kind=type(error).__name__, message=f"the agent cannot be started: {error}"))
+        except JobFailed as failed:
+            said = f"the agent cannot be started: {failed.error.message}"
+            self._tell(failed.error.model_copy(update={"message": said}))
         self._loop.call_soon_threadsafe(self.started.set_result, None)
         while self.local:
             try:
