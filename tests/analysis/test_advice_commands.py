@@ -4,6 +4,7 @@ import importlib
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from advised import SINGLE, exchanging, found, records, study
 from worldsize.analysis import commands
 from worldsize.analysis.commands import comm_command, focused, study_command, sweep_command, train_command
+from worldsize.analysis.predict import narrow
 from worldsize.cli.app import app
 from worldsize.config import CellChoice, CommSettings, LaunchSettings, StudySettings, read_study, validated
 from worldsize.results.records import CellRecord
@@ -261,3 +263,32 @@ def test_no_flag_of_the_command_line_is_forgotten() -> None:
     assert flags["train"] - NO_TRIAL - BY_HAND - which == set(commands.TRAIN_FLAGS) - {"profile"}
     assert flags["sweep"] - NO_TRIAL - which == set(commands.SWEEP_FLAGS)
     assert set(commands.COMM_FLAGS) <= flags["comm"]
+
+
+@pytest.mark.parametrize("slow", [(), ("3:100mbit",), ("1:100mbit",)])
+@pytest.mark.parametrize("rate", [None, 10**9, 120_500_000])
+@pytest.mark.parametrize("latency_s", [None, 2.5e-6, 0.003])
+@pytest.mark.parametrize("size", [2, 4])
+def test_what_would_narrow_a_forecast_is_measured_over_its_link(
+    meant: Any, slow: tuple[str, ...], rate: int | None, latency_s: float | None, size: int
+) -> None:
+    """Over the link that was asked about, not that of the run; a slow host is left out where there is none."""
+    asked = StudySettings(hosts=4, link="1gbit", link_latency="500us", slow_link=slow, steps=10)
+    own = asked.emulated
+    assert own is not None
+    wanted = own.model_copy(update={"rate_bits_per_s": rate, "latency_s": latency_s})
+    model: Any = SimpleNamespace(
+        analysis=SimpleNamespace(record=SimpleNamespace(settings=asked)), wire=SimpleNamespace(hosts=own)
+    )
+    there: Any = SimpleNamespace(hosts=wanted)
+    found = meant(narrow._study(model, size, there, batch_sizes=(24,))).emulated
+    kept = {host: each for host, each in own.own_rates.items() if host < size}
+    assert (found.count, found.rate_bits_per_s, found.own_rates) == (size, rate, kept)
+    assert found.latency_s == (pytest.approx(latency_s) if latency_s else None)
+
+
+def test_no_command_gives_a_script_another_batch() -> None:
+    asked = StudySettings(script=("train.py --b 32",), steps=10)
+    model: Any = SimpleNamespace(analysis=SimpleNamespace(record=SimpleNamespace(settings=asked)), wire=None)
+    assert narrow._study(model, 2, model, batch_sizes=(64,), global_batch=None) is None
+    assert "train.py" in str(narrow._study(model, 2, model))

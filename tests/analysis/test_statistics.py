@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worldsize.analysis import statistics
-from worldsize.analysis.levels import ratio_estimate
+from worldsize.analysis.levels import levels, ratio, ratio_estimate
 from worldsize.analysis.statistics import Blocks, half_width, includes, median_estimate, outliers
 from worldsize.results.records import Estimate
 
@@ -225,3 +225,11 @@ def test_without_an_interval_nothing_is_ruled_out() -> None:
     assert includes(single, 1)
     assert half_width(single) is None
     assert not includes(Estimate(value=2, low=1.5, high=2.5, samples=5), 1)
+
+
+def test_levels_without_resamples_have_no_interval() -> None:
+    blocks = {(0, number): np.array([1.0, 1.1 + 0.01 * number]) for number in range(4)}
+    found = levels({"a": blocks, "b": blocks}, most_resamples=0)
+    assert found["a"].step_s.value == pytest.approx(found["b"].step_s.value)
+    assert (found["a"].step_s.low, found["a"].step_s.high) == (None, None)
+    assert ratio(found["a"], found["b"]).estimate.low is None

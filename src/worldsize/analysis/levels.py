@@ -155,7 +155,12 @@ def _pair(numerator: Blocks, denominator: Blocks, most_resamples: int | None = N
 
 
 def _bounds(log_draws: Floats, value: float, blocks: int, widening: float) -> tuple[float | None, float | None]:
-    """The interval of so many blocks; random weights spread a mean by 1/(n + 1) of what n blocks are apart, not 1/n."""
+    """The interval of so many blocks; random weights spread a mean by 1/(n + 1) of what n blocks are apart, not 1/n.
+
+    None without resamples.
+    """
+    if not log_draws.size:
+        return None, None
     apart = (log_draws - np.log(value)) * np.sqrt((blocks + 1) / blocks) * widening
     low, high = interval(np.log(value) + apart, np.log(value), blocks)
     return None if low is None else min(low, value), None if high is None else max(high, value)

@@ -105,7 +105,10 @@ def _end_when_told() -> None:
 def _kept(out: Path | None) -> str:
     if out is None or not (out / "study.json").exists():
         return "stopped before anything was measured"
-    measured = any(cell.step_columns("timed")["timed"].any() for cell in load_run(out).cells.values())
+    try:
+        measured = any(cell.step_columns("timed")["timed"].any() for cell in load_run(out).cells.values())
+    except OutputError:  # the report says what is damaged; that the study was stopped comes first
+        measured = True
     what = f"what was measured is in {out}" if measured else "no step was timed yet"
     return f"stopped; {what}\nGo on with --resume --out {out}."
 

@@ -31,15 +31,20 @@ class QueueTurns:
     def __init__(self, share: Callable[[Any], list[Any]]) -> None:
         self.turns: queue.Queue[Turn] = queue.Queue()
         self.replies: queue.Queue[list[Reply] | Exception] = queue.Queue()
+        self.owed = 1
+        """Replies that the schedules wait for: that the worker is ready, and one of each turn."""
         self._share = share
 
     def reply(self, reply: Reply) -> None:
         """Share the replies of all ranks, so that each schedule sees the same."""
+        self.owed -= 1
         self.replies.put(read_replies(self._share(json.loads(reply.model_dump_json()))))
 
     def next(self) -> Turn:
         """Wait for the schedule."""
-        return self.turns.get()
+        turn = self.turns.get()
+        self.owed += 1
+        return turn
 
 
 class Member:
@@ -99,7 +104,10 @@ class ThreadExecutor:
         return Member(together or self.rank.rank == 0, share)
 
     def take(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[Reply]:
-        """Let the cell's thread do one turn; starts it if it has not been."""
+        """Let the cell's thread do one turn; starts it if it has not been.
+
+        Raises CellFailed, and RunError once a cell of several ranks has failed.
+        """
         self.facts(cell)
         if turn.op == "profile":
             load_profiler()
@@ -130,7 +138,8 @@ class ThreadExecutor:
         try:
             serve(assignment, member.turns, Rank(0, 1, self.rank.local_rank) if alone else self.rank, self.device)
         except Exception as error:
-            if alone and self.rank.processes > 1:
+            # After the last reply no rank listens: the next cell would take it for its own.
+            if alone and self.rank.processes > 1 and member.turns.owed:
                 self._broadcast(explain(error, 0).model_dump())
             member.turns.replies.put(error)
 

@@ -95,3 +95,8 @@ def test_more_samples_take_no_less_time_beyond_the_measured_ones() -> None:
     assert on_the_line(known, 96) == Compute(1.5, 6.0, 0.0)
     assert on_the_line(known, 32) == Compute(0.5, 8.0, 0.0)
     assert on_the_line(known, 256) == Compute(4.0, 4.0, 0.0)
+
+
+def test_computing_that_was_never_measured_is_refused() -> None:
+    with pytest.raises(ValueError, match="measured at no batch"):
+        on_the_line({}, 8)

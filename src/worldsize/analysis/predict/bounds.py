@@ -74,7 +74,9 @@ def _check_run(model: Model) -> None:
         )
     if not model.several:
         crowded = any(cell.oversubscribed for cell in model.cells)
-        why = "its workers have more threads than cores" if crowded else "it has one worker in each process"
+        threads = any(cell.world_size > 1 for cell in model.cells)
+        alone = "its workers are threads of one process" if threads else "it has one worker alone"
+        why = "its workers have more threads than cores" if crowded else alone
         raise UsageError(
             f"nothing is predicted from this run: {why}, so what messages cost and how workers differ is not known\n"
             "Measure two on cores of their own: worldsize study --world-sizes 1,2"
@@ -94,12 +96,13 @@ def _check_strategies(model: Model, settings: PredictSettings) -> None:
             "a script synchronises in its own way: --strategy and --bucket-mb cannot change that\nLeave them out."
         )
     measured = {cell.strategy for cell in model.analysis.cells}
+    as_measured = settings.bucket_mb is None and {*(settings.strategies or ())} <= {c.strategy for c in model.several}
     for name in settings.strategies or ():
         if name not in TRAITS and name not in measured:
             raise UsageError(f"--strategy: {name!r} was given; known: {', '.join(TRAITS)}")
         if name == BASELINE_STRATEGY:
             raise UsageError(f"--strategy: {name} was given, which is one worker: several need one that synchronises")
-    if model.gradients is None:
+    if model.gradients is None and not as_measured:
         raise UsageError(
             "when backward has each gradient was not recorded in this run, as by an older version: other strategies "
             "and buckets cannot be predicted\nMeasure it again with this version of worldsize."

@@ -61,19 +61,28 @@ def _tried(model: Model, target: Target, inputs: Inputs) -> Iterator[tuple[str, 
 
 
 def _study(model: Model, world_size: int, wire: LinkModel, **changes: Any) -> str | None:
-    """The study of this run with so many workers over this link; None where worldsize gave it no settings."""
+    """The study of this run with so many workers over this link.
+
+    None where worldsize gave it no settings, and for another batch of a script, which chooses its own.
+    """
     asked = model.analysis.record.settings
-    if asked is None:
+    if asked is None or (asked.script and changes):
         return None
     on_hosts = model.wire is not None and model.wire.hosts is not None
-    where = {"hosts": world_size, **_link(wire)} if on_hosts else {}
+    where = _place(wire, world_size) if on_hosts else {}
     return study_command(asked, world_sizes=(1, world_size), **where, **changes)
 
 
-def _link(wire: LinkModel) -> dict[str, str]:
+def _place(wire: LinkModel, world_size: int) -> dict[str, Any]:
+    """So many emulated hosts with this link, whatever links the run had."""
     hosts = wire.hosts
-    if hosts is None or hosts.rate_bits_per_s is None:
-        return {}
-    unit, name = (1e9, "gbit") if hosts.rate_bits_per_s >= 1e9 else (1e6, "mbit")
-    delay = {} if hosts.latency_s is None else {"link_latency": f"{round(hosts.latency_s * 1e6)}us"}
-    return {"link": f"{hosts.rate_bits_per_s / unit:.12g}{name}", **delay}
+    rate = None if hosts is None else hosts.rate_bits_per_s
+    latency_s = None if hosts is None else hosts.latency_s
+    unit, name = (1e9, "gbit") if rate and rate >= 1e9 else (1e6, "mbit")
+    slow = {} if hosts is None else hosts.own_rates
+    return {
+        "hosts": world_size,
+        "link": None if rate is None else f"{rate / unit:.12g}{name}",
+        "link_latency": None if latency_s is None else f"{latency_s * 1e6:.12g}us",
+        "slow_link": tuple(f"{host}:{own / 1e6:.12g}mbit" for host, own in slow.items() if host < world_size),
+    }

@@ -63,8 +63,10 @@ def on_the_line(known: Mapping[int, Compute], batch_size: int) -> Compute:
     """Computing at a local batch, from those that were measured: on the line through its neighbours on both sides.
 
     Beyond the measured ones that line goes on. From one batch alone all but the optimizer's part is taken to grow with
-    the samples.
+    the samples. Raises ValueError where none was measured.
     """
+    if not known:
+        raise ValueError("computing was measured at no batch")
     if batch_size in known:
         return known[batch_size]
     sizes = sorted(known)
