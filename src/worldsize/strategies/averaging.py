@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.futures import Future
 
 from worldsize.config.synchronisation import SynchronisationSettings
-from worldsize.strategies.channel import Channel, alone
+from worldsize.strategies.channel import Channel, completed
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Averaging(ABC):
 
         In a world of one a bucket is its own mean, and nothing is lost.
         """
-        return alone(bucket.flat) if self.channel.world_size == 1 else self.begin(bucket)
+        return completed(bucket.flat) if self.channel.world_size == 1 else self.begin(bucket)
 
     @abstractmethod
     def begin(self, bucket: Full) -> Future[Tensor]:

@@ -44,7 +44,7 @@ class Observer(Protocol):
         """Note that the message with this token is done now; may be called from another thread."""
 
 
-class Deaf:
+class NullObserver:
     """The observer that notes nothing."""
 
     def ready(self) -> None:
@@ -88,7 +88,7 @@ def flat(tensor: Tensor) -> Tensor:
     return ordered.reshape(-1)
 
 
-def alone(tensor: Tensor) -> Future[Tensor]:
+def completed(tensor: Tensor) -> Future[Tensor]:
     """A future that is done."""
     future: Future[Tensor] = Future()
     future.set_result(tensor)
@@ -130,7 +130,7 @@ class Channel:
         """`further_group` gives another group of the same processes; all of them ask for it together."""
         self.rank = rank
         self.world_size = world_size
-        self.observer: Observer = observer or Deaf()
+        self.observer: Observer = observer or NullObserver()
         self.further_group = further_group
 
     @contextmanager
@@ -178,7 +178,7 @@ class Channel:
 
     def _begun(self, kind: str, result: Tensor, issue: Callable[[], Any], ready: Any) -> Future[Tensor]:
         if self.world_size == 1:
-            return alone(result)
+            return completed(result)
         token = self.observer.issued(kind, payload_bytes(result), blocking=False, ready=ready)
         return self._seen(token, issue(), result)
 

@@ -8,11 +8,11 @@ from there. One worker by itself has an outer optimizer as well: it is another t
 import torch
 from torch import Tensor, nn
 
-from worldsize.strategies.local_sgd import NowAndThen, average
+from worldsize.strategies.local_sgd import PeriodicAveraging, average
 from worldsize.traits import TRAITS
 
 
-class DiLoCo(NowAndThen):
+class DiLoCo(PeriodicAveraging):
     """The anchor are the weights that all ranks began the period with."""
 
     traits = TRAITS["diloco"]

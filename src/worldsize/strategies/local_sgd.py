@@ -19,7 +19,7 @@ from worldsize.traits import TRAITS
 from worldsize.wire import MESSAGE_BYTES
 
 
-class NowAndThen(Strategy):
+class PeriodicAveraging(Strategy):
     """Averages gradients in the first steps, and has a turn with the weights once per period after them."""
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -75,7 +75,7 @@ class NowAndThen(Strategy):
         return {"done": self.done}
 
 
-class LocalSGD(NowAndThen):
+class LocalSGD(PeriodicAveraging):
     """The weights become their mean."""
 
     traits = TRAITS["local-sgd"]

@@ -23,7 +23,7 @@ from worldsize.strategies import Channel, Strategy, World
 from worldsize.strategies.averaging import Averaging, Exact, Full
 from worldsize.strategies.base import trained
 from worldsize.strategies.bucketed import sizes_of
-from worldsize.strategies.channel import alone
+from worldsize.strategies.channel import completed
 
 Loss = Callable[[nn.Module], Tensor]
 """The loss of a model on some batch."""
@@ -63,10 +63,10 @@ class _Echo(Channel):
     """A channel without receivers, whose messages arrive at once: what is left of an averaging is its packing."""
 
     def all_reduce_async(self, tensor: Tensor, ready: Any = None) -> Future[Tensor]:
-        return alone(tensor)
+        return completed(tensor)
 
     def all_to_all_async(self, into: Tensor, tensor: Tensor, ready: Any = None) -> Future[Tensor]:
-        return alone(into.copy_(tensor))
+        return completed(into.copy_(tensor))
 
     def second_round(self) -> Any:
         return self
@@ -74,11 +74,11 @@ class _Echo(Channel):
     def all_gather(self, whole: Tensor, first: Future[Any], part: Callable[[], Tensor]) -> Future[Tensor]:
         """Each rank's part is this one's."""
         mine = part()
-        return alone(whole.copy_(mine.repeat(self.world_size, *(1 for _ in mine.shape[1:]))))
+        return completed(whole.copy_(mine.repeat(self.world_size, *(1 for _ in mine.shape[1:]))))
 
     def all_reduce(self, *given: Any) -> Any:
         """Of a second round: the sum is what this rank has."""
-        return alone(given[-1]())
+        return completed(given[-1]())
 
 
 def packing_s_per_byte(

@@ -10,8 +10,8 @@ from worldsize.analysis.predict.calibration import (
     MOST_SLOWDOWN,
     MOST_USUAL_SLOWDOWN,
     Factor,
-    Longer,
     Overhead,
+    Slowdown,
     combined,
     overhead_of,
     slowdown_over,
@@ -67,7 +67,7 @@ def test_work_is_told_from_slowdown_where_some_messages_are_under_way_longer(tru
     found = []
     for _ in range(50):
         cells = [
-            Longer(true.work_s + true.slowdown * each + draw.normal(0, 0.015 * each), each, each)
+            Slowdown(true.work_s + true.slowdown * each + draw.normal(0, 0.015 * each), each, each)
             for each in (0.02, 0.021, 0.075, 0.08)
         ]
         found.append(overhead_of(cells, 0.1))
@@ -77,12 +77,12 @@ def test_work_is_told_from_slowdown_where_some_messages_are_under_way_longer(tru
 
 def test_hooks_of_many_small_layers_are_no_slowdown() -> None:
     """Planted as in 80 small layers: 3 ms of hooks, a slowdown of 0.1 beside overlaps of 8 to 17 ms; 0.06 is usual."""
-    cells = [Longer(0.003 + 0.1 * each, each, each) for each in (0.010, 0.008, 0.017, 0.013)]
+    cells = [Slowdown(0.003 + 0.1 * each, each, each) for each in (0.010, 0.008, 0.017, 0.013)]
     assert overhead_of(cells, 0.06) == pytest.approx((0.0032, 0.083), rel=0.05)
 
 
 def test_where_all_overlaps_are_alike_what_is_usual_decides() -> None:
-    alike = [Longer(0.005, 0.020, 0.020), Longer(0.0052, 0.021, 0.021)]
+    alike = [Slowdown(0.005, 0.020, 0.020), Slowdown(0.0052, 0.021, 0.021)]
     found = overhead_of(alike, 0.1)
     assert found.slowdown == pytest.approx(0.1, rel=0.1)
     assert found.work_s + 0.0205 * found.slowdown == pytest.approx(0.0051, rel=0.02)
@@ -91,21 +91,21 @@ def test_where_all_overlaps_are_alike_what_is_usual_decides() -> None:
 
 def test_where_nothing_is_usual_the_cells_decide() -> None:
     assert overhead_of([], None) == (0.0, 0.0)
-    cells = [Longer(0.003 + 0.1 * each, each, each) for each in (0.01, 0.08)]
+    cells = [Slowdown(0.003 + 0.1 * each, each, each) for each in (0.01, 0.08)]
     assert overhead_of(cells, None) == pytest.approx((0.003, 0.1))
 
 
 def test_work_and_slowdown_stay_within_what_can_be() -> None:
-    assert overhead_of([Longer(-0.002, 0.02, 0.02), Longer(-0.004, 0.08, 0.08)], 0.06) == pytest.approx(
+    assert overhead_of([Slowdown(-0.002, 0.02, 0.02), Slowdown(-0.004, 0.08, 0.08)], 0.06) == pytest.approx(
         (0, 0), abs=2e-3
     )
-    assert overhead_of([Longer(0.02, 0.02, 0.02), Longer(0.1, 0.1, 0.1)], 0.2).slowdown == MOST_SLOWDOWN
+    assert overhead_of([Slowdown(0.02, 0.02, 0.02), Slowdown(0.1, 0.1, 0.1)], 0.2).slowdown == MOST_SLOWDOWN
 
 
 def test_one_cell_far_off_does_not_turn_work_into_slowdown() -> None:
     """A study's last cell ran while the machine was quicker: its backward seems to be shorter beside messages."""
-    cells = [Longer(0.015 + 0.05 * each, each, each) for each in (0.09, 0.10, 0.27)]
-    found = overhead_of([*cells, Longer(-0.006, 0.26, 0.26)], 0.14)
+    cells = [Slowdown(0.015 + 0.05 * each, each, each) for each in (0.09, 0.10, 0.27)]
+    found = overhead_of([*cells, Slowdown(-0.006, 0.26, 0.26)], 0.14)
     assert found.slowdown == pytest.approx(0.05, abs=0.03)
     assert found.work_s == pytest.approx(0.015, abs=0.003)
 

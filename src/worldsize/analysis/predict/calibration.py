@@ -44,7 +44,7 @@ class Overhead(NamedTuple):
     """Share of its speed that computing loses while messages are under way; it rises with the rate of the link."""
 
 
-class Longer(NamedTuple):
+class Slowdown(NamedTuple):
     """A cell whose messages travel beside backward, and what its backward takes longer (s)."""
 
     more_s: float
@@ -64,7 +64,7 @@ def slowdown_over(slowdown: float, old_bytes_per_s: float, new_bytes_per_s: floa
     return min(MOST_SLOWDOWN, slowdown * usual_slowdown(new_bytes_per_s) / usual_slowdown(old_bytes_per_s))
 
 
-def overhead_of(found: Sequence[Longer], usual: float | None) -> Overhead:
+def overhead_of(found: Sequence[Slowdown], usual: float | None) -> Overhead:
     """From what backward takes longer in each cell whose messages overlap it, beside the slowdown that is usual.
 
     Neither is below 0. Cells with short and long overlaps tell work from slowdown; of overlaps that are all alike what
@@ -101,7 +101,7 @@ class Factor(NamedTuple):
     """Whether gathers and scatters take turns in it: their latency was timed in another way."""
 
 
-class Chance(NamedTuple):
+class Residuals(NamedTuple):
     """What measured steps took beside what the model says of them."""
 
     beside_s: NDArray[np.float64]
@@ -133,7 +133,7 @@ class Measured(NamedTuple):
         return float(np.mean([step.length_s for step in self.steps(factors)]))
 
 
-def chance_of(steps: Sequence[Step], world_s: NDArray[np.float64], step_s: Estimate) -> Chance:
+def residuals_of(steps: Sequence[Step], world_s: NDArray[np.float64], step_s: Estimate) -> Residuals:
     """What steps that lasted `world_s` took beside what the model says of them.
 
     A mean that is hardly known says little of what the model misses: that part of it counts as chance.
@@ -141,7 +141,7 @@ def chance_of(steps: Sequence[Step], world_s: NDArray[np.float64], step_s: Estim
     beside = world_s - np.array([step.length_s for step in steps])
     trusted = USUAL_DOUBT**2 / (USUAL_DOUBT**2 + step_doubt(step_s) ** 2)
     exposed_s = float(np.mean([step.exposed_s for step in steps]))
-    return Chance(beside - (1 - trusted) * float(beside.mean()), exposed_s, step_s.value)
+    return Residuals(beside - (1 - trusted) * float(beside.mean()), exposed_s, step_s.value)
 
 
 def combined(found: Sequence[Factor], usual: Factors) -> Factors:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.predict.calibration import Chance
+from worldsize.analysis.predict.calibration import Residuals
 from worldsize.analysis.predict.model import EXPOSED_ENOUGH, Model
 from worldsize.analysis.predict.network import AS_TIMED, Factors, LinkModel
 from worldsize.analysis.predict.observed import NOTHING, Compute, Ranks, ranks_of
@@ -98,7 +98,7 @@ class Inputs:
     """How many times as long messages take as the benchmark says."""
     slowdown: float
     """Share of its speed that computing loses while messages are under way."""
-    chance: Chance | None
+    residuals: Residuals | None
     """What steps of its strategy took beside the model; None where none was measured."""
 
     @property
@@ -136,8 +136,8 @@ def inputs_of(model: Model, target: Target) -> Inputs | None:
     wire, sent = sending
     compute = model.compute(target.batch_size, target.strategy)
     work, factors = model.work(target.strategy), model.factors_of(target.strategy)
-    chance = model.chance(cell) if cell and cell.strategy == target.strategy else None
-    return Inputs(target.world_size, compute, work, ranks, wire, sent, factors, model.slowdown(wire), chance)
+    residuals = model.residuals(cell) if cell and cell.strategy == target.strategy else None
+    return Inputs(target.world_size, compute, work, ranks, wire, sent, factors, model.slowdown(wire), residuals)
 
 
 def sent_over(model: Model, target: Target) -> tuple[LinkModel, tuple[Sent, ...]] | None:
@@ -168,7 +168,7 @@ def simulated(inputs: Inputs, steps: int = SIMULATED_STEPS) -> Predicted:
 
     found = np.array(list(in_a_row(computing(), inputs.world_size, inputs.messages, inputs.network)))[SETTLING:]
     lengths, late, exposed, slowed, computed = found.T
-    lengths = lengths + beside_s(inputs.chance, rows[SETTLING:], float(exposed.mean()))
+    lengths = lengths + beside_s(inputs.residuals, rows[SETTLING:], float(exposed.mean()))
     latency = float(exposed.mean()) * inputs.latency_share
     return Predicted(
         np.maximum(lengths, LEAST_STEP * found[:, 0]),
@@ -180,12 +180,12 @@ def simulated(inputs: Inputs, steps: int = SIMULATED_STEPS) -> Predicted:
     )
 
 
-def beside_s(chance: Chance | None, rows: Sequence[int], exposed_s: float) -> NDArray[np.float64]:
+def beside_s(residuals: Residuals | None, rows: Sequence[int], exposed_s: float) -> NDArray[np.float64]:
     """What drawn steps take beside the simulation: as those that they follow did.
 
     Where those had notable exposed communication it is taken for communication, and grows with it.
     """
-    if chance is None:
+    if residuals is None:
         return np.zeros(len(rows))
-    grows = exposed_s / chance.exposed_s if chance.exposed_s > EXPOSED_ENOUGH * chance.step_s else 1.0
-    return np.asarray(chance.beside_s[list(rows)] * grows)
+    grows = exposed_s / residuals.exposed_s if residuals.exposed_s > EXPOSED_ENOUGH * residuals.step_s else 1.0
+    return np.asarray(residuals.beside_s[list(rows)] * grows)

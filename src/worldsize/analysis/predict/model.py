@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.calibration import (
-    Chance,
     Factor,
-    Longer,
     Measured,
     Overhead,
-    chance_of,
+    Residuals,
+    Slowdown,
     combined,
     overhead_of,
+    residuals_of,
     slowdown_over,
     step_doubt,
     usual_slowdown,
@@ -188,7 +188,7 @@ class Model:
             summary, sync = cell.summary, beside_messages(self.samples(cell))
             alone_s = self.compute(cell.batch_size, cell.strategy).backward_s
             if summary is not None and sync is not None and alone_s > 0:
-                found.append(Longer(sync.backward_s - alone_s, summary.overlapped_s or 0.0, alone_s))
+                found.append(Slowdown(sync.backward_s - alone_s, summary.overlapped_s or 0.0, alone_s))
         placements = [cell.record.placement for cell in self.several if cell.record and cell.record.placement]
         gloo = all(placement.backend == "gloo" for placement in placements)
         return overhead_of(found, usual_slowdown(self.wire.bytes_per_s) if gloo else None)
@@ -272,7 +272,7 @@ class Model:
         order = sorted(self.cells, key=nearness, reverse=True)
         return next((cell for cell in order if ranks_of(self.samples(cell)) is not None), None)
 
-    def chance(self, cell: CellAnalysis) -> Chance | None:
+    def residuals(self, cell: CellAnalysis) -> Residuals | None:
         """What the steps of a measured cell took beside what the model says of them."""
         ranks, summary = ranks_of(self.samples(cell)), cell.summary
         if ranks is None or summary is None or cell not in self.several:
@@ -280,7 +280,7 @@ class Model:
         own = self._measured(cell, ranks.factors)
         if own is None:
             return None
-        return chance_of(own.steps(self.factors_of(cell.strategy)), ranks.world_s, summary.step_s)
+        return residuals_of(own.steps(self.factors_of(cell.strategy)), ranks.world_s, summary.step_s)
 
 
 def _processes(cell: CellAnalysis) -> int | None:
