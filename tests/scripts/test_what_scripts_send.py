@@ -62,6 +62,14 @@ def test_collectives_of_the_loop_itself(tmp_path: Path) -> None:
     assert sends.own == (("all_reduce", 2.0, 4e6),)
     own = [each for each in advise(found) if each.code == "own-collectives"]
     assert [each.evidence[1].text for each in own] == ["2 all_reduce of 4.00 MB"]
+    one, two = (cell.summary for cell in found.cells)
+    gain = own[0].gain
+    assert one is not None
+    assert two is not None
+    assert gain is not None
+    assert gain.ratio is not None
+    # No script of two workers steps faster than one that sends nothing; a margin for blocks that only one of them has.
+    assert gain.ratio.value >= 0.95 * two.step_s.value / one.step_s.value
 
 
 def test_ranks_with_unlike_batches(tmp_path: Path) -> None:
