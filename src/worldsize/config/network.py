@@ -61,14 +61,15 @@ class NetworkSettings(Settings):
     """Where the workers are put: on this machine's loopback, or on emulated hosts."""
 
     hosts: Annotated[int, Field(ge=2)] | Literal["auto"] | None = absent("off")
-    """Emulate K hosts in network namespaces, one worker each (Linux, root); auto: if permitted. None is the machine
-    as it is."""
+    """Emulate K hosts in network namespaces, one worker each (Linux, root); auto: one per worker, if permitted. None is
+    the machine as it is."""
     link: Rate | None = absent("unlimited")
-    """Bandwidth of each emulated link, such as 1gbit or 100mbit."""
+    """Bandwidth of the link of each of --hosts, such as 1gbit or 100mbit."""
     link_latency: Duration | None = absent("0")
-    """Latency added to each emulated link, such as 200us. Each packet that leaves an emulated host is delayed by it."""
+    """Latency added to the link of each of --hosts, such as 200us. Each packet that leaves a host is
+    delayed by it."""
     slow_link: tuple[str, ...] = absent("none", default=(), allowed="HOST:RATE, hosts from 0")
-    """Give the link of one emulated host a rate of its own, such as 2:100mbit. May be given again."""
+    """Give the link of one of --hosts a rate of its own, such as 2:100mbit. May be given again."""
 
     @model_validator(mode="after")
     def _links_belong_to_hosts(self) -> Self:
@@ -136,8 +137,8 @@ class CommSettings(NetworkSettings):
     backend: Backend = "auto"
     threads_per_worker: int | None = absent("cores / workers", ge=1)
     test_links: bool = False
-    """Test the links of emulated hosts first. What they carry while all hosts send, bursts and round trips are in the
-    record (method.md §15)."""
+    """Test the links of --hosts first: rate, bursts, round trip. What they carry while all hosts send is in
+    the record (method.md §15)."""
 
     @property
     def budget_s(self) -> float | None:

@@ -100,7 +100,8 @@ class StudySettings(TrainingSettings):
     experiment: str = ""
     """Name of the experiment whose tables the report shows (docs/experiments.md)."""
     baseline: Baseline = "both"
-    """One-worker baseline: plain model (single), each strategy around it (wrapped), or both. See method.md §6."""
+    """One-worker baseline: the plain model (single), the model in each strategy's wrapper (wrapped), or both. See
+    method.md §6."""
     allow_oversubscribed: bool = False
     """Report speed-ups even with more threads than cores. See method.md §8."""
     hang_timeout: Duration = "10min"

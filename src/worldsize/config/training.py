@@ -95,7 +95,8 @@ class TrainingSettings(SynchronisationSettings):
     """Time at most K steps of each cell (configuration), in whole blocks. This is the protocol *steps* (method.md §8),
     which rounds K up."""
     warmup_steps: int = Field(default=3, ge=0)
-    """Warm-up steps (not timed), at least; more follow until step times settle. They belong to the protocol *steps*."""
+    """Least number of warm-up steps (not timed); more follow until step times settle. They belong to the
+    protocol *steps*."""
     budget: Duration | None = absent("90s, unless epochs or steps are given", allowed="a time such as 90s or 5min")
     """Time budget of the whole command. Cells that are significantly slower than the fastest end early. None is 90 s
     where neither steps nor epochs are given."""
@@ -103,7 +104,7 @@ class TrainingSettings(SynchronisationSettings):
     """Timed steps per block; the cells take turns, a block each. They belong to the protocol *steps*; None makes
     blocks of about half a second."""
     target_interval: Share = Field(default=0.03, ge=0, lt=1)
-    """Stop when each step-time ratio to the baseline is known within ± this (95 %); 0: never early. Only the protocol
+    """Stop when each step-time ratio to the baseline has a 95 % interval of ± this; 0: never early. Only the protocol
     *steps* stops so; the half width of the interval counts, over the ratio."""
     evaluate: Evaluate = "auto"
     """Evaluate on the test set: after each epoch (auto), at the end, or never. `auto` is for the protocol *epochs*; the
