@@ -14,6 +14,7 @@ from worldsize.report.contents import sections
 from worldsize.report.tables import escaped, to_markdown
 from worldsize.results.files import write_whole
 from worldsize.results.folder import load_run
+from worldsize.results.records import StudyRecord
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
 PRIVATE = ("--out", "--data-dir")
@@ -28,6 +29,11 @@ def command_of(words: tuple[str, ...]) -> str:
     return shlex.join(kept)
 
 
+def _trained(record: StudyRecord) -> str:
+    """The model and its data, as far as they are known."""
+    return f"{record.model.name} on {record.data.name}; " if record.model and record.data else ""
+
+
 def main(folder: Path) -> None:
     """Write the page and its charts."""
     analysis = analyse(load_run(folder))
@@ -39,7 +45,7 @@ def main(folder: Path) -> None:
         f"# {experiment.title}\n",
         "An example, as measured; made by `benchmarks/example.py` from the run folder.\n",
         f"    {command_of(origin.command)}\n",
-        f"{host.cpu_model}, {len(host.allowed_cores)} cores, torch {origin.torch_version}, worldsize {origin.commit}, "
+        f"{_trained(analysis.record)}{host.cpu_model}, {len(host.allowed_cores)} cores, torch {origin.torch_version}, worldsize {origin.commit}, "
         f"{origin.created[:10]}, load at the start {host.load_1min:.2f}.\n",
         f"**Verdict.** {escaped(verdict(analysis))}\n",
         *(f"{escaped(paragraph)}\n" for paragraph in experiment.paragraphs),
