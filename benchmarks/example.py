@@ -45,8 +45,8 @@ def main(folder: Path) -> None:
         f"# {experiment.title}\n",
         "An example, as measured; made by `benchmarks/example.py` from the run folder.\n",
         f"    {command_of(origin.command)}\n",
-        f"{_trained(analysis.record)}{host.cpu_model}, {len(host.allowed_cores)} cores, torch {origin.torch_version}, worldsize {origin.commit}, "
-        f"{origin.created[:10]}, load at the start {host.load_1min:.2f}.\n",
+        f"{_trained(analysis.record)}{host.cpu_model}, {len(host.allowed_cores)} cores, torch {origin.torch_version}, "
+        f"worldsize {origin.commit}, {origin.created[:10]}, load at the start {host.load_1min:.2f}.\n",
         f"**Verdict.** {escaped(verdict(analysis))}\n",
         *(f"{escaped(paragraph)}\n" for paragraph in experiment.paragraphs),
     ]

@@ -5,7 +5,7 @@ from worldsize.cli.tables import TerminalTable
 from worldsize.report.forecast_tables import compact_forecast_tables, sentences
 from worldsize.results.forecast_records import ForecastReport
 
-HEAD = "Predicted from {run}; nothing was run. Brackets: nine in ten steps lie between these."
+HEAD = "Predicted from {run}; nothing was run. In brackets: nine in ten steps should lie between these."
 
 
 def print_forecast(report: ForecastReport) -> None:

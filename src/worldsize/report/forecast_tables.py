@@ -12,10 +12,10 @@ from worldsize.results.forecast_records import Band, Forecast, ForecastReport, H
 from worldsize.results.records import Estimate
 
 NOTE = (
-    "Predicted, not measured. Brackets: nine in ten steps lie between these. Limited by: what takes most of the step "
-    "beside computing: exposed communication by its bytes or by the latency of its messages, computing that messages "
-    "slow (slowdown), or waiting for the last rank (stragglers). Amdahl's law, fitted to the measured speed-ups, and "
-    "(Tc^γ + Tn^γ)^(1/γ), fitted to the measured steps, stand beside it for comparison (method §14)."
+    "Predicted, not measured. In brackets: nine in ten steps should lie between these. Limited by: what takes most of "
+    "the step beside computing: exposed communication by its bytes or by the latency of its messages, computing that "
+    "messages slow (slowdown), or waiting for the last rank (stragglers). Amdahl's law, fitted to the measured "
+    "speed-ups, and (Tc^γ + Tn^γ)^(1/γ), fitted to the measured steps, stand beside it for comparison (method §14)."
 )
 IN_SECONDS_S = 10.0
 """Steps from which on a table has seconds in place of milliseconds."""
@@ -121,7 +121,7 @@ def error_text(report: ForecastReport) -> str:
         f"{name} {_errors(known)}"
         for name, found in (
             ("Amdahl's law", [each.amdahl_error for each in report.held_out]),
-            ("γ", [each.power_error for each in report.held_out]),
+            ("(Tc^γ + Tn^γ)^(1/γ)", [each.power_error for each in report.held_out]),
         )
         if (known := [error for error in found if error is not None])
     ]
