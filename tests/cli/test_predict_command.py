@@ -11,7 +11,9 @@ import worldsize as package
 from made_forecasts import Truth, made_forecast_run
 from made_runs import MadeCell, make_run, provenance
 from worldsize.cli.app import main
-from worldsize.errors import DAMAGED, UsageError
+from worldsize.config import Hosts
+from worldsize.errors import DAMAGED, OutputError, UsageError
+from worldsize.results.columns import pack
 from worldsize.results.folder import load_run, write_cell, write_study
 from worldsize.results.forecast_records import FILE, ForecastReport, read_forecast
 from worldsize.results.records import SCHEMA_VERSION, WarningRecord
@@ -249,3 +251,71 @@ def _refused(found: tuple[int, str, str], told: list[str]) -> None:
     assert len(complained.splitlines()) <= 2
     for text in told:
         assert text in complained
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [("drift", "The machine drifted"), ("disturbed", "Something else used the cores while this run was timed")],
+)
+def test_what_disturbed_the_run_is_told(tmp_path: Path, code: str, told: str) -> None:
+    run = made_forecast_run(tmp_path / "run", Truth(), CELLS)
+    record = load_run(run).study
+    record.warnings = [WarningRecord(code=code, message="so it was")]
+    write_study(run, record)
+    assert any(told in text for text in package.predict(run, world_sizes=4).assumes)
+
+
+def test_a_run_that_has_not_ended_is_told(tmp_path: Path) -> None:
+    run = made_forecast_run(tmp_path / "run", Truth(), CELLS)
+    assert not any("has not ended" in text for text in package.predict(run, world_sizes=4).assumes)
+    record = load_run(run).cells["all-reduce-w2-b32"].record
+    record.state = "running"
+    write_cell(run, record)
+    told = package.predict(run, world_sizes=4).assumes
+    assert "This run has not ended: 1 of 2 cells had more steps to come." in told
+
+
+def test_messages_that_are_gone_are_a_cell_that_cannot_be_read(tmp_path: Path, ended: Ended) -> None:
+    """Without its messages a step has no exposed communication: a forecast would be far too short, and not say it."""
+    run = made_forecast_run(tmp_path / "run", Truth(), (*CELLS, ("all-reduce", 2, 64)))
+    place = run / "cells" / "all-reduce-w2-b64"
+    pack(place)
+    (place / "spans.parquet").unlink()
+    assert ended(f"{run} --world-sizes 4")[0] == 0, "the lines have them"
+    for path in place.glob("*.spans.jsonl"):
+        path.unlink()
+    status, said, _ = ended(f"{run} --world-sizes 4")
+    assert status == DAMAGED
+    assert "all-reduce-w2-b64 cannot be read and is left out: " in " ".join(said.split())
+
+
+def test_one_host_with_another_link(tmp_path: Path, ended: Ended) -> None:
+    """What a link does that all hosts have alike was not measured, and further hosts are as those of the run."""
+    truth = Truth(hosts=Hosts(count=2, rate_bits_per_s=50_000_000, own_rates={1: 100_000_000}))
+    run = made_forecast_run(tmp_path / "run", truth, CELLS)
+    _refused(ended(f"{run} --link 400mbit"), ["--link was given", "host 1", "without --slow-link"])
+    _, said, _ = ended(f"{run} --world-sizes 4")
+    assert "The link of host 1 stays as it was in the run (--slow-link)." in " ".join(said.split())
+
+
+def test_buckets_say_nothing_of_messages_that_are_known_as_measured(hosts: Path, ended: Ended) -> None:
+    _, said, _ = ended(f"{hosts} --world-sizes 4 --bucket-mb 1")
+    text = " ".join(said.split())
+    assert "in buckets of" not in text
+    assert "--bucket-mb says nothing of all-reduce" in text
+    _refused(ended(f"{hosts} --strategy powersgd --bucket-mb 1"), ["--bucket-mb cannot change them"])
+    _refused(ended(f"{hosts} --strategy powersgd"), ["only where it was measured", "it was not measured here"])
+
+
+def test_a_run_of_somebody_elses(tmp_path: Path, ended: Ended, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that cannot be written: the forecast is printed all the same."""
+
+    def refuse(run: Path, report: ForecastReport) -> None:
+        raise OutputError(f"cannot write {run}: Read-only file system\nGive another folder.")
+
+    run = made_forecast_run(tmp_path / "run", Truth(), CELLS)
+    monkeypatch.setattr("worldsize.results.forecast_records.write_forecast", refuse)
+    status, said, _ = ended(f"{run} --world-sizes 4")
+    assert status == 0
+    assert "all-reduce, b = 32" in said
+    assert "The forecast is not kept: cannot write" in said

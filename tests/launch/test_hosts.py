@@ -18,6 +18,7 @@ from soak_watch import networks
 from worldsize.analysis.bandwidth import analyse_link, curve, peak
 from worldsize.config import CommSettings, Hosts, validated
 from worldsize.errors import UsageError
+from worldsize.launch import hosts as emulated
 from worldsize.launch.hosts import _hardware, address
 from worldsize.results.comm_records import CommRecord
 from worldsize.study.comm import check_hosts, run_comm
@@ -158,6 +159,11 @@ class TestWithRights:
         run.wait()
         _wait(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family), "no process")
         _wait(lambda: not networks() & seen, "no network")
+
+    def test_a_host_whose_agent_has_ended_already_ends_as_well(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is killed with its agent only from when on it has asked for that."""
+        monkeypatch.setattr(os, "getpid", lambda: 1)
+        assert emulated._sleeper().wait(30) != 0
 
 
 def _wait(condition: Callable[[], bool], what: str, patience_s: float = 60) -> None:

@@ -42,7 +42,14 @@ def wanted(run: Run, strategies: Sequence[str] | None, batch_size: int | None, w
             f"{run.folder} has {accumulate} micro-batches in a step (--accumulate); a rehearsal replays one\n"
             "Measure it without --accumulate."
         )
+    if not run.study.trains:
+        raise UsageError(
+            f"{run.folder} is of a script or a metered loop: when its backward has each gradient is not known, and a "
+            "rehearsal needs that\nMeasure the model by worldsize study --model or --workload."
+        )
     cells = _usable(run)
+    if not cells and run.unread:
+        raise UsageError(f"the cells of {run.folder} cannot be read: {next(iter(run.unread.values()))}")
     if not cells:
         raise UsageError(f"{run.folder} has no cell with timed steps of a training of worldsize's own\n{AGAIN}")
     batches = sorted({cell.record.batch_size for cell in cells})
@@ -62,7 +69,11 @@ def wanted(run: Run, strategies: Sequence[str] | None, batch_size: int | None, w
     several = {name: None for name in several if traits_of(name).travels == "gradients"}
     chosen = tuple(name for name in dict.fromkeys(strategies or several) if name != BASELINE_STRATEGY)
     if not chosen:
-        raise UsageError(f"{run.folder} has no strategy of several processes\nGive --strategies, such as ddp,bucketed.")
+        what = f"{BASELINE_STRATEGY} alone was given" if strategies else f"{run.folder} has none of these"
+        raise UsageError(
+            f"a rehearsal needs a strategy of several workers that exchange gradients, and {what}\n"
+            "Give --strategies, such as ddp,bucketed."
+        )
     if alone := [name for name in chosen if not traits_of(name).collectives]:
         raise UsageError(
             f"strategy {alone[0]} was given; it runs in one process, on one host\nGive other --strategies."

@@ -17,6 +17,7 @@ def predict(flags: Flags, run: o.Run, as_json: o.Json = False) -> None:
     from worldsize.cli.output import print_json
     from worldsize.cli.results import exit_for_damage
     from worldsize.config import PredictSettings, validated
+    from worldsize.errors import OutputError
     from worldsize.report.write import write_report
     from worldsize.results.folder import load_run
     from worldsize.results.forecast_records import write_forecast
@@ -24,11 +25,14 @@ def predict(flags: Flags, run: o.Run, as_json: o.Json = False) -> None:
     settings = validated(PredictSettings, flags.of("PredictSettings"))
     analysis = analyse(load_run(run))
     report = answer(analysis, settings)
-    write_forecast(run, report)
-    page = write_report(run, analysis)
+    try:
+        write_forecast(run, report)
+        page = f"report: {write_report(run, analysis)}"
+    except OutputError as error:  # a run of somebody else's
+        page = f"The forecast is not kept: {str(error).splitlines()[0]}"
     if as_json:
         print_json(report.model_dump(mode="json"))
     else:
         print_forecast(report)
-        print(f"\nreport: {page}")
+        print(f"\n{page}")
     exit_for_damage(damaged=analysis.damaged)

@@ -9,6 +9,8 @@ from worldsize.config.base import DELAYS, MAX_BATCH, MAX_WORKERS, TIMES, Duratio
 from worldsize.config.network import NetworkSettings
 
 DELAY = "a rank and a time such as 3:20ms"
+MAX_HOSTS = 256
+"""Of a rehearsal: each is a process of this machine, and 64 on two cores kept 0.38 of their times."""
 
 
 class SlowRank(Settings):
@@ -38,7 +40,7 @@ class ReplaySettings(Settings):
 class RehearseSettings(NetworkSettings):
     """What `worldsize rehearse` takes beside the run that it replays."""
 
-    hosts: Annotated[int, Field(ge=2, le=MAX_WORKERS)]
+    hosts: Annotated[int, Field(ge=2, le=MAX_HOSTS)]
     """Number of emulated hosts, one worker on each (Linux, root). They are network namespaces of this machine."""
     strategies: tuple[str, ...] | None = absent("those of RUN with several processes", min_length=1)
     """Strategies (ways to synchronise gradients), comma-separated; see docs/strategies.md."""

@@ -71,6 +71,15 @@ def build(hosts: Hosts) -> list[int]:
     return [process for _, process in numbered]
 
 
+def can_delay() -> bool:
+    """Whether the kernel has what delays packets (netem), tried in a network of its own."""
+    trial = ("unshare", "-n", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1us")
+    try:
+        return subprocess.run(trial, check=False, capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
 def join(process: int) -> None:
     """Move the calling thread into the network of a host."""
     descriptor = os.open(f"/proc/{process}/ns/net", os.O_RDONLY)
@@ -95,8 +104,13 @@ def links_down(switch: int) -> list[int]:
 
 
 def _sleeper() -> "subprocess.Popen[bytes]":
-    """A process in a network of its own. setpriv: it ends with the agent, and its network with it."""
-    return subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sleep", "infinity"])
+    """A process in a network of its own. setpriv: it ends with the agent, and its network with it.
+
+    An agent that was killed before the kernel had been asked for that left its sleepers behind: they look who their
+    parent is, once they have asked.
+    """
+    wait = f'[ "$PPID" = {os.getpid()} ] && exec unshare --net sleep infinity'
+    return subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "sh", "-c", wait])
 
 
 def _inside(process: int) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -157,6 +158,11 @@ class Cell:
         except OutputError as error:
             if not STEPS.files(self.folder):
                 raise
+            gone: list[str] = []
+            with suppress(OutputError):  # an index that cannot be read does not say what there was
+                gone = lost_lines(self.folder)
+            if gone:
+                raise OutputError(f"{error}, and {gone[0]}, of which it was made, is gone or shorter") from None
             self.problem = str(error)
             return {}
 

@@ -13,6 +13,7 @@ from worldsize.config import CommSettings, NetworkSettings
 from worldsize.errors import RunError, UsageError
 from worldsize.launch.cluster import Cluster, Running, ThisMachine
 from worldsize.launch.environment import worker_environment
+from worldsize.launch.hosts import can_delay
 from worldsize.launch.job import Job, Node
 from worldsize.launch.local import JobFailed
 from worldsize.launch.placement import default_threads, place
@@ -76,6 +77,10 @@ def check_hosts(settings: NetworkSettings, largest_world: int) -> None:
     ability = network_namespaces(system_facts())
     if not ability.available:
         raise UsageError(f"hosts cannot be emulated here: {ability.detail}\nTo mend it: {ability.remedy}.")
+    if hosts.latency_s is not None and not can_delay():
+        raise UsageError(
+            "link_latency was given, and this kernel has no netem, which delays packets\nLeave --link-latency out."
+        )
 
 
 def with_hosts(settings: N, largest_world: int, gpus: int) -> tuple[N, WarningRecord | None]:

@@ -194,3 +194,52 @@ def test_messages_one_way_save_nothing_up() -> None:
     sent = [Sent("gather", 10**6, AFTER_BACKWARD, blocking=True)] * 5
     found = wire(Hosts(count=2, rate_bits_per_s=RATE)).messages(sent, 2)
     assert [message.alone_s for message in found] == pytest.approx([0.01] * 5)
+
+
+def all_reduces(count: int = 10, size: int = 10**6) -> list[Sent]:
+    return [Sent("all-reduce", size, AFTER_BACKWARD, blocking=True)] * count
+
+
+def ring(rate: float, *, alpha_s: float = 2e-4, latency_s: float | None = None) -> LinkModel:
+    """Two hosts with a link of this rate (bits/s), and an all-reduce that fills it."""
+    hosts = Hosts(count=2, rate_bits_per_s=round(rate), latency_s=latency_s)
+    payload = hosts.payload_bytes_per_s
+    assert payload is not None
+    return LinkModel(
+        {"all-reduce": CostModel("all-reduce", "all-reduce", 2, alpha_s, payload, 0.0, 1.0, 1, 10**8)}, hosts, 2
+    )
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.9, 1.0, 1.8])
+@pytest.mark.parametrize("world_size", [2, 4, 8])
+def test_what_a_link_adds_takes_as_long_in_training(factor: float, world_size: int) -> None:
+    """A delay is known: only the rest of the latency takes longer or shorter than the benchmark says."""
+    near = ring(1e9)
+    assert near.hosts is not None
+    far = near.over(near.hosts.model_copy(update={"latency_s": 0.01}))
+    taken = [
+        sum(each.alone_s for each in link.messages(all_reduces(), world_size, Factors(factor))) for link in (near, far)
+    ]
+    assert taken[1] - taken[0] == pytest.approx(10 * 2 * (world_size - 1) * 0.01)
+
+
+def test_no_step_takes_less_than_its_bytes() -> None:
+    """Whatever the measured steps took beside the model: what they took less would grow with a slower link."""
+    link = ring(1e8)
+    assert link.hosts is not None
+    payload = link.hosts.payload_bytes_per_s
+    assert payload is not None
+    assert link.least_s(all_reduces(), 4) == pytest.approx(1.5 * 10**7 / payload - link.burst_s)
+    there_and_back = [Sent(name, 10**6, AFTER_BACKWARD, blocking=True) for name in TURNS]
+    rooted = wire(link.hosts)
+    assert rooted.least_s(there_and_back, 4) == pytest.approx(3 * 10**6 / payload - link.burst_s), "each its own way"
+    assert wire(None).least_s(there_and_back, 4) == 0.0, "the rate of this link is not known"
+
+
+@pytest.mark.parametrize(
+    ("rate", "factor", "expected"),
+    [(1e8, 1.25, 1.1), (4e8, 1.25, 1.25), (8e8, 1.25, 1.25), (1e8, 1.04, 1.04), (1e8, 0.9, 0.9)],
+)
+def test_what_cores_do_for_each_byte_is_less_over_a_slower_link(rate: float, factor: float, expected: float) -> None:
+    """Over a quarter of the rate a quarter of what is above 1.05; over a faster link it is kept."""
+    assert ring(rate).factors_over(ring(4e8), Factors(1.5, factor)) == pytest.approx(Factors(1.5, expected))

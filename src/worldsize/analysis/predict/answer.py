@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from math import log
 
 from worldsize.analysis.headline import headline
+from worldsize.analysis.predict.assumed import assumptions
 from worldsize.analysis.predict.baselines import Formulas
-from worldsize.analysis.predict.bounds import assumptions, check_asked, strategies_of, why_not
+from worldsize.analysis.predict.bounds import check_asked, settings_apply, strategies_of, why_not
 from worldsize.analysis.predict.forecast import Predicted, Target, predicted
 from worldsize.analysis.predict.held_out import doubt_of, held_out
 from worldsize.analysis.predict.model import Model
@@ -37,7 +38,7 @@ def answer(analysis: StudyAnalysis, settings: PredictSettings) -> ForecastReport
     for strategy in strategies_of(model, settings):
         wanted = [_target(model, settings, strategy, size, hosts) for size in _sizes(model, settings)]
         for target in wanted:
-            found = predicted(model, target)
+            found = predicted(model, target) if settings_apply(model, strategy, settings) else None
             if found is None:
                 refused[strategy] = why_not(model, strategy, settings)
             else:
@@ -57,7 +58,7 @@ def answer(analysis: StudyAnalysis, settings: PredictSettings) -> ForecastReport
         run=str(analysis.run.folder),
         link_bits_per_s=own.rate_bits_per_s if own else None,
         link_latency_s=own.latency_s if own else None,
-        bucket_mb=settings.bucket_mb,
+        bucket_mb=settings.bucket_mb if any(model.traits(row.strategy).buckets for row in rows) else None,
         measured={cell.id: cell.summary.step_s.value for cell in model.cells if cell.summary},
         assumes=list(assumptions(model, settings, targets)),
         other_links=hosts is not None,

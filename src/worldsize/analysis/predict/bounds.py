@@ -1,9 +1,8 @@
-"""What a forecast must not do without having been measured, and what it takes for granted (method.md §14)."""
+"""What a forecast must not do without having been measured (method.md §14)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from worldsize.analysis.commands import study_command
-from worldsize.analysis.predict.forecast import Target
 from worldsize.analysis.predict.model import Model
 from worldsize.config import Hosts, PredictSettings
 from worldsize.errors import UsageError
@@ -11,7 +10,6 @@ from worldsize.traits import BASELINE_STRATEGY, TRAITS
 
 VOID = {"provenance-changed": "its sessions ran on different machines"}
 """Warnings with which the cells of a run are not of one machine, and why nothing is predicted from them."""
-DRIFT = "drift"
 
 
 def check_asked(model: Model, settings: PredictSettings) -> Hosts | None:
@@ -31,16 +29,21 @@ def check_asked(model: Model, settings: PredictSettings) -> Hosts | None:
     own = model.wire.hosts if model.wire else None
     if settings.link is None and settings.link_latency is None:
         return None
+    flag = "--link-latency" if settings.link is None else "--link"
     if own is None:
-        flag = "--link-latency" if settings.link is None else "--link"
         where = (
             "the rate of the link between these nodes is not known"
-            if _nodes(model) > 1
+            if nodes_of(model) > 1
             else "no worker of this run was on a host of its own"
         )
         raise UsageError(
             f"{flag} was given, and {where}: what a link of another rate or latency does was not measured\n"
             f"Measure one on emulated hosts: worldsize study --hosts 2 --link {settings.link or '1gbit'}"
+        )
+    if own.own_rates:
+        raise UsageError(
+            f"{flag} was given, and {hosts_text(own)} of this run had another link (--slow-link): what hosts do "
+            "whose links are all alike was not measured\nMeasure them without --slow-link."
         )
     rate, latency = settings.rate_bits_per_s, settings.latency_s
     wanted = own.model_copy(
@@ -50,6 +53,11 @@ def check_asked(model: Model, settings: PredictSettings) -> Hosts | None:
         }
     )
     return None if wanted == own else wanted
+
+
+def hosts_text(hosts: Hosts) -> str:
+    """The emulated hosts that have a link of their own."""
+    return f"host{'s' if len(hosts.own_rates) > 1 else ''} {', '.join(map(str, sorted(hosts.own_rates)))}"
 
 
 def _check_run(model: Model) -> None:
@@ -73,19 +81,37 @@ def _check_run(model: Model) -> None:
             "A run of `worldsize study`, or of a loop whose backward was metered, has them."
         )
     if not model.several:
-        crowded = any(cell.oversubscribed for cell in model.cells)
-        threads = any(cell.world_size > 1 for cell in model.cells)
-        alone = "its workers are threads of one process" if threads else "it has one worker alone"
-        why = "its workers have more threads than cores" if crowded else alone
         raise UsageError(
-            f"nothing is predicted from this run: {why}, so what messages cost and how workers differ is not known\n"
-            "Measure two on cores of their own: worldsize study --world-sizes 1,2"
+            f"nothing is predicted from this run: {_why_none(model)}, so what messages cost and how workers differ is "
+            f"not known\nMeasure two on cores of their own{_two(model)}"
         )
     if not all(model.known(cell.strategy).together for cell in model.several):
         raise UsageError(
             "how long a worker of this run computes by itself was not measured: it has neither one worker nor steps "
             "without synchronisation\nMeasure it: worldsize study --world-sizes 1,2"
         )
+
+
+def _why_none(model: Model) -> str:
+    """Why no cell of several workers is of use."""
+    several = [cell for cell in model.analysis.cells if cell.world_size > 1]
+    measured = [cell for cell in several if cell in model.cells]
+    if not several:
+        return "it has one worker alone"
+    if not measured:
+        return "its cells of several workers have no numbers"
+    if all(cell.oversubscribed for cell in measured):
+        return "its workers have more threads than cores"
+    return "its workers are threads of one process" + (
+        ", or have more threads than cores" if any(cell.oversubscribed for cell in measured) else ""
+    )
+
+
+def _two(model: Model) -> str:
+    """The command that measures two workers of the same, where there is one."""
+    asked = model.analysis.record.settings
+    command = None if asked is None else study_command(asked, world_sizes=(1, 2))
+    return f": {command}" if command else ", one after the other or in one study."
 
 
 def _check_strategies(model: Model, settings: PredictSettings) -> None:
@@ -117,29 +143,38 @@ def strategies_of(model: Model, settings: PredictSettings) -> Sequence[str]:
 def why_not(model: Model, strategy: str, settings: PredictSettings) -> str:
     """Of a strategy that has no forecast: what was not measured, and how to measure it."""
     if model.wire is None:
+        lost = [name for name in model.analysis.run.unread if name.startswith("comm/")]
+        what = f"{lost[0]} of this run cannot be read" if lost else "this run has timed no collective between workers"
+        return f"{what}, so no world of several can be predicted\nMeasure two workers{_two(model)}"
+    if not settings_apply(model, strategy, settings):
         return (
-            "this run has timed no collective between workers, so no world of several can be predicted\n"
-            "Measure one: worldsize study --world-sizes 1,2"
+            f"{strategy} is known by the messages that were measured, in buckets of the run: --bucket-mb cannot change "
+            "them\nLeave it out, or measure the study with other buckets."
         )
     again = _again(model, strategy)
     if model.traits(strategy).period:
         return (
             f"{strategy} communicates once in several steps, and a forecast is of steps that are alike: only a "
-            f"measurement at the world size in question tells{again}"
+            "measurement at the world size in question tells"
         )
     sent = model.sent(strategy, None, 1.0)
-    if sent is None and any(cell.strategy == strategy for cell in model.several):
+    if sent is None:
+        return _why_not_sent(model, strategy, again)
+    missing = sorted({each.collective for each in sent} - model.wire.models.keys())
+    return f"{strategy} sends by {', '.join(missing)}, which this run has not timed{again}"
+
+
+def _why_not_sent(model: Model, strategy: str, again: str) -> str:
+    """Why it is not known what a strategy sends."""
+    if any(cell.strategy == strategy for cell in model.several):
         return (
             f"{strategy} cannot be simulated: it sends in forward, or holds its ranks in backward\n"
             f"Measure the world itself: worldsize study --strategies {strategy} --world-sizes N"
         )
-    if sent is None:
-        return (
-            f"{strategy} cannot be simulated: it runs in one process, was not measured here, or sends in forward or "
-            f"blocks backward{again}"
-        )
-    missing = sorted({each.collective for each in sent} - model.wire.models.keys())
-    return f"{strategy} sends by {', '.join(missing)}, which this run has not timed{again}"
+    run_here = any(cell.strategy == strategy for cell in model.analysis.cells)
+    if model.traits(strategy).collectives and not run_here:
+        return f"what {strategy} sends is known only where it was measured, and it was not measured here{again}"
+    return f"{strategy} cannot be simulated: it runs in one process, or sends in forward or blocks backward{again}"
 
 
 def _again(model: Model, strategy: str) -> str:
@@ -150,52 +185,13 @@ def _again(model: Model, strategy: str) -> str:
     return f"\nMeasure it: {command}" if command else ""
 
 
-def assumptions(model: Model, settings: PredictSettings, targets: Sequence[Target]) -> Iterator[str]:
-    """What was not measured and is taken for granted, a sentence each."""
-    unread = model.analysis.run.unread
-    yield from (f"{name} cannot be read and is left out: {why.splitlines()[0]}." for name, why in unread.items())
-    hosts, largest = model.wire.hosts if model.wire else None, max(cell.world_size for cell in model.several)
-    if max(target.world_size for target in targets) > largest:
-        if hosts is not None:
-            yield f"Each further worker has a host and a link of its own, as the {largest} measured ones have."
-        elif _nodes(model) > 1:
-            yield "Further nodes are as those that were measured, with as many workers on each."
-        else:
-            yield (
-                "All workers are on one host that has a core or a device for each, with memory as fast for each as "
-                f"for the {largest} measured ones. Hosts with a link between them: measure two with --hosts 2."
-            )
-    if any(cell.record and cell.record.placement and cell.record.placement.device != "cpu" for cell in model.several):
-        yield (
-            "Forecasts of GPUs have not been tested on hardware: NCCL may choose other algorithms for other sizes and "
-            "nodes, and messages may share the device otherwise than on a CPU."
-        )
-    if any(warning.code == DRIFT for _, warning in model.analysis.warnings):
-        yield "The machine drifted while this run was timed: a forecast is of its mean speed, and of no other."
-    rate = hosts.rate_bits_per_s if hosts else None
-    if rate is not None and (settings.rate_bits_per_s or 0) > rate:
-        yield "No link as fast was measured: what the cores themselves can carry was not seen."
-    if settings.rate_bits_per_s and settings.rate_bits_per_s != rate:
-        yield "Messages slow computing as they usually do over a link of that rate, compared with the measured one."
-    yield from dict.fromkeys(text for target in targets for text in _of_batch(model, target))
-    unseen = {target.strategy for target in targets} - {cell.strategy for cell in model.several}
-    for name in sorted(unseen):
-        yield f"{name} was not run: what it computes beside the messages, such as averaging, is not known and left out."
-    overlap = any(cell.traits.overlaps for cell in model.several)
-    if not overlap and any(model.traits(target.strategy).overlaps for target in targets):
-        yield "No strategy that overlaps was run: messages slow computing as gloo's usually do."
+def settings_apply(model: Model, strategy: str, settings: PredictSettings) -> bool:
+    """Whether the buckets that were asked for say what a strategy sends: not where only measured messages do."""
+    by_rule = strategy in TRAITS and TRAITS[strategy].sends is not None
+    return settings.bucket_mb is None or by_rule or not model.traits(strategy).buckets
 
 
-def _of_batch(model: Model, target: Target) -> Iterator[str]:
-    known, batch = sorted(model.known(target.strategy).together), target.batch_size
-    if batch in known:
-        return
-    if len(known) == 1:
-        yield f"Computing grows with the samples from b = {known[0]} to b = {batch}: one batch alone was measured."
-    elif not known[0] < batch < known[-1]:
-        yield f"b = {batch} lies outside of the measured {known[0]} to {known[-1]}: the line goes on."
-
-
-def _nodes(model: Model) -> int:
+def nodes_of(model: Model) -> int:
+    """Hosts of the cells of several workers, the most of one cell."""
     records = [cell.record for cell in model.several if cell.record]
     return max((len({place.host for place in record.ranks}) for record in records), default=1)

@@ -135,7 +135,8 @@ def inputs_of(model: Model, target: Target) -> Inputs | None:
         return None
     wire, sent = sending
     compute = model.compute(target.batch_size, target.strategy)
-    work, factors = model.work(target.strategy), model.factors_of(target.strategy)
+    assert model.wire is not None, "sent_over has asked for it"
+    work, factors = model.work(target.strategy), wire.factors_over(model.wire, model.factors_of(target.strategy))
     residuals = model.residuals(cell) if cell and cell.strategy == target.strategy else None
     return Inputs(target.world_size, compute, work, ranks, wire, sent, factors, model.slowdown(wire), residuals)
 
@@ -170,8 +171,9 @@ def simulated(inputs: Inputs, steps: int = SIMULATED_STEPS) -> Predicted:
     lengths, late, exposed, slowed, computed = found.T
     lengths = lengths + beside_s(inputs.residuals, rows[SETTLING:], float(exposed.mean()))
     latency = float(exposed.mean()) * inputs.latency_share
+    least_s = inputs.wire.least_s(inputs.sent, inputs.world_size) if inputs.wire else 0.0
     return Predicted(
-        np.maximum(lengths, LEAST_STEP * found[:, 0]),
+        np.maximum(lengths, np.maximum(least_s, LEAST_STEP * found[:, 0])),
         compute_s=float(computed.mean()),
         slowed_s=float(slowed.mean()),
         late_s=float(late.mean()),
