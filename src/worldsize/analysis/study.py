@@ -240,7 +240,7 @@ def _disagreement(found: Exposed) -> WarningRecord:
     )
     message = (
         f"exposed communication in the paired blocks: {timeline:.3g} ms per step by the timeline, {pairing:.3g} ms by "
-        f"the second way (steps with − without synchronisation). Quote both. Likely {cause}."
+        f"steps with − without synchronisation. Quote both. Likely {cause}."
     )
     return WarningRecord(code="exposed-disagrees", message=message)
 

@@ -152,7 +152,7 @@ def communication_table(analysis: StudyAnalysis) -> Table:
     ]
     note = (
         "Step: elapsed time ÷ steps; the others: means per step over ranks. Exposed: communication during which "
-        "a rank computes nothing, by the timeline (all timed steps) and by the second way (paired steps with − "
+        "a rank computes nothing, by the timeline (all timed steps) and by pairing (steps with − "
         "without synchronisation of the same worker); the rest of it is overlapped. Wait: a rank has called a "
         "collective, and not all ranks have; longest and shortest: means of single ranks, where they differ by "
         "more than their clocks; transfer: from then on. busbw = bus bytes ÷ the time from the last "

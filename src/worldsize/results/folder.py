@@ -162,7 +162,7 @@ class Cell:
             with suppress(OutputError):  # an index that cannot be read does not say what there was
                 gone = lost_lines(self.folder)
             if gone:
-                raise OutputError(f"{error}, and {gone[0]}, of which it was made, is gone or shorter") from None
+                raise OutputError(f"{error}, and its lines in {gone[0]} are lost as well") from None
             self.problem = str(error)
             return {}
 

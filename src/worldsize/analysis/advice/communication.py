@@ -28,7 +28,7 @@ from worldsize.wire import WireBytes
 BASIS = "Step ÷ (step − exposed communication); assumes that all of it can be hidden or left out."
 
 BASIS_BY_PAIRING = (
-    "Step ÷ (step − exposed communication by the second way, which finds more); assumes that all of it can be hidden "
+    "Step ÷ (step − exposed communication by paired steps, which is more); assumes that all of it can be hidden "
     "or left out."
 )
 
