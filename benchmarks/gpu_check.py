@@ -1,56 +1,88 @@
 """`make gpu-check`: the paths that only a GPU can run, each as a user would start it.
 
 Copies, clock, yardsticks and memory of the device (gpu_parts.py). Every strategy at world size 1 (and at as many as
-there are GPUs), bf16, a profile, a short budget, the batch sweep to out-of-memory, and one epoch of ResNet-18. Says
-plainly what passed and what did not; exit status 1 if anything failed, 2 without a GPU.
+there are GPUs), bf16, torch.compile, a profile, a short budget, the batch sweep to out-of-memory, one epoch of
+ResNet-18, and trainings whose parts were planted (gpu_planted.py). Two ranks over NCCL run where there is one GPU as
+well: they are two nodes to NCCL, share it and talk through sockets, so their results are right and their times mean
+nothing. Says plainly what passed and what did not; exit status 1 if anything failed, 2 without a GPU.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from common import keep
+from common import keep, say
 from gpu_parts import check_parts
+from gpu_planted import BACKWARD_MS, BATCH_MS, FORWARD_MS
 
-STRATEGIES = "single,data-parallel,gather-scatter,all-reduce,ddp"
+ALL = (
+    "single,data-parallel,gather-scatter,all-reduce,ddp,bucketed,ddp-fp16,ddp-bf16,powersgd,int8,bucketed-fp16,"
+    "bucketed-bf16,bucketed-powersgd,bucketed-int8,local-sgd,diloco,fsdp"
+)
+SEVERAL = "gather-scatter,all-reduce,ddp,bucketed,ddp-fp16,powersgd,bucketed-powersgd,int8,bucketed-int8,local-sgd,fsdp"
+"""Those that exchange gradients or weights, in each of their ways."""
 WORLDSIZE = [sys.executable, "-m", "worldsize"]
+PLANTED = Path(__file__).parent / "gpu_planted.py"
+NEAR, NEAR_S = 0.05, 0.0005
+"""By how much a planted part may be off: a twentieth, and half a millisecond of launching."""
+Check = Callable[[Path], dict[str, Any]]
 
 
 def main() -> int:
-    """Run all checks; the results go to benchmarks/results/gpu.json."""
+    """Run all checks, or those that are named; the results go to benchmarks/results/gpu.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", help="folder of the real CIFAR-10; without it images are synthetic")
+    parser.add_argument("names", nargs="*", help="checks to run; without any, all of them, and the results are kept")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("no GPU here: nothing was checked", file=sys.stderr)
         return 2
     data = ["--data", "cifar10", "--data-dir", arguments.data_dir] if arguments.data_dir else ["--data", "synthetic"]
-    sizes = ",".join(str(n) for n in sorted({1, min(2, torch.cuda.device_count()), torch.cuda.device_count()}))
-    timing = ["--steps", "60", "--block-steps", "10", "--warmup-steps", "10", "--batch-sizes", "128"]
-    grid = ["study", "--strategies", STRATEGIES, "--world-sizes", sizes, *timing, *data]
-    checks = {
-        "strategies-fp32": grid,
-        "strategies-bf16": [*grid, "--precision", "bf16"],
-        "budget": ["study", "--strategies", "single,ddp", "--budget", "60s", "--batch-sizes", "128", *data],
-        "profile": ["train", "--strategy", "ddp", "--steps", "10", "--batch-size", "128", "--profile", *data],
-        "batch-sweep": ["sweep", "--batch-size", "512", "--steps", "10", "--precision", "bf16", *data],
-        "one-epoch": ["train", "--epochs", "2", "--batch-size", "512", "--precision", "bf16", *data],
-    }
+    checks = _checks(data)
+    results = {}
     with tempfile.TemporaryDirectory() as folder:
-        results = {"parts": _parts_checked()}
-        results |= {name: _check(command, Path(folder) / name) for name, command in checks.items()}
+        for name in arguments.names or checks:
+            say(f"  {name}")
+            results[name] = checks[name](Path(folder) / name)
     for name, result in results.items():
         print(f"{'ok    ' if result['passed'] else 'FAILED'}  {name}")
         for cell, found in result["cells"].items():
             print(f"        {cell}: {found}")
-    keep("gpu", {"device": torch.cuda.get_device_name(), "checks": results})
+    if not arguments.names:
+        keep("gpu", {"device": torch.cuda.get_device_name(), "checks": results})
     return 0 if all(result["passed"] for result in results.values()) else 1
+
+
+def _checks(data: list[str]) -> dict[str, Check]:
+    gpus = torch.cuda.device_count()
+    sizes = ",".join(str(n) for n in sorted({1, min(2, gpus), gpus}))
+    timing = ["--steps", "40", "--block-steps", "10", "--warmup-steps", "10", "--batch-sizes", "128", *data]
+    two = ["study", "--strategies", SEVERAL, "--world-sizes", "2", "--batch-sizes", "8", "--steps", "4", *data]
+    return {
+        "parts": lambda _: _parts_checked(),
+        "strategies-fp32": _command("study", "--strategies", ALL, "--world-sizes", sizes, *timing),
+        "strategies-bf16": _command(
+            "study", "--strategies", "single,ddp,fsdp", "--world-sizes", sizes, "--precision", "bf16", *timing
+        ),
+        "compile": _command("study", "--strategies", "single,ddp", "--world-sizes", sizes, "--compile", *timing),
+        "budget": _command("study", "--strategies", "single,ddp", "--budget", "60s", "--batch-sizes", "128", *data),
+        "profile": _command("train", "--strategy", "ddp", "--steps", "10", "--batch-size", "128", "--profile", *data),
+        "batch-sweep": _command("sweep", "--batch-size", "512", "--steps", "10", "--precision", "bf16", *data),
+        "one-epoch": _command("train", "--epochs", "2", "--batch-size", "512", "--precision", "bf16", *data),
+        "two-ranks": _command(*two) if gpus > 1 else lambda out: _on_two_nodes(two, out),
+        "planted-compute-bound": lambda out: _planted(out, batch_ms=1),
+        "planted-loader-bound": lambda out: _planted(out, batch_ms=30),
+        "planted-script-compute-bound": lambda out: _planted(out, batch_ms=1, script=True),
+        "planted-script-loader-bound": lambda out: _planted(out, batch_ms=30, script=True),
+    }
 
 
 def _parts_checked() -> dict[str, Any]:
@@ -58,17 +90,79 @@ def _parts_checked() -> dict[str, Any]:
     return {"passed": not any(found.values()), "cells": {name: wrong or "right" for name, wrong in found.items()}}
 
 
-def _check(command: list[str], out: Path) -> dict[str, Any]:
+def _command(*command: str) -> Check:
+    """A command that ends well, whose cells were on a GPU and train as they should."""
+    return lambda out: _judged(*_run(command, out))
+
+
+def _on_two_nodes(command: list[str], out: Path) -> dict[str, Any]:
+    """The command as on two nodes that share a GPU: NCCL takes processes of two hosts for such that cannot."""
+    meeting = ["--master-ip", "127.0.0.1", "--master-port", "29581", "--num-nodes", "2", "--rank"]
+    log = out.with_suffix(".log")
+    with log.open("w") as written:
+        second = subprocess.Popen(
+            [*WORLDSIZE, *command, *meeting, "1", "--out", str(out.with_suffix(".second"))],
+            stdout=written,
+            stderr=written,
+            env={**os.environ, "NCCL_HOSTID": "second"},
+        )
+        try:
+            answer, error = _run([*command, *meeting, "0"], out, NCCL_HOSTID="first")
+            second.wait(timeout=60)
+        finally:
+            second.kill()
+    return _judged(answer, error or ("" if second.returncode == 0 else log.read_text()[-2000:]))
+
+
+def _planted(out: Path, *, batch_ms: float, script: bool = False) -> dict[str, Any]:
+    """The parts of a step against those that were planted."""
+    if script:
+        answer, error = _run(
+            ["study", "--script", f"{PLANTED} {batch_ms}", "--world-sizes", "1", "--budget", "25s"], out
+        )
+    else:
+        command = ["train", "--workload", f"{PLANTED}:Planted", "--steps", "60", "--batch-size", "16"]
+        answer, error = _run(command, out, **{BATCH_MS: str(batch_ms)})
+    result = _judged(answer, error)
+    if not result["passed"]:
+        return result
+    (summary,) = (cell["summary"] for cell in answer["cells"].values())
+    computing_ms = FORWARD_MS + BACKWARD_MS
+    truth = {
+        "step_s": max(batch_ms, computing_ms) / 1e3,
+        "data_wait_s": max(0, batch_ms - computing_ms) / 1e3,
+        "forward_s": FORWARD_MS / 1e3,
+        "backward_s": BACKWARD_MS / 1e3,
+    }
+    found = {**summary["parts_s"], "step_s": summary["step_s"]["value"]}
+    wrong = [name for name, true in truth.items() if abs(found[name] - true) > NEAR * true + NEAR_S]
+    cells = {name: f"{found[name] * 1e3:.2f} ms, planted {true * 1e3:.2f}" for name, true in truth.items()}
+    return {"passed": not wrong, "cells": cells, "truth_s": truth, "found_s": found}
+
+
+def _run(command: list[str] | tuple[str, ...], out: Path, **environment: str) -> tuple[dict[str, Any], str]:
+    """What a command answers as JSON, and what it says where it ends badly."""
     done = subprocess.run(
-        [*WORLDSIZE, *command, "--out", str(out), "--json"], capture_output=True, text=True, check=False
+        [*WORLDSIZE, *command, "--out", str(out), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
     )
     try:
-        answer = json.loads(done.stdout)
+        return json.loads(done.stdout), "" if done.returncode == 0 else f"exit status {done.returncode}"
     except ValueError:
-        return {"passed": False, "cells": {"-": done.stderr.strip()[-2000:]}}
+        return {"cells": {}}, done.stderr.strip()[-2000:] or "no answer"
+
+
+def _judged(answer: dict[str, Any], error: str) -> dict[str, Any]:
     cells = {name: _found(cell) for name, cell in answer["cells"].items()}
-    passed = done.returncode == 0 and all(_is_of_a_gpu(cell) for cell in answer["cells"].values())
-    return {"passed": passed, "cells": cells, "verdict": answer["verdict"]}
+    if error:
+        cells["-"] = error
+    wrong = [each["message"] for each in answer.get("warnings", []) if each["code"] == "not-the-reference"]
+    cells |= {f"wrong {number}": text for number, text in enumerate(wrong)}
+    passed = not error and not wrong and all(_is_of_a_gpu(cell) for cell in answer["cells"].values())
+    return {"passed": passed, "cells": cells, "verdict": answer.get("verdict")}
 
 
 def _is_of_a_gpu(cell: dict[str, Any]) -> bool:
@@ -77,8 +171,8 @@ def _is_of_a_gpu(cell: dict[str, Any]) -> bool:
         return False
     if cell["error"] or not cell["summary"]:
         return True
-    own = ("bf16",) if cell["settings"]["precision"] == "bf16" else ("fp32", "tf32")
-    return cell["matmul_precision"] in own and cell["peak_reserved_bytes"] >= cell["peak_memory_bytes"]
+    own = ("bf16",) if cell["settings"].get("precision") == "bf16" else ("fp32", "tf32", None)
+    return cell["matmul_precision"] in own and (cell["peak_reserved_bytes"] or 0) >= (cell["peak_memory_bytes"] or 0)
 
 
 def _found(cell: dict[str, Any]) -> str:

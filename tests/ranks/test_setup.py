@@ -20,6 +20,7 @@ from worldsize.ranks.setup import (
     Rank,
     _cores_here,
     choose_device,
+    further_group,
     give_way,
     pin,
     process_group,
@@ -143,3 +144,10 @@ def test_gloos_polling_thread_gives_way_to_the_worker() -> None:
 
 def test_a_thread_that_does_not_exist_is_none_of_our_business() -> None:
     assert give_way("no such thread") == 0
+
+
+def test_over_nccl_there_is_no_second_group_that_could_wait_for_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """int8 hung between two processes on an H200: two communicators under way, and room for one of them."""
+    monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
+    monkeypatch.setattr(dist, "new_group", lambda: pytest.fail("a second communicator was made"))
+    assert further_group() is None

@@ -3,7 +3,6 @@
 import math
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, cast
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from worldsize.strategies.channel import Channel, flat, payload_bytes
+from worldsize.strategies.second_round import SecondRound
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
@@ -160,7 +160,7 @@ def test_a_second_round_that_fails_is_an_error_and_holds_up_no_other(
     fails: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch prints and drops what a callback raises: who waits for the bucket would wait for ever."""
-    rounds = Channel(0, 2, further_group=cast(Any, lambda: None)).second_round()
+    rounds = SecondRound(Channel(0, 2, further_group=lambda: None), torch.device("cpu"))
     arrived = Arriving()
     issued = iter([refused] * (fails == "issuing") + [lambda: arrived])
     monkeypatch.setattr(dist, "all_reduce", lambda *given, **named: next(issued)())

@@ -3,7 +3,8 @@
 from collections import Counter
 from contextlib import closing
 from functools import lru_cache
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,7 +15,11 @@ from case_jobs import CaseJobs
 from sharded import STEPS, Seen
 from worldsize.config import CellSettings
 from worldsize.data import load_data
+from worldsize.errors import UsageError
 from worldsize.models import build_model
+from worldsize.strategies.base import World
+from worldsize.strategies.channel import Channel
+from worldsize.strategies.fsdp import FSDP
 from worldsize.strategies.shards import blocks_of
 from worldsize.training.classifier import Classifier
 from worldsize.training.proof import distances, largest
@@ -188,3 +193,19 @@ def test_blocks_are_parts_with_enough_weights_and_shared_ones_stay_with_the_root
     inside.body, inside.head = tied, torch.nn.Linear(256, 300)
     assert blocks_of(inside) == [*tied.layers, inside.head]
     assert blocks_of(torch.nn.Linear(1000, 1000)) == []
+
+
+def test_a_torch_that_cannot_leave_parameters_out_of_a_step_says_so_where_a_step_does() -> None:
+    """torch 2.11 has no set_reduce_scatter_unused_params: their gradients would be missing without a word."""
+    model = torch.nn.ModuleDict({"used": torch.nn.Linear(2, 1), "spare": torch.nn.Linear(2, 1)})
+    strategy = FSDP(World(Channel(0, 1), 1, torch.device("cpu")))
+    strategy.model = model
+    strategy.sharded = cast(Any, SimpleNamespace(takes_unused=False))
+    model["used"](torch.ones(1, 2)).sum().backward()
+    with pytest.raises(UsageError, match=r"does not depend on spare\.weight, spare\.bias, and fsdp .*\nFreeze them"):
+        strategy.synchronise()
+    model["spare"].requires_grad_(False)
+    strategy.synchronise()
+    strategy.sharded = cast(Any, SimpleNamespace(takes_unused=True))
+    model["spare"].requires_grad_(True)
+    strategy.synchronise()

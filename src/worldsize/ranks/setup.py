@@ -128,11 +128,15 @@ class _Further:
     group: dist.ProcessGroup | None = None
 
 
-def further_group() -> dist.ProcessGroup:
+def further_group() -> dist.ProcessGroup | None:
     """A second group of all processes, for collectives whose order among those of the first is not known.
 
-    All processes ask for it together; a process has one, for any number of cells that it runs.
+    All processes ask for it together; a process has one, for any number of cells that it runs. None over NCCL: two
+    groups that are under way at once wait for each other for ever where the GPU has room for one of them only (seen:
+    int8 between two processes on an H200), and what follows a message is issued in a known order there.
     """
+    if dist.get_backend() != "gloo":
+        return None
     if _Further.group is None:
         _Further.group = dist.new_group()
         give_way(POLLING_THREAD)

@@ -70,6 +70,11 @@ class Exact(Averaging):
         return self.channel.all_reduce_async(bucket.flat.div_(self.channel.world_size), bucket.ready)
 
 
+def device_of(parameters: Sequence[nn.Parameter]) -> torch.device:
+    """Where they are; the CPU if there are none."""
+    return next((parameter.device for parameter in parameters), torch.device("cpu"))
+
+
 class Residuals:
     """What was lost of each gradient when it was sent, to be added to the next one (error feedback).
 
@@ -81,7 +86,7 @@ class Residuals:
         self.parameters = tuple(parameters)
         sizes = [parameter.numel() for parameter in parameters]
         first = next(iter(parameters), torch.empty(0))
-        self.all = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
+        self.all = torch.zeros(sum(sizes), dtype=first.dtype, device=device_of(parameters))
         self._of = dict(zip(map(id, parameters), self.all.split(sizes), strict=True))
 
     def by_parameter(self) -> dict[nn.Parameter, Tensor]:

@@ -4,7 +4,6 @@ A strategy asks for a collective; the channel issues it with torch.distributed a
 issued and when it was done. So the strategies stay free of timing, and no message escapes the timeline.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -96,8 +95,8 @@ def completed(tensor: Tensor) -> Future[Tensor]:
 
 
 # torch 2.13 has renamed both, and warns where the old names are called.
-_ALL_GATHER: Callable[..., Any] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-_REDUCE_SCATTER: Callable[..., Any] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+ALL_GATHER: Callable[..., Any] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+REDUCE_SCATTER: Callable[..., Any] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
 class Awaited(dist.Work):
@@ -125,9 +124,9 @@ class Channel:
         rank: int,
         world_size: int,
         observer: Observer | None = None,
-        further_group: Callable[[], dist.ProcessGroup] = dist.new_group,
+        further_group: Callable[[], dist.ProcessGroup | None] = dist.new_group,
     ) -> None:
-        """`further_group` gives another group of the same processes; all of them ask for it together."""
+        """`further_group` gives another group of the same processes, or None for the same one; all ask together."""
         self.rank = rank
         self.world_size = world_size
         self.observer: Observer = observer or NullObserver()
@@ -161,8 +160,8 @@ class Channel:
     def all_gather_async(self, whole: Tensor, part: Tensor, group: dist.ProcessGroup | None = None) -> "Awaited":
         """Begin to collect each rank's flat `part` in `whole`, in the order of the ranks."""
         token = self.observer.issued("all_gather", payload_bytes(whole), blocking=False)
-        work = _ALL_GATHER(whole, part, group=group, async_op=True)
-        self._seen(token, work, whole)
+        work = ALL_GATHER(whole, part, group=group, async_op=True)
+        self.seen(token, work, whole)
         return Awaited(work, lambda: self.observer.awaited(token))
 
     def reduce_scatter(
@@ -173,16 +172,18 @@ class Channel:
         Not `blocking`: on a stream of the device that no computing waits for.
         """
         token = self.observer.issued("reduce_scatter", payload_bytes(whole), blocking=blocking)
-        _REDUCE_SCATTER(part, whole, op=op, group=group)
+        REDUCE_SCATTER(part, whole, op=op, group=group)
         self.observer.done(token)
 
     def _begun(self, kind: str, result: Tensor, issue: Callable[[], Any], ready: Any) -> Future[Tensor]:
         if self.world_size == 1:
             return completed(result)
         token = self.observer.issued(kind, payload_bytes(result), blocking=False, ready=ready)
-        return self._seen(token, issue(), result)
+        return self.seen(token, issue(), result)
 
-    def _seen(self, token: int, work: Any, result: Tensor) -> Future[Tensor]:
+    def seen(self, token: int, work: Any, result: Tensor) -> Future[Tensor]:
+        """A message that was issued with this token; the future holds `result` when it is done."""
+
         def finish(future: Future[list[Tensor]]) -> Tensor:
             self.observer.done(token)
             threads_as_set()
@@ -191,10 +192,6 @@ class Channel:
 
         done: Future[Tensor] = work.get_future().then(finish)
         return done
-
-    def second_round(self) -> "SecondRound":
-        """Collectives that follow others of the same step; all ranks ask for it together, when they wrap the model."""
-        return SecondRound(self)
 
     def broadcast(self, tensors: Sequence[Tensor], root: int = 0) -> None:
         """Replace the tensors on every rank by those of the root, packed into few messages."""
@@ -215,84 +212,3 @@ class Channel:
         if self.world_size > 1:
             with self.message("scatter", payload_bytes(tensor)):
                 dist.scatter(flat(tensor), [flat(part) for part in parts] if parts else None, src=root)
-
-
-class SecondRound:
-    """The second collective of each bucket, begun when its first one is done, in the order of the buckets.
-
-    First ones end in another order on each rank: ranks that issued their second ones so would wait for different
-    messages. None is issued before the one ahead of it, and in a process group of their own, whose order is theirs.
-    """
-
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
-        self._group = channel.further_group() if channel.world_size > 1 else None
-        self._lock = threading.Lock()
-        self._announced = self._issued = 0
-        self._waiting: dict[int, Callable[[], None]] = {}
-
-    def all_gather(self, whole: Tensor, first: Future[Any], part: Callable[[], Tensor]) -> Future[Tensor]:
-        """Once `first` is done, collect each rank's `part()` in `whole`, in the order of the ranks."""
-
-        def issue(mine: Tensor) -> Any:
-            return _ALL_GATHER(whole, mine, group=self._group, async_op=True)
-
-        return self._after(first, "all_gather", whole, part, issue)
-
-    def all_reduce(self, size_bytes: int, first: Future[Any], tensor: Callable[[], Tensor]) -> Future[Tensor]:
-        """Once `first` is done, replace `tensor()`, which has so many bytes, by the sum over ranks."""
-
-        def issue(mine: Tensor) -> Any:
-            return dist.all_reduce(mine, group=self._group, async_op=True)
-
-        return self._after(first, "all_reduce", size_bytes, tensor, issue)
-
-    def _after(
-        self,
-        first: Future[Any],
-        kind: str,
-        result: Tensor | int,
-        make: Callable[[], Tensor],
-        issue: Callable[[Tensor], Any],
-    ) -> Future[Tensor]:
-        size = result if isinstance(result, int) else payload_bytes(result)
-        token = self.channel.observer.announced(kind, size)
-        number, self._announced = self._announced, self._announced + 1
-        ended: Future[Tensor] = Future()
-
-        def begin(made: Tensor) -> None:
-            self.channel.observer.followed(token)
-            try:
-                seen = self.channel._seen(token, issue(made), made if isinstance(result, int) else result)
-            except Exception as error:  # torch would print and drop it, and who waits would wait for ever
-                ended.set_exception(error)  # type: ignore[arg-type]
-                return
-            seen.add_done_callback(lambda future: _hand_on(future.value, ended))
-
-        def ready(future: Future[Any]) -> None:
-            try:
-                future.value()
-                made = make()
-            except Exception as error:
-                self._in_turn(number, lambda: None)  # those after it do not wait for it
-                ended.set_exception(error)  # type: ignore[arg-type]
-                return
-            self._in_turn(number, lambda: begin(made))
-
-        first.add_done_callback(ready)
-        return ended
-
-    def _in_turn(self, number: int, begin: Callable[[], None]) -> None:
-        """Begin all that are ready, up to the first that is not; one thread at a time."""
-        with self._lock:
-            self._waiting[number] = begin
-            while self._issued in self._waiting:
-                self._waiting.pop(self._issued)()
-                self._issued += 1
-
-
-def _hand_on(value: Callable[[], Tensor], to: Future[Tensor]) -> None:
-    try:
-        to.set_result(value())
-    except Exception as error:
-        to.set_exception(error)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from worldsize.errors import UsageError
 from worldsize.strategies.base import Strategy, agree, trained
 from worldsize.strategies.shards import blocks_of, local
+from worldsize.strategies.unused import listed, without_gradient
 from worldsize.traits import TRAITS
 from worldsize.wire import Sizes, WireBytes
 
@@ -44,24 +45,32 @@ class FSDP(Strategy):
         try:  # it takes most of a second to load, which no other strategy needs
             from worldsize.strategies.sharding import Sharded
         except ImportError as error:
-            raise UsageError(
-                f"strategy fsdp was given; torch {torch.__version__} has not what it needs ({error})\n"
-                "Install torch 2.13, or give ddp."
-            ) from None
+            raise _of_another_torch(error) from None
         agree(model, self.channel)
         self.model = model
         for parameter in model.parameters():  # FSDP2 takes no others; a convolution brings channels-last ones in order
             parameter.data = parameter.data.contiguous()
         try:
             self.sharded = Sharded(model, blocks_of(model), self.channel, self.world.group, self.world.device)
+        except AttributeError as error:
+            raise _of_another_torch(error) from None
         except (AssertionError, NotImplementedError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise UsageError(f"strategy fsdp cannot shard this model: {reason}\nGive another strategy.") from None
         return model
 
     def synchronise(self) -> None:
-        """Nothing is left: backward ended after the last reduce-scatter."""
+        """Nothing is left: backward ended after the last reduce-scatter.
+
+        Raises UsageError where this torch cannot leave parameters out of a step, and this step did.
+        """
         self._own = not self.synchronising
+        if not self.sharded.takes_unused and (names := without_gradient(self.unwrap())):
+            raise UsageError(
+                f"the loss does not depend on {listed(names)}, and fsdp waits for every trained parameter "
+                f"with torch {torch.__version__}\n"
+                "Freeze them with requires_grad_(False), or install torch 2.13."
+            )
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -144,6 +153,13 @@ class FSDP(Strategy):
     def wire_bytes(self, sizes: Sizes) -> WireBytes:
         """By the backend of this group."""
         return super().wire_bytes(dataclasses.replace(sizes, backend=dist.get_backend(self.world.group)))
+
+
+def _of_another_torch(error: Exception) -> UsageError:
+    return UsageError(
+        f"strategy fsdp was given; torch {torch.__version__} has not what it needs ({error})\n"
+        "Install torch 2.13, or give ddp."
+    )
 
 
 def _whole(tensor: Tensor) -> Tensor:

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.futures import Future
 
 from worldsize.sending import INT8_BLOCK, int8_bytes, int8_pieces
-from worldsize.strategies.averaging import Averaging, Full, Residuals
+from worldsize.strategies.averaging import Averaging, Full, Residuals, device_of
 from worldsize.strategies.bucketed import Bucketed
 from worldsize.strategies.ddp import DDP
+from worldsize.strategies.second_round import SecondRound
+from worldsize.strategies.streams import after_all, used_here
 from worldsize.traits import TRAITS
 
 LARGEST = 127
@@ -49,7 +51,7 @@ class Int8(Averaging):
     def __init__(self, *given: object) -> None:
         super().__init__(*given)  # type: ignore[arg-type]
         self.residuals = Residuals(self.parameters)
-        self.second = self.channel.second_round()
+        self.second = SecondRound(self.channel, device_of(self.parameters))
 
     def state(self) -> dict[str, Tensor]:
         """What was held back."""
@@ -69,17 +71,16 @@ class Int8(Averaging):
         shares = blocks.view(self.channel.world_size, -1, INT8_BLOCK)
         pieces = shares.tensor_split(min(int8_pieces(size), shares.shape[1]), dim=1)
         # What is sent of a block leaves in its memory what is lost of it; its mean is put there at the end.
-        means = torch.futures.collect_all([self._piece(each, bucket.ready) for each in pieces])
+        means = [self._piece(each, bucket.ready) for each in pieces]
 
-        def unpacked(future: Future[list[Future[Tensor]]]) -> Tensor:
-            found = [each.value() for each in future.value()]  # raises what a piece has raised
+        def unpacked(found: list[Tensor]) -> Tensor:
+            used_here(blocks)
             self.residuals.keep(bucket.parameters, blocks.view(-1)[:size])
             for piece, mean in zip(pieces, found, strict=True):
                 piece.copy_(mean)
             return bucket.flat.copy_(blocks.view(-1)[:size])
 
-        done: Future[Tensor] = means.then(unpacked)
-        return done
+        return after_all(means, unpacked, blocks.device)
 
     def _piece(self, shares: Tensor, ready: object) -> Future[Tensor]:
         """The mean of blocks (ranks × blocks × elements), which are replaced by what is lost of them."""
@@ -90,6 +91,7 @@ class Int8(Averaging):
         first = self.channel.all_to_all_async(received, sent, ready)
 
         def mean_of_share() -> Tensor:
+            used_here(shares)
             mean = restore(received, dtype).view_as(shares).sum(dim=0).div_(ranks)
             packed = quantise(mean)
             # This rank's gradient is one of N in the mean: what the mean lost counts N times in it.

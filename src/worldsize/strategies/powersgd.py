@@ -15,10 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.futures import Future
 
-from worldsize.strategies.averaging import Averaging, Exact, Full, Residuals
+from worldsize.strategies.averaging import Averaging, Exact, Full, Residuals, device_of
 from worldsize.strategies.bucketed import Bucketed
 from worldsize.strategies.channel import payload_bytes
 from worldsize.strategies.ddp import DDP
+from worldsize.strategies.second_round import SecondRound
+from worldsize.strategies.streams import used_here
 from worldsize.traits import TRAITS
 from worldsize.wire import low_rank_elements
 
@@ -34,7 +36,7 @@ class PowerSGD(Averaging):
         super().__init__(*given)  # type: ignore[arg-type]
         self.rank = self.options.powersgd_rank
         self.exact = Exact(self.channel, self.parameters, self.options)
-        self.second = self.channel.second_round()
+        self.second = SecondRound(self.channel, device_of(self.parameters))
         self.residuals = Residuals([parameter for parameter in self.parameters if self._thin(parameter)])
         self._number = {id(parameter): number for number, parameter in enumerate(self.parameters)}
         self.steps = torch.zeros(len(self.parameters), dtype=torch.int64)
@@ -84,6 +86,7 @@ class PowerSGD(Averaging):
         first = self.channel.all_reduce_async(packed, bucket.ready)
 
         def own_q() -> Tensor:
+            used_here(*ps)
             _unpack(packed, [*whole, *(p.view(-1) for p in ps)])
             for p in ps:
                 p.copy_(_orthogonal(p))
@@ -91,6 +94,7 @@ class PowerSGD(Averaging):
             return torch.cat([(p @ matrix).view(-1) for matrix, p in pairs]).div_(ranks)
 
         def restored(future: Future[Tensor]) -> Tensor:
+            used_here(*ps)
             _unpack(future.value(), [q.view(-1) for q in qs])
             for part, p, q in zip(parts, ps, qs, strict=True):
                 torch.mm(p.T, q, out=part.view(p.shape[1], -1))

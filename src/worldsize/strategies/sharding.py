@@ -80,6 +80,9 @@ class Scattering(ReduceScatter):
 class Sharded:
     """A model in shards."""
 
+    takes_unused = hasattr(FSDPModule, "set_reduce_scatter_unused_params")
+    """Whether this torch lets a step leave parameters unused."""
+
     def __init__(
         self,
         model: nn.Module,
@@ -113,8 +116,9 @@ class Sharded:
             module.set_modules_to_forward_prefetch([following])
         for module in self.modules:
             # Parameters that a step does not use count as a gradient of zero, as in all strategies: ranks that used
-            # others would wait for different messages.
-            module.set_reduce_scatter_unused_params(True)
+            # others would wait for different messages. torch 2.11 cannot: FSDP.synchronise looks for them there.
+            if self.takes_unused:
+                module.set_reduce_scatter_unused_params(True)
             # gloo had no average before it was taught one: sum, and let FSDP divide.
             module.set_force_sum_reduction_for_comms(gloo)
 

@@ -20,12 +20,16 @@ def without_gradient(model: nn.Module) -> list[str]:
     return [name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None]
 
 
+def listed(names: Sequence[str]) -> str:
+    """The first of the names, and how many more there are."""
+    left = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {left} more" if left > 0 else "")
+
+
 def unused_text(names: Sequence[str]) -> str:
     """What is wrong with these parameters, and what to do."""
-    left = len(names) - SHOWN
-    listed = ", ".join(names[:SHOWN]) + (f" and {left} more" if left > 0 else "")
     return (
-        f"the loss does not depend on {listed}, and ddp waits for the gradient of every trained parameter\n"
+        f"the loss does not depend on {listed(names)}, and ddp waits for the gradient of every trained parameter\n"
         "Give --find-unused-parameters, or freeze them with requires_grad_(False)."
     )
 
