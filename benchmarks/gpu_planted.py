@@ -1,7 +1,7 @@
 """A training whose parts have a known length on the device, as a workload and as a script (BATCH_MS).
 
-Its kernels only wait: forward and backward are as long as was asked for, and so is the making of a batch, on the host.
-What is true follows: a step is the longer of the two, and the rest of it is data wait.
+Its kernels only wait: forward and backward are as long as was asked for. Batches come at a rate, as from a disk,
+whatever the host does between them. What is true follows: a step is the longer of the two, the rest of it data wait.
 """
 
 import os
@@ -66,6 +66,18 @@ class Net(nn.Module):
         return found
 
 
+class Rate:
+    """Waits until the next batch is due; none was missed where nobody asked for it."""
+
+    def __init__(self, batch_ms: float) -> None:
+        self.batch_s, self.due = batch_ms / 1e3, 0.0
+
+    def wait(self) -> None:
+        now = time.perf_counter()
+        self.due = max(self.due + self.batch_s, now)
+        time.sleep(self.due - now)
+
+
 class Planted:
     """The workload."""
 
@@ -73,10 +85,11 @@ class Planted:
         return Net()
 
     def batches(self, rank: int, world_size: int, local_batch: int) -> Iterator[Tensor]:
-        batch_s = float(os.environ.get(BATCH_MS, "0")) / 1e3
+        rate = Rate(float(os.environ.get(BATCH_MS, "0")))
+        generator = torch.Generator().manual_seed(rank)
         while True:
-            time.sleep(batch_s)
-            yield torch.ones(local_batch, 64)
+            rate.wait()
+            yield torch.randn(local_batch, 64, generator=generator)
 
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
         loss: Tensor = model(batch).square().mean()
@@ -89,7 +102,7 @@ def main() -> None:
     work = Planted()
     model = work.model().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    loader = torch.utils.data.DataLoader(Rows(), batch_size=16, pin_memory=True)
+    loader = torch.utils.data.DataLoader(Rows(float(sys.argv[1])), batch_size=16, pin_memory=True)
     for batch in loader:
         loss = work.loss(model, batch.to(device, non_blocking=True))
         optimizer.zero_grad()
@@ -98,13 +111,17 @@ def main() -> None:
 
 
 class Rows(torch.utils.data.Dataset[Tensor]):
-    """Samples for an hour, each of which takes a sixteenth of what a batch takes."""
+    """Samples for an hour; the first of each sixteen takes as long as a batch."""
+
+    def __init__(self, batch_ms: float) -> None:
+        self.rate = Rate(batch_ms)
 
     def __len__(self) -> int:
         return 10**6
 
     def __getitem__(self, number: int) -> Tensor:
-        time.sleep(float(sys.argv[1]) / 1e3 / 16)
+        if number % 16 == 0:
+            self.rate.wait()
         return torch.ones(64)
 
 

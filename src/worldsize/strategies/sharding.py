@@ -124,8 +124,8 @@ class Sharded:
 
     def _parameters(self) -> Iterator[Any]:
         for module in self.modules:
-            for group in module._get_fsdp_state()._fsdp_param_groups:
-                yield from group.fsdp_params
+            group = module._get_fsdp_state()._fsdp_param_group  # None for a root whose blocks have all parameters
+            yield from group.fsdp_params if group is not None else ()
 
     def watch(self, on: bool) -> None:
         """Send through the channel, or as torch does."""
