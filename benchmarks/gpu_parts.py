@@ -76,15 +76,17 @@ def _batches_and_losses(accelerator: Accelerator) -> str | None:
 def _clock(accelerator: Accelerator) -> str | None:
     """Short stretches, timed before and after the clock has gone through some bases, are of the same length."""
     clock, work = DeviceClock(accelerator), _work(accelerator)
-    lengths = []
-    work(BUSY_STEPS)  # a device that waits for the host puts the host's pauses between two marks
+    marks = []
+    work(BUSY_STEPS)  # a device that waits for the host puts the host's pauses between two marks: nothing is read yet
     until = time.perf_counter_ns() + 4 * EVERY_NS
     while time.perf_counter_ns() < until:
-        begin = clock.mark()
-        event = accelerator.event()
+        begin, event = clock.mark(), accelerator.event()
         work(1)
-        end, other = clock.mark(), accelerator.event()
-        lengths.append((clock.read(end) - clock.read(begin), event.elapsed_time(other) * 1e6))
+        marks.append((begin, event, clock.mark(), accelerator.event()))
+    accelerator.synchronize()
+    lengths = [
+        (clock.read(end) - clock.read(begin), event.elapsed_time(other) * 1e6) for begin, event, end, other in marks
+    ]
     far = max(abs(ours - theirs) for ours, theirs in lengths)
     offset_ns, error_ns = clock.astray()
     if abs(offset_ns) > error_ns + 10**6:

@@ -57,7 +57,10 @@ class TestTooSmall:
         busy = computing(SMALL, 7.11e11)
         advice = found(with_flops(tmp_path / "little", busy), "batch-too-small")
         assert advice is not None
-        assert "runs forward and backward at 10.0 [10.0, 10.0] % of the matrix-multiply rate" in advice.finding
+        assert (
+            "runs forward and backward at 10.0 [10.0, 10.0] % of the matrix-multiply rate of its cores."
+            in advice.finding
+        )
         assert "--batch-sizes 32,64,128" in str(advice.command)
         assert advice.gain is None
         assert found(with_flops(tmp_path / "much", computing(SMALL, 1e11)), "batch-too-small") is None

@@ -200,10 +200,13 @@ def test_a_torch_that_cannot_leave_parameters_out_of_a_step_says_so_where_a_step
     model = torch.nn.ModuleDict({"used": torch.nn.Linear(2, 1), "spare": torch.nn.Linear(2, 1)})
     strategy = FSDP(World(Channel(0, 1), 1, torch.device("cpu")))
     strategy.model = model
-    strategy.sharded = cast(Any, SimpleNamespace(takes_unused=False))
+    strategy.sharded = cast(Any, SimpleNamespace(takes_unused=False, accumulates=False))
     model["used"](torch.ones(1, 2)).sum().backward()
     with pytest.raises(UsageError, match=r"does not depend on spare\.weight, spare\.bias, and fsdp .*\nFreeze them"):
         strategy.synchronise()
+    strategy.sharded = cast(Any, SimpleNamespace(takes_unused=False, accumulates=True))
+    strategy.synchronise()  # gradients stay whole and on their rank, and no shard has one
+    strategy.sharded = cast(Any, SimpleNamespace(takes_unused=False, accumulates=False))
     model["spare"].requires_grad_(False)
     strategy.synchronise()
     strategy.sharded = cast(Any, SimpleNamespace(takes_unused=True))

@@ -65,7 +65,9 @@ class FSDP(Strategy):
         Raises UsageError where this torch cannot leave parameters out of a step, and this step did.
         """
         self._own = not self.synchronising
-        if not self.sharded.takes_unused and (names := without_gradient(self.unwrap())):
+        if self.sharded.takes_unused or self.sharded.accumulates:
+            return
+        if names := without_gradient(self.unwrap()):
             raise UsageError(
                 f"the loss does not depend on {listed(names)}, and fsdp waits for every trained parameter "
                 f"with torch {torch.__version__}\n"

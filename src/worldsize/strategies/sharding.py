@@ -82,6 +82,8 @@ class Sharded:
 
     takes_unused = hasattr(FSDPModule, "set_reduce_scatter_unused_params")
     """Whether this torch lets a step leave parameters unused."""
+    accumulates = False
+    """Whether gradients stay whole and on their rank at present: a shard has none."""
 
     def __init__(
         self,
@@ -165,6 +167,7 @@ class Sharded:
     def accumulated(self) -> Iterator[Callable[[nn.Parameter], Tensor]]:
         """Leave gradients whole and on their rank; gives what takes the gradient of a shard's whole parameter."""
         self.root.set_requires_gradient_sync(False)
+        self.accumulates = True
 
         def taken(shard: nn.Parameter) -> Tensor:
             whole = self.unsharded_of[shard]
@@ -176,5 +179,6 @@ class Sharded:
             yield taken
         finally:
             self.root.set_requires_gradient_sync(True)
+            self.accumulates = False
             for whole in self.unsharded_of.values():
                 whole.grad = None
