@@ -24,6 +24,8 @@ ADVICE = Advice("any", None, "", (), "", "", None, None)
         # Two strategies at two sizes: 3 s to launch each, and 1.5 times its 100 steps of 500 ms.
         ("worldsize study --strategies single,ddp --world-sizes 1,2 --steps 100", 4 * (3 + 75)),
         ("torchrun --nproc-per-node 2 -m worldsize study --world-sizes 2 --steps 10", 3 + 7.5),
+        # Ten steps at each batch: those of twice the batch take twice as long.
+        ("worldsize study --world-sizes 2 --batch-sizes 32,64,128 --steps 10", 3 * 3 + 1.5 * 10 * (0.5 + 1 + 2)),
         ("worldsize comm --world-size 2", 20),
         ("worldsize comm --world-size 2 --budget 1min", 60),
         # An epoch of 1,536 samples at 128 samples/s, and of two epochs.

@@ -31,7 +31,7 @@ def takes_s(advice: Advice, analysis: StudyAnalysis) -> float | None:
     cells = _count("--strategies", words) * _count("--world-sizes", words) if kind == "study" else 1
     steps_s = _steps_s(words, analysis)
     seeds = int(after("--seeds", words) or 1)
-    return None if steps_s is None else seeds * cells * (LAUNCH_S + UNTIMED * steps_s)
+    return None if steps_s is None else seeds * cells * sum(LAUNCH_S + UNTIMED * each_s for each_s in steps_s)
 
 
 def minutes_text(seconds: float) -> str:
@@ -51,16 +51,19 @@ def _seconds(text: str) -> float | None:
     return StudySettings(budget=text).budget_s if text else None
 
 
-def _steps_s(words: list[str], analysis: StudyAnalysis) -> float | None:
-    """What the timed steps of one cell take, at the speed of the fastest cell of this study."""
+def _steps_s(words: list[str], analysis: StudyAnalysis) -> list[float] | None:
+    """What the timed steps of a cell take at each batch, at the samples/s of the fastest cell of this study."""
     found = headline(analysis)
     cell = found.fastest if found else fastest_worker(analysis)
     if cell is None or cell.summary is None:
         return None
+    given = after("--batch-sizes", words) or after("--batch-size", words)
+    batches = [int(each) for each in given.split(",")] if given else [cell.batch_size]
     if steps := after("--steps", words):
-        return int(steps) * cell.summary.step_s.value
+        return [int(steps) * cell.summary.step_s.value * batch / cell.batch_size for batch in batches]
     samples = analysis.record.train_samples
-    return None if samples is None else float(after("--epochs", words) or 1) * samples / rate(cell)
+    epochs = float(after("--epochs", words) or 1)
+    return None if samples is None else [epochs * samples / rate(cell) for _ in batches]
 
 
 def _count(flag: str, words: list[str]) -> int:

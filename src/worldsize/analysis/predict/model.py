@@ -218,6 +218,7 @@ class Model:
         by how well its step is known and by how much of that is communication.
         """
         own = [each for each in self._factors if each.strategy == strategy]
+        # What is usual has its own cells in it, too: without them two models' largest error was 7.6 % in place of 4.9.
         in_turn = any(each.in_turn for each in own) if own else TURNS.issubset(self.traits(strategy).collectives)
         alike = [each for each in self._factors if each.in_turn == in_turn]
         usual = Factors(combined(alike, AS_TIMED).latency, combined(self._factors, AS_TIMED).rate)
