@@ -95,8 +95,8 @@ def completed(tensor: Tensor) -> Future[Tensor]:
 
 
 # torch 2.13 has renamed both, and warns where the old names are called.
-ALL_GATHER: Callable[..., Any] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-REDUCE_SCATTER: Callable[..., Any] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+_ALL_GATHER: Callable[..., Any] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+_REDUCE_SCATTER: Callable[..., Any] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
 class Awaited(dist.Work):
@@ -160,8 +160,8 @@ class Channel:
     def all_gather_async(self, whole: Tensor, part: Tensor, group: dist.ProcessGroup | None = None) -> "Awaited":
         """Begin to collect each rank's flat `part` in `whole`, in the order of the ranks."""
         token = self.observer.issued("all_gather", payload_bytes(whole), blocking=False)
-        work = ALL_GATHER(whole, part, group=group, async_op=True)
-        self.seen(token, work, whole)
+        work = _ALL_GATHER(whole, part, group=group, async_op=True)
+        self._seen(token, work, whole)
         return Awaited(work, lambda: self.observer.awaited(token))
 
     def reduce_scatter(
@@ -172,18 +172,16 @@ class Channel:
         Not `blocking`: on a stream of the device that no computing waits for.
         """
         token = self.observer.issued("reduce_scatter", payload_bytes(whole), blocking=blocking)
-        REDUCE_SCATTER(part, whole, op=op, group=group)
+        _REDUCE_SCATTER(part, whole, op=op, group=group)
         self.observer.done(token)
 
     def _begun(self, kind: str, result: Tensor, issue: Callable[[], Any], ready: Any) -> Future[Tensor]:
         if self.world_size == 1:
             return completed(result)
         token = self.observer.issued(kind, payload_bytes(result), blocking=False, ready=ready)
-        return self.seen(token, issue(), result)
+        return self._seen(token, issue(), result)
 
-    def seen(self, token: int, work: Any, result: Tensor) -> Future[Tensor]:
-        """A message that was issued with this token; the future holds `result` when it is done."""
-
+    def _seen(self, token: int, work: Any, result: Tensor) -> Future[Tensor]:
         def finish(future: Future[list[Tensor]]) -> Tensor:
             self.observer.done(token)
             threads_as_set()
@@ -192,6 +190,18 @@ class Channel:
 
         done: Future[Tensor] = work.get_future().then(finish)
         return done
+
+    def follow_with_all_gather(
+        self, token: int, whole: Tensor, part: Tensor, group: dist.ProcessGroup | None
+    ) -> Future[Tensor]:
+        """Begin a message that was announced with this token: collect each rank's `part` in `whole`."""
+        self.observer.followed(token)
+        return self._seen(token, _ALL_GATHER(whole, part, group=group, async_op=True), whole)
+
+    def follow_with_all_reduce(self, token: int, tensor: Tensor, group: dist.ProcessGroup | None) -> Future[Tensor]:
+        """Begin a message that was announced with this token: replace the tensor by the sum over ranks."""
+        self.observer.followed(token)
+        return self._seen(token, dist.all_reduce(tensor, group=group, async_op=True), tensor)
 
     def broadcast(self, tensors: Sequence[Tensor], root: int = 0) -> None:
         """Replace the tensors on every rank by those of the root, packed into few messages."""

@@ -5,11 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from worldsize.strategies.channel import ALL_GATHER, Channel, payload_bytes
+from worldsize.strategies.channel import Channel, payload_bytes
 from worldsize.strategies.streams import future_on
 
 
@@ -32,41 +31,29 @@ class SecondRound:
 
     def all_gather(self, whole: Tensor, first: Future[Any], part: Callable[[], Tensor]) -> Future[Tensor]:
         """Once `first` is done, collect each rank's `part()` in `whole`, in the order of the ranks."""
-
-        def issue(mine: Tensor) -> Any:
-            return ALL_GATHER(whole, mine, group=self._group, async_op=True)
-
-        return self._after(first, "all_gather", whole, part, issue)
+        token = self.channel.observer.announced("all_gather", payload_bytes(whole))
+        return self._after(
+            first, part, lambda mine: self.channel.follow_with_all_gather(token, whole, mine, self._group)
+        )
 
     def all_reduce(self, size_bytes: int, first: Future[Any], tensor: Callable[[], Tensor]) -> Future[Tensor]:
         """Once `first` is done, replace `tensor()`, which has so many bytes, by the sum over ranks."""
-
-        def issue(mine: Tensor) -> Any:
-            return dist.all_reduce(mine, group=self._group, async_op=True)
-
-        return self._after(first, "all_reduce", size_bytes, tensor, issue)
+        token = self.channel.observer.announced("all_reduce", size_bytes)
+        return self._after(first, tensor, lambda mine: self.channel.follow_with_all_reduce(token, mine, self._group))
 
     def _after(
-        self,
-        first: Future[Any],
-        kind: str,
-        result: Tensor | int,
-        make: Callable[[], Tensor],
-        issue: Callable[[Tensor], Any],
+        self, first: Future[Any], make: Callable[[], Tensor], issue: Callable[[Tensor], Future[Tensor]]
     ) -> Future[Tensor]:
-        size = result if isinstance(result, int) else payload_bytes(result)
-        token = self.channel.observer.announced(kind, size)
         number, self._announced = self._announced, self._announced + 1
         ended: Future[Tensor] = future_on(self.device)
 
         def begin(made: Tensor) -> None:
-            self.channel.observer.followed(token)
             try:
-                seen = self.channel.seen(token, issue(made), made if isinstance(result, int) else result)
+                issued = issue(made)
             except Exception as error:  # torch would print and drop it, and who waits would wait for ever
                 ended.set_exception(error)  # type: ignore[arg-type]
                 return
-            seen.add_done_callback(lambda future: _hand_on(future.value, ended))
+            issued.add_done_callback(lambda future: _hand_on(future.value, ended))
 
         def ready(future: Future[Any]) -> None:
             try:

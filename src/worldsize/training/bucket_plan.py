@@ -68,17 +68,13 @@ class _Echo(Channel):
     def all_to_all_async(self, into: Tensor, tensor: Tensor, ready: Any = None) -> Future[Tensor]:
         return completed(into.copy_(tensor))
 
-    def second_round(self) -> Any:
-        return self
-
-    def all_gather(self, whole: Tensor, first: Future[Any], part: Callable[[], Tensor]) -> Future[Tensor]:
+    def follow_with_all_gather(self, token: int, whole: Tensor, part: Tensor, group: Any) -> Future[Tensor]:
         """Each rank's part is this one's."""
-        mine = part()
-        return completed(whole.copy_(mine.repeat(self.world_size, *(1 for _ in mine.shape[1:]))))
+        return completed(whole.copy_(part.repeat(self.world_size, *(1 for _ in part.shape[1:]))))
 
-    def all_reduce(self, *given: Any) -> Any:
-        """Of a second round: the sum is what this rank has."""
-        return completed(given[-1]())
+    def follow_with_all_reduce(self, token: int, tensor: Tensor, group: Any) -> Future[Tensor]:
+        """The sum is what this rank has."""
+        return completed(tensor)
 
 
 def packing_s_per_byte(
@@ -91,7 +87,7 @@ def packing_s_per_byte(
     count = 1 + sum(1 for size in held if size < PACKED_BYTES)
     some = parameters[:count]
     options = world.options.model_copy(update={"powersgd_start_step": 0})  # packed from the first step on
-    averager = averaging(_Echo(world.channel.rank, world.world_size), some, options)
+    averager = averaging(_Echo(world.channel.rank, world.world_size, further_group=lambda: None), some, options)
     taken = []
     for _ in range(REPEATS + 1):  # the first run touches its memory for the first time
         packed = torch.randn(sum(p.numel() for p in some), dtype=some[0].dtype, device=world.device)
