@@ -88,7 +88,7 @@ def planted(folder: Path) -> tuple[Path, float, float]:
 def test_a_core_that_others_take_now_and_then(tmp_path: Path) -> None:
     # Who takes the core may come while nothing is timed: in 1 of 4 runs that made the mean step 5 % longer only. Such a
     # run plants nothing, so another is made. And one of three has to be right: on an Intel host, on 2026-11-27, four of
-    # seven runs were 8 to 15 % too long, at two commits (556bf6c, bb3f0a0): their disturbed steps were not recognised.
+    # seven were too long (15, 8 and 8 %, one not noted), at two commits (556bf6c, bb3f0a0). Why is not known.
     for number in range(3):
         run, true_s, all_s = planted(tmp_path / str(number))
         (cell,) = load_run(run).cells.values()
