@@ -87,18 +87,15 @@ def planted(folder: Path) -> tuple[Path, float, float]:
 
 def test_a_core_that_others_take_now_and_then(tmp_path: Path) -> None:
     # Who takes the core may come while nothing is timed: in 1 of 4 runs that made the mean step 5 % longer only. Such a
-    # run plants nothing, so another is made. And one of three has to be right: on an Intel host, on 2026-11-27, four of
-    # seven were too long (15, 8 and 8 %, one not noted), at two commits (556bf6c, bb3f0a0). Why is not known.
+    # run plants nothing, so another is made; what holds of the first that is disturbed is not tried again.
     for number in range(3):
         run, true_s, all_s = planted(tmp_path / str(number))
-        (cell,) = load_run(run).cells.values()
-        assert cell.record.summary is not None
-        found_s = cell.record.summary.step_s.value
-        right = found_s == pytest.approx(true_s, rel=0.05)
-        if all_s > 1.1 * true_s and right:
+        if all_s > 1.1 * true_s:
             break
     assert all_s > 1.1 * true_s, "the planted disturbance did not disturb"
-    assert right, f"{found_s} s a step, and {true_s} is true"
+    (cell,) = load_run(run).cells.values()
+    assert cell.record.summary is not None
+    assert cell.record.summary.step_s.value == pytest.approx(true_s, rel=0.05)
     warnings = [warning for _, warning in analyse(load_run(run)).warnings if warning.code == "disturbed"]
     assert len(warnings) == 1
     assert "Other processes used" in warnings[0].message

@@ -8,6 +8,7 @@ same steps of two ddp workers took 0.26 s, and 0.35 s where this computation too
 
 import time
 from collections.abc import Sequence
+from math import ceil
 
 import torch
 
@@ -16,8 +17,12 @@ from worldsize.threads import pinned_thread
 SIZE = 256
 """Rows of the matrices: three of them fit into the second cache of a core, so that it is the core that is timed."""
 PRODUCTS = 15
-"""About 5 ms of one core: ranks end a step within a millisecond of each other, and must compute at the same time.
-Another process on the core gets its turn after up to 4 ms; a computation of 2 ms was seen to miss most of it."""
+"""How many products a time stands for, also where more were computed: times of two machines are of the same work."""
+LEAST_S = 5e-3
+"""So much is computed at least. Ranks end a step within a millisecond of each other, and must compute at the same time.
+And another process gets the core only after a slice of Linux's scheduler, 4.0 ms with 250 ticks a second: on a core
+that takes 2.5 ms for PRODUCTS, half of the computations beside a planted process missed it, and some of its steps
+counted."""
 AGAIN = 1.25
 """If it takes this many times as long as the quickest so far, twice as much is computed at once, and the quicker rate
 counts. Interruptions of a millisecond are frequent where there are many ranks; they disturb no step."""
@@ -35,6 +40,7 @@ class Reference:
         self._factors = [torch.randn(SIZE, SIZE, generator=generator) for _ in range(workers)]
         self._products = [torch.empty(SIZE, SIZE) for _ in range(workers)]
         self._quickest_s = [float("inf")] * workers
+        self._counts = [PRODUCTS] * workers
         threads = torch.get_num_threads()
         self._threads = [
             pinned_thread(f"reference-{worker}", cores[worker] if cores else (), threads)
@@ -42,7 +48,7 @@ class Reference:
         ]
 
     def time_s(self) -> float:
-        """Compute, and say how long it took on the slowest of the workers (s)."""
+        """Compute, and say how long PRODUCTS of the products took on the slowest of the workers (s)."""
         if not self._threads:
             return self._compute(0)
         computing = [thread.submit(self._compute, worker) for worker, thread in enumerate(self._threads)]
@@ -54,11 +60,15 @@ class Reference:
             thread.shutdown()
 
     def _compute(self, worker: int) -> float:
-        took_s = self._took_s(worker, PRODUCTS)
+        took_s = self._took_s(worker, self._counts[worker]) / self._counts[worker]
+        if self._counts[worker] * took_s < LEAST_S:  # the core is quicker than was known; a new process knows nothing
+            self._counts[worker] = ceil(LEAST_S / took_s)
+            took_s = self._took_s(worker, self._counts[worker]) / self._counts[worker]
         if took_s > AGAIN * self._quickest_s[worker]:
-            took_s = min(took_s, self._took_s(worker, 2 * PRODUCTS) / 2)
+            more = 2 * self._counts[worker]
+            took_s = min(took_s, self._took_s(worker, more) / more)
         self._quickest_s[worker] = min(took_s, self._quickest_s[worker])
-        return took_s
+        return PRODUCTS * took_s
 
     def _took_s(self, worker: int, count: int) -> float:
         begin_s = time.perf_counter()

@@ -119,8 +119,7 @@ class Schedule:
         if not self.pace.plain:
             self._verify(cell)
         times: list[float] = []
-        count = self.pace.warmup_steps(cell)
-        if self.steps_protocol and count:
+        if self.steps_protocol and (count := self.pace.warmup_steps(cell)):
             self.pace.launching()
             times += [*self._take(cell, Turn(op="steps", count=count, timed=False))]
             while self.pace.still_warming(cell, times):
@@ -146,21 +145,22 @@ class Schedule:
         if self.steps_protocol:
             if self.pace.launches_again(block) and self.executor.alive(cell):
                 self.executor.finish(cell)
-            warm = self._prepare(cell)  # who has just been warmed up has not paused, and needs no lead
-            self._steps(cell, block, warmup=0 if warm and burst(self.settings) == 1 else block_warmup(self.settings))
+            self._steps(cell, block, warm=self._prepare(cell))
             return
         self._prepare(cell)
         # Workers that go on from a checkpoint may have done this epoch; some that lost one do it again.
         while (epoch := self.trained[cell.id] // self.epoch_steps[cell.id]) <= block:
             self._epoch(cell, epoch)
 
-    def _steps(self, cell: PlannedCell, block: int, warmup: int) -> None:
-        """A block of timed steps, and what is measured beside it."""
+    def _steps(self, cell: PlannedCell, block: int, *, warm: bool) -> None:
+        """A block of timed steps, and what is measured beside it; `warm`: of a cell that has just been warmed up."""
         count, usual_warmup = self.pace.block_steps(cell), block_warmup(self.settings)
         every = blocks.reference_every(cell, self.settings, self.pace.step_s(cell))
         turn = Turn(op="steps", count=count, warmup=usual_warmup, block=block, reference_every=every)
+        # Without a pause no lead is needed, except for the short computation before the first of several steps.
+        lead = not warm or burst(self.settings) > 1 or (self.pace.budgeted and every > 1)
         with self.ledger.watched(cell, block):
-            replies = self._replies(cell, turn.model_copy(update={"warmup": warmup}))
+            replies = self._replies(cell, turn.model_copy(update={"warmup": usual_warmup if lead else 0}))
         self.ledger.acted(cell, block, replies)
         times, key = self._slowest(cell, replies), (self.ledger.session, block)
         self.samples[cell.id] = self.counted.add(self.samples[cell.id], cell.id, key, times, replies)
