@@ -238,8 +238,15 @@ def test_no_step_takes_less_than_its_bytes() -> None:
 
 @pytest.mark.parametrize(
     ("rate", "factor", "expected"),
-    [(1e8, 1.25, 1.1), (4e8, 1.25, 1.25), (8e8, 1.25, 1.25), (1e8, 1.04, 1.04), (1e8, 0.9, 0.9)],
+    [
+        (1e8, 1.22, 1.07),
+        (4e8, 1.22, 1.22),
+        (8e8, 1.22, 1.23435),
+        (8e8, 0.9, 0.91435),
+        (1e8, 1.01, 1.01),
+        (1e8, 0.9, 0.9),
+    ],
 )
 def test_what_cores_do_for_each_byte_is_less_over_a_slower_link(rate: float, factor: float, expected: float) -> None:
-    """Over a quarter of the rate a quarter of what is above 1.05; over a faster link it is kept."""
-    assert ring(rate).factors_over(ring(4e8), Factors(1.5, factor)) == pytest.approx(Factors(1.5, expected))
+    """Over a quarter of the rate a quarter of what is above 1.02; over a faster link 0.3 ns a byte more than before."""
+    assert ring(rate).factors_over(ring(4e8), Factors(1.5, factor)) == pytest.approx(Factors(1.5, expected), abs=1e-4)
