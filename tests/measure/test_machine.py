@@ -185,12 +185,29 @@ def test_a_quiet_machine_gets_no_warning() -> None:
     assert machine.busy_warning(host(load=1.0, cores=2)) is None
 
 
-def test_a_busy_machine_gets_a_warning_with_its_load() -> None:
+@pytest.mark.parametrize(
+    ("others", "in_use", "said"),
+    [
+        ([("make", 1.5)], 0.0, "Busiest now: make (1.5 cores)"),
+        ([], 1.1, "The cores are busy now, with nothing that this process can see"),
+        ([], 1.0, None),
+    ],
+    ids=["named", "not visible", "it has ended: a load remembers a minute"],
+)
+def test_a_busy_machine_gets_a_warning_with_its_load(
+    monkeypatch: pytest.MonkeyPatch, others: list[tuple[str, float]], in_use: float, said: str | None
+) -> None:
+    monkeypatch.setattr(machine, "busiest_others", lambda: others)
+    monkeypatch.setattr(machine, "cores_in_use", lambda cores: in_use)
     warning = machine.busy_warning(host(load=1.1, cores=2))
+    if said is None:
+        assert warning is None
+        return
     assert warning is not None
     assert warning.code == "busy-machine"
     assert "load was 1.1" in warning.message
     assert "2 cores" in warning.message
+    assert said in warning.message
 
 
 SPIN = "ulimit -t 20; while :; do :; done"  # ends by itself, should nobody be left to end it
@@ -224,3 +241,12 @@ def test_busiest_others_are_named_and_own_children_are_not(tmp_path: Path) -> No
         names = [name for name, _ in machine.busiest_others(sample_s=0.5, count=1000)]
     assert "stranger" in names
     assert "child" not in names
+
+
+def test_a_core_that_somebody_uses_is_in_use(tmp_path: Path) -> None:
+    (tmp_path / "stranger").symlink_to("/bin/sh")
+    with busy_stranger(tmp_path / "stranger") as pid:
+        core = min(os.sched_getaffinity(0))
+        os.sched_setaffinity(pid, {core})
+        assert machine.cores_in_use([core], sample_s=0.5) > 0.5
+    assert machine.cores_in_use([]) == 0.0

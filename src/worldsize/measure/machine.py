@@ -115,10 +115,15 @@ def is_busy(host: Host) -> bool:
 
 
 def busy_warning(host: Host) -> WarningRecord | None:
-    """The warning `busy-machine`, with the names of the busiest other processes, if others use the cores."""
+    """The warning `busy-machine`, with the names of the busiest other processes, if others use the cores.
+
+    A load is a mean over the last minute or so: what has ended since, such as the study before, is no reason to warn.
+    """
     if not is_busy(host):
         return None
     busiest = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in busiest_others())
+    if not busiest and cores_in_use(host.allowed_cores) <= BUSY_LOAD_PER_CORE * len(host.allowed_cores):
+        return None
     return WarningRecord(
         code="busy-machine",
         message=(
@@ -127,10 +132,16 @@ def busy_warning(host: Host) -> WarningRecord | None:
             + (
                 f"Busiest now: {busiest}. End them, or measure when the machine is quiet."
                 if busiest
-                else "No busy process is visible now: measure again when the machine is quiet."
+                else "The cores are busy now, with nothing that this process can see: measure when the machine is quiet."
             )
         ),
     )
+
+
+def cores_in_use(cores: Sequence[int], sample_s: float = 0.3) -> float:
+    """How many of these cores were busy during `sample_s` seconds of doing nothing here, whoever used them."""
+    busy = psutil.cpu_percent(sample_s, percpu=True)
+    return sum(busy[core] for core in cores if core < len(busy)) / 100
 
 
 def busiest_others(sample_s: float = 0.3, count: int = 3) -> list[tuple[str, float]]:
