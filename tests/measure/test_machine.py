@@ -189,7 +189,7 @@ def test_a_quiet_machine_gets_no_warning() -> None:
     ("others", "in_use", "said"),
     [
         ([("make", 1.5)], 0.0, "Busiest now: make (1.5 cores)"),
-        ([], 1.1, "The cores are busy now, with nothing that this process can see"),
+        ([], 1.1, "The cores are busy now, with nothing that is visible here"),
         ([], 1.0, None),
     ],
     ids=["named", "not visible", "it has ended: a load remembers a minute"],

@@ -132,7 +132,7 @@ def busy_warning(host: Host) -> WarningRecord | None:
             + (
                 f"Busiest now: {busiest}. End them, or measure when the machine is quiet."
                 if busiest
-                else "The cores are busy now, with nothing that this process can see: measure when the machine is quiet."
+                else "The cores are busy now, with nothing that is visible here: measure when the machine is quiet."
             )
         ),
     )
