@@ -140,7 +140,7 @@ def busy_warning(host: Host) -> WarningRecord | None:
 
 def cores_in_use(cores: Sequence[int], sample_s: float = 0.3) -> float:
     """How many of these cores were busy during `sample_s` seconds of doing nothing here, whoever used them."""
-    busy = psutil.cpu_percent(sample_s, percpu=True)
+    busy: list[float] = psutil.cpu_percent(sample_s, percpu=True)
     return sum(busy[core] for core in cores if core < len(busy)) / 100
 
 
