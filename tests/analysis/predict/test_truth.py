@@ -1,5 +1,6 @@
 """Forecasts of runs whose truth was put there, at world sizes, links and batches that the run does not have."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from worldsize.analysis.predict.answer import answer
 from worldsize.analysis.predict.forecast import Predicted, Target, inputs_of, predicted
 from worldsize.analysis.predict.held_out import USUAL_ERROR, doubt_of
 from worldsize.analysis.predict.model import Model
+from worldsize.analysis.predict.narrow import narrowing
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.config import Hosts, PredictSettings
 from worldsize.results.folder import load_run, write_cell
@@ -231,3 +233,17 @@ def test_a_link_that_is_the_runs_own_is_no_other(tmp_path: Path) -> None:
     same, plain = (answer(analysis, PredictSettings(link=link, world_sizes=(4,))) for link in ("1gbit", None))
     assert same == plain
     assert not same.other_links
+
+
+@pytest.mark.parametrize(("cores", "proposed"), [(2, False), (4, True)])
+def test_no_study_is_proposed_that_the_machine_has_no_cores_for(tmp_path: Path, cores: int, proposed: bool) -> None:
+    """Two workers were measured, and what ranks differ by would be known better from four."""
+    place = made_forecast_run(tmp_path / "run", Truth(spread=0.3), CELLS) / "study.json"
+    record = json.loads(place.read_text())
+    record["provenance"]["host"]["allowed_cores"] = list(range(cores))
+    place.write_text(json.dumps(record))
+    here = analyse(load_run(place.parent))
+    found = {each.what: each.command for each in narrowing(Model(here), Target("all-reduce", 16, 32))}
+    command = found["differences between workers"]
+    assert (command is not None) == proposed
+    assert command is None or "--world-sizes 1,4" in command

@@ -65,7 +65,10 @@ def _of_links(model: Model, settings: PredictSettings) -> Iterator[str]:
         yield f"The link of {hosts_text(hosts)} stays as it was in the run (--slow-link)."
     rate = hosts.rate_bits_per_s if hosts else None
     if rate is not None and (settings.rate_bits_per_s or 0) > rate:
-        yield "No link as fast was measured: what the cores themselves can carry was not seen."
+        yield (
+            "No link as fast was measured: what the cores add to each byte is taken to be usual of gloo, and what they "
+            "can carry was not seen."
+        )
     if settings.rate_bits_per_s and settings.rate_bits_per_s != rate:
         yield "Messages slow computing as they usually do over a link of that rate, compared with the measured one."
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.analysis.commands import study_command
+from worldsize.analysis.predict.bounds import nodes_of
 from worldsize.analysis.predict.forecast import Inputs, Target, inputs_of, simulated
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.network import LinkModel
@@ -51,13 +52,25 @@ def _tried(model: Model, target: Target, inputs: Inputs) -> Iterator[tuple[str, 
     ranks, batch = inputs.ranks, target.batch_size
     if ranks is not None and (seen := ranks.rest.shape[1]) < target.world_size:
         wider = replace(ranks, rank=2 * ranks.rank, rest=ranks.rest * (1 + 1 / np.sqrt(2 * len(ranks.rest))))
-        yield "differences between workers", replace(inputs, ranks=wider), _study(model, 2 * seen, wire)
+        command = _study(model, 2 * seen, wire) if _has_room(model, 2 * seen) else None
+        yield "differences between workers", replace(inputs, ranks=wider), command
     known = model.known(target.strategy).together
     if batch not in known:
         more = 1 + (ONE_BATCH_DOUBT if len(known) == 1 else LINE_DOUBT)
         slower = inputs.compute.times(Compute(more, more, 1.0))
         command = _study(model, 2, wire, batch_sizes=(batch,), global_batch=None)
         yield f"computing at b = {batch}", replace(inputs, compute=slower), command
+
+
+def _has_room(model: Model, world_size: int) -> bool:
+    """Whether the machine of the run has a core or a GPU for each; of several nodes that is not known, and said to be.
+
+    A study without that room would be of workers in each other's way, which no forecast uses.
+    """
+    record = model.analysis.record
+    gpus = any(cell.record and cell.record.placement and cell.record.placement.device != "cpu" for cell in model.cells)
+    host, threads = record.provenance.host, record.asked.threads_per_worker or 1
+    return nodes_of(model) > 1 or world_size <= (len(host.gpus) if gpus else len(host.allowed_cores) // threads)
 
 
 def _study(model: Model, world_size: int, wire: LinkModel, **changes: Any) -> str | None:
