@@ -21,8 +21,8 @@ PRODUCTS = 15
 LEAST_S = 5e-3
 """So much is computed at least. Ranks end a step within a millisecond of each other, and must compute at the same time.
 And another process gets the core only after a slice of Linux's scheduler, 4.0 ms with 250 ticks a second: on a core
-that takes 2.5 ms for PRODUCTS, half of the computations beside a planted process missed it, and some of its steps
-counted."""
+that takes 2.5 ms for PRODUCTS, half of the computations beside a planted process did not show it, and steps beside
+it counted."""
 AGAIN = 1.25
 """If it takes this many times as long as the quickest so far, twice as much is computed at once, and the quicker rate
 counts. Interruptions of a millisecond are frequent where there are many ranks; they disturb no step."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from worldsize.analysis.predict.bounds import hosts_text, nodes_of
+from worldsize.analysis.predict.bounds import hosts_text, nodes_of, on_gpus
 from worldsize.analysis.predict.forecast import Target
 from worldsize.analysis.predict.model import Model
 from worldsize.config import PredictSettings
@@ -51,7 +51,7 @@ def _of_workers(model: Model, targets: Sequence[Target]) -> Iterator[str]:
                 "All workers are on one host that has a core or a device for each, with memory as fast for each as "
                 f"for the {largest} measured ones. Hosts with a link between them: measure two with --hosts 2."
             )
-    if any(cell.record and cell.record.placement and cell.record.placement.device != "cpu" for cell in model.several):
+    if on_gpus(model):
         yield (
             "Forecasts of GPUs have not been tested on hardware: NCCL may choose other algorithms for other sizes and "
             "nodes, and messages may share the device otherwise than on a CPU."

@@ -191,6 +191,13 @@ def settings_apply(model: Model, strategy: str, settings: PredictSettings) -> bo
     return settings.bucket_mb is None or by_rule or not model.traits(strategy).buckets
 
 
+def on_gpus(model: Model) -> bool:
+    """Whether its workers train on a device of their own."""
+    return any(
+        cell.record and cell.record.placement and cell.record.placement.device != "cpu" for cell in model.several
+    )
+
+
 def nodes_of(model: Model) -> int:
     """Hosts of the cells of several workers, the most of one cell."""
     records = [cell.record for cell in model.several if cell.record]

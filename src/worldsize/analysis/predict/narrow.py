@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.analysis.commands import study_command
-from worldsize.analysis.predict.bounds import nodes_of
+from worldsize.analysis.predict.bounds import nodes_of, on_gpus
 from worldsize.analysis.predict.forecast import Inputs, Target, inputs_of, simulated
 from worldsize.analysis.predict.model import Model
 from worldsize.analysis.predict.network import LinkModel
@@ -63,14 +63,15 @@ def _tried(model: Model, target: Target, inputs: Inputs) -> Iterator[tuple[str, 
 
 
 def _has_room(model: Model, world_size: int) -> bool:
-    """Whether the machine of the run has a core or a GPU for each; of several nodes that is not known, and said to be.
+    """Whether the machine of the run has a core or a GPU for each worker; several nodes are taken to have.
 
-    A study without that room would be of workers in each other's way, which no forecast uses.
+    Workers that share cores would be in each other's way, and no forecast uses such a cell.
     """
     record = model.analysis.record
-    gpus = any(cell.record and cell.record.placement and cell.record.placement.device != "cpu" for cell in model.cells)
     host, threads = record.provenance.host, record.asked.threads_per_worker or 1
-    return nodes_of(model) > 1 or world_size <= (len(host.gpus) if gpus else len(host.allowed_cores) // threads)
+    return nodes_of(model) > 1 or world_size <= (
+        len(host.gpus) if on_gpus(model) else len(host.allowed_cores) // threads
+    )
 
 
 def _study(model: Model, world_size: int, wire: LinkModel, **changes: Any) -> str | None:

@@ -20,8 +20,8 @@ OF_THE_LINK = 1.02
 for work of the cores on each byte. Six models had factors of 1.00 to 1.05 over 100 or 120 Mbit/s (mean of each), 1.02
 to 1.11 over 300 and 1.02 to 1.31 over 800 or 1,000."""
 WORK_S_PER_BYTE = 3e-10
-"""What cores usually add to each byte over a faster link, of which a slow link tells too little to extrapolate it:
-with factors scaled up with the rate the largest of 82 errors of these models was 34 % in place of 15 %."""
+"""What cores usually add to each byte over a link that is faster than the known one. The factors of the known link are
+not scaled up with the rate: the largest of 82 errors of these models was then 34 % in place of 15 %."""
 
 
 class Factors(NamedTuple):
