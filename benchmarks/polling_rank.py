@@ -1,4 +1,4 @@
-"""One rank of the benchmark of gloo's polling thread: times small all-reduces, polite or as torch starts it."""
+"""One rank of the benchmark of gloo's polling thread: times all-reduces, polite or as torch starts it."""
 
 import time
 from typing import Any
@@ -18,13 +18,18 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     setup.pin(rank, placement)
     if not payload["polite"]:
         setup.POLLING_THREAD = "none of this name"
-    tensor = torch.zeros(payload["size_bytes"] // 4)
+    tensors = [torch.zeros(payload["size_bytes"] // 4) for _ in range(payload["in_flight"])]
+    matrix = torch.randn(256, 256)
 
     def take(turn: Turn) -> Reply:
         dist.barrier()
         start = time.perf_counter()
         for _ in range(turn.count):
-            dist.all_reduce(tensor)
+            works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+            for _ in range(payload["products"]):
+                matrix @ matrix
+            for work in works:
+                work.wait()
         return Reply(step_s=[(time.perf_counter() - start) / turn.count])
 
     with setup.process_group(rank, placement, torch.device("cpu")):

@@ -135,11 +135,14 @@ def test_a_group_is_left_when_something_fails_in_it() -> None:
 
 def test_gloos_polling_thread_gives_way_to_the_worker() -> None:
     ours = os.getpriority(os.PRIO_PROCESS, 0)
+    policy = os.sched_getscheduler(0)
     with process_group(ALONE, placed(1), torch.device("cpu")):
         threads = {task: (task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
         priorities = {name: os.getpriority(os.PRIO_PROCESS, int(task.name)) for task, name in threads.items()}
         assert priorities.get(POLLING_THREAD) == min(ours + LOWER_BY, 19), "gloo's thread has another name now?"
-        assert os.getpriority(os.PRIO_PROCESS, 0) == ours
+        policies = {name: os.sched_getscheduler(int(task.name)) for task, name in threads.items()}
+        assert policies[POLLING_THREAD] == os.SCHED_BATCH, "it may not interrupt"
+        assert (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)) == (ours, policy)
 
 
 def test_a_thread_that_does_not_exist_is_none_of_our_business() -> None:

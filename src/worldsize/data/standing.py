@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from torch import multiprocessing
 
+from worldsize.data.forked import sure_to_begin
 from worldsize.parent_death import end_with_parent
 
 
@@ -59,9 +60,10 @@ class LoaderProcesses:
 def _noting(method: str | None, note: Callable[[Process], None]) -> Any:
     """A context of multiprocessing that tells of each process that it makes."""
     base: Any = type(multiprocessing.get_context(method))
+    kind: Any = sure_to_begin(base.Process) if method == "fork" else base.Process
 
     def make(_: Any, *args: Any, **more: Any) -> Process:
-        process: Process = base.Process(*args, **more)
+        process: Process = kind(*args, **more)
         note(process)
         return process
 

@@ -18,6 +18,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -30,6 +31,7 @@ from worldsize.launch import hosts
 from worldsize.launch.by_hand import SOCKET_VARIABLES, interface_to
 from worldsize.launch.failure import explain, first_cause
 from worldsize.launch.job import Job
+from worldsize.launch.worker import LISTENERS_VARIABLE
 from worldsize.launch.workers import LocalRanks, Workers
 from worldsize.ranks.store import StoreDesk, listen
 
@@ -54,11 +56,13 @@ def main(job_file: str, number: str) -> int:
 def _steer(job: Job, node: int, workers: Workers, address: str) -> int:
     try:
         store, address, port = _meet(job, node, address)
-        workers.send_to(address, port, {name: os.environ[name] for name in SOCKET_VARIABLES if name in os.environ})
-        for work in (_hand_out, _hand_back) if node == 0 else (_wait_for_the_end,):
-            desk = StoreDesk(address, port, job.processes)
-            threading.Thread(target=work, args=(desk, workers), daemon=True).start()
-        failed = workers.wait()
+        with tempfile.TemporaryDirectory(prefix="worldsize-", ignore_cleanup_errors=True) as listeners:
+            networks = {name: os.environ[name] for name in SOCKET_VARIABLES if name in os.environ}
+            workers.send_to(address, port, {**networks, LISTENERS_VARIABLE: listeners})
+            for work in (_hand_out, _hand_back) if node == 0 else (_wait_for_the_end,):
+                desk = StoreDesk(address, port, job.processes)
+                threading.Thread(target=work, args=(desk, workers), daemon=True).start()
+            failed = workers.wait()
         _leave_together(store, job, node, patience_s=0.0 if failed else LEAVE_S)
     except (WorldsizeError, OSError, DistError) as error:  # the first node's agent may have gone
         _say({"failure": explain(error, None).model_dump()})

@@ -21,6 +21,7 @@ from worldsize.measure.clocks import Mark
 from worldsize.measure.timeline import Timeline
 from worldsize.metering.harmless import never_raises
 from worldsize.metering.patches import Patches
+from worldsize.threads import keep_python_state
 
 T = TypeVar("T")
 KINDS = {
@@ -109,7 +110,12 @@ class Collectives:
     @never_raises
     def done_with(self, work: Any, token: int | None) -> None:
         """Note that a message is done when its work is."""
-        work.get_future().then(lambda _: self.done(token))
+
+        def finish(_: Any) -> None:
+            self.done(token)
+            keep_python_state()
+
+        work.get_future().then(finish)
 
     def fail(self, error: Exception) -> None:
         """Something went wrong in us: see no message any more, and hand it on."""
@@ -215,6 +221,7 @@ class Buckets:
 
         def finish(done: torch.futures.Future[Tensor]) -> Tensor:
             seen.done(token)
+            keep_python_state()
             return done.value()
 
         return future.then(finish)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from worldsize.threads import threads_as_set
+from worldsize.threads import keep_python_state, threads_as_set
 
 
 class Observer(Protocol):
@@ -184,6 +184,7 @@ class Channel:
     def _seen(self, token: int, work: Any, result: Tensor) -> Future[Tensor]:
         def finish(future: Future[list[Tensor]]) -> Tensor:
             self.observer.done(token)
+            keep_python_state()
             threads_as_set()
             future.value()  # raises what the collective has raised
             return result

@@ -1,0 +1,73 @@
+"""Forked loader processes that begin: one that hangs before its first line is forked again.
+
+A fork copies the locks of threads that the child does not have. Before Python 3.11.8 a child hangs where a thread of
+the backend was just being made known to the interpreter (https://github.com/python/cpython/issues/112275), as threads
+of gloo are after each collective, for a moment: 1 of 100 runs of `worldsize verify`, four at a time on two cores, then
+waited for its first batch for ever.
+"""
+
+import os
+import select
+from multiprocessing.popen_fork import Popen
+from typing import Any
+
+import psutil
+
+from worldsize.errors import DataError
+
+PATIENCE_S = 0.2
+"""How long a child may sleep before it has begun. Nothing lets one sleep there that will wake up: one that has only to
+wait for a core, or for memory, is not asleep."""
+FORKS = 5
+"""How often it is tried."""
+
+
+def sure_to_begin(base: type[Any]) -> type[Any]:
+    """A kind of process of multiprocessing that is forked, as `base` is, until it begins.
+
+    Its start raises DataError where none of FORKS does.
+    """
+
+    class Begun(base):  # type: ignore[misc] # multiprocessing's types hide what it is
+        """A process whose parent goes on when it has begun."""
+
+        def run(self) -> None:
+            os.close(self.hears)
+            os.write(self.says, b".")
+            os.close(self.says)
+            super().run()
+
+        @staticmethod
+        def _Popen(process: Any) -> Popen:  # noqa: N802 - the name that multiprocessing gives to what starts a process
+            for _ in range(FORKS):
+                process.hears, process.says = os.pipe()
+                try:
+                    child = _forked(process)
+                    if _begins(child.pid, process.hears):
+                        return child
+                finally:
+                    os.close(process.hears)
+                child.kill()
+                child.wait()
+                child.close()
+            raise DataError(
+                f"a process of the loader hung as it began, {FORKS} times in a row\n"
+                "Use --loader-workers 0, or Python 3.12 or later."
+            )
+
+    return Begun
+
+
+def _forked(process: Any) -> Popen:
+    try:
+        return Popen(process)  # the child does not return from it
+    finally:
+        os.close(process.says)  # else the end of a child would not be seen
+
+
+def _begins(child: int, hears: int) -> bool:
+    """Wait until a child has begun, or has ended; False where it never will."""
+    while not select.select([hears], [], [], PATIENCE_S)[0]:
+        if psutil.Process(child).status() == psutil.STATUS_SLEEPING:
+            return False
+    return True
