@@ -18,8 +18,8 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,13 @@ from worldsize.launch import hosts
 from worldsize.launch.by_hand import SOCKET_VARIABLES, interface_to
 from worldsize.launch.failure import explain, first_cause
 from worldsize.launch.job import Job
-from worldsize.launch.worker import LISTENERS_VARIABLE
 from worldsize.launch.workers import LocalRanks, Workers
 from worldsize.ranks.store import StoreDesk, listen
 
 LOOPBACK = "127.0.0.1"
+PARTING_S = 2.0
+"""How long workers that have done all their turns may take to leave by themselves: each ends what it has started, and
+takes away its files, such as the sockets of a DataLoader's processes."""
 LEAVE_S = 10.0
 """How long the first node waits for the others to end: they use its store until then."""
 
@@ -56,13 +58,11 @@ def main(job_file: str, number: str) -> int:
 def _steer(job: Job, node: int, workers: Workers, address: str) -> int:
     try:
         store, address, port = _meet(job, node, address)
-        with tempfile.TemporaryDirectory(prefix="worldsize-", ignore_cleanup_errors=True) as listeners:
-            networks = {name: os.environ[name] for name in SOCKET_VARIABLES if name in os.environ}
-            workers.send_to(address, port, {**networks, LISTENERS_VARIABLE: listeners})
-            for work in (_hand_out, _hand_back) if node == 0 else (_wait_for_the_end,):
-                desk = StoreDesk(address, port, job.processes)
-                threading.Thread(target=work, args=(desk, workers), daemon=True).start()
-            failed = workers.wait()
+        workers.send_to(address, port, {name: os.environ[name] for name in SOCKET_VARIABLES if name in os.environ})
+        for work in (_hand_out, _hand_back) if node == 0 else (_wait_for_the_end,):
+            desk = StoreDesk(address, port, job.processes)
+            threading.Thread(target=work, args=(desk, workers), daemon=True).start()
+        failed = workers.wait()
         _leave_together(store, job, node, patience_s=0.0 if failed else LEAVE_S)
     except (WorldsizeError, OSError, DistError) as error:  # the first node's agent may have gone
         _say({"failure": explain(error, None).model_dump()})
@@ -122,8 +122,12 @@ def _say(value: dict[str, Any]) -> None:
 
 def _hand_out(desk: StoreDesk, workers: Workers) -> None:
     """Post the turns on stdin until it ends, then end the workers, whatever they are doing."""
+    turn: dict[str, Any] = {}
     for number, line in enumerate(sys.stdin, start=1):
-        desk.post(number, json.loads(line))
+        turn = json.loads(line)
+        desk.post(number, turn)
+    if turn.get("op") == "finish":
+        time.sleep(PARTING_S)  # at most: when the last of them has left, so does this process
     workers.hang_up()
 
 

@@ -1,12 +1,10 @@
 """The main of a worker process: wait for where the group meets, call the job's entry, and if that fails, say why."""
 
 import importlib
-import multiprocessing
 import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
 
 from worldsize.launch.failure import say_why
 from worldsize.launch.hosts import join_own
@@ -15,9 +13,6 @@ from worldsize.measure.limits import begin_to_count_memory
 from worldsize.ranks.heartbeat import open_heartbeat
 from worldsize.ranks.store import StoreTurns
 
-LISTENERS_VARIABLE = "WORLDSIZE_LISTENERS"
-"""Names a folder of the agent's, which removes it when all workers have ended, however they did."""
-
 
 def main(job_file: str) -> int:
     """Be one worker of the job; returns the exit status. Its stdin tells who it is (workers.py)."""
@@ -25,7 +20,6 @@ def main(job_file: str) -> int:
     if not text:
         return 1  # the agent had no room for all workers, or nowhere to meet
     os.environ.update(dict(line.split("=", 1) for line in text.splitlines()))
-    _listen_in(os.environ.pop(LISTENERS_VARIABLE))
     begin_to_count_memory()
     job = Job.model_validate_json(Path(job_file).read_bytes())
     rank = int(os.environ["RANK"])
@@ -43,12 +37,3 @@ def main(job_file: str) -> int:
             return os.EX_IOERR  # a full disk, most likely what the error was about
         return 1
     return 0
-
-
-def _listen_in(folder: str) -> None:
-    """Let the processes that this one starts, such as those of a DataLoader, make the sockets of multiprocessing here.
-
-    Else each makes a folder of its own, and leaves it behind when it is ended with the job.
-    """
-    process: Any = multiprocessing.current_process()
-    process._config["tempdir"] = folder  # as multiprocessing.util.get_temp_dir remembers it; there is no public way
