@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from multiprocessing import util
 from typing import Any, Protocol
 
 from torch import multiprocessing
@@ -35,6 +36,7 @@ class LoaderProcesses:
 
     def options(self, method: str | None) -> dict[str, Any]:
         """What a DataLoader must be given for its processes to be among these; `method` is how they are started."""
+        util.get_temp_dir()  # one for all: else each makes its own for its sockets, and leaves it where it is killed
         return {
             "multiprocessing_context": _noting(method, self._started.append),
             # A process that stands still does not see that its parent has gone.

@@ -2,10 +2,12 @@
 
 import os
 import runpy
+import shutil
 import signal
 import sys
 import threading
 import traceback
+from multiprocessing import util
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -50,6 +52,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     outputs = outputs_folder(place, int(os.environ.get("GROUP_RANK", "0")))
     enter_scratch(outputs, f"{assignment.session}-{assignment.launch}", first=rank.local_rank == 0)
     workload = ScriptWorkload(script, device)
+    util.get_temp_dir()  # for the sockets of all processes that the script starts
     hand = _Hand(assignment, turns, rank, workload, place)
     hand.start()
     try:
@@ -241,4 +244,5 @@ def leave(status: int) -> NoReturn:
     """End the process where the script is: what it would do at its end is not wanted."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
+    shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
     os._exit(status)

@@ -213,14 +213,32 @@ def ring(rate: float, *, alpha_s: float = 2e-4, latency_s: float | None = None) 
 @pytest.mark.parametrize("factor", [0.5, 0.9, 1.0, 1.8])
 @pytest.mark.parametrize("world_size", [2, 4, 8])
 def test_what_a_link_adds_takes_as_long_in_training(factor: float, world_size: int) -> None:
-    """A delay is known: only the rest of the latency takes longer or shorter than the benchmark says."""
+    """A delay is known: only the rest of the latency takes longer or shorter than the benchmark says.
+
+    While a message waits for its way, the link saves up what the next one spends: 1 ms at most.
+    """
     near = ring(1e9)
     assert near.hosts is not None
     far = near.over(near.hosts.model_copy(update={"latency_s": 0.01}))
     taken = [
         sum(each.alone_s for each in link.messages(all_reduces(), world_size, Factors(factor))) for link in (near, far)
     ]
-    assert taken[1] - taken[0] == pytest.approx(10 * 2 * (world_size - 1) * 0.01)
+    steps = 2 * (world_size - 1)
+    saved_s = 1e-3 - min(1e-3, steps * factor * 2e-4)
+    assert taken[1] - taken[0] == pytest.approx(10 * steps * 0.01 - 9 * saved_s)
+
+
+@pytest.mark.parametrize(("between_s", "alone_s"), [(0.0, 0.0), (2e-4, -2e-4), (9e-3, -1e-3 + 4e-4)])
+def test_what_a_link_saves_up_between_small_messages_their_bytes_spend(between_s: float, alone_s: float) -> None:
+    """All-reduces one after the other: neither their latency nor what ranks do between them makes the link idle."""
+    link, plain = ring(1e9), replace(ring(1e9), hosts=None)
+    bytes_s = 1e6 / link.bytes_per_s
+    assert [each.alone_s for each in plain.messages(all_reduces(), 2, between_s=between_s)] == pytest.approx(
+        [4e-4 + bytes_s] * 10
+    )
+    found = [each.alone_s for each in link.messages(all_reduces(), 2, between_s=between_s)]
+    assert found[0] == pytest.approx(4e-4 + bytes_s)
+    assert found[2:] == pytest.approx([bytes_s + alone_s] * 8)
 
 
 def test_no_step_takes_less_than_its_bytes() -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worldsize.analysis.predict.network import Factors, LinkModel
+from worldsize.analysis.predict.network import Factors, LinkModel, between_s
 from worldsize.analysis.predict.observed import Compute
 from worldsize.analysis.predict.simulate import Step, computing_of, in_a_row
 from worldsize.analysis.statistics import NORMAL_QUANTILE, half_width, nonnegative_fit
@@ -115,6 +115,8 @@ class Measured(NamedTuple):
     """The steps of a measured cell, as the model has them."""
 
     compute: Compute
+    work: Compute
+    """What the strategy computes besides."""
     factors: NDArray[np.float64]
     """Computing of each rank in each step, as shares of the mean."""
     sent: tuple[Sent, ...]
@@ -124,9 +126,10 @@ class Measured(NamedTuple):
 
     def steps(self, factors: Factors) -> list[Step]:
         """One after the other, where messages take `factors` times as long as the benchmark says."""
-        messages = self.wire.messages(self.sent, self.world_size, factors)
+        messages = self.wire.messages(self.sent, self.world_size, factors, between_s(self.sent, self.work.after_s))
         network = self.wire.network(self.slowdown, factors)
-        return list(in_a_row(computing_of(self.compute, self.factors), self.world_size, messages, network))
+        compute = self.compute.plus(self.work)
+        return list(in_a_row(computing_of(compute, self.factors), self.world_size, messages, network))
 
     def step_s(self, factors: Factors) -> float:
         """Their mean."""

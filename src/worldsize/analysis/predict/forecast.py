@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.calibration import Residuals
 from worldsize.analysis.predict.model import EXPOSED_ENOUGH, Model
-from worldsize.analysis.predict.network import AS_TIMED, Factors, LinkModel
+from worldsize.analysis.predict.network import AS_TIMED, Factors, LinkModel, between_s
 from worldsize.analysis.predict.observed import NOTHING, Compute, Ranks, ranks_of
 from worldsize.analysis.predict.simulate import Computing, Message, Network, in_a_row
 from worldsize.analysis.predict.spread import draws
@@ -104,7 +104,9 @@ class Inputs:
     @property
     def messages(self) -> list[Message]:
         """As the link sees them."""
-        return self.wire.messages(self.sent, self.world_size, self.factors) if self.wire else []
+        if self.wire is None:
+            return []
+        return self.wire.messages(self.sent, self.world_size, self.factors, between_s(self.sent, self.work.after_s))
 
     @property
     def network(self) -> Network:

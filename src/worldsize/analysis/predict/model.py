@@ -253,8 +253,8 @@ class Model:
         sent = self.sent(cell.strategy, self.buckets_of(cell), compute.backward_s)
         if self.wire is None or sent is None or not self.wire.knows(sent):
             return None
-        computed = compute.plus(self.work(cell.strategy))
-        return Measured(computed, factors, tuple(sent), self.wire, cell.world_size, self.overhead.slowdown)
+        work = self.work(cell.strategy)
+        return Measured(compute, work, factors, tuple(sent), self.wire, cell.world_size, self.overhead.slowdown)
 
     def _seen(self, cell: CellAnalysis) -> NDArray[np.float64]:
         """Computing of each rank in measured steps from all over the cell, as shares of the mean."""

@@ -105,19 +105,28 @@ class LinkModel:
         whole = sum(message.alone_s for message in self.messages(sent, world_size))
         return self.latencies_s(sent, world_size) / whole if whole else 0.0
 
-    def messages(self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED) -> list[Message]:
-        """What a strategy sends, as the link sees it; each takes `factors` times as long as the benchmark says."""
+    def messages(
+        self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED, between_s: float = 0.0
+    ) -> list[Message]:
+        """What a strategy sends, as the link sees it; each takes `factors` times as long as the benchmark says.
+
+        Before each of those that follow one another after backward, ranks do something else for `between_s`.
+        """
         found: list[Message] = []
         saved_s = dict.fromkeys(TURNS, self.burst_s)  # by each way of the root's link, which has rested in backward
         for each, turned in with_turns(sent):
             latency_s, bytes_s = self._parts_s(each, world_size, turned=turned)
-            burst_s = min(saved_s[each.collective], factors.rate * bytes_s) if turned else 0.0
+            ways = USED.get(each.collective, TURNS)
+            after = each.ready == AFTER_BACKWARD
+            burst_s = min(*(saved_s[way] for way in ways), factors.rate * bytes_s) if after else 0.0
             added = self._added_share(each, turned=turned)  # what a link adds takes as long in training
             latency_s *= added + (1 - added) * factors.latency
             alone_s = latency_s + factors.rate * bytes_s - burst_s
             for way in TURNS:  # while a message takes longer than its bytes, its own way rests as well
-                used_s = factors.rate * bytes_s if way in USED.get(each.collective, TURNS) else 0.0
-                saved_s[way] = min(self.burst_s, max(0.0, saved_s[way] + alone_s - used_s))
+                used_s = factors.rate * bytes_s if way in ways else 0.0
+                saved_s[way] = min(self.burst_s, max(0.0, saved_s[way] + between_s + alone_s - used_s))
+            if not found:  # those of the benchmark began after a rest as well: t(S) has that burst in it
+                alone_s += burst_s
             wire_bytes = bus_factor(self.models[each.collective].as_run, world_size) * each.size_bytes
             found.append(Message(each.ready, max(alone_s, NOTHING_S), wire_bytes))
         return found
@@ -180,6 +189,12 @@ def with_turns(sent: Sequence[Sent]) -> Iterator[tuple[Sent, bool]]:
     for before, each in zip((None, *sent), sent, strict=False):
         other_way = before is not None and {each.collective, before.collective} == TURNS
         yield each, other_way and each.ready == AFTER_BACKWARD
+
+
+def between_s(sent: Sequence[Sent], work_s: float) -> float:
+    """Of what a strategy computes after backward, the part before each of the messages there, as much before each."""
+    after = sum(each.ready == AFTER_BACKWARD for each in sent)
+    return max(0.0, work_s) / after if after else 0.0
 
 
 def link_model_of(analysis: StudyAnalysis) -> LinkModel | None:
