@@ -158,7 +158,6 @@ def test_turns_through_the_root_have_the_latency_of_turns() -> None:
     far = replace(plain, hosts=Hosts(count=2, rate_bits_per_s=RATE)).over(slower)
     assert far.in_turn_s == pytest.approx(1.275e-3)
     assert plain.changed(latency=2.0).in_turn_s == pytest.approx(0.55e-3)
-    assert plain.latencies_s(sent, 2) == pytest.approx(0.2e-3 + 39 * 0.275e-3)
     alike = [Sent("gather", 10_000, AFTER_BACKWARD, blocking=True)] * 3
     assert [each.alone_s for each in plain.messages(alike, 2)] == pytest.approx([0.2e-3] * 3)
 
@@ -239,6 +238,8 @@ def test_what_a_link_saves_up_between_small_messages_their_bytes_spend(between_s
     found = [each.alone_s for each in link.messages(all_reduces(), 2, between_s=between_s)]
     assert found[0] == pytest.approx(4e-4 + bytes_s)
     assert found[2:] == pytest.approx([bytes_s + alone_s] * 8)
+    assert plain.latency_share(all_reduces(), 2) == pytest.approx(4e-4 / (4e-4 + bytes_s))
+    assert link.latency_share(all_reduces(1000), 2) == pytest.approx(0.0, abs=1e-3), "it hides behind the bytes"
 
 
 def test_no_step_takes_less_than_its_bytes() -> None:

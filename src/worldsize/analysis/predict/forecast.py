@@ -116,10 +116,11 @@ class Inputs:
     @property
     def latency_share(self) -> float:
         """Of what the messages take by themselves, the part that does not grow with their bytes."""
-        whole = sum(message.alone_s for message in self.messages)
-        if self.wire is None or not whole:
+        if self.wire is None:
             return 0.0
-        return min(1.0, self.factors.latency * self.wire.latencies_s(self.sent, self.world_size) / whole)
+        return self.wire.latency_share(
+            self.sent, self.world_size, self.factors, between_s(self.sent, self.work.after_s)
+        )
 
 
 def inputs_of(model: Model, target: Target) -> Inputs | None:

@@ -19,10 +19,10 @@ from worldsize.analysis.predict.calibration import (
     Residuals,
     Slowdown,
     combined,
+    messages_doubt,
     overhead_of,
     residuals_of,
     slowdown_over,
-    step_doubt,
     usual_slowdown,
 )
 from worldsize.analysis.predict.network import AS_TIMED, TURNS, Factors, LinkModel, link_model_of, with_turns
@@ -243,9 +243,8 @@ class Model:
             low, high = (middle, high) if shorter else (low, middle)
         if low == FACTORS[0] or high == FACTORS[1]:  # it is something else that takes the time
             return None
-        latency = own.wire.latency_share(own.sent, own.world_size)
-        doubt, in_turn = step_doubt(summary.step_s) / exposed, any(turned for _, turned in with_turns(own.sent))
-        return Factor(cell.strategy, float(np.log((low + high) / 2)), doubt, latency, in_turn)
+        doubt, in_turn = messages_doubt(summary.step_s, exposed), any(turned for _, turned in with_turns(own.sent))
+        return Factor(cell.strategy, float(np.log((low + high) / 2)), doubt, own.latency_share, in_turn)
 
     def _measured(self, cell: CellAnalysis, factors: NDArray[np.float64]) -> Measured | None:
         """A measured cell as the model has it, with what its ranks were seen to compute; None if that is not known."""

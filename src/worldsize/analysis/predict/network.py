@@ -96,14 +96,15 @@ class LinkModel:
         """The part of that time that does not grow with the bytes."""
         return self.time_s(collective, world_size, 0)
 
-    def latencies_s(self, sent: Sequence[Sent], world_size: int) -> float:
-        """Of messages one after the other, what does not grow with their bytes."""
-        return sum(self._parts_s(each, world_size, turned=turned)[0] for each, turned in with_turns(sent))
-
-    def latency_share(self, sent: Sequence[Sent], world_size: int) -> float:
-        """The same as a share of what they take."""
-        whole = sum(message.alone_s for message in self.messages(sent, world_size))
-        return self.latencies_s(sent, world_size) / whole if whole else 0.0
+    def latency_share(
+        self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED, between_s: float = 0.0
+    ) -> float:
+        """By how much less messages would take without latency, as a share of what they take."""
+        whole, bytes_alone = (
+            sum(message.alone_s for message in link.messages(sent, world_size, factors, between_s))
+            for link in (self, self.changed(latency=0.0))
+        )
+        return 1 - bytes_alone / whole if whole else 0.0
 
     def messages(
         self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED, between_s: float = 0.0
