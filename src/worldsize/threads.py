@@ -37,7 +37,7 @@ def keep_python_state() -> None:
 
     Such a thread gets a new state at each call, with memory of its own, and gives it back at the end: 35 to 40 of the
     45 to 55 µs that a callback adds to a message of 1 KiB (two ranks, gloo, a core each, `then` or none in turn).
-    Before Python 3.11.8 a process that is forked while one is made hangs for ever, too
+    Before Python 3.11.10 a process that is forked while one is made hangs for ever, too
     (https://github.com/python/cpython/issues/112275).
     """
     if not hasattr(_here, "kept"):  # what is local to a thread goes with its state

@@ -86,11 +86,26 @@ def judge(
     return found
 
 
-def test_a_machine_with_everything_lacks_no_more_than_gpus_and_packages() -> None:
+def test_a_machine_with_everything_lacks_no_more_than_gpus_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.python_version", lambda: "3.12.4")
     diagnosis = diagnose(make_host(), CPU_TORCH, make_system(), STRATEGIES)
     missing = {a.name for a in diagnosis.abilities if a.available is False}
     assert missing - set(abilities.OPTIONAL_PACKAGES) == {"GPUs", "NCCL"}
     assert Diagnosis.model_validate_json(diagnosis.model_dump_json()) == diagnosis
+
+
+@pytest.mark.parametrize(
+    ("version", "available"),
+    [("3.11.7", False), ("3.11.10", None), ("3.12.0", None), ("3.12.1+", None), ("3.14.0rc2", None)],
+)
+def test_a_python_whose_forked_processes_may_hang(
+    monkeypatch: pytest.MonkeyPatch, version: str, available: bool | None
+) -> None:
+    monkeypatch.setattr("platform.python_version", lambda: version)
+    found = judge("Python")
+    assert found.available is available
+    assert found.detail.startswith(version)
+    assert found.remedy == (None if available is None else "install Python 3.11.10 or later")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Forked loader processes that begin: one that hangs before its first line is forked again.
 
-A fork copies the locks of threads that the child does not have. Before Python 3.11.8 a child hangs where a thread of
+A fork copies the locks of threads that the child does not have. Before Python 3.11.10 a child hangs where a thread of
 the backend was just being made known to the interpreter (https://github.com/python/cpython/issues/112275), as threads
 of gloo are after each collective, for a moment: 1 of 100 runs of `worldsize verify`, four at a time on two cores, then
 waited for its first batch for ever.

@@ -1,6 +1,7 @@
 """What this machine can run, and why not the rest: pure functions over the snapshot and the facts."""
 
 import platform
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -11,6 +12,8 @@ from worldsize.measure.machine import BUSY_LOAD_PER_CORE, is_busy, package_versi
 from worldsize.results.base import Record
 from worldsize.results.provenance import Host
 
+SAFE_TO_FORK = (3, 11, 10)
+"""First release of Python whose forked processes do not hang beside threads of gloo."""
 _MEMORY_GAIN = (
     "tcmalloc and huge pages together gave 1.15 times the samples/s (ResNet-18, b = 128) in an older version, whose "
     "workers gave freed memory back; not measured since"
@@ -153,7 +156,7 @@ def _room(host: Host) -> str:
 
 
 def _torch(host: Host, torch: TorchFacts, system: SystemFacts) -> Iterator[Ability]:
-    yield Ability(group="torch", name="Python", available=None, detail=platform.python_version())
+    yield _python(platform.python_version())
     if torch.error is not None:
         remedy = "install it again: pip install --force-reinstall torch"
         detail = f"version {torch.version or 'not installed'}: {torch.error}"
@@ -169,6 +172,15 @@ def _torch(host: Host, torch: TorchFacts, system: SystemFacts) -> Iterator[Abili
     usable = torch.nccl and bool(host.gpus)
     reason = "built in, but there is no GPU to use it on" if torch.nccl else without
     yield Ability(group="torch", name="NCCL", available=usable, detail="collectives on GPUs" if usable else reason)
+
+
+def _python(version: str) -> Ability:
+    release = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    if release >= SAFE_TO_FORK:
+        return Ability(group="torch", name="Python", available=None, detail=version)
+    detail = f"{version}: processes of a script's own DataLoader may hang as they are forked (cpython issue 112275)"
+    remedy = f"install Python {'.'.join(map(str, SAFE_TO_FORK))} or later"
+    return Ability(group="torch", name="Python", available=False, detail=detail, remedy=remedy)
 
 
 def _gpu(host: Host, torch: TorchFacts, system: SystemFacts) -> Ability:
