@@ -8,7 +8,6 @@ waited for its first batch for ever.
 
 import os
 import select
-from multiprocessing.popen_fork import Popen
 from typing import Any
 
 import psutil
@@ -38,11 +37,11 @@ def sure_to_begin(base: type[Any]) -> type[Any]:
             super().run()
 
         @staticmethod
-        def _Popen(process: Any) -> Popen:  # noqa: N802 - the name that multiprocessing gives to what starts a process
+        def _Popen(process: Any) -> Any:  # noqa: N802 - the name that multiprocessing gives to what starts a process
             for _ in range(FORKS):
                 process.hears, process.says = os.pipe()
                 try:
-                    child = _forked(process)
+                    child = _forked(base, process)
                     if _begins(child.pid, process.hears):
                         return child
                 finally:
@@ -52,22 +51,24 @@ def sure_to_begin(base: type[Any]) -> type[Any]:
                 child.close()
             raise DataError(
                 f"a process of the loader hung as it began, {FORKS} times in a row\n"
-                "Use --loader-workers 0, or Python 3.12 or later."
+                "Use --loader-workers 0, or Python 3.11.10 or later."
             )
 
     return Begun
 
 
-def _forked(process: Any) -> Popen:
+def _forked(base: type[Any], process: Any) -> Any:
     try:
-        return Popen(process)  # the child does not return from it
+        return base._Popen(process)  # the child does not return from it
     finally:
         os.close(process.says)  # else the end of a child would not be seen
 
 
 def _begins(child: int, hears: int) -> bool:
     """Wait until a child has begun, or has ended; False where it never will."""
-    while not select.select([hears], [], [], PATIENCE_S)[0]:
+    heard = select.poll()  # `select` takes no descriptor above 1023
+    heard.register(hears, select.POLLIN)
+    while not heard.poll(1e3 * PATIENCE_S):
         if psutil.Process(child).status() == psutil.STATUS_SLEEPING:
             return False
     return True
