@@ -8,6 +8,8 @@ waited for its first batch for ever.
 
 import os
 import select
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psutil
@@ -15,8 +17,8 @@ import psutil
 from worldsize.errors import DataError
 
 PATIENCE_S = 0.2
-"""How long a child may sleep before it has begun. Nothing lets one sleep there that will wake up: one that has only to
-wait for a core, or for memory, is not asleep."""
+"""How long after its fork a child must not be asleep before it has begun: one that has only to wait for a core, or for
+memory, is not."""
 FORKS = 5
 """How often it is tried."""
 
@@ -42,19 +44,34 @@ def sure_to_begin(base: type[Any]) -> type[Any]:
                 process.hears, process.says = os.pipe()
                 try:
                     child = _forked(base, process)
-                    if _begins(child.pid, process.hears):
-                        return child
+                    with _killed_at_errors(child):
+                        if _begins(child.pid, process.hears):
+                            return child
                 finally:
                     os.close(process.hears)
-                child.kill()
-                child.wait()
-                child.close()
+                _kill(child)
             raise DataError(
                 f"a process of the loader hung as it began, {FORKS} times in a row\n"
                 "Use --loader-workers 0, or Python 3.11.10 or later."
             )
 
     return Begun
+
+
+@contextmanager
+def _killed_at_errors(child: Any) -> Iterator[None]:
+    """One that hangs has not asked to end with its parent yet: nothing else would end it."""
+    try:
+        yield
+    except BaseException:
+        _kill(child)
+        raise
+
+
+def _kill(child: Any) -> None:
+    child.kill()
+    child.wait()
+    child.close()
 
 
 def _forked(base: type[Any], process: Any) -> Any:

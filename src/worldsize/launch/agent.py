@@ -35,9 +35,10 @@ from worldsize.launch.workers import LocalRanks, Workers
 from worldsize.ranks.store import StoreDesk, listen
 
 LOOPBACK = "127.0.0.1"
-PARTING_S = 2.0
-"""How long workers that have done all their turns may take to leave by themselves: each ends what it has started, and
-takes away its files, such as the sockets of a DataLoader's processes."""
+PARTING_S = 1.5
+"""How long workers of the first node that have done all their turns may take to leave by themselves: each ends what it
+has started, and takes away its files, such as the sockets of a DataLoader's processes. On the others it is not known
+that they have."""
 LEAVE_S = 10.0
 """How long the first node waits for the others to end: they use its store until then."""
 

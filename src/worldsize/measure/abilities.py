@@ -180,7 +180,7 @@ def _python(version: str) -> Ability:
         return Ability(group="torch", name="Python", available=None, detail=version)
     detail = f"{version}: processes of a script's own DataLoader may hang as they are forked (cpython issue 112275)"
     remedy = f"install Python {'.'.join(map(str, SAFE_TO_FORK))} or later"
-    return Ability(group="torch", name="Python", available=False, detail=detail, remedy=remedy)
+    return Ability(group="torch", name="Python", available=None, detail=detail, remedy=remedy)
 
 
 def _gpu(host: Host, torch: TorchFacts, system: SystemFacts) -> Ability:

@@ -4,7 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -161,7 +161,7 @@ def give_way(thread: str, patience_s: float = 0.2) -> int:
     gloo's thread asks again and again, without pause, for what another thread holds or has not asked for yet. On a core
     that it shares with these, pinned as all of a worker's are, it interrupts the very thread that it waits for, for
     a slice of the scheduler's: 2 ms for each of 16 all-reduces of 1 KiB in flight, 0.1 ms where Linux may not let it
-    interrupt (SCHED_BATCH), over any link, and nothing is lost of what overlaps with computing (benchmarks/polling.py).
+    interrupt (SCHED_BATCH), and nothing is lost of what overlaps with computing (benchmarks/polling.py).
     A lower priority helps a little more. A thread that has just been started may not have its name yet.
     """
     deadline = time.monotonic() + patience_s
@@ -177,7 +177,9 @@ def _lower(thread: str) -> int:
     for task in tasks.iterdir() if tasks.is_dir() else ():
         try:
             if (task / "comm").read_text().strip() == thread:
-                os.sched_setscheduler(int(task.name), os.SCHED_BATCH, os.sched_param(0))
+                with suppress(OSError):  # a sandbox may refuse it, and leave us the priority
+                    if os.sched_getscheduler(int(task.name)) == os.SCHED_OTHER:
+                        os.sched_setscheduler(int(task.name), os.SCHED_BATCH, os.sched_param(0))
                 os.setpriority(os.PRIO_PROCESS, int(task.name), priority)
                 found += 1
         except OSError:

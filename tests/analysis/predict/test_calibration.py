@@ -238,6 +238,11 @@ def test_what_a_link_saves_up_between_small_messages_their_bytes_spend(between_s
     found = [each.alone_s for each in link.messages(all_reduces(), 2, between_s=between_s)]
     assert found[0] == pytest.approx(4e-4 + bytes_s)
     assert found[2:] == pytest.approx([bytes_s + alone_s] * 8)
+    model = replace(link.models["all-reduce"], hidden=True)
+    hidden = replace(link, models={"all-reduce": model}).messages(all_reduces(), 2, between_s=between_s)
+    assert [each.alone_s for each in hidden[2:]] == pytest.approx(found[2:]), "the same bytes over the same link"
+    overlapped = [Sent("all-reduce", 10**6, 0.5, blocking=False), *all_reduces()]
+    assert link.messages(overlapped, 2, between_s=between_s)[1].alone_s == pytest.approx(found[0])
     assert plain.latency_share(all_reduces(), 2) == pytest.approx(4e-4 / (4e-4 + bytes_s))
     assert link.latency_share(all_reduces(1000), 2) == pytest.approx(0.0, abs=1e-3), "it hides behind the bytes"
 

@@ -16,9 +16,9 @@ from worldsize.sending import Sent
 USUAL_DOUBT = 0.1
 """How far messages in training usually are from the benchmark (standard deviation, as a share): taken, not measured."""
 MODEL_DOUBT = 0.02
-"""By how much of itself what messages take may not be as the model has it, however well their step is known: or two
-cells whose steps are known to 0.1 % would lay all that lies between them on their latency. Taken: 0 to 0.02 made no
-difference to 116 forecasts over other links, of six models."""
+"""By how much of itself what messages take may not be as the model has it, however well their step is known. Without it
+two cells known to 0.1 % would explain any difference between them by latency. Taken: 0 to 0.02 made no difference to
+116 forecasts over other links, of six models."""
 LATENCY_DOUBT = 0.5
 """The same of their latency alone: six benchmarks of a study said 478 to 943 µs of one all-reduce, whose training took
 560 to 620 (benchmarks/predict.py, 80 small layers)."""

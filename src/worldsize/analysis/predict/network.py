@@ -104,7 +104,7 @@ class LinkModel:
             sum(message.alone_s for message in link.messages(sent, world_size, factors, between_s))
             for link in (self, self.changed(latency=0.0))
         )
-        return 1 - bytes_alone / whole if whole else 0.0
+        return max(0.0, 1 - bytes_alone / whole) if whole else 0.0
 
     def messages(
         self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED, between_s: float = 0.0
@@ -115,31 +115,41 @@ class LinkModel:
         """
         found: list[Message] = []
         saved_s = dict.fromkeys(TURNS, self.burst_s)  # by each way of the root's link, which has rested in backward
+        first = True
         for each, turned in with_turns(sent):
             latency_s, bytes_s = self._parts_s(each, world_size, turned=turned)
-            ways = USED.get(each.collective, TURNS)
-            after = each.ready == AFTER_BACKWARD
-            burst_s = min(*(saved_s[way] for way in ways), factors.rate * bytes_s) if after else 0.0
             added = self._added_share(each, turned=turned)  # what a link adds takes as long in training
             latency_s *= added + (1 - added) * factors.latency
-            alone_s = latency_s + factors.rate * bytes_s - burst_s
-            for way in TURNS:  # while a message takes longer than its bytes, its own way rests as well
-                used_s = factors.rate * bytes_s if way in ways else 0.0
-                saved_s[way] = min(self.burst_s, max(0.0, saved_s[way] + between_s + alone_s - used_s))
-            if not found:  # those of the benchmark began after a rest as well: t(S) has that burst in it
-                alone_s += burst_s
+            alone_s = latency_s + factors.rate * bytes_s
+            if each.ready == AFTER_BACKWARD:
+                used_s = factors.rate * self._bytes_s(each, world_size) if self._hides(each) else alone_s - latency_s
+                ways = USED.get(each.collective, TURNS)
+                burst_s = min(*(saved_s[way] for way in ways), used_s)
+                taken_s = latency_s + used_s - burst_s
+                for way in TURNS:  # while a message takes longer than its bytes, its own way rests as well
+                    carried_s = used_s if way in ways else 0.0
+                    saved_s[way] = min(self.burst_s, max(0.0, saved_s[way] + between_s + taken_s - carried_s))
+                # Those of the benchmark began after a rest as well: t(S) has the burst of the first one in it.
+                alone_s, first = alone_s if first else taken_s, False
             wire_bytes = bus_factor(self.models[each.collective].as_run, world_size) * each.size_bytes
             found.append(Message(each.ready, max(alone_s, NOTHING_S), wire_bytes))
         return found
 
     def _parts_s(self, sent: Sent, world_size: int, *, turned: bool) -> tuple[float, float]:
         """Of a message with the link to itself: its latency, and what grows with its bytes."""
-        model, size = self.models[sent.collective], sent.size_bytes
         if turned and self.in_turn_s is not None:
-            bytes_s = bus_factor(model.as_run, world_size) * size / model.beta_bytes_per_s
-            return self._one_way_s(self.in_turn_s, world_size), bytes_s
+            return self._one_way_s(self.in_turn_s, world_size), self._bytes_s(sent, world_size)
         latency_s = self.latency_s(sent.collective, world_size)
-        return latency_s, self.time_s(sent.collective, world_size, size) - latency_s
+        return latency_s, self.time_s(sent.collective, world_size, sent.size_bytes) - latency_s
+
+    def _bytes_s(self, sent: Sent, world_size: int) -> float:
+        """What its bytes keep the link busy for."""
+        model = self.models[sent.collective]
+        return bus_factor(model.as_run, world_size) * sent.size_bytes / model.beta_bytes_per_s
+
+    def _hides(self, sent: Sent) -> bool:
+        """Whether t(S) has hidden latency behind the bytes that only what a link saves up can hide."""
+        return self.burst_s > 0 and self.models[sent.collective].hidden
 
     def _added_share(self, sent: Sent, *, turned: bool) -> float:
         """Of a message's latency, what the links of emulated hosts add: that much is known."""
