@@ -8,8 +8,6 @@ waited for its first batch for ever.
 
 import os
 import select
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psutil
@@ -42,30 +40,22 @@ def sure_to_begin(base: type[Any]) -> type[Any]:
         def _Popen(process: Any) -> Any:  # noqa: N802 - the name that multiprocessing gives to what starts a process
             for _ in range(FORKS):
                 process.hears, process.says = os.pipe()
+                child, begun = None, False
                 try:
                     child = _forked(base, process)
-                    with _killed_at_errors(child):
-                        if _begins(child.pid, process.hears):
-                            return child
+                    begun = _begins(child.pid, process.hears)
                 finally:
                     os.close(process.hears)
-                _kill(child)
+                    if child and not begun:  # also at Ctrl-C: it has not asked yet to end with its parent
+                        _kill(child)
+                if begun:
+                    return child
             raise DataError(
                 f"a process of the loader hung as it began, {FORKS} times in a row\n"
                 "Use --loader-workers 0, or Python 3.11.10 or later."
             )
 
     return Begun
-
-
-@contextmanager
-def _killed_at_errors(child: Any) -> Iterator[None]:
-    """One that hangs has not asked to end with its parent yet: nothing else would end it."""
-    try:
-        yield
-    except BaseException:
-        _kill(child)
-        raise
 
 
 def _kill(child: Any) -> None:
