@@ -35,8 +35,8 @@ _here = threading.local()
 def keep_python_state() -> None:
     """Let the calling thread keep the state that Python has for it: called where a backend's thread runs our Python.
 
-    Such a thread gets a new state at each call, with memory of its own, and gives it back at the end: a callback adds 44
-    to 52 µs to a message of 1 KiB, and 8 to 12 with a state that is kept (two ranks on two cores, gloo, four runs).
+    Such a thread gets a new state at each call, with memory of its own, and gives it back at the end: a callback adds
+    44 to 52 µs to a message of 1 KiB, 8 to 12 with a state that is kept (two ranks on two cores, gloo, four runs).
     Before Python 3.11.10 a process that is forked while one is made hangs for ever, too
     (https://github.com/python/cpython/issues/112275).
     """
