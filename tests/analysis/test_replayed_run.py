@@ -5,7 +5,19 @@ from pathlib import Path
 import pytest
 
 from made_runs import MadeCell, make_run
-from replayable import BACKWARD_S, DATA_S, FORWARD_S, LATE_S, OPTIMIZER_S, OTHER_S, SHARES, SIZES, STEPS, replayable
+from replayable import (
+    BACKWARD_S,
+    DATA_S,
+    FORWARD_S,
+    LATE_S,
+    OPTIMIZER_S,
+    OTHER_S,
+    PACKED_S,
+    SHARES,
+    SIZES,
+    STEPS,
+    replayable,
+)
 from worldsize.analysis.replay import Wanted, replay_of, replayed, wanted
 from worldsize.errors import UsageError
 from worldsize.results.folder import load_run
@@ -21,6 +33,13 @@ def test_computing_is_what_was_planted_without_the_messages(tmp_path: Path) -> N
         planted = (DATA_S, FORWARD_S + late_s, BACKWARD_S, OPTIMIZER_S, OTHER_S)
         for name, phase, seconds in zip(PHASES, phases, planted, strict=True):
             assert phase == pytest.approx([seconds * 1e6] * STEPS, abs=2), name
+
+
+def test_packing_before_the_mark_of_the_last_gradient_is_not_replayed_for_a_rehearsal_does_it(tmp_path: Path) -> None:
+    cell = load_run(replayable(tmp_path, [MadeCell("bucketed", 2)])).cells["bucketed-w2-b32"]
+    for phases in replayed(cell).times_us:
+        backward = phases[PHASES.index("backward")]
+        assert backward == pytest.approx([(BACKWARD_S - PACKED_S) * 1e6] * STEPS, abs=2)
 
 
 def test_each_strategy_is_replayed_from_its_own_largest_cell(tmp_path: Path) -> None:

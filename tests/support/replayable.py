@@ -19,6 +19,8 @@ SIZES = (4_000, 400_000, 40_000, 4_000)
 """Bytes of the gradients, in the model's order."""
 SHARES = (1.0, 0.9, 0.5, 0.4)
 STEPS = 6
+PACKED_S, PACKED_UNTIL_S = 0.003, 0.002
+"""`bucketed` packs its only bucket from so long before the mark of its last gradient, and until so long before it."""
 
 
 def replayable(folder: Path, cells: Sequence[MadeCell] | None = None) -> Path:
@@ -56,20 +58,22 @@ def _write(place: Path, rank: int, world_size: int) -> None:
         )
         begin_ns += round(step_s * 1e9)
         if world_size > 1:
-            spans.append(_span(number, ends["backward_end_s"], ends["synchronise_end_s"]))
+            bucketed = place.name.startswith("bucketed")
+            spans.append(_span(number, ends["backward_end_s"], ends["synchronise_end_s"], bucketed=bucketed))
     (place / f"rank{rank}.jsonl").write_text("".join(f"{step.model_dump_json()}\n" for step in steps))
     (place / f"rank{rank}.spans.jsonl").write_text("".join(f"{span.model_dump_json()}\n" for span in spans))
 
 
-def _span(step: int, begin_s: float, end_s: float) -> SpanRecord:
+def _span(step: int, begin_s: float, end_s: float, *, bucketed: bool) -> SpanRecord:
+    ready_s = begin_s - PACKED_S if bucketed else None
     return SpanRecord(
         session=0,
         step=step,
         kind=["all_reduce"],
         payload_bytes=[sum(SIZES)],
-        blocking=[True],
-        ready_s=[None],
-        issued_s=[begin_s],
+        blocking=[not bucketed],
+        ready_s=[ready_s],
+        issued_s=[begin_s - PACKED_UNTIL_S if bucketed else begin_s],
         done_s=[end_s],
     )
 

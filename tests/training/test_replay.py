@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from replayable import BACKWARD_S, COMPUTED_S, SHARES, SIZES, cell_settings, replayable
+from replayable import BACKWARD_S, COMPUTED_S, OPTIMIZER_S, SHARES, SIZES, cell_settings, replayable
 from worldsize.analysis.replay import replay_of, wanted
 from worldsize.config import CellSettings, ReplaySettings
 from worldsize.measure.clocks import HostClock
@@ -14,7 +14,7 @@ from worldsize.measure.timeline import Timeline, read
 from worldsize.results.folder import load_run
 from worldsize.results.training_records import ReplayedTimes
 from worldsize.strategies import Channel, World
-from worldsize.training.replay import ReplayModel, ReplayTask, Waits, groups_of
+from worldsize.training.replay import WAKING_S, ReplayModel, ReplayTask, Waits, groups_of
 from worldsize.training.trainer import Trainer
 
 REPLAY = ReplaySettings(
@@ -99,6 +99,54 @@ def test_what_is_real_is_no_wait() -> None:
     taken = waits.taken()
     assert taken.intended_s == pytest.approx(0.005)
     assert taken.waited_s >= 0.005
+
+
+class Sleeper:
+    """A clock that only sleeping moves, and a kernel that wakes whoever sleeps so much too late."""
+
+    def __init__(self, late_s: float) -> None:
+        self.now_s, self.late_s = 0.0, late_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds + self.late_s
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+
+@pytest.mark.parametrize(("late_s", "expected_s"), [(0.0001, 0.0), (0.005, 0.005 - WAKING_S)])
+def test_what_waking_usually_takes_is_asked_for_earlier_and_a_busy_core_is_not(
+    late_s: float, expected_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeper = Sleeper(late_s)
+    monkeypatch.setattr("worldsize.training.replay.time", sleeper)
+    waits = Waits()
+    for _ in range(100):
+        waits.begin()
+        waits.wait(0.01)
+    waits.taken()
+    for _ in range(50):
+        waits.begin()
+        waits.wait(0.01)
+    taken = waits.taken()
+    assert taken.waited_s - taken.intended_s == pytest.approx(50 * expected_s, abs=50 * 1e-6)
+
+
+def test_what_the_optimizer_clears_is_a_part_of_its_wait(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer.step()
+    clear = torch.optim.Optimizer.zero_grad
+
+    def slow(optimizer: torch.optim.Optimizer, set_to_none: bool = True) -> None:
+        time.sleep(OPTIMIZER_S / 2)
+        clear(optimizer, set_to_none)
+
+    monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", slow)
+    assert isinstance(trainer.task, ReplayTask)
+    waits, asked = trainer.task.waits, []
+    until = waits.until
+    monkeypatch.setattr(waits, "until", lambda due_s: (asked.append(due_s - time.perf_counter()), until(due_s)))
+    trainer.step()
+    assert min(asked[-2], OPTIMIZER_S) <= OPTIMIZER_S / 2  # the last but one: what comes after it is waited for, too
 
 
 def test_waiting_takes_no_core(trainer: Trainer) -> None:

@@ -123,7 +123,7 @@ def replayed(cell: Cell) -> ReplayedCell:
     spans = cell.collect(cell.scan_spans().join(steps.lazy().select(STEP), on=STEP, how="semi"))
     if steps["phases"].is_not_null().any() or steps["forward_end_s"].null_count():
         raise UsageError(f"the steps of {cell.record.id} have no marks of forward and backward\n{AGAIN}")
-    times_ns = _computing_ns(steps, spans).reshape(len(PHASES), _processes(cell.record), -1)
+    times_ns = _computing_ns(_without_packing(steps, spans), spans).reshape(len(PHASES), _processes(cell.record), -1)
     lengths = counting.group_by("session", "block", maintain_order=True).len()["len"]
     return ReplayedCell(
         source=cell.record.id,
@@ -134,6 +134,19 @@ def replayed(cell: Cell) -> ReplayedCell:
             for rank in range(times_ns.shape[1])
         ),
     )
+
+
+def _without_packing(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """The same, with backward ended when the last bucket had all of its gradients.
+
+    A strategy in Python packs and sends a bucket in the hook of its last gradient, before that gradient is marked; a
+    rehearsal does both itself. Where a bucket was left over after backward, the mark stays.
+    """
+    known = spans.select(*STEP, "ready_s", "blocking").drop_nulls().explode("ready_s", "blocking")
+    buckets = known.filter(~pl.col("blocking")).group_by(STEP)
+    all_ready = pl.when(pl.col("ready_s").is_not_null().all()).then(pl.col("ready_s").max())
+    found = steps.join(buckets.agg(all_ready.alias("ready_s")), on=STEP, how="left", maintain_order="left")
+    return found.with_columns(last_gradient_s=pl.min_horizontal("last_gradient_s", "ready_s")).drop("ready_s")
 
 
 def _computing_ns(steps: pl.DataFrame, spans: pl.DataFrame) -> NDArray[np.int64]:

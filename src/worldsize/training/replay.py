@@ -24,6 +24,8 @@ TOGETHER = 0.002
 """Gradients that are ready within this share of backward are released at once: a wait for each would cost more."""
 MADE_UP_S = 0.001
 """Lateness that the next wait makes up for, at most: that of waking up, about 0.1 ms, but not that of a busy core."""
+WAKING_S, LEARNT = 0.0002, 0.1
+"""What waking up takes at most where no other wants the core, and how much each one counts towards what is usual."""
 DTYPES = {2: torch.bfloat16, 8: torch.float64}
 """Bytes of an element → what gradients are summed in; 4 bytes are float32."""
 PR_SET_TIMERSLACK = 29
@@ -32,13 +34,14 @@ PR_SET_TIMERSLACK = 29
 class Waits:
     """Waits that add up to what was intended, and how long they took.
 
-    Each has an absolute end, counted from that of the one before it, so that late wake-ups do not add up.
+    Each has an absolute end, counted from that of the one before it, so that late wake-ups do not add up; and each
+    asks to be woken earlier than that by what waking usually takes.
     """
 
     def __init__(self) -> None:
         self.intended_s = self.waited_s = 0.0
         self._due_s = self._from_s = time.perf_counter()
-        self._late_s = 0.0
+        self._late_s = self._waking_s = 0.0
 
     def begin(self) -> None:
         """Something real has ended just now: the next wait begins here."""
@@ -56,10 +59,13 @@ class Waits:
 
     def until(self, due_s: float) -> None:
         """Wait until a moment on the clock of time.perf_counter."""
-        left_s = due_s - time.perf_counter()
+        asked_s = due_s - self._waking_s
+        left_s = asked_s - time.perf_counter()
         if left_s > 0:
             time.sleep(left_s)
         now_s = time.perf_counter()
+        if left_s > 0:
+            self._waking_s += LEARNT * (min(now_s - asked_s, WAKING_S) - self._waking_s)
         self.waited_s, self._from_s = self.waited_s + now_s - self._from_s, now_s
         self._late_s = min(now_s - due_s, MADE_UP_S)
         self._due_s = now_s - self._late_s
@@ -155,11 +161,19 @@ class _Optimizer(torch.optim.Optimizer):
     def __init__(self, model: ReplayModel) -> None:
         super().__init__(model.parameters(), {})
         self.model = model
+        self._stepped = False
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Begins when the last message has come: what lies before is no wait of ours."""
         self.model.waits.begin()
-        self.model.waits.wait(self.model.replays.optimizer_s)
+        self._stepped = True
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """The last that an optimizer does in a step: what was measured has it in it, so the wait is what is left."""
+        super().zero_grad(set_to_none)
+        if self._stepped:
+            self.model.waits.wait(self.model.replays.optimizer_s)
+        self._stepped = False
 
 
 class _Steps:
