@@ -1,5 +1,10 @@
 """Replayed computing in one process: gradients come in their order, nothing is computed, and each wait is counted."""
 
+import json
+import platform
+import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -142,11 +147,37 @@ def test_what_the_optimizer_clears_is_a_part_of_its_wait(trainer: Trainer, monke
 
     monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", slow)
     assert isinstance(trainer.task, ReplayTask)
-    waits, asked = trainer.task.waits, []
+    waits = trainer.task.waits
+    asked: list[float] = []
     until = waits.until
-    monkeypatch.setattr(waits, "until", lambda due_s: (asked.append(due_s - time.perf_counter()), until(due_s)))
+
+    def noted(due_s: float) -> None:
+        asked.append(due_s - time.perf_counter())
+        until(due_s)
+
+    monkeypatch.setattr(waits, "until", noted)
     trainer.step()
     assert min(asked[-2], OPTIMIZER_S) <= OPTIMIZER_S / 2  # the last but one: what comes after it is waited for, too
+
+
+ASKED = """
+from pathlib import Path
+from worldsize.training.replay import SLICE_NS, _wake_in_time
+def slice_ns():
+    return [int(line.split(":")[1]) for line in Path("/proc/self/sched").read_text().splitlines() if "se.slice" in line]
+before = slice_ns()
+_wake_in_time()
+print(before, slice_ns(), [SLICE_NS])
+"""
+
+
+def test_a_rank_that_waits_asks_for_a_short_slice() -> None:
+    done = subprocess.run([sys.executable, "-c", ASKED], check=True, capture_output=True, text=True)
+    before, after, asked = (json.loads(each) for each in re.findall(r"\[.*?\]", done.stdout))
+    linux = tuple(map(int, platform.release().split(".")[:2]))
+    if not before or linux < (6, 12):
+        pytest.skip("Linux tells no slice here, or gives none that is asked for")
+    assert after == asked != before
 
 
 def test_waiting_takes_no_core(trainer: Trainer) -> None:
