@@ -204,6 +204,7 @@ def _gradients(run: Run, cells: Sequence[Cell], batch_size: int) -> tuple[str, G
     best = max(known, key=lambda each: (each[0].batch_size == batch_size, each[1].steps), default=None)
     if best is None:
         raise UsageError(
-            f"{run.folder} does not say when backward has each gradient: an older version has measured it\n{AGAIN}"
+            f"{run.folder} does not say when backward has each gradient: no step without messages fitted into its "
+            f"budget, or an older version has measured it\n{AGAIN}"
         )
     return best[0].id, best[1]

@@ -268,8 +268,8 @@ class ReplayTask:
 def _wake_in_time() -> None:
     """Let the kernel wake this process within about 1 µs of the time that it asks for, where it lets us; else 50 µs.
 
-    With a short slice, too, as Linux 6.12 gives to whoever asks for one: who wakes then need not wait until the others
-    on its core have used up theirs, 1.4 ms on two cores. Of 162 gradients on 8 hosts on two cores (two rehearsals each, in turn)
+    With a short slice, too, as Linux 6.12 gives to any that asks for one: it need not wait then until the others on its
+    core have used up theirs, 1.4 ms on two cores. With 162 gradients and 8 hosts (two rehearsals each, in turn)
     fidelity rose from 0.95 and 0.96 to 0.97 and 0.98. An older kernel leaves the slice as it is.
     """
     try:
