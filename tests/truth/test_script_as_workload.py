@@ -1,5 +1,8 @@
 """A script and a workload that do the same have the same speed-up: over a slow link, whose share of the step is known.
 
+The script has its DDP in one process as well, so the workload's baseline is wrapped: against a plain one (1.06) the
+script's speed-up was 1.08 and the wrapped one's 1.07.
+
 Root is needed for the emulated hosts.
 """
 
@@ -72,7 +75,7 @@ def test_they_have_the_same_speed_up(tmp_path: Path) -> None:
         found = []
         for what in (
             ("--script", "train.py"),
-            ("--workload", "same.py:Same", "--strategies", "single,ddp", "--batch-sizes", "8"),
+            ("--workload", "same.py:Same", "--strategies", "ddp", "--batch-sizes", "8", "--baseline", "wrapped"),
         ):
             done = worldsize("study", *what, *WHERE, "--json", cwd=tmp_path)
             assert done.returncode == 0, done.stderr
