@@ -20,8 +20,13 @@ from replayable import (
 )
 from worldsize.analysis.replay import Wanted, replay_of, replayed, wanted
 from worldsize.errors import UsageError
+from worldsize.results.files import cell_folder
 from worldsize.results.folder import load_run
 from worldsize.results.replay import PHASES, read_replay, write_replay
+from worldsize.results.step_records import SpanRecord
+
+COLUMNS = ("kind", "payload_bytes", "blocking", "ready_s", "issued_s", "done_s")
+"""Of a record of messages: one entry each."""
 
 
 def test_computing_is_what_was_planted_without_the_messages(tmp_path: Path) -> None:
@@ -40,6 +45,21 @@ def test_packing_before_the_mark_of_the_last_gradient_is_not_replayed_for_a_rehe
     for phases in replayed(cell).times_us:
         backward = phases[PHASES.index("backward")]
         assert backward == pytest.approx([(BACKWARD_S - PACKED_S) * 1e6] * STEPS, abs=2)
+
+
+def test_where_a_bucket_is_left_over_backward_ends_with_the_last_gradient(tmp_path: Path) -> None:
+    run = replayable(tmp_path, [MadeCell("bucketed", 2)])
+    for rank in range(2):
+        place = cell_folder(run, "bucketed-w2-b32") / f"rank{rank}.spans.jsonl"
+        spans = [SpanRecord.model_validate_json(line) for line in place.read_text().splitlines()]
+        twice = (
+            SpanRecord(**{**span.model_dump(), **{name: 2 * getattr(span, name) for name in COLUMNS}}) for span in spans
+        )
+        left_over = (span.model_copy(update={"ready_s": [span.ready_s[0], None]}) for span in twice if span.ready_s)
+        place.write_text("".join(f"{span.model_dump_json()}\n" for span in left_over))
+    for phases in replayed(load_run(run).cells["bucketed-w2-b32"]).times_us:
+        backward = phases[PHASES.index("backward")]
+        assert backward == pytest.approx([BACKWARD_S * 1e6] * STEPS, abs=2)
 
 
 def test_each_strategy_is_replayed_from_its_own_largest_cell(tmp_path: Path) -> None:

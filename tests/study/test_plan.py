@@ -66,6 +66,20 @@ def test_workers_get_the_cores_of_the_node_that_they_are_on(evenly: bool) -> Non
     assert four.oversubscribed
 
 
+@pytest.mark.parametrize(
+    ("cores", "hosts", "expected"),
+    [(2, 4, ((0,), (1,), (0,), (1,))), (8, 2, ((0, 1, 2, 3), (4, 5, 6, 7))), (1, 2, ((0,), (0,)))],
+)
+def test_ranks_of_a_rehearsal_are_pinned_to_their_shares_and_oversubscribe_nothing(
+    cores: int, hosts: int, expected: tuple[tuple[int, ...], ...]
+) -> None:
+    replay = {"run": "made", "parameters": 1, "parameter_bytes": 4, "buffer_bytes": 0, "gradient_tensors": 1}
+    asked: dict[str, Any] = {"strategies": ("ddp",), "world_sizes": (hosts,), "hosts": hosts, "threads_per_worker": 1}
+    [cell] = plan(cores=cores, **asked, replay=replay)
+    assert cell.placement.cores == expected
+    assert (cell.placement.threads_per_worker, cell.placement.oversubscribed) == (1, False)
+
+
 def test_several_workers_in_one_process_are_not_on_several_hosts() -> None:
     settings = StudySettings(strategies=EVERY, world_sizes=(1, 2), hosts=2)
     found = findings(samples=1000)

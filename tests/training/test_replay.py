@@ -156,16 +156,17 @@ def test_what_the_optimizer_clears_is_a_part_of_its_wait(trainer: Trainer, monke
 
     monkeypatch.setattr(waits, "until", noted)
     trainer.step()
-    assert min(asked[-2], OPTIMIZER_S) <= OPTIMIZER_S / 2  # the last but one: what comes after it is waited for, too
+    assert asked[-1] <= OPTIMIZER_S / 2  # the last of a step's waits is that of the optimizer
 
 
 ASKED = """
 from pathlib import Path
 from worldsize.training import replay
+told = Path("/proc/self/sched")
 for slice_ns in (2 * replay.SLICE_NS, replay.SLICE_NS):
     replay.SLICE_NS = slice_ns
     replay._wake_in_time()
-    for line in Path("/proc/self/sched").read_text().splitlines():
+    for line in told.read_text().splitlines() if told.exists() else ():
         if "se.slice" in line:
             print(int(line.split(":")[1]))
 """

@@ -15,8 +15,8 @@ MAX_BURST = 1.1
 MIN_CARRIED = 0.9
 """Share of its payload rate that a link must carry while all hosts send."""
 MAX_QUEUED = 0.05
-"""What the threads of a rank may queue for a core, as a share of its time. Of 20 rehearsed cells (benchmarks,
-predict_rehearsed) the 14 below, up to 0.047, were at most 1.9 % off a forecast; the six above, from 0.09, up to 45 %.
+"""What the threads of a rank may queue for a core, as a share of its time. Of 12 rehearsed cells (benchmarks,
+predict_rehearsed) the nine below were at most 1.5 % off a forecast; the three above, from 0.053, 2, 10 and 32 %.
 """
 REAL = "Real: the collectives, in the order and sizes of each strategy, over emulated hosts."
 REPLAYED = "Replayed: all computing; ranks only wait as long as was measured."

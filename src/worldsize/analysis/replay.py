@@ -140,9 +140,11 @@ def _without_packing(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     """The same, with backward ended when the last bucket had all of its gradients.
 
     A strategy in Python packs and sends a bucket in the hook of its last gradient, before that gradient is marked; a
-    rehearsal does both itself. Where a bucket was left over after backward, the mark stays.
+    rehearsal does both itself. The mark stays where a bucket was left over after backward, and where a second message
+    follows the one of a bucket (PowerSGD): not all messages say then when their gradients were there.
     """
-    known = spans.select(*STEP, "ready_s", "blocking").drop_nulls().explode("ready_s", "blocking")
+    once = spans.unique(STEP, keep="last")
+    known = once.select(*STEP, "ready_s", "blocking").drop_nulls().explode("ready_s", "blocking")
     buckets = known.filter(~pl.col("blocking")).group_by(STEP)
     all_ready = pl.when(pl.col("ready_s").is_not_null().all()).then(pl.col("ready_s").max())
     found = steps.join(buckets.agg(all_ready.alias("ready_s")), on=STEP, how="left", maintain_order="left")

@@ -84,7 +84,8 @@ def make_plan(
         _check_room(settings, sizes, nodes)
     busiest = max((node.processes for node in cluster.share_out(max(sizes))), default=max(sizes))
     _check_devices(settings, sizes, len(findings.gpus), busiest)
-    threads = settings.threads_per_worker or default_threads(as_cores(cores).threads, busiest)
+    share = default_threads(as_cores(cores).threads, busiest)
+    threads = settings.threads_per_worker or share
     choices = settings.cells or list(_scripts(settings, sizes) or _grid(settings, findings, sizes, nodes))
     if findings.train_samples is not None:
         _check_batches(choices, findings.train_samples, settings.accumulate)
@@ -96,25 +97,26 @@ def make_plan(
         placement = place(
             world_size=cell.world_size,
             processes=processes,
-            threads_per_worker=threads,
+            threads_per_worker=share if settings.replay else threads,
             cores=cores,
             gpus=gpus,
             backend=settings.backend,
             nodes=cluster.share_out(processes),
         )
-        placement = _waiting(placement) if settings.replay else placement
+        placement = _waiting(placement, threads) if settings.replay else placement
         cells.append(PlannedCell(cell, placement, findings.own_traits.get(cell.strategy)))
     _check_names(cells)
     return cells
 
 
-def _waiting(placement: Placement) -> Placement:
+def _waiting(placement: Placement, threads: int) -> Placement:
     """The placement of workers that only wait: several may share a core and take nothing of each other's computing.
 
-    They are pinned as in training: between two hosts a message of 1 KiB took 0.22 ms in training, 0.23 in a rehearsal,
-    and 0.39 where ranks were free to move; steps of 13 all-reduces between 8 hosts on two cores took 413 and 488 ms.
+    Each is pinned to its share of the cores, as training is unless it was given fewer threads: between two hosts a
+    message of 1 KiB took 0.22 ms in training, 0.23 in a rehearsal, and 0.39 where ranks were free to move; steps of 13
+    all-reduces between 8 hosts on two cores took 413 and 488 ms.
     """
-    return placement.model_copy(update={"oversubscribed": False, "on_siblings": ()})
+    return placement.model_copy(update={"threads_per_worker": threads, "oversubscribed": False, "on_siblings": ()})
 
 
 def _scripts(settings: StudySettings, sizes: Sequence[int]) -> list[CellChoice]:
