@@ -27,7 +27,8 @@ def first_line(settings: StudySettings) -> str:
     hosts, replay = settings.emulated, settings.replay
     assert hosts is not None, "a rehearsal is over hosts"
     assert replay is not None, "a rehearsal replays"
-    links = f" with links of {settings.link}" if settings.link else ""
+    unlimited = "" if settings.slow_link else ", whose links have no limit"
+    links = f" with links of {settings.link}" if settings.link else unlimited
     return f"Rehearsal of {replay.run} on {hosts.count} emulated hosts{links}. {REAL} {REPLAYED}"
 
 

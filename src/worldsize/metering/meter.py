@@ -1,4 +1,4 @@
-"""`worldsize.meter`: two lines in a training loop of one's own, and its run folder is like any other.
+"""`worldsize.meter`: three lines in a script of one's own, and its run folder is like any other.
 
 Off unless asked. Nothing that goes wrong here ends a training: the first trouble is a warning, and ends the metering.
 """
