@@ -15,11 +15,13 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import worldsize
 from common import keep, say
 from gpu_parts import check_parts
 from gpu_planted import BACKWARD_MS, BATCH_MS, FORWARD_MS
@@ -35,17 +37,18 @@ SEVERAL = "gather-scatter,all-reduce,ddp,bucketed,ddp-fp16,powersgd,bucketed-pow
 TOGETHER = ("two-ranks", "compile", "profile")
 """Checks whose times nobody reads; they run first, beside each other."""
 WORLDSIZE = [sys.executable, "-m", "worldsize"]
-PLANTED = Path(__file__).parent / "gpu_planted.py"
+PLANTED, ADAPTED = (Path(__file__).parent / name for name in ("gpu_planted.py", "gpu_adapted.py"))
 NEAR, NEAR_S = 0.05, 0.0005
 """By how much a planted part may be off: a twentieth, and half a millisecond of launching."""
 Check = Callable[[Path], dict[str, Any]]
 
 
 def main() -> int:
-    """Run all checks, or those that are named; the results go to benchmarks/results/gpu.json."""
+    """Run all checks, or those that are named; the results go to a file of benchmarks/results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", help="folder of the real CIFAR-10; without it images are synthetic")
-    parser.add_argument("names", nargs="*", help="checks to run; without any, all of them, and the results are kept")
+    parser.add_argument("--results", default="gpu", help="name of the file in benchmarks/results [default: gpu]")
+    parser.add_argument("names", nargs="*", help="checks to run; all of them if none is named")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("no GPU here: nothing was checked", file=sys.stderr)
@@ -60,8 +63,8 @@ def main() -> int:
             say(f"  {name}")
             results[name] = beside[name].result() if name in beside else checks[name](Path(folder) / name)
             _print(name, results[name])
-            if not arguments.names:  # what was checked is kept also where this is broken off
-                keep("gpu", {"device": torch.cuda.get_device_name(), "checks": results})
+            # What was checked is kept also where this is broken off.
+            keep(arguments.results, {"device": torch.cuda.get_device_name(), "checks": results})
     return 0 if all(result["passed"] for result in results.values()) else 1
 
 
@@ -93,6 +96,11 @@ def _checks(data: list[str]) -> dict[str, Check]:
         "planted-loader-bound": lambda out: _planted(out, batch_ms=30),
         "planted-script-compute-bound": lambda out: _planted(out, batch_ms=1, script=True),
         "planted-script-loader-bound": lambda out: _planted(out, batch_ms=30, script=True),
+        **{
+            f"planted-{adapter}-{bound}": partial(_adapted, batch_ms=batch_ms, adapter=adapter)
+            for adapter in ("lightning", "hugging-face", "accelerate")
+            for bound, batch_ms in (("compute-bound", 1), ("loader-bound", 30))
+        },
     }
 
 
@@ -135,26 +143,52 @@ def _planted(out: Path, *, batch_ms: float, script: bool = False) -> dict[str, A
         command = ["train", "--workload", f"{PLANTED}:Planted", "--steps", "60", "--batch-size", "16"]
         answer, error = _run(command, out, **{BATCH_MS: str(batch_ms)})
     result = _judged(answer, error)
-    if not result["passed"]:
-        return result
-    (summary,) = (cell["summary"] for cell in answer["cells"].values())
     computing_ms = FORWARD_MS + BACKWARD_MS
-    truth = {
-        "step_s": max(batch_ms, computing_ms) / 1e3,
-        "data_wait_s": max(0, batch_ms - computing_ms) / 1e3,
-        "forward_s": FORWARD_MS / 1e3,
-        "backward_s": BACKWARD_MS / 1e3,
+    truth_ms = {
+        "step_s": max(batch_ms, computing_ms),
+        "data_wait_s": max(0, batch_ms - computing_ms),
+        "forward_s": FORWARD_MS,
+        "backward_s": BACKWARD_MS,
     }
-    found = {**summary["parts_s"], "step_s": summary["step_s"]["value"]}
-    wrong = [name for name, true in truth.items() if abs(found[name] - true) > NEAR * true + NEAR_S]
-    cells = {name: f"{found[name] * 1e3:.2f} ms, planted {true * 1e3:.2f}" for name, true in truth.items()}
-    return {"passed": not wrong, "cells": cells, "truth_s": truth, "found_s": found}
+    return result | _against(truth_ms, _parts_of(out)) if result["passed"] else result
 
 
-def _run(command: list[str] | tuple[str, ...], out: Path, **environment: str) -> tuple[dict[str, Any], str]:
+def _adapted(out: Path, *, batch_ms: float, adapter: str) -> dict[str, Any]:
+    """The same under a framework, metered by its adapter, against the step without the meter and what was planted."""
+    log = out.with_suffix(".log")
+    with log.open("w") as written:
+        command = [sys.executable, str(ADAPTED), adapter, str(batch_ms), str(out)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=written, text=True, check=False)
+    if done.returncode:
+        return {"passed": False, "cells": {"-": log.read_text()[-2000:]}}
+    result = _judged(*_run(["report", str(out)]))
+    truth_ms = {
+        "step_s": float(done.stdout.split()[-1]) * 1e3,
+        "forward_s": FORWARD_MS,
+        "backward_s": BACKWARD_MS,
+    }
+    return result | _against(truth_ms, _parts_of(out)) if result["passed"] else result
+
+
+def _parts_of(out: Path) -> dict[str, float]:
+    parts = worldsize.load_run(out).tables["parts"].row(0, named=True)
+    return {**parts, "step_s": parts["mean_step_s"]}
+
+
+def _against(truth_ms: dict[str, float], found: dict[str, float]) -> dict[str, Any]:
+    """Whether each part is what it should be, in words and in seconds."""
+    truth = {name: true / 1e3 for name, true in truth_ms.items()}
+    wrong = [name for name, true in truth.items() if abs((found[name] or 0.0) - true) > NEAR * true + NEAR_S]
+    cells = {name: f"{(found[name] or 0.0) * 1e3:.2f} ms, should be {true * 1e3:.2f}" for name, true in truth.items()}
+    return {"passed": not wrong, "cells": cells, "truth_s": truth, "found_s": {name: found[name] for name in truth}}
+
+
+def _run(
+    command: list[str] | tuple[str, ...], out: Path | None = None, **environment: str
+) -> tuple[dict[str, Any], str]:
     """What a command answers as JSON, and what it says where it ends badly."""
     done = subprocess.run(
-        [*WORLDSIZE, *command, "--out", str(out), "--json"],
+        [*WORLDSIZE, *command, *(["--out", str(out)] if out else []), "--json"],
         capture_output=True,
         text=True,
         check=False,
@@ -178,6 +212,8 @@ def _judged(answer: dict[str, Any], error: str) -> dict[str, Any]:
 
 def _is_of_a_gpu(cell: dict[str, Any]) -> bool:
     """Whether a cell ran there, its yardstick is of its own arithmetic, and reserved memory stands beside allocated."""
+    if cell["placement"] is None:  # metered: its parts tell, for on the host's clock they are a tenth of a millisecond
+        return True
     if cell["placement"]["device"] != "cuda":
         return False
     if cell["error"] or not cell["summary"]:
