@@ -11,7 +11,7 @@ import pytest
 
 from fake_cells import planned, step_line
 from worldsize.cli.console import duration_text, lines
-from worldsize.cli.display import BETWEEN_S, WITHIN_S, Display, ending_text, far_text
+from worldsize.cli.display import BETWEEN_S, WITHIN_S, Display, ahead_text, counts_text, ending_text, far_text
 from worldsize.cli.progress import Progress, rate_text
 from worldsize.config import StudySettings
 from worldsize.results.records import CellRecord, CellSummary, ErrorRecord, Estimate
@@ -182,8 +182,22 @@ def test_the_end_of_a_cell_in_a_line() -> None:
     assert text == "ddp-w2-b4  500 ms/step ± 2.00 %  16.0 samples/s  test accuracy 75.0% after 8 steps"
     of_epochs = CellRecord.of(CELL.settings.model_copy(update={"epochs": 2, "steps": None}), evaluations=[evaluation])
     assert ending_text(of_epochs).endswith("test accuracy 75.0% after epoch 2")
+    summary.blocks = 1  # of its steps an interval can be made, of the study's ratios none
+    assert ending_text(record(summary=summary)) == "ddp-w2-b4  500 ms/step  16.0 samples/s"
     summary.step_s = Estimate(value=0.5, samples=1)
     assert ending_text(record(summary=summary)) == "ddp-w2-b4  500 ms/step  16.0 samples/s"
+
+
+def test_a_short_budget_is_called_so_and_what_is_over_it_is_counted() -> None:
+    assert ahead_text([CELL, OTHER], 0, 45) == "2 cells; the answer comes within about 45 s"
+    assert ahead_text([CELL, OTHER], 0, 6) == (
+        "2 cells and about 6 s left: that is short, and one block of each is timed anyway"
+    )
+    progress = Progress([CELL, OTHER], 0, now_s=100, budget_s=6)
+    progress.advanced(CELL, 1, step(), now_s=104)
+    assert counts_text(progress) == "0 of 2 cells, 1 steps, at most 2 s left"
+    progress.advanced(CELL, 1, step(), now_s=118)
+    assert counts_text(progress) == "0 of 2 cells, 2 steps, 12 s over the budget"
 
 
 def test_time_left_follows_the_turns_with_all_that_is_measured_in_them() -> None:

@@ -119,8 +119,10 @@ def _undecided(analysis: StudyAnalysis, found: Headline, answer: Decision) -> st
     row = found.scaling
     assert row.speedup is not None, "only with a speed-up there is something to decide"
     assert row.baseline is not None, "a speed-up has one"
+    known = row.speedup.estimate.low is not None
+    opening = "No significant gain or loss against one worker" if known else "Whether several workers gain is not known"
     return (
-        f"No significant gain or loss against one worker: the fastest of several is {cell_name(found.fastest)}, with "
+        f"{opening}: the fastest of several is {cell_name(found.fastest)}, with "
         f"{NAMES[row.kind]} of {estimate_text(row.speedup.estimate)} over {row.baseline.id}{KEPT[row.kind]}"
         f"{_against_one(row.speedup.estimate)}{_rival(answer)}. {noise_text(analysis, found)}"
     )

@@ -31,6 +31,8 @@ WITHIN_S = 2.0
 """Least time between two drawings while steps are timed: one takes a few milliseconds of one core."""
 BETWEEN_S = 0.25
 """The same between two turns, which may be short."""
+SHORT_S = 4.0
+"""Of a budget for each cell, about what starting it, its proof and one block take on two cores."""
 LINE_S = 25.0
 """Least time between two lines of progress without a terminal; less than BEAT_S, whose lines know less."""
 MAX_ROWS = 12
@@ -197,6 +199,8 @@ def ahead_text(cells: Sequence[PlannedCell], steps: int, left_s: float | None) -
     if not cells:
         return "no cell is missing: nothing is run"
     named = f"{len(cells)} cell{'' if len(cells) == 1 else 's'}"
+    if left_s is not None and left_s < SHORT_S * len(cells):
+        return f"{named} and about {duration_text(left_s)} left: that is short, and one block of each is timed anyway"
     if left_s is not None:
         return f"{named}; the answer comes within about {duration_text(left_s)}"
     cap = cells[0].settings.steps
@@ -220,7 +224,9 @@ def work_text(cell: PlannedCell) -> str:
 def counts_text(progress: Progress) -> str:
     """Cells and steps, done and in all, and the time left: a bound where precision may end cells sooner."""
     if progress.budget_s is not None:
-        left = "" if progress.left_s is None else f", at most {duration_text(progress.left_s)} left"
+        left = f", at most {duration_text(progress.left_s or 0.0)} left"
+        if progress.over_s:
+            left = f", {duration_text(progress.over_s)} over the budget"
         return f"{progress.ended_cells} of {progress.cells} cells, {progress.done:,} steps{left}"
     if not progress.steps:
         return f"{progress.ended_cells} batch(es) tried"
@@ -252,7 +258,7 @@ def ending_text(record: CellRecord) -> str:
         return f"{text}: {record.error.message.splitlines()[0]}"
     if record.summary is not None:
         step_s = record.summary.step_s
-        width = half_width(step_s)
+        width = None if record.summary.blocks == 1 else half_width(step_s)  # how blocks differ is not known then
         text += f"  {number_text(1e3 * step_s.value)} ms/step" + ("" if width is None else f" ± {percent_text(width)}")
         text += f"  {number_text(record.summary.samples_per_s.value)} samples/s"
     if record.evaluations:

@@ -112,6 +112,11 @@ class Progress:
             return None
         return (self.steps - self.done) * pace_s
 
+    @property
+    def over_s(self) -> float:
+        """Seconds since the time for steps was over, where time ends them."""
+        return 0.0 if self.budget_s is None else max(0.0, self._now_s - self._began_s - self.budget_s)
+
     def _of(self, cell: PlannedCell) -> CellProgress:
         return self.open.setdefault(cell.id, CellProgress(cell))
 

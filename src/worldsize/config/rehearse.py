@@ -30,6 +30,7 @@ class ReplaySettings(Settings):
     parameter_bytes: int = Field(ge=1)
     buffer_bytes: int = Field(ge=0)
     gradient_tensors: int = Field(ge=1)
+    gradient_bytes: int | None = None
     slow_ranks: tuple[SlowRank, ...] = ()
 
     def delay_s(self, rank: int) -> float:

@@ -24,6 +24,7 @@ def count_model(name: str, model: nn.Module, flops: int | None) -> ModelRecord:
         parameter_bytes=_bytes(parameters),
         buffer_bytes=_bytes(model.buffers()),
         gradient_tensors=sum(parameter.requires_grad for parameter in parameters),
+        gradient_bytes=_bytes(parameter for parameter in parameters if parameter.requires_grad),
         flops_per_sample=flops,
     )
 

@@ -29,6 +29,8 @@ class ModelRecord(Record):
     buffer_bytes: int
     """Bytes of all buffers (BatchNorm statistics), which travel as well (method.md §4)."""
     gradient_tensors: int
+    gradient_bytes: int | None = None
+    """S; None in older runs."""
     flops_per_sample: int | None = None
     """Floating-point operations of forward and backward for one sample (method.md §12)."""
 

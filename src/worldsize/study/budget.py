@@ -7,15 +7,18 @@ from typing import Any
 
 import psutil
 
-from worldsize.config import DEFAULT_BUDGET, SWEEP_STEPS, StudySettings
+from worldsize.config import DEFAULT_BUDGET, SWEEP_STEPS, StudySettings, TrainingSettings
 from worldsize.errors import UsageError
-from worldsize.results.records import Findings
+from worldsize.results.records import Findings, WarningRecord
+from worldsize.study.pace import Pace
 from worldsize.study.plan import PlannedCell
 
 REPORT_S = 3.0
 """What the report takes: 1.7 s for seven cells on the machine on which it was measured."""
 LAUNCH_S = 0.4
 """What the launch of a cell takes at least, measured for a model of a few thousand weights."""
+TOLERATED, TOLERATED_S = 0.1, 3.0
+"""By how much a budget may be exceeded without a word: a share of it, and a round of steps."""
 
 
 def with_default_protocol(settings: StudySettings) -> StudySettings:
@@ -45,7 +48,7 @@ def check_budget(
     """Raise UsageError for a budget that is too small for one step of each cell; nothing has been run yet.
 
     The time of a step is that of its floating-point operations at the rate of a matrix multiplication (method.md §12),
-    which is less than it will be.
+    or of its bytes over an emulated link: the longer of the two, which is less than it will be.
     """
     if settings.budget_s is None:
         return
@@ -59,11 +62,42 @@ def check_budget(
         )
 
 
+def over_budget(settings: TrainingSettings, pace: Pace) -> list[WarningRecord]:
+    """A warning where the steps of a study ended well after the time that was asked for: a user planned with it."""
+    budget_s, over_s, cells = settings.budget_s, pace.over_s, len(pace.cells)
+    if budget_s is None or over_s <= max(TOLERATED_S, TOLERATED * budget_s):
+        return []
+    several = "" if cells == 1 else "s"
+    why = f"to start {cells} cell{several} and time one block of each took that long"
+    if pace.rounds > 1:
+        why = "its last round took longer than those before"
+    text = (
+        f"The study took about {over_s:.0f} s longer than the budget of {budget_s:g} s: {why}. "
+        f"Fewer cells take less time; --budget {ceil((budget_s + over_s) / 5) * 10}s gives each more blocks."
+    )
+    return [WarningRecord(code="over-budget", message=text)]
+
+
 def _step_s(cell: PlannedCell, findings: Findings) -> float:
     """A step of a cell, at the least: warmed up once, and timed once."""
+    return 2 * max(_computing_s(cell, findings), _sending_s(cell, findings))
+
+
+def _computing_s(cell: PlannedCell, findings: Findings) -> float:
     flops = findings.model.flops_per_sample if findings.model else None
     rate = findings.matmul_flops_per_s
     if not flops or not rate:
         return 0.0
     workers = cell.settings.world_size / cell.placement.processes
-    return 2 * flops * cell.settings.batch_size * cell.settings.accumulate * workers / rate
+    return flops * cell.settings.batch_size * cell.settings.accumulate * workers / rate
+
+
+def _sending_s(cell: PlannedCell, findings: Findings) -> float:
+    """The gradients over emulated links, as the ring sends them, which is the least of those that lose nothing."""
+    hosts, workers = cell.settings.emulated, cell.placement.processes
+    rate = hosts.payload_bytes_per_s if hosts else None
+    lossy = not cell.traits.exact or cell.traits.period
+    sent_bytes = findings.model.gradient_bytes if findings.model else None
+    if rate is None or not sent_bytes or workers == 1 or lossy or not cell.traits.collectives:
+        return 0.0
+    return 2 * (workers - 1) / workers * sent_bytes / rate

@@ -28,7 +28,7 @@ from worldsize.results.files import cell_folder
 from worldsize.results.folder import Cell, Run, load_run, new_run_folder
 from worldsize.results.records import Findings, WarningRecord
 from worldsize.study.agreeing import agreed, agreed_samples, collect, leave_plan, locked, set_aside_elsewhere
-from worldsize.study.budget import began_s, check_budget, until_s, with_default_protocol
+from worldsize.study.budget import began_s, check_budget, over_budget, until_s, with_default_protocol
 from worldsize.study.experiment import further_parts
 from worldsize.study.inside_links import measure_inside
 from worldsize.study.ledger import Ledger
@@ -157,6 +157,7 @@ def _all_cells(
         schedule = Schedule(todo, settings, executor, ledger, everyone, pace=pace)
         schedule.samples = agreed_samples(schedule.samples)  # of earlier sessions, which rank 0 alone has
         run_to_its_end(schedule, ready.findings)
+        late = over_budget(settings, pace)
     if executor.error:
         raise RunError(executor.error.message)
     for cell in cells:
@@ -164,7 +165,7 @@ def _all_cells(
     if rank.rank == 0:
         if used_s:
             end_further(folder)
-        note(folder, [*ready.absent, *slow])
+        note(folder, [*ready.absent, *slow, *late])
         ledger.summarise_again()
         note(folder, pack_complete(folder))
 

@@ -81,7 +81,7 @@ class Pace:
         self._pairs: dict[str, dict[int, float]] = {}
         self._relaunch_at: frozenset[int] = frozenset()
         self._known: tuple[dict[str, Any], dict[str, Level]] = {}, {}
-        self._rounds = 0
+        self.rounds = 0
         self._all_launches_s = 0.0
         self._failed: set[str] = set()
         self.precision = Precision(settings.target_interval)
@@ -95,6 +95,11 @@ class Pace:
     def left_s(self) -> float | None:
         """Time for launches and steps, in a budget."""
         return None if self.until_s is None else max(0.0, self.until_s - self.now_s())
+
+    @property
+    def over_s(self) -> float:
+        """By how much a budget is over: each cell is still timed in one block, and nothing is measured beside it."""
+        return 0.0 if self.until_s is None else max(0.0, self.now_s() - self.until_s)
 
     def most_steps(self, cell: PlannedCell, samples: Blocks, warmup: int) -> int:
         """Steps that are ahead of a cell at most, for a fixed number; `warmup` steps of each block are untimed."""
@@ -149,7 +154,7 @@ class Pace:
     @property
     def _doubled(self) -> bool:
         """Whether the number of blocks has doubled since the first LAUNCHES, or since the last launch after them."""
-        return self._may_launch and self._rounds >= LAUNCH_BLOCKS * LAUNCHES and self._rounds & (self._rounds - 1) == 0
+        return self._may_launch and self.rounds >= LAUNCH_BLOCKS * LAUNCHES and self.rounds & (self.rounds - 1) == 0
 
     @property
     def launches(self) -> int:
@@ -173,7 +178,7 @@ class Pace:
         known_s = self._step_s.get(cell.id, 0.0)
         if not self.budgeted or len(times) >= MAX_WARMUP or STILL_WARMING * times[-1] <= known_s:
             return False
-        return len(times) < 2 or times[-1] < STILL_WARMING * min(times[:-1])
+        return not self.over_s and (len(times) < 2 or times[-1] < STILL_WARMING * min(times[:-1]))
 
     def warmup_steps(self, cell: PlannedCell) -> int:
         """Steps with which a cell begins to warm up: those that were asked for, or the fewest if it is launched again.
@@ -187,7 +192,7 @@ class Pace:
     def runs_bare(self, cell: PlannedCell, block: int) -> bool:
         """Whether a block of a cell is followed by steps without instruments."""
         every = OBSERVED_EVERY if self.budgeted else 1
-        return block % every == 0 and self.cells[block // every % len(self.cells)] is cell
+        return not self.over_s and block % every == 0 and self.cells[block // every % len(self.cells)] is cell
 
     def launches_again(self, block: int) -> bool:
         """Whether a cell begins this block with new processes."""
@@ -209,6 +214,8 @@ class Pace:
     def wants_pair(self, cell: PlannedCell, block: int) -> bool:
         """Whether a block of a cell is followed by steps without synchronisation."""
         pairs = self._pairs.get(cell.id, {})
+        if self.over_s:
+            return False
         if len(pairs) < PAIRS:
             return not self.budgeted or block % FIRST_PAIRS_EVERY == 0
         if len(pairs) * PAIR_EVERY > block:
@@ -225,19 +232,19 @@ class Pace:
         took_s = now_s - self._at_s - self._launched_in_round_s - self._added_s
         # The longest of the last ones: some have more rolled-back steps than others.
         self._turns_s = [*self._turns_s, took_s / max(1, before)][-PAIR_EVERY:]
-        if self._rounds in self._relaunch_at:
+        if self.rounds in self._relaunch_at:
             self._all_launches_s = self._launched_in_round_s * len(self.cells) / max(1, before)
         self._at_s, self._launched_in_round_s = now_s, 0.0
-        self._rounds += 1
+        self.rounds += 1
         each_s = self._all_launches_s * len(left) / max(1, len(self.cells))
         if self._doubled and self.until_s is not None and each_s <= LAUNCH_SHARE * (self.until_s - now_s):
-            self._relaunch_at |= {self._rounds}
-        ahead = [each_s for number in self._relaunch_at if number >= self._rounds]
+            self._relaunch_at |= {self.rounds}
+        ahead = [each_s for number in self._relaunch_at if number >= self.rounds]
         self._round_s = max(self._turns_s) * len(left)
         if self.until_s is not None:
             self.sizes.fill(self._step_s, left, round_s=self._round_s, left_s=self.until_s - now_s - sum(ahead))
         self._added_s = self.sizes.added_s(self._step_s, left)
-        self._round_s += self._added_s + (each_s if self._rounds in self._relaunch_at else 0.0)
+        self._round_s += self._added_s + (each_s if self.rounds in self._relaunch_at else 0.0)
 
     @property
     def time_is_up(self) -> bool:

@@ -90,5 +90,5 @@ def _settings(run: Run, asked: RehearseSettings, what: Wanted) -> StudySettings:
     )
 
 
-COUNTS = ("parameters", "parameter_bytes", "buffer_bytes", "gradient_tensors")
+COUNTS = ("parameters", "parameter_bytes", "buffer_bytes", "gradient_tensors", "gradient_bytes")
 """What the settings say of the model."""

@@ -22,7 +22,7 @@ from worldsize.results.folder import Cell, Run, load_run, write_study
 from worldsize.results.provenance import Provenance
 from worldsize.results.records import Findings, StudyRecord, WarningRecord
 from worldsize.results.replay import Replay, write_replay
-from worldsize.study.budget import check_budget, until_s, with_default_protocol
+from worldsize.study.budget import check_budget, over_budget, until_s, with_default_protocol
 from worldsize.study.comm import NO_LINKS, check_hosts, with_hosts
 from worldsize.study.folder_lock import hold_folder
 from worldsize.study.job_executor import JobExecutor
@@ -92,7 +92,9 @@ def run_study(  # noqa: PLR0913 - what a caller says comes by name
                 _sweep(out, settings, plan, findings, Ledger(out, session, before), everyone, cluster)
             else:
                 ledger, until = Ledger(out, session, before, watch=Watch()), until_s(settings, began_s, used_s)
-                run_to_its_end(_schedule(settings, todo, findings, ledger, everyone, cluster, until), findings)
+                schedule = _schedule(settings, todo, findings, ledger, everyone, cluster, until)
+                run_to_its_end(schedule, findings)
+                note(out, over_budget(settings, schedule.pace))
         if used_s:
             end_further(out)
         note(out, pack_complete(out))

@@ -83,7 +83,7 @@ def look_at_replay(settings: StudySettings) -> Trained:
     """The model whose computing is replayed; there is nothing to build."""
     replay = settings.replay
     assert replay is not None, "a rehearsal replays"
-    counts = replay.model_dump(include={"parameters", "parameter_bytes", "buffer_bytes", "gradient_tensors"})
+    counts = replay.model_dump(exclude={"run", "slow_ranks"})
     return None, ModelRecord(name=settings.model, **counts), []
 
 

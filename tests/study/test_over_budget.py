@@ -1,0 +1,78 @@
+"""A budget that is over before each cell has had its block: nothing else is measured then, and the reader is told."""
+
+from pathlib import Path
+
+import pytest
+
+from fake_cells import FakeExecutor, findings, planned
+from fake_study import Study, grid
+from worldsize.config import StudySettings
+from worldsize.errors import UsageError
+from worldsize.results.records import Findings
+from worldsize.study.budget import check_budget, over_budget
+
+STEP_S, LAUNCH_S = 0.5, 1.0
+NAMES = ("single", "ddp", "all-reduce")
+
+
+def run(folder: Path, budget_s: float) -> Study:
+    settings = StudySettings(budget=f"{budget_s}s", warmup_steps=2)
+    executor = FakeExecutor(folder, 0, lambda cell, now: STEP_S, launch_s=LAUNCH_S)
+    return Study(folder, grid(*NAMES, settings=settings), executor, settings, budget_s=budget_s).run()
+
+
+def over(study: Study) -> list[str]:
+    return [each.message for each in over_budget(study.schedule.settings, study.schedule.pace)]
+
+
+def test_each_cell_has_its_block_and_nothing_beside_it(tmp_path: Path) -> None:
+    study = run(tmp_path, 4.0)
+    assert sorted(study.turns("steps")) == [("all-reduce-w2-b4", 0), ("ddp-w2-b4", 0), ("single-w1-b4", 0)]
+    turns = [turn for _, turn in study.executor.turns]
+    assert all(turn.synchronise and turn.observe for turn in turns if turn.op == "steps")
+    assert set(study.heard.endings.values()) == {"budget"}
+
+
+def test_the_reader_is_told_by_how_much_and_why(tmp_path: Path) -> None:
+    study = run(tmp_path, 4.0)
+    late_s = study.executor.clock_s - 4.0
+    assert late_s > 3.0
+    (text,) = over(study)
+    assert text.startswith(f"The study took about {late_s:.0f} s longer than the budget of 4 s: to start 3 cells and")
+    assert "Fewer cells take less time; --budget " in text
+
+
+def test_a_budget_that_is_kept_is_not_told(tmp_path: Path) -> None:
+    study = run(tmp_path, 60.0)
+    assert any(not turn.synchronise for _, turn in study.executor.turns)
+    assert not over(study)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "link", "gradient_bytes", "refused"),
+    [
+        ("ddp", "100mbit", 50_000_000, True),  # a step is at least 50 MB ÷ 12 MB/s
+        ("ddp", "10gbit", 50_000_000, False),
+        ("ddp", "100mbit", 50_000, False),  # all but a few weights are frozen
+        ("powersgd", "100mbit", 50_000_000, False),  # sends less than all, and nobody says how much
+        ("local-sgd", "100mbit", 50_000_000, False),
+        ("ddp", "100mbit", None, False),
+    ],
+)
+def test_what_links_can_carry_counts_before_anything_is_run(
+    strategy: str, link: str, gradient_bytes: int | None, refused: bool
+) -> None:
+    settings = StudySettings(budget="10s", hosts=2, link=link)
+    known = with_gradients(findings(), gradient_bytes)
+    plan = [planned("single", 1, settings), planned(strategy, 2, settings)]
+    if not refused:
+        check_budget(settings, plan, known, passed_s=1.0)
+        return
+    with pytest.raises(UsageError, match=r"a budget of 10s was given; launching 2 cell\(s\) and one step of each take"):
+        check_budget(settings, plan, known, passed_s=1.0)
+
+
+def with_gradients(known: Findings, gradient_bytes: int | None) -> Findings:
+    assert known.model is not None
+    model = known.model.model_copy(update={"gradient_bytes": gradient_bytes, "parameter_bytes": 50_000_000})
+    return known.model_copy(update={"model": model})
