@@ -121,6 +121,71 @@ def test_a_link_over_which_no_step_fits_into_the_budget_is_refused(tmp_path: Pat
     assert rehearsal_of(path, asked(link="100mbit")).settings.budget is None
 
 
+@pytest.mark.parametrize(
+    ("given", "rate", "own", "latency_s"),
+    [
+        ({}, 300e6, {1: 10**8}, 0.002),
+        ({"link": "1gbit"}, 1e9, {}, 0.002),
+        ({"link": "unlimited"}, None, {}, 0.002),
+        ({"slow_link": "2:1mbit"}, 300e6, {2: 10**6}, 0.002),
+        ({"link_latency": "5ms"}, 300e6, {1: 10**8}, 0.005),
+        ({"link_latency": "0us"}, 300e6, {1: 10**8}, None),
+        ({"hosts": 2}, 300e6, {1: 10**8}, 0.002),
+    ],
+)
+def test_links_are_those_of_the_run_where_none_are_given(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, Any],
+    rate: float | None,
+    own: dict[int, int],
+    latency_s: float | None,
+) -> None:
+    monkeypatch.setattr(comm, "can_delay", lambda: True)
+    monkeypatch.setattr(rehearse, "can_delay", lambda: True)
+    path = replayable(tmp_path)
+    study = load_run(path).study
+    links = {"hosts": 2, "link": "300mbit", "link_latency": "2ms", "slow_link": ("1:100mbit",)}
+    assert study.settings is not None
+    study.settings = study.settings.model_copy(update=links)
+    write_study(path, study)
+    settings, _ = rehearsal_of(path, asked(**given))
+    hosts = settings.emulated
+    assert hosts is not None
+    assert (hosts.rate_bits_per_s, hosts.own_rates, hosts.latency_s) == (rate, own, latency_s)
+    assert settings.link == {None: None, 1e9: "1gbit"}.get(rate, "300mbit")
+    assert ("have no limit" in first_line(settings)) == (rate is None)
+
+
+def test_a_latency_of_the_run_that_cannot_be_had_here_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rehearse, "can_delay", lambda: False)
+    path = replayable(tmp_path)
+    study = load_run(path).study
+    assert study.settings is not None
+    study.settings = study.settings.model_copy(update={"hosts": 2, "link_latency": "2ms"})
+    write_study(path, study)
+    with pytest.raises(
+        UsageError, match=r"had a latency of 2ms, and this kernel has no netem.*\nGive --link-latency 0us"
+    ):
+        rehearsal_of(path, asked())
+    assert rehearsal_of(path, asked(link_latency="0us")).settings.link_latency == "0us"
+
+
+def test_a_slow_link_of_a_host_that_a_rehearsal_lacks_is_left_out(tmp_path: Path) -> None:
+    path = replayable(tmp_path)
+    study = load_run(path).study
+    assert study.settings is not None
+    study.settings = study.settings.model_copy(update={"hosts": 4, "link": "1gbit", "slow_link": ("3:1mbit",)})
+    write_study(path, study)
+    assert rehearsal_of(path, asked(hosts=2)).settings.slow_link == ()
+
+
+def test_links_of_a_run_without_hosts_are_none_of_a_rehearsal(tmp_path: Path) -> None:
+    assert rehearsal_of(replayable(tmp_path), asked()).settings.link is None
+
+
 def test_slow_link_need_hosts() -> None:
     with pytest.raises(UsageError, match="give hosts as well"):
         validated(NetworkSettings, {"slow_link": ("0:1gbit",)})

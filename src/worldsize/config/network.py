@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from worldsize.config.base import DELAYS, RATES, TIMES, Bytes, Duration, Rate, Settings, absent, quantity
 from worldsize.traits import COLLECTIVES
@@ -11,6 +11,7 @@ from worldsize.traits import COLLECTIVES
 Backend = Literal["auto", "gloo", "nccl"]
 DEFAULT_BUDGET_S = 20.0
 RATE = "a rate such as 1gbit or 100mbit"
+UNLIMITED = "unlimited"
 SLOWEST_BITS_PER_S, FASTEST_BITS_PER_S = 1_000, 1_000_000_000_000
 """What a link may have: below, a packet takes seconds; above, nothing that a kernel emulates."""
 
@@ -63,13 +64,18 @@ class NetworkSettings(Settings):
     hosts: Annotated[int, Field(ge=2)] | Literal["auto"] | None = absent("off")
     """Emulate K hosts in network namespaces, one worker each (Linux, root); auto: one per worker, if permitted. None is
     the machine as it is."""
-    link: Rate | None = absent("unlimited")
+    link: Rate | None = absent(UNLIMITED)
     """Bandwidth of the link of each of --hosts, such as 1gbit or 100mbit."""
     link_latency: Duration | None = absent("0")
     """Latency added to the link of each of --hosts, such as 200us. Each packet that leaves a host is
     delayed by it."""
     slow_link: tuple[str, ...] = absent("none", default=(), allowed="HOST:RATE, hosts from 0")
     """Give the link of one of --hosts a rate of its own, such as 2:100mbit. May be given again."""
+
+    @field_validator("link")
+    @classmethod
+    def _unlimited(cls, link: str | None) -> str | None:
+        return None if link == UNLIMITED else link
 
     @model_validator(mode="after")
     def _links_belong_to_hosts(self) -> Self:
@@ -87,13 +93,13 @@ class NetworkSettings(Settings):
         return dict(map(_own_rate, self.slow_link))
 
     def _links(self) -> tuple[int | None, float | None]:
-        rate = None if self.link is None else bits_per_s(self.link, RATE, "link")
+        rate = None if self.link in (None, UNLIMITED) else bits_per_s(self.link, RATE, "link")
         delay = (
             None
             if self.link_latency is None
             else quantity(self.link_latency, DELAYS, "a delay such as 200us", "link_latency")
         )
-        return rate, delay
+        return rate, delay or None
 
     @property
     def emulated(self) -> Hosts | None:

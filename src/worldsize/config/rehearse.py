@@ -3,9 +3,9 @@
 import re
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from worldsize.config.base import DELAYS, MAX_BATCH, MAX_WORKERS, TIMES, Duration, Settings, absent, quantity
+from worldsize.config.base import DELAYS, MAX_BATCH, MAX_WORKERS, TIMES, Duration, Rate, Settings, absent, quantity
 from worldsize.config.network import NetworkSettings
 
 DELAY = "a rank and a time such as 3:20ms"
@@ -43,6 +43,11 @@ class RehearseSettings(NetworkSettings):
 
     hosts: Annotated[int, Field(ge=2, le=MAX_HOSTS)]
     """Number of emulated hosts, one worker on each (Linux, root). They are network namespaces of this machine."""
+    link: Rate | None = absent("those of RUN")
+    """Bandwidth of the link of each of --hosts, such as 1gbit, 100mbit or unlimited."""
+    link_latency: Duration | None = absent("that of RUN")
+    """Latency added to the link of each of --hosts, such as 200us. Each packet that leaves a host is
+    delayed by it."""
     strategies: tuple[str, ...] | None = absent("those of RUN with several processes", min_length=1)
     """Strategies (ways to synchronise gradients), comma-separated; see docs/strategies.md."""
     batch_size: int | None = absent("that of RUN, if it has only one", ge=1, le=MAX_BATCH)
@@ -52,6 +57,11 @@ class RehearseSettings(NetworkSettings):
     """Time at most K steps of each cell (configuration), in whole blocks."""
     slow_rank: tuple[str, ...] = absent("none", default=(), allowed="RANK:TIME, ranks from 0")
     """Plant a straggler: this rank computes for longer in each step, such as 3:20ms. May be given again."""
+
+    @field_validator("link")
+    @classmethod
+    def _unlimited(cls, link: str | None) -> str | None:
+        return link  # not to be taken for the absent one, which is that of the run
 
     @model_validator(mode="after")
     def _readable(self) -> Self:

@@ -181,13 +181,14 @@ class Pace:
         return not self.over_s and (len(times) < 2 or times[-1] < STILL_WARMING * min(times[:-1]))
 
     def warmup_steps(self, cell: PlannedCell) -> int:
-        """Steps with which a cell begins to warm up: those that were asked for, or the fewest if it is launched again.
+        """Steps with which a cell begins to warm up: the fewest if it is launched again, or a budget is over.
 
         DDP arranges its buckets anew in its second step, so that of several processes must not be a timed one.
         """
-        again = self.budgeted and cell.id in self._step_s and burst(self.settings) == 1 and not first_steps(cell)
+        few = (self.budgeted and cell.id in self._step_s) or self.over_s > 0
         fewest = 1 if cell.placement.processes == 1 else 2
-        return min(fewest, self.settings.warmup_steps) if again else warmup_steps(self.settings, cell)
+        few &= burst(self.settings) == 1 and not first_steps(cell)
+        return min(fewest, self.settings.warmup_steps) if few else warmup_steps(self.settings, cell)
 
     def runs_bare(self, cell: PlannedCell, block: int) -> bool:
         """Whether a block of a cell is followed by steps without instruments."""

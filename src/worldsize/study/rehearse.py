@@ -8,6 +8,7 @@ from worldsize.analysis.numbers import number_text
 from worldsize.analysis.replay import Wanted, replay_of, wanted
 from worldsize.config import RehearseSettings, ReplaySettings, StudySettings, validated
 from worldsize.errors import UsageError
+from worldsize.launch.hosts import can_delay
 from worldsize.results.folder import Run, load_run
 from worldsize.results.replay import Replay
 from worldsize.study.budget import with_default_protocol
@@ -34,12 +35,33 @@ def rehearsal_of(path: Path, asked: RehearseSettings) -> Rehearsal:
     run = load_run(path)
     if run.study.rehearses:
         raise UsageError(f"{path} is a rehearsal itself\nGive the run that it replays.")
+    asked = _with_its_links(asked, run)
     what = wanted(run, asked.strategies, asked.batch_size, asked.hosts)
     replay = replay_of(run, what)
     check_hosts(asked, asked.hosts)
     settings = _settings(run, asked, what)
     _check_link(run, settings, what)
     return Rehearsal(settings, replay)
+
+
+def _with_its_links(asked: RehearseSettings, run: Run) -> RehearseSettings:
+    """What was asked for, over the links of the run where none were: a forecast of the same run takes them as well.
+
+    A slow one among them stays only where nothing is said of links, and where it has a host.
+    """
+    then = run.study.asked
+    if then.emulated is None:
+        return asked
+    if then.link_latency and asked.link_latency is None and not can_delay():
+        raise UsageError(
+            f"the links of {run.study.name} had a latency of {then.link_latency}, and this kernel has no netem, which "
+            "delays packets\nGive --link-latency 0us to rehearse without it."
+        )
+    known = {name: getattr(asked, name) or getattr(then, name) for name in ("link", "link_latency")}
+    slow = asked.slow_link
+    if asked.link is None and not slow:
+        slow = tuple(each for each in then.slow_link if int(each.partition(":")[0]) < asked.hosts)
+    return asked.model_copy(update={**known, "slow_link": slow})
 
 
 def _check_link(run: Run, settings: StudySettings, what: Wanted) -> None:
