@@ -44,6 +44,14 @@ def test_the_step_is_that_of_one_worker_and_what_was_lost(tmp_path: Path) -> Non
     )
 
 
+def test_a_mean_step_that_is_not_that_of_the_table_says_so(tmp_path: Path) -> None:
+    """The step of the world ends with its last rank: 556 ms; the other one's are a fifth shorter."""
+    apart = [replace(cell, rank_spread=0.2) for cell in usual_cells(noise=0)]
+    text = step_sum(study(tmp_path, apart))
+    assert text is not None
+    assert text.startswith("Mean step of ddp-w2-b32: 500 ms (its ranks' own steps; the table has elapsed time, 556) ≈ ")
+
+
 def test_there_is_no_such_sum_where_nothing_is_compared(tmp_path: Path) -> None:
     assert step_sum(study(tmp_path / "one", [SINGLE])) is None
     assert step_sum(study(tmp_path / "alone", [several(0.5, SHARES)])) is None

@@ -211,7 +211,8 @@ SHORT: dict[LossCause, str] = {
 }
 
 MIN_TERM = 0.005
-"""Share of a step below which a term is left out of the sum: what is left still adds up to about a percent."""
+"""Share of a step below which a term is left out of the sum: what is left still adds up to about a percent. A mean step
+that is as near to the elapsed time of the table needs no word."""
 
 
 def step_sum(analysis: StudyAnalysis) -> str | None:
@@ -234,6 +235,9 @@ def step_sum(analysis: StudyAnalysis) -> str | None:
     if not terms:
         return None
     whole = f"Mean step of {cell.id}: {number_text(1e3 * own)} ms"
+    elapsed = cell.summary.step_s.value
+    if abs(elapsed - own) > MIN_TERM * elapsed:
+        whole += f" (its ranks' own steps; the table has elapsed time, {number_text(1e3 * elapsed)})"
     return f"{whole} ≈ {number_text(1e3 * alone)} of {base.id}{terms}."
 
 

@@ -96,7 +96,8 @@ def sentences(report: ForecastReport) -> Iterator[str]:
     yield error_text(report)
     for name, why in report.not_predicted.items():
         yield f"{name} is not predicted: {'. '.join(line.rstrip('.') for line in why.splitlines())}"
-    for each in report.narrow[:2]:
+    measurable = [each for each in report.narrow if each.command]
+    for each in [*report.narrow[:1], *(each for each in measurable[:1] if each is not report.narrow[0])]:
         measure = f" Measure it: {each.command}" if each.command else ""
         yield f"Known least: {each.what}, which may move the largest world by {percent_text(each.effect)}.{measure}"
 

@@ -244,6 +244,7 @@ def test_no_study_is_proposed_that_the_machine_has_no_cores_for(tmp_path: Path, 
     place.write_text(json.dumps(record))
     here = analyse(load_run(place.parent))
     found = {each.what: each.command for each in narrowing(Model(here), Target("all-reduce", 16, 32))}
-    command = found["differences between workers"]
-    assert (command is not None) == proposed
-    assert command is None or "--world-sizes 1,4" in command
+    for what in ("differences between workers", "rate of the link", "latency of the link"):
+        command = found[what]
+        assert (command is not None) == proposed, "two workers over the same link again would tell nothing new"
+        assert command is None or "--world-sizes 1,4" in command

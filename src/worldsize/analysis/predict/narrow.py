@@ -45,8 +45,11 @@ def _tried(model: Model, target: Target, inputs: Inputs) -> Iterator[tuple[str, 
     """What is measured, the forecast's inputs if that is as far off as it may be, and the command."""
     wire = inputs.wire
     assert wire is not None, "several workers are predicted"
-    doubt = RATE_DOUBT if model.wire and wire.hosts == model.wire.hosts else UNSEEN_DOUBT
-    timed = _study(model, 2, wire)
+    timed_there = model.wire is not None and wire.hosts == model.wire.hosts
+    doubt = RATE_DOUBT if timed_there else UNSEEN_DOUBT
+    # The same workers over the same link once more would tell no more of it; more of them do.
+    workers = 2 * max(cell.world_size for cell in model.analysis.cells) if timed_there else 2
+    timed = _study(model, workers, wire) if _has_room(model, workers) else None
     yield "rate of the link", replace(inputs, wire=wire.changed(rate=1 - doubt)), timed
     yield "latency of the link", replace(inputs, wire=wire.changed(latency=1 + LATENCY_DOUBT)), timed
     ranks, batch = inputs.ranks, target.batch_size
