@@ -46,7 +46,7 @@ def refusal(values: dict[str, Any], source: str = "") -> str:
         ({"target_interval": "3"}, "target_interval: '3' was given; did you mean 3%? A share such as 3% or 0.03 is"),
         ({"target_interval": "x%"}, "target_interval: 'x%' was given; a share such as 3% or 0.03 is allowed"),
         ({"bucket_mb": "tiny"}, "bucket_mb: 'tiny' was given; a number of MB above 0, or auto, is allowed"),
-        ({"hosts": "some"}, "hosts: 'some' was given; a number of hosts, auto or none is allowed"),
+        ({"hosts": "some"}, "hosts: 'some' was given; a number of hosts from 2 on, auto or none is allowed"),
         ({"cells": [{"strategy": "ddp", "world_size": 2}]}, "cells.0.batch_size is missing"),
         (
             {"cells": [{"strategy": "ddp", "world_size": 2, "batch": 3}]},
@@ -61,7 +61,7 @@ def refusal(values: dict[str, Any], source: str = "") -> str:
         ({"memory_limit": "lots"}, "memory_limit: 'lots' was given; a size such as 3GiB or 500MiB is allowed"),
         ({"hang_timeout": "5"}, "hang_timeout: '5' was given; a time such as 20s or 10min, or none, is allowed"),
         ({"hosts": 2, "link": "fast"}, "link: 'fast' was given; a rate such as 1gbit or 100mbit is allowed"),
-        ({"hosts": "²"}, "hosts: '²' was given; a number of hosts, auto or none is allowed"),
+        ({"hosts": "²"}, "hosts: '²' was given; a number of hosts from 2 on, auto or none is allowed"),
         ({"world_sizes": "9" * 3000}, "world_sizes"),
         ({"cells": [3]}, "cells.0: 3 was given; a table is allowed"),
         ({"colour": "red"}, "unknown key 'colour'; the flags of `worldsize study --help` are the keys"),

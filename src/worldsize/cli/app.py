@@ -17,6 +17,7 @@ from worldsize.cli.audit import audit
 from worldsize.cli.comm import comm
 from worldsize.cli.compare import compare
 from worldsize.cli.doctor import doctor
+from worldsize.cli.flags import by_flag
 from worldsize.cli.help import PanelCommand
 from worldsize.cli.predict import predict
 from worldsize.cli.rehearse import rehearse
@@ -90,7 +91,8 @@ def main() -> None:
             raise
         from worldsize.config.redact import without_credentials  # logs are kept, too
 
-        print(f"worldsize: {without_credentials(str(error))}", file=sys.stderr)
+        text = by_flag(without_credentials(str(error)), next(iter(arguments), ""))
+        print(f"worldsize: {text}", file=sys.stderr)
         sys.exit(error.exit_status)
 
 

@@ -6,6 +6,7 @@ panels.py. What holds without it is said by the settings alone.
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,6 +92,15 @@ class Flags:
 
 TAKEN: dict[str, dict[str, Flag]] = {}
 """Command → its flags of settings, by name."""
+
+
+def by_flag(message: str, command: str) -> str:
+    """An error of settings that names the flag of the command, as it was typed, where it begins with a field."""
+    field = re.match(r"[a-z_]+(?=: | is missing)", message)
+    for flag in TAKEN.get(command, {}).values():
+        if field and flag.field == field[0]:
+            return f"--{flag.name.replace('_', '-')}{message[field.end() :]}"
+    return message
 
 
 def takes(

@@ -65,7 +65,7 @@ class NetworkSettings(Settings):
     """Emulate K hosts in network namespaces, one worker each (Linux, root); auto: one per worker, if permitted. None is
     the machine as it is."""
     link: Rate | None = absent(UNLIMITED)
-    """Bandwidth of the link of each of --hosts, such as 1gbit or 100mbit."""
+    """Bandwidth of the link of each of --hosts, such as 1gbit, 100mbit or unlimited."""
     link_latency: Duration | None = absent("0")
     """Latency added to the link of each of --hosts, such as 200us. Each packet that leaves a host is
     delayed by it."""

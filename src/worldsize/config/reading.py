@@ -67,7 +67,7 @@ def message_of(error: ValidationError, kind: type[Settings]) -> str:
     return f"{'.'.join(keys)}: {_shown(first['input'])} was given; {_allowed(first)} is allowed"
 
 
-ALTERNATIVES = {"bucket_mb": "a number of MB above 0, or auto,", "hosts": "a number of hosts, auto or none"}
+ALTERNATIVES = {"bucket_mb": "a number of MB above 0, or auto,", "hosts": "a number of hosts from 2 on, auto or none"}
 """What is allowed in fields of several kinds."""
 KINDS = {"int": "a whole number", "float": "a number", "finite": "a finite number", "bool": "true or false"}
 KINDS |= {"string": "text", "path": "a path", "model": "a table", "dict": "a table"}

@@ -31,9 +31,9 @@ def hosts_or_word(text: str) -> int | str | None:
     """`4`, `auto` or `none`; raise ValueError for anything else."""
     if text in ("auto", "none"):
         return None if text == "none" else text
-    if text.isdecimal():
+    if text.removeprefix("-").isdecimal():
         return int(text)
-    raise ValueError(f"{text!r} was given; a number of hosts, auto or none is allowed")
+    raise ValueError(f"{text!r} was given; a number of hosts from 2 on, auto or none is allowed")
 
 
 def size(text: str) -> int:
