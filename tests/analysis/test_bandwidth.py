@@ -301,6 +301,15 @@ def test_the_payload_of_an_emulated_link_is_that_of_tcp_over_ethernet() -> None:
     assert set(link.peaks_bytes_per_s) == set(link.models) == {"all-reduce"}
 
 
+@pytest.mark.parametrize(("found", "peak_of_it"), [(1e8, 1e8), (1.3e8, 119.55e6)])
+def test_a_peak_is_not_above_the_rate_of_an_emulated_link(found: float, peak_of_it: float) -> None:
+    """Short calls spend what a link has saved up."""
+    link = analyse_link(made("all-reduce", 2, 0, found, Hosts(count=2, rate_bits_per_s=10**9)))
+    assert link.peak(rooted=False) == pytest.approx(peak_of_it, rel=1e-3)
+    free = analyse_link(made("all-reduce", 2, 0, found, Hosts(count=2)))
+    assert free.peak(rooted=False) == pytest.approx(found)
+
+
 def test_a_world_of_one_has_no_bandwidth(tmp_path: Path) -> None:
     record = made("all-reduce", 2, 1e-4, 1e8).model_copy(update={"world_size": 1})
     assert curve(record, "all-reduce") == []

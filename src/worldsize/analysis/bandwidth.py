@@ -228,7 +228,8 @@ class LinkAnalysis:
     """What the link between the workers of one world size can do."""
 
     peaks_bytes_per_s: dict[str, float]
-    """Largest bus bandwidth of each collective."""
+    """Largest bus bandwidth of each collective; not above the rate of an emulated link, whose saved-up bytes make a
+    call up to 9 % quicker (300 Mbit/s)."""
     models: dict[str, CostModel]
     payload_bytes_per_s: float | None
     """What the emulated link can carry as TCP payload; None where its rate is not known."""
@@ -246,10 +247,12 @@ def analyse_link(record: CommRecord) -> LinkAnalysis:
     curves = {name: curve(record, name) for name in collectives_of(record)}
     models = {name: fit(points, record.world_size, record.placement.backend) for name, points in curves.items()}
     peaks = {name: peak(points) for name, points in curves.items()}
+    rated = None if record.hosts is None else record.hosts.payload_bytes_per_s
+    most = math.inf if rated is None else rated
     return LinkAnalysis(
-        peaks_bytes_per_s={name: value for name, value in peaks.items() if value is not None},
+        peaks_bytes_per_s={name: min(value, most) for name, value in peaks.items() if value is not None},
         models={name: model for name, model in models.items() if model is not None},
-        payload_bytes_per_s=None if record.hosts is None else record.hosts.payload_bytes_per_s,
+        payload_bytes_per_s=rated,
         in_turn_s=in_turn_s(record),
     )
 

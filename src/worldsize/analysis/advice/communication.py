@@ -160,6 +160,8 @@ def _look_or_change(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:
     """What to try where it is not known why the link is not full."""
     if not cell.traits.overlaps:
         return "Use a strategy that synchronises during backward.", _with_overlap(seen, cell)
+    if not seen.trains:
+        return "Give DistributedDataParallel another bucket_cap_mb in the script, and time it again.", None
     if seen.settings.bucket_mb == "auto":
         return "Its buckets are planned already, and no flag changes more: give each worker's host more cores.", None
     return "Try buckets of another size.", focused(seen.settings, cell, bucket_mb="auto")
