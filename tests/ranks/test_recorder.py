@@ -15,8 +15,10 @@ from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import HostClock
 from worldsize.measure.timeline import Message, Phase, Step
 from worldsize.ranks.recorder import Pending, Recorder
+from worldsize.results.files import line_of
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellRecord
+from worldsize.results.step_records import SpanRecord, StepRecord
 
 US = 1_000
 
@@ -92,6 +94,26 @@ def test_each_step_is_a_line_that_is_there_at_once(tmp_path: Path) -> None:
     parts = with_parts(cell(tmp_path)).collect()
     assert parts["exposed_sync_s"].to_list() == parts["comm_s"].to_list() == [100e-6] * 3
     assert parts.select(pl.sum_horizontal(PARTS)).to_series().to_list() == pytest.approx(parts["step_s"].to_list())
+
+
+def test_lines_are_those_of_the_records(tmp_path: Path) -> None:
+    """They are made without the records, which would check them: each has all fields, in order, as a record does."""
+    waited = pending(1)
+    waited.step.messages[0] = dataclasses.replace(waited.step.messages[0], ready=US, awaited=2 * US)
+    in_stretches = dataclasses.replace(pending(2), loss=None, right=torch.tensor(4), reference_s=0.005, launch=2)
+    begin = in_stretches.step.begin
+    phases = [("data_wait", begin + 3 * US), ("forward", begin + 7 * US)]
+    ends = {Phase.END: begin + 9 * US}
+    in_stretches.step = Step(begin, ends, in_stretches.step.messages, begin + 5 * US, phases)
+    with Recorder(tmp_path, 0, HostClock(), every_s=60) as recorder:
+        for each in (pending(0), waited, in_stretches, pending(3, synchronised=False)):
+            recorder.add(each)
+        recorder.flush()
+    steps = (tmp_path / "rank0.jsonl").read_bytes().splitlines(keepends=True)
+    spans = (tmp_path / "rank0.spans.jsonl").read_bytes().splitlines(keepends=True)
+    assert (len(steps), len(spans)) == (4, 3)
+    assert [line_of(StepRecord.model_validate_json(line)) for line in steps] == steps
+    assert [line_of(SpanRecord.model_validate_json(line)) for line in spans] == spans
 
 
 def test_messages_go_to_a_file_of_their_own(tmp_path: Path) -> None:

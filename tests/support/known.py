@@ -46,7 +46,7 @@ def enter_with_a_wrong_clock(payload: dict[str, Any], turns: Turns) -> None:
     import os
 
     if os.environ["RANK"] == "1":
-        HostClock.mark = HostClock.now = _ahead  # type: ignore[method-assign]
+        HostClock.mark = HostClock.now = staticmethod(_ahead)
     enter(payload, turns)
 
 
@@ -55,7 +55,7 @@ def enter_with_a_drifting_clock(payload: dict[str, Any], turns: Turns) -> None:
     import os
 
     if os.environ["RANK"] == "1":
-        HostClock.mark = HostClock.now = _drifting  # type: ignore[method-assign]
+        HostClock.mark = HostClock.now = staticmethod(_drifting)
     enter(payload, turns)
 
 
@@ -64,10 +64,10 @@ def true_offset_ns(reading_ns: int) -> int:
     return (reading_ns - AHEAD_NS) * TOO_FAST // (TOO_FAST + 1) - reading_ns
 
 
-def _drifting(self: HostClock) -> int:
+def _drifting() -> int:
     now = time.perf_counter_ns()
     return now + now // TOO_FAST + AHEAD_NS
 
 
-def _ahead(self: HostClock) -> int:
+def _ahead() -> int:
     return time.perf_counter_ns() + AHEAD_NS

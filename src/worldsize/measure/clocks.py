@@ -49,10 +49,8 @@ class HostClock:
     """The process's monotonic clock (CLOCK_MONOTONIC on Linux: the same for all processes of one machine)."""
 
     marks_are_dear = False
-
-    def mark(self) -> int:
-        """Nanoseconds now."""
-        return time.perf_counter_ns()
+    mark = now = staticmethod(time.perf_counter_ns)
+    """Nanoseconds now; without a frame of Python's, for a step sets a dozen marks."""
 
     def passed(self, mark: int) -> bool:
         """Always: a point of the host's clock is known at once."""
@@ -61,10 +59,6 @@ class HostClock:
     def read(self, mark: int) -> int:
         """The mark itself."""
         return mark
-
-    def now(self) -> int:
-        """Nanoseconds now."""
-        return time.perf_counter_ns()
 
     def rebase(self) -> None:
         """Nothing to tie."""

@@ -67,6 +67,7 @@ class Timeline:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self._mark = clock.mark
         self._watching = True
         self._watched: list[Tensor] = []
         self._hooks: list[RemovableHandle] = []
@@ -94,56 +95,56 @@ class Timeline:
         """A step begins; it ends with the last of the phases."""
         self._reset()
         self._gradients = 0
-        self._begin = self.clock.mark()
+        self._begin = self._mark()
 
     def end(self, phase: Phase) -> None:
         """A phase ends, and the next begins. Without watching, only the end of the step is marked."""
-        if self.watching or phase is Phase.END:
-            self._ends[phase] = self.clock.mark()
+        if self._watching or phase is Phase.END:
+            self._ends[phase] = self._mark()
 
     def stretch(self, name: str) -> None:
         """A stretch of a loop that is not worldsize's own ends: a name of `results.step_records.PHASES`."""
-        if self.watching:
-            self._phases.append((name, self.clock.mark()))
+        if self._watching:
+            self._phases.append((name, self._mark()))
 
     def backward_over(self) -> None:
         """A backward ends; since its last gradient the rank has computed nothing."""
         last, self._last_gradient = self._last_gradient, None
         self._gradients_before, self._gradients = self._gradients, 0
-        if last is not None and self.watching:
+        if last is not None and self._watching:
             self._phases.append(("backward", last))
         self.stretch("backward" if last is None else "after_backward")
 
     def ready(self) -> Mark | None:
         """A mark of now, at which a bucket has all of its gradients (called by the channel)."""
-        return self.clock.mark() if self.watching else None
+        return self._mark() if self._watching else None
 
     def issued(self, kind: str, payload_bytes: int, *, blocking: bool, ready: Mark | None = None) -> int:
         """Note that a message was issued (called by the channel)."""
-        if self.watching:
-            self._messages.append(Message(kind, payload_bytes, blocking, self.clock.mark(), ready=ready))
+        if self._watching:
+            self._messages.append(Message(kind, payload_bytes, blocking, self._mark(), ready=ready))
         return len(self._messages) - 1
 
     def announced(self, kind: str, payload_bytes: int) -> int:
         """Note that a message will follow another one, at this place among all (called by the channel)."""
-        if self.watching:
+        if self._watching:
             self._messages.append(Message(kind, payload_bytes, blocking=False, issued=None))
         return len(self._messages) - 1
 
     def followed(self, token: int) -> None:
         """Note that an announced message is issued (called by the channel, also from the backend's threads)."""
-        if self.watching and token < len(self._messages):
-            self._messages[token].issued = self.clock.mark()
+        if self._watching and token < len(self._messages):
+            self._messages[token].issued = self._mark()
 
     def awaited(self, token: int) -> None:
         """Note that the rank computes nothing from now on until a message is done (called by the channel)."""
-        if self.watching and token < len(self._messages):
-            self._messages[token].awaited = self.clock.mark()
+        if self._watching and token < len(self._messages):
+            self._messages[token].awaited = self._mark()
 
     def done(self, token: int) -> None:
         """Note that a message is done (called by the channel, also from the backend's threads)."""
-        if self.watching and token < len(self._messages):
-            self._messages[token].done = self.clock.mark()
+        if self._watching and token < len(self._messages):
+            self._messages[token].done = self._mark()
 
     def watch_parameters(self, parameters: Iterable[Tensor]) -> None:
         """Mark the moment at which backward computed the last gradient of these: from there on it only waits.
@@ -165,7 +166,7 @@ class Timeline:
     def _ready(self, _: Any) -> None:
         self._gradients += 1
         if not (self.clock.marks_are_dear and self._gradients < self._gradients_before):
-            self._last_gradient = self.clock.mark()
+            self._last_gradient = self._mark()
 
     def take(self) -> Step:
         """The marks of the step that has just ended."""

@@ -6,10 +6,9 @@ import math
 import os
 import time
 from collections import deque
-from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import Clock
 from worldsize.measure.timeline import Marks, Phase, Step, read
 from worldsize.results.files import append_lines, line_of
-from worldsize.results.step_records import SpanRecord, StepRecord
+from worldsize.results.step_records import ENDS
 
 Span = tuple[int, int]
 """Start and end of a step, in nanoseconds of the rank's clock."""
@@ -30,6 +29,9 @@ AT_ONCE = 24
 """So many kept steps are made lines at a time. A line is no object that Python's garbage collector looks at. The marks
 of a second of short steps were 15,000 that it does, and for their sake it searched all objects of a loop now and then:
 0.2 to 0.3 s each time, up to 75 µs a step of 0.6 ms (torch alone has 300,000 objects)."""
+
+ENDS_OF = tuple(zip(Phase, ENDS, strict=False))
+"""Each phase of a step, and the field with its end; that of the step itself is no field."""
 
 
 @dataclasses.dataclass
@@ -126,9 +128,9 @@ class Recorder:
             pending = self._pending.popleft()
             marks = read(pending.step, self.clock)
             loss = None if pending.loss is None else float(pending.loss)
-            self._step_lines.append(line_of(_step_record(pending, marks, loss)))
+            self._step_lines.append(line_of(_step_values(pending, marks, loss)))
             if marks.messages and pending.synchronised:
-                self._span_lines.append(line_of(_span_record(pending, marks)))
+                self._span_lines.append(line_of(_span_values(pending, marks)))
             spans.append((marks.begin, marks.ends[Phase.END]))
             if loss is not None and not math.isfinite(loss):
                 raise LossNotFiniteError(
@@ -155,50 +157,50 @@ def _after(begin_ns: int, point_ns: int | None) -> float | None:
     return None if point_ns is None else (point_ns - begin_ns) / 1e9
 
 
-def _step_record(p: Pending, marks: Marks, loss: float | None) -> StepRecord:
-    after = partial(_after, marks.begin)
-    return StepRecord(
-        session=p.session,
-        launch=p.launch,
-        block=p.block,
-        step=p.number,
-        epoch=p.epoch,
-        timed=p.timed,
-        samples=p.samples,
-        loss=None if loss is None or not math.isfinite(loss) else loss,
-        accuracy=None if p.right is None else int(p.right) / p.samples,
-        start_ns=marks.begin,
-        step_s=(marks.ends[Phase.END] - marks.begin) / 1e9,
-        data_wait_end_s=after(marks.ends.get(Phase.DATA_WAIT)),
-        copy_end_s=after(marks.ends.get(Phase.COPY)),
-        forward_end_s=after(marks.ends.get(Phase.FORWARD)),
-        backward_end_s=after(marks.ends.get(Phase.BACKWARD)),
-        synchronise_end_s=after(marks.ends.get(Phase.SYNCHRONISE)),
-        optimizer_end_s=after(marks.ends.get(Phase.OPTIMIZER)),
-        last_gradient_s=after(marks.last_gradient),
-        phases=[name for name, _ in marks.phases] or None,
-        phase_ends_s=[(end - marks.begin) / 1e9 for _, end in marks.phases] or None,
-        synchronised=p.synchronised,
-        clock_offset_ns=p.offset.offset_ns,
-        clock_error_ns=p.offset.error_ns,
-        reference_s=p.reference_s,
-    )
+def _step_values(p: Pending, marks: Marks, loss: float | None) -> dict[str, Any]:
+    """A StepRecord as its fields, in their order: a line takes 4 µs in place of 7 where nothing of our own is checked."""
+    begin, ends = marks.begin, marks.ends
+    values: dict[str, Any] = {
+        "session": p.session,
+        "block": p.block,
+        "launch": p.launch,
+        "step": p.number,
+        "epoch": p.epoch,
+        "timed": p.timed,
+        "samples": p.samples,
+        "loss": None if loss is None or not math.isfinite(loss) else loss,
+        "accuracy": None if p.right is None else int(p.right) / p.samples,
+        "start_ns": begin,
+        "step_s": (ends[Phase.END] - begin) / 1e9,
+    }
+    values |= {name: _after(begin, ends.get(phase)) for phase, name in ENDS_OF}
+    values["last_gradient_s"] = _after(begin, marks.last_gradient)
+    if marks.phases:
+        values["phases"] = [name for name, _ in marks.phases]
+        values["phase_ends_s"] = [(end - begin) / 1e9 for _, end in marks.phases]
+    values["synchronised"] = p.synchronised
+    values["clock_offset_ns"] = p.offset.offset_ns
+    values["clock_error_ns"] = p.offset.error_ns
+    values["reference_s"] = p.reference_s
+    return values
 
 
-def _span_record(p: Pending, marks: Marks) -> SpanRecord:
-    return SpanRecord(
-        session=p.session,
-        step=p.number,
-        kind=[m.kind for m in marks.messages],
-        payload_bytes=[m.payload_bytes for m in marks.messages],
-        blocking=[m.blocking for m in marks.messages],
-        ready_s=[_after(marks.begin, m.ready) for m in marks.messages],
-        awaited_s=[_after(marks.begin, m.awaited) for m in marks.messages]
-        if any(m.awaited is not None for m in marks.messages)
-        else None,
-        issued_s=[(m.issued - marks.begin) / 1e9 for m in marks.messages],
-        done_s=[(m.done - marks.begin) / 1e9 for m in marks.messages],
-    )
+def _span_values(p: Pending, marks: Marks) -> dict[str, Any]:
+    """A SpanRecord in the same way."""
+    begin, messages = marks.begin, marks.messages
+    values: dict[str, Any] = {
+        "session": p.session,
+        "step": p.number,
+        "kind": [m.kind for m in messages],
+        "payload_bytes": [m.payload_bytes for m in messages],
+        "blocking": [m.blocking for m in messages],
+        "ready_s": [_after(begin, m.ready) for m in messages],
+    }
+    if any(m.awaited is not None for m in messages):
+        values["awaited_s"] = [_after(begin, m.awaited) for m in messages]
+    values["issued_s"] = [(m.issued - begin) / 1e9 for m in messages]
+    values["done_s"] = [(m.done - begin) / 1e9 for m in messages]
+    return values
 
 
 def _end_last_line(path: Path) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from worldsize.errors import OutputError
 from worldsize.results.base import Record
@@ -50,8 +51,10 @@ def write_whole(path: Path, content: str | bytes) -> None:
         ) from None
 
 
-def line_of(record: Record) -> bytes:
-    """A record as a line of a file of lines."""
+def line_of(record: Record | dict[str, Any]) -> bytes:
+    """A record, or the fields of one that are known to be right, as a line of a file of lines."""
+    if isinstance(record, dict):
+        return to_json(record) + b"\n"
     return f"{record.model_dump_json()}\n".encode()
 
 

@@ -157,9 +157,9 @@ def _all_cells(
         schedule = Schedule(todo, settings, executor, ledger, everyone, pace=pace)
         schedule.samples = agreed_samples(schedule.samples)  # of earlier sessions, which rank 0 alone has
         run_to_its_end(schedule, ready.findings)
-        late = over_budget(settings, pace)
     if executor.error:
         raise RunError(executor.error.message)
+    late = over_budget(settings, pace)  # the ranks ask each other what time it is, so not after a failure of one
     for cell in cells:
         collect(cell_folder(folder, cell.id), rank)
     if rank.rank == 0:
