@@ -158,7 +158,7 @@ def _after(begin_ns: int, point_ns: int | None) -> float | None:
 
 
 def _step_values(p: Pending, marks: Marks, loss: float | None) -> dict[str, Any]:
-    """A StepRecord as its fields, in their order: a line takes 4 µs in place of 7 where nothing of our own is checked."""
+    """A StepRecord as its fields, in their order: a line takes 4 µs in place of 7, as nothing of our own is checked."""
     begin, ends = marks.begin, marks.ends
     values: dict[str, Any] = {
         "session": p.session,
