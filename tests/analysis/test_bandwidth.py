@@ -306,6 +306,10 @@ def test_a_peak_is_not_above_the_rate_of_an_emulated_link(found: float, peak_of_
     """Short calls spend what a link has saved up."""
     link = analyse_link(made("all-reduce", 2, 0, found, Hosts(count=2, rate_bits_per_s=10**9)))
     assert link.peak(rooted=False) == pytest.approx(peak_of_it, rel=1e-3)
+    one_faster = Hosts(count=2, rate_bits_per_s=10**8, own_rates={0: 10**9})
+    assert analyse_link(made("all-reduce", 2, 0, found, one_faster)).peak(rooted=False) == pytest.approx(
+        peak_of_it, rel=1e-3
+    )
     free = analyse_link(made("all-reduce", 2, 0, found, Hosts(count=2)))
     assert free.peak(rooted=False) == pytest.approx(found)
 

@@ -191,7 +191,7 @@ def test_the_end_of_a_cell_in_a_line() -> None:
 def test_a_short_budget_is_called_so_and_what_is_over_it_is_counted() -> None:
     assert ahead_text([CELL, OTHER], 0, 45) == "2 cells; the answer comes within about 45 s"
     assert ahead_text([CELL, OTHER], 0, 6) == (
-        "2 cells and about 6 s left: that is short, and one block of each is timed anyway"
+        "2 cells and about 6 s left, which is short; each is still timed for one block"
     )
     progress = Progress([CELL, OTHER], 0, now_s=100, budget_s=6)
     progress.advanced(CELL, 1, step(), now_s=104)

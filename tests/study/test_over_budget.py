@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from fake_cells import FakeExecutor, findings, planned
-from fake_study import Study, grid
+from fake_study import Study, grid, noisy
 from worldsize.config import StudySettings
 from worldsize.errors import UsageError
-from worldsize.results.records import Findings
-from worldsize.study.budget import check_budget, over_budget
+from worldsize.results.records import Findings, StudyRecord, WarningRecord
+from worldsize.study.budget import OVER_BUDGET, check_budget, over_budget
+from worldsize.study.plan import PlannedCell
+from worldsize.study.resuming import begin_further
 
 STEP_S, LAUNCH_S = 0.5, 1.0
 NAMES = ("single", "ddp", "all-reduce")
@@ -40,6 +42,52 @@ def test_the_reader_is_told_by_how_much_and_why(tmp_path: Path) -> None:
     (text,) = over(study)
     assert text.startswith(f"The study took about {late_s:.0f} s longer than the budget of 4 s: to start 3 cells and")
     assert "Fewer cells take less time; --budget " in text
+
+
+def test_cells_that_begin_after_it_warm_up_with_the_fewest_steps(tmp_path: Path) -> None:
+    """Three are asked for; two processes need two, for DDP arranges its buckets in the second."""
+    settings = StudySettings(budget="4s", warmup_steps=3)
+    executor = FakeExecutor(tmp_path, 0, lambda cell, now: STEP_S, launch_s=LAUNCH_S)
+    study = Study(tmp_path, grid(*NAMES, settings=settings), executor, settings, budget_s=4.0).run()
+    warming = [turn.count for _, turn in study.executor.turns if turn.op == "steps" and not turn.timed]
+    assert warming == [3, 3, 2]
+
+
+def test_one_cell_by_itself_is_not_told_of_fewer_cells(tmp_path: Path) -> None:
+    settings = StudySettings(budget="1s", warmup_steps=2)
+    executor = FakeExecutor(tmp_path, 0, lambda cell, now: 2.0, launch_s=LAUNCH_S)
+    study = Study(tmp_path, grid("single", settings=settings), executor, settings, budget_s=1.0).run()
+    (text,) = over(study)
+    assert "to start its cell and time one block took that long. --budget " in text
+
+
+def test_a_last_round_that_took_longer_is_called_so(tmp_path: Path) -> None:
+    settings = StudySettings(budget="20s", warmup_steps=2, target_interval=0.001)
+    noise = noisy(0.2)
+    executor = FakeExecutor(tmp_path, 0, lambda cell, now: noise(cell, now) if now < 12 else 9.0, launch_s=LAUNCH_S)
+    study = Study(tmp_path, grid("single", settings=settings), executor, settings, budget_s=20.0).run()
+    (text,) = over(study)
+    assert "budget of 20 s: its last round took longer than those before." in text
+
+
+def test_what_closing_a_cell_takes_is_not_held_against_it(tmp_path: Path) -> None:
+    class Slow(FakeExecutor):
+        def finish(self, cell: PlannedCell) -> None:
+            self.clock_s += 30.0
+            super().finish(cell)
+
+    settings = StudySettings(budget="60s", warmup_steps=2)
+    executor = Slow(tmp_path, 0, lambda cell, now: STEP_S, launch_s=LAUNCH_S)
+    study = Study(tmp_path, grid("single", settings=settings), executor, settings, budget_s=60.0).run()
+    assert executor.clock_s > 70
+    assert not over(study)
+
+
+def test_a_larger_budget_takes_the_warning_away() -> None:
+    kept, gone = (WarningRecord(code=code, message="") for code in ("busy-machine", OVER_BUDGET))
+    study = StudyRecord.model_construct(settings=StudySettings(budget="4s"), warnings=[kept, gone])
+    begin_further(study, StudySettings(budget="60s"), 4.0)
+    assert study.warnings == [kept]
 
 
 def test_a_budget_that_is_kept_is_not_told(tmp_path: Path) -> None:

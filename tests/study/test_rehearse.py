@@ -114,7 +114,9 @@ def test_a_link_over_which_no_step_fits_into_the_budget_is_refused(tmp_path: Pat
     wire = WireBytes(payload_bytes=2_300_000, busiest_rank_bytes=1, other_rank_bytes=1, formula="")
     for cell in run.cells.values():
         write_cell(path, cell.record.model_copy(update={"wire": wire}))
-    with pytest.raises(UsageError, match=r"a step over it takes 57\.\d s or more.*\nGive --budget \d+s or more"):
+    with pytest.raises(
+        UsageError, match=r"a step over links of 0.5mbit takes 57\.\d s or more.*\nGive --budget \d+s or more"
+    ):
         rehearsal_of(path, asked(link="0.5mbit"))
     assert rehearsal_of(path, asked(link="0.5mbit", budget="30min")).settings.budget == "30min"
     assert rehearsal_of(path, asked(link="0.5mbit", steps=2)).settings.steps == 2
@@ -154,7 +156,9 @@ def test_links_are_those_of_the_run_where_none_are_given(
     assert hosts is not None
     assert (hosts.rate_bits_per_s, hosts.own_rates, hosts.latency_s) == (rate, own, latency_s)
     assert settings.link == {None: None, 1e9: "1gbit"}.get(rate, "300mbit")
-    assert ("have no limit" in first_line(settings)) == (rate is None)
+    line = first_line(settings)
+    assert ("have no limit" in line) == (rate is None)
+    assert (f"and {settings.link_latency} of latency" in line) == (latency_s is not None)
 
 
 def test_a_latency_of_the_run_that_cannot_be_had_here_is_refused(
@@ -171,6 +175,9 @@ def test_a_latency_of_the_run_that_cannot_be_had_here_is_refused(
     ):
         rehearsal_of(path, asked())
     assert rehearsal_of(path, asked(link_latency="0us")).settings.link_latency == "0us"
+    study.settings = study.settings.model_copy(update={"link_latency": "0us"})  # a run that had none
+    write_study(path, study)
+    assert rehearsal_of(path, asked()).settings.emulated == Hosts(count=4)
 
 
 def test_a_slow_link_of_a_host_that_a_rehearsal_lacks_is_left_out(tmp_path: Path) -> None:

@@ -248,7 +248,8 @@ def analyse_link(record: CommRecord) -> LinkAnalysis:
     models = {name: fit(points, record.world_size, record.placement.backend) for name, points in curves.items()}
     peaks = {name: peak(points) for name, points in curves.items()}
     rated = None if record.hosts is None else record.hosts.payload_bytes_per_s
-    most = math.inf if rated is None else rated
+    rates = [] if record.hosts is None else [record.hosts.payload_of(host) for host in range(record.hosts.count)]
+    most = max((math.inf if rate is None else rate for rate in rates), default=math.inf)
     return LinkAnalysis(
         peaks_bytes_per_s={name: min(value, most) for name, value in peaks.items() if value is not None},
         models={name: model for name, model in models.items() if model is not None},

@@ -29,7 +29,8 @@ def first_line(settings: StudySettings) -> str:
     assert replay is not None, "a rehearsal replays"
     unlimited = "" if settings.slow_link else ", whose links have no limit"
     links = f" with links of {settings.link}" if settings.link else unlimited
-    return f"Rehearsal of {replay.run} on {hosts.count} emulated hosts{links}. {REAL} {REPLAYED}"
+    latency = f" and {settings.link_latency} of latency" if hosts.latency_s else ""
+    return f"Rehearsal of {replay.run} on {hosts.count} emulated hosts{links}{latency}. {REAL} {REPLAYED}"
 
 
 def refusal(record: CellRecord) -> ErrorRecord | None:

@@ -94,7 +94,7 @@ class Display:
 
     def starting(self, cell: PlannedCell) -> None:
         """Say which workers are started."""
-        self._progress.starting(cell)
+        self._progress.starting(cell, self._clock())
         if self._live is None:
             self._print(f"  starting {cell.id}", f"starting {cell.id}")
         self._draw(0)
@@ -200,7 +200,7 @@ def ahead_text(cells: Sequence[PlannedCell], steps: int, left_s: float | None) -
         return "no cell is missing: nothing is run"
     named = f"{len(cells)} cell{'' if len(cells) == 1 else 's'}"
     if left_s is not None and left_s < SHORT_S * len(cells):
-        return f"{named} and about {duration_text(left_s)} left: that is short, and one block of each is timed anyway"
+        return f"{named} and about {duration_text(left_s)} left, which is short; each is still timed for one block"
     if left_s is not None:
         return f"{named}; the answer comes within about {duration_text(left_s)}"
     cap = cells[0].settings.steps

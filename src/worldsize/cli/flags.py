@@ -7,7 +7,7 @@ panels.py. What holds without it is said by the settings alone.
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,12 +94,19 @@ TAKEN: dict[str, dict[str, Flag]] = {}
 """Command → its flags of settings, by name."""
 
 
-def by_flag(message: str, command: str) -> str:
-    """An error of settings that names the flag of the command, as it was typed, where it begins with a field."""
-    field = re.match(r"[a-z_]+(?=: | is missing)", message)
-    for flag in TAKEN.get(command, {}).values():
-        if field and flag.field == field[0]:
-            return f"--{flag.name.replace('_', '-')}{message[field.end() :]}"
+def by_flag(message: str, command: str, arguments: Sequence[str]) -> str:
+    """An error of settings that names the flag of the command, where it begins with a field.
+
+    Behind the name of a preset or file only where the flag was typed: then it is not the file that is wrong.
+    """
+    source, _, behind = message.partition(": ")
+    for before, text in (("", message), (source, behind)):
+        field = re.match(r"([a-z_]+)(\.\d+)?(?=: | is missing)", text)
+        for flag in TAKEN.get(command, {}).values():
+            word = f"--{flag.name.replace('_', '-')}"
+            typed = any(argument == word or argument.startswith(f"{word}=") for argument in arguments)
+            if field and flag.field == field[1] and (typed or not before):
+                return f"{word}{text[field.end() :]}"
     return message
 
 

@@ -55,8 +55,9 @@ class Progress:
         """How long the steps may take, where time ends them."""
         self._began_s = self._since_s = self._now_s = now_s
 
-    def starting(self, cell: PlannedCell) -> None:
+    def starting(self, cell: PlannedCell, now_s: float) -> None:
         """The workers of a cell are started."""
+        self._now_s = now_s
         self.running = self._of(cell)
 
     def advanced(self, cell: PlannedCell, steps: int, last: StepRecord | None, now_s: float) -> None:
@@ -71,6 +72,7 @@ class Progress:
 
     def rested(self, cell_id: str, now_s: float) -> None:
         """A turn of a cell is over."""
+        self._now_s = now_s
         found = self.open.get(cell_id)
         if found is not None:
             found.turns_s += now_s - self._since_s
@@ -91,7 +93,7 @@ class Progress:
         """A cell has ended."""
         self.open.pop(record.id, None)
         self.ended_cells += 1
-        self._since_s = now_s
+        self._since_s = self._now_s = now_s
 
     @property
     def left_s(self) -> float | None:

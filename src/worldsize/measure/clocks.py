@@ -50,7 +50,7 @@ class HostClock:
 
     marks_are_dear = False
     mark = now = staticmethod(time.perf_counter_ns)
-    """Nanoseconds now; without a frame of Python's, for a step sets a dozen marks."""
+    """Nanoseconds now; without a Python call frame, as a step sets a dozen marks."""
 
     def passed(self, mark: int) -> bool:
         """Always: a point of the host's clock is known at once."""

@@ -127,7 +127,7 @@ class RunFolder:
                 number=self.steps,
                 epoch=epoch,
                 timed=timed and self.steps >= WARMUP_STEPS,
-                samples=max(1, samples),
+                samples=max(1, int(samples)),
                 offset=self.offset,
             )
         )

@@ -17,6 +17,7 @@ REPORT_S = 3.0
 """What the report takes: 1.7 s for seven cells on the machine on which it was measured."""
 LAUNCH_S = 0.4
 """What the launch of a cell takes at least, measured for a model of a few thousand weights."""
+OVER_BUDGET = "over-budget"
 TOLERATED, TOLERATED_S = 0.1, 3.0
 """By how much a budget may be exceeded without a word: a share of it, and a round of steps."""
 
@@ -64,18 +65,22 @@ def check_budget(
 
 def over_budget(settings: TrainingSettings, pace: Pace) -> list[WarningRecord]:
     """A warning where the steps of a study ended well after the time that was asked for: a user planned with it."""
-    budget_s, over_s, cells = settings.budget_s, pace.over_s, len(pace.cells)
-    if budget_s is None or over_s <= max(TOLERATED_S, TOLERATED * budget_s):
+    if settings.budget_s is None or pace.until_s is None:
         return []
-    several = "" if cells == 1 else "s"
-    why = f"to start {cells} cell{several} and time one block of each took that long"
+    # What closing cells takes (an evaluation, a profile) is no matter of blocks.
+    budget_s, late_s, cells = settings.budget_s, pace.round_ended_s - pace.until_s, len(pace.cells)
+    if late_s <= max(TOLERATED_S, TOLERATED * budget_s):
+        return []
+    why, more = f"to start {cells} cells and time one block of each took that long", "Fewer cells take less time; "
+    if cells == 1:
+        why, more = "to start its cell and time one block took that long", ""
     if pace.rounds > 1:
         why = "its last round took longer than those before"
     text = (
-        f"The study took about {over_s:.0f} s longer than the budget of {budget_s:g} s: {why}. "
-        f"Fewer cells take less time; --budget {ceil((budget_s + over_s) / 5) * 10}s gives each more blocks."
+        f"The study took about {late_s:.0f} s longer than the budget of {budget_s:g} s: {why}. "
+        f"{more}--budget {ceil((budget_s + late_s) / 5) * 10}s gives time for more blocks."
     )
-    return [WarningRecord(code="over-budget", message=text)]
+    return [WarningRecord(code=OVER_BUDGET, message=text)]
 
 
 def _step_s(cell: PlannedCell, findings: Findings) -> float:
@@ -93,7 +98,7 @@ def _computing_s(cell: PlannedCell, findings: Findings) -> float:
 
 
 def _sending_s(cell: PlannedCell, findings: Findings) -> float:
-    """The gradients over emulated links, as the ring sends them, which is the least of those that lose nothing."""
+    """The gradients over emulated links as a ring sends them: no lossless strategy takes less."""
     hosts, workers = cell.settings.emulated, cell.placement.processes
     rate = hosts.payload_bytes_per_s if hosts else None
     lossy = not cell.traits.exact or cell.traits.period

@@ -79,7 +79,7 @@ def check_hosts(settings: NetworkSettings, largest_world: int) -> None:
         raise UsageError(f"hosts cannot be emulated here: {ability.detail}\nTo mend it: {ability.remedy}.")
     if hosts.latency_s is not None and not can_delay():
         raise UsageError(
-            "link_latency was given, and this kernel has no netem, which delays packets\nLeave --link-latency out."
+            "link_latency was given, and this kernel has no netem, which delays packets\nGive --link-latency 0us."
         )
 
 

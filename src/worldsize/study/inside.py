@@ -159,13 +159,12 @@ def _all_cells(
         run_to_its_end(schedule, ready.findings)
     if executor.error:
         raise RunError(executor.error.message)
-    late = over_budget(settings, pace)  # the ranks ask each other what time it is, so not after a failure of one
     for cell in cells:
         collect(cell_folder(folder, cell.id), rank)
     if rank.rank == 0:
         if used_s:
             end_further(folder)
-        note(folder, [*ready.absent, *slow, *late])
+        note(folder, [*ready.absent, *slow, *over_budget(settings, pace)])
         ledger.summarise_again()
         note(folder, pack_complete(folder))
 

@@ -72,7 +72,7 @@ class Pace:
         several = [cell for cell in cells if cell.settings.world_size > 1] or self.cells
         self.race = Race({cell.id: cell.settings.global_batch for cell in several})
         self._may_launch = launches and until_s is not None and settings.evaluate != "end"
-        self._at_s = self._round_s = self._launching_s = self._added_s = 0.0
+        self.round_ended_s = self._round_s = self._launching_s = self._added_s = 0.0
         self._turns_s: list[float] = []
         self._launch_at_s = self._launched_in_round_s = 0.0
         self._step_s: dict[str, float] = {}
@@ -98,7 +98,7 @@ class Pace:
 
     @property
     def over_s(self) -> float:
-        """By how much a budget is over: each cell is still timed in one block, and nothing is measured beside it."""
+        """By how much a budget is exceeded: each cell is still timed for one block, and nothing else is measured."""
         return 0.0 if self.until_s is None else max(0.0, self.now_s() - self.until_s)
 
     def most_steps(self, cell: PlannedCell, samples: Blocks, warmup: int) -> int:
@@ -134,7 +134,7 @@ class Pace:
         """All cells are warm: decide how long blocks are, and when cells are launched again."""
         if self.settings.epochs is not None:
             return
-        now_s = self._at_s = self.now_s()
+        now_s = self.round_ended_s = self.now_s()
         self._all_launches_s, self._launched_in_round_s = self._launching_s, 0.0
         self._relaunch_at = self._when_to_launch(now_s)
         left_s = 0.0
@@ -181,7 +181,7 @@ class Pace:
         return not self.over_s and (len(times) < 2 or times[-1] < STILL_WARMING * min(times[:-1]))
 
     def warmup_steps(self, cell: PlannedCell) -> int:
-        """Steps with which a cell begins to warm up: the fewest if it is launched again, or a budget is over.
+        """Steps with which a cell begins to warm up: the fewest if it is launched again, or a budget is exceeded.
 
         DDP arranges its buckets anew in its second step, so that of several processes must not be a timed one.
         """
@@ -215,11 +215,9 @@ class Pace:
     def wants_pair(self, cell: PlannedCell, block: int) -> bool:
         """Whether a block of a cell is followed by steps without synchronisation."""
         pairs = self._pairs.get(cell.id, {})
-        if self.over_s:
-            return False
         if len(pairs) < PAIRS:
-            return not self.budgeted or block % FIRST_PAIRS_EVERY == 0
-        if len(pairs) * PAIR_EVERY > block:
+            return not self.over_s and (not self.budgeted or block % FIRST_PAIRS_EVERY == 0)
+        if self.over_s or len(pairs) * PAIR_EVERY > block:
             return False
         return mean_and_half(np.array(list(pairs.values())), 0.025)[1] > PAIR_AIM
 
@@ -230,12 +228,12 @@ class Pace:
     def round_ended(self, before: int, left: Collection[str]) -> None:
         """All open cells have had a block: `before` cells; those that are `left` are still open."""
         now_s = self.now_s()
-        took_s = now_s - self._at_s - self._launched_in_round_s - self._added_s
+        took_s = now_s - self.round_ended_s - self._launched_in_round_s - self._added_s
         # The longest of the last ones: some have more rolled-back steps than others.
         self._turns_s = [*self._turns_s, took_s / max(1, before)][-PAIR_EVERY:]
         if self.rounds in self._relaunch_at:
             self._all_launches_s = self._launched_in_round_s * len(self.cells) / max(1, before)
-        self._at_s, self._launched_in_round_s = now_s, 0.0
+        self.round_ended_s, self._launched_in_round_s = now_s, 0.0
         self.rounds += 1
         each_s = self._all_launches_s * len(left) / max(1, len(self.cells))
         if self._doubled and self.until_s is not None and each_s <= LAUNCH_SHARE * (self.until_s - now_s):
@@ -250,7 +248,7 @@ class Pace:
     @property
     def time_is_up(self) -> bool:
         """Whether a further round, and its launches, would end after the budget."""
-        return self.until_s is not None and self._at_s + self._round_s > self.until_s
+        return self.until_s is not None and self.round_ended_s + self._round_s > self.until_s
 
     def enough(self, cell: PlannedCell, samples: Mapping[str, Any]) -> Literal["precision", "settled"] | None:
         """What ends a cell in a budget, by the samples of all: `precision`, `settled`, or None if it goes on."""

@@ -52,7 +52,7 @@ def _with_its_links(asked: RehearseSettings, run: Run) -> RehearseSettings:
     then = run.study.asked
     if then.emulated is None:
         return asked
-    if then.link_latency and asked.link_latency is None and not can_delay():
+    if then.emulated.latency_s and asked.link_latency is None and not can_delay():
         raise UsageError(
             f"the links of {run.study.name} had a latency of {then.link_latency}, and this kernel has no netem, which "
             "delays packets\nGive --link-latency 0us to rehearse without it."
@@ -79,7 +79,7 @@ def _check_link(run: Run, settings: StudySettings, what: Wanted) -> None:
     needed_s = steps * step_s * len(what.strategies)
     if needed_s > budget_s:
         raise UsageError(
-            f"--link {settings.link} was given; a step over it takes {number_text(step_s)} s or more, and {steps} "
+            f"a step over links of {settings.link} takes {number_text(step_s)} s or more, and {steps} "
             f"steps of each strategy take longer than the budget of {number_text(budget_s)} s\n"
             f"Give --budget {ceil(2 * needed_s)}s or more, a faster --link, or fewer --strategies."
         )

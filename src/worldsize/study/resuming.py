@@ -17,6 +17,7 @@ from worldsize.results.files import cell_folder, own, read_record
 from worldsize.results.folder import load_run, write_study
 from worldsize.results.provenance import UserCode, different_files, named
 from worldsize.results.records import StudyRecord
+from worldsize.study.budget import OVER_BUDGET
 from worldsize.study.plan import PlannedCell
 
 Resume = bool | Literal["anew"]
@@ -95,6 +96,7 @@ def used_budget_s(out: Path, settings: StudySettings) -> float:
 def begin_further(study: StudyRecord, settings: StudySettings, used_s: float) -> None:
     """Note that a study goes on with a larger budget: should it be stopped, it still can (`used_budget_s`)."""
     study.settings, study.used_s = study.asked.model_copy(update={"budget": settings.budget}), used_s
+    study.warnings = [each for each in study.warnings if each.code != OVER_BUDGET]  # of the smaller one
 
 
 def end_further(out: Path) -> None:
