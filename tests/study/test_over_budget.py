@@ -64,7 +64,7 @@ def test_one_cell_by_itself_is_not_told_of_fewer_cells(tmp_path: Path) -> None:
 def test_a_last_round_that_took_longer_is_called_so(tmp_path: Path) -> None:
     settings = StudySettings(budget="20s", warmup_steps=2, target_interval=0.001)
     noise = noisy(0.2)
-    executor = FakeExecutor(tmp_path, 0, lambda cell, now: noise(cell, now) if now < 12 else 9.0, launch_s=LAUNCH_S)
+    executor = FakeExecutor(tmp_path, 0, lambda cell, now: noise(cell, now) if now < 8 else 9.0, launch_s=LAUNCH_S)
     study = Study(tmp_path, grid("single", settings=settings), executor, settings, budget_s=20.0).run()
     (text,) = over(study)
     assert "budget of 20 s: its last round took longer than those before." in text
