@@ -195,7 +195,7 @@ def test_a_short_budget_is_called_so_and_what_is_over_it_is_counted() -> None:
     )
     progress = Progress([CELL, OTHER], 0, now_s=100, budget_s=6)
     progress.advanced(CELL, 1, step(), now_s=104)
-    assert counts_text(progress) == "0 of 2 cells, 1 steps, at most 2 s left"
+    assert counts_text(progress) == "0 of 2 cells, 1 step, at most 2 s left"
     progress.advanced(CELL, 1, step(), now_s=118)
     assert counts_text(progress) == "0 of 2 cells, 2 steps, 12 s over the budget"
 

@@ -227,7 +227,8 @@ def counts_text(progress: Progress) -> str:
         left = f", at most {duration_text(progress.left_s or 0.0)} left"
         if progress.over_s:
             left = f", {duration_text(progress.over_s)} over the budget"
-        return f"{progress.ended_cells} of {progress.cells} cells, {progress.done:,} steps{left}"
+        steps = f"{progress.done:,} step{'' if progress.done == 1 else 's'}"
+        return f"{progress.ended_cells} of {progress.cells} cells, {steps}{left}"
     if not progress.steps:
         return f"{progress.ended_cells} batch(es) tried"
     parts = [f"{progress.ended_cells} of {progress.cells} cells", f"{progress.done} of {progress.steps} steps"]
