@@ -4,7 +4,8 @@ Copies, clock, yardsticks and memory of the device (gpu_parts.py). Every strateg
 there are GPUs), bf16, torch.compile, a profile, a short budget, the batch sweep to out-of-memory, one epoch of
 ResNet-18, and trainings whose parts were planted (gpu_planted.py), also in frameworks (gpu_adapted.py). Two ranks over
 NCCL run where there is one GPU as well: they are two nodes to NCCL, share it and talk through sockets, so their results
-are right and their times mean nothing. Says plainly what passed and what did not; exit status 1 if anything failed, 2 without a GPU.
+are right and their times mean nothing. Says plainly what passed and what did not; exit status 1 if
+anything failed, 2 without a GPU.
 """
 
 import argparse
