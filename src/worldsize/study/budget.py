@@ -98,11 +98,16 @@ def _computing_s(cell: PlannedCell, findings: Findings) -> float:
 
 
 def _sending_s(cell: PlannedCell, findings: Findings) -> float:
-    """The gradients over emulated links as a ring sends them: no lossless strategy takes less."""
+    """The gradients of a lossless strategy over emulated links; 0 where it is not known how many bytes travel."""
     hosts, workers = cell.settings.emulated, cell.placement.processes
     rate = hosts.payload_bytes_per_s if hosts else None
     lossy = not cell.traits.exact or cell.traits.period
     sent_bytes = findings.model.gradient_bytes if findings.model else None
     if rate is None or not sent_bytes or workers == 1 or lossy or not cell.traits.collectives:
         return 0.0
-    return 2 * (workers - 1) / workers * sent_bytes / rate
+    return least_sending_s(workers, sent_bytes, rate)
+
+
+def least_sending_s(workers: int, sent_bytes: int, bytes_per_s: float) -> float:
+    """What gradients of so many bytes take over the links of so many workers at the least: as a ring (method.md §4)."""
+    return 2 * (workers - 1) / workers * sent_bytes / bytes_per_s

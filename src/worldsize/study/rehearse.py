@@ -11,7 +11,7 @@ from worldsize.errors import UsageError
 from worldsize.launch.hosts import can_delay
 from worldsize.results.folder import Run, load_run
 from worldsize.results.replay import Replay
-from worldsize.study.budget import with_default_protocol
+from worldsize.study.budget import least_sending_s, with_default_protocol
 from worldsize.study.comm import check_hosts
 from worldsize.traits import BASELINE_STRATEGY
 
@@ -65,17 +65,14 @@ def _with_its_links(asked: RehearseSettings, run: Run) -> RehearseSettings:
 
 
 def _check_link(run: Run, settings: StudySettings, what: Wanted) -> None:
-    """Raise UsageError for a link over which not even one timed step of each cell fits into the budget.
-
-    A rank sends 2(N − 1)/N of the gradients at the least (method.md §4).
-    """
+    """Raise UsageError for a link over which not even one timed step of each cell fits into the budget."""
     budget_s = with_default_protocol(settings).budget_s
     rate = settings.emulated.payload_bytes_per_s if settings.emulated else None
     wires = [cell.record.wire for cell in run.cells.values() if cell.record.wire and cell.record.world_size > 1]
     if rate is None or not wires or budget_s is None:
         return
-    n, steps = what.world_size, WARMUP_STEPS + 1
-    step_s = 2 * (n - 1) / n * min(wire.payload_bytes for wire in wires) / rate
+    steps = WARMUP_STEPS + 1
+    step_s = least_sending_s(what.world_size, min(wire.payload_bytes for wire in wires), rate)
     needed_s = steps * step_s * len(what.strategies)
     if needed_s > budget_s:
         raise UsageError(
