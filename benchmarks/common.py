@@ -61,7 +61,7 @@ def origin() -> dict[str, Any]:
     """Machine, versions, command and commit; asked once, for a file that was kept makes the commit a changed one."""
     # Of a path only the last part: where somebody keeps their data explains no number.
     arguments = [Path(argument).name for argument in sys.argv[1:]]
-    found = provenance(["benchmarks/run.py", *arguments]).model_dump(mode="json")
+    found = provenance([f"benchmarks/{Path(sys.argv[0]).name}", *arguments]).model_dump(mode="json")
     # A host's name and addresses explain no number.
     found["host"] = {k: v for k, v in found["host"].items() if k not in ("hostname", "interfaces")}
     return found
