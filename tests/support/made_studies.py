@@ -132,7 +132,8 @@ def _widest(study: Simulated) -> float:
     fitted = levels(study.samples, study.launches, most_resamples=0)
     baseline, *others = fitted
     return max(
-        relative_half(study.samples[baseline], study.samples[name]) * widening(fitted[baseline], fitted[name])
+        relative_half(study.samples[baseline], study.samples[name])
+        * widening(fitted[baseline], fitted[name], looking=True)
         for name in others
     )
 

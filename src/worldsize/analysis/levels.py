@@ -104,29 +104,32 @@ def ratio(top: Level, bottom: Level) -> Ratio:
     return Ratio(Estimate(value=value, low=low, high=high, samples=count), paired=bool(common))
 
 
-def widening(top: Level, bottom: Level) -> float:
+def widening(top: Level, bottom: Level, *, looking: bool = False) -> float:
     """How many times as wide the interval of a ratio is as it would be, were all blocks independent (method.md §8)."""
     common = top.residuals.keys() & bottom.residuals.keys()
     if top.dependence is None or top.dependence is not bottom.dependence or len(common) < 2:
         return 1.0
     apart = {key: top.residuals[key] - bottom.residuals[key] for key in common}
-    return top.dependence.widening(series(apart, top.launches, bottom.launches))
+    return top.dependence.widening(series(apart, top.launches, bottom.launches), looking=looking)
 
 
 def selection_widening(best: tuple[Level, Level], others: Sequence[tuple[Level, Level]]) -> float:
     """Factor on the lower half width (of the logarithm) of the largest of some ratios, for having been selected.
 
     Each ratio is (top, bottom); `others` may be as large. Where several are alike, the largest estimate is too high
-    more often than too low. The lower end moves down until the interval of whichever ratio is the largest holds in
-    97.5 %: by the quantile of the largest deviation of all of them in the same resamples, each in units of its own
-    quantile, turned into that of Student's distribution for as many blocks. The upper end stays.
+    more often than too low. So the lower end moves down: to a quantile of the largest deviation of all of them in the
+    same resamples, each in units of its own quantile, turned into that of Student's distribution for as many blocks.
+    The upper end stays, and is missed less often than that of one ratio alone. Half of that the lower end may miss
+    more often: with all of it seven cells that precision ended held in 91.5 % where ρ = 0.8, without in 95.9; and
+    without, independent blocks in 98.5 % (600 studies).
     """
     each = [_deviations(*pair) for pair in (best, *others)]
     apart = np.max([deviations / max(1e-12, np.quantile(deviations, UPPER)) for deviations in each], axis=0)
     blocks = len(best[0].blocks & best[1].blocks)
     if blocks < 2:
         return 1.0
-    reached = float(ndtr(NORMAL_QUANTILE * max(1.0, float(np.quantile(apart, UPPER)))))
+    spared = max(0.0, 1 - UPPER - float(np.mean(apart < -1)))
+    reached = float(ndtr(NORMAL_QUANTILE * max(1.0, float(np.quantile(apart, UPPER - spared / 2)))))
     return float(stdtrit(blocks - 1, min(reached, 1 - 1e-9)) / stdtrit(blocks - 1, UPPER))
 
 

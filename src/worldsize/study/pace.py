@@ -274,7 +274,8 @@ class Pace:
         if not samples[baseline.id].keys() & samples[cell.id].keys():
             return float("inf")
         found = self._levels(samples)
-        return relative_half(samples[baseline.id], samples[cell.id]) * widening(found[baseline.id], found[cell.id])
+        wider = widening(found[baseline.id], found[cell.id], looking=True)
+        return relative_half(samples[baseline.id], samples[cell.id]) * wider
 
     def _levels(self, samples: Mapping[str, Blocks]) -> dict[str, Level]:
         """What all cells say of how far blocks and launches depend on each other: found anew after each block."""
