@@ -6,8 +6,8 @@ Of each model one study is known: two hosts, 300 Mbit/s, two local batches. The 
 
 The machine drifts by tens of percent meanwhile. So each study is measured in a few sessions (ROUNDS), and the studies
 take turns: those of one round in the order of `studies`, those of the next one backwards, so that what drifts evenly is
-the same in all. Of what is left: beside the steps of two workers both do a short computation, the same in all studies; by
-how many times as long as in the known run it takes, computing and the latency of messages are taken to have drifted
+the same in all. Of what is left: beside the steps of two workers both do a short computation, the same in all studies;
+by how many times as long as in the known run it takes, computing and the latency of messages are taken to have drifted
 (`drift`). It is no part of a forecast, so it hides no error of one; but it varies as well. Beside that error stand the
 one with the drift, and those by what one worker, and two while nothing travels, compute longer than forecast.
 
