@@ -9,7 +9,7 @@ import pytest
 
 from made_studies import Held, World, doubling, hold, share, simulate
 from worldsize.analysis import levels as fits
-from worldsize.analysis.dependence import CORRELATIONS, SPREADS, dependence, series
+from worldsize.analysis.dependence import CORRELATIONS, SPREADS, TELLING_BLOCKS, dependence, series
 from worldsize.analysis.levels import levels, ratio
 from worldsize.analysis.statistics import half_width
 from worldsize.analysis.summary import block_launches
@@ -73,19 +73,34 @@ def test_two_cells_whose_blocks_only_look_independent_still_hold(aim: float | No
     assert share(found.ratios) >= MIN - luck(MIN, 300)
 
 
+ALTERNATING = [0.01, -0.01] * 6
+
+
+def widened(values: list[float], *launches: int) -> tuple[float, float]:
+    """By how much a cell of such blocks is, in a report and while its study looks whether it may end."""
+    keys = [(0, block) for block in range(len(values))]
+    one = series(dict(zip(keys, values, strict=True)), dict(zip(keys, launches, strict=False)))
+    seen = dependence([one], 1.0)
+    return seen.widening(one), seen.widening(one, looking=True)
+
+
 def test_blocks_count_as_independent_only_where_nothing_explains_them_better() -> None:
-    keys = [(0, block) for block in range(12)]
-    looks, hangs = ([0.01 * value for value in values] for values in ([1, -1] * 6, [1] * 6 + [-1] * 6))
-
-    def found(values: list[float]) -> tuple[float, float]:
-        one = series(dict(zip(keys, values, strict=True)))
-        seen = dependence([one], 1.0)
-        return seen.widening(one), seen.widening(one, looking=True)
-
-    independent, while_looking = found(looks)
+    independent, while_looking = widened(ALTERNATING)
     assert independent == 1 < while_looking
-    correlated, while_looking = found(hangs)
+    correlated, while_looking = widened(sorted(ALTERNATING))
     assert 1 < correlated == while_looking
+
+
+@pytest.mark.parametrize(
+    ("values", "launches"),
+    [
+        pytest.param(ALTERNATING[: TELLING_BLOCKS - 1], (), id="few blocks"),
+        pytest.param(ALTERNATING, [0] * 6 + [1] * 6, id="two launches"),
+    ],
+)
+def test_little_never_makes_them_independent(values: list[float], launches: list[int]) -> None:
+    found, while_looking = widened(values, *launches)
+    assert 1 < found == while_looking
 
 
 def test_the_fastest_of_six_equal_cells_is_held() -> None:

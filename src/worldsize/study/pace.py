@@ -290,9 +290,10 @@ class Pace:
         return self._known[1]
 
     def estimate(self, cell: PlannedCell, samples: Mapping[str, Any]) -> Estimate | None:
-        """What a cell is timed for, as the report will have it; None where its baseline has no samples."""
+        """What a cell is timed for, as far as it may end by it; None where its baseline has no samples."""
         baseline = self.baseline_of(cell)
         blocks: Blocks = samples[cell.id]
         if baseline is None:
             return levels({cell.id: blocks})[cell.id].step_s
-        return ratio_estimate(samples[baseline.id], blocks).estimate if samples[baseline.id] else None
+        others = samples[baseline.id]
+        return ratio_estimate(others, blocks, looking=True).estimate if others else None

@@ -21,7 +21,6 @@ from worldsize.analysis.advice.gains import STEP, notable
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate, on_one_host
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.commands import focused, sweep_command, train_command
-from worldsize.analysis.levels import ratio_estimate
 from worldsize.analysis.numbers import estimate_text, gib_text
 from worldsize.analysis.steps import BLOCK, ratio_over
 from worldsize.analysis.sweep import KNEE, BatchSweep, interval_of, swept_ratio
@@ -71,7 +70,7 @@ def rate_ratio(cell: CellAnalysis, other: CellAnalysis, *, in_turn: bool) -> Est
     """Samples/s of a cell ÷ those of another one. Of a sweep only its last blocks are `in_turn`, and that of some."""
     if not in_turn:
         return swept_ratio(cell, other)
-    return ratio_estimate(other.blocks, cell.blocks).scaled(cell.global_batch / other.global_batch).estimate
+    return other.step_ratio(cell).scaled(cell.global_batch / other.global_batch).estimate
 
 
 def rate_of(cell: CellAnalysis) -> Evidence:
