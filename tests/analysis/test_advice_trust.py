@@ -195,8 +195,8 @@ class TestNoise:
         )
 
     def test_a_limit_that_is_surely_larger_than_the_noise_goes_first(self, tmp_path: Path) -> None:
-        slow = replace(exchanging(exposed=0.9, step_s=3.0), noise=0.3)
-        analysis = study(tmp_path, [replace(SINGLE, noise=0.3), slow])
+        slow = replace(exchanging(exposed=0.9, step_s=3.0), noise=0.25)
+        analysis = study(tmp_path, [replace(SINGLE, noise=0.25), slow])
         advice = found(analysis, "too-noisy")
         assert advice is not None
         assert advice.finding.endswith("too little to compare it.")
