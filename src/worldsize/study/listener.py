@@ -29,7 +29,8 @@ class Listener(Protocol):
         """So well is a cell known after this many blocks: half of the 95 % interval, as a share of its value.
 
         Of its ratio to its baseline, or of its own step where it has none; None before there is an interval. Protocol
-        *steps* only, between two turns; `target_interval` of its settings is where it stops.
+        *steps* only, between two turns; `target_interval` of its settings is where it stops. The report may have a
+        narrower one (`Dependence.widening`).
         """
 
     def skipped(self, steps: int) -> None:
