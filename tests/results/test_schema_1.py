@@ -1,8 +1,8 @@
 """A run folder that was recorded under schema 1 gives the numbers that it gave then.
 
 schema_1/run was recorded, and schema_1/tables made of it, by the last commit of that schema (b42cebe); names of the
-machine are taken out. Ends of intervals of ratios are those of the analysis as it is now: the prior of ρ was changed
-later (method.md §8), which moves no estimate.
+machine are taken out. Ends of intervals of ratios are those of the analysis as it is now: the prior of ρ has changed
+since (method.md §8), which moves no estimate.
 """
 
 import csv
