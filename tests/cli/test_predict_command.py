@@ -52,6 +52,22 @@ def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return run
 
 
+@pytest.mark.parametrize("flags", ["", " --json"])
+def test_it_answers_before_it_writes_the_page(
+    hosts: Path, ended: Ended, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: str
+) -> None:
+    """The page takes as long as the answer, which needs nothing of it."""
+    before: list[str] = []
+
+    def unwritable(*_: object) -> Path:
+        before.append(capsys.readouterr().out)
+        raise OutputError("cannot write")
+
+    monkeypatch.setattr("worldsize.report.write.write_report", unwritable)
+    assert ended(f"{hosts} --world-sizes 4{flags}")[0] == 0
+    assert "all-reduce" in before[0]
+
+
 def test_what_it_prints_and_keeps(hosts: Path, ended: Ended) -> None:
     status, said, complained = ended(f"{hosts} --world-sizes 2,4,8 --link 100mbit --strategy all-reduce,bucketed")
     assert (status, complained) == (0, "")
