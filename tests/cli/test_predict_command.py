@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_it_answers_before_it_writes_the_page(
         before.append(capsys.readouterr().out)
         raise OutputError("cannot write")
 
-    monkeypatch.setattr("worldsize.report.write.write_report", unwritable)
+    monkeypatch.setattr(import_module("worldsize.report.write"), "write_report", unwritable)
     assert ended(f"{hosts} --world-sizes 4{flags}")[0] == 0
     assert "all-reduce" in before[0]
 
