@@ -31,7 +31,7 @@ def predict(flags: Flags, run: o.Run, as_json: o.Json = False) -> None:
         print_json(report.model_dump(mode="json"))
     else:
         print_forecast(report)
-    # The page takes 2 of 5.5 s and the answer does not need it.
+    # The page takes 3 of 5.5 s, and the answer needs nothing of it.
     sys.stdout.flush()
     try:
         write_forecast(run, report)
