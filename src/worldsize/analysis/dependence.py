@@ -104,13 +104,13 @@ class Dependence:
         n = len(found.keys)
         if self.independent and n >= TELLING_BLOCKS and not looking:
             return 1.0
-        independent = np.sqrt(np.var(found.values, ddof=1) / n) * float(stdtrit(n - 1, (1 + LEVEL) / 2))
-        if n < MIN_BLOCKS or not independent > 0:
+        plain = np.sqrt(np.var(found.values, ddof=1) / n) * float(stdtrit(n - 1, (1 + LEVEL) / 2))
+        if n < MIN_BLOCKS or not plain > 0:
             return 1.0
         _, squares = _likelihood(found.keys, found.indicators, found.values[:, np.newaxis])
         launched = float((found.indicators.sum(axis=0) ** 2).sum())
         errors = np.sqrt(squares[..., 0] / (n - 1) * (_summed(found.keys)[:, np.newaxis] + SPREADS * launched)) / n
-        return _quantile(self.weights, errors, n - 1) / float(independent)
+        return _quantile(self.weights, errors, n - 1) / float(plain)
 
 
 def dependence(cells: Sequence[Series], freedom: float) -> Dependence:
