@@ -23,6 +23,7 @@ QUICK = (
     "audit",
     "large_run",
     "compare_known",
+    "cost_model",
 )
 LONG = (
     "training",

@@ -105,6 +105,14 @@ class TestLatency:
         )
         assert "--strategies single,all-reduce,ddp,bucketed" in str(advice.command)
 
+    def test_each_message_has_the_latency_of_its_own_size(self, tmp_path: Path) -> None:
+        """39 of 1 kB take 1 ms each, one of 2 MB its bytes alone, 20 ms: by their mean 40 would hide half of it."""
+        sent = Messages(count=40, payload_bytes=10**3, last_bytes=2 * 10**6, transfer_s=0.06)
+        per_tensor = exchanging("all-reduce", exposed=0.2)
+        advice = only(exchange(tmp_path, sent, link(5e-4, 1e8, exponent=8), cell=per_tensor), "latency-bound")
+        assert evidence(advice)["Cost model, latency of all messages of a step"] == "38.6 ms"
+        assert evidence(advice)["Cost model, their bytes"] == "20.4 ms"
+
     def test_buckets_that_are_too_small_are_made_larger(self, tmp_path: Path) -> None:
         advice = only(exchange(tmp_path, self.SENT, link(5e-4, 1e8), bucket_mb=0.5), "latency-bound")
         assert "--bucket-mb 2" in str(advice.command)

@@ -176,38 +176,64 @@ def test_small_messages_that_vary_do_not_loosen_the_large_ones(seed: int) -> Non
     assert [model.time_s(p.size_bytes) / p.time_s.value for p in points[5::2]] == pytest.approx([1, 1], abs=0.1)
 
 
-@pytest.mark.parametrize("hidden", [True, False], ids=["hides behind the bytes", "comes before the bytes"])
-@pytest.mark.parametrize(("alpha_s", "beta"), [(500e-6, 120e6), (200e-6, 120e6), (500e-6, 12e6)])
-def test_whether_the_latency_of_a_broadcast_hides_is_found(alpha_s: float, beta: float, *, hidden: bool) -> None:
-    """Small calls vary by a fifth; each of the larger sizes is predicted from the others."""
-    found, worst, rates = [], [], []
+@pytest.mark.parametrize("collective", ["all-reduce", "broadcast"])
+@pytest.mark.parametrize("exponent", [1, 2, 4, 8])
+@pytest.mark.parametrize(("latency_s", "beta"), [(500e-6, 120e6), (200e-6, 120e6), (500e-6, 12e6), (170e-6, 2.4e9)])
+def test_how_far_latency_and_bytes_hide_behind_each_other_is_found(
+    latency_s: float, beta: float, exponent: int, collective: str
+) -> None:
+    """Small calls vary by a tenth, large ones by a fiftieth; each size between is predicted from the others."""
+    found, rates, off = [], [], []
     for seed in range(20):
-        draw = np.random.default_rng(seed)
-        true_s = [cost_s("broadcast", 2, alpha_s, beta, size, hidden=hidden) for size in SIZES]
-        spread = [0.02 + 0.2 * min(1.0, alpha_s / time_s) for time_s in true_s]
-        samples = [time_s * np.exp(draw.normal(0, each, 7)) for time_s, each in zip(true_s, spread, strict=True)]
-        points = [
-            replace(point_of(2, size, list(times)), collective="broadcast")
-            for size, times in zip(SIZES, samples, strict=True)
-        ]
+        points, true_s = overlapped(collective, latency_s, beta, exponent, seed)
         model = fit(points, 2)
         assert model is not None
-        found.append(model.hidden)
+        found.append(model.exponent)
         rates.append(model.beta_bytes_per_s)
-        for left_out in range(4, len(SIZES)):
-            one_less = fit([*points[:left_out], *points[left_out + 1 :]], 2)
-            assert one_less is not None
-            worst.append(abs(one_less.time_s(SIZES[left_out]) / true_s[left_out] - 1))
-    assert found.count(hidden) >= 18
+        off += held_out_errors(points, true_s)
+    assert np.median(found) == exponent
     assert np.median(rates) == pytest.approx(beta, rel=0.02)
-    assert np.quantile(worst, 0.95) < 0.1
+    assert np.sqrt(np.mean(np.square(off))) < 0.1
 
 
-def test_an_all_reduce_waits_for_each_step_of_its_ring() -> None:
-    """Of a ring no latency hides: each step begins when the one before has ended."""
-    model = fit([point_of(2, size, [max(1e-3, size / 120e6)] * 7) for size in SIZES], 2)
-    assert model is not None
-    assert not model.hidden
+@pytest.mark.parametrize("latency_s", [200e-6, 1e-3])
+def test_calls_that_take_the_longer_one_of_latency_and_bytes_are_predicted(latency_s: float) -> None:
+    """So small all-reduces over emulated links are: what a link saves up while it carries nothing goes at once.
+
+    Over 1 Gbit/s 1 KiB took 229 µs, 32 KiB 304 and 64 KiB 568, 546 of them for its bytes; the sum was 27 to 40 % off.
+    """
+    off: list[float] = []
+    for seed in range(20):
+        off += held_out_errors(*overlapped("all-reduce", latency_s, 120e6, None, seed))
+    assert np.sqrt(np.mean(np.square(off))) < 0.08
+
+
+def overlapped(
+    collective: str, latency_s: float, beta: float, exponent: int | None, seed: int
+) -> tuple[list[CurvePoint], list[float]]:
+    """Calls between two workers, and how long they truly take; no exponent is the larger one of latency and bytes."""
+    draw = np.random.default_rng(seed)
+    alpha_s = latency_s / steps(collective, 2)
+    points, true_s = [], []
+    for size in ALL_SIZES[::2]:
+        bytes_s = size / beta
+        time_s = max(latency_s, bytes_s)
+        if exponent is not None:
+            time_s = cost_s(collective, 2, alpha_s, beta, size, 0.0, exponent)
+        samples = time_s * np.exp(draw.normal(0, 0.02 + 0.1 * min(1.0, latency_s / time_s), 7))
+        points.append(replace(point_of(2, size, list(samples)), collective=collective))
+        true_s.append(time_s)
+    return points, true_s
+
+
+def held_out_errors(points: Sequence[CurvePoint], true_s: Sequence[float]) -> list[float]:
+    """Logarithmic error of each size but the smallest and the largest, from all others."""
+    off = []
+    for left_out in range(1, len(points) - 1):
+        model = fit([*points[:left_out], *points[left_out + 1 :]], 2)
+        assert model is not None
+        off.append(np.log(model.time_s(points[left_out].size_bytes) / true_s[left_out]))
+    return off
 
 
 @pytest.mark.parametrize("odd", [0, 3, 5])

@@ -30,6 +30,8 @@ class Messages:
     kind: str = "all_reduce"
     count: int = 2
     payload_bytes: int = 10**6
+    last_bytes: int | None = None
+    """Of the last one, where that is larger."""
     transfer_s: float = 0.05
     late_rank: int = 1
     late_s: float = 0.0
@@ -151,14 +153,19 @@ def _spans(record: dict[str, Any], rank: int, sent: Messages) -> SpanRecord:
         session=record["session"],
         step=record["step"],
         kind=[sent.kind] * sent.count,
-        payload_bytes=[sent.payload_bytes] * sent.count,
+        payload_bytes=[sent.payload_bytes] * (sent.count - 1) + [sent.last_bytes or sent.payload_bytes],
         issued_s=[first, *ends[:-1]],
         done_s=ends,
     )
 
 
 def link(
-    alpha_s: float, beta_bytes_per_s: float, *, world_size: int = 2, rate_bits_per_s: int | None = None
+    alpha_s: float,
+    beta_bytes_per_s: float,
+    *,
+    world_size: int = 2,
+    rate_bits_per_s: int | None = None,
+    exponent: int = 1,
 ) -> Callable[[Path], None]:
     """The collective benchmark of a link that follows its cost model to the nanosecond."""
     sizes = [1024 * 4**k for k in range(8)]
@@ -167,7 +174,7 @@ def link(
             collective=name,
             size_bytes=size,
             begin_ns=0,
-            end_ns=round(1e9 * cost_s(name, world_size, alpha_s, beta_bytes_per_s, size)),
+            end_ns=round(1e9 * cost_s(name, world_size, alpha_s, beta_bytes_per_s, size, 0.0, exponent)),
             clock_error_ns=0,
             calls=1,
             wrong_elements=0,

@@ -15,8 +15,6 @@ ROOTED = ("gather", "scatter")
 """Collectives for which the rate is the utilisation of the root's link, not busbw."""
 IN_TURN = "gather+scatter"
 """A gather and the scatter that answers it, timed together at the smallest size: each waits for the one before it."""
-ONE_WAY = (*ROOTED, "broadcast")
-"""Collectives whose receiver only waits: it may wake up while the bytes are under way."""
 START_S = 2.0
 """No job starts in less: each worker loads torch."""
 TURN_S = 0.001
@@ -82,17 +80,20 @@ def cost_s(
     beta_bytes_per_s: float,
     size_bytes: float,
     segment_s: float = 0.0,
-    *,
-    hidden: bool = False,
+    exponent: int = 1,
 ) -> float:
-    """t(S) = steps·α + further segments·γ + factor·S/β in seconds (method.md §5); γ is `segment_s`.
+    """t(S) = ((steps·α)^p + (further segments·γ + factor·S/β)^p)^(1/p) in seconds (method.md §5).
 
-    `hidden`: latency hides behind the bytes, t(S) is the larger one of steps·α and factor·S/β.
+    γ is `segment_s`, p `exponent`.
     """
-    latency_s = steps(collective, world_size) * alpha_s
-    latency_s += further_segments(collective, world_size, size_bytes) * segment_s
-    bytes_s = bus_factor(collective, world_size) * size_bytes / beta_bytes_per_s
-    return max(latency_s, bytes_s) if hidden else latency_s + bytes_s
+    bytes_s = further_segments(collective, world_size, size_bytes) * segment_s
+    bytes_s += bus_factor(collective, world_size) * size_bytes / beta_bytes_per_s
+    return together_s(steps(collective, world_size) * alpha_s, bytes_s, exponent)
+
+
+def together_s(latency_s: float, bytes_s: float, exponent: int) -> float:
+    """Latency and bytes of one message: their sum where p is 1, and the nearer to the longer one the larger p is."""
+    return float((latency_s**exponent + bytes_s**exponent) ** (1 / exponent))
 
 
 def sizes_up_to(top_bytes: int) -> list[int]:

@@ -89,5 +89,5 @@ def _fit(name: str, points: list[CurvePoint], record: CommRecord) -> CommFit:
     found.smallest_bytes, found.largest_bytes = model.smallest_bytes, model.largest_bytes
     if model.r_squared >= MIN_R_SQUARED:
         found.alpha_s, found.beta_gb_per_s = model.alpha_s, model.beta_bytes_per_s / GB
-        found.segment_s, found.latency_hidden = model.segment_s, model.hidden
+        found.segment_s, found.exponent = model.segment_s, model.exponent
     return found

@@ -31,8 +31,6 @@ COMM_NOTE = (
     "broadcast; for gather and scatter it is the rate through the root's link. 1 GB = 1e9 bytes (method.md §5)."
 )
 SENT_AS_ANOTHER = "*"
-HIDES_LATENCY = "†"
-HIDDEN_NOTE = f" {HIDES_LATENCY} The latency hides behind the bytes: t(S) is the larger one of steps·α and factor·S/β."
 ALL_REDUCE_NOTE = (
     f" {SENT_AS_ANOTHER} gloo sends an all-reduce instead: twice the bytes that busbw counts for a reduce-scatter. "
     "α, β and the share of the link are those of the bytes that are sent."
@@ -74,16 +72,16 @@ def model_table(record: CommRecord) -> Table:
         numbers("α", "alpha_s", lambda row: row.model.alpha_s if row.model else None, "µs"),
         numbers("β", "beta_bytes_per_s", lambda row: row.model.beta_bytes_per_s if row.model else None, "GB/s"),
         numbers("γ", "segment_s", lambda row: row.model.segment_s if row.model else None, "µs"),
+        integers("p", "exponent", lambda row: row.model.exponent if row.model else None),
         numbers("R²", "r_squared", lambda row: row.model.r_squared if row.model else None),
         ColumnOf("Fitted to", ("smallest_bytes", "largest_bytes"), "bytes", value=_fitted_to),
     ]
     note = (
-        "t(S) = steps·α + further segments·γ + factor·S/β; γ is 0 where the times show no latency of segments. "
-        f"R² of log t, no model below {MIN_R_SQUARED} (method.md §5)."
+        "t(S) = ((steps·α)^p + (further segments·γ + factor·S/β)^p)^(1/p): latency and bytes are added where p is 1; "
+        "the larger p is, the more of the shorter one hides behind the longer one. γ is 0 where the times show no "
+        f"latency of segments. R² of log t, no model below {MIN_R_SQUARED} (method.md §5)."
     )
     rows = [_fit(record, name, rated) for name in collectives_of(record)]
-    if any(row.model and row.model.hidden for row in rows):
-        note += HIDDEN_NOTE
     if any(as_run(name, record.placement.backend) != name for name in collectives_of(record)):
         note += ALL_REDUCE_NOTE
     one_way_s = in_turn_s(record)
@@ -102,9 +100,8 @@ def _fit(record: CommRecord, name: str, rated: float | None) -> _Fit:
 
 
 def _named(row: _Fit) -> Entry:
-    """The name of a collective, with marks where another one is sent instead, or its latency hides (method.md §5)."""
+    """The name of a collective, with a mark where another one is sent instead (method.md §5)."""
     mark = "" if as_run(row.collective, row.backend) == row.collective else SENT_AS_ANOTHER
-    mark += HIDES_LATENCY if row.model and row.model.hidden else ""
     return Entry(f"{row.collective}{mark}", (row.collective,))
 
 

@@ -26,6 +26,7 @@ MODEL = {
     "alpha_s": "α µs",
     "beta_bytes_per_s": "β GB/s",
     "segment_s": "γ µs",
+    "exponent": "p",
     "r_squared": "R²",
     "smallest_bytes": "Fitted to",
 }

@@ -114,8 +114,8 @@ class CommFit(Record):
     beta_gb_per_s: float | None = None
     segment_s: float | None = None
     """γ, the latency of a further segment of gloo's ring; 0 where the times show none."""
-    latency_hidden: bool | None = None
-    """Whether the latency hides behind the bytes: a call takes the longer one of both, not their sum."""
+    exponent: int | None = None
+    """p: with 1 a call takes the sum of latency and bytes; the larger it is, the nearer to the longer one of both."""
     as_run: str | None = None
     """The collective whose messages are really sent, where that is another one: gloo's reduce-scatter is an
     all-reduce."""

@@ -143,13 +143,22 @@ class GradientSync:
 
     @cached_property
     def traffic(self) -> pl.DataFrame:
-        """Messages and payload bytes per step by kind (`kind`, `messages`, `bytes`), as the first rank has them."""
+        """Messages and payload bytes per step by kind (`kind`, `messages`, `bytes`)."""
+        sizes = pl.col("messages", "bytes")
+        return self._sizes.group_by("kind", maintain_order=True).agg(sizes.sum())
+
+    @cached_property
+    def _sizes(self) -> pl.DataFrame:
+        """Messages per step of each size, as the first rank has them (`kind`, `size`, `messages`, `bytes`: of all)."""
         if self.cell.communication is None:
-            return pl.DataFrame(schema={"kind": pl.String, "messages": pl.Float64, "bytes": pl.Float64})
+            return pl.DataFrame(
+                schema={"kind": pl.String, "size": pl.Int64, "messages": pl.Float64, "bytes": pl.Float64}
+            )
         sent = self.cell.communication.messages
         steps_of = sent.select("session", "step").n_unique()
-        return sent.group_by("kind", maintain_order=True).agg(
-            (pl.len() / steps_of).alias("messages"), (pl.col("payload_bytes").sum() / steps_of).alias("bytes")
+        alike = sent.group_by("kind", pl.col("payload_bytes").alias("size"), maintain_order=True)
+        return alike.agg((pl.len() / steps_of).alias("messages")).with_columns(
+            (pl.col("messages") * pl.col("size")).alias("bytes")
         )
 
     @property
@@ -178,12 +187,12 @@ class GradientSync:
         """Seconds per step that the link's cost model gives to latency and to bytes; None without a model to trust."""
         models = {} if self.link is None else self.link.models
         latency = transfer = 0.0
-        for kind, messages, size in self.traffic.iter_rows():
+        for kind, size, messages, _ in self._sizes.iter_rows():
             model = models.get(KINDS.get(kind, ""))
             if model is None or model.r_squared < TRUSTED_FIT:
                 return None
-            transfer += model.transfer_s(size)
-            latency += messages * model.time_s(size / messages) - model.transfer_s(size)
+            transfer += messages * model.transfer_s(size)
+            latency += messages * (model.time_s(size) - model.transfer_s(size))
         return latency, transfer
 
     @property

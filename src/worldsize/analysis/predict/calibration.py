@@ -105,7 +105,7 @@ class Factor(NamedTuple):
     doubt: float
     """Its standard error."""
     latency: float
-    """Share of what its messages take by the benchmark that does not grow with their bytes."""
+    """The power of their latency with which the time of its messages grows."""
     in_turn: bool = False
     """Whether gathers and scatters take turns in it: their latency was timed in another way."""
 
@@ -139,7 +139,7 @@ class Measured(NamedTuple):
 
     @property
     def latency_share(self) -> float:
-        """Of what its messages take by the benchmark, the part that does not grow with their bytes."""
+        """The power of their latency with which the time of its messages grows, as the benchmark has it."""
         return self.wire.latency_share(self.sent, self.world_size, between_s=self._between_s)
 
     def steps(self, factors: Factors) -> list[Step]:

@@ -58,9 +58,9 @@ class Predicted:
     late_s: float
     """By how much the last rank comes later than the mean."""
     bytes_s: float
-    """Exposed communication that grows with the bytes."""
+    """Exposed communication, the share of it with which it grows with the bytes."""
     latency_s: float
-    """Exposed communication that grows with the number of messages."""
+    """The rest of it: it grows with the latency of messages."""
 
     @property
     def step_s(self) -> float:
@@ -115,7 +115,7 @@ class Inputs:
 
     @property
     def latency_share(self) -> float:
-        """Of what the messages take by themselves, the part that does not grow with their bytes."""
+        """The power of their latency with which the time of its messages grows."""
         if self.wire is None:
             return 0.0
         return self.wire.latency_share(

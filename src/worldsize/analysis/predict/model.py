@@ -173,7 +173,7 @@ class Model:
         link = wire or self.wire
         if bucket_mb != "auto" or link is None or "all-reduce" not in link.models:
             return None
-        return lambda size: link.time_s("all-reduce", world_size, size)
+        return lambda size: link.planned_s(world_size, size)
 
     @cached_property
     def overhead(self) -> Overhead:

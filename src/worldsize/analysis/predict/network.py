@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log
 from typing import NamedTuple
 
 from worldsize.analysis.bandwidth import CostModel
-from worldsize.analysis.collective_cost import bus_factor
+from worldsize.analysis.collective_cost import bus_factor, cost_s, steps, together_s
 from worldsize.analysis.predict.simulate import NOTHING_S, Message, Network
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.config import Hosts, burst_bytes
 from worldsize.sending import AFTER_BACKWARD, Sent
 
+FAR = 1.5
+"""By how many times latency is moved to see what it does: about as far as it is off in training."""
 LINK_BOUND = 0.7
 """Share of what the link can carry from which on it is the limit, not the cores that copy and add the bytes: taken, not
 measured."""
@@ -52,6 +55,8 @@ class LinkModel:
     """Where it was timed."""
     in_turn_s: float | None = None
     """One way, without bytes to speak of, where gather and scatter take turns; None where that was not timed."""
+    way_s: float = 0.0
+    """What each step takes longer than it was timed, for the links' latency is larger."""
 
     @property
     def bytes_per_s(self) -> float:
@@ -67,17 +72,17 @@ class LinkModel:
         if hosts is None or self.hosts is None:
             return self
         added_s = (hosts.latency_s or 0.0) - (self.hosts.latency_s or 0.0)
+        way_s = self.way_s + added_s  # apart from α: it hides behind no bytes
         models = {
             name: replace(
                 model,
-                alpha_s=max(0.0, model.alpha_s + added_s),
+                alpha_s=max(0.0, model.alpha_s + min(0.0, way_s)),
                 beta_bytes_per_s=_rate(model.beta_bytes_per_s, self.hosts, hosts),
-                hidden=model.hidden and not added_s,  # what the way takes hides behind nothing
             )
             for name, model in self.models.items()
         }
         in_turn_s = None if self.in_turn_s is None else max(0.0, self.in_turn_s + added_s)
-        return replace(self, models=models, hosts=hosts, in_turn_s=in_turn_s)
+        return replace(self, models=models, hosts=hosts, in_turn_s=in_turn_s, way_s=max(0.0, way_s))
 
     def changed(self, *, rate: float = 1.0, latency: float = 1.0) -> "LinkModel":
         """The same with another rate and latency, as multiples."""
@@ -86,25 +91,26 @@ class LinkModel:
             for name, each in self.models.items()
         }
         in_turn_s = None if self.in_turn_s is None else latency * self.in_turn_s
-        return replace(self, models=models, in_turn_s=in_turn_s)
+        return replace(self, models=models, in_turn_s=in_turn_s, way_s=self.way_s * latency)
 
-    def time_s(self, collective: str, world_size: int, size_bytes: int) -> float:
-        """How long a collective of so many bytes takes with the link to itself."""
-        return self.models[collective].between(world_size, size_bytes)
-
-    def latency_s(self, collective: str, world_size: int) -> float:
-        """The part of that time that does not grow with the bytes."""
-        return self.time_s(collective, world_size, 0)
+    def planned_s(self, world_size: int, size_bytes: int) -> float:
+        """What a plan of buckets takes an all-reduce for: latency and bytes in full (training/bucket_plan.py)."""
+        model = self.models["all-reduce"]
+        alpha_s = model.alpha_s + self.way_s
+        return cost_s("all-reduce", world_size, alpha_s, model.beta_bytes_per_s, size_bytes, model.segment_s)
 
     def latency_share(
         self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED, between_s: float = 0.0
     ) -> float:
-        """By how much less messages would take without latency, as a share of what they take."""
-        whole, bytes_alone = (
-            sum(message.alone_s for message in link.messages(sent, world_size, factors, between_s))
-            for link in (self, self.changed(latency=0.0))
+        """The power of their latency with which the time of messages grows: 1 of latency alone, 0 of bytes alone.
+
+        Of a sum it is the share of latency in it; what hides behind bytes has no share.
+        """
+        less, more = (
+            sum(message.alone_s for message in self.changed(latency=by).messages(sent, world_size, factors, between_s))
+            for by in (1 / FAR, FAR)
         )
-        return max(0.0, 1 - bytes_alone / whole) if whole else 0.0
+        return log(more / less) / (2 * log(FAR)) if less else 0.0
 
     def messages(
         self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED, between_s: float = 0.0
@@ -117,15 +123,15 @@ class LinkModel:
         saved_s = dict.fromkeys(TURNS, self.burst_s)  # by each way of the root's link, which has rested in backward
         first = True
         for each, turned in with_turns(sent):
-            latency_s, bytes_s = self._parts_s(each, world_size, turned=turned)
+            latency_s, way_s, exponent = self._latency_s(each, world_size, turned=turned)
             added = self._added_share(each, turned=turned)  # what a link adds takes as long in training
             latency_s *= added + (1 - added) * factors.latency
-            alone_s = latency_s + factors.rate * bytes_s
-            if each.ready == AFTER_BACKWARD:
-                used_s = factors.rate * self._bytes_s(each, world_size) if self._hides(each) else alone_s - latency_s
+            used_s = factors.rate * self._bytes_s(each, world_size)
+            alone_s = way_s + together_s(latency_s, used_s, exponent)
+            if each.ready == AFTER_BACKWARD and self.burst_s:
                 ways = USED.get(each.collective, TURNS)
                 burst_s = min(*(saved_s[way] for way in ways), used_s)
-                taken_s = latency_s + used_s - burst_s
+                taken_s = way_s + latency_s + used_s - burst_s
                 for way in TURNS:  # while a message takes longer than its bytes, its own way rests as well
                     carried_s = used_s if way in ways else 0.0
                     saved_s[way] = min(self.burst_s, max(0.0, saved_s[way] + between_s + taken_s - carried_s))
@@ -135,27 +141,25 @@ class LinkModel:
             found.append(Message(each.ready, max(alone_s, NOTHING_S), wire_bytes))
         return found
 
-    def _parts_s(self, sent: Sent, world_size: int, *, turned: bool) -> tuple[float, float]:
-        """Of a message with the link to itself: its latency, and what grows with its bytes."""
+    def _latency_s(self, sent: Sent, world_size: int, *, turned: bool) -> tuple[float, float, int]:
+        """Latency of a message: what was timed, what the way adds, and p, by which the first hides behind the bytes."""
         if turned and self.in_turn_s is not None:
-            return self._one_way_s(self.in_turn_s, world_size), self._bytes_s(sent, world_size)
-        latency_s = self.latency_s(sent.collective, world_size)
-        return latency_s, self.time_s(sent.collective, world_size, sent.size_bytes) - latency_s
+            return self._one_way_s(self.in_turn_s, world_size), 0.0, 1
+        model = self.models[sent.collective]
+        count = steps(model.as_run, world_size)
+        return count * model.alpha_s, count * self.way_s, model.exponent
 
     def _bytes_s(self, sent: Sent, world_size: int) -> float:
-        """What its bytes keep the link busy for."""
-        model = self.models[sent.collective]
-        return bus_factor(model.as_run, world_size) * sent.size_bytes / model.beta_bytes_per_s
-
-    def _hides(self, sent: Sent) -> bool:
-        """Whether t(S) has hidden latency behind the bytes that only what a link saves up can hide."""
-        return self.burst_s > 0 and self.models[sent.collective].hidden
+        """What a message would take without latency."""
+        return replace(self.models[sent.collective], alpha_s=0.0).between(world_size, sent.size_bytes)
 
     def _added_share(self, sent: Sent, *, turned: bool) -> float:
-        """Of a message's latency, what the links of emulated hosts add: that much is known."""
+        """Of a message's latency (without `way_s`), what the links of emulated hosts add: that much is known."""
         added_s = (self.hosts.latency_s if self.hosts else None) or 0.0
-        timed_s = self.in_turn_s if turned and self.in_turn_s is not None else self.models[sent.collective].alpha_s
-        return min(1.0, added_s / timed_s) if timed_s else 0.0
+        timed_s = self.in_turn_s
+        if not turned or timed_s is None:
+            added_s, timed_s = added_s - self.way_s, self.models[sent.collective].alpha_s
+        return min(1.0, max(0.0, added_s / timed_s)) if timed_s else 0.0
 
     def least_s(self, sent: Sequence[Sent], world_size: int) -> float:
         """What the bytes of a step need of a link of known rate, but for what it saves up between steps; else 0."""
