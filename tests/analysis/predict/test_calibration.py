@@ -16,8 +16,10 @@ from worldsize.analysis.predict.calibration import (
     overhead_of,
     slowdown_over,
     usual_slowdown,
+    woken,
 )
 from worldsize.analysis.predict.network import AS_TIMED, Factors, LinkModel
+from worldsize.analysis.predict.observed import Compute
 from worldsize.config import Hosts
 from worldsize.sending import AFTER_BACKWARD, Sent
 
@@ -245,6 +247,24 @@ def test_what_a_link_saves_up_between_small_messages_their_bytes_spend(between_s
     assert link.messages(overlapped, 2, between_s=between_s)[1].alone_s == pytest.approx(found[0])
     assert plain.latency_share(all_reduces(), 2) == pytest.approx(4e-4 / (4e-4 + bytes_s), rel=0.05)
     assert link.latency_share(all_reduces(1000), 2) == pytest.approx(0.0, abs=1e-3), "it hides behind the bytes"
+
+
+def test_what_follows_a_message_takes_longer_after_a_longer_wait() -> None:
+    """A link of a tenth of the rate: 10 messages of 10 ms each in place of 1 ms; those beside backward do not count."""
+    slow, quick = (replace(wire(None), models={"all-reduce": model_at(rate)}) for rate in (1e8, 1e9))
+    sent = [Sent("all-reduce", 10**6, 0.5, blocking=False), *all_reduces()]
+    assert slow.waiting_s(sent, 2, Factors()) == pytest.approx(0.1)
+    assert slow.waiting_s(sent, 2, Factors(rate=1.5)) == pytest.approx(0.15)
+    work = Compute(0.0, 2e-3, 20e-3)
+    waits = slow.waiting_s(sent, 2, Factors()), quick.waiting_s(sent, 2, Factors())
+    assert woken(work, *waits) == pytest.approx((0.0, 2e-3, 20e-3 * 10**0.3)), "two hosts: 1.3 to 1.6 times for 3 times"
+    assert woken(work, *reversed(waits)) == pytest.approx((0.0, 2e-3, 20e-3 / 10**0.3))
+    assert woken(work, 0.0, 0.0) == work, "nothing is sent after backward"
+
+
+def model_at(rate: float) -> CostModel:
+    """An all-reduce that takes its bytes at this rate (bytes/s)."""
+    return CostModel("all-reduce", "all-reduce", 2, 0.0, rate, 0.0, 1.0, 1, 10**8)
 
 
 @pytest.mark.parametrize("exponent", [1, 2, 8])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.predict.calibration import Residuals
+from worldsize.analysis.predict.calibration import Residuals, woken
 from worldsize.analysis.predict.model import EXPOSED_ENOUGH, Model
 from worldsize.analysis.predict.network import AS_TIMED, Factors, LinkModel, between_s
 from worldsize.analysis.predict.observed import NOTHING, Compute, Ranks, ranks_of
@@ -139,7 +139,10 @@ def inputs_of(model: Model, target: Target) -> Inputs | None:
     wire, sent = sending
     compute = model.compute(target.batch_size, target.strategy)
     assert model.wire is not None, "sent_over has asked for it"
-    work, factors = model.work(target.strategy), wire.factors_over(model.wire, model.factors_of(target.strategy))
+    known = model.factors_of(target.strategy)
+    factors = wire.factors_over(model.wire, known)
+    waiting_s = wire.waiting_s(sent, target.world_size, factors)
+    work = woken(model.work(target.strategy), waiting_s, model.wire.waiting_s(sent, model.wire.world_size, known))
     residuals = model.residuals(cell) if cell and cell.strategy == target.strategy else None
     return Inputs(target.world_size, compute, work, ranks, wire, sent, factors, model.slowdown(wire), residuals)
 

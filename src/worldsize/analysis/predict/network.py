@@ -99,6 +99,11 @@ class LinkModel:
         alpha_s = model.alpha_s + self.way_s
         return cost_s("all-reduce", world_size, alpha_s, model.beta_bytes_per_s, size_bytes, model.segment_s)
 
+    def waiting_s(self, sent: Sequence[Sent], world_size: int, factors: Factors) -> float:
+        """How long ranks wait for what is sent after backward, of which they do each by itself."""
+        after = [each for each in sent if each.ready == AFTER_BACKWARD]
+        return sum(message.alone_s for message in self.messages(after, world_size, factors))
+
     def latency_share(
         self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED, between_s: float = 0.0
     ) -> float:
