@@ -48,6 +48,7 @@ def test_the_fits_are_those_of_the_analysis(record: CommRecord) -> None:
         assert found.alpha_s == model.alpha_s
         assert found.beta_gb_per_s == pytest.approx(model.beta_bytes_per_s / 1e9)
         assert found.r_squared == model.r_squared
+        assert found.exponent == model.exponent
         assert (found.smallest_bytes, found.largest_bytes) == (1024, 2**24)
         assert found.peak_busbw_gb_per_s == pytest.approx(link.peaks_bytes_per_s[found.collective] / 1e9)
 

@@ -15,7 +15,8 @@ from worldsize.study.comm import run_comm
 pytestmark = needs_rights
 
 MIN_PREDICTED_BYTES = 256 * 2**10
-"""Below it a message fits into the sockets' buffers and the bucket of the shaper: no straight line describes it."""
+"""Below it the times of one size vary by 10 to 30 % between samples. There planted times test the model
+(analysis/test_bandwidth.py), and `benchmarks/run.py cost_model` many real ones together."""
 MAX_PREDICTED_BYTES = {"gather": 8 * 2**20}
 """gloo's gather copies all parts out of one buffer. With one of 32 MiB (two parts of 16) a gather that follows other
 collectives took 5 to 30 % longer than the line says, on two cores; alone it did not: memory, and not the link."""

@@ -82,7 +82,7 @@ class CostModel:
         return cost_s(self.as_run, world_size, self.alpha_s, beta, size_bytes, gamma, self.exponent)
 
     def transfer_s(self, size_bytes: float) -> float:
-        """The part of that time that grows with the bytes on the wire."""
+        """What its bytes alone take on the wire."""
         return bus_factor(self.as_run, self.world_size) * size_bytes / self.beta_bytes_per_s
 
 
@@ -150,9 +150,9 @@ def fit(points: Sequence[CurvePoint], world_size: int, backend: str = "gloo") ->
     """Fit α, β and p, and γ where the times show it (none below 0); None with fewer than 3 sizes.
 
     Short calls tell the latency, long ones the rate (`_doubts_s`). The plainest model is the sum of both. One with γ,
-    and of gloo one with a p above 1, is taken where it describes the logarithms of the times better: by Akaike's
-    criterion, corrected for few sizes (Hurvich and Tsai 1989). Three sizes tell neither. None also if the times do not
-    grow with the size, so that there is no bandwidth to speak of.
+    and of gloo one with a p above 1, is taken where it describes the logarithms of the times better, that with p
+    clearly: by Akaike's criterion, corrected for few sizes (Hurvich and Tsai 1989). Three sizes tell neither γ nor p.
+    None also if the times do not grow with the size, so that there is no bandwidth to speak of.
     """
     if len(points) < 3:
         return None
@@ -243,7 +243,7 @@ def _slopes(found: Floats, logarithms: Floats, exponent: int, times: Floats, dou
 
 
 def _criterion(residuals: Floats, coefficients: int) -> float:
-    """Akaike's corrected criterion; infinite of too few sizes. Only as many sizes are compared by it."""
+    """Akaike's corrected criterion; infinite of too few sizes. It compares models of the same sizes."""
     count, parameters = len(residuals), coefficients + 1
     if count <= (parameters if coefficients == 2 else parameters + 1):
         return math.inf

@@ -19,7 +19,6 @@ from worldsize.analysis.predict.calibration import (
     woken,
 )
 from worldsize.analysis.predict.network import AS_TIMED, Factors, LinkModel
-from worldsize.analysis.predict.observed import Compute
 from worldsize.config import Hosts
 from worldsize.sending import AFTER_BACKWARD, Sent
 
@@ -253,13 +252,13 @@ def test_what_follows_a_message_takes_longer_after_a_longer_wait() -> None:
     """A link of a tenth of the rate: 10 messages of 10 ms each in place of 1 ms; those beside backward do not count."""
     slow, quick = (replace(wire(None), models={"all-reduce": model_at(rate)}) for rate in (1e8, 1e9))
     sent = [Sent("all-reduce", 10**6, 0.5, blocking=False), *all_reduces()]
-    assert slow.waiting_s(sent, 2, Factors()) == pytest.approx(0.1)
-    assert slow.waiting_s(sent, 2, Factors(rate=1.5)) == pytest.approx(0.15)
-    work = Compute(0.0, 2e-3, 20e-3)
-    waits = slow.waiting_s(sent, 2, Factors()), quick.waiting_s(sent, 2, Factors())
-    assert woken(work, *waits) == pytest.approx((0.0, 2e-3, 20e-3 * 10**0.3)), "two hosts: 1.3 to 1.6 times for 3 times"
-    assert woken(work, *reversed(waits)) == pytest.approx((0.0, 2e-3, 20e-3 / 10**0.3))
-    assert woken(work, 0.0, 0.0) == work, "nothing is sent after backward"
+    assert slow.waiting_s(sent, 2) == pytest.approx(0.1)
+    waits = slow.waiting_s(sent, 2), quick.waiting_s(sent, 2)
+    assert woken(20e-3, *waits) == pytest.approx(20e-3 * 10**0.3), "two machines: 1.3 to 1.6 times for 3 times"
+    assert woken(20e-3, *reversed(waits)) == pytest.approx(20e-3 / 10**0.3)
+    assert woken(20e-3, 1e3, 1.0) == pytest.approx(20e-3 * 20**0.3), "no longer wait was measured"
+    assert woken(20e-3, 0.0, 0.0) == 20e-3, "nothing is sent after backward"
+    assert woken(-5e-3, *waits) == -5e-3, "what was not seen is no work"
 
 
 def model_at(rate: float) -> CostModel:
@@ -282,6 +281,23 @@ def test_a_longer_way_hides_behind_no_bytes(exponent: int) -> None:
     # The power at that very latency; over the range of 1.5 times either way it is less steep.
     power = 0.23**exponent / (0.23**exponent + 0.268**exponent)
     assert near.latency_share(sent, 2) == pytest.approx(power, abs=0.12)
+    senders = Sent("gather", 32_000, 0.5, blocking=False)
+    rooted = replace(near, models={"gather": replace(near.models["all-reduce"], collective="gather", as_run="gather")})
+    farther = rooted.over(near.hosts.model_copy(update={"latency_s": 5e-3}))
+    alone_s = [link.messages([senders], 64)[0].alone_s for link in (rooted, farther)]
+    assert alone_s[1] - alone_s[0] == pytest.approx(5e-3), "63 send side by side"
+
+
+@pytest.mark.parametrize("factor", [0.7, 1.0, 1.5])
+@pytest.mark.parametrize(("known_s", "asked_s"), [(None, 1e-3), (None, 5e-3), (1e-4, 1e-3), (1e-3, None)])
+def test_latency_has_at_most_all_of_the_time(factor: float, known_s: float | None, asked_s: float | None) -> None:
+    """160 small all-reduces over a link whose delay is known, and takes as long in training."""
+    near = ring(3e8, alpha_s=1e-4 + (known_s or 0.0), latency_s=known_s)
+    assert near.hosts is not None
+    far = near.over(near.hosts.model_copy(update={"latency_s": asked_s}))
+    sent = [Sent("all-reduce", 100, 0.5, blocking=False)] * 160
+    assert far.latency_share(sent, 2, Factors(factor)) == pytest.approx(1.0, abs=0.05)
+    assert far.latency_share(sent, 2, Factors(factor)) <= 1.0
 
 
 @pytest.mark.parametrize("exponent", [1, 2, 4, 8])

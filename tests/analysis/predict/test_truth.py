@@ -10,6 +10,7 @@ import pytest
 from made_forecasts import Truth, made_forecast_run
 from worldsize.analysis.predict import answer as answer_module
 from worldsize.analysis.predict.answer import answer
+from worldsize.analysis.predict.bounds import check_asked
 from worldsize.analysis.predict.forecast import Predicted, Target, inputs_of, predicted
 from worldsize.analysis.predict.held_out import USUAL_ERROR, doubt_of
 from worldsize.analysis.predict.model import Model
@@ -223,9 +224,26 @@ def test_what_a_strategy_of_the_users_own_says_of_itself_is_believed(tmp_path: P
     record.own_traits = TraitsRecord(collectives=("all-reduce",), overlaps=overlaps)
     write_cell(folder, record)
     model = Model(analyse(load_run(folder)))
-    work = model.work("all-reduce")  # two workers compute 10 ms longer, of which backward is two thirds
-    wanted = (0.0, 0.01 * 2 / 3, 0.0) if overlaps else (0.0, 0.0, 0.01)
+    work = model.work("all-reduce", 0.04)  # two workers compute 10 ms longer, of which backward is two thirds
+    assert model.wire is not None
+    longer = (0.04 / Truth().message_s(2)) ** 0.3  # they wait as long for their message
+    wanted = (0.0, 0.01 * 2 / 3, 0.0) if overlaps else (0.0, 0.0, 0.01 * longer)
     assert work == pytest.approx(wanted, rel=0.05, abs=1e-9)
+
+
+@pytest.mark.parametrize("world_size", [4, 8])
+def test_what_a_strategy_computes_after_waiting_follows_the_wait(tmp_path: Path, world_size: int) -> None:
+    """Of two and of four workers, each by what its own ranks wait."""
+    analysis = made(tmp_path, Truth(contention=0.1, spread=0.0, shared=0.0), (*CELLS, ("all-reduce", 4, 32)))
+    model = Model(analysis)
+    own_s = [model.work("all-reduce", Truth().message_s(size)).after_s for size in (2, 4)]
+    assert own_s[1] / own_s[0] == pytest.approx((Truth().message_s(4) / Truth().message_s(2)) ** 0.3, rel=0.01)
+    for link, slower in (("1gbit", 1.0), ("100mbit", 10.0)):
+        hosts = check_asked(model, PredictSettings(link=link, world_sizes=(world_size,)))
+        found = inputs_of(model, Target("all-reduce", world_size, 32, None, hosts))
+        assert found is not None
+        waited = Truth(bytes_per_s=100e6 / slower).message_s(world_size) / Truth().message_s(2)
+        assert found.work.after_s / own_s[0] == pytest.approx(min(waited, 20.0) ** 0.3, rel=0.02)
 
 
 def test_a_link_that_is_the_runs_own_is_no_other(tmp_path: Path) -> None:

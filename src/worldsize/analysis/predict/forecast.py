@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.predict.calibration import Residuals, woken
+from worldsize.analysis.predict.calibration import Residuals
 from worldsize.analysis.predict.model import EXPOSED_ENOUGH, Model
 from worldsize.analysis.predict.network import AS_TIMED, Factors, LinkModel, between_s
 from worldsize.analysis.predict.observed import NOTHING, Compute, Ranks, ranks_of
@@ -58,9 +58,9 @@ class Predicted:
     late_s: float
     """By how much the last rank comes later than the mean."""
     bytes_s: float
-    """Exposed communication, the share of it with which it grows with the bytes."""
+    """The part of exposed communication that its bytes decide."""
     latency_s: float
-    """The rest of it: it grows with the latency of messages."""
+    """The part of it that the latency of messages decides (`LinkModel.latency_share`)."""
 
     @property
     def step_s(self) -> float:
@@ -69,7 +69,7 @@ class Predicted:
 
     @property
     def latency_share(self) -> float:
-        """Exposed communication that grows with the number of messages, as a share of the step."""
+        """The part of exposed communication that latency decides, as a share of the step."""
         return min(1.0, self.latency_s / self.step_s)
 
     def band_s(self, doubt: float = 0.0) -> tuple[float, float]:
@@ -139,10 +139,8 @@ def inputs_of(model: Model, target: Target) -> Inputs | None:
     wire, sent = sending
     compute = model.compute(target.batch_size, target.strategy)
     assert model.wire is not None, "sent_over has asked for it"
-    known = model.factors_of(target.strategy)
-    factors = wire.factors_over(model.wire, known)
-    waiting_s = wire.waiting_s(sent, target.world_size, factors)
-    work = woken(model.work(target.strategy), waiting_s, model.wire.waiting_s(sent, model.wire.world_size, known))
+    work = model.work(target.strategy, wire.waiting_s(sent, target.world_size))
+    factors = wire.factors_over(model.wire, model.factors_of(target.strategy))
     residuals = model.residuals(cell) if cell and cell.strategy == target.strategy else None
     return Inputs(target.world_size, compute, work, ranks, wire, sent, factors, model.slowdown(wire), residuals)
 

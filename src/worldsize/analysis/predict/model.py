@@ -24,6 +24,7 @@ from worldsize.analysis.predict.calibration import (
     residuals_of,
     slowdown_over,
     usual_slowdown,
+    woken,
 )
 from worldsize.analysis.predict.network import AS_TIMED, TURNS, Factors, LinkModel, link_model_of, with_turns
 from worldsize.analysis.predict.observed import (
@@ -189,26 +190,36 @@ class Model:
             alone_s = self.compute(cell.batch_size, cell.strategy).backward_s
             if summary is not None and sync is not None and alone_s > 0:
                 found.append(Slowdown(sync.backward_s - alone_s, summary.overlapped_s or 0.0, alone_s))
+        return overhead_of(found, usual_slowdown(self.wire.bytes_per_s) if self._gloo else None)
+
+    @property
+    def _gloo(self) -> bool:
         placements = [cell.record.placement for cell in self.several if cell.record and cell.record.placement]
-        gloo = all(placement.backend == "gloo" for placement in placements)
-        return overhead_of(found, usual_slowdown(self.wire.bytes_per_s) if gloo else None)
+        return all(placement.backend == "gloo" for placement in placements)
 
     def slowdown(self, wire: LinkModel) -> float:
         """Share of its speed that computing loses while messages are under way over this link."""
         known = self.wire or wire
         return slowdown_over(self.overhead.slowdown, known.bytes_per_s, wire.bytes_per_s)
 
-    def work(self, strategy: str) -> Compute:
-        """What a strategy adds to the computing of a step: in backward where it overlaps, else after."""
+    def work(self, strategy: str, waiting_s: float) -> Compute:
+        """What a strategy adds to computing: in backward where it overlaps, else after, where ranks wait so long."""
         if self.traits(strategy).overlaps:
             return Compute(0.0, self.overhead.work_s, 0.0)
         found = [
-            sync.total_s - self.compute(cell.batch_size, cell.strategy).total_s
+            woken(sync.total_s - self.compute(cell.batch_size, strategy).total_s, waiting_s, self._waiting_s(cell))
             for cell in self.several
             if cell.strategy == strategy
             if (sync := beside_messages(self.samples(cell))) is not None
         ]
         return Compute(0.0, 0.0, float(np.mean(found)) if found else 0.0)
+
+    def _waiting_s(self, cell: CellAnalysis) -> float:
+        """How long ranks of a cell wait for messages after backward; 0 of scripts, and of backends not measured."""
+        sent = self.sent(cell.strategy, self.buckets_of(cell), self.compute(cell.batch_size, cell.strategy).backward_s)
+        if not self._gloo or not self.analysis.record.trains or self.wire is None:
+            return 0.0
+        return self.wire.waiting_s(sent, cell.world_size) if sent and self.wire.knows(sent) else 0.0
 
     def factors_of(self, strategy: str) -> Factors:
         """How many times as long the messages of a strategy take in training as the benchmark says.
@@ -252,7 +263,7 @@ class Model:
         sent = self.sent(cell.strategy, self.buckets_of(cell), compute.backward_s)
         if self.wire is None or sent is None or not self.wire.knows(sent):
             return None
-        work = self.work(cell.strategy)
+        work = self.work(cell.strategy, self.wire.waiting_s(sent, cell.world_size))
         return Measured(compute, work, factors, tuple(sent), self.wire, cell.world_size, self.overhead.slowdown)
 
     def _seen(self, cell: CellAnalysis) -> NDArray[np.float64]:

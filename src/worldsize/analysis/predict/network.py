@@ -6,7 +6,7 @@ from math import log
 from typing import NamedTuple
 
 from worldsize.analysis.bandwidth import CostModel
-from worldsize.analysis.collective_cost import bus_factor, cost_s, steps, together_s
+from worldsize.analysis.collective_cost import ROOTED, bus_factor, cost_s, steps, together_s
 from worldsize.analysis.predict.simulate import NOTHING_S, Message, Network
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.config import Hosts, burst_bytes
@@ -56,7 +56,9 @@ class LinkModel:
     in_turn_s: float | None = None
     """One way, without bytes to speak of, where gather and scatter take turns; None where that was not timed."""
     way_s: float = 0.0
-    """What each step takes longer than it was timed, for the links' latency is larger."""
+    """What each step of a collective takes longer than it was timed, for the links' latency is larger."""
+    latency_times: float = 1.0
+    """By how many times all latency was changed (`changed`)."""
 
     @property
     def bytes_per_s(self) -> float:
@@ -91,7 +93,13 @@ class LinkModel:
             for name, each in self.models.items()
         }
         in_turn_s = None if self.in_turn_s is None else latency * self.in_turn_s
-        return replace(self, models=models, in_turn_s=in_turn_s, way_s=self.way_s * latency)
+        times = self.latency_times * latency
+        return replace(self, models=models, in_turn_s=in_turn_s, way_s=self.way_s * latency, latency_times=times)
+
+    @property
+    def _link_s(self) -> float:
+        """Of the latency of each step, what the links of emulated hosts add: that much is known."""
+        return self.latency_times * ((self.hosts.latency_s if self.hosts else None) or 0.0)
 
     def planned_s(self, world_size: int, size_bytes: int) -> float:
         """What a plan of buckets takes an all-reduce for: latency and bytes in full (training/bucket_plan.py)."""
@@ -99,23 +107,23 @@ class LinkModel:
         alpha_s = model.alpha_s + self.way_s
         return cost_s("all-reduce", world_size, alpha_s, model.beta_bytes_per_s, size_bytes, model.segment_s)
 
-    def waiting_s(self, sent: Sequence[Sent], world_size: int, factors: Factors) -> float:
-        """How long ranks wait for what is sent after backward, of which they do each by itself."""
+    def waiting_s(self, sent: Sequence[Sent], world_size: int) -> float:
+        """How long ranks wait for what is sent after backward, one message at a time."""
         after = [each for each in sent if each.ready == AFTER_BACKWARD]
-        return sum(message.alone_s for message in self.messages(after, world_size, factors))
+        return sum(message.alone_s for message in self.messages(after, world_size))
 
     def latency_share(
         self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED, between_s: float = 0.0
     ) -> float:
         """The power of their latency with which the time of messages grows: 1 of latency alone, 0 of bytes alone.
 
-        Of a sum it is the share of latency in it; what hides behind bytes has no share.
+        Of a sum that is about the share of latency in it; latency that hides behind bytes has none.
         """
         less, more = (
             sum(message.alone_s for message in self.changed(latency=by).messages(sent, world_size, factors, between_s))
             for by in (1 / FAR, FAR)
         )
-        return log(more / less) / (2 * log(FAR)) if less else 0.0
+        return min(1.0, log(more / less) / (2 * log(FAR))) if less else 0.0
 
     def messages(
         self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED, between_s: float = 0.0
@@ -152,16 +160,16 @@ class LinkModel:
             return self._one_way_s(self.in_turn_s, world_size), 0.0, 1
         model = self.models[sent.collective]
         count = steps(model.as_run, world_size)
-        return count * model.alpha_s, count * self.way_s, model.exponent
+        ways = 1 if model.as_run in ROOTED else count  # those that send to a root do so side by side
+        return count * model.alpha_s, ways * self.way_s, model.exponent
 
     def _bytes_s(self, sent: Sent, world_size: int) -> float:
         """What a message would take without latency."""
         return replace(self.models[sent.collective], alpha_s=0.0).between(world_size, sent.size_bytes)
 
     def _added_share(self, sent: Sent, *, turned: bool) -> float:
-        """Of a message's latency (without `way_s`), what the links of emulated hosts add: that much is known."""
-        added_s = (self.hosts.latency_s if self.hosts else None) or 0.0
-        timed_s = self.in_turn_s
+        """Of a message's latency (without `way_s`), the share that links add."""
+        added_s, timed_s = self._link_s, self.in_turn_s
         if not turned or timed_s is None:
             added_s, timed_s = added_s - self.way_s, self.models[sent.collective].alpha_s
         return min(1.0, max(0.0, added_s / timed_s)) if timed_s else 0.0
@@ -190,7 +198,7 @@ class LinkModel:
 
     def _one_way_s(self, timed_s: float, world_size: int) -> float:
         """Between so many: the way itself once, for any N; the rest, the root's handling, for each of the others."""
-        way_s = min(timed_s, (self.hosts.latency_s if self.hosts else None) or 0.0)
+        way_s = min(timed_s, self._link_s)
         return way_s + (timed_s - way_s) * (world_size - 1) / (self.world_size - 1)
 
     @property
