@@ -24,8 +24,8 @@ from worldsize.results.records import Estimate
 OFF_LINE = 0.02
 """By how much of itself a call may be off the line: what separates two runs, however many samples each has."""
 EXPONENTS = (2, 4, 8)
-"""p of latency and bytes that hide behind each other, from hardly to nearly altogether: with 8 a call takes at most 9 %
-longer than the longer one of them."""
+"""Those above 1 that p may have. With 8 the shorter one of latency and bytes hides nearly altogether: a call takes at
+most 9 % longer than the longer one."""
 CLEARLY = 4.0
 """By how much Akaike's criterion must be smaller with a p above 1: a model behind by 4 has considerably less support
 (Burnham and Anderson 2002). With 3 a planted latency of segments was taken for a p in a few of 20 benchmarks."""
@@ -210,9 +210,9 @@ def _added(design: Floats, times: Floats, doubts: Floats) -> _Fitted:
 
 
 def _hidden_in_part(design: Floats, times: Floats, doubts: Floats, exponent: int) -> _Fitted | None:
-    """Latency and bytes, of which the shorter one hides in part.
+    """A model in which the shorter one of latency and bytes hides in part behind the other.
 
-    None where the bytes are nowhere the longer ones: then nothing tells their rate.
+    None where latency takes longer than the bytes of every size: then nothing tells their rate.
     """
     logarithms = np.log(design[:, :2])
     start = np.log(times[[0, -1]]) - [logarithms[0, 0], logarithms[-1, 1]]
