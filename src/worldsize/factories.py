@@ -25,6 +25,8 @@ PREFIX = "worldsize_user_"
 _NOT_THE_USERS = [Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib")] + [
     Path(__file__).resolve().parent
 ]
+MAIN = ("__main__", "__mp_main__")
+"""What Python and multiprocessing call the main module; the second may be that of who has forked this process."""
 _FOUND: dict[str, ModuleType] = {}
 """The module behind each reference that was resolved in this process."""
 _BEFORE: list[frozenset[str]] = []
@@ -107,21 +109,40 @@ def imported_modules(references: Iterable[str]) -> Iterator[tuple[Path, Path]]:
     """
     found = [_FOUND[reference] for reference in references if reference in _FOUND]
     packages = {module.__name__.partition(".")[0] for module in found} - {__name__.partition(".")[0]}
+    for name, module in list(sys.modules.items()) if found else []:
+        if name.partition(".")[0] in packages or (name not in _BEFORE[0] and _is_users(name, module)):
+            yield from _placed(name, module)
+
+
+def loaded_modules() -> Iterator[tuple[Path, Path]]:
+    """The same of all that this process has imported, but for the main module: of a program that others have begun."""
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        mine = name.partition(".")[0] in packages
-        if found and file and (mine or (name not in _BEFORE[0] and not is_installed(Path(file)))):
-            path = Path(file).resolve()
-            up = 0 if name.startswith(PREFIX) else name.count(".") + (path.stem == "__init__")
-            if path.is_file() and up < len(path.parents):
-                yield path, path.parents[up]
+        if name not in MAIN and _is_users(name, module):
+            yield from _placed(name, module)
+
+
+def _is_users(name: str, module: ModuleType) -> bool:
+    """Whether it is no part of an installed package, wherever that has put it: torch.compile writes modules."""
+    files = (getattr(each, "__file__", None) for each in (module, sys.modules.get(name.partition(".")[0])))
+    return not any(file and is_installed(Path(file)) for file in files)
+
+
+def _placed(name: str, module: ModuleType) -> Iterator[tuple[Path, Path]]:
+    """The file of a module, and the folder that it is found from; nothing of one that has no file."""
+    file = getattr(module, "__file__", None)
+    if file:
+        path = Path(file).resolve()
+        up = 0 if name.startswith(PREFIX) else name.count(".") + (path.stem == "__init__")
+        if path.is_file() and up < len(path.parents):
+            yield path, path.parents[up]
 
 
 def is_installed(file: Path) -> bool:
     """Whether a file is Python's, worldsize's, or of an installed package: none that its user edits."""
     if not {"site-packages", "dist-packages"}.isdisjoint(file.parts):
         return True
-    return any(file.resolve().is_relative_to(folder) for folder in _NOT_THE_USERS)
+    # Debian's sitecustomize.py is a link from Python's folder to elsewhere.
+    return any(place.is_relative_to(folder) for place in (file, file.resolve()) for folder in _NOT_THE_USERS)
 
 
 def split_reference(reference: str, what: str) -> tuple[str, str]:

@@ -1,11 +1,13 @@
 """What a training does every so many steps is named, with the distance and what it costs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from advised import SINGLE, Change, codes, exchanging, found, gain, steps, study
+from made_runs import SHARES
 from worldsize.analysis.verdict import verdict
 
 FAST = exchanging("ddp", exposed=0.02)
@@ -38,6 +40,22 @@ def test_a_stall_at_regular_distances(tmp_path: Path, part: str, words: str) -> 
 def test_no_stall(tmp_path: Path, change: Change) -> None:
     """A short one, a loader that gives its batches in bursts, and one in every step."""
     assert "periodic-stall" not in codes(study(tmp_path, [SINGLE, FAST], changes=[steps(FAST, change)]))
+
+
+def test_a_stall_of_a_cell_that_ended_while_the_machine_was_slow(tmp_path: Path) -> None:
+    """Beside one that was timed for longer its step counts as shorter than it was: the median step must not be that."""
+    alone = replace(SINGLE, blocks=18)
+
+    def slow_at_first(_: int, record: dict[str, Any]) -> None:
+        if record["block"] < FAST.blocks:
+            for part in (*SHARES, "step_s"):
+                record[part] *= 2
+
+    changes = [steps(alone, slow_at_first), steps(FAST, stall("other_s", 4, 1.0))]
+    analysis = study(tmp_path, [alone, FAST], changes=changes)
+    advice = found(analysis, "periodic-stall")
+    assert advice is not None
+    assert "takes 1,500 ms in place of 500" in advice.finding
 
 
 def test_a_stall_among_steps_that_jitter_lengthens(tmp_path: Path) -> None:

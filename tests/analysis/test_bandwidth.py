@@ -323,7 +323,11 @@ def test_too_few_sizes_give_no_model() -> None:
 
 def test_the_payload_of_an_emulated_link_is_that_of_tcp_over_ethernet() -> None:
     link = analyse_link(made("all-reduce", 2, 1e-4, 1e8, Hosts(count=2, rate_bits_per_s=10**9)))
-    assert link.payload_bytes_per_s == pytest.approx(119.55e6, rel=1e-3)
+    for rooted in (False, True):
+        rated = link.rated(rooted=rooted)
+        assert rated is not None
+        assert rated.host is None
+        assert rated.bytes_per_s == pytest.approx(119.55e6, rel=1e-3)
     assert set(link.peaks_bytes_per_s) == set(link.models) == {"all-reduce"}
 
 
@@ -332,8 +336,8 @@ def test_a_peak_is_not_above_the_rate_of_an_emulated_link(found: float, peak_of_
     """Short calls spend what a link has saved up."""
     link = analyse_link(made("all-reduce", 2, 0, found, Hosts(count=2, rate_bits_per_s=10**9)))
     assert link.peak(rooted=False) == pytest.approx(peak_of_it, rel=1e-3)
-    one_faster = Hosts(count=2, rate_bits_per_s=10**8, own_rates={0: 10**9})
-    assert analyse_link(made("all-reduce", 2, 0, found, one_faster)).peak(rooted=False) == pytest.approx(
+    both_faster = Hosts(count=2, rate_bits_per_s=10**8, own_rates={0: 10**9, 1: 10**9})
+    assert analyse_link(made("all-reduce", 2, 0, found, both_faster)).peak(rooted=False) == pytest.approx(
         peak_of_it, rel=1e-3
     )
     free = analyse_link(made("all-reduce", 2, 0, found, Hosts(count=2)))

@@ -1,6 +1,6 @@
 import pytest
 
-from worldsize.analysis.breakdown import breakdown, epoch_split, losses
+from worldsize.analysis.breakdown import breakdown, epoch_split
 from worldsize.results.records import PARTS, CellSummary, Estimate
 
 
@@ -41,17 +41,6 @@ def test_a_step_without_marked_phases_has_no_shares() -> None:
     assert breakdown(summary(0.5, {}).model_copy(update={"parts_s": {}})) is None
 
 
-def test_a_loss_shows_in_the_parts_that_both_cells_have() -> None:
-    seen = {"data_wait_s": 0.1, "forward_s": 0.2, "exposed_sync_s": 0.05, "other_s": 0.05}
-    base, cell = (
-        summary(0.4, {}).model_copy(update={"parts_s": parts}) for parts in (seen, {**seen, "exposed_sync_s": 0.15})
-    )
-    assert losses(cell, base, None) == pytest.approx(
-        {"exposed_sync": 0.1, "data_wait": 0.0, "compute": 0.0, "copy_and_other": 0.0}
-    )
-    assert losses(cell, base.model_copy(update={"parts_s": {}}), None) == {}
-
-
 def test_subtraction_beside_the_measured_split() -> None:
     # t_1 = 0.4 s and t_2 = 0.5 s: of an epoch of 100 steps, 40 s are T_1/2, and 10 s are blamed on the network.
     parts = {"forward_s": 0.15, "backward_s": 0.25, "optimizer_s": 0.02, "exposed_sync_s": 0.05}
@@ -63,22 +52,3 @@ def test_subtraction_beside_the_measured_split() -> None:
     assert split.measured_exposed_s == pytest.approx(5)
     assert split.measured_comm_s == pytest.approx(20)
     assert split.difference_s == pytest.approx(5)
-
-
-def test_causes_add_up_to_what_the_step_lost() -> None:
-    baseline = summary(0.4, {"forward_s": 0.1, "backward_s": 0.2, "data_wait_s": 0.01})
-    cell = summary(0.6, {"forward_s": 0.15, "backward_s": 0.22, "data_wait_s": 0.02, "exposed_sync_s": 0.08})
-    found = losses(cell, baseline, wrapped=None)
-    assert sum(found.values()) == pytest.approx(0.2)
-    assert found["exposed_sync"] == pytest.approx(0.08)
-    assert found["compute"] == pytest.approx(0.07)
-    assert found["data_wait"] == pytest.approx(0.01)
-    assert "wrapper" not in found
-
-
-def test_what_one_worker_in_the_wrapper_loses_is_the_wrappers() -> None:
-    baseline, wrapped = summary(0.4, {"forward_s": 0.1}), summary(0.45, {"forward_s": 0.12})
-    found = losses(summary(0.6, {"forward_s": 0.15, "exposed_sync_s": 0.08}), baseline, wrapped)
-    assert found["wrapper"] == pytest.approx(0.05)
-    assert found["compute"] == pytest.approx(0.03)
-    assert sum(found.values()) == pytest.approx(0.2)

@@ -171,7 +171,7 @@ def test_a_cell_that_fails_in_one_run_of_b_fails_the_gate_unless_a_has_such_runs
     record = compared(a, b, fail_above=0.05)
     assert codes(record) == [("failed", DDP)]
     assert "in some runs (B2: RuntimeError: no)" in gate_of(record).findings[0].message
-    a[0] = make_run(tmp_path / "before", broken)
+    a[0] = make_run(tmp_path / "before", broken, seed=99)
     assert codes(compared(a, b, fail_above=0.05)) == []
 
 
@@ -208,7 +208,7 @@ def test_a_gate_that_can_judge_nothing_fails(tmp_path: Path) -> None:
 
 
 def test_only_relative_ratios_without_a_baseline_cell_judge_nothing(tmp_path: Path) -> None:
-    a, b = (make_run(tmp_path / name, [MadeCell("ddp", 2)]) for name in "ab")
+    a, b = (make_run(tmp_path / name, [MadeCell("ddp", 2, noise=0.01)], seed=seed) for seed, name in enumerate("ab"))
     record = compared(a, b, fail_above=0.05, judge_by="relative")
     assert record.exit_status == 3
     assert "only relative ratios were asked for" in record.verdict

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 from made_runs import MadeCell, make_run
+from worldsize.analysis.cells import side_by_side
 from worldsize.analysis.levels import IN_TURN_BLOCK
+from worldsize.analysis.statistics import Blocks
 from worldsize.analysis.study import StudyAnalysis, analyse
-from worldsize.analysis.sweep import BatchSweep, batch_sweeps, knee, swept_ratio, top_sizes
+from worldsize.analysis.sweep import BatchSweep, batch_sweeps, knee, sweep_text, swept_ratio, top_sizes
+from worldsize.report.narrow_tables import share_of_best
 from worldsize.results.folder import load_run
 from worldsize.results.records import ErrorRecord
 
@@ -102,6 +105,38 @@ def test_the_interval_holds_the_true_knee_and_says_when_it_is_sure(tmp_path: Pat
         named += found.batch_size == 128
     assert held >= 56, "95 % of 60, less two standard deviations"
     assert named < 60, "the point alone is wrong at times"
+
+
+def swept_later(folder: Path, true: dict[int, float]) -> BatchSweep:
+    """A sweep whose machine is half as fast when the top sizes are timed again in turn."""
+    trials = analysed(folder, *(cell(b, rate) for b, rate in true.items())).cells
+    later: dict[int, Blocks] = {
+        b: {(0, IN_TURN_BLOCK + k): np.full(3, 2 * b / true[b]) for k in range(24)} for b in top_sizes(true)
+    }
+    cells = [replace(each, blocks={**each.blocks, **later.get(each.batch_size, {})}) for each in trials]
+    [found] = batch_sweeps(side_by_side(cells, trials=True), 1536, None)
+    return found
+
+
+def test_the_best_that_is_named_is_the_one_that_the_knee_was_measured_by(tmp_path: Path) -> None:
+    """b = 2048 was not timed in turn, and has the rate of its trial: nobody may call it the best."""
+    true = {8: 10.0, 32: 90.0, 128: 92.0, 512: 94.0, 1024: 100.0, 2048: 99.5}
+    found = swept_later(tmp_path, true)
+    rates = {row.cell.batch_size: row.cell.summary.samples_per_s.value for row in found.rows if row.cell.summary}
+    assert rates[2048] > 1.3 * rates[1024]
+    assert (found.knee, found.best, found.in_turn) == (1024, 1024, True)
+    text, rate = sweep_text(found), f"{rates[1024]:.1f}"
+    assert f"The knee is b = 1,024 (timed in turn; the 95 % interval includes no other size) with {rate} " in text
+    assert f"the best, {rate}, is at b = 1,024." in text
+    assert found.shares == pytest.approx({b: rate / 100 for b, rate in true.items()}, rel=1e-6)
+    assert [share_of_best(row, found) for row in found.rows] == list(found.shares.values())
+
+
+def test_a_knee_that_was_timed_once_says_how_it_compares(tmp_path: Path) -> None:
+    """512 is the knee by the trials; those timed in turn were timed when the machine was slower."""
+    found = swept_later(tmp_path, {8: 10.0, 32: 90.0, 128: 92.0, 512: 96.0, 2048: 100.0})
+    assert (found.knee, found.best) == (512, 2048)
+    assert "is at b = 2,048 (timed later as well: by the trials of both the knee has 96.0 %)." in sweep_text(found)
 
 
 def test_one_block_of_a_size_gives_no_interval(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,54 @@ def test_a_mean_step_that_is_not_that_of_the_table_says_so(tmp_path: Path) -> No
 def test_there_is_no_such_sum_where_nothing_is_compared(tmp_path: Path) -> None:
     assert step_sum(study(tmp_path / "one", [SINGLE])) is None
     assert step_sum(study(tmp_path / "alone", [several(0.5, SHARES)])) is None
+
+
+def slower_later(turn: float) -> float:
+    """A machine that is a fifth slower from block 5 on."""
+    return 1.2 if turn >= 5 else 1.0
+
+
+def ended_early(several_s: float, exposed: float) -> list[MadeCell]:
+    """A study whose wrapped worker ended after 5 of 30 blocks, as one does whose ratio is known early."""
+    step = replace(SINGLE, step_s=0.1, blocks=30)
+    fastest = several(several_s, synchronised(SHARES, exposed), comm_s=exposed * several_s, blocks=30)
+    return [step, replace(step, strategy="ddp", blocks=5), fastest]
+
+
+def test_what_the_machine_does_after_a_cell_has_ended_is_no_loss(tmp_path: Path) -> None:
+    """Of 100 ms 4 are lost, to communication; 25 of 30 blocks are a fifth slower, so the printed steps are, too."""
+    analysis = study(tmp_path, ended_early(0.104, 0.004 / 0.104), drift=slower_later)
+    assert verdict(analysis).endswith(
+        "Its bottleneck is exposed communication: 4.67 ms of a mean step of 121 ms, 3.85 %."
+    )
+    assert step_sum(analysis) == (
+        "Mean step of ddp-w2-b32: 121 ms ≈ 117 of single-w1-b32 + 4.67 exposed communication."
+    )
+
+
+def test_where_nothing_is_slower_but_the_machine_nothing_is_lost(tmp_path: Path) -> None:
+    analysis = study(tmp_path, ended_early(0.1, 0.0), drift=slower_later)
+    assert verdict(analysis).endswith("No significant loss: the interval of its efficiency reaches 100 %.")
+    assert step_sum(analysis) is None
+
+
+def test_names_no_cause_that_may_be_another(tmp_path: Path) -> None:
+    """Surely slower; but one worker in the wrapper, timed in two noisy blocks, may be as slow or as fast as without."""
+    cells = [
+        replace(SINGLE, noise=0.02, blocks=20),
+        MadeCell("ddp", 1, step_s=0.5, noise=0.1, blocks=2),
+        several(0.6, SHARES, noise=0.02, blocks=20),
+    ]
+    text = verdict(study(tmp_path, cells))
+    assert "a scaled speed-up of 1.6" in text
+    assert re.search(r"An interval of ±[\d.]+ % is too wide to name its bottleneck", text)
+
+
+def test_cells_that_were_not_timed_in_turn_have_no_loss_that_is_known(tmp_path: Path) -> None:
+    analysis = study(tmp_path, [SINGLE, several(0.7, SHARES, session=1)])
+    assert "over single-w1-b32" in verdict(analysis)
+    assert "ottleneck" not in verdict(analysis)
+    assert step_sum(analysis) is None
 
 
 def test_is_at_most_two_sentences(tmp_path: Path) -> None:

@@ -5,22 +5,35 @@ from pathlib import Path
 import pytest
 
 from worldsize.launch.placement import default_threads, place
-from worldsize.measure.cores import PLACE_OF_A_CORE, Cores, cpu_quota, usable_cores
+from worldsize.measure.cores import Cores, cpu_quota, usable_cores
 from worldsize.measure.machine import allowed_cores
 
-EIGHT = [(0, core) for core in range(8)]
-"""The places of eight cores; twice: with two threads each."""
+Cpus = dict[int, tuple[int, int, str]]
+"""Logical CPU → its package, the number of its core there, and the logical CPUs of that core that are online."""
+EIGHT: Cpus = {cpu: (0, cpu, f"{cpu}") for cpu in range(8)}
+"""Eight cores with a thread each."""
+APART: Cpus = {cpu: (0, cpu % 8, f"{cpu % 8},{cpu % 8 + 8}") for cpu in range(16)}
+"""Eight with two threads each, first one of each core, as most desktops number them."""
+SIDE_BY_SIDE: Cpus = {cpu: (0, cpu // 2, f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}") for cpu in range(16)}
+RK3588: Cpus = {
+    **{cpu: (0, cpu, f"{cpu}") for cpu in range(4)},
+    **{cpu: (0, cpu - 4, f"{cpu}") for cpu in (4, 5)},
+    **{cpu: (0, cpu - 6, f"{cpu}") for cpu in (6, 7)},
+}
+"""Clusters of four, two and two cores in one package: Linux 6.0 and later numbers the cores of each from 0."""
 SECOND = "30 1 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate"
 FIRST = "31 25 0:27 {mounted} /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct"
 
 
-def topology(root: Path, places: list[tuple[int, int]]) -> Path:
-    """What Linux says of logical CPUs that are at these (package, core)."""
-    for number, of_one in enumerate(places):
-        folder = root / f"sys/devices/system/cpu/cpu{number}/topology"
+def topology(root: Path, cpus: Cpus, *lists: str) -> Path:
+    """What Linux says of logical CPUs; `lists` are the files that name those of a core, none in old kernels."""
+    for cpu, (package, core, siblings) in cpus.items():
+        folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
         folder.mkdir(parents=True)
-        for name, value in zip(PLACE_OF_A_CORE, of_one, strict=True):
-            (folder / name).write_text(f"{value}\n")
+        (folder / "physical_package_id").write_text(f"{package}\n")
+        (folder / "core_id").write_text(f"{core}\n")
+        for name in lists:
+            (folder / name).write_text(f"{siblings}\n")
     return root
 
 
@@ -36,26 +49,65 @@ def groups(root: Path, *, cgroup: str, mounts: str, files: dict[str, str]) -> Pa
     return root
 
 
-def test_siblings_come_last_whichever_way_they_are_numbered(tmp_path: Path) -> None:
-    apart = topology(tmp_path / "apart", EIGHT * 2)
-    side_by_side = topology(tmp_path / "side", [each for each in EIGHT for _ in range(2)])
+LISTS = pytest.mark.parametrize(
+    "lists", [(), ("thread_siblings_list",), ("core_cpus_list", "thread_siblings_list")], ids=["none", "old", "new"]
+)
+"""What kernels of different age tell of siblings."""
+
+
+@LISTS
+def test_siblings_come_last_whichever_way_they_are_numbered(tmp_path: Path, lists: tuple[str, ...]) -> None:
+    apart = topology(tmp_path / "apart", APART, *lists)
+    side_by_side = topology(tmp_path / "side", SIDE_BY_SIDE, *lists)
     assert usable_cores(range(16), apart) == Cores((*range(16),), whole=8)
     assert usable_cores(range(16), side_by_side) == Cores((*range(0, 16, 2), *range(1, 16, 2)), whole=8)
     assert usable_cores((1, 2, 3, 5), side_by_side) == Cores((1, 2, 5, 3), whole=3)
 
 
-def test_four_threads_of_a_core_take_turns(tmp_path: Path) -> None:
-    root = topology(tmp_path, [(0, 0)] * 4 + [(1, 0)] * 4)
-    assert usable_cores(range(8), root) == Cores((0, 4, 1, 5, 2, 6, 3, 7), whole=2)
+@LISTS
+def test_four_threads_of_a_core_take_turns(tmp_path: Path, lists: tuple[str, ...]) -> None:
+    fours = {cpu: (0, cpu // 4, "0-3" if cpu < 4 else "4-7") for cpu in range(8)}
+    assert usable_cores(range(8), topology(tmp_path, fours, *lists)) == Cores((0, 4, 1, 5, 2, 6, 3, 7), whole=2)
 
 
-def test_two_packages_may_number_their_cores_alike(tmp_path: Path) -> None:
-    root = topology(tmp_path, [(0, 0), (0, 1), (1, 0), (1, 1)] * 2)
+@LISTS
+def test_two_packages_may_number_their_cores_alike(tmp_path: Path, lists: tuple[str, ...]) -> None:
+    packages = {cpu: (cpu % 4 // 2, cpu % 2, f"{cpu % 4},{cpu % 4 + 4}") for cpu in range(8)}
+    root = topology(tmp_path, packages, *lists)
     assert [usable_cores(own, root).whole for own in ((*range(8),), (0, 4), (0, 2, 4), (0, 1))] == [4, 1, 2, 2]
 
 
+@pytest.mark.parametrize("lists", [("thread_siblings_list",), ("core_cpus_list",)])
+def test_clusters_may_number_their_cores_alike(tmp_path: Path, lists: tuple[str, ...]) -> None:
+    """cpu0, cpu4 and cpu6 are core 0 of one package, and three cores: eight workers have a core each."""
+    cores = usable_cores(range(8), topology(tmp_path, RK3588, *lists))
+    assert cores == Cores((*range(8),), whole=8)
+    placed = place(world_size=8, processes=8, threads_per_worker=1, cores=cores, gpus=0, backend="gloo")
+    assert (placed.oversubscribed, placed.on_siblings, placed.room_cores) == (False, (), 8)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "found"),
+    [
+        ({cpu: (0, cpu // 2, f"{cpu}") for cpu in (0, 2, 4, 6)}, Cores((0, 2, 4, 6), whole=4)),
+        ({0: (0, 0, "0"), 2: (0, 1, "2-3"), 3: (0, 1, "2-3")}, Cores((0, 2, 3), whole=2)),
+        ({0: (0, 0, "0,8-9"), 1: (0, 1, "1"), 8: (0, 0, "0,8-9"), 9: (0, 0, "0,8-9")}, Cores((0, 1, 8, 9), whole=2)),
+        ({cpu: (0, cpu, f"{cpu},{cpu + 8}") for cpu in range(4)}, Cores((0, 1, 2, 3), whole=4)),
+    ],
+    ids=["every second thread is off", "one is off", "three of a core", "a container without the siblings"],
+)
+def test_lists_name_what_is_online_be_it_allowed_or_not(tmp_path: Path, cpus: Cpus, found: Cores) -> None:
+    assert usable_cores((*cpus,), topology(tmp_path, cpus, "core_cpus_list")) == found
+
+
+@pytest.mark.parametrize("said", ["", "none", "0-", "4"])
+def test_a_list_that_says_nothing_of_its_cpu_is_none(tmp_path: Path, said: str) -> None:
+    root = topology(tmp_path, {0: (0, 0, "0,2"), 1: (0, 1, said), 2: (0, 0, "0,2")}, "core_cpus_list")
+    assert usable_cores((0, 1, 2), root) == Cores((0, 1, 2), whole=2)
+
+
 def test_cores_of_which_nothing_is_told_count_as_one_each(tmp_path: Path) -> None:
-    root = topology(tmp_path, [(0, 0), (0, 0)])
+    root = topology(tmp_path, {0: (0, 0, ""), 1: (0, 0, "")})
     assert usable_cores((0, 1, 2), root) == Cores((0, 1, 2), whole=3)
     (root / "sys/devices/system/cpu/cpu1/topology/core_id").write_text("none\n")
     assert usable_cores((0, 1), root).whole == 2
@@ -118,7 +170,7 @@ def test_without_these_files_there_is_no_quota(tmp_path: Path) -> None:
 
 def test_eight_cores_with_sixteen_threads(tmp_path: Path) -> None:
     """Four workers of two threads have eight cores of their own; with three threads each some sit on siblings."""
-    cores = usable_cores(range(16), topology(tmp_path, [each for each in EIGHT for _ in range(2)]))
+    cores = usable_cores(range(16), topology(tmp_path, SIDE_BY_SIDE))
     assert default_threads(cores.threads, 4) == 2
     of_two = place(world_size=4, processes=4, threads_per_worker=2, cores=cores, gpus=0, backend="gloo")
     assert of_two.cores == ((0, 2), (4, 6), (8, 10), (12, 14))
@@ -129,7 +181,7 @@ def test_eight_cores_with_sixteen_threads(tmp_path: Path) -> None:
 
 
 def test_two_workers_of_one_core_say_that_they_share_it(tmp_path: Path) -> None:
-    cores = usable_cores((0, 1), topology(tmp_path, [(0, 0), (0, 0)]))
+    cores = usable_cores((0, 1), topology(tmp_path, {0: (0, 0, "0-1"), 1: (0, 0, "0-1")}))
     pair = place(world_size=2, processes=2, threads_per_worker=1, cores=cores, gpus=0, backend="gloo")
     assert (pair.oversubscribed, pair.on_siblings, pair.room_cores) == (True, (1,), 1)
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -172,3 +173,97 @@ def test_commits_are_shortened_and_stay_dirty() -> None:
     assert found.commit is not None
     assert short_commit(found.commit) == "0" * 12 + "+dirty, " + "1" * 12
     assert UserCode().commit is None
+
+
+def names_of_scripts(folder: Path, scripts: dict[str, str], **variables: str) -> list[str]:
+    """What a look finds behind scripts, each with the folder that its imports are found from."""
+    code = (
+        "import json, sys\nfrom pathlib import Path\nfrom worldsize.measure.user_code import scripts_code\n"
+        "found = scripts_code({Path(file): Path(root) for file, root in json.loads(sys.argv[1]).items()})\n"
+        "print(json.dumps([file.name for file in found.files]))\n"
+    )
+    return [str(name) for name in said(folder, "-c", code, json.dumps(scripts), **variables)]
+
+
+def said(folder: Path, *arguments: str, **variables: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def on_path(*folders: Path) -> str:
+    return os.pathsep.join((*map(str, folders), os.environ["PYTHONPATH"]))
+
+
+LATE = "def make():\n    import {}\n"
+"""A factory whose import nobody has run yet: it is found in the text alone."""
+
+
+def test_a_module_goes_before_a_folder_of_its_name_and_a_package_before_a_module(tmp_path: Path) -> None:
+    files(tmp_path, net=LATE.format("data, other.part"), data="", other="", other____init__="", other__part="")
+    files(tmp_path, data__images="")
+    assert names(tmp_path, "net.py:make") == ["data.py", "net.py", "other/__init__.py", "other/part.py"]
+
+
+def test_a_relative_import_that_leads_above_the_root_is_no_error(tmp_path: Path) -> None:
+    """Python refuses it as well, and goes on with the other one."""
+    code = "def make():\n    try:\n        from ..layers import B\n    except ImportError:\n        import layers\n"
+    files(tmp_path, models__net=code, layers="B = 1")
+    assert names(tmp_path, "models/net.py:make") == ["layers.py", "net.py"]
+
+
+def test_a_script_and_its_helpers_from_elsewhere(tmp_path: Path) -> None:
+    files(tmp_path / "lib", helper="from helping import more\n", helping____init__="", helping__more="import numpy")
+    files(tmp_path / "env" / "site-packages", installed="import helper")
+    files(tmp_path / "work" / "train", run="import helper, installed, beside, worldsize, numpy, json\n", beside="")
+    files(tmp_path / "work", beside="x = 1")
+    path = on_path(tmp_path / "lib", tmp_path / "env" / "site-packages")
+    found = names_of_scripts(tmp_path / "work", {"train/run.py": "train"}, PYTHONPATH=path)
+    assert found == ["beside.py", "helper.py", "helping/__init__.py", "helping/more.py", "run.py"]
+
+
+def test_a_module_of_a_package_that_lies_elsewhere_runs_as_a_script(tmp_path: Path) -> None:
+    files(tmp_path / "lib", pkg____init__="", pkg__train="from pkg.model import Net\n", pkg__model="Net = 1")
+    (tmp_path / "work").mkdir()
+    script = str(tmp_path / "lib" / "pkg" / "train.py")
+    found = names_of_scripts(tmp_path / "work", {script: "."}, PYTHONPATH=on_path(tmp_path / "lib"))
+    assert found == ["pkg/__init__.py", "pkg/model.py", "pkg/train.py"]
+
+
+RUNNING = """
+import importlib, json, sys
+from pathlib import Path
+import helper
+from pkg.model import Net
+from worldsize.measure.user_code import running_code
+importlib.import_module("chosen")
+def later():
+    from .late import x
+print(json.dumps([file.name for file in running_code(Path(sys.argv[0])).files]))
+"""
+
+
+def test_a_program_that_runs_within_its_package(tmp_path: Path) -> None:
+    """As a meter sees it: what it has imported by now, from wherever, and what its text says beside it."""
+    files(tmp_path / "lib", helper="", unused="")
+    files(tmp_path, pkg____init__="", pkg__train=RUNNING, pkg__model="Net = 1", pkg__late="x = 1", chosen="", other="")
+    found = said(tmp_path, "-m", "pkg.train", PYTHONPATH=on_path(tmp_path / "lib"))
+    package = [f"pkg/{name}.py" for name in ("__init__", "late", "model", "train")]
+    assert found == ["chosen.py", "helper.py", *package]
+
+
+def test_a_state_of_the_repository_that_git_does_not_tell_is_not_clean(work_tree: Path, tmp_path: Path) -> None:
+    """As where `git status` takes too long in a large repository."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    real = shutil.which("git")
+    (tools / "git").write_text(f'#!/bin/sh\ncase "$*" in *" status "*) exit 1;; esac\nexec {real} "$@"\n')
+    (tools / "git").chmod(0o755)
+    [repository] = seen(work_tree, "net.py:make", PATH=f"{tools}:{os.environ['PATH']}")["repositories"]
+    assert repository["commit"] == commit_of(work_tree) + "+dirty"

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from made_runs import MadeCell, make_run, messy_cells, usual_cells
+from worldsize.analysis.scaling import karp_flatt_estimate
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.report.fact_tables import accuracy_table, provenance_table, warnings_table, wire_table
 from worldsize.report.result_tables import compact_table, parts_table, results_table
@@ -133,6 +134,30 @@ def test_strong_scaling_has_the_pair_of_the_grid(messy: StudyAnalysis) -> None:
         value = row[of]
         assert isinstance(value, float)
         assert row[fraction] == pytest.approx(2 / value - 1)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "low", "high", "shown"),
+    [
+        pytest.param(0.45 / 0.98, 0.90, 1.07, True, id="not known which is faster"),
+        pytest.param(0.45 / 0.90, 0.85, 0.97, False, id="one worker is faster"),
+        pytest.param(0.45 / 0.90, None, None, True, id="one block"),
+        pytest.param(0.45 / 1.50, 1.40, 1.60, True, id="two are faster"),
+    ],
+)
+def test_a_serial_fraction_is_left_out_only_where_one_worker_is_surely_faster(
+    tmp_path: Path, step_s: float, low: float | None, high: float | None, shown: bool
+) -> None:
+    cells = [MadeCell("single", 1, 64, step_s=0.45), MadeCell("ddp", 2, 32, step_s=step_s)]
+    made = analyse(load_run(make_run(tmp_path, cells)))
+    [row] = [row for row in made.scaling if row.kind == "strong"]
+    assert row.speedup is not None
+    estimate = row.speedup.estimate.model_copy(update={"low": low, "high": high})
+    narrow = replace(row, speedup=replace(row.speedup, estimate=estimate), karp_flatt=karp_flatt_estimate(estimate, 2))
+    table = scaling_table(replace(made, scaling=(narrow,)), "strong")
+    [record] = to_records(table)
+    assert record["karp_flatt"] == (pytest.approx(2 / estimate.value - 1) if shown else None)
+    assert "none where one worker is faster, the whole interval of the speed-up below 1." in table.remarks
 
 
 def test_what_was_not_timed_in_turn_is_remarked(messy: StudyAnalysis) -> None:

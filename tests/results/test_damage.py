@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from made_messages import add_messages
+from made_messages import add_link, add_messages
 from made_runs import make_run, usual_cells
 from worldsize.analysis.steps import world_steps
 from worldsize.analysis.study import analyse
@@ -215,7 +215,7 @@ def test_a_full_temporary_folder_is_told(run: Path, monkeypatch: pytest.MonkeyPa
     assert "in a temporary folder: No such file or directory\nLet TMPDIR name" in refusal(run)
 
 
-def in_record(file: str, where: tuple[str, ...], value: Any) -> Callable[[Path], None]:
+def in_record(file: str, where: tuple[Any, ...], value: Any) -> Callable[[Path], None]:
     def damage(run: Path) -> None:
         record = json.loads((run / file).read_text())
         inner = record
@@ -244,3 +244,23 @@ def in_record(file: str, where: tuple[str, ...], value: Any) -> Callable[[Path],
 def test_records_that_cannot_be_are_refused(run: Path, damage: Callable[[Path], None], told: str) -> None:
     damage(run)
     assert told in refusal(run)
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("ranks",), []),
+        (("ranks", 1, 0, "calls"), 0),
+        (("ranks", 0, 0, "size_bytes"), 0),
+        (("ranks", 0, 2, "end_ns"), 0),
+    ],
+    ids=["no ranks", "no calls", "no bytes", "no time"],
+)
+def test_a_record_of_the_link_that_cannot_be_is_left_out(run: Path, where: tuple[Any, ...], value: Any) -> None:
+    add_link(run, 2)
+    assert load_run(run).unread == {}
+    in_record("comm/w2.json", where, value)(run)
+    found = load_run(run)
+    assert [*found.unread] == ["comm/w2.json"]
+    assert "is not a valid CommRecord: ranks" in found.unread["comm/w2.json"]
+    assert timed_steps(run) == TIMED

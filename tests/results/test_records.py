@@ -75,6 +75,8 @@ BOUNDED: dict[tuple[type[BaseModel], str], st.SearchStrategy[Any]] = {
     (CommRecord, "ranks"): st.deferred(
         lambda: st.lists(records(CommSample), max_size=2).map(lambda rank: [rank, rank])
     ),
+    **{(CommSample, name): st.integers(1, 2**40) for name in ("size_bytes", "calls", "end_ns")},
+    (CommSample, "begin_ns"): st.integers(-(2**40), 0),
     (StudyRecord, "plan"): st.lists(TEXT, max_size=2, unique=True),
     (StudyRecord, "settings"): SETTINGS[StudySettings],  # all of the three, or none
     (StudyRecord, "data"): st.deferred(lambda: records(DataRecord)),

@@ -21,7 +21,8 @@ from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellRecord, Placement
 from worldsize.results.samples import TakenApartStep
 from worldsize.results.undisturbed import SLOW
-from worldsize.study.blocks import Counted, reference_every
+from worldsize.study.blocks import reference_every
+from worldsize.study.counted import Counted
 from worldsize.study.plan import PlannedCell
 
 USUAL_S = 0.004

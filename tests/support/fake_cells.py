@@ -169,6 +169,8 @@ class FakeExecutor:
     clock_s: float = 0.0
     launch_s: float = 0.0
     """What the launch of a cell takes on that clock."""
+    loaders: Sequence[int] = ()
+    """Processes of a loader of the user's own, of each rank."""
     launched: list[str] = field(default_factory=list)
     log: list[tuple[str, str, int]] = field(default_factory=list)
     """(cell, op, block) of each turn, by the names of `name_of`."""
@@ -217,7 +219,12 @@ class FakeExecutor:
         times = self._run(cell, turn, idle)
         slowest = cell.placement.processes - 1
         return [
-            {**reply, "step_s": [time * (1 - 0.1 * (slowest - rank)) for time in times]} for rank in range(slowest + 1)
+            {
+                **reply,
+                "step_s": [time * (1 - 0.1 * (slowest - rank)) for time in times],
+                "loader_processes": self.loaders[rank] if self.loaders else 0,
+            }
+            for rank in range(slowest + 1)
         ]
 
     def _run(self, cell: PlannedCell, turn: Turn, idle: Callable[[], None]) -> list[float]:

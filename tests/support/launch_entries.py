@@ -13,7 +13,7 @@ import torch.distributed as dist
 from worldsize.measure.alignment import align
 from worldsize.ranks import host_collectives
 from worldsize.ranks.heartbeat import beat
-from worldsize.ranks.setup import group_of, make_further_groups
+from worldsize.ranks.setup import Rank, group_of, make_further_groups
 from worldsize.ranks.turns import Reply, Turns, run_turns
 from worldsize.strategies import Channel, World, find_strategy
 
@@ -162,6 +162,20 @@ def wrapped_alone(payload: dict[str, Any], turns: Turns) -> None:
             done.append(name)
     turns.reply(Answer(said=host_collectives.gather(done, 2)))
     host_collectives.close_between_cpus()
+    turns.next()
+
+
+def bound(payload: dict[str, Any], turns: Turns) -> None:
+    """Let each rank run where it is told, one way after the other, and say how it finds all of them bound."""
+    from worldsize.study.inside_cells import bound_here
+
+    dist.init_process_group("gloo")
+    rank, said = Rank.from_environment(), list[Any]()
+    for masks in payload["masks"]:
+        os.sched_setaffinity(0, masks[rank.rank])
+        found = bound_here(rank)
+        said.append(found and [found.masks, found.threads])
+    turns.reply(Answer(said=said))
     turns.next()
 
 

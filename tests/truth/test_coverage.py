@@ -14,7 +14,9 @@ from worldsize.analysis.levels import levels, ratio
 from worldsize.analysis.statistics import half_width
 from worldsize.analysis.summary import block_launches
 
-MIN, MAX = 0.93, 0.98
+TOO_FEW, MAX = 0.90, 0.98
+"""Intervals that hold in 90 % must fail here; where blocks are independent they should hold in 98 % at most. What they
+cover exactly, 93 % at least, takes the studies of the benchmark."""
 
 
 @pytest.fixture(autouse=True)
@@ -32,26 +34,34 @@ def luck(limit: float, studies: int) -> float:
     return 2.33 * float(np.sqrt(limit * (1 - limit) / studies))
 
 
+def least(studies: int) -> float:
+    """What intervals that hold in 90 % reach with a chance of 1 %."""
+    return TOO_FEW + luck(TOO_FEW, studies)
+
+
+def most(studies: int) -> float:
+    """What intervals that hold in 98 % exceed with a chance of 1 %; of 500 studies those that hold in 99.9 % do."""
+    assert studies >= 400, "of fewer the limit is all of them, or nearly"
+    return MAX + luck(MAX, studies)
+
+
 @pytest.mark.parametrize(
-    "world",
+    ("world", "studies"),
     [
-        pytest.param(World(4, 20, correlation=0.5), id="correlated"),
-        pytest.param(World(4, 20, correlation=0.8), id="strongly correlated"),
-        pytest.param(World(6, 20, spread=0.02), id="launches differ"),
-        pytest.param(World(6, 20, correlation=0.5, spread=0.02), id="both"),
-        pytest.param(World(4, 30, correlation=0.5, aim=0.03), id="correlated, ended by precision"),
-        pytest.param(World(4, 30, spread=0.02, aim=0.03), id="launches differ, ended by precision"),
+        pytest.param(World(4, 20, correlation=0.8), 400, id="strongly correlated"),
+        pytest.param(World(4, 20, correlation=0.5, spread=0.02), 400, id="correlated, and launches differ"),
+        pytest.param(World(2, 30, spread=0.02, aim=0.03), 300, id="launches differ, ended by precision"),
     ],
 )
-def test_ratios_hold_where_blocks_depend_on_each_other(world: World) -> None:
-    found = held(world, studies=100)
-    assert share(found.ratios) >= MIN - luck(MIN, 100)
-    assert share(found.headlines) >= MIN - luck(MIN, 100)
+def test_ratios_hold_where_blocks_depend_on_each_other(world: World, studies: int) -> None:
+    found = held(world, studies)
+    assert share(found.ratios) >= least(studies)
+    assert share(found.headlines) >= least(studies)
 
 
 def test_independent_blocks_are_not_held_for_much_worse_than_they_are() -> None:
-    found = held(World(6, 20), studies=100)
-    assert MIN - luck(MIN, 100) <= share(found.ratios) <= MAX + luck(MAX, 100)
+    found = held(World(6, 20), studies=400)
+    assert least(400) <= share(found.ratios) <= most(400)
     # What independent blocks of 1.5 % each would give if that were known: 1.96 · 1.5 % · √(2 ÷ 20).
     assert np.median(found.widths) < 1.3 * 1.96 * 0.015 * np.sqrt(2 / 20)
 
@@ -61,16 +71,15 @@ def test_two_cells_whose_blocks_look_independent_say_no_less_than_that() -> None
 
     Before, 12 independent blocks of two cells held in 99.9 % of 1,200 studies.
     """
-    found = held(World(2, 12, before=doubling(12)), studies=500)
-    assert MIN - luck(MIN, 500) <= share(found.ratios) <= MAX + luck(MAX, 500)
+    found = held(World(2, 12, before=doubling(12)), studies=1000)
+    assert least(1000) <= share(found.ratios) <= most(1000)
 
 
-@pytest.mark.parametrize("aim", [None, 0.03])
-def test_two_cells_whose_blocks_only_look_independent_still_hold(aim: float | None) -> None:
+@pytest.mark.parametrize(("blocks", "aim", "studies"), [(12, None, 1000), (30, 0.04, 300)])
+def test_two_cells_whose_blocks_only_look_independent_still_hold(blocks: int, aim: float | None, studies: int) -> None:
     """Strong correlation that few blocks do not show, also where a study ends as soon as it seems precise."""
-    blocks = 40 if aim else 12
-    found = held(World(2, blocks, correlation=0.8, before=doubling(blocks), aim=aim), studies=300)
-    assert share(found.ratios) >= MIN - luck(MIN, 300)
+    found = held(World(2, blocks, correlation=0.8, before=doubling(blocks), aim=aim), studies)
+    assert share(found.ratios) >= least(studies)
 
 
 ALTERNATING = [0.01, -0.01] * 6
@@ -105,9 +114,8 @@ def test_little_never_makes_them_independent(values: list[float], launches: list
 
 def test_the_fastest_of_six_equal_cells_is_held() -> None:
     """It seems the fastest because it was lucky; an interval that does not know it held it in 86 %."""
-    found = held(World(7, 20), studies=300)
-    assert share(found.headlines) >= MIN - luck(MIN, 300) + 0.03
-    assert share(found.headlines) <= MAX + luck(MAX, 300)
+    found = held(World(7, 20), studies=500)
+    assert least(500) <= share(found.headlines) <= most(500)
 
 
 def test_the_spread_of_launches_is_pooled_over_the_cells() -> None:

@@ -30,7 +30,7 @@ def assumptions(study: StudyRecord, cells: Sequence[CellAnalysis], scaling: Sequ
     largest = max(several, key=lambda cell: (cell.world_size, cell.batch_size), default=None)
     found = list(_twice(scaling))
     if largest is not None and study.model is not None and study.data is not None:
-        found += [*_volumes(largest, study.model), _steps(largest, study.data)]
+        found += [*_volumes(largest, study.model, study.data), _steps(largest, study.data)]
     found += [*_classes(study), *_cut(study, cells)]
     return found
 
@@ -52,19 +52,18 @@ def _twice(scaling: Sequence[ScalingRow]) -> Iterator[Assumption]:
     )
 
 
-def _volumes(cell: CellAnalysis, model: ModelRecord) -> Iterator[Assumption]:
+def _volumes(cell: CellAnalysis, model: ModelRecord, data: DataRecord) -> Iterator[Assumption]:
     assert cell.record is not None
     assert cell.record.wire is not None
-    step, steps = cell.record.wire.busiest_rank_bytes, cell.record.steps_per_epoch
-    if steps:
-        yield Assumption(
-            "One synchronisation counted for a whole epoch",
-            "bandwidth",
-            cell.id,
-            f"{number_text(step * steps / 1e9)} GB per epoch",
-            f"{number_text(step / 1e9)} GB",
-            f"Gradients travel in each of the {steps:,} steps of an epoch.",
-        )
+    step, steps = cell.record.wire.busiest_rank_bytes, data.train_samples / cell.global_batch
+    yield Assumption(
+        "One synchronisation counted for a whole epoch",
+        "bandwidth",
+        cell.id,
+        f"{number_text(step * steps / 1e9)} GB per epoch",
+        f"{number_text(step / 1e9)} GB",
+        f"Gradients travel in each of the {_count(steps)} steps of an epoch.",
+    )
     elements = cell.record.wire.payload_bytes * model.parameters // model.parameter_bytes
     yield Assumption(
         "Elements taken for bytes",
@@ -81,10 +80,15 @@ def _steps(cell: CellAnalysis, data: DataRecord) -> Assumption:
         "Steps per epoch not divided by N",
         "steps-per-epoch",
         cell.id,
-        f"{data.train_samples // cell.global_batch:,} steps",
-        f"{data.train_samples // cell.batch_size:,} steps",
+        f"{_count(data.train_samples / cell.global_batch)} steps",
+        f"{_count(data.train_samples / cell.batch_size)} steps",
         f"A step takes B = {cell.batch_formula} = {cell.global_batch} samples, not b = {cell.batch_size}.",
     )
+
+
+def _count(steps: float) -> str:
+    """Steps of an epoch, D/B, which are not rounded (method.md §1)."""
+    return f"{steps:,.0f}" if steps.is_integer() else number_text(steps)
 
 
 def _classes(study: StudyRecord) -> Iterator[Assumption]:

@@ -8,16 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from worldsize.analysis.collective_cost import (
-    IN_TURN,
-    ROOTED,
-    as_run,
-    bus_factor,
-    cost_s,
-    further_segments,
-    steps,
-)
+from worldsize.analysis.collective_cost import IN_TURN, ROOTED, as_run, bus_factor, cost_s, further_segments, steps
 from worldsize.analysis.statistics import Floats, median_estimate, nonnegative_fit
+from worldsize.config import Hosts, SlowestLink
 from worldsize.results.comm_records import CommRecord, CommSample
 from worldsize.results.records import Estimate
 
@@ -258,32 +251,38 @@ class LinkAnalysis:
     """What the link between the workers of one world size can do."""
 
     peaks_bytes_per_s: dict[str, float]
-    """Largest bus bandwidth of each collective; not above the rate of an emulated link, whose saved-up bytes make a
-    call up to 9 % quicker (300 Mbit/s)."""
+    """Largest bus bandwidth of each collective, as it was measured."""
     models: dict[str, CostModel]
-    payload_bytes_per_s: float | None
-    """What the emulated link can carry as TCP payload; None where its rate is not known."""
+    world_size: int
+    hosts: Hosts | None = None
+    """The emulated ones between which it was measured."""
     in_turn_s: float | None = None
     """One way of a gather of 1 KiB and the scatter that answers it, in turn; None where that was not timed."""
 
     def peak(self, *, rooted: bool) -> float | None:
-        """The best bus bandwidth (bytes/s) of the collectives through a root, or of the others; None without any."""
-        peaks = self.peaks_bytes_per_s.items()
-        return max((rate for name, rate in peaks if (name in ROOTED) == rooted), default=None)
+        """The best bus bandwidth (bytes/s) of the collectives through a root, or of the others; None without any.
+
+        Not above what emulated links carry: what they have saved up makes a call up to 9 % quicker (300 Mbit/s).
+        """
+        peaks, rated = self.peaks_bytes_per_s.items(), self.rated(rooted=rooted)
+        found = max((rate for name, rate in peaks if (name in ROOTED) == rooted), default=None)
+        return found if found is None or rated is None else min(found, rated.bytes_per_s)
+
+    def rated(self, *, rooted: bool) -> SlowestLink | None:
+        """What the emulated links let such a collective carry as TCP payload; None where no rate is known."""
+        return None if self.hosts is None else self.hosts.slowest(self.world_size, rooted=rooted)
 
 
 def analyse_link(record: CommRecord) -> LinkAnalysis:
     """Peaks and cost models of a collective benchmark."""
+    size = record.world_size
     curves = {name: curve(record, name) for name in collectives_of(record)}
-    models = {name: fit(points, record.world_size, record.placement.backend) for name, points in curves.items()}
-    peaks = {name: peak(points) for name, points in curves.items()}
-    rated = None if record.hosts is None else record.hosts.payload_bytes_per_s
-    rates = [] if record.hosts is None else [record.hosts.payload_of(host) for host in range(record.hosts.count)]
-    most = max((math.inf if rate is None else rate for rate in rates), default=math.inf)
+    models = {name: fit(points, size, record.placement.backend) for name, points in curves.items()}
     return LinkAnalysis(
-        peaks_bytes_per_s={name: min(value, most) for name, value in peaks.items() if value is not None},
+        peaks_bytes_per_s={name: best for name, points in curves.items() if (best := peak(points)) is not None},
         models={name: model for name, model in models.items() if model is not None},
-        payload_bytes_per_s=rated,
+        world_size=size,
+        hosts=record.hosts,
         in_turn_s=in_turn_s(record),
     )
 
@@ -291,10 +290,7 @@ def analyse_link(record: CommRecord) -> LinkAnalysis:
 def _doubts_s(times: Floats) -> Floats:
     """How far off the line a time may be (s): by about the fastest call, and by OFF_LINE of itself.
 
-    The spread of a size's samples does not count. What is off is off in all of them: a receiver that wakes up late,
-    bytes that a link has saved up. Of 24 short benchmarks over links of known rates β was off by 7.8 % (root mean
-    square; 20 % at most) where the spread of all sizes was pooled: those of 64 KiB, 30 % apart, made those of 4 MiB
-    doubtful, which were 3 % apart. It is off by 2.6 % now.
+    The spread of a size's samples does not count: what is off is off in all of them (method.md §5 has the numbers).
     """
     doubts: Floats = np.hypot(times.min(), OFF_LINE * times)
     return doubts

@@ -1,22 +1,12 @@
-"""Where the time of a step goes: shares of its parts, the classic subtraction, and what scaling loses."""
+"""Where the time of a step goes: shares of its parts, and the classic subtraction."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from worldsize.results.records import PARTS, CellSummary
-
-LossCause = Literal["exposed_sync", "data_wait", "compute", "copy_and_other", "wrapper"]
+from worldsize.results.records import CellSummary
 
 COMPUTE_PARTS = ("forward_s", "backward_s", "optimizer_s")
 """The parts in which a worker computes; the measured side of method.md §7."""
-CAUSED_BY: dict[LossCause, tuple[str, ...]] = {
-    "exposed_sync": ("exposed_sync_s",),
-    "data_wait": ("data_wait_s",),
-    "compute": COMPUTE_PARTS,
-    "copy_and_other": ("copy_s", "other_s"),
-}
-"""The parts in which a loss shows."""
 
 
 @dataclass(frozen=True)
@@ -91,26 +81,3 @@ def epoch_split(
         measured_exposed_s=epoch_s * shares["exposed_sync_s"],
         measured_comm_s=None if summary.comm_s is None else epoch_s * summary.comm_s / mean_step_s,
     )
-
-
-def losses(cell: CellSummary, baseline: CellSummary, wrapped: CellSummary | None) -> dict[LossCause, float]:
-    """What makes a cell's mean step longer than its baseline's, in seconds per step, by cause.
-
-    `wrapped` is the same strategy around one worker with the same local batch, if it was run: what it takes
-    longer than the baseline is the wrapper's overhead, and the rest is counted from there. The causes add up
-    to the difference of the two mean steps; a negative one is a gain.
-    """
-    origin = wrapped or baseline
-    grown = {
-        part: cell.parts_s[part] - origin.parts_s[part]
-        for part in PARTS
-        if part in cell.parts_s.keys() & origin.parts_s
-    }
-    causes = {
-        cause: sum(grown[part] for part in parts if part in grown)
-        for cause, parts in CAUSED_BY.items()
-        if grown.keys() & set(parts)
-    }
-    if wrapped is not None and causes:
-        causes["wrapper"] = sum(wrapped.parts_s.values()) - sum(baseline.parts_s.values())
-    return causes

@@ -15,7 +15,7 @@ from worldsize.analysis.dependence import Launches
 from worldsize.analysis.levels import IN_TURN_BLOCK, Level, levels, ratio
 from worldsize.analysis.profile import CellProfile, profile_of
 from worldsize.analysis.recurring import recurring_warning
-from worldsize.analysis.statistics import Blocks, Ratio, outliers, reciprocal
+from worldsize.analysis.statistics import Blocks, Ratio, outliers, reciprocal, scaled
 from worldsize.analysis.steps import block_means, check_samples, per_step, timed_steps, world_steps
 from worldsize.analysis.summary import block_launches, step_blocks, summarise
 from worldsize.config.training import micro_batches
@@ -112,11 +112,30 @@ class CellAnalysis:
         return self.breakdown.exposed_share if self.breakdown is not None and seen else None
 
     @property
+    def step_scale(self) -> float:
+        """Printed step ÷ the sum of its parts as they were recorded (method.md §8); 1 where no part is known.
+
+        What is printed of a step beside its time is times this, so that it is of the same step: a cell that ended
+        early is shown as if it had been timed in all blocks.
+        """
+        parts_s = sum(self.summary.parts_s.values()) if self.summary else 0.0
+        return self.summary.step_s.value / parts_s if self.summary and parts_s else 1.0
+
+    @property
     def exposed_s(self) -> Estimate | None:
-        """Exposed communication per step (s) by the timeline, over all timed steps: the one of `exposed_share`."""
-        if self.exposed_share is None:
-            return None
-        return per_step(self.block_means, pl.col("exposed_sync_s"))
+        """Exposed communication of the printed step (s) by the timeline, over all timed steps, as `exposed_share`."""
+        found = None if self.exposed_share is None else per_step(self.block_means, pl.col("exposed_sync_s"))
+        return None if found is None else scaled(found, self.step_scale)
+
+    @property
+    def paired_s(self) -> Estimate | None:
+        """The same by pairing, over the blocks that were paired."""
+        return None if self.exposed is None else scaled(self.exposed.pairing, self.step_scale)
+
+    @property
+    def communication_of_step(self) -> Communication | None:
+        """`communication`, its times those of the printed step."""
+        return None if self.communication is None else self.communication.scaled(self.step_scale)
 
     @property
     def traits(self) -> TraitsRecord:

@@ -1,7 +1,7 @@
 """Communication of a cell from its messages: wait apart from transfer, clocks aligned (method.md §3, §5)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +46,15 @@ class Communication:
     """rank, wait_s and transfer_s: means over the timed steps of each rank."""
     messages: pl.DataFrame = field(repr=False, compare=False)
     """One row per message of all ranks, the rank that is waited for among it: see messages.Collectives."""
+
+    def scaled(self, factor: float) -> "Communication":
+        """The same with wait and transfer, the means and those of each rank, times an exact positive factor."""
+        return replace(
+            self,
+            wait_s=factor * self.wait_s,
+            transfer_s=factor * self.transfer_s,
+            by_rank=self.by_rank.with_columns(pl.col("wait_s", "transfer_s") * factor),
+        )
 
     @property
     def extremes(self) -> tuple[RankWait, RankWait] | None:

@@ -14,12 +14,9 @@ from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.statistics import Ratio, includes, mean_estimate
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.training import Crossing, EpochAnalysis, common_target, crossing, epochs
+from worldsize.results.beside import ACCURACY, THROUGHPUT, part_of_seed
 from worldsize.results.records import Estimate
 
-ACCURACY = "accuracy"
-"""Part of experiment C that is trained to an accuracy."""
-THROUGHPUT = "throughput"
-"""Part that times steps in turn, where the study itself does not."""
 AFTERWARDS = "the target was chosen after the fact: no interval; give --target-accuracy"
 ONE_SEED = "one seed: its spread is not known; give --seeds 3"
 NOT_IN_TURN = "the epochs of trainings are not timed in turn: no throughput ratio"
@@ -63,16 +60,23 @@ class Comparison:
     rows: tuple[Efficiency, ...]
 
 
-def part_of_seed(name: str, seed: int) -> str:
-    """Name of the part in which the trainings of a study (``), or of a part, are run again with another seed."""
-    return "-".join(filter(None, [name, f"seed{seed}"]))
-
-
 def trainings(study: StudyAnalysis) -> tuple[StudyAnalysis, ...]:
     """The studies that train the same cells to an accuracy, each with a seed of its own."""
     name = ACCURACY if ACCURACY in study.parts else ""
     again = (part_of_seed(name, seed) for seed in study.record.asked.all_seeds[1:])
     return (study.parts.get(name, study), *(study.parts[each] for each in again if each in study.parts))
+
+
+def lost_seeds(study: StudyAnalysis) -> tuple[int, ...]:
+    """The seeds of which a part was run that cannot be read any more."""
+    name = ACCURACY if ACCURACY in study.parts else ""
+    further = study.record.asked.all_seeds[1:]
+    return tuple(seed for seed in further if f"parts/{part_of_seed(name, seed)}" in study.run.unread)
+
+
+def _seeds(study: StudyAnalysis, found: Sequence[StudyAnalysis]) -> list[int]:
+    """Those of the trainings that were found, then the lost ones: no ratio is made of the others alone."""
+    return [*(each.record.asked.seed for each in found), *lost_seeds(study)]
 
 
 def compared(study: StudyAnalysis) -> Comparison:
@@ -85,7 +89,7 @@ def compared(study: StudyAnalysis) -> Comparison:
     evaluated = any(epoch.test_accuracy is not None for each in histories for line in each.values() for epoch in line)
     rows: Iterator[Efficiency] = iter(())
     if target is not None and baseline is not None and evaluated:
-        rows = _rows(study, found, histories, target, baseline)
+        rows = _rows(study, found, [*histories, *({} for _ in lost_seeds(study))], target, baseline)
     seeds = tuple(each.record.asked.seed for each in found)
     return Comparison(target if evaluated else None, given is not None, seeds, found, tuple(histories), tuple(rows))
 
@@ -101,7 +105,7 @@ def _rows(
         if cell is baseline:
             here = _crossings(cell, histories, target)
             one = Estimate(value=1.0, samples=len(here)) if _samples(here) else None
-            seeds = [each.record.asked.seed for each in found]
+            seeds = _seeds(study, found)
             remark = "; ".join(filter(None, [_problem(here, seeds), cell.reason]))
             yield Efficiency(cell, here, _samples(here), one, "baseline", None, None, remark)
         else:
@@ -118,7 +122,7 @@ def _row(
     """What a cell takes to the target, against another of the same study."""
     cell, baseline = pair
     here, base = (_crossings(each, histories, target) for each in pair)
-    seeds = [each.record.asked.seed for each in found]
+    seeds = _seeds(study, found)
     timed = [study, *filter(None, [study.parts.get(THROUGHPUT)])]
     statistical = _statistical(base, here, beforehand=study.record.asked.target_accuracy is not None)
     throughput, slow = throughput_ratio(cell, baseline, timed)
@@ -144,6 +148,7 @@ def to_target(study: StudyAnalysis, pairs: Sequence[tuple[CellAnalysis, CellAnal
         return []
     found = trainings(study)
     histories = [{name: epochs(cell) for name, cell in each.run.cells.items()} for each in found]
+    histories += [{} for _ in lost_seeds(study)]
     return [_row(study, found, histories, target, pair) for pair in pairs]
 
 

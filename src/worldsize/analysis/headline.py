@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from worldsize.analysis.breakdown import LossCause, losses
 from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.losses import Losses, losses
 from worldsize.analysis.scaling import ScalingRow
 from worldsize.analysis.statistics import Ratio, includes
 from worldsize.analysis.study import StudyAnalysis, once
@@ -22,8 +22,8 @@ class Headline:
     """Samples/s of the fastest ÷ those of the runner-up."""
     rivals: tuple[tuple[CellAnalysis, Ratio], ...]
     """Those of several workers that are not slower with 95 % confidence, and samples/s of the fastest ÷ theirs."""
-    losses_s: dict[LossCause, float]
-    """What its step loses against the baseline's, in seconds per step by cause; largest first."""
+    losses: Losses | None
+    """What its step loses against the baseline's; None where the two were not timed in turn, or not taken apart."""
 
 
 @once
@@ -81,10 +81,9 @@ def rate(cell: CellAnalysis) -> float:
     return cell.summary.samples_per_s.value if cell.summary else 0.0
 
 
-def _losses(analysis: StudyAnalysis, row: ScalingRow) -> dict[LossCause, float]:
+def _losses(analysis: StudyAnalysis, row: ScalingRow) -> Losses | None:
     cell, baseline = row.cell, row.baseline
-    if row.speedup is None or cell.summary is None or baseline is None or baseline.summary is None:
-        return {}
+    if row.speedup is None or baseline is None:
+        return None
     wrapped = wrapped_worker(analysis, cell)
-    found = losses(cell.summary, baseline.summary, wrapped.summary if wrapped and wrapped is not baseline else None)
-    return dict(sorted(found.items(), key=lambda item: item[1], reverse=True))
+    return losses(cell, baseline, wrapped if wrapped is not baseline else None)

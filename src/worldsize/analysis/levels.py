@@ -26,6 +26,7 @@ from worldsize.analysis.statistics import (
     checked,
     interval,
     mean_of_block,
+    scaled,
 )
 from worldsize.results.records import Estimate
 
@@ -50,7 +51,7 @@ class Level:
     """Logarithms of its level in resamples of the blocks, which are the same for all cells of a study."""
     blocks: frozenset[BlockKey]
     alone: Estimate | None = None
-    """Of a single block: its mean step with the interval that its steps give."""
+    """Of a single block: the level with the interval that its steps give, at that level."""
     residuals: Mapping[BlockKey, float] = field(default_factory=dict)
     """Logarithm of its mean step in a block, less its level and the speed of the machine."""
     launches: Launches = field(default_factory=dict)
@@ -211,13 +212,21 @@ def _fitted(
             value_s=float(np.exp(logs[0, column])),
             log_draws=logs[1:, column],
             blocks=frozenset(blocks),
-            alone=mean_of_block(next(iter(blocks.values()))) if len(blocks) == 1 else None,
+            alone=_alone(blocks, float(np.exp(logs[0, column]))),
             residuals=residuals[name],
             launches=launches.get(name, {}),
             dependence=together,
         )
         for column, (name, blocks) in enumerate(cells.items())
     }
+
+
+def _alone(blocks: Blocks, value_s: float) -> Estimate | None:
+    """Of a cell of one block its level, so that ratios are those of the printed times; None with several blocks."""
+    if len(blocks) > 1:
+        return None
+    mean = mean_of_block(next(iter(blocks.values())))
+    return scaled(mean, value_s / mean.value)
 
 
 def _residuals(

@@ -94,10 +94,11 @@ class CellRanks:
         return len(self.ranks) < self.of
 
 
-def rank_parts(cell: Cell, sent: Communication | None = None) -> CellRanks | None:
+def rank_parts(cell: Cell, sent: Communication | None = None, scale: float = 1.0) -> CellRanks | None:
     """The ranks of a cell with their parts; None for a cell of one process, or without a timed step.
 
-    `sent` is its communication, if there is any: the wait and transfer of each rank.
+    `sent` is its communication, if there is any: the wait and transfer of each rank. Parts are times `scale`, which
+    makes them those of the printed step (method.md §8).
     """
     means = cell.collect(
         with_parts(cell).filter("timed").group_by("rank").agg(pl.col("step_s", *PARTS).mean()).sort("rank")
@@ -114,7 +115,7 @@ def rank_parts(cell: Cell, sent: Communication | None = None) -> CellRanks | Non
         RankParts(
             row["rank"],
             roles.get(row["rank"], ""),
-            {part: row[part] for part in PARTS if row[part] is not None},
+            {part: scale * row[part] for part in PARTS if row[part] is not None},
             *waits.get(row["rank"], ()),
         )
         for row in chosen.iter_rows(named=True)

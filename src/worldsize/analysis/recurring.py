@@ -48,11 +48,14 @@ class LongSteps:
 
 
 def long_steps(cell: Cell, summary: CellSummary) -> LongSteps | None:
-    """What makes elapsed time ÷ steps more than 5 % longer than the median step; None where nothing does."""
-    typical_s, mean_s = summary.typical_step_s, summary.step_s.value
+    """What makes elapsed time ÷ steps more than 5 % longer than the median step; None where nothing does.
+
+    Both of the steps as they were: the step time of a summary may be that beside other cells, over other blocks.
+    """
+    typical_s, steps = summary.typical_step_s, timed_steps(cell)
+    mean_s = float(np.mean(steps["world_s"].to_numpy()))
     if typical_s is None or mean_s <= (1 + NOTABLE) * typical_s:
         return None
-    steps = timed_steps(cell)
     slow, usual = (steps.filter(which) for which in (is_long(typical_s), ~is_long(typical_s)))
     if slow.is_empty() or usual.is_empty():
         return LongSteps(typical_s, mean_s, None, 0.0, None, None)

@@ -10,10 +10,9 @@ from typing import Literal
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.efficiency import (
-    ACCURACY,
     NOT_IN_TURN,
-    THROUGHPUT,
     Efficiency,
+    lost_seeds,
     throughput_ratio,
     to_target,
     trainings,
@@ -28,6 +27,7 @@ from worldsize.analysis.equal_samples import (
 from worldsize.analysis.headline import rate
 from worldsize.analysis.statistics import Ratio, includes, reciprocal, scaled
 from worldsize.analysis.study import StudyAnalysis, once
+from worldsize.results.beside import ACCURACY, THROUGHPUT
 from worldsize.results.records import Estimate
 
 Judged = Literal["higher", "lower", "indistinguishable", "one seed", "not known"]
@@ -158,6 +158,7 @@ def _rung(study: StudyAnalysis, cell: CellAnalysis, exact: CellAnalysis | None, 
     wire = cell.record.wire if cell.record else None
     sent, whole = wire.busiest_rank_bytes if wire else None, _fp32_bytes(exact)
     link, step_s = link_bytes_per_s(study, cell), cell.summary.step_s if cell.summary else None
+    ring = link_bytes_per_s(study, cell, rooted=False)
     speed, slow = (None, NO_EXACT) if exact is None else _speed(study, cell, exact)
     cost, unknown = (None, "") if cell.traits.exact or exact is None else _cost(study, cell, exact)
     return Rung(
@@ -167,7 +168,7 @@ def _rung(study: StudyAnalysis, cell: CellAnalysis, exact: CellAnalysis | None, 
         of_fp32=sent / whole if sent is not None and whole else None,
         speed=None if exact is cell else speed,
         link_share=reciprocal(step_s, sent / link) if step_s and sent is not None and link else None,
-        of_fp32_limit=scaled(step_s, link / whole) if step_s and whole and link else None,
+        of_fp32_limit=scaled(step_s, ring / whole) if step_s and whole and ring else None,
         cost=cost,
         to_target=target,
         remark="" if exact is cell else "; ".join(filter(None, [slow, unknown])),
@@ -182,15 +183,21 @@ def _fp32_bytes(exact: CellAnalysis | None) -> float | None:
     return 2 * (exact.world_size - 1) / exact.world_size * wire.payload_bytes
 
 
-def link_bytes_per_s(study: StudyAnalysis, cell: CellAnalysis) -> float | None:
-    """What the link between its workers can carry: its payload rate where that is known, else the measured peak."""
+def link_bytes_per_s(study: StudyAnalysis, cell: CellAnalysis, *, rooted: bool | None = None) -> float | None:
+    """What the link between its workers can carry: its payload rate where that is known, else the measured peak.
+
+    Of collectives as the cell uses them, unless it is said whether they are `rooted` (method.md §12).
+    """
+    rooted = cell.traits.rooted if rooted is None else rooted
     link, placement = study.links.get(cell.world_size), cell.record.placement if cell.record else None
     if placement is not None and placement.processes == 1:
         return None
     if link is None:  # as in trainings of whole epochs, which time no collective
         emulated = study.record.asked.emulated
-        return emulated.payload_bytes_per_s if emulated else None
-    return link.payload_bytes_per_s or link.peak(rooted=cell.traits.rooted)
+        rated = emulated.slowest(cell.world_size, rooted=rooted) if emulated else None
+        return rated.bytes_per_s if rated else None
+    rated = link.rated(rooted=rooted)
+    return rated.bytes_per_s if rated else link.peak(rooted=rooted)
 
 
 def _speed(study: StudyAnalysis, cell: CellAnalysis, exact: CellAnalysis) -> tuple[Ratio | None, str]:
@@ -210,8 +217,9 @@ def _speed(study: StudyAnalysis, cell: CellAnalysis, exact: CellAnalysis) -> tup
 def _cost(study: StudyAnalysis, cell: CellAnalysis, exact: CellAnalysis) -> tuple[TrainingCost | None, str]:
     """What it does to the training, then why that is not known."""
     found = (study,) if ACCURACY in study.parts else trainings(study)
+    lost = () if ACCURACY in study.parts else lost_seeds(study)
     pairs = list(_pairs(found, cell.id, exact.id))
-    if len(pairs) < len(found):
+    if lost or len(pairs) < len(found):
         # The difference of the seeds that came there would be that of the lucky ones.
         return None, NOT_ALL_SEEDS
     loss, accuracy = loss_difference(pairs), accuracy_difference(pairs)

@@ -105,11 +105,12 @@ def mean_of_block(steps: Floats) -> Estimate:
     return Estimate(value=value, low=low, high=high, samples=steps.size)
 
 
-def log_mean(blocks: Blocks) -> float:
-    """The logarithm of the mean of one value per block: of step times, elapsed time ÷ steps (method.md §8)."""
+def log_mean(blocks: Blocks, steps: Mapping[BlockKey, int]) -> float:
+    """The logarithm of the mean over all steps of one value per block: of step times, elapsed time ÷ steps."""
     logs = np.log(np.concatenate(list(blocks.values())))
+    weights = [max(1, steps[key]) for key in blocks]
     largest = logs.max()  # a damaged file may hold values whose sum no float holds
-    return float(largest + np.log(np.mean(np.exp(logs - largest))))
+    return float(largest + np.log(np.average(np.exp(logs - largest), weights=weights)))
 
 
 def mean_estimate(blocks: ArrayLike) -> Estimate:

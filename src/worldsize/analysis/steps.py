@@ -4,6 +4,7 @@ Most of the analysis begins with them (method.md §2, §8); intervals of shares 
 What was lost must not change a number unseen.
 """
 
+from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 import polars as pl
@@ -12,7 +13,10 @@ from worldsize.analysis.parts import with_parts
 from worldsize.analysis.statistics import mean_estimate
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
-from worldsize.results.records import PARTS, Estimate
+from worldsize.results.records import PARTS, CellRecord, CellSummary, Estimate
+from worldsize.results.samples import SPANS
+from worldsize.results.samples import STEPS as STEPS_KIND
+from worldsize.traits import traits_of
 
 COLUMNS = ("step_s", *PARTS, "comm_s", "overlapped_s")
 COMPUTE = pl.col("forward_s") + pl.col("backward_s") + pl.col("optimizer_s")
@@ -32,6 +36,7 @@ BLOCK = ("session", "block")
 STEPS = pl.col("steps")
 """Timed steps of a block: blocks by time have more or fewer, and the tables are over steps."""
 AGAIN = "Remove its folder, and --resume measures it again."
+BROUGHT = "Every rank has files of its own: copy those of all there, from each host that wrote some."
 
 
 def timed_steps(cell: Cell) -> pl.DataFrame:
@@ -63,9 +68,8 @@ def timed_steps(cell: Cell) -> pl.DataFrame:
                 (begin_ns + (1e9 * pl.col("step_s")).round().cast(pl.Int64)).max().alias("end_ns"),
             )
         )
-        placement = cell.record.placement
-        ranks = cell.collect(trained.select(pl.col("rank").n_unique())).item() if placement is None else 0
-        processes = placement.processes if placement else ranks
+        seen = pl.col("rank").n_unique()  # of a metered process that drives all workers by itself
+        processes = processes_of(cell.record) or cell.collect(trained.select(seen)).item()
         found = cell.collect(steps.filter(pl.col("ranks") == processes).sort("session", "step"))
         follows = pl.col("step") == pl.col("step").shift(1).over("session", "block") + 1
         earlier = pl.col("end_ns", "paused").shift(1).over("session", "block").name.prefix("before_")
@@ -135,28 +139,98 @@ def per_step(blocks: pl.DataFrame, value: pl.Expr) -> Estimate | None:
     return ratio_over(blocks, value * STEPS, STEPS)
 
 
+def processes_of(record: CellRecord) -> int | None:
+    """How many processes a cell has, each with files of its own; None where one may drive several workers unseen.
+
+    A run that was only metered has no placement: N processes send each other something, and of one that sends nothing
+    to others it is not known.
+    """
+    if record.placement is not None:
+        return record.placement.processes
+    return record.world_size if traits_of(record.strategy, record.own_traits).collectives else None
+
+
 def check_samples(cell: Cell) -> None:
     """Raise OutputError where samples of a cell cannot be read, or some that it had are gone.
 
     Steps that are there and hold what cannot be are left out with a warning (results/samples.py): those are not lost.
     """
     counts = dict(cell.collect(cell.scan_steps().group_by("rank").agg(pl.col("timed").sum())).iter_rows())
+    # After the steps: of a run that goes on, each step that was read has its messages by then.
     cell.collect(cell.scan_spans().select(pl.len()))
     record = cell.record
-    left_out = any(warning.code == "damaged-samples" for warning in cell.warnings)
-    if record.placement is None or record.summary is None or record.state == "failed" or left_out:
+    if record.state == "failed":
         return
-    ranks = range(record.placement.processes)
-    missing = [rank for rank in ranks if rank not in counts]
+    ranks = range(processes_of(record) or max(1, len(counts)))
+    if record.summary is not None or record.placement is None or record.state == "complete":
+        _check_ranks(cell, ranks, counts)
+    if record.summary is not None and record.placement is not None:
+        _check_steps(cell, record.summary, ranks, counts)
+    _check_messages(cell, ranks)
+
+
+def _again(cell: Cell) -> str:
+    """What to do about samples that are gone: a loop of the user's own is not run by --resume."""
+    return AGAIN if cell.record.settings is not None else BROUGHT
+
+
+def _check_ranks(cell: Cell, ranks: Sequence[int], counts: Mapping[int, int]) -> None:
+    there = {*counts, *cell.damaged[STEPS_KIND.name]}
+    if cell.record.state == "running":  # some may not have written their first step
+        there |= STEPS_KIND.files(cell.folder).keys()
+    missing = [rank for rank in ranks if rank not in there]
     if missing:
         more = f" and {len(missing) - 1} more ranks" if len(missing) > 1 else ""
-        raise OutputError(f"no sample of rank {missing[0]}{more} is left in {cell.folder}\n{AGAIN}")
+        raise OutputError(f"no sample of rank {missing[0]}{more} is left in {cell.folder}\n{_again(cell)}")
+
+
+def _check_steps(cell: Cell, summary: CellSummary, ranks: Sequence[int], counts: Mapping[int, int]) -> None:
     # Which steps are disturbed is found anew: without those that are lost it may be others.
-    wanted = record.summary.timed_steps + record.summary.disturbed_steps
+    wanted = summary.timed_steps + summary.disturbed_steps
     found = timed_steps(cell).height + cell.left_out.height
-    if found < wanted:
-        shortest = min(ranks, key=lambda rank: counts[rank])
+    if found + sum(cell.damaged[STEPS_KIND.name].values()) < wanted:
+        shortest = min(ranks, key=lambda rank: counts.get(rank, 0))
         raise OutputError(
             f"{wanted - found} of its {wanted} timed steps are gone from {cell.folder}: "
-            f"rank {shortest} has {counts[shortest]}\n{AGAIN}"
+            f"rank {shortest} has {counts.get(shortest, 0)}\n{_again(cell)}"
         )
+
+
+def _check_messages(cell: Cell, ranks: Sequence[int]) -> None:
+    """Of each step that all ranks have ended, all that record messages have theirs, or none has any.
+
+    A line holds the messages of a step of a rank, so they are there together or not at all. A rank that was killed
+    wrote those of a step before the step itself.
+    """
+    step = ("session", "step")
+    written = cell.scan_steps().group_by(*step).agg(pl.col("rank").n_unique().alias("ranks"))
+    ended = written.filter(pl.col("ranks") == len(ranks)).select(step)
+    sent = cell.collect(cell.scan_spans().select("rank", *step).join(ended, on=step, how="semi").unique())
+    counts, summary = dict(sent.group_by("rank").len().iter_rows()), cell.record.summary
+    wanted = sent.select(step).n_unique() if counts else 0
+    if not counts and summary is not None and summary.comm_s and _has_marks(cell):  # it had some
+        counts, wanted = dict.fromkeys(ranks, 0), summary.timed_steps
+    gone = {rank: wanted - counts.get(rank, 0) for rank in _recording(cell, ranks, counts)}
+    if sum(gone.values()) > sum(cell.damaged[SPANS.name].values()):
+        most = max(gone, key=lambda rank: gone[rank])
+        raise OutputError(
+            f"the messages of {gone[most]:,} of {wanted:,} steps of rank {most} are gone from {cell.folder}\n"
+            f"{_again(cell)}"
+        )
+
+
+def _has_marks(cell: Cell) -> bool:
+    """Whether its parts are made of marks and messages; lines of schema 1 hold them from when they were recorded."""
+    return bool(cell.collect(cell.scan_steps().select(pl.col("comm_s").is_null().any())).item())
+
+
+def _recording(cell: Cell, ranks: Sequence[int], counts: Mapping[int, int]) -> list[int]:
+    """The ranks that record messages: under a strategy of worldsize's own all of them.
+
+    Elsewhere a rank may never send anything that is seen; it has a file for it all the same, which is empty.
+    """
+    record = cell.record
+    if record.settings is not None and record.settings.program is None and record.own_traits is None:
+        return list(ranks)
+    without_file = STEPS_KIND.files(cell.folder).keys() - SPANS.files(cell.folder).keys()
+    return [rank for rank in ranks if rank in counts or rank in without_file]

@@ -59,7 +59,9 @@ class StudyAnalysis:
     @property
     def damaged(self) -> bool:
         """Whether anything in the folder cannot be read."""
-        return bool(self.run.unread) or any(part.damaged for part in self.parts.values())
+        # Of runs that were joined, what could not be read of each is known by its warning alone.
+        told = any(warning.code == "unreadable" for warning in self.record.warnings)
+        return told or bool(self.run.unread) or any(part.damaged for part in self.parts.values())
 
     @property
     def record(self) -> StudyRecord:

@@ -1,12 +1,12 @@
 """The batch sweep: the largest batch that fits, and the smallest that is worth it (method.md §9)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.levels import IN_TURN_BLOCK, levels, ratio, ratio_estimate
-from worldsize.analysis.numbers import number_text
+from worldsize.analysis.numbers import number_text, percent_text
 from worldsize.analysis.statistics import Blocks
 from worldsize.results.records import Estimate
 
@@ -49,8 +49,12 @@ class BatchSweep:
     """The smallest b of which it is not excluded that it is within 5 % of the best; None without an interval."""
     knee_high: int | None = None
     """The smallest b of which it is certain."""
+    best: int | None = None
+    """The b with the most samples/s: of those that were timed in turn, where some were."""
     in_turn: bool = False
     """Whether the sizes among which the knee is were timed in turn."""
+    shares: Mapping[int, float] = field(default_factory=dict)
+    """Samples/s ÷ those of the best, by b, of which the knee is the smallest with 95 %."""
 
 
 class Knee(NamedTuple):
@@ -79,7 +83,8 @@ def _sweep(cells: Sequence[CellAnalysis], train_samples: int, asked: int | None)
     too_large = [row.cell.batch_size for row in rows if row.fits is False]
     timed = [row.cell for row in rows if row.cell.summary]
     again = [cell for cell in timed if in_turn(cell.blocks)]
-    found = knee(timed)
+    best, shares = best_of(timed), swept_shares(timed)
+    found = _knee(shares)
     return BatchSweep(
         strategy=rows[0].cell.strategy,
         world_size=rows[0].cell.world_size,
@@ -90,7 +95,9 @@ def _sweep(cells: Sequence[CellAnalysis], train_samples: int, asked: int | None)
         knee=found.batch_size if found else None,
         knee_low=found.low if found else None,
         knee_high=found.high if found else None,
+        best=best.batch_size if best else None,
         in_turn=len(again) > 1,
+        shares={b: share.value for b, share in shares.items()},
     )
 
 
@@ -135,22 +142,34 @@ def top_sizes(rates: Mapping[int, float]) -> list[int]:
     return sorted({best, *[*below, *near][: MAX_IN_TURN - 1]})
 
 
-def knee(cells: Sequence[CellAnalysis]) -> Knee | None:
-    """The smallest b within 5 % of the best samples/s, with its interval; None without a timed batch (method.md §9).
+def best_of(cells: Sequence[CellAnalysis]) -> CellAnalysis | None:
+    """The size with the most samples/s: of those that were timed in turn, where some were."""
+    timed = [cell for cell in cells if cell.summary]
+    return max([cell for cell in timed if in_turn(cell.blocks)] or timed, key=rate_of, default=None)
 
-    Where sizes were timed in turn the best is the best of these.
-    """
+
+def swept_shares(cells: Sequence[CellAnalysis]) -> dict[int, Estimate]:
+    """Samples/s of each timed size ÷ those of the best, by b, ascending; the best's own is 1 (method.md §9)."""
+    best, sure = best_of(cells), Estimate(value=1.0, low=1.0, high=1.0, samples=1)
+    if best is None:
+        return {}
     timed = sorted((cell for cell in cells if cell.summary), key=lambda cell: cell.batch_size)
-    if not timed:
+    return {cell.batch_size: sure if cell is best else swept_ratio(cell, best, timed) for cell in timed}
+
+
+def knee(cells: Sequence[CellAnalysis]) -> Knee | None:
+    """The smallest b within 5 % of the best samples/s, with its interval; None without a timed batch (method.md §9)."""
+    return _knee(swept_shares(cells))
+
+
+def _knee(shares: Mapping[int, Estimate]) -> Knee | None:
+    if not shares:
         return None
-    best = max([cell for cell in timed if in_turn(cell.blocks)] or timed, key=rate_of)
-    ratios = {cell.batch_size: swept_ratio(cell, best, timed) for cell in timed if cell is not best}
-    ratios[best.batch_size] = Estimate(value=1.0, low=1.0, high=1.0, samples=1)
-    found = min(b for b, ratio in ratios.items() if ratio.value >= KNEE)
-    if any(ratio.low is None for ratio in ratios.values()):
+    found = min(b for b, share in shares.items() if share.value >= KNEE)
+    if any(share.low is None for share in shares.values()):
         return Knee(found, None, None)
-    low = min(b for b, ratio in ratios.items() if ratio.high is not None and ratio.high >= KNEE)
-    high = min(b for b, ratio in ratios.items() if ratio.low is not None and ratio.low >= KNEE)
+    low = min(b for b, share in shares.items() if share.high is not None and share.high >= KNEE)
+    high = min(b for b, share in shares.items() if share.low is not None and share.low >= KNEE)
     return Knee(found, low, high)
 
 
@@ -194,12 +213,14 @@ def sweep_text(sweep: BatchSweep) -> str:
         "failure": "the next trial failed for another reason, or was not finished",
     }
     said = f"{name}: the largest local batch that fitted is b = {sweep.largest:,}; {ends[sweep.ended_by]}."
-    rates = {row.cell.batch_size: row.cell.summary.samples_per_s.value for row in sweep.rows if row.cell.summary}
-    if sweep.knee is None or len(rates) < 2:
+    cells = {row.cell.batch_size: row.cell for row in sweep.rows if row.cell.summary}
+    if sweep.knee is None or sweep.best is None or len(cells) < 2:
         return said
-    best = max(rates, key=lambda b: rates[b])
+    rates = {b: number_text(cell.summary.samples_per_s.value) for b, cell in cells.items() if cell.summary}
+    best = f"the best, {rates[sweep.best]}, is at b = {sweep.best:,}"
+    if in_turn(cells[sweep.best].blocks) and not in_turn(cells[sweep.knee].blocks):
+        best += f" (timed later as well: by the trials of both the knee has {percent_text(sweep.shares[sweep.knee])})"
     return (
-        f"{said} The knee is b = {sweep.knee:,} ({interval_of(sweep)}) with {number_text(rates[sweep.knee])} "
-        f"samples/s; the best, {number_text(rates[best])}, is at b = {best:,}. "
+        f"{said} The knee is b = {sweep.knee:,} ({interval_of(sweep)}) with {rates[sweep.knee]} samples/s; {best}. "
         "A batch above the knee only costs memory."
     )

@@ -50,16 +50,15 @@ def utilisations(cells: Sequence[CellAnalysis], splits: Sequence[EpochSplit], tr
         steps = train_samples / cell.global_batch
         split = by_cell.get(cell.id)
         inferred_s = None if split is None else split.inferred_comm_s
-        # As shares of the epoch, like all communication in the split: where cells were timed at different moments the
-        # epoch is not what these steps took, and a part of them must not be longer than the whole.
-        epoch_s = steps * cell.summary.step_s.value / sum(cell.summary.parts_s.values())
+        # Of the printed step, as all communication in the split: a part must not be longer than the whole.
+        sent = cell.communication_of_step
         found.append(
             Utilisation(
                 cell=cell,
                 formula=record.wire.formula,
                 step_bytes=record.wire.busiest_rank_bytes,
                 steps_per_epoch=steps,
-                transfer_s=None if cell.communication is None else cell.communication.transfer_s * epoch_s,
+                transfer_s=None if sent is None else steps * sent.transfer_s,
                 inferred_s=inferred_s if inferred_s and inferred_s > 0 else None,
             )
         )

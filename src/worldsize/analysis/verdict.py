@@ -5,14 +5,14 @@ from math import isfinite
 
 from worldsize.analysis.advice import Advice, advise
 from worldsize.analysis.advice.noise import HIDES_THE_LIMIT
-from worldsize.analysis.breakdown import LossCause
 from worldsize.analysis.decision import Decision, decision, noise_text
 from worldsize.analysis.headline import Headline, cell_name, fastest_worker, headline, rate
+from worldsize.analysis.losses import LossCause, Losses
 from worldsize.analysis.numbers import estimate_text, number_text, percent_text
 from worldsize.analysis.rung_words import beside_text, lead_text
 from worldsize.analysis.rungs import fastest_lossy, rung_of
 from worldsize.analysis.scaling import Kind
-from worldsize.analysis.statistics import half_width
+from worldsize.analysis.statistics import half_width, includes
 from worldsize.analysis.study import StudyAnalysis, once
 from worldsize.analysis.sweep import sweep_text
 from worldsize.results.records import Estimate
@@ -176,30 +176,43 @@ def _named(about: Sequence[Advice]) -> str:
 
 def _cause(found: Headline, about: Sequence[Advice]) -> str:
     """What limits it: the loss that the first advice on it names, else the largest one, if one is significant."""
-    row, summary = found.scaling, found.fastest.summary
-    if row.speedup is None or row.efficiency is None or summary is None or not found.losses_s:
+    row, lost = found.scaling, found.losses
+    if row.speedup is None or row.efficiency is None:
         return ""
     width, advised = half_width(row.speedup.estimate), _loss_of([each.code for each in about])
     if width is not None and any(each.finding.endswith(f"{HIDES_THE_LIMIT}.") for each in about):
-        return f"An interval of ±{percent_text(width)} is too wide to name its bottleneck: time more of it."
-    whole_s = sum(summary.parts_s.values())
-    if advised == "copy_and_other" and found.losses_s.get(advised, 0.0) < NOTABLE_LOSS * whole_s:
+        return _too_wide(width)
+    if lost is None:  # not timed in turn: what the machine did between the two is in each difference
+        return "" if advised is None else f"What limits it most is {CAUSES[advised]}."
+    copies = lost.by_cause.get("copy_and_other")
+    if advised == "copy_and_other" and (copies is None or copies.value < NOTABLE_LOSS * lost.step_s):
         advised = None  # it costs one worker as much
     if advised is None and width is not None and (row.efficiency.estimate.high or 0) >= 1:
         return "No significant loss: the interval of its efficiency reaches 100 %."
-    largest = next(iter(found.losses_s))
-    cause = advised if advised in found.losses_s else largest
-    loss_s = found.losses_s[cause]
-    share = loss_s / whole_s
+    return _bottleneck(lost, advised)
+
+
+def _bottleneck(lost: Losses, advised: LossCause | None) -> str:
+    """The loss that an advice names, else the largest one where its interval excludes 0."""
+    largest = next(iter(lost.by_cause))
+    cause = advised if advised in lost.by_cause else largest
+    loss = lost.by_cause[cause]
+    share, sure = loss.value / lost.step_s, not includes(loss, 0)
     if advised is None and share < NOTABLE_LOSS:
         return f"No single loss is above {percent_text(NOTABLE_LOSS)} of its step."
-    if cause != largest or share < NOTABLE_LOSS:
+    if advised is None and not sure:
+        return "" if loss.low is None or loss.high is None else _too_wide((loss.high - loss.low) / 2 / lost.step_s)
+    if cause != largest or share < NOTABLE_LOSS or not sure:
         return f"What limits it most is {CAUSES[cause]}."
-    whole = number_text(1e3 * whole_s)
+    whole = number_text(1e3 * lost.step_s)
     return (
-        f"Its bottleneck is {CAUSES[cause]}: {number_text(1e3 * loss_s)} ms of a mean step of {whole} ms, "
+        f"Its bottleneck is {CAUSES[cause]}: {number_text(1e3 * loss.value)} ms of a mean step of {whole} ms, "
         f"{percent_text(share)}."
     )
+
+
+def _too_wide(width: float) -> str:
+    return f"An interval of ±{percent_text(width)} is too wide to name its bottleneck: time more of it."
 
 
 SHORT: dict[LossCause, str] = {
@@ -218,27 +231,27 @@ that is as near to the elapsed time of the table needs no word."""
 def step_sum(analysis: StudyAnalysis) -> str | None:
     """In a sentence, why the step of the fastest configuration is longer than one worker's; None where it is not known.
 
-    Means over ranks, whose sum is exact (method.md §2). With one global batch the worker's step has other samples.
+    Means over ranks in the blocks of both, whose sum is exact (method.md §2, §8). With one global batch the worker's
+    step has other samples.
     """
     found = headline(analysis)
-    if found is None or found.scaling.kind != "weak" or not found.losses_s:
+    if found is None or found.scaling.kind != "weak" or found.losses is None:
         return None
-    cell, base = found.fastest, found.scaling.baseline
-    if cell.summary is None or base is None or base.summary is None:
+    cell, base, lost = found.fastest, found.scaling.baseline, found.losses
+    if cell.summary is None or base is None:
         return None
-    own, alone = (sum(each.parts_s.values()) for each in (cell.summary, base.summary))
     terms = "".join(
-        f" {'+' if seconds >= 0 else '−'} {number_text(1e3 * abs(seconds))} {SHORT[cause]}"
-        for cause, seconds in found.losses_s.items()
-        if abs(seconds) >= MIN_TERM * own
+        f" {'+' if loss.value >= 0 else '−'} {number_text(1e3 * abs(loss.value))} {SHORT[cause]}"
+        for cause, loss in lost.by_cause.items()
+        if abs(loss.value) >= MIN_TERM * lost.step_s
     )
     if not terms:
         return None
-    whole = f"Mean step of {cell.id}: {number_text(1e3 * own)} ms"
+    whole = f"Mean step of {cell.id}: {number_text(1e3 * lost.step_s)} ms"
     elapsed = cell.summary.step_s.value
-    if abs(elapsed - own) > MIN_TERM * elapsed:
+    if abs(elapsed - lost.step_s) > MIN_TERM * elapsed:
         whole += f" (its ranks' own steps; the table has elapsed time, {number_text(1e3 * elapsed)})"
-    return f"{whole} ≈ {number_text(1e3 * alone)} of {base.id}{terms}."
+    return f"{whole} ≈ {number_text(1e3 * lost.baseline_s)} of {base.id}{terms}."
 
 
 def _about(analysis: StudyAnalysis, found: Headline) -> list[Advice]:

@@ -123,8 +123,10 @@ def comm(*, progress: bool = True, **settings: Unpack[CommOptions]) -> CommRepor
     from worldsize.analysis.comm_report import comm_report
     from worldsize.cli.comm_display import CommDisplay
     from worldsize.config import CommSettings, validated
+    from worldsize.launch.warm import WARM
     from worldsize.study.comm import run_comm
     from worldsize.study.comm_budget import check_budget, within
+    from worldsize.study.comm_devices import gpus_for
 
     begun_s = time.monotonic()  # not when the process began: a notebook's may be hours old
     given: dict[str, Any] = dict(settings)
@@ -133,8 +135,11 @@ def comm(*, progress: bool = True, **settings: Unpack[CommOptions]) -> CommRepor
     wanted = validated(CommSettings, given)
     check_budget(wanted)
     with tempfile.TemporaryDirectory(prefix="worldsize-") as folder, ExitStack() as stack:
+        stack.enter_context(WARM.held())  # what has counted the GPUs starts the workers, too
+        gpus = gpus_for(wanted)
         listener = stack.enter_context(CommDisplay(wanted.budget_s)) if progress else None
-        return comm_report(run_comm(within(wanted, begun_s), Path(folder), sys.argv, listener=listener))
+        record = run_comm(within(wanted, begun_s), Path(folder), sys.argv, gpus=gpus, listener=listener)
+        return comm_report(record)
 
 
 def verify(*, out: PathLike | None = None, **settings: Unpack[VerifyOptions]) -> ProofRecord:

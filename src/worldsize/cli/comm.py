@@ -32,14 +32,16 @@ def comm(flags: Flags, csv: Csv = None, out: Samples = None, as_json: o.Json = F
     from worldsize.study.budget import began_s
     from worldsize.study.comm import run_comm
     from worldsize.study.comm_budget import check_budget, within
+    from worldsize.study.comm_devices import gpus_for
 
     given = flags.of("CommSettings")
     if isinstance(given.get("hosts"), int):
         given = {"world_size": given["hosts"], **given}
     settings = validated(CommSettings, given)
     check_budget(settings)
+    gpus = gpus_for(settings)
     with tempfile.TemporaryDirectory(prefix="worldsize-") as folder, CommDisplay(settings.budget_s) as display:
-        record = run_comm(within(settings, began_s()), Path(folder), sys.argv, listener=display)
+        record = run_comm(within(settings, began_s()), Path(folder), sys.argv, gpus=gpus, listener=display)
     if out is not None:
         write_whole(out, record.model_dump_json(indent=2) + "\n")
     if csv is not None:

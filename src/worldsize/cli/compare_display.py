@@ -83,4 +83,5 @@ def store(side: str, file: Path, *, as_json: bool) -> list[str]:
         several = "" if len(runs) == 1 else f"{len(runs)} runs; "
         in_all = "have numbers" if len(runs) == 1 else "have numbers in all"
         print(f"saved: {file} ({several}{len(measured)} of {len(runs[0].cells)} cells {in_all})")
-    return [cell.id for run in runs for cell in run.cells if cell.state == "unreadable"]
+    cells = [cell.id for run in runs for cell in run.cells if cell.state == "unreadable"]
+    return [*cells, *(part for run in runs for part in run.unread_parts)]

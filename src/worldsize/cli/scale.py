@@ -19,11 +19,13 @@ def scale(runs: Runs, out: o.Out = None, as_json: o.Json = False) -> None:
     """
     import sys
 
+    from worldsize.analysis.study import analyse
     from worldsize.cli.results import exit_for_damage, report_and_print
     from worldsize.measure.machine import provenance
-    from worldsize.results.folder import new_run_folder
+    from worldsize.results.folder import load_run, new_run_folder
     from worldsize.results.joined import join_runs
 
     place = out or new_run_folder("scale")
-    join_runs(runs, place, provenance(sys.argv))
+    # Samples that are lost show when they are analysed: what they were counts in no joined cell unseen.
+    join_runs(runs, place, provenance(sys.argv), lambda folder: analyse(load_run(folder)).run)
     exit_for_damage(damaged=report_and_print(place, as_json=as_json).damaged)

@@ -3,6 +3,7 @@
 And how fast each rank reaches rank 0, one after the other: one on the wrong interface is far slower than the others.
 """
 
+import sys
 import time
 from typing import Any
 
@@ -64,6 +65,12 @@ class Task(Record):
     placement: Placement
     hosts: Hosts | None = None
     """The emulated hosts, where their links are tested."""
+
+
+def main() -> int:
+    """Say on stdout how many GPUs there are, before any worker is started (study/comm_devices.py)."""
+    sys.stdout.write(f"\n{torch.cuda.device_count()}\n")
+    return 0
 
 
 def enter(payload: dict[str, Any], turns: Turns) -> None:

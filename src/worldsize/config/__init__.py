@@ -8,7 +8,7 @@ from worldsize.config.audit import AuditSettings, BatchOf, ScalingKind, TableFor
 from worldsize.config.base import DELAYS, MAX_BATCH, MAX_WORKERS, RATES, SIZES, Settings, quantity
 from worldsize.config.commands import Arithmetic, CompareSettings, JudgeBy, SweepSettings, TrainSettings, VerifySettings
 from worldsize.config.launch import DEFAULT_PORT, ByHandSettings, Launcher, LaunchSettings
-from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings, burst_bytes
+from worldsize.config.network import Backend, CommSettings, Hosts, NetworkSettings, SlowestLink, burst_bytes
 from worldsize.config.predict import PredictSettings
 from worldsize.config.reading import laid_over, preset_names, read_study, validated
 from worldsize.config.rehearse import RehearseSettings, ReplaySettings, SlowRank
@@ -72,6 +72,7 @@ __all__ = [
     "ScriptSettings",
     "Settings",
     "SlowRank",
+    "SlowestLink",
     "StudySettings",
     "SweepSettings",
     "TableFormat",

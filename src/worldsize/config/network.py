@@ -1,7 +1,7 @@
 """Settings of the network: this machine as it is, or emulated hosts; and of the collective benchmark."""
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -20,6 +20,15 @@ BURST_S = 0.001
 """What an emulated link may send at once after a pause, as time at its rate. Short, or small messages would not be
 shaped at all; not shorter, or a timer that comes late costs rate."""
 MIN_BURST_BYTES = 10 * 1514
+
+
+class SlowestLink(NamedTuple):
+    """What emulated links let a collective carry, and which of them it is that carries no more."""
+
+    bytes_per_s: float
+    """TCP payload, counted as a bus bandwidth is; of a gather or scatter, all that passes the root's link."""
+    host: int | None
+    """None where all links are alike."""
 
 
 class Hosts(Settings):
@@ -42,9 +51,25 @@ class Hosts(Settings):
         rate = self.rate_of(host)
         return None if rate is None else payload_bytes_per_s(rate)
 
+    def slowest(self, world_size: int, *, rooted: bool) -> SlowestLink | None:
+        """The link that bounds a collective between so many workers, one on each host from 0 on (method.md §12).
+
+        Over each link of a ring, and to each receiver of a tree, go the bytes that busbw counts: the slowest link
+        bounds them. Where it is `rooted`, a gather or scatter, all of them pass the link of host 0, and one of N−1
+        shares that of each other host. None where no link has a rate.
+        """
+        most = {host: rate for host in range(world_size) if (rate := self.payload_of(host)) is not None}
+        if rooted:
+            most = {host: rate if host == 0 else (world_size - 1) * rate for host, rate in most.items()}
+        if not most:
+            return None
+        host = min(most, key=lambda each: most[each])
+        alike = len({self.rate_of(each) for each in range(world_size)}) == 1
+        return SlowestLink(most[host], None if alike else host)
+
     @property
     def payload_bytes_per_s(self) -> float | None:
-        """What TCP over Ethernet with an MTU of 1,500 can carry: rated × 1448/1514 (method.md §12)."""
+        """What TCP can carry over each link that has no rate of its own: rated × 1448/1514 (method.md §12)."""
         return None if self.rate_bits_per_s is None else payload_bytes_per_s(self.rate_bits_per_s)
 
 

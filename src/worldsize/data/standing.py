@@ -7,22 +7,26 @@ the cell whose turn it is.
 
 import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from multiprocessing import util
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import multiprocessing
 
 from worldsize.data.forked import sure_to_begin
 from worldsize.parent_death import end_with_parent
+from worldsize.results.records import WarningRecord
 
 
 class Process(Protocol):
     """What is needed of a process of Python's multiprocessing."""
 
-    pid: int | None
+    @property
+    def pid(self) -> int | None:
+        """None before it is started."""
 
     def is_alive(self) -> bool:
         """Whether it has been started and has not ended."""
@@ -53,10 +57,99 @@ class LoaderProcesses:
 
     def _send(self, number: signal.Signals) -> None:
         self._started[:] = [process for process in self._started if process.pid is None or process.is_alive()]
-        for process in self._started:
-            with suppress(ProcessLookupError):
-                if process.pid is not None:
-                    os.kill(process.pid, number)
+        send(number, self._started)
+
+
+class ForkedLoaders:
+    """The processes that a loader of the user's own forks between `go_on` and `stand_still`, while its cell works."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        """So many of them there were at most."""
+        self.left_alone: set[str] = set()
+        """How else processes were started, which are not stopped: by `spawn`, `forkserver`."""
+        self._others: list[Process] = []
+        self._own: list[Process] = []
+
+    def go_on(self) -> None:
+        """Let them go on. They must, before they are asked to end."""
+        forks_end_with_this_process()
+        send(signal.SIGCONT, [process for process in self._own if process.is_alive()])
+        self._others = [process for process in multiprocessing.active_children() if process not in self._own]
+
+    def stand_still(self) -> None:
+        """Stop them where they are, with those that have begun meanwhile."""
+        self._own = [process for process in forked_children() if process not in self._others]
+        send(signal.SIGSTOP, self._own)
+        self.most = max(self.most, len(self._own))
+        self.left_alone |= started_otherwise()
+
+
+def forked_children() -> list[Process]:
+    """What this process has forked by multiprocessing, and what has not ended."""
+    return [process for process in multiprocessing.active_children() if _method(process) == "fork"]
+
+
+def started_otherwise() -> set[str]:
+    """How else it has started processes that have not ended.
+
+    They are not stopped: what stands still and cannot ask to end with its parent would stay for ever, should the
+    command be killed.
+    """
+    return {_method(process) for process in multiprocessing.active_children()} - {"", "fork"}
+
+
+def send(number: signal.Signals, processes: Iterable[Process]) -> None:
+    """Send a signal to all of them."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            if process.pid is not None:
+                os.kill(process.pid, number)
+
+
+def loaders_that_go_on(methods: Collection[str]) -> list[WarningRecord]:
+    """Where loader processes of the user's own, started by these methods, are not stopped."""
+    if not methods:
+        return []
+    text = (
+        f"Its processes started by {' and '.join(sorted(methods))} go on while it waits for its turn: a loader "
+        "among them fills its queue, so steps and data wait are shown too short, and takes cores of the cell whose "
+        'turn it is. Those of a DataLoader with multiprocessing_context="fork" are stopped.'
+    )
+    return [WarningRecord(code="loaders-go-on", message=text)]
+
+
+class _Forks:
+    """Threads of this process whose children end with it."""
+
+    owner = 0
+    threads: ClassVar[set[int]] = set()
+    now = False
+
+
+def forks_end_with_this_process() -> None:
+    """Whatever this thread forks from here on ends with this process: what stands still does not see that it has gone.
+
+    The kernel tells it by the thread that has forked, so one that does not stay is left out.
+    """
+    if not _Forks.owner:
+        os.register_at_fork(before=_before_fork, after_in_child=_in_child)
+    if _Forks.owner != os.getpid():
+        _Forks.owner, _Forks.threads = os.getpid(), set()
+    _Forks.threads.add(threading.get_ident())
+
+
+def _before_fork() -> None:
+    _Forks.now = threading.get_ident() in _Forks.threads
+
+
+def _in_child() -> None:
+    if _Forks.now and os.getppid() == _Forks.owner:
+        end_with_parent(_Forks.owner)
+
+
+def _method(process: Any) -> str:
+    return getattr(getattr(process, "_popen", None), "method", "")
 
 
 def _noting(method: str | None, note: Callable[[Process], None]) -> Any:

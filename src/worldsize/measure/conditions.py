@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from worldsize.measure.cpu_times import STAT, cpu_times, seconds_of
 from worldsize.measure.machine import allowed_cores
 
 COUNTER = Path("/proc/vmstat")
@@ -39,19 +40,20 @@ class _Reading:
 class Watch:
     """Reads the counters of the machine at both ends of a block: some milliseconds each, outside what is timed.
 
-    `beside` are processes of the same study that this one has not started: other ranks that torchrun has.
+    `beside` are processes of the same study that this one has not started: other ranks that torchrun has. `stat` is
+    where the kernel says what its CPUs have done.
     """
 
-    def __init__(self, beside: Iterable[int] = ()) -> None:
-        self._beside = tuple(beside)
+    def __init__(self, beside: Iterable[int] = (), stat: Path = STAT) -> None:
+        self._beside, self._stat = tuple(beside), stat
 
     def begin(self) -> None:
         """A block begins."""
-        self._before = _read(self._beside)
+        self._before = _read(self._beside, self._stat)
 
     def end(self) -> Conditions:
         """The block is over; processes of ours that ended within it count for what they had used at its start."""
-        before, after = self._before, _read(self._beside)
+        before, after = self._before, _read(self._beside, self._stat)
         elapsed_s = max(after.at_s - before.at_s, 1e-9)
         own_s = sum(max(0.0, used - before.own_s.get(pid, 0.0)) for pid, used in after.own_s.items())
         return Conditions(
@@ -61,10 +63,8 @@ class Watch:
         )
 
 
-def _read(beside: Iterable[int]) -> _Reading:
-    allowed = allowed_cores()
-    every = psutil.cpu_times(percpu=True)
-    times = [every[core] for core in allowed if core < len(every)]
+def _read(beside: Iterable[int], stat: Path) -> _Reading:
+    allowed, times = allowed_cores(), cpu_times(stat)
     own = {}
     for pid in (os.getpid(), *beside):
         try:
@@ -79,8 +79,8 @@ def _read(beside: Iterable[int]) -> _Reading:
                 continue  # it has just ended
             own[process.pid] = used.user + used.system
     # Interrupts are left out: most of them are our own messages.
-    busy_s = sum(getattr(core, kind, 0.0) for core in times for kind in ("user", "nice", "system"))
-    return _Reading(time.monotonic(), busy_s, sum(getattr(core, "steal", 0.0) for core in times), own)
+    busy_s = seconds_of(times, allowed, "user", "nice", "system")
+    return _Reading(time.monotonic(), busy_s, seconds_of(times, allowed, "steal"), own)
 
 
 def _frequency_hz() -> float | None:

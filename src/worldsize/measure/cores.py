@@ -2,11 +2,15 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+SIBLINGS = ("core_cpus_list", "thread_siblings_list")
+"""Files with the logical CPUs of one physical core, those that are online: the newer name first."""
 PLACE_OF_A_CORE = ("physical_package_id", "core_id")
-"""What the logical CPUs of one physical core have in common, as Linux names it."""
+"""What they have in common where the kernel lists none. Of itself it does not tell: the number of a core may begin anew
+in each cluster or die of a package (arm64)."""
 
 _Mount = tuple[str, str, bool]
 """Which group is mounted, where, and whether it is of the second version."""
@@ -59,14 +63,23 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
 
 
 def _places(allowed: Sequence[int], folder: Path) -> list[object]:
-    """The physical core of each logical CPU."""
-    try:
-        return [
-            tuple(int((folder / f"cpu{number}" / "topology" / name).read_text()) for name in PLACE_OF_A_CORE)
-            for number in allowed
-        ]
-    except (OSError, ValueError):
-        return list(allowed)
+    """The physical core of each logical CPU, by the first way that tells it of all of them."""
+    files = [folder / f"cpu{number}" / "topology" for number in allowed]
+    for name in SIBLINGS:
+        with suppress(OSError, ValueError):
+            return [_siblings(number, file / name) for number, file in zip(allowed, files, strict=True)]
+    with suppress(OSError, ValueError):
+        return [tuple(int((file / name).read_text()) for name in PLACE_OF_A_CORE) for file in files]
+    return list(allowed)
+
+
+def _siblings(number: int, file: Path) -> frozenset[int]:
+    """The logical CPUs of the physical core of one, as a list such as `0,8-9` names them (cpuset(7))."""
+    spans = [part.partition("-") for part in file.read_text().split(",")]
+    found = frozenset(cpu for first, _, last in spans for cpu in range(int(first), int(last or first) + 1))
+    if number not in found:
+        raise ValueError(f"{file} does not name CPU {number}")
+    return found
 
 
 def _groups(root: Path) -> Iterator[Path]:

@@ -17,6 +17,7 @@ import psutil
 from worldsize.config.redact import names_a_secret, safe_command, without_credentials
 from worldsize.errors import RunError
 from worldsize.measure.cores import usable_cores
+from worldsize.measure.cpu_times import cores_busy, cpu_times
 from worldsize.results.provenance import Host, Provenance, UserCode
 from worldsize.results.records import WarningRecord
 
@@ -140,8 +141,9 @@ def busy_warning(host: Host) -> WarningRecord | None:
 
 def cores_in_use(cores: Sequence[int], sample_s: float = 0.3) -> float:
     """How many of these cores were busy during `sample_s` seconds of doing nothing here, whoever used them."""
-    busy: list[float] = psutil.cpu_percent(sample_s, percpu=True)
-    return sum(busy[core] for core in cores if core < len(busy)) / 100
+    before = cpu_times()
+    time.sleep(sample_s)
+    return cores_busy(before, cpu_times(), cores)
 
 
 def busiest_others(sample_s: float = 0.3, count: int = 3) -> list[tuple[str, float]]:

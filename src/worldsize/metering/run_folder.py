@@ -13,7 +13,7 @@ from worldsize.measure.alignment import Offset
 from worldsize.measure.clocks import Clock
 from worldsize.measure.machine import provenance
 from worldsize.measure.timeline import Step
-from worldsize.measure.user_code import script_code
+from worldsize.measure.user_code import running_code
 from worldsize.metering.collectives import processes
 from worldsize.metering.watch import Watch
 from worldsize.ranks.recorder import Pending, Recorder
@@ -81,7 +81,7 @@ class RunFolder:
             self._write_records()
 
     def _write_records(self) -> None:
-        code = script_code(Path(sys.argv[0])) if sys.argv else None
+        code = running_code(Path(sys.argv[0])) if sys.argv else None
         study = StudyRecord(name=self.out.name, plan=[self.cell.id], provenance=provenance(sys.argv, code=code))
         self.cell.ranks = [RankPlace(host=socket.gethostname(), cores=tuple(sorted(os.sched_getaffinity(0))))]
         write_study(self.out, study)

@@ -75,6 +75,8 @@ class Facts(Record):
     """Samples per worker and step, of work that says so only when it runs."""
     traits: TraitsRecord | None = None
     """Of the way in which such work was seen to synchronise."""
+    loader_processes: int = 0
+    """Those of the largest loader of the user's own that has begun, on this rank."""
     matmul_flops_per_s: float | None
     """None where an earlier launch has told it."""
     matmul_precision: str | None = None
@@ -104,6 +106,8 @@ class Reply(Record):
     """Steps of training that this launch has behind it, where it may have made more than it was asked for."""
     samples: int | None = None
     """Samples per worker and step as they usually are so far, of work that says so only when it runs."""
+    loader_processes: int = 0
+    """Those of the largest loader of the user's own so far, on this rank; what settings ask for is known without it."""
     over: bool = False
     """Whether the work came to its end in this turn, which may have had fewer steps than were asked for."""
     warnings: list[WarningRecord] = Field(default_factory=list)

@@ -1,6 +1,6 @@
 """Tables of communication: of the cells, and of the collective benchmark (method.md §3, §5)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,15 +15,15 @@ from worldsize.analysis.bandwidth import (
     peak,
 )
 from worldsize.analysis.cells import CellAnalysis
-from worldsize.analysis.collective_cost import as_run, wire_factor
+from worldsize.analysis.collective_cost import ROOTED, as_run, wire_factor
 from worldsize.analysis.communication import Communication, waits_text
 from worldsize.analysis.numbers import ABSENT, number_text
 from worldsize.analysis.study import StudyAnalysis
+from worldsize.config import SlowestLink
 from worldsize.report.columns import MS, ColumnOf, estimates, integers, numbers, table_of, texts
 from worldsize.report.result_tables import CELL, step_s
 from worldsize.report.tables import Entry, Table, headed, text, with_columns
 from worldsize.results.comm_records import CommRecord
-from worldsize.results.records import Estimate
 
 COMM_NOTE = (
     "Time per call from the first rank's begin to the last rank's end, median over samples with its 95 % interval. "
@@ -64,7 +64,6 @@ class _Fit(NamedTuple):
 
 def model_table(record: CommRecord) -> Table:
     """Peak, and the α–β model of each collective."""
-    rated = None if record.hosts is None else record.hosts.payload_bytes_per_s
     columns: list[ColumnOf[_Fit]] = [
         ColumnOf("Collective", ("collective",), align="left", value=_named),
         numbers("Peak busbw", "peak_bytes_per_s", lambda row: row.peak, "GB/s"),
@@ -81,22 +80,42 @@ def model_table(record: CommRecord) -> Table:
         "the larger p is, the more of the shorter one hides behind the longer one. γ is 0 where the times show no "
         f"latency of segments. R² of log t, no model below {MIN_R_SQUARED} (method.md §5)."
     )
-    rows = [_fit(record, name, rated) for name in collectives_of(record)]
+    rows = [_fit(record, name) for name in collectives_of(record)]
     if any(as_run(name, record.placement.backend) != name for name in collectives_of(record)):
         note += ALL_REDUCE_NOTE
     one_way_s = in_turn_s(record)
     if one_way_s is not None:
         note += f" Where gather and scatter take turns, each way of 1 KiB takes {number_text(1e6 * one_way_s)} µs."
-    if rated is not None:
-        note += f" The emulated links can carry {rated / 1e9:.4g} GB/s of TCP payload (method.md §12)."
+    note += _links_note(record)
     return table_of("cost-models", "What the link can do", columns, rows, note)
 
 
-def _fit(record: CommRecord, name: str, rated: float | None) -> _Fit:
-    backend, points = record.placement.backend, curve(record, name)
-    best, model = peak(points), fit(points, record.world_size, backend)
-    share = None if rated is None or best is None else best * wire_factor(name, record.world_size, backend) / rated
+def _fit(record: CommRecord, name: str) -> _Fit:
+    size, backend, points = record.world_size, record.placement.backend, curve(record, name)
+    best, model, rated = peak(points), fit(points, size, backend), _rated(record, name)
+    share = best * wire_factor(name, size, backend) / rated.bytes_per_s if best and rated else None
     return _Fit(name, backend, best, share, None if model and model.r_squared < MIN_R_SQUARED else model)
+
+
+def _rated(record: CommRecord, name: str) -> SlowestLink | None:
+    """What the emulated links let a collective carry."""
+    return record.hosts.slowest(record.world_size, rooted=name in ROOTED) if record.hosts else None
+
+
+def _links_note(record: CommRecord) -> str:
+    """What the shares of the link are of; where links differ, which one it is that carries no more."""
+    rates: dict[SlowestLink, list[str]] = {}
+    for name in collectives_of(record):
+        if rated := _rated(record, name):
+            rates.setdefault(rated, []).append(name)
+    if not rates:
+        return ""
+    said = []
+    for rated, names in rates.items():
+        text = f"{rated.bytes_per_s / 1e9:.4g} GB/s of TCP payload"
+        text += f" in {', '.join(names)}" if len(rates) > 1 else ""
+        said.append(text if rated.host is None else f"{text}, bound by the link of host {rated.host}")
+    return f" The emulated links can carry {'; '.join(said)} (method.md §12)."
 
 
 def _named(row: _Fit) -> Entry:
@@ -137,8 +156,8 @@ def communication_table(analysis: StudyAnalysis) -> Table:
         CELL,
         estimates("Step", "step_s", step_s, "ms"),
         estimates("Exposed, timeline", "exposed_timeline_s", lambda cell: cell.exposed_s, "ms"),
-        estimates("Exposed, pairing", "exposed_pairing_s", _paired_s, "ms"),
-        numbers("Overlapped", "overlapped_s", lambda cell: cell.summary.overlapped_s if cell.summary else None, "ms"),
+        estimates("Exposed, pairing", "exposed_pairing_s", lambda cell: cell.paired_s, "ms"),
+        numbers("Overlapped", "overlapped_s", _overlapped_s, "ms"),
         numbers("Wait, mean over ranks", "wait_s", lambda cell: _sent(cell).wait_s, "ms"),
         ColumnOf("Longest wait", ("wait_most_s", "wait_most_rank"), "ms", value=lambda cell: _extreme(cell, 0)),
         ColumnOf("Shortest wait", ("wait_least_s", "wait_least_rank"), "ms", value=lambda cell: _extreme(cell, 1)),
@@ -147,16 +166,18 @@ def communication_table(analysis: StudyAnalysis) -> Table:
         numbers("Link, measured", "link_peak_bytes_per_s", lambda cell: link_peak(analysis, cell), "GB/s"),
         numbers("Link, rated", "link_payload_bytes_per_s", lambda cell: link_rate(analysis, cell), "GB/s"),
     ]
+    found = _communicating(analysis)
     note = (
-        "Step: elapsed time ÷ steps; the others: means per step over ranks. Exposed: communication during which "
+        "Step: elapsed time ÷ steps; the others: means over ranks, of this step: those of a cell that ended early are "
+        "scaled to all blocks as its step is. Exposed: communication during which "
         "a rank computes nothing, by the timeline (all timed steps) and by pairing (steps with − "
         "without synchronisation of the same worker); the rest of it is overlapped. Wait: a rank has called a "
         "collective, and not all ranks have; longest and shortest: means of single ranks, where they differ by "
         "more than their clocks; transfer: from then on. busbw = bus bytes ÷ the time from the last "
         f"issue to the last end of each message. {PEAK_NOTE} Rated: TCP payload of the emulated link "
-        "(method §3, §5, §12)."
+        f"(method §3, §5, §12).{slowest_note(analysis, found)}"
     )
-    return table_of("communication", "Communication", columns, _communicating(analysis), note)
+    return table_of("communication", "Communication", columns, found, note)
 
 
 def _communicating(analysis: StudyAnalysis) -> list[CellAnalysis]:
@@ -164,12 +185,14 @@ def _communicating(analysis: StudyAnalysis) -> list[CellAnalysis]:
 
 
 def _sent(cell: CellAnalysis) -> Communication:
-    assert cell.communication is not None, "only cells that communicate have a row"
-    return cell.communication
+    found = cell.communication_of_step
+    assert found is not None, "only cells that communicate have a row"
+    return found
 
 
-def _paired_s(cell: CellAnalysis) -> Estimate | None:
-    return cell.exposed.pairing if cell.exposed else None
+def _overlapped_s(cell: CellAnalysis) -> float | None:
+    hidden_s = cell.summary.overlapped_s if cell.summary else None
+    return None if hidden_s is None else cell.step_scale * hidden_s
 
 
 def _extreme(cell: CellAnalysis, place: int) -> Entry:
@@ -193,9 +216,26 @@ def link_peak(analysis: StudyAnalysis, cell: CellAnalysis) -> float | None:
 
 
 def link_rate(analysis: StudyAnalysis, cell: CellAnalysis) -> float | None:
-    """What the emulated link between the workers of a cell can carry (bytes/s of TCP payload); None for a real one."""
+    """What the emulated links between the workers of a cell let it move (bytes/s of TCP payload); None of real ones."""
+    rated = _slowest(analysis, cell)
+    return rated.bytes_per_s if rated else None
+
+
+def _slowest(analysis: StudyAnalysis, cell: CellAnalysis) -> SlowestLink | None:
+    """The link that bounds the collectives of a cell (method.md §12)."""
     link = analysis.links.get(cell.world_size)
-    return link.payload_bytes_per_s if link else None
+    return link.rated(rooted=cell.traits.rooted) if link else None
+
+
+def slowest_note(analysis: StudyAnalysis, cells: Iterable[CellAnalysis]) -> str:
+    """Which of the emulated links the rates of these cells are bound by, where these are not alike; else empty."""
+    bound: dict[int, list[str]] = {}
+    for cell in cells:
+        rated = _slowest(analysis, cell)
+        if rated and rated.host is not None:
+            bound.setdefault(rated.host, []).append(cell.id)
+    said = [f"of host {host}" + (f" in {', '.join(names)}" if len(bound) > 1 else "") for host, names in bound.items()]
+    return f" The links differ: rated is the one that bounds a cell, that {'; '.join(said)}." if said else ""
 
 
 def communication_summary(analysis: StudyAnalysis) -> Table:
@@ -212,8 +252,9 @@ def communication_summary(analysis: StudyAnalysis) -> Table:
     title = "Communication (ms per step"
     if "GB/s" in labels or "peak" in labels:
         title += "; GB/s" + (" beside the link's measured peak" if "peak" in labels else "")
-    rated = {rate for link in analysis.links.values() if (rate := link.payload_bytes_per_s) is not None}
-    title += f", rated {number_text(max(rated) / 1e9)})" if rated else ")"
+    rated = sorted({rate for cell in found if (rate := link_rate(analysis, cell)) is not None})
+    between = dict.fromkeys(number_text(rate / 1e9) for rate in (*rated[:1], *rated[-1:]))
+    title += f", rated {' to '.join(between)})" if rated else ")"
     return Table("communication-summary", title, columns, rows, _most_unlike(found))
 
 
@@ -221,10 +262,11 @@ def _most_unlike(found: Sequence[CellAnalysis]) -> str:
     """That waits are means over ranks, and of which cell the ranks differ most."""
     note, most_s, unlike = "Wait: mean over ranks, by rank in the report.", 0.0, ""
     for cell in found:
-        both = cell.communication.extremes if cell.communication else None
-        if cell.communication and both and both[0].wait_s - both[1].wait_s > most_s:
+        sent = _sent(cell)
+        both = sent.extremes
+        if both and both[0].wait_s - both[1].wait_s > most_s:
             most_s = both[0].wait_s - both[1].wait_s
-            unlike = f" Most unlike in {_name(cell)}: {waits_text(cell.communication)}."
+            unlike = f" Most unlike in {_name(cell)}: {waits_text(sent)}."
     return note + unlike
 
 

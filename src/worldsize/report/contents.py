@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from worldsize.analysis.communication import observing_text
-from worldsize.analysis.efficiency import ACCURACY, compared
+from worldsize.analysis.efficiency import compared
 from worldsize.analysis.groups import Group, groups
 from worldsize.analysis.scaling import Kind
 from worldsize.analysis.study import StudyAnalysis
@@ -30,6 +30,7 @@ from worldsize.report.section import Fold, Section, with_paragraphs
 from worldsize.report.svg import Drawing
 from worldsize.report.tables import Table
 from worldsize.report.verify_table import same_training_table
+from worldsize.results.beside import ACCURACY
 
 WITH_LOSS = WITH_PROFILE = ("sync-ladder",)
 WITH_MESSAGES = ("ddp-large-batch",)

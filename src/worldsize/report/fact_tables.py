@@ -20,21 +20,31 @@ LAST_STEPS = 10
 
 
 def wire_table(analysis: StudyAnalysis) -> Table:
-    """Bytes per step on the wire, by the formulas of method.md §4."""
+    """Bytes per step on the wire, by the formulas of method.md §4, and per epoch of D/B steps (§1)."""
+    samples = analysis.record.train_samples
+
+    def steps(record: CellRecord) -> float | None:
+        return None if samples is None else samples / record.global_batch
+
+    def epoch_bytes(record: CellRecord) -> float | None:
+        count = steps(record)
+        return None if count is None else count * _wire(record).busiest_rank_bytes
+
     columns: list[ColumnOf[CellRecord]] = [
         texts("Cell", "cell", lambda record: record.id),
         numbers("Payload S", "payload_bytes", lambda record: _wire(record).payload_bytes, "MB"),
         numbers("Busiest rank sends", "busiest_rank_bytes", lambda record: _wire(record).busiest_rank_bytes, "MB"),
         numbers("Every other rank sends", "other_rank_bytes", lambda record: _wire(record).other_rank_bytes, "MB"),
         prose("Formula", "formula", lambda record: _wire(record).formula),
-        integers("Steps per epoch", "steps_per_epoch", lambda record: record.steps_per_epoch),
-        numbers("Busiest rank, per epoch", "busiest_rank_bytes_per_epoch", _epoch_bytes, "GB"),
+        numbers("Steps per epoch", "steps_per_epoch", steps),
+        numbers("Busiest rank, per epoch", "busiest_rank_bytes_per_epoch", epoch_bytes, "GB"),
     ]
     several = (cell.record for cell in analysis.cells if cell.record is not None and cell.world_size > 1)
     records = (record for record in several if record.wire is not None)  # of one worker nothing travels: absent, not 0
     note = (
         "Per step, by formula (method §4); a rank receives as many bytes as it sends. S: bytes of all gradients. "
-        "Steps per epoch: floor(D/B), the last partial batch is dropped. 1 MB = 1e6 bytes."
+        "An epoch is D/B steps, not rounded, as in all tables; training drops the last partial batch (method §1). "
+        "1 MB = 1e6 bytes."
     )
     return table_of("wire", "Bytes on the wire", columns, records, note)
 
@@ -42,11 +52,6 @@ def wire_table(analysis: StudyAnalysis) -> Table:
 def _wire(record: CellRecord) -> WireBytes:
     assert record.wire is not None, "only cells with known wire bytes have a row"
     return record.wire
-
-
-def _epoch_bytes(record: CellRecord) -> int | None:
-    steps = record.steps_per_epoch
-    return None if steps is None else steps * _wire(record).busiest_rank_bytes
 
 
 class _Trained(NamedTuple):

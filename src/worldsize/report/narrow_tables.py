@@ -54,10 +54,8 @@ def sweep_summary(sweep: BatchSweep) -> Table:
 
 
 def share_of_best(row: SweepRow, sweep: BatchSweep) -> float | None:
-    """Samples/s ÷ those of the best batch of the sweep."""
-    rate = value_of(samples_per_s(row.cell))
-    best = max((each.cell.summary.samples_per_s.value for each in sweep.rows if each.cell.summary), default=None)
-    return rate / best if rate is not None and best else None
+    """Samples/s ÷ those of the best batch of the sweep, as the knee takes them."""
+    return sweep.shares.get(row.cell.batch_size) if row.cell.summary else None
 
 
 def marks(row: SweepRow, sweep: BatchSweep) -> list[str]:

@@ -44,7 +44,7 @@ def _parts(value: Callable[[Row, str], float | None]) -> list[ColumnOf[Row]]:
 def ranks_of(analysis: StudyAnalysis, found: Sequence[Group]) -> list[CellRanks]:
     """The ranks of each measured cell of several processes, those of the verdict's group first."""
     cells = [cell for group in found for cell in group.measured if cell.world_size > 1]
-    ranks = (rank_parts(analysis.run.cells[cell.id], cell.communication) for cell in cells)
+    ranks = (rank_parts(analysis.run.cells[cell.id], cell.communication_of_step, cell.step_scale) for cell in cells)
     return [each for each in ranks if each is not None]
 
 
@@ -60,7 +60,8 @@ def rank_parts_table(found: Sequence[CellRanks]) -> Table:
         numbers("Transfer", "transfer_s", lambda row: row.rank.transfer_s, "ms", between_workers=True),
     ]
     note = (
-        "Means over the timed steps of a rank (method §2). Ranks of a synchronised step end together: the slowest is "
+        "Means over the timed steps of a rank, scaled as the step time of its cell is (method §2, §8). Ranks of a "
+        "synchronised step end together: the slowest is "
         "the one that works longest (step − exposed communication), the others wait for it."
     )
     if any(cell.chosen for cell in found):

@@ -200,14 +200,26 @@ class Apart(NamedTuple):
 
     @property
     def step_s(self) -> float:
-        """Its mean step, the sum of the parts."""
+        """The printed step, the sum of the parts."""
         return sum(self.summary.parts_s.values())
 
 
 def taken_apart(analysis: StudyAnalysis) -> list[Apart]:
-    """The cells that have numbers."""
+    """The cells that have numbers, with the parts of the printed step (`CellAnalysis.step_scale`)."""
     cells = ((cell, cell.summary, cell.breakdown) for cell in analysis.cells)
-    return [Apart(cell, found, parts) for cell, found, parts in cells if found is not None and parts is not None]
+    return [
+        Apart(cell, _of_step(found, cell.step_scale), parts)
+        for cell, found, parts in cells
+        if found is not None and parts is not None
+    ]
+
+
+def _of_step(summary: CellSummary, scale: float) -> CellSummary:
+    times = {name: getattr(summary, name) for name in ("comm_s", "overlapped_s")}
+    update = {name: None if seconds is None else scale * seconds for name, seconds in times.items()}
+    return summary.model_copy(
+        update={**update, "parts_s": {part: scale * seconds for part, seconds in summary.parts_s.items()}}
+    )
 
 
 def parts_table(analysis: StudyAnalysis) -> Table:
@@ -224,8 +236,8 @@ def parts_table(analysis: StudyAnalysis) -> Table:
         ),
     ]
     note = (
-        "Means over timed steps and ranks; the parts of a row add up to its mean step, and other is time in none "
-        "of these phases (method §2)."
+        "Means over timed steps and ranks, scaled to the step time of the results: the parts of a row add up to it, "
+        "and other is time in none of these phases (method §2, §8)."
     )
     return table_of("parts", "Step time breakdown", columns, taken_apart(analysis), note)
 

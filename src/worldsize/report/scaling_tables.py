@@ -19,7 +19,7 @@ from worldsize.results.records import Estimate
 
 SERIAL_NOTE = (
     "Serial fraction: the serial share of the work that alone would explain this speed-up (Karp–Flatt), with the "
-    "interval that follows from it; none where one worker is faster. "
+    "interval that follows from it; none where one worker is faster, the whole interval of the speed-up below 1. "
 )
 Words = Callable[[CellAnalysis], str]
 
@@ -87,9 +87,10 @@ def epoch_table(analysis: StudyAnalysis) -> Table:
 
 
 def _serial_fraction(row: ScalingRow) -> Estimate | None:
-    """A serial fraction; absent above 1, where one worker is faster and no fraction explains it."""
+    """A serial fraction; absent where its whole interval lies above 1: one worker is faster, and none explains that."""
     fraction = row.karp_flatt
-    return fraction if fraction is None or fraction.value <= 1 else None
+    faster_alone = fraction is not None and fraction.low is not None and fraction.low > 1
+    return None if faster_alone else fraction
 
 
 def _remark(row: ScalingRow) -> str | None:

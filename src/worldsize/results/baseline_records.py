@@ -29,7 +29,7 @@ class StoredBlock(Record):
     block: int
     steps: int
     step_s: float = Field(ge=MIN_S, lt=MAX_S)
-    """Median of the times at which the slowest rank ended a step."""
+    """Elapsed time ÷ steps, each step from one end of the world to the next (method.md §8)."""
     data_wait_s: float | None = None
     """Mean over steps and ranks, as are those below; None where the phases were not marked."""
     compute_s: float | None = None
@@ -75,6 +75,13 @@ class StoredCell(Record):
         """B = N·b·K (method.md §1)."""
         return self.world_size * self.batch_size * self.accumulate
 
+    @property
+    def samples_a_step(self) -> float:
+        """What was counted, as a mean: B, but for a loop whose batches vary."""
+        if self.summary is None:
+            return self.global_batch
+        return self.summary.samples_per_s.value * self.summary.step_s.value
+
 
 class StoredRun(Record):
     """What is kept of a run: provenance, settings, and the blocks of each cell."""
@@ -92,6 +99,8 @@ class StoredRun(Record):
     """In the order of the plan."""
     parts: dict[str, "StoredRun"] = Field(default_factory=dict)
     """Further parts of an experiment."""
+    unread_parts: list[str] = Field(default_factory=list)
+    """Those that cannot be read, as `parts/NAME`."""
     further: list["StoredRun"] = Field(default_factory=list)
     """More runs of the same commit, in a baseline of several."""
 

@@ -15,7 +15,7 @@ class CommSample(Record):
 
     collective: str
     """all-reduce, reduce-scatter, all-gather, all-to-all, broadcast, gather, scatter, or gather+scatter in turn."""
-    size_bytes: int
+    size_bytes: int = Field(ge=1)
     """S: all ranks' parts together for all-gather and reduce-scatter, one rank's tensor for the others."""
     begin_ns: int
     """When this rank began the first call, on rank 0's clock."""
@@ -23,7 +23,7 @@ class CommSample(Record):
     """When it had ended the last one."""
     clock_error_ns: int
     """How far off the aligned clock of this rank can be."""
-    calls: int
+    calls: int = Field(ge=1)
     """Calls back to back that make the sample."""
     wrong_elements: int
     """Elements that came out wrong, over all ranks, when the result was checked."""
@@ -40,6 +40,12 @@ class CommSample(Record):
         except (TypeError, LookupError, ArithmeticError, ValueError):
             return values  # what is wrong with it is said by the validation that follows
         return {**known, "begin_ns": 0, "end_ns": end_ns, "clock_error_ns": 0}
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> Self:
+        if self.end_ns <= self.begin_ns:
+            raise ValueError("a sample ends before it begins, or takes no time")
+        return self
 
 
 class PeerRate(Record):
@@ -76,7 +82,7 @@ class CommRecord(Record):
     placement: Placement
     hosts: Hosts | None = None
     """The emulated hosts, where the workers were on some."""
-    ranks: list[list[CommSample]]
+    ranks: list[list[CommSample]] = Field(min_length=1)
     """The samples of each rank; the k-th of all ranks belong together."""
     peers: list[PeerRate] = Field(default_factory=list)
     """The way of each other rank to rank 0, from three ranks on."""

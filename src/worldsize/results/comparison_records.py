@@ -105,7 +105,7 @@ class CellComparison(Record):
     """Whether it is significant, so that step times that moved with it may be the machine's; not asked with
     `--judge-by plain`."""
     other_work: list[str] = Field(default_factory=list)
-    """Why its steps are not the same work: `model`, `data`, `precision`."""
+    """Why its steps are not the same work: `model`, `data`, `precision`, `optimizer`, `batch`."""
     measured: tuple[bool, bool]
     """Whether it has numbers in a run of A and of B."""
     lost: bool = False
@@ -151,6 +151,7 @@ class Finding(Record):
         "maybe-slower",
         "other-machine",
         "machine",
+        "baseline",
         "not-judged",
         "not-ruled-out",
     ]
@@ -189,7 +190,7 @@ class ComparisonRecord(Record):
     cells: list[CellComparison]
     lone_cells: list[LoneCell]
     unread: list[str] = Field(default_factory=list)
-    """Cells, and the run that each is of, whose record or samples cannot be read."""
+    """Cells whose record or samples cannot be read, and parts of experiments, each with the side that it is of."""
     gate: Gate | None = None
 
     @property

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -89,17 +90,58 @@ def outputs_folders(cell: Path) -> list[Path]:
 def own(folder: Path, *names: str) -> Path:
     """The path in a run folder to which these names lead; raise OutputError for a link that leads out of the folder.
 
-    Links to folders are refused, too: they could form a cycle.
+    Links to folders are refused, too: they could form a cycle. So is what the system does not let us look at.
     """
     path = folder
     for name in names:
         path = path / name
-        if path.is_symlink() and (path.is_dir() or not Path(os.path.realpath(path)).is_relative_to(folder.resolve())):
+        if _leads_out(path, folder):
             raise OutputError(
                 f"{path} is a link that leads out of {folder}, or to a folder: it is not followed\n"
                 "Put what it points to in its place."
             )
     return path
+
+
+def _leads_out(path: Path, folder: Path) -> bool:
+    try:
+        if not path.is_symlink():
+            return False
+        return path.is_dir() or not Path(os.path.realpath(path)).is_relative_to(folder.resolve())
+    except OSError as error:
+        raise _unseen(path, error) from None
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is such a file or folder; raise OutputError where the system does not tell.
+
+    What lies in another user's folder is not what was never written.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # no name of a file has a null character
+        return False
+    except OSError as error:
+        raise _unseen(path, error) from None
+    return True
+
+
+def listed(folder: Path, pattern: str) -> list[Path]:
+    """What lies in a folder by names of this pattern, in their order; raise OutputError where the system does not tell.
+
+    Nothing lies in one that is not there.
+    """
+    try:
+        return sorted(path for path in folder.iterdir() if fnmatchcase(path.name, pattern))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise _unseen(folder, error) from None
+
+
+def _unseen(path: Path, error: OSError) -> OutputError:
+    hint = "\nIts owner can give you the right to read it." if isinstance(error, PermissionError) else ""
+    return OutputError(f"cannot read {path}: {error.strerror}{hint}")
 
 
 def read_record(kind: type[R], path: Path) -> R:
@@ -109,7 +151,7 @@ def read_record(kind: type[R], path: Path) -> R:
     except FileNotFoundError:
         raise OutputError(f"{path} is missing: {path.parent} is not a worldsize run folder") from None
     except OSError as error:
-        raise OutputError(f"cannot read {path}: {error.strerror}") from None
+        raise _unseen(path, error) from None
     _check_version_and_sizes(path, content)
     try:
         return kind.model_validate_json(content)

@@ -12,21 +12,13 @@ from pathlib import Path
 import polars as pl
 
 from worldsize.errors import OutputError, UsageError
+from worldsize.results.beside import parts_of, read_comm
 from worldsize.results.columns import BROKEN, INDEX, columns_bytes, lost_lines, reason_text, usable, write_parts
 from worldsize.results.comm_records import CommRecord
-from worldsize.results.files import cell_folder, own, read_record, write_whole
+from worldsize.results.files import cell_folder, is_there, own, read_record, write_whole
 from worldsize.results.rank_files import state
 from worldsize.results.records import CellRecord, StudyRecord, WarningRecord
-from worldsize.results.samples import (
-    SPANS,
-    STEP_SCHEMA,
-    STEPS,
-    Kind,
-    each_once,
-    read_lines,
-    readable,
-    whole,
-)
+from worldsize.results.samples import SPANS, STEP_SCHEMA, STEPS, Kind, each_once, read_lines, readable, whole
 from worldsize.results.undisturbed import disturbed_steps, without_disturbed
 
 IN_MEMORY_BYTES = 2**26
@@ -52,6 +44,8 @@ class Cell:
         """Why the lines were read although there are columns; None where nothing is wrong."""
         self.warnings: list[WarningRecord] = []
         """What is wrong with the samples that were read so far, and is left out of them."""
+        self.damaged: dict[str, dict[int, int]] = {STEPS.name: {}, SPANS.name: {}}
+        """How many samples of each rank these were, by their kind."""
         self._disturbed = pl.DataFrame()
         self._opened: dict[str, pl.LazyFrame] = {}
         """Columns that were not asked for yet."""
@@ -130,7 +124,9 @@ class Cell:
     def _whole(self, kind: Kind, samples: pl.LazyFrame) -> pl.LazyFrame:
         """The samples that are whole records; a filter costs all their columns, so only where some are not."""
         good = whole(kind)
-        damaged = self.collect(samples.select((~good).sum())).item()
+        found = self.collect(samples.filter(~good).group_by("rank").len())
+        self.damaged[kind.name] = dict(found.iter_rows())
+        damaged = found["len"].sum()
         if not damaged:
             return samples
         text = f"{damaged:,} of the {kind.name} in {self.folder} are damaged and were left out: a value is missing, or "
@@ -257,7 +253,6 @@ def load_run(path: Path | str) -> Run:
     folder = Path(path)
     study = read_record(StudyRecord, own(folder, "study.json"))
     cells: dict[str, Cell] = {}
-    comm: dict[int, CommRecord] = {}
     unread: dict[str, str] = {}
     for cell_id in study.plan:
         place = cell_folder(folder, cell_id)
@@ -267,33 +262,31 @@ def load_run(path: Path | str) -> Run:
             unread[cell_id] = str(error) if "\n" in str(error) else f"{error}\n{AGAIN}"
         else:
             cells.update({} if cell is None else {cell_id: cell})
-    for file in sorted(own(folder, "comm").glob("w*.json")):
-        try:
-            record = read_record(CommRecord, own(folder, "comm", file.name))
-            comm[record.world_size] = record
-        except OutputError as error:
-            unread[f"comm/{file.name}"] = str(error)
-    parts: dict[str, Run] = {}
-    for path in sorted(own(folder, "parts").glob("*/study.json")):
-        name = path.parent.name
-        try:
-            parts[name] = load_run(own(folder, "parts", name))
-        except OutputError as error:
-            unread[f"parts/{name}"] = str(error)
-    run = Run(folder, study, cells, comm, unread)
-    run.parts = parts
+    comm, not_read = read_comm(folder)
+    run = Run(folder, study, cells, comm, {**unread, **not_read})
+    _read_parts(run)
     return run
+
+
+def _read_parts(run: Run) -> None:
+    names, lost = parts_of(run.folder, run.study)
+    run.unread.update({f"parts/{name}": why for name, why in lost.items()})
+    for name in names:
+        try:
+            run.parts[name] = load_run(own(run.folder, "parts", name))
+        except OutputError as error:
+            run.unread[f"parts/{name}"] = str(error)
 
 
 def _read_cell(folder: Path, place: Path, cell_id: str) -> Cell | None:
     """The cell in a folder of its own, None where it was never started; raises OutputError for a damaged one."""
     path = own(folder, "cells", cell_id, "cell.json")
-    if path.exists():
+    if is_there(path):
         record = read_record(CellRecord, path)
         if record.id != cell_id:
             raise OutputError(f"{path} is the record of {record.id!r}: it was moved or changed")
         return Cell(place, record)
     # It is written before the first sample is.
-    if (place / INDEX).exists() or any(state(file).st_size for file in STEPS.files(place).values()):
+    if is_there(place / INDEX) or any(state(file).st_size for file in STEPS.files(place).values()):
         raise OutputError(f"{path} is gone, and samples of the cell are there")
     return None

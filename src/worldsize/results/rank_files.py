@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from worldsize.config import MAX_WORKERS
 from worldsize.errors import OutputError
-from worldsize.results.files import own
+from worldsize.results.files import listed, own
 from worldsize.results.step_records import StepRecord
 
 STEP_LINES = ".jsonl"
@@ -30,7 +30,7 @@ def rank_file(cell: Path, rank: int, lines: str = STEP_LINES) -> Path:
 
 def rank_files(cell: Path, lines: str = STEP_LINES) -> dict[int, Path]:
     """The files that are there, in the order of the ranks; raise OutputError for a rank that cannot be."""
-    found = {path.name[len("rank") : -len(lines)]: path for path in cell.glob(f"rank*{lines}")}
+    found = {path.name[len("rank") : -len(lines)]: path for path in listed(cell, f"rank*{lines}")}
     ranks = [rank for rank in found if re.fullmatch("[0-9]+", rank)]
     for rank in ranks:
         if len(rank) > len(str(MAX_WORKERS)):

@@ -26,7 +26,7 @@ from worldsize.ranks.host_collectives import open_between_cpus
 from worldsize.ranks.loop import Loop
 from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.setup import POLLING_THREAD, Rank, choose_device, give_way, pin, where
-from worldsize.ranks.turns import Facts, Reply, Turn, Turns, WorkOverError
+from worldsize.ranks.turns import Facts, Reply, Turns, WorkOverError
 from worldsize.results.files import cell_folder, outputs_folder
 from worldsize.scripts.look import source_of
 from worldsize.scripts.scratch import enter_scratch
@@ -165,17 +165,11 @@ class _Hand(threading.Thread):
             )
             self.turns.reply(Reply(facts=facts))
             while (turn := self.turns.next()).op != "finish":
-                reply = loop.take(self._whole(turn))
+                reply = loop.take(turn)
                 reply.steps, reply.samples, reply.warnings = workload.steps, workload.usual_samples, workload.warnings()
+                reply.loader_processes = workload.finder.loader_processes  # the largest of all ranks counts on each
                 self.turns.reply(reply)
         self.turns.reply(Reply())
-
-    def _whole(self, turn: Turn) -> Turn:
-        """The turn in whole bursts of the script's loader: its processes make their batches side by side."""
-        burst = max(1, self.workload.finder.loader_processes)
-        if turn.op != "steps" or burst == 1:
-            return turn
-        return turn.model_copy(update={"count": -(-turn.count // burst) * burst, "warmup": max(turn.warmup, burst)})
 
     def _world(self, device: torch.device) -> World:
         """Raises UsageError where the script has not joined the processes to a group."""
@@ -205,6 +199,7 @@ class _Hand(threading.Thread):
             steps_per_epoch=None,
             samples=self.workload.samples,
             traits=traits_seen([*finder.wrappers, *finder.models], assignment.settings),
+            loader_processes=finder.loader_processes,
             matmul_flops_per_s=rate,
             matmul_precision=arithmetic,
             place=where(assignment.placement),

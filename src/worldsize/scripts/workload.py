@@ -8,13 +8,14 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, multiprocessing
+from torch import Tensor
 
 from worldsize.config import ScriptSettings
+from worldsize.data.standing import forked_children, loaders_that_go_on, send, started_otherwise
 from worldsize.errors import WorkerError
 from worldsize.measure.alignment import Offset
 from worldsize.measure.machine import allowed_cores
@@ -59,6 +60,7 @@ class ScriptWorkload:
         self._last = ScriptStep(0, 0, interrupted=False)
         self._world: World | None = None
         self._samples: Counter[int] = Counter()
+        self._left_alone: set[str] = set()
 
     def _before_fork(self) -> None:
         self._forks_with_main = threading.current_thread() is threading.main_thread()
@@ -137,6 +139,7 @@ class ScriptWorkload:
             yield
         finally:
             signal_loaders(signal.SIGSTOP)
+            self._left_alone |= started_otherwise()
 
     def rolled_back(self) -> nullcontext[None]:
         """Nothing is undone: no step of a script only measures."""
@@ -177,7 +180,7 @@ class ScriptWorkload:
             kinds = ", ".join(sorted({type(each).__name__ for each in watch.further_optimizers}))
             text = f"{len(watch.further_optimizers) + 1} optimizers stepped; a step is one of the first that did."
             found.append(WarningRecord(code="several-optimizers", message=f"{text} The others: {kinds}."))
-        return [*found, *loaders_on_cores(self.finder.loader_processes)]
+        return [*found, *loaders_on_cores(self.finder.loader_processes), *loaders_that_go_on(self._left_alone)]
 
 
 def loaders_on_cores(loaders: int) -> list[WarningRecord]:
@@ -198,7 +201,4 @@ def signal_loaders(number: signal.Signals) -> None:
 
     A stopped process of another kind would stay for ever, should the command be killed.
     """
-    for child in multiprocessing.active_children():
-        if getattr(getattr(child, "_popen", None), "method", "") == "fork" and child.pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(child.pid, number)
+    send(number, forked_children())

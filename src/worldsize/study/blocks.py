@@ -1,20 +1,22 @@
-"""The steps of a block: how many are not timed, how many are, and which of these count (method.md §8).
+"""The steps of a block: how many are not timed, and how many are (method.md §8).
 
 In a budget it goes by time, in a fixed protocol by number. Blocks are planned once all cells are warm. What rounds of
 them would leave of a budget goes to the steps of the last rounds: on two cores a default study of six cells ended 9 s
-before its budget, a twelfth of it, because one more whole round did not fit. Steps during which the machine was
-disturbed do not count. A loader whose processes make batches side by side is given whole bursts.
+before its budget, a twelfth of it, because one more whole round did not fit. A loader whose processes make
+batches side by side is given whole bursts. Blocks are not all of one length, or what a training does every so many
+steps would lie at the same place in each.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import random
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import ceil, lcm
 
 import numpy as np
 
 from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
-from worldsize.ranks.turns import Reply
-from worldsize.results.undisturbed import Beside, Times, undisturbed, usual_s
+from worldsize.ranks.turns import Facts, Reply
+from worldsize.results.undisturbed import Times
 from worldsize.study.plan import PlannedCell
 
 BLOCK_WARMUP = 1
@@ -35,7 +37,9 @@ MAX_DEVICE_STEPS = 20_000
 ROUNDS = 20
 """Turns of each cell that a budget should be enough for."""
 FIXED_BLOCKS = 10
-"""Blocks that a fixed number of steps makes, at least, where blocks are sized by time."""
+"""Blocks that a fixed number of steps makes, or a few less, where blocks are sized by time."""
+LONGER = 0.5
+"""Share of the rounds whose blocks are longer by a step, or by a burst of the loader."""
 UNTIMED = 1.5
 """Length of a turn ÷ that of its timed steps, as a first guess."""
 MAX_STRETCH = 2.0
@@ -52,9 +56,12 @@ def loader_processes(settings: TrainingSettings) -> int:
     return settings.loader_workers if of_user or settings.loader == "per-sample" else 0
 
 
-def burst(settings: TrainingSettings) -> int:
-    """How many batches the W processes of a loader make side by side: they come W at a time, then none for a while."""
-    return max(1, loader_processes(settings))
+def burst(settings: TrainingSettings, seen: int = 0) -> int:
+    """How many batches the W processes of a loader make side by side: they come W at a time, then none for a while.
+
+    `seen`: W of a loader of the user's own, which shows only when it runs.
+    """
+    return max(1, loader_processes(settings), seen)
 
 
 def period(cell: PlannedCell | None) -> int:
@@ -69,47 +76,36 @@ def first_steps(cell: PlannedCell) -> int:
     return int(getattr(cell.settings, name, 0)) if name else 0
 
 
-def usual_step_s(settings: TrainingSettings, cell: PlannedCell, warmup_s: Times) -> float:
-    """How long a step takes (s) by those of warming up, of which the fastest is warm.
-
-    Where steps are unlike, as of a loader in bursts, only the mean tells: of those in the last period.
-    """
-    whole = period(cell)
-    if whole > 1:
-        return float(np.mean(warmup_s[-whole:]))
-    return float(min(warmup_s) if burst(settings) == 1 else np.mean(warmup_s))
-
-
 def profiled_steps(cell: PlannedCell, least: int) -> int:
     """Steps of a trace: a few, or all of a short period, of which only one communicates."""
     return max(least, min(period(cell), MOST_PROFILED))
 
 
-def block_warmup(settings: TrainingSettings) -> int:
+def block_warmup(settings: TrainingSettings, seen: int = 0) -> int:
     """Steps at the start of each block that train and are not timed: one, or a burst of the loader.
 
     Its processes stand still while the cell does, but what they have asked the system for, they get meanwhile: a sample
     each, of the batch that each was about to make.
     """
-    return max(BLOCK_WARMUP, burst(settings))
+    return max(BLOCK_WARMUP, burst(settings, seen))
 
 
-def warmup_steps(settings: TrainingSettings, cell: PlannedCell) -> int:
+def warmup_steps(settings: TrainingSettings, cell: PlannedCell, seen: int = 0) -> int:
     """Steps before the first block: those that were asked for, and the burst that a loader begins with.
 
     First steps that are not like the others come before them, and so does a period: whatever happens once in it has
     then happened once before it is timed.
     """
     first = first_steps(cell) + (period(cell) if period(cell) > 1 else 0)
-    return first + max(settings.warmup_steps, burst(settings)) if first or settings.warmup_steps else 0
+    return first + max(settings.warmup_steps, burst(settings, seen)) if first or settings.warmup_steps else 0
 
 
-def whole_bursts(settings: TrainingSettings, steps: int, cell: PlannedCell | None = None) -> int:
+def whole_bursts(settings: TrainingSettings, steps: int, cell: PlannedCell | None = None, seen: int = 0) -> int:
     """So many steps, or as many more as make whole bursts of the loader: else a block may miss the wait between two.
 
     Of a cell that communicates once in a period, they are whole periods as well, wherever in one they begin.
     """
-    whole = lcm(burst(settings), period(cell))
+    whole = lcm(burst(settings, seen), period(cell))
     return ceil(steps / whole) * whole
 
 
@@ -125,6 +121,9 @@ class BlockSizes:
         self.devices = devices
         self._planned: dict[str, int] = {}
         self._steps: dict[str, int] = {}
+        self._loaders: dict[str, int] = {}
+        self.round = 0
+        """The number of the next round of blocks."""
 
     def plan(self, step_s: Mapping[str, float], left_s: float) -> None:
         """Decide it for cells whose steps take so long (s), with so much time left in a budget."""
@@ -138,32 +137,79 @@ class BlockSizes:
             length_s = max(length_s, min(DEVICE_BLOCK_S, room_s))
         longest_s = max(step_s.values(), default=BLOCK_S)
         sized = {name: self._sized(each_s, length_s, longest_s, fitting) for name, each_s in step_s.items()}
-        self._planned = {name: self._whole(name, steps) for name, steps in sized.items()}
+        self._planned = {name: self.whole(name, steps) for name, steps in sized.items()}
         self._steps = dict(self._planned)
 
-    def of(self, name: str) -> int:
-        """Timed steps in the next block of a cell."""
-        return self._steps.get(name) or self._whole(name, self.settings.block_steps or MIN_STEPS)
+    def of(self, name: str, left: int | None = None) -> int:
+        """Timed steps in the next block of a cell; at most the `left` ones where some are left of a number."""
+        usual = self.whole(name, self._steps.get(name) or self.settings.block_steps or MIN_STEPS)
+        count = usual + self._longer * self._more(name)[1]
+        if left is None or left <= 0 or self.settings.block_steps is not None:
+            return count
+        most = self.whole(name, max(left, MIN_STEPS))
+        if 0 < most - count < MIN_STEPS:  # one step by itself would be left
+            count = most if count == usual else usual
+        return min(count, most)
 
-    def _whole(self, name: str, steps: int) -> int:
-        return whole_bursts(self.settings, steps, next((cell for cell in self.cells if cell.id == name), None))
+    def lead(self, cell: PlannedCell) -> int:
+        """Steps at the start of its next block that are not timed."""
+        return block_warmup(self.settings, self.loaders(cell.id)) + self._longer * self._more(cell.id)[0]
+
+    def saw_loaders(self, name: str, told: Iterable[Facts | Reply]) -> None:
+        """What ranks tell of loaders of the user's own; the largest counts on all of them, for they step together."""
+        self._loaders[name] = max(self.loaders(name), max((each.loader_processes for each in told), default=0))
+
+    def loaders(self, name: str) -> int:
+        """Processes of the largest of these loaders, so far."""
+        return self._loaders.get(name, 0)
+
+    def usual_step_s(self, cell: PlannedCell, warmup_s: Times) -> float:
+        """How long a step takes (s) by those of warming up, of which the fastest is warm.
+
+        Where steps are unlike, as of a loader in bursts, only the mean tells: of those in the last period.
+        """
+        if (whole := period(cell)) > 1:
+            return float(np.mean(warmup_s[-whole:]))
+        return float(min(warmup_s) if burst(self.settings, self.loaders(cell.id)) == 1 else np.mean(warmup_s))
+
+    def whole(self, name: str, steps: int) -> int:
+        """So many steps of a cell, or as many more as make whole bursts and periods."""
+        return whole_bursts(self.settings, steps, self._cell(name), self.loaders(name))
+
+    def _cell(self, name: str) -> PlannedCell | None:
+        return next((cell for cell in self.cells if cell.id == name), None)
+
+    @property
+    def _longer(self) -> bool:
+        """Whether the blocks of the next round are the longer ones; the first round tells what a round takes."""
+        return self.round > 0 and random.Random(f"length {self.settings.seed} {self.round}").random() < LONGER
+
+    def _more(self, name: str) -> tuple[int, int]:
+        """Untimed and timed steps that a longer block has more: a burst, or one that leads into whole periods."""
+        if self.settings.block_steps is not None:
+            return 0, 0
+        return (1, 0) if period(self._cell(name)) > 1 else (0, self.whole(name, 1))
 
     def added_s(self, step_s: Mapping[str, float], names: Collection[str]) -> float:
-        """How much longer (s) a round of these cells is by the steps that were added to what was planned."""
-        return sum(step_s[name] * (self._steps[name] - self._planned[name]) for name in names if name in self._planned)
+        """How much longer (s) the next round of these cells is by the steps that were added to what was planned."""
+        known = [name for name in names if name in self._planned]
+        leads = {name: self._longer * self._more(name)[0] for name in known}
+        return sum(step_s[name] * (leads[name] + self.of(name) - self._planned[name]) for name in known)
 
     def fill(self, step_s: Mapping[str, float], names: Collection[str], *, round_s: float, left_s: float) -> None:
         """Size the blocks of these cells so that whole rounds, each of `round_s` as planned, use up what is left."""
-        timed_s = sum(step_s[name] * self._planned[name] for name in names if name in self._planned)
+        known = [name for name in names if name in self._planned]
+        timed_s = sum(step_s[name] * self._planned[name] for name in known)
         if self.settings.block_steps is not None or not timed_s or not round_s:
             return
-        rounds = max(1, int(left_s / round_s))
-        stretch = min(MAX_STRETCH, 1 + (left_s / rounds - round_s) / timed_s)
-        for name in names:
-            if name in self._planned:
-                least = self._whole(name, 1)
-                size = max(least, max(MIN_STEPS, int(self._planned[name] * stretch)) // least * least)
-                self._steps[name] = min(size, max(self._planned[name], self.share_of_cap // least * least))
+        more_s = sum(step_s[name] * sum(self._more(name)) for name in known)
+        rounds = max(1, int(left_s / (round_s + LONGER * more_s)))
+        more_s *= LONGER if rounds > 1 else self._longer
+        stretch = min(MAX_STRETCH, 1 + (left_s / rounds - round_s - more_s) / timed_s)
+        for name in known:
+            least = self.whole(name, 1)
+            size = max(least, max(MIN_STEPS, int(self._planned[name] * stretch)) // least * least)
+            self._steps[name] = min(size, max(self._planned[name], self.share_of_cap // least * least))
 
     @property
     def share_of_cap(self) -> int:
@@ -187,62 +233,36 @@ class BlockSizes:
         return max(MIN_STEPS, min(round(length_s / max(longest_s, 1e-6)), self.share_of_cap))
 
 
-def reference_every(cell: PlannedCell, settings: TrainingSettings, step_s: float | None) -> int:
+def reference_every(cell: PlannedCell, settings: TrainingSettings, step_s: float | None, seen: int = 0) -> int:
     """After how many steps of a cell comes the computation that tells of disturbances; 0 for never.
 
     Not in whole epochs, and what only waits is not disturbed. Loader processes, a strategy or a script of the user's,
     and more workers than cores may disturb the computation by what the training itself does. `step_s`: None where it
     is not known.
     """
-    own = loader_processes(settings) > 0 or ":" in cell.settings.strategy or cell.settings.program is not None
-    own |= cell.placement.oversubscribed or cell.settings.replay is not None
+    own = max(loader_processes(settings), seen) > 0 or ":" in cell.settings.strategy or cell.placement.oversubscribed
+    own |= cell.settings.program is not None or cell.settings.replay is not None
     if cell.placement.device != "cpu" or own:
         return 0
     every, whole = max(1, round(REFERENCE_EVERY_S / (step_s or REFERENCE_EVERY_S))), period(cell)
     return ceil(every / whole) * whole  # so that whole periods count, or do not
 
 
-def timed_steps(blocks: Blocks) -> int:
-    """Timed steps of a cell; a block that was broken off, at the end of a session, counts as long as the one before.
+def timed_steps(blocks: Blocks, session: int | None = None) -> int:
+    """Timed steps of a cell; a block that was broken off, at the end of an earlier session, counts as the one before.
 
-    Blocks of one session need not be alike: those that fill a budget are longer.
+    Blocks of one session need not be alike: those that fill a budget are longer, and others by a step.
     """
     lengths: dict[int, list[int]] = {}
-    for session, block in sorted(blocks):
-        lengths.setdefault(session, []).append(len(blocks[session, block]))
-    return sum(sum(each[:-1]) + max(each[-2:]) for each in lengths.values())
+    for at, block in sorted(blocks):
+        lengths.setdefault(at, []).append(len(blocks[at, block]))
+    lost = 0
+    for at, each in lengths.items():
+        missing = each[-2] - each[-1] if len(each) > 1 and at != session else 0
+        lost += missing if missing > 1 else 0
+    return sum(map(sum, lengths.values())) + lost
 
 
-class Counted:
-    """All timed steps of this session, and what of them counts by all that is known so far."""
-
-    def __init__(self, *, all_count: bool = False) -> None:
-        """`all_count`: whether every step counts, disturbed or not."""
-        self._all_count = all_count
-        self._timed: dict[str, dict[tuple[int, int], tuple[Times, Beside]]] = {}
-
-    def add(
-        self, samples: Blocks, name: str, key: tuple[int, int], steps_s: Times, replies: Sequence[Reply]
-    ) -> dict[tuple[int, int], Times]:
-        """The samples of a cell with a further block, which can show that steps before it were disturbed."""
-        if self._all_count:
-            return {**samples, key: steps_s}
-        timed = self._timed.setdefault(name, {})
-        timed[key] = steps_s, _beside(replies, steps_s)
-        counting = zip(timed, undisturbed(list(timed.values())), strict=True)
-        earlier = {key: each for key, each in samples.items() if key not in timed}
-        return earlier | {key: each for key, each in counting if each.size}
-
-    def extra(self, name: str, steps_s: Times, replies: Sequence[Reply]) -> Times:
-        """The steps that count of those that were rolled back, right after a block."""
-        if self._all_count:
-            return steps_s
-        return steps_s[~_beside(replies, steps_s).disturbed(usual_s(list(self._timed[name].values())))]
-
-
-def _beside(replies: Sequence[Reply], steps_s: Times) -> Beside:
-    """What the ranks tell of the computation; nothing where they do not tell of the same steps."""
-    times = [reply.reference_s for reply in replies]
-    if len({len(each) for each in times}) > 1 or len(times[0]) < len(steps_s):
-        times = [[None] * len(steps_s)] * len(replies)
-    return Beside(np.array(times, dtype=np.float64), len(steps_s))
+def steps_left(settings: TrainingSettings, blocks: Blocks, session: int) -> int | None:
+    """Timed steps of a cell that are still wanted, while this session goes on; None without a number of steps."""
+    return None if settings.steps is None else settings.steps - timed_steps(blocks, session)

@@ -17,11 +17,8 @@ import torch.distributed as dist
 
 from worldsize.config import Room, StudySettings
 from worldsize.errors import RunError, UsageError
-from worldsize.launch.placement import default_threads, place
 from worldsize.measure.conditions import Watch
-from worldsize.measure.cores import usable_cores
 from worldsize.measure.limits import begin_to_count_memory
-from worldsize.measure.machine import allowed_cores
 from worldsize.ranks.host_collectives import gather
 from worldsize.ranks.setup import Rank, choose_device, make_further_groups, process_group
 from worldsize.results.files import cell_folder
@@ -30,11 +27,12 @@ from worldsize.results.records import Findings, WarningRecord
 from worldsize.study.agreeing import agreed, agreed_samples, collect, leave_plan, locked, set_aside_elsewhere
 from worldsize.study.budget import began_s, check_budget, over_budget, until_s, with_default_protocol
 from worldsize.study.experiment import further_parts
+from worldsize.study.inside_cells import bound_here, cells_here
 from worldsize.study.inside_links import measure_inside
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener, Silence
 from worldsize.study.pace import Pace
-from worldsize.study.plan import PlannedCell, make_plan
+from worldsize.study.plan import PlannedCell
 from worldsize.study.resuming import Resume, check_resumed, end_further, other_code
 from worldsize.study.run import check_folder, note, open_study
 from worldsize.study.running import pack_complete, run_to_its_end, stoppable_group
@@ -80,12 +78,13 @@ def run_inside(
         further = further_parts(settings, rank.processes, ready.findings.train_samples)
         with process_group(rank, ready.cells[-1].placement, device):
             make_further_groups()
+            ready = _where_bound(ready, rank)
             folder = Path(agreed(str(out or new_run_folder(name))))
             _in_turns(ready, folder, here, resume=resume, opened=hold)
             for part, its_settings in further.items():
                 place = folder / "parts" / part
                 begun = agreed((place / "study.json").exists())
-                next_one = _prepared(_fitting(its_settings, rank), rank)
+                next_one = _where_bound(_prepared(_fitting(its_settings, rank), rank), rank)
                 _in_turns(next_one, place, here, resume=begun and resume)
         return load_run(folder) if rank.rank == 0 else None
 
@@ -113,8 +112,17 @@ class _Ready:
 def _prepared(settings: StudySettings, rank: Rank) -> _Ready:
     settings = with_default_protocol(settings)
     findings = look(settings, Room(on_nodes=rank.processes))
-    cells, absent = _cells(settings, findings, rank)
+    cells, absent = cells_here(settings, findings, rank)
     return _Ready(settings, findings, cells, absent)
+
+
+def _where_bound(ready: _Ready, rank: Rank) -> _Ready:
+    """The same with each rank on the cores that it alone may use, where whoever started the ranks has bound them so."""
+    bound = bound_here(rank)
+    if bound is None:
+        return ready
+    cells, absent = cells_here(ready.settings, ready.findings, rank, bound)
+    return replace(ready, cells=cells, absent=absent)
 
 
 def _in_turns(
@@ -195,48 +203,6 @@ def _fitting(settings: StudySettings, rank: Rank) -> StudySettings:
             "Give torchrun its own --max-restarts and this command --resume, or leave it out."
         )
     return settings.model_copy(update={"world_sizes": tuple(sizes), "hosts": None, "link": None, "link_latency": None})
-
-
-def _cells(settings: StudySettings, findings: Findings, rank: Rank) -> tuple[list[PlannedCell], list[WarningRecord]]:
-    """The cells, placed on this node, whose local workers share its cores; those of the whole group come last.
-
-    A strategy with several workers in one process cannot have them on several nodes: it is left out, with a warning.
-    """
-    on_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    cores = usable_cores(allowed_cores())
-    threads = settings.threads_per_worker or default_threads(cores.threads, on_node)
-    settings = settings.model_copy(update={"threads_per_worker": threads})
-    every_gpu = findings.model_copy(update={"gpus": findings.gpus * rank.processes})
-    planned = make_plan(settings, every_gpu, cores)
-    local, alone = (
-        place(
-            world_size=workers,
-            processes=workers,
-            threads_per_worker=threads,
-            cores=cores,
-            gpus=len(findings.gpus),
-            backend=settings.backend,
-        )
-        for workers in (on_node, 1)
-    )
-    first = rank.rank - rank.local_rank
-    own = tuple(
-        local.cores[worker - first] if 0 <= worker - first < on_node else () for worker in range(rank.processes)
-    )
-    shared = tuple(first + worker for worker in local.on_siblings)
-    together = local.model_copy(update={"processes": rank.processes, "cores": own, "on_siblings": shared})
-    cells = [
-        replace(cell, placement=alone if cell.settings.world_size == 1 else together)
-        for cell in planned
-        if cell.placement.processes == cell.settings.world_size
-    ]
-    if not any(cell.settings.world_size == rank.processes for cell in cells):
-        names = ", ".join(settings.strategies)
-        raise UsageError(f"strategy {names} runs in one process; start it on one node, without torchrun")
-    absent = [cell.id for cell in planned if cell.placement.processes != cell.settings.world_size]
-    message = f"left out: {', '.join(absent)}; it runs in one process, so its workers cannot be on different nodes."
-    warnings = [WarningRecord(code="left-out", message=message)] if absent else []
-    return cells, warnings
 
 
 def _opened(

@@ -6,9 +6,9 @@ runs are one part for each seed, one after the other: all at once would not fit 
 
 from typing import Any
 
-from worldsize.analysis.efficiency import ACCURACY, THROUGHPUT
 from worldsize.config import Agreement, CellChoice, LrScaling, StudySettings, validated
 from worldsize.errors import UsageError
+from worldsize.results.beside import ACCURACY, DEMONSTRATIONS, THROUGHPUT
 from worldsize.study.trainings import steps_in_turn, with_further_seeds
 
 DEMONSTRATION_STEPS = 16
@@ -34,7 +34,7 @@ def parts(settings: StudySettings, largest_world: int, samples: int) -> dict[str
     found = {ACCURACY: trained, **with_further_seeds(trained, settings.all_seeds[1:], ACCURACY)}
     if not _timed_in_turn(settings, largest_world):
         found[THROUGHPUT] = steps_in_turn(_derived(settings, _both(settings, largest_world)), settings.steps)
-    return {**found, "demonstrations": _derived(settings, _demonstrations(settings, largest_world, samples))}
+    return {**found, DEMONSTRATIONS: _derived(settings, _demonstrations(settings, largest_world, samples))}
 
 
 def _derived(settings: StudySettings, changes: dict[str, Any]) -> StudySettings:

@@ -15,7 +15,7 @@ from worldsize.analysis.racing import Race, mean_and_half, relative_half
 from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
 from worldsize.results.records import Estimate
-from worldsize.study.blocks import BLOCK_S, MIN_STEPS, BlockSizes, burst, first_steps, warmup_steps, whole_bursts
+from worldsize.study.blocks import BLOCK_S, MIN_STEPS, BlockSizes, burst, first_steps, warmup_steps
 from worldsize.study.plan import PlannedCell, baseline_of
 from worldsize.study.precision import Precision
 
@@ -105,7 +105,7 @@ class Pace:
         """Steps that are ahead of a cell at most, for a fixed number; `warmup` steps of each block are untimed."""
         assert self.settings.steps is not None, "a study has one of the two protocols"
         left = max(0, self.settings.steps - sum(len(times) for times in samples.values()))
-        count = whole_bursts(self.settings, self.settings.block_steps or self.sizes.share_of_cap, cell)
+        count = self.sizes.whole(cell.id, self.settings.block_steps or self.sizes.share_of_cap)
         return ceil(left / count) * (warmup + count)
 
     def launching(self) -> None:
@@ -161,14 +161,14 @@ class Pace:
         """How often each cell is to be launched in this session."""
         return 1 + len(self._relaunch_at)
 
-    def block_steps(self, cell: PlannedCell) -> int:
-        """Timed steps in a block of a cell."""
-        return self.sizes.of(cell.id)
+    def block_steps(self, cell: PlannedCell, left: int | None = None) -> int:
+        """Timed steps in the next block of a cell; at most the `left` ones where some are left of a number."""
+        return self.sizes.of(cell.id, left)
 
     def paired_steps(self, cell: PlannedCell) -> int:
         """Steps that are measured beside a block: fewer in a budget, for they take the time of timed ones."""
         count = self.block_steps(cell)
-        return whole_bursts(self.settings, max(MIN_STEPS, count // 2), cell) if self.budgeted else count
+        return self.sizes.whole(cell.id, max(MIN_STEPS, count // 2)) if self.budgeted else count
 
     def still_warming(self, cell: PlannedCell, times: Sequence[float]) -> bool:
         """Whether a cell needs another step to warm up, by the times of those so far; only in a budget.
@@ -187,8 +187,9 @@ class Pace:
         """
         few = (self.budgeted and cell.id in self._step_s) or self.over_s > 0
         fewest = 1 if cell.placement.processes == 1 else 2
-        few &= burst(self.settings) == 1 and not first_steps(cell)
-        return min(fewest, self.settings.warmup_steps) if few else warmup_steps(self.settings, cell)
+        seen = self.sizes.loaders(cell.id)
+        few &= burst(self.settings, seen) == 1 and not first_steps(cell)
+        return min(fewest, self.settings.warmup_steps) if few else warmup_steps(self.settings, cell, seen)
 
     def runs_bare(self, cell: PlannedCell, block: int) -> bool:
         """Whether a block of a cell is followed by steps without instruments."""
@@ -234,7 +235,7 @@ class Pace:
         if self.rounds in self._relaunch_at:
             self._all_launches_s = self._launched_in_round_s * len(self.cells) / max(1, before)
         self.round_ended_s, self._launched_in_round_s = now_s, 0.0
-        self.rounds += 1
+        self.rounds = self.sizes.round = self.rounds + 1
         each_s = self._all_launches_s * len(left) / max(1, len(self.cells))
         if self._doubled and self.until_s is not None and each_s <= LAUNCH_SHARE * (self.until_s - now_s):
             self._relaunch_at |= {self.rounds}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from worldsize.analysis.baseline import any_baselines, with_numbers
-from worldsize.config import CellChoice, CellSettings, StudySettings, TrainingSettings, validated
+from worldsize.config import Backend, CellChoice, CellSettings, StudySettings, TrainingSettings, validated
 from worldsize.config.script import TO_RUN, script_of
 from worldsize.errors import DataError, UsageError
 from worldsize.launch.cluster import Cluster, ThisMachine
@@ -83,7 +83,7 @@ def make_plan(
     if nodes:
         _check_room(settings, sizes, nodes)
     busiest = max((node.processes for node in cluster.share_out(max(sizes))), default=max(sizes))
-    _check_devices(settings, sizes, len(findings.gpus), busiest)
+    check_devices(settings.backend, sizes, len(findings.gpus), busiest)
     share = default_threads(as_cores(cores).threads, busiest)
     threads = settings.threads_per_worker or share
     choices = settings.cells or list(_scripts(settings, sizes) or _grid(settings, findings, sizes, nodes))
@@ -225,11 +225,14 @@ def _check_room(settings: StudySettings, sizes: Sequence[int], nodes: Sequence[N
         )
 
 
-def _check_devices(settings: StudySettings, sizes: Sequence[int], gpus: int, busiest: int) -> None:
-    """`gpus` are those of this machine or of each node, `busiest` are the workers on the node that has most."""
-    if settings.backend == "nccl" and not gpus:
+def check_devices(backend: Backend, sizes: Sequence[int], gpus: int, busiest: int) -> None:
+    """Raise UsageError for NCCL without GPUs, and for more workers than GPUs.
+
+    `gpus` are those of this machine or of each node, `busiest` are the workers on the node that has most.
+    """
+    if backend == "nccl" and not gpus:
         raise UsageError("backend nccl needs GPUs and this machine shows none; use --backend gloo")
-    if not gpus or settings.backend == "gloo" or busiest <= gpus:
+    if not gpus or backend == "gloo" or busiest <= gpus:
         return
     if busiest < max(sizes):
         raise UsageError(

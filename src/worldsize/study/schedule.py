@@ -17,7 +17,7 @@ from worldsize.analysis.statistics import half_width
 from worldsize.config import TrainingSettings
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.study import blocks
-from worldsize.study.blocks import Counted, block_warmup, burst
+from worldsize.study.counted import Counted
 from worldsize.study.executor import CellFailed, Executor, WorkersBehind
 from worldsize.study.ledger import Ledger
 from worldsize.study.listener import Listener
@@ -111,6 +111,7 @@ class Schedule:
             self.listener.starting(cell)
         self.pace.launching()
         facts = self.executor.facts(cell)
+        self.pace.sizes.saw_loaders(cell.id, facts)
         self.pace.launched()
         self.ledger.started(cell, facts)
         if facts[0].samples is not None:
@@ -125,7 +126,7 @@ class Schedule:
             while self.pace.still_warming(cell, times):
                 times += [*self._take(cell, Turn(op="steps", count=1, timed=False))]
             self.pace.launched()
-            self.pace.saw_step(cell, blocks.usual_step_s(self.settings, cell, np.array(times)))
+            self.pace.saw_step(cell, self.pace.sizes.usual_step_s(cell, np.array(times)))
         self.warm.add(cell.id)
         return bool(times)
 
@@ -154,11 +155,12 @@ class Schedule:
 
     def _steps(self, cell: PlannedCell, block: int, *, warm: bool) -> None:
         """A block of timed steps, and what is measured beside it; `warm`: of a cell that has just been warmed up."""
-        count, usual_warmup = self.pace.block_steps(cell), block_warmup(self.settings)
-        every = blocks.reference_every(cell, self.settings, self.pace.step_s(cell))
+        left = blocks.steps_left(self.settings, self.samples[cell.id], self.ledger.session)
+        count, usual_warmup = self.pace.block_steps(cell, left), self.pace.sizes.lead(cell)
+        every = blocks.reference_every(cell, self.settings, self.pace.step_s(cell), self.pace.sizes.loaders(cell.id))
         turn = Turn(op="steps", count=count, warmup=usual_warmup, block=block, reference_every=every)
         # Without a pause no lead is needed, except for the short computation before the first of several steps.
-        lead = not warm or burst(self.settings) > 1 or (self.pace.budgeted and every > 1)
+        lead = not warm or usual_warmup > blocks.BLOCK_WARMUP or (self.pace.budgeted and every > 1)
         with self.ledger.watched(cell, block):
             replies = self._replies(cell, turn.model_copy(update={"warmup": usual_warmup if lead else 0}))
         self.ledger.acted(cell, block, replies)
@@ -177,7 +179,7 @@ class Schedule:
             for number, count in enumerate(pieces(*place, every=self.settings.checkpoint_steps)):
                 if number:
                     self._save(cell)
-                warmup = min(block_warmup(self.settings), count - 1) if number else 0
+                warmup = min(blocks.block_warmup(self.settings), count - 1) if number else 0
                 first = self.trained[cell.id]
                 turn = Turn(op="epoch", count=count - warmup, warmup=warmup, block=epoch, timed=timed, first_step=first)
                 self._take(cell, turn)
@@ -198,8 +200,7 @@ class Schedule:
     def _evaluate(self, cell: PlannedCell) -> None:
         """Run the test set, outside of everything that is timed."""
         turn = Turn(op="evaluate", first_step=self._first_step(cell))
-        evaluation = self.executor.take(cell, turn, lambda: None)[0].evaluation
-        if evaluation:
+        if evaluation := self.executor.take(cell, turn, lambda: None)[0].evaluation:
             self.ledger.evaluated(cell, evaluation)
 
     def _extra_steps(self, cell: PlannedCell, turn: Turn, block: int) -> None:
@@ -208,7 +209,7 @@ class Schedule:
         Steps without synchronisation give a second estimate of exposed communication (method.md §3), in as many blocks
         as its interval needs. Steps without instruments give their overhead (§2); one cell after the other runs them.
         """
-        turn = turn.model_copy(update={"count": self.pace.paired_steps(cell), "warmup": block_warmup(self.settings)})
+        turn = turn.model_copy(update={"count": self.pace.paired_steps(cell)})
         if cell.placement.processes > 1 and self.pace.wants_pair(cell, block):
             alone = self._rolled_back(cell, turn.model_copy(update={"synchronise": False}))
             times = self.samples[cell.id].get((self.ledger.session, block))
@@ -237,17 +238,15 @@ class Schedule:
     def _slowest(self, cell: PlannedCell, replies: list[Reply]) -> Any:
         """The step times of the rank that took longest in all; the report ends each step on its last rank (§8)."""
         self.ledger.used_memory(cell, replies)
+        self.pace.sizes.saw_loaders(cell.id, replies)
         return np.array(max((reply.step_s for reply in replies), key=sum))
 
     def _close_the_finished(self) -> None:
         if self.pace.budgeted:
             self.pace.race.look(self.samples)
         endings = {cell.id: self._ending(cell) for cell in self.cells if cell.id in self.open}
-        needed = {
-            base.id
-            for cell in self.cells
-            if not endings.get(cell.id, "ended") and (base := self.pace.baseline_of(cell))
-        }
+        open_ones = [cell for cell in self.cells if not endings.get(cell.id, "ended")]
+        needed = {base.id for cell in open_ones if (base := self.pace.baseline_of(cell))}
         for cell in self.cells:
             ending = endings.get(cell.id)
             # A baseline goes on, beyond its own precision, while another cell is compared with it.
@@ -278,7 +277,8 @@ class Schedule:
     def _ending(self, cell: PlannedCell) -> Ending | None:
         if self.settings.epochs is not None:
             return "epochs" if self.trained[cell.id] >= self.settings.epochs * self.epoch_steps[cell.id] else None
-        if self.settings.steps is not None and blocks.timed_steps(self.samples[cell.id]) >= self.settings.steps:
+        left = blocks.steps_left(self.settings, self.samples[cell.id], self.ledger.session)
+        if left is not None and left <= 0:
             return "cap"
         if not self.pace.budgeted:
             return "precision" if self._precise(cell) else None

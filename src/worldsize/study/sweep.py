@@ -41,7 +41,7 @@ class InTurn(Schedule):
         listener: Listener,
     ) -> None:
         assert settings.steps is not None, "only steps are timed in turn"
-        steps = max(settings.steps, MIN_BLOCKS * (settings.block_steps or MIN_STEPS))
+        steps = max(settings.steps, MIN_BLOCKS * (settings.block_steps or MIN_STEPS + 1))
         again = settings.model_copy(update={"steps": steps, "evaluate": "never", "profile": False})
         pace = Pace(again, cells, now_s=time.monotonic, plain=True)
         super().__init__(cells, again, executor, ledger, listener, pace=pace)

@@ -6,8 +6,8 @@ and those of all seeds at once would not fit into memory.
 
 from collections.abc import Sequence
 
-from worldsize.analysis.efficiency import THROUGHPUT, part_of_seed
 from worldsize.config import SWEEP_STEPS, StudySettings
+from worldsize.results.beside import THROUGHPUT, part_of_seed
 from worldsize.study.blocks import MIN_STEPS
 from worldsize.study.pace import MIN_BLOCKS
 
@@ -35,7 +35,7 @@ def with_further_seeds(settings: StudySettings, seeds: Sequence[int], part: str 
 
 def steps_in_turn(settings: StudySettings, steps: int | None = None) -> StudySettings:
     """The same cells, timed by steps, at most so many; at least as many as blocks that an interval needs."""
-    least = MIN_BLOCKS * (settings.block_steps or MIN_STEPS)
+    least = MIN_BLOCKS * (settings.block_steps or MIN_STEPS + 1)
     return settings.model_copy(
         update={
             **{"epochs": None, "steps": max(steps or SWEEP_STEPS, least), "budget": None, "profile": False},

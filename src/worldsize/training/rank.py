@@ -11,6 +11,7 @@ import torch
 
 from worldsize.config import CellSettings
 from worldsize.data import load_data
+from worldsize.data.standing import loaders_that_go_on
 from worldsize.errors import FactoryError
 from worldsize.measure.activity import queued_by_all_s
 from worldsize.measure.clocks import clock_for
@@ -35,6 +36,7 @@ from worldsize.training.checkpoint import arrange_buckets
 from worldsize.training.replay import ReplayTask
 from worldsize.training.task import Task, task_of
 from worldsize.training.trainer import Trainer
+from worldsize.training.user_task import OwnBatches
 from worldsize.training.workload import TrainingWorkload
 
 
@@ -131,12 +133,15 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
 def _taking(loop: Loop, task: Task, trainer: Trainer) -> Callable[[Turn], Reply]:
     """How a turn is done, with what is to be told beside it."""
     compiled = trainer.compiled
-    if compiled is None:
+    read = [each for each in (trainer.batches, trainer.spare_batches) if isinstance(each, OwnBatches)]
+    if compiled is None and not read:
         return _waiting(loop.take, task) if trainer.settings.replay else loop.take
 
     def telling(turn: Turn) -> Reply:
         reply = loop.take(turn)
-        reply.warnings = compiled.warnings()
+        left_alone = {method for each in read for method in each.left_alone}
+        reply.warnings = [*(compiled.warnings() if compiled else ()), *loaders_that_go_on(left_alone)]
+        reply.loader_processes = max((each.loader_processes for each in read), default=0)
         return reply
 
     return telling

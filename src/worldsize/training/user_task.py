@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from worldsize.config import CellSettings
+from worldsize.data.standing import ForkedLoaders
 from worldsize.errors import FactoryError
 from worldsize.factories import Factory, find_factory, raised
 from worldsize.measure.accelerator import kept_random_state
@@ -58,6 +59,7 @@ class OwnBatches:
         self.owned, self.ranks = owned, ranks
         self.world_size, self.local_batch = world_size, local_batch
         self._given: dict[int, Any] = {}
+        self._loaders = ForkedLoaders()
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Any]:
         """Each batch until the iterable of one of the ranks ends.
@@ -108,11 +110,23 @@ class OwnBatches:
             ) from None
         return tree_unflatten(joined, tree_flatten(batches[0])[1])
 
+    @property
+    def loader_processes(self) -> int:
+        """Those that make the batches of one rank, as far as they were seen; 0 where its own process makes them."""
+        return -(-self._loaders.most // len(self.ranks))
+
+    @property
+    def left_alone(self) -> set[str]:
+        """How processes were started that do not stand still."""
+        return self._loaders.left_alone
+
     def stand_still(self) -> None:
-        """What makes the batches is the user's own."""
+        """Stop the processes that were forked for them."""
+        self._loaders.stand_still()
 
     def go_on(self) -> None:
-        """Likewise."""
+        """Let them go on from there."""
+        self._loaders.go_on()
 
 
 class UserTask:

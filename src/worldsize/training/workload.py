@@ -205,5 +205,7 @@ class TrainingWorkload:
 
     def close(self) -> None:
         """End the processes of the loaders."""
+        for batches in (self.trainer.batches, self.trainer.spare_batches):
+            batches.go_on()  # who stands still cannot be asked to end
         for stream in (self.trainer.stream, self.trainer.spare_stream):
             stream.close()

@@ -253,13 +253,34 @@ def test_a_link_that_is_the_runs_own_is_no_other(tmp_path: Path) -> None:
     assert not same.other_links
 
 
-@pytest.mark.parametrize(("cores", "proposed"), [(2, False), (4, True)])
-def test_no_study_is_proposed_that_the_machine_has_no_cores_for(tmp_path: Path, cores: int, proposed: bool) -> None:
-    """Two workers were measured, and what ranks differ by would be known better from four."""
+@pytest.mark.parametrize(
+    ("host", "room", "proposed"),
+    [
+        ({"allowed_cores": [0, 1]}, None, False),
+        ({"allowed_cores": [0, 1, 2, 3]}, None, True),
+        ({"allowed_cores": [0, 1, 2, 3], "allowed_physical_cores": 2}, None, False),
+        ({"allowed_cores": [*range(8)], "allowed_physical_cores": 4}, None, True),
+        ({"allowed_cores": [0, 1, 2, 3], "quota_cores": 3.5}, None, False),
+        ({"allowed_cores": [*range(8)]}, 2.0, False),
+        ({"allowed_cores": [0, 1]}, 4.0, True),
+    ],
+    ids=["two", "four", "two of two threads", "four of two threads", "a quota", "a node of two", "a node of four"],
+)
+def test_no_study_is_proposed_that_the_machine_has_no_cores_for(
+    tmp_path: Path, host: dict[str, object], room: float | None, *, proposed: bool
+) -> None:
+    """Two workers were measured, and what ranks differ by would be known better from four, each on its own core.
+
+    `room` is what was noted of the node on which the cells ran, which need not be the host that started them.
+    """
     place = made_forecast_run(tmp_path / "run", Truth(spread=0.3), CELLS) / "study.json"
     record = json.loads(place.read_text())
-    record["provenance"]["host"]["allowed_cores"] = list(range(cores))
+    record["provenance"]["host"] |= host
     place.write_text(json.dumps(record))
+    cell = load_run(place.parent).cells["all-reduce-w2-b32"].record
+    assert cell.placement is not None
+    cell.placement = cell.placement.model_copy(update={"room_cores": room})
+    write_cell(place.parent, cell)
     here = analyse(load_run(place.parent))
     found = {each.what: each.command for each in narrowing(Model(here), Target("all-reduce", 16, 32))}
     for what in ("differences between workers", "rate of the link", "latency of the link"):

@@ -72,7 +72,7 @@ def bandwidth_bound(seen: Seen) -> Iterator[Candidate]:
             sync,
             Diagnosis(
                 code="bandwidth-bound",
-                how=f"and its messages use {share(sync.used)} of the {sync.reference.name} of the link",
+                how=f"and its messages use {share(sync.used)} of the {sync.reference}",
                 cause=f"The link is full: the {size} of each step take as long with any batch.",
                 next_step=next_step,
                 command=command,
@@ -149,7 +149,7 @@ def _unexplained(seen: Seen, sync: GradientSync) -> Diagnosis:
     next_step, command = _look_or_change(seen, cell)
     return Diagnosis(
         code="communication-bound",
-        how=f"but its messages use only {share(sync.used)} of the {reference.name} of the link",
+        how=f"but its messages use only {share(sync.used)} of the {reference}",
         cause=_not_full(sync),
         next_step=next_step,
         command=command,
@@ -221,7 +221,7 @@ def _evidence(sync: GradientSync) -> Iterator[Evidence]:
         name = "Rate of the root's link" if sync.rooted else "Bus bandwidth of the messages"
         yield rate_of_link(name, sync.busbw)
     if sync.reference is not None:
-        yield rate_of_link(f"{sync.reference.name.capitalize()} of the link", sync.reference.bytes_per_s)
+        yield rate_of_link(str(sync.reference).capitalize(), sync.reference.bytes_per_s)
 
 
 def _larger_messages(seen: Seen, cell: CellAnalysis) -> tuple[str, str | None]:

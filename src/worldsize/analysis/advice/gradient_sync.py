@@ -44,6 +44,11 @@ class Reference:
 
     name: str
     bytes_per_s: float
+    host: int | None = None
+    """Whose link it is, where those of the hosts differ."""
+
+    def __str__(self) -> str:
+        return f"{self.name} of the link" + ("" if self.host is None else f" of host {self.host}")
 
 
 class GradientSync:
@@ -131,8 +136,9 @@ class GradientSync:
         """What the link can carry: its rated payload where it is known, else the peak of the benchmark."""
         if self.link is None:
             return None
-        if self.link.payload_bytes_per_s is not None:
-            return Reference("payload rate", self.link.payload_bytes_per_s)
+        rated = self.link.rated(rooted=self.rooted)
+        if rated is not None:
+            return Reference("payload rate", rated.bytes_per_s, rated.host)
         peak = self.link.peak(rooted=self.rooted)
         return Reference("measured peak", peak) if peak is not None else None
 

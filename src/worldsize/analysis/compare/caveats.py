@@ -46,7 +46,7 @@ def caveats(
         found = [RUNS if steady else f"{RUNS} {DRIFT}"]
     for letter, within in (("A", within_a), ("B", within_b)):
         # They should be alike in these; a machine has another load at each start.
-        differ = [change.what for change in within if change.area in ("software", "settings", "placement")]
+        differ = [change.what for change in within if change.area in ("code", "software", "settings", "placement")]
         if differ:
             found.append(f"The runs of {letter} differ among themselves: {', '.join(dict.fromkeys(differ))}.")
     kinds = [
@@ -60,8 +60,8 @@ def caveats(
         most = max(moved, key=lambda each: abs(math.log(each.value)))
         found.append(
             f"The short computation beside the steps took × {estimate_text(most)} as long: the machine, or what runs "
-            "beside the steps, was not the same. A cell is called slower or faster only where plain and normalised "
-            "step times both say so."
+            "beside the steps, was not the same. A cell that is judged by plain or normalised step times is called "
+            "slower or faster only where both say so."
         )
     if not record.same_machine:
         found.append("The machines are of different kinds: plain and normalised ratios compare them as well.")

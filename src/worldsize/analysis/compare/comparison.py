@@ -8,7 +8,15 @@ from worldsize.analysis.compare.differences import changes_between, other_work, 
 from worldsize.analysis.compare.gate import judge
 from worldsize.analysis.compare.over_runs import contrasts
 from worldsize.analysis.compare.quantities import Draft
-from worldsize.analysis.compare.sides import CellRuns, Pair, named_runs, parts, refuse_shared, refuse_unlike
+from worldsize.analysis.compare.sides import (
+    CellRuns,
+    Pair,
+    has_other_batch,
+    named_runs,
+    parts,
+    refuse_shared,
+    refuse_unlike,
+)
 from worldsize.analysis.compare.verdicts import comparison_verdict, set_verdicts
 from worldsize.config import CompareSettings
 from worldsize.results.baseline_records import StoredCell, StoredRun
@@ -33,7 +41,7 @@ def compare_runs(
     for runs, path in ((a, paths[0]), (b, paths[1])):
         refuse_unlike(runs, named_runs(path, len(runs)))
     if settings.fail_above is not None:
-        refuse_shared(*(named_runs(path, len(runs)) for runs, path in ((a, paths[0]), (b, paths[1]))))
+        refuse_shared(a, b, named_runs(paths[1], len(b)))
     parts_a, parts_b = parts(a, b)
     pairs = [Pair(name, parts_a[name], parts_b[name]) for name in parts_a if name in parts_b]
     drafts = [draft for pair in pairs for draft in _drafts(pair)]
@@ -52,16 +60,19 @@ def compare_runs(
         cells=[draft.cell for draft in drafts],
         lone_cells=[*_lone("A", parts_a, parts_b), *_lone("B", parts_b, parts_a)],
     )
-    record.unread = [
-        f"{letter}: {f'{part}/' if part else ''}{name}"
-        for letter, side in (("A", parts_a), ("B", parts_b))
-        for part, runs in side.items()
-        for name in dict.fromkeys(cell.id for run in runs for cell in run.cells if cell.state == "unreadable")
-    ]
+    record.unread = [*_unread("A", parts_a), *_unread("B", parts_b)]
     record.verdict = comparison_verdict(record, settings.judge_by)
     record.caveats = caveats(record, settings, _within(a), _within(b))
     record.gate = judge(record, settings)
     return record
+
+
+def _unread(letter: str, side: dict[str, list[StoredRun]]) -> Iterator[str]:
+    """The cells of a side, and the parts of its experiments, that cannot be read."""
+    for part, runs in side.items():
+        names = [cell.id for run in runs for cell in run.cells if cell.state == "unreadable"]
+        for name in dict.fromkeys([*names, *(each for run in runs for each in run.unread_parts)]):
+            yield f"{letter}: {f'{part}/' if part else ''}{name}"
 
 
 def _same_machine(a: Sequence[StoredRun], b: Sequence[StoredRun]) -> bool:
@@ -113,7 +124,7 @@ def _draft(pair: Pair, name: str, work: list[str]) -> Draft:
     cell = CellComparison(
         id=pair.named(name),
         verdict="no numbers",
-        other_work=work,
+        other_work=[*work, "batch"] if has_other_batch(a, b) else work,
         measured=(bool(a.measured), bool(b.measured)),
         lost=bool(a.measured) and (not b.measured or (everywhere[0] and not everywhere[1])),
         cut_short=complete[0] and not complete[1],

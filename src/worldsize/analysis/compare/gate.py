@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from worldsize.analysis.compare.over_runs import PROOF, chance_below
 from worldsize.analysis.compare.settling import settling
-from worldsize.analysis.compare.verdicts import basis, loss_is_the_baselines, other
+from worldsize.analysis.compare.verdicts import basis, change_of_baseline, loss_is_the_baselines, other
 from worldsize.analysis.numbers import estimate_text, percent_text
 from worldsize.config import CompareSettings
 from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Finding, Gate, Outcome, Weight
@@ -105,8 +105,10 @@ class _Limit:
 
     def _disputed(self, cell: CellComparison) -> Finding | None:
         """Where plain and normalised step times lie on either side of the limit, and the machine may be why."""
+        if cell.judged_by == "relative":
+            return self._with_its_baseline(cell)
         plain, normalised, machine = cell.plain, cell.normalised, cell.reference
-        if self.settings.judge_by == "plain" or cell.judged_by == "relative" or cell.verdict == "slower":
+        if self.settings.judge_by == "plain":
             return None
         if plain is None or normalised is None or machine is None:
             return None
@@ -120,6 +122,23 @@ class _Limit:
         else:
             return None
         return Finding(code="machine", cell=cell.id, message=message, weight="not known")
+
+    def _with_its_baseline(self, cell: CellComparison) -> Finding | None:
+        """Where a relative ratio is on one side of the limit, and with what its baseline lost or gained on the other.
+
+        Not where the baseline cell is beyond the limit by itself: that is said of it.
+        """
+        base, ratio = change_of_baseline(cell, self.cells), cell.judged
+        if base is None or ratio is None or not self.record.same_machine or base.value > self.limit:
+            return None
+        whole = ratio.value * base.value
+        if (whole > self.limit) == (ratio.value > self.limit):
+            return None
+        why = f"and its baseline cell took × {estimate_text(base)} as long: together more than the limit"
+        if whole <= self.limit:
+            why = f"but its baseline cell became faster (× {estimate_text(base)}): by itself it may be within the limit"
+        message = f"{_slower_by(ratio, basis(cell))}, {why}"
+        return Finding(code="baseline", cell=cell.id, message=message, weight="not known")
 
     def _slower(self, cell: CellComparison, step: Estimate) -> Finding:
         by = _slower_by(step, basis(cell))

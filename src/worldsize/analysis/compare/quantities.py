@@ -20,8 +20,8 @@ from worldsize.analysis.compare.blocks import (
     unpaired_ratio,
 )
 from worldsize.analysis.compare.over_runs import Sample, exponential
-from worldsize.analysis.compare.sides import CellRuns, Pair, sample
-from worldsize.analysis.statistics import Blocks, log_mean, reciprocal
+from worldsize.analysis.compare.sides import CellRuns, Pair, has_other_batch, sample
+from worldsize.analysis.statistics import BlockKey, Blocks, log_mean, reciprocal
 from worldsize.results.baseline_records import StoredBlock, StoredCell, StoredRun
 from worldsize.results.comparison_records import CellComparison, Quantity, RunError
 from worldsize.results.records import Estimate
@@ -38,6 +38,8 @@ PEAK_OF_SIDE = 0.04
 """Standard deviation of the logarithm of a peak of a host's memory, of what all runs of a side have in common. Where
 the pieces of a heap come to lie depends on the length of a path: all runs of one side took 88 MiB and all of the other
 80, which is one tensor more (three pairs of sides of equal runs)."""
+SMALL_PART = 0.01
+"""Share of a step below which a part that is 0 in some blocks is as good as none."""
 OTHERS = (*PART_VALUES, *SINGLE_NUMBERS)
 """What is tested by itself; step time, throughput, speed-up and efficiency are tested with the cell."""
 
@@ -81,6 +83,8 @@ class Numbers:
     within: Callable[[], Estimate | None]
     old: float | None = None
     new: float | None = None
+    tested_only: bool = False
+    """Whether the logarithms are not those of the number itself, so that their ratio is not shown."""
 
     def ratio(self) -> Estimate | None:
         """Without the spread between runs: of one run a side by its blocks, else without an interval."""
@@ -143,7 +147,7 @@ class Draft:
             old, new = (exponential(float(np.nanmean(each))) for each in (logs.a, logs.b))
             cell.quantities.append(Quantity(name="normalised_step", old=old, new=new, ratio=cell.normalised))
         cell.quantities += [
-            Quantity(name=name, old=each.old, new=each.new, ratio=self.ratios.get(name))
+            Quantity(name=name, old=each.old, new=each.new, ratio=None if each.tested_only else self.ratios.get(name))
             for name, each in self.numbers.items()
             if name in OTHERS
         ]
@@ -164,10 +168,10 @@ def _over(base: CellRuns, side: CellRuns) -> Callable[[StoredCell], Blocks]:
 
 
 def _blocks_numbers(sides: Sequence[CellRuns], takes: Sequence[Callable[[StoredCell], Blocks]]) -> Numbers:
-    """A quantity that has a value in each block: of a run the trimmed mean of their logarithms (method.md §8)."""
+    """A quantity that has a value in each block: of a run the logarithm of its mean over the steps (method.md §11)."""
 
     def value(take: Callable[[StoredCell], Blocks]) -> Callable[[StoredCell], float | None]:
-        return lambda cell: exponential(log_mean(found)) if (found := take(cell)) else None
+        return lambda cell: exponential(log_mean(found, _steps(cell))) if (found := take(cell)) else None
 
     def within() -> Estimate | None:
         (a, b), (take_a, take_b) = (side.measured[0] for side in sides), takes
@@ -178,6 +182,10 @@ def _blocks_numbers(sides: Sequence[CellRuns], takes: Sequence[Callable[[StoredC
     variances = [each for side, take in zip(sides, takes, strict=True) for each in _open_variances(side, take)]
     left_open = float(np.sqrt(np.mean(variances))) if variances else None
     return Numbers(replace(sample(a, b), left_open=left_open), within)
+
+
+def _steps(cell: StoredCell) -> dict[BlockKey, int]:
+    return {(block.session, block.block): block.steps for block in cell.blocks}
 
 
 def _open_variances(side: CellRuns, take: Callable[[StoredCell], Blocks]) -> Iterator[float]:
@@ -193,8 +201,9 @@ def _others(a: CellRuns, b: CellRuns) -> Iterator[tuple[str, Numbers]]:
     for name, take in PART_VALUES.items():
         old, new = (_mean([_part(cell, name) for cell in side.measured]) for side in (a, b))
         if old is not None and new is not None:
-            found = _blocks_numbers([a, b], [_blocks_by(take), _blocks_by(take)])
-            yield name, Numbers(found.logs, found.within, old, new)
+            beside_s = _beside_s(a, b, take)
+            found = _blocks_numbers([a, b], [_blocks_by(take, beside_s)] * 2)
+            yield name, Numbers(found.logs, found.within, old, new, tested_only=beside_s > 0)
     for name in SINGLE_NUMBERS:
         values = [[_number(cell, name) for cell in side.cells] for side in (a, b)]
         old, new = (_mean(each) for each in values)
@@ -211,8 +220,24 @@ def _on_host(cell: StoredCell) -> bool:
     return cell.placement is None or cell.placement.device == "cpu"
 
 
-def _blocks_by(take: Callable[[StoredBlock], float | None]) -> Callable[[StoredCell], Blocks]:
-    return lambda cell: blocks_of(cell, take)
+def _blocks_by(take: Callable[[StoredBlock], float | None], beside_s: float) -> Callable[[StoredCell], Blocks]:
+    def value(block: StoredBlock) -> float | None:
+        part = take(block)
+        return None if part is None else part + beside_s
+
+    return lambda cell: blocks_of(cell, value)
+
+
+def _beside_s(a: CellRuns, b: CellRuns, take: Callable[[StoredBlock], float | None]) -> float:
+    """What is added to a part before its logarithm is taken (s): a share of the step where a block has none of it.
+
+    A GPU that never waits for data has no data wait at all: from 0 to 20 ms there is no ratio, and a change.
+    """
+    parts = [take(block) for side in (a, b) for cell in side.measured for block in cell.blocks]
+    if all(part is None or part > 0 for part in parts):
+        return 0.0
+    step_s = _mean([cell.summary.step_s.value for cell in a.measured if cell.summary is not None])
+    return SMALL_PART * (step_s or 0.0)
 
 
 def _constant(ratio: Estimate | None) -> Callable[[], Estimate | None]:
@@ -238,15 +263,18 @@ def _part(cell: StoredCell, name: str) -> float | None:
 
 
 def _rates(a: CellRuns, b: CellRuns, step: Estimate) -> list[Quantity]:
-    """A cell has the same global batch in all runs, so its throughput is as much smaller as its step is longer."""
+    """Where a step holds as many samples in all runs, throughput is as much smaller as it is longer."""
     sums = [[cell.summary for cell in side.measured if cell.summary is not None] for side in (a, b)]
     if not all(sums):
         return []
     step_s = [_mean([each.step_s.value for each in side]) for side in sums]
     rate = [_mean([each.samples_per_s.value for each in side]) for side in sums]
+    ratio: Estimate | None = reciprocal(step)
+    if has_other_batch(a, b):
+        ratio = Estimate(value=rate[1] / rate[0], samples=step.samples) if rate[0] and rate[1] else None
     return [
         Quantity(name="step_s", old=step_s[0], new=step_s[1], ratio=step),
-        Quantity(name="samples_per_s", old=rate[0], new=rate[1], ratio=reciprocal(step)),
+        Quantity(name="samples_per_s", old=rate[0], new=rate[1], ratio=ratio),
     ]
 
 

@@ -27,6 +27,8 @@ TURN = ("session", "block")
 Runs = Sequence[StoredRun]
 MIN, MAX = 1e-100, 1e100
 """Beyond them a number of a run is none: nothing is measured there."""
+OTHER_BATCH = 0.05
+"""By how much the samples of a mean step may differ from run to run: they do in a loop whose batches vary."""
 
 
 def read_snapshot(path: Path) -> StoredRun:
@@ -74,6 +76,7 @@ def snapshot(run: Run) -> StoredRun:
         model=study.model,
         cells=[_seen(run, name) for name in study.plan],
         parts={name: snapshot(part) for name, part in run.parts.items()},
+        unread_parts=[name for name in run.unread if name.startswith("parts/")],
     )
 
 
@@ -227,11 +230,19 @@ def refuse_unlike(runs: Runs, paths: Sequence[str]) -> None:
             )
 
 
-def refuse_shared(a: Sequence[str], b: Sequence[str]) -> None:
-    """Raise UsageError if a path stands on both sides of a gate: a run is no slower than itself."""
-    places = {Path(path).resolve() for path in a}
-    if shared := [path for path in b if Path(path).resolve() in places]:
+def refuse_shared(a: Runs, b: Runs, paths_of_b: Sequence[str]) -> None:
+    """Raise UsageError if a run stands on both sides of a gate, from whatever file: it is no slower than itself."""
+    if shared := [path for run, path in zip(b, paths_of_b, strict=True) if run in a]:
         raise UsageError(f"{shared[0]} is given on both sides of a gate\nGive each run once: A1,A2 B1,B2")
+
+
+def has_other_batch(a: "CellRuns", b: "CellRuns") -> bool:
+    """Whether a step holds another number of samples in some run, so that it is other work."""
+    cells = [*a.measured, *b.measured]
+    if len({cell.global_batch for cell in cells}) < 2:
+        return False
+    samples = [cell.samples_a_step for cell in cells]
+    return max(samples) > (1 + OTHER_BATCH) * min(samples)
 
 
 def _parts_of(runs: Runs) -> dict[str, list[StoredRun]]:

@@ -142,20 +142,22 @@ def _directions(drafts: Sequence[Draft]) -> None:
             if disputed and quantity.name in PART_VALUES:
                 quantity.direction = "indistinguishable"  # of the machine
             elif quantity.name in OTHERS:
-                known, significant = quantity.name in draft.errors, (draft.cell.id, quantity.name) in apart
-                quantity.direction = _direction(quantity, known=known, significant=significant)
+                significant = (draft.cell.id, quantity.name) in apart
+                ratio, known = draft.ratios.get(quantity.name), quantity.name in draft.errors
+                quantity.direction = _direction(quantity, ratio, known=known, significant=significant)
             else:
                 quantity.direction = _as_the_cell(quantity, draft.cell)
 
 
-def _direction(quantity: Quantity, *, known: bool, significant: bool) -> Direction | None:
-    if quantity.ratio is None or quantity.old == quantity.new:
+def _direction(quantity: Quantity, ratio: Estimate | None, *, known: bool, significant: bool) -> Direction | None:
+    """By the ratio that was tested, which is not shown where one side has none of the quantity."""
+    if ratio is None or quantity.old == quantity.new:
         return "same" if quantity.old == quantity.new is not None else None
     if not known:
         return "not known"
     if not significant:
         return "indistinguishable"
-    return "larger" if quantity.ratio.value > 1 else "smaller"
+    return "larger" if ratio.value > 1 else "smaller"
 
 
 def _as_the_cell(quantity: Quantity, cell: CellComparison) -> Direction | None:

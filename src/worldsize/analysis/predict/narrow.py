@@ -71,10 +71,18 @@ def _has_room(model: Model, world_size: int) -> bool:
     Workers that share cores would be in each other's way, and no forecast uses such a cell.
     """
     record = model.analysis.record
-    host, threads = record.provenance.host, record.asked.threads_per_worker or 1
-    return nodes_of(model) > 1 or world_size <= (
-        len(host.gpus) if on_gpus(model) else len(host.allowed_cores) // threads
-    )
+    if nodes_of(model) > 1:
+        return True
+    if on_gpus(model):
+        return world_size <= len(record.provenance.host.gpus)
+    return world_size * (record.asked.threads_per_worker or 1) <= _room_cores(model)
+
+
+def _room_cores(model: Model) -> float:
+    """min(physical cores, quota) where the cells ran (method.md §8); of an older run those of the host."""
+    placements = [cell.record.placement for cell in model.several if cell.record]
+    known = [placement.room_cores for placement in placements if placement and placement.room_cores]
+    return min(known, default=model.analysis.record.provenance.host.room_cores)
 
 
 def _study(model: Model, world_size: int, wire: LinkModel, **changes: Any) -> str | None:

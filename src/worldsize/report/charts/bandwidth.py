@@ -10,7 +10,7 @@ from worldsize.analysis.numbers import GB, number_text, percent_text
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.charts.colours import MESSAGES
 from worldsize.report.charts.parts import cell_label
-from worldsize.report.comm_tables import link_peak
+from worldsize.report.comm_tables import link_peak, link_rate
 from worldsize.report.svg import INK, Chart, Drawing, Size, draw, values
 
 ROW_HEIGHT = 30
@@ -67,8 +67,7 @@ def _reached(cell: CellAnalysis) -> float | None:
 
 
 def _row(analysis: StudyAnalysis, cell: CellAnalysis, rate: float, *, several: bool) -> _Row:
-    link = analysis.links.get(cell.world_size)
-    peak, rated = link_peak(analysis, cell), link.payload_bytes_per_s if link else None
+    peak, rated = link_peak(analysis, cell), link_rate(analysis, cell)
     label = f"{cell_label(cell)}, b = {cell.batch_size:,}" if several else cell_label(cell)
     return _Row(label, rate / GB, peak / GB if peak else None, rated / GB if rated else None)
 

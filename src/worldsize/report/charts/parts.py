@@ -94,7 +94,7 @@ def sample_parts_chart(analysis: StudyAnalysis) -> Drawing | None:
 
 def _of_a_step(cell: CellAnalysis) -> _Bar:
     assert cell.summary is not None, "only measured cells are drawn"
-    scale = MS * cell.summary.step_s.value / sum(cell.summary.parts_s.values())
+    scale = MS * cell.step_scale
     parts = {part: scale * seconds for part, seconds in cell.summary.parts_s.items()}
     rate = number_text(samples_per_s(cell))
     return _Bar(cell_label(cell), parts, f"{rate} samples/s", f"{rate}/s")
@@ -102,7 +102,8 @@ def _of_a_step(cell: CellAnalysis) -> _Bar:
 
 def _of_a_sample(cell: CellAnalysis, *, several: bool) -> _Bar:
     assert cell.summary is not None, "only measured cells are drawn"
-    parts = {part: MS * seconds / (cell.batch_size * cell.accumulate) for part, seconds in cell.summary.parts_s.items()}
+    scale = MS * cell.step_scale / (cell.batch_size * cell.accumulate)
+    parts = {part: scale * seconds for part, seconds in cell.summary.parts_s.items()}
     label = f"{cell_label(cell)}, b = {cell.batch_size:,}" if several else f"b = {cell.batch_size:,}"
     end = f"{number_text(sum(parts.values()))} ms"
     return _Bar(label, parts, end, end)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from worldsize.analysis.efficiency import ACCURACY, compared
+from worldsize.analysis.efficiency import compared
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.report.experiments.accuracy import accuracy_charts, accuracy_paragraph, epochs_table, rule
 from worldsize.report.experiments.agreement import agreement_paragraphs, divergence_table, order_table
@@ -10,6 +10,7 @@ from worldsize.report.experiments.scaling import paragraph, tables
 from worldsize.report.message_table import messages_table
 from worldsize.report.scaling_tables import efficiency_paragraph, efficiency_table
 from worldsize.report.section import Section
+from worldsize.results.beside import ACCURACY
 
 EFFICIENCY = ("c5-efficiency", "C(5) Statistical efficiency and time to accuracy")
 

@@ -9,7 +9,7 @@ from worldsize.analysis.statistics import Ratio
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.analysis.utilisation import Utilisation, utilisations
 from worldsize.report.columns import ColumnOf, estimates, numbers, prose, table_of, texts
-from worldsize.report.comm_tables import PEAK_NOTE, link_peak, link_rate
+from worldsize.report.comm_tables import PEAK_NOTE, link_peak, link_rate, slowest_note
 from worldsize.report.result_tables import CELL, SIZES, baseline_id, step_s
 from worldsize.report.scaling_tables import epoch_table
 from worldsize.report.tables import Table
@@ -84,7 +84,7 @@ def utilisation_table(analysis: StudyAnalysis, letter: str) -> Table:
         "(it receives as many). Measured: ÷ the time in which messages are transferred. Inferred: ÷ (T_N − T₁/N), "
         f"absent where that is not above 0. Epochs are those of {letter}(2): D/B steps. {PEAK_NOTE} The time of "
         "data-parallel is that of both directions, one after the other, over the bytes of one (method §4, §5, §7). "
-        "1 GB = 1e9 bytes."
+        f"1 GB = 1e9 bytes.{slowest_note(analysis, (row.cell for row in rows))}"
     )
     title = f"{letter}(3) Bandwidth utilisation"
     return table_of(f"{letter.lower()}3-bandwidth", title, columns, rows, note)

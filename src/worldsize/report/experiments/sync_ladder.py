@@ -146,11 +146,14 @@ def timeline_table(analysis: StudyAnalysis) -> Table:
         numbers(
             "Wait, mean over ranks",
             "wait_s",
-            lambda row: seen.wait_s if (seen := row.cell.communication) else None,
+            lambda row: seen.wait_s if (seen := row.cell.communication_of_step) else None,
             "ms",
         ),
         numbers(
-            "Transfer", "transfer_s", lambda row: seen.transfer_s if (seen := row.cell.communication) else None, "ms"
+            "Transfer",
+            "transfer_s",
+            lambda row: seen.transfer_s if (seen := row.cell.communication_of_step) else None,
+            "ms",
         ),
     ]
     note = (

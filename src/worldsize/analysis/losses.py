@@ -1,0 +1,118 @@
+"""What makes a step longer than one worker's, by cause, from the blocks in which both were timed (method.md §8)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from scipy.special import stdtrit
+
+from worldsize.analysis.breakdown import COMPUTE_PARTS
+from worldsize.analysis.cells import CellAnalysis
+from worldsize.analysis.statistics import LEVEL
+from worldsize.analysis.steps import BLOCK, STEPS
+from worldsize.results.records import PARTS, Estimate
+
+LossCause = Literal["exposed_sync", "data_wait", "compute", "copy_and_other", "wrapper"]
+
+CAUSED_BY: dict[LossCause, tuple[str, ...]] = {
+    "exposed_sync": ("exposed_sync_s",),
+    "data_wait": ("data_wait_s",),
+    "compute": COMPUTE_PARTS,
+    "copy_and_other": ("copy_s", "other_s"),
+}
+"""The parts in which a loss shows."""
+OF_OTHER = "_of_other"
+"""Ends the name of a part of the cell that is compared with."""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Seconds per step of a rank, at the level of the cell's step time (method.md §2, §8)."""
+
+    step_s: float
+    """Mean step of the cell: the sum of its parts."""
+    baseline_s: float
+    """That of its baseline, in the same blocks."""
+    by_cause: dict[LossCause, Estimate]
+    """Largest first; one below 0 is a gain."""
+
+
+def losses(cell: CellAnalysis, baseline: CellAnalysis, wrapped: CellAnalysis | None) -> Losses | None:
+    """What makes the step of a cell longer than its baseline's, by cause; None where they share no part, or no block.
+
+    `wrapped` is the same strategy around one worker with the same local batch, if it was run: what that takes longer
+    than the baseline, in the blocks of these two, is the wrapper's overhead, and is in no other cause. The causes add
+    up to the difference of the two steps.
+    """
+    cells = [cell, baseline, *([wrapped] if wrapped else [])]
+    parts = [part for part in PARTS if all(part in _known(each) for each in cells)]
+    beside = _beside(cell, baseline)
+    if beside is None or not parts:
+        return None
+    around = None if wrapped is None else _beside(wrapped, baseline)
+    if around is not None and around.height < min(2, beside.height):
+        around = None  # a single block tells nothing of how far it is off
+    causes: dict[LossCause, Estimate] = {
+        cause: _longer(beside, around, own)
+        for cause, names in CAUSED_BY.items()
+        if (own := [part for part in names if part in parts])
+    }
+    if around is not None:
+        causes["wrapper"] = _longer(around, None, parts)
+    return Losses(
+        step_s=_mean(beside, pl.sum_horizontal(*_known(cell))),
+        baseline_s=_mean(beside, pl.sum_horizontal(*(f"{part}{OF_OTHER}" for part in _known(baseline)))),
+        by_cause=dict(sorted(causes.items(), key=lambda item: item[1].value, reverse=True)),
+    )
+
+
+def _known(cell: CellAnalysis) -> list[str]:
+    """The parts of its step that were marked."""
+    return list(cell.summary.parts_s) if cell.summary else []
+
+
+def _beside(cell: CellAnalysis, other: CellAnalysis) -> pl.DataFrame | None:
+    """The parts of two cells (s) in the blocks that both have, at the level of the first; None without such a block."""
+    if cell.level is None:
+        return None
+    own = cell.block_means.select(*BLOCK, STEPS, *_known(cell)).drop_nulls()
+    named = (pl.col(part).alias(f"{part}{OF_OTHER}") for part in _known(other))
+    both = own.join(other.block_means.select(*BLOCK, *named).drop_nulls(), on=BLOCK).sort(*BLOCK)
+    if both.is_empty():
+        return None
+    elapsed_s = np.concatenate([cell.blocks[key] for key in both.select(*BLOCK).iter_rows()])
+    return both.with_columns(pl.exclude(*BLOCK, "steps") * (cell.level.value_s / float(elapsed_s.mean())))
+
+
+def _mean(beside: pl.DataFrame, value: pl.Expr) -> float:
+    """Mean over the steps of all blocks."""
+    mean: float = beside.select((value * STEPS).sum() / STEPS.sum()).item()
+    return mean
+
+
+def _longer(beside: pl.DataFrame, around: pl.DataFrame | None, parts: Sequence[str]) -> Estimate:
+    """What a cell takes longer than its baseline in some parts, less what one worker in the wrapper does.
+
+    The interval is Student's, of what each block has of the deviation from both means, as in `steps.ratio_over`: where
+    the same blocks are in both, the baseline cancels.
+    """
+    more_s = pl.sum_horizontal(*(pl.col(part) - pl.col(f"{part}{OF_OTHER}") for part in parts))
+    value = 0.0
+    counts: list[int] = []
+    deviations: list[pl.DataFrame] = []
+    for sign, frame in ((1.0, beside), (-1.0, around)):
+        if frame is None or (sign < 0 and not frame.select((more_s != 0).any()).item()):
+            continue  # what neither of two cells has, as communication of one worker, is known from any block
+        mean_s = _mean(frame, more_s)
+        value += sign * mean_s
+        counts.append(frame.height)
+        deviations.append(frame.select(*BLOCK, ((more_s - mean_s) * STEPS / STEPS.sum() * sign).alias("apart_s")))
+    count = min(counts)
+    if count < 2:
+        return Estimate(value=value, samples=count)
+    apart_s = pl.concat(deviations).group_by(*BLOCK, maintain_order=True).agg(pl.col("apart_s").sum())["apart_s"]
+    student = float(stdtrit(count - 1, (1 + LEVEL) / 2))
+    half_s = student * float(np.sqrt((apart_s.to_numpy() ** 2).sum() * count / (count - 1)))
+    return Estimate(value=value, low=value - half_s, high=value + half_s, samples=count)
