@@ -21,7 +21,9 @@ from worldsize.cli.progress import CellProgress
 from worldsize.cli.results import terminal_tables
 from worldsize.cli.tables import TerminalTable
 from worldsize.config import StudySettings
-from worldsize.results.folder import load_run
+from worldsize.results.files import read_record
+from worldsize.results.folder import load_run, write_study
+from worldsize.results.records import StudyRecord
 
 NUMBER = re.compile(r"[0-9][0-9.,]*")
 COMMAND = (sys.executable, "-m", "worldsize")
@@ -90,6 +92,9 @@ def test_a_reader_that_goes_away(run: Path, command: str) -> None:
 
 def test_the_exit_status_is_that_of_the_command(run: Path, tmp_path: Path) -> None:
     again = shutil.copytree(run, tmp_path / "again")
+    record = read_record(StudyRecord, again / "study.json")
+    record.provenance.created = "2026-01-01T00:00:00+00:00"  # the very same run is refused
+    write_study(again, record)
     line = f"set -o pipefail; {' '.join(COMMAND)} compare {run} {again} --fail-above 1% --strict | true"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (3, ""), "one run a side proves nothing, and strict says so"

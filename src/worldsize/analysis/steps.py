@@ -162,7 +162,7 @@ def check_samples(cell: Cell) -> None:
     if record.state == "failed":
         return
     ranks = range(processes_of(record) or max(1, len(counts)))
-    if record.summary is not None or record.placement is None or record.state == "complete":
+    if record.summary is not None or record.placement is None:
         _check_ranks(cell, ranks, counts)
     if record.summary is not None and record.placement is not None:
         _check_steps(cell, record.summary, ranks, counts)

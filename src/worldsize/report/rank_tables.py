@@ -61,8 +61,8 @@ def rank_parts_table(found: Sequence[CellRanks]) -> Table:
     ]
     note = (
         "Means over the timed steps of a rank, scaled as the step time of its cell is (method §2, §8). Ranks of a "
-        "synchronised step end together: the slowest is "
-        "the one that works longest (step − exposed communication), the others wait for it."
+        "synchronised step end together: the slowest is the one that works longest (step − exposed communication), the "
+        "others wait for it."
     )
     if any(cell.chosen for cell in found):
         note += (

@@ -234,8 +234,8 @@ def _beside_s(a: CellRuns, b: CellRuns, take: Callable[[StoredBlock], float | No
     A GPU that never waits for data has no data wait at all: from 0 to 20 ms there is no ratio, and a change.
     """
     parts = [take(block) for side in (a, b) for cell in side.measured for block in cell.blocks]
-    if all(part is None or part > 0 for part in parts):
-        return 0.0
+    if all(part is None or part > 0 for part in parts) or any(part is not None and part < 0 for part in parts):
+        return 0.0  # a damaged baseline may hold what is below 0: that has no logarithm either
     step_s = _mean([cell.summary.step_s.value for cell in a.measured if cell.summary is not None])
     return SMALL_PART * (step_s or 0.0)
 
