@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from made_sides import Maker, Truth
+from worldsize.results.baseline_records import StoredCell
 from worldsize.results.comparison_records import ComparisonRecord, Finding
 
 SINGLE, DDP = "single-w1-b64", "ddp-w2-b64"
@@ -83,6 +84,28 @@ def test_what_the_baseline_gained_fails_no_other_cell(maker: Maker) -> None:
     assert (found.code, found.cell, found.weight) == ("baseline", DDP, "not known")
     assert "by itself it may be within the limit" in found.message
     assert record.exit_status == 0
+
+
+def test_a_baseline_that_only_varies_hides_nothing(maker: Maker) -> None:
+    """8 % more than one worker, whose own step may be as long as it was: its noise is no reason not to fail."""
+    a = [
+        run.model_copy(update={"cells": [stretched(c, f) for c in run.cells]})
+        for run, f in zip(maker.side(UNTIMED, 4), (1.0, 1.07, 0.98, 1.05), strict=True)
+    ]
+    b = [
+        run.model_copy(update={"cells": [stretched(c, f, 1.08) for c in run.cells]})
+        for run, f in zip(maker.side(UNTIMED, 4), (0.93, 1.02, 0.95, 1.03), strict=True)
+    ]
+    record = maker.judged(a, b, fail_above=0.05, judge_by="relative")
+    assert [(each.code, each.cell) for each in findings(record)] == [("slower", DDP)]
+    assert record.exit_status == 3
+
+
+def stretched(cell: StoredCell, machine: float, ddp: float = 1.0) -> StoredCell:
+    factor = machine * (ddp if cell.id == DDP else 1.0)
+    return cell.model_copy(
+        update={"blocks": [block.model_copy(update={"step_s": factor * block.step_s}) for block in cell.blocks]}
+    )
 
 
 def test_a_baseline_beyond_the_limit_is_said_of_the_baseline_alone(maker: Maker) -> None:

@@ -123,6 +123,16 @@ def test_cells_that_were_never_timed_in_turn_lose_nothing_that_is_known() -> Non
     assert losses(cells[0], cells[1], None) is None
 
 
+def test_parts_are_those_of_the_printed_step() -> None:
+    """A tenth of the elapsed time lies between the steps of its ranks; it goes to all parts in proportion."""
+    cell = made("ddp", 2, {**BASELINE, "exposed_sync_s": 0.05})
+    found = lost(
+        replace(cell, blocks={key: times / 0.9 for key, times in cell.blocks.items()}), made("single", 1, BASELINE)
+    )
+    assert found.step_s == pytest.approx(0.45 / 0.9)
+    assert values(found)["exposed_sync"] == pytest.approx(0.05 / 0.9)
+
+
 @pytest.mark.parametrize("wrapped_blocks", [None, 5, 12])
 def test_intervals_hold_the_truth_and_are_no_wider_than_they_must_be(wrapped_blocks: int | None) -> None:
     """Blocks of every cell vary by 2 % by themselves, and by 30 % with the machine; 12 of them, of 0.1 s of compute."""

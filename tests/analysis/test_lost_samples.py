@@ -93,7 +93,7 @@ class TestRanksOfAMeteredRun:
         place(metered(run), "rank1.jsonl").unlink()
         told = reason(run)
         assert told.startswith(f"no sample of rank 1 is left in {place(run)}")
-        assert told.endswith("copy those of all there, from each host that wrote some.")
+        assert told.endswith("copy those of all hosts into this folder.")
         assert worldsize("report", run, cwd=run.parent).returncode == DAMAGED
 
     def test_while_it_runs_a_rank_may_not_have_written_its_first_step(self, run: Path) -> None:

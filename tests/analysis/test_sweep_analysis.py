@@ -136,7 +136,10 @@ def test_a_knee_that_was_timed_once_says_how_it_compares(tmp_path: Path) -> None
     """512 is the knee by the trials; those timed in turn were timed when the machine was slower."""
     found = swept_later(tmp_path, {8: 10.0, 32: 90.0, 128: 92.0, 512: 96.0, 2048: 100.0})
     assert (found.knee, found.best) == (512, 2048)
-    assert "is at b = 2,048 (timed later as well: by the trials of both the knee has 96.0 %)." in sweep_text(found)
+    assert (
+        "is at b = 2,048 (timed later as well: by the trials of both the knee has 96.0 % of its samples/s)."
+        in sweep_text(found)
+    )
 
 
 def test_one_block_of_a_size_gives_no_interval(tmp_path: Path) -> None:

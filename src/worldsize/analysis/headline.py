@@ -23,7 +23,7 @@ class Headline:
     rivals: tuple[tuple[CellAnalysis, Ratio], ...]
     """Those of several workers that are not slower with 95 % confidence, and samples/s of the fastest ÷ theirs."""
     losses: Losses | None
-    """What its step loses against the baseline's; None where the two were not timed in turn, or not taken apart."""
+    """What its step loses against the baseline's; None where the two have no common block, or were not taken apart."""
 
 
 @once

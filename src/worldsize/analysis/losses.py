@@ -74,21 +74,22 @@ def _known(cell: CellAnalysis) -> list[str]:
 
 
 def _beside(cell: CellAnalysis, other: CellAnalysis) -> pl.DataFrame | None:
-    """The parts of two cells (s) in the blocks that both have, at the level of the first; None without such a block."""
-    if cell.level is None:
-        return None
+    """The parts of two cells (s) in the blocks that both have; None without such a block.
+
+    All are scaled so that those of the first add up to its printed step.
+    """
     own = cell.block_means.select(*BLOCK, STEPS, *_known(cell)).drop_nulls()
     named = (pl.col(part).alias(f"{part}{OF_OTHER}") for part in _known(other))
     both = own.join(other.block_means.select(*BLOCK, *named).drop_nulls(), on=BLOCK).sort(*BLOCK)
-    if both.is_empty():
+    if cell.level is None or both.is_empty() or not _known(cell):
         return None
-    elapsed_s = np.concatenate([cell.blocks[key] for key in both.select(*BLOCK).iter_rows()])
-    return both.with_columns(pl.exclude(*BLOCK, "steps") * (cell.level.value_s / float(elapsed_s.mean())))
+    sum_s = _mean(both, pl.sum_horizontal(*_known(cell)))
+    return both.with_columns(pl.exclude(*BLOCK, "steps") * (cell.level.value_s / sum_s)) if sum_s > 0 else None
 
 
-def _mean(beside: pl.DataFrame, value: pl.Expr) -> float:
+def _mean(frame: pl.DataFrame, value: pl.Expr) -> float:
     """Mean over the steps of all blocks."""
-    mean: float = beside.select((value * STEPS).sum() / STEPS.sum()).item()
+    mean: float = frame.select((value * STEPS).sum() / STEPS.sum()).item()
     return mean
 
 

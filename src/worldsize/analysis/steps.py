@@ -36,7 +36,7 @@ BLOCK = ("session", "block")
 STEPS = pl.col("steps")
 """Timed steps of a block: blocks by time have more or fewer, and the tables are over steps."""
 AGAIN = "Remove its folder, and --resume measures it again."
-BROUGHT = "Every rank has files of its own: copy those of all there, from each host that wrote some."
+BROUGHT = "Each rank has files of its own, from its first step on: copy those of all hosts into this folder."
 
 
 def timed_steps(cell: Cell) -> pl.DataFrame:
@@ -162,7 +162,7 @@ def check_samples(cell: Cell) -> None:
     if record.state == "failed":
         return
     ranks = range(processes_of(record) or max(1, len(counts)))
-    if record.summary is not None or record.placement is None:
+    if record.summary is not None or record.placement is None or (record.state == "complete" and counts):
         _check_ranks(cell, ranks, counts)
     if record.summary is not None and record.placement is not None:
         _check_steps(cell, record.summary, ranks, counts)

@@ -219,7 +219,8 @@ def sweep_text(sweep: BatchSweep) -> str:
     rates = {b: number_text(cell.summary.samples_per_s.value) for b, cell in cells.items() if cell.summary}
     best = f"the best, {rates[sweep.best]}, is at b = {sweep.best:,}"
     if in_turn(cells[sweep.best].blocks) and not in_turn(cells[sweep.knee].blocks):
-        best += f" (timed later as well: by the trials of both the knee has {percent_text(sweep.shares[sweep.knee])})"
+        share = percent_text(sweep.shares[sweep.knee])
+        best += f" (timed later as well: by the trials of both the knee has {share} of its samples/s)"
     return (
         f"{said} The knee is b = {sweep.knee:,} ({interval_of(sweep)}) with {rates[sweep.knee]} samples/s; {best}. "
         "A batch above the knee only costs memory."

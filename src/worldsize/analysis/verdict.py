@@ -182,7 +182,7 @@ def _cause(found: Headline, about: Sequence[Advice]) -> str:
     width, advised = half_width(row.speedup.estimate), _loss_of([each.code for each in about])
     if width is not None and any(each.finding.endswith(f"{HIDES_THE_LIMIT}.") for each in about):
         return _too_wide(width)
-    if lost is None:  # not timed in turn: what the machine did between the two is in each difference
+    if lost is None:  # without a common block what the machine did between the two is in each difference
         return "" if advised is None else f"What limits it most is {CAUSES[advised]}."
     copies = lost.by_cause.get("copy_and_other")
     if advised == "copy_and_other" and (copies is None or copies.value < NOTABLE_LOSS * lost.step_s):
@@ -195,13 +195,13 @@ def _cause(found: Headline, about: Sequence[Advice]) -> str:
 def _bottleneck(lost: Losses, advised: LossCause | None) -> str:
     """The loss that an advice names, else the largest one where its interval excludes 0."""
     largest = next(iter(lost.by_cause))
-    cause = advised if advised in lost.by_cause else largest
-    loss = lost.by_cause[cause]
+    loss = lost.by_cause[largest]
     share, sure = loss.value / lost.step_s, not includes(loss, 0)
     if advised is None and share < NOTABLE_LOSS:
-        return f"No single loss is above {percent_text(NOTABLE_LOSS)} of its step."
+        return f"No single loss was seen to be above {percent_text(NOTABLE_LOSS)} of its step."
     if advised is None and not sure:
         return "" if loss.low is None or loss.high is None else _too_wide((loss.high - loss.low) / 2 / lost.step_s)
+    cause = advised or largest
     if cause != largest or share < NOTABLE_LOSS or not sure:
         return f"What limits it most is {CAUSES[cause]}."
     whole = number_text(1e3 * lost.step_s)
@@ -248,9 +248,6 @@ def step_sum(analysis: StudyAnalysis) -> str | None:
     if not terms:
         return None
     whole = f"Mean step of {cell.id}: {number_text(1e3 * lost.step_s)} ms"
-    elapsed = cell.summary.step_s.value
-    if abs(elapsed - lost.step_s) > MIN_TERM * elapsed:
-        whole += f" (its ranks' own steps; the table has elapsed time, {number_text(1e3 * elapsed)})"
     return f"{whole} ≈ {number_text(1e3 * lost.baseline_s)} of {base.id}{terms}."
 
 

@@ -128,9 +128,10 @@ class _Forks:
 
 
 def forks_end_with_this_process() -> None:
-    """Whatever this thread forks from here on ends with this process: what stands still does not see that it has gone.
+    """Let all that this thread forks from here on end with this process, for what stands still does not see it go.
 
-    The kernel tells it by the thread that has forked, so one that does not stay is left out.
+    The kernel ends a child with the thread that has forked it. So only forks of threads that call this end so: those
+    that stay as long as the process.
     """
     if not _Forks.owner:
         os.register_at_fork(before=_before_fork, after_in_child=_in_child)

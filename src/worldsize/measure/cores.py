@@ -9,8 +9,8 @@ from pathlib import Path
 SIBLINGS = ("core_cpus_list", "thread_siblings_list")
 """Files with the logical CPUs of one physical core, those that are online: the newer name first."""
 PLACE_OF_A_CORE = ("physical_package_id", "core_id")
-"""What they have in common where the kernel lists none. Of itself it does not tell: the number of a core may begin anew
-in each cluster or die of a package (arm64)."""
+"""What they have in common, used where the kernel has no such list: on arm64 `core_id` may begin anew in each cluster
+of a package."""
 
 _Mount = tuple[str, str, bool]
 """Which group is mounted, where, and whether it is of the second version."""

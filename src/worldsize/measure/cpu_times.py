@@ -38,7 +38,7 @@ def seconds_of(times: CpuTimes, cores: Iterable[int], *kinds: str) -> float:
 
 
 def cores_busy(before: CpuTimes, after: CpuTimes, cores: Iterable[int]) -> float:
-    """How many of these cores were at work between two readings, for whomever."""
+    """How many of these cores were at work between two readings, for any process."""
     busy = 0.0
     for core in cores:
         if core in before and core in after:

@@ -138,7 +138,9 @@ def _refuse_other_launches(name: str, launches: Sequence[Launch]) -> None:
     """Raise UsageError where launches of one cell are of two codes of the user's, or of other settings."""
     for one, other in combinations(launches, 2):
         both = f"{one.run.folder} and {other.run.folder} both hold {name}"
-        files = different_files(*(each.run.study.provenance.user_code for each in (one, other)))
+        codes = [each.run.study.provenance.user_code for each in (one, other)]
+        # A file that only one of them lists may not have been looked for: `runs-differ` says so.
+        files = [file for file in different_files(*codes) if all(code and file in code.digests for code in codes)]
         if files:
             raise UsageError(f"{both}, with other code of yours: {named(files)}\n{APART}")
         a, b = (each.cell.record.settings for each in (one, other))

@@ -248,21 +248,6 @@ def reference_every(cell: PlannedCell, settings: TrainingSettings, step_s: float
     return ceil(every / whole) * whole  # so that whole periods count, or do not
 
 
-def timed_steps(blocks: Blocks, session: int | None = None) -> int:
-    """Timed steps of a cell; a block that was broken off, at the end of an earlier session, counts as the one before.
-
-    Blocks of one session need not be alike: those that fill a budget are longer, and others by a step.
-    """
-    lengths: dict[int, list[int]] = {}
-    for at, block in sorted(blocks):
-        lengths.setdefault(at, []).append(len(blocks[at, block]))
-    lost = 0
-    for at, each in lengths.items():
-        missing = each[-2] - each[-1] if len(each) > 1 and at != session else 0
-        lost += missing if missing > 1 else 0
-    return sum(map(sum, lengths.values())) + lost
-
-
-def steps_left(settings: TrainingSettings, blocks: Blocks, session: int) -> int | None:
-    """Timed steps of a cell that are still wanted, while this session goes on; None without a number of steps."""
-    return None if settings.steps is None else settings.steps - timed_steps(blocks, session)
+def steps_left(settings: TrainingSettings, blocks: Blocks) -> int | None:
+    """Timed steps of a cell that are still wanted; None without a number of steps."""
+    return None if settings.steps is None else settings.steps - sum(map(len, blocks.values()))

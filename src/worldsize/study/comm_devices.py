@@ -27,7 +27,7 @@ def gpus_for(settings: CommSettings, cluster: Cluster | None = None) -> int:
         status, said = cluster.ask("worldsize.collectives.bench", "")
     counted = said.strip().rpartition("\n")[2]
     if not counted.isdecimal():
-        raise RunError(f"the look for GPUs ended with status {status}; see above")
+        raise RunError(f"the look for GPUs ended with status {status}; see above\nOver CPUs: --backend gloo.")
     busiest = max((node.processes for node in cluster.share_out(settings.world_size)), default=settings.world_size)
     check_devices(settings.backend, (settings.world_size,), int(counted), busiest)
     return int(counted)

@@ -155,7 +155,7 @@ class Schedule:
 
     def _steps(self, cell: PlannedCell, block: int, *, warm: bool) -> None:
         """A block of timed steps, and what is measured beside it; `warm`: of a cell that has just been warmed up."""
-        left = blocks.steps_left(self.settings, self.samples[cell.id], self.ledger.session)
+        left = blocks.steps_left(self.settings, self.samples[cell.id])
         count, usual_warmup = self.pace.block_steps(cell, left), self.pace.sizes.lead(cell)
         every = blocks.reference_every(cell, self.settings, self.pace.step_s(cell), self.pace.sizes.loaders(cell.id))
         turn = Turn(op="steps", count=count, warmup=usual_warmup, block=block, reference_every=every)
@@ -277,7 +277,7 @@ class Schedule:
     def _ending(self, cell: PlannedCell) -> Ending | None:
         if self.settings.epochs is not None:
             return "epochs" if self.trained[cell.id] >= self.settings.epochs * self.epoch_steps[cell.id] else None
-        left = blocks.steps_left(self.settings, self.samples[cell.id], self.ledger.session)
+        left = blocks.steps_left(self.settings, self.samples[cell.id])
         if left is not None and left <= 0:
             return "cap"
         if not self.pace.budgeted:

@@ -5,6 +5,7 @@ One cell at a time does a turn; the others wait on their queues. Replies are exc
 
 import json
 import queue
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 
+from worldsize.data.standing import forked_children, send
 from worldsize.errors import RunError
 from worldsize.launch.failure import explain
 from worldsize.ranks.host_collectives import agree, gather
@@ -124,7 +126,8 @@ class ThreadExecutor:
             self._members.pop(cell.id, None)
 
     def close(self) -> None:
-        """Nothing outlives the process."""
+        """Nothing outlives the process; loader processes that stand still could not be asked to end."""
+        send(signal.SIGCONT, forked_children())
 
     def _gathered(self, reply: Any) -> list[Any]:
         return gather(reply, self.rank.processes)

@@ -6,6 +6,7 @@ from worldsize.analysis.compare.over_runs import PROOF, chance_below
 from worldsize.analysis.compare.settling import settling
 from worldsize.analysis.compare.verdicts import basis, change_of_baseline, loss_is_the_baselines, other
 from worldsize.analysis.numbers import estimate_text, percent_text
+from worldsize.analysis.statistics import includes
 from worldsize.config import CompareSettings
 from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Finding, Gate, Outcome, Weight
 from worldsize.results.records import Estimate
@@ -126,10 +127,13 @@ class _Limit:
     def _with_its_baseline(self, cell: CellComparison) -> Finding | None:
         """Where a relative ratio is on one side of the limit, and with what its baseline lost or gained on the other.
 
-        Not where the baseline cell is beyond the limit by itself: that is said of it.
+        Not where the baseline cell is beyond the limit by itself, which is said of it, nor where it may be as it was:
+        what only varies in it would hide what relative ratios show.
         """
         base, ratio = change_of_baseline(cell, self.cells), cell.judged
-        if base is None or ratio is None or not self.record.same_machine or base.value > self.limit:
+        if base is None or ratio is None or not self.record.same_machine:
+            return None
+        if base.value > self.limit or includes(base, 1):
             return None
         whole = ratio.value * base.value
         if (whole > self.limit) == (ratio.value > self.limit):

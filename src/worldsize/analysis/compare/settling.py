@@ -29,9 +29,9 @@ OWN_FLAGS = {"--out": 1, "-o": 1, "--resume": 0, "--json": 0, "--open": 0}
 def settling(record: ComparisonRecord, settings: CompareSettings, gate: Gate) -> list[str]:
     """Lines to paste: more runs of either side, then the comparison of all; or why no number of runs would do."""
     codes = {finding.code for finding in gate.findings if finding.weight == "not known"}
-    if codes == {"baseline"}:
-        return ["Plain step times would settle it, of runs of both sides that took turns: --judge-by plain."]
     if not codes & {"one-run", "maybe-slower", "not-ruled-out", "machine"}:
+        if "baseline" in codes:
+            return ["Plain step times would settle it, of runs of both sides that took turns: --judge-by plain."]
         return ["More runs would not settle it: give runs of the same work, from the same kind of machine."]
     needed = runs_needed(record.cells, 1 + gate.fail_above, strict=gate.strict)
     if "machine" in codes:
