@@ -8,16 +8,6 @@ import pytest
 from fake_cells import FakeExecutor
 from fake_study import Study, grid
 from worldsize.config import StudySettings
-from worldsize.study.blocks import timed_steps
-
-
-@pytest.mark.parametrize(
-    ("lengths", "steps"), [((4, 4, 4), 12), ((4, 4, 8), 16), ((4, 4, 1), 12), ((8, 4), 16), ((1,), 1)]
-)
-def test_blocks_count_by_their_own_length(lengths: tuple[int, ...], steps: int) -> None:
-    """Only the last block of a session can have been broken off."""
-    blocks = {(session, at): np.ones(length) for session in (1, 2) for at, length in enumerate(lengths)}
-    assert timed_steps(dict(reversed(blocks.items()))) == 2 * steps
 
 
 @pytest.mark.parametrize("budget_s", [120.0, 200.0])
