@@ -181,7 +181,7 @@ def _cause(found: Headline, about: Sequence[Advice]) -> str:
         return ""
     width, advised = half_width(row.speedup.estimate), _loss_of([each.code for each in about])
     if width is not None and any(each.finding.endswith(f"{HIDES_THE_LIMIT}.") for each in about):
-        return _too_wide(width)
+        return f"An interval of ±{percent_text(width)} is too wide to name its bottleneck: time more of it."
     if lost is None:  # without a common block what the machine did between the two is in each difference
         return "" if advised is None else f"What limits it most is {CAUSES[advised]}."
     copies = lost.by_cause.get("copy_and_other")
@@ -200,7 +200,10 @@ def _bottleneck(lost: Losses, advised: LossCause | None) -> str:
     if advised is None and share < NOTABLE_LOSS:
         return f"No single loss was seen to be above {percent_text(NOTABLE_LOSS)} of its step."
     if advised is None and not sure:
-        return "" if loss.low is None or loss.high is None else _too_wide((loss.high - loss.low) / 2 / lost.step_s)
+        if loss.low is None or loss.high is None:
+            return ""
+        half = percent_text((loss.high - loss.low) / 2 / lost.step_s)
+        return f"Its largest loss is known to ±{half} of its step only, too little to name a bottleneck: time more of it."
     cause = advised or largest
     if cause != largest or share < NOTABLE_LOSS or not sure:
         return f"What limits it most is {CAUSES[cause]}."
@@ -209,10 +212,6 @@ def _bottleneck(lost: Losses, advised: LossCause | None) -> str:
         f"Its bottleneck is {CAUSES[cause]}: {number_text(1e3 * loss.value)} ms of a mean step of {whole} ms, "
         f"{percent_text(share)}."
     )
-
-
-def _too_wide(width: float) -> str:
-    return f"An interval of ±{percent_text(width)} is too wide to name its bottleneck: time more of it."
 
 
 SHORT: dict[LossCause, str] = {
