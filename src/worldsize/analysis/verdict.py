@@ -203,7 +203,9 @@ def _bottleneck(lost: Losses, advised: LossCause | None) -> str:
         if loss.low is None or loss.high is None:
             return ""
         half = percent_text((loss.high - loss.low) / 2 / lost.step_s)
-        return f"Its largest loss is known to ±{half} of its step only, too little to name a bottleneck: time more of it."
+        return (
+            f"Its largest loss is known to ±{half} of its step only, too little to name a bottleneck: time more of it."
+        )
     cause = advised or largest
     if cause != largest or share < NOTABLE_LOSS or not sure:
         return f"What limits it most is {CAUSES[cause]}."
