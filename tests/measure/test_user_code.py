@@ -27,8 +27,12 @@ GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign
 
 
 def seen(folder: Path, *references: str, **variables: str) -> Any:
+    return said(folder, "-c", ASK, *references, **variables)
+
+
+def said(folder: Path, *arguments: str, **variables: str) -> Any:
     done = subprocess.run(
-        [sys.executable, "-c", ASK, *references],
+        [sys.executable, *arguments],
         cwd=folder,
         env={**os.environ, **variables},
         capture_output=True,
@@ -185,24 +189,12 @@ def names_of_scripts(folder: Path, scripts: dict[str, str], **variables: str) ->
     return [str(name) for name in said(folder, "-c", code, json.dumps(scripts), **variables)]
 
 
-def said(folder: Path, *arguments: str, **variables: str) -> Any:
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def on_path(*folders: Path) -> str:
     return os.pathsep.join((*map(str, folders), os.environ["PYTHONPATH"]))
 
 
 LATE = "def make():\n    import {}\n"
-"""A factory whose import nobody has run yet: it is found in the text alone."""
+"""A factory whose import has not run yet: it is found in the text alone."""
 
 
 def test_a_module_goes_before_a_folder_of_its_name_and_a_package_before_a_module(tmp_path: Path) -> None:

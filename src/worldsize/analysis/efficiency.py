@@ -68,7 +68,7 @@ def trainings(study: StudyAnalysis) -> tuple[StudyAnalysis, ...]:
 
 
 def lost_seeds(study: StudyAnalysis) -> tuple[int, ...]:
-    """The seeds of which a part was run that cannot be read any more."""
+    """Seeds whose trainings were run, and whose part of the study cannot be read any more."""
     name = ACCURACY if ACCURACY in study.parts else ""
     further = study.record.asked.all_seeds[1:]
     return tuple(seed for seed in further if f"parts/{part_of_seed(name, seed)}" in study.run.unread)

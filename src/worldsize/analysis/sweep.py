@@ -54,7 +54,7 @@ class BatchSweep:
     in_turn: bool = False
     """Whether the sizes among which the knee is were timed in turn."""
     shares: Mapping[int, float] = field(default_factory=dict)
-    """Samples/s ÷ those of the best, by b, of which the knee is the smallest with 95 %."""
+    """Samples/s ÷ those of the best, by b. The knee is the smallest b with at least 95 %."""
 
 
 class Knee(NamedTuple):

@@ -46,8 +46,8 @@ def read_comm(folder: Path) -> tuple[dict[int, CommRecord], dict[str, str]]:
 def parts_of(folder: Path, study: StudyRecord) -> tuple[list[str], dict[str, str]]:
     """Names of the further parts of a run folder, in their order, and why others that it had cannot be read.
 
-    One that was to come last, and of which nothing is left, cannot be told from one that was never begun. Raises
-    OutputError for a link that leads out of the folder.
+    A part that was to come last looks, once its folder is gone, as if it had never begun. Raises OutputError for a link
+    that leads out of the folder.
     """
     place = own(folder, "parts")
     there: list[str] = []

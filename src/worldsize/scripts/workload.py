@@ -15,7 +15,13 @@ import torch
 from torch import Tensor
 
 from worldsize.config import ScriptSettings
-from worldsize.data.standing import forked_children, loaders_that_go_on, send, started_otherwise
+from worldsize.data.standing import (
+    forked_children,
+    forks_end_with_this_process,
+    loaders_that_go_on,
+    send,
+    started_otherwise,
+)
 from worldsize.errors import WorkerError
 from worldsize.measure.alignment import Offset
 from worldsize.measure.machine import allowed_cores
@@ -23,7 +29,6 @@ from worldsize.measure.timeline import Step, Timeline
 from worldsize.metering.finding import Finder
 from worldsize.metering.run_folder import WARMUP_STEPS, notices
 from worldsize.metering.watch import Watch
-from worldsize.parent_death import end_with_parent
 from worldsize.ranks.heartbeat import beat
 from worldsize.ranks.turns import Reply, Turn
 from worldsize.ranks.workload import State, World
@@ -51,8 +56,7 @@ class ScriptWorkload:
         self.watch = Watch(None, None, self._stepped, self._gave_up, by_optimizer=True, device=device)
         self.finder = Finder(self.watch)
         self._process = os.getpid()
-        self._forks_with_main = False
-        os.register_at_fork(before=self._before_fork, after_in_child=self._forked)
+        forks_end_with_this_process()
         self.steps = 0
         """Steps behind it, in this launch; the first one is part of the start."""
         self.thread = threading.main_thread()
@@ -61,14 +65,6 @@ class ScriptWorkload:
         self._world: World | None = None
         self._samples: Counter[int] = Counter()
         self._left_alone: set[str] = set()
-
-    def _before_fork(self) -> None:
-        self._forks_with_main = threading.current_thread() is threading.main_thread()
-
-    def _forked(self) -> None:
-        """What is stopped cannot see that its parent has gone; the kernel tells by the thread that has forked."""
-        if self._forks_with_main and os.getppid() == self._process:
-            end_with_parent(self._process)
 
     def begin(self, world: World) -> None:
         """It has made its first step, and this is the world that it works in."""
@@ -197,7 +193,7 @@ def loaders_on_cores(loaders: int) -> list[WarningRecord]:
 
 
 def signal_loaders(number: signal.Signals) -> None:
-    """Send a signal to what this process has forked by multiprocessing, which ends with its parent (`_forked`).
+    """Send a signal to what this process has forked by multiprocessing, which ends with its parent.
 
     A stopped process of another kind would stay for ever, should the command be killed.
     """

@@ -164,16 +164,16 @@ class BlockSizes:
         return self._loaders.get(name, 0)
 
     def usual_step_s(self, cell: PlannedCell, warmup_s: Times) -> float:
-        """How long a step takes (s) by those of warming up, of which the fastest is warm.
+        """How long a step takes (s) by the steps of warming up: as long as the fastest, which is warm.
 
-        Where steps are unlike, as of a loader in bursts, only the mean tells: of those in the last period.
+        Where steps are unlike, as with a loader in bursts, their mean counts; with a period, that of the last one.
         """
         if (whole := period(cell)) > 1:
             return float(np.mean(warmup_s[-whole:]))
         return float(min(warmup_s) if burst(self.settings, self.loaders(cell.id)) == 1 else np.mean(warmup_s))
 
     def whole(self, name: str, steps: int) -> int:
-        """So many steps of a cell, or as many more as make whole bursts and periods."""
+        """Steps of a cell, rounded up to whole bursts and whole periods."""
         return whole_bursts(self.settings, steps, self._cell(name), self.loaders(name))
 
     def _cell(self, name: str) -> PlannedCell | None:
