@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.installed
+COMPILED := $(VENV)/.compiled
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -18,12 +19,12 @@ help:
 	@echo 'make gpu-check  the same results on the GPUs of this machine'
 	@echo 'make clean      remove .venv, caches and build output; runs/ stays'
 
-study: $(STAMP)
+study: $(COMPILED)
 	@$(VENV)/bin/worldsize study default
 
 # Four processes share the tests that do not measure: starting processes is most of their work, and it waits a lot
 # (with three, two cores were busy for three quarters of the time).
-test: $(STAMP)
+test: $(COMPILED)
 ifdef ARGS
 	@$(VENV)/bin/python -m pytest $(ARGS)
 else
@@ -50,13 +51,13 @@ lint: $(STAMP)
 docs: $(STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict && echo 'docs: site/index.html'
 
-bench: $(STAMP)
+bench: $(COMPILED)
 	@$(VENV)/bin/python benchmarks/run.py $(ARGS)
 
-bench-all: $(STAMP)
+bench-all: $(COMPILED)
 	@$(VENV)/bin/python benchmarks/run.py --all $(ARGS)
 
-gpu-check: $(STAMP)
+gpu-check: $(COMPILED)
 	@$(VENV)/bin/python benchmarks/gpu_check.py $(ARGS)
 
 # pip is looked for, not the folder: a venv that was broken off has none.
@@ -67,9 +68,16 @@ $(STAMP): pyproject.toml constraints.txt
 	    || { echo 'Python cannot make virtual environments here; install: apt-get install python3-venv' >&2; exit 1; }
 	@test -x $(VENV)/bin/pip || { echo 'making $(VENV)' && $(PYTHON) -m venv --clear $(VENV); }
 	@echo 'installing worldsize, torch and the development tools into $(VENV); a few minutes the first time'
-	@$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	@touch $@
 	@echo 'installed'
+
+# pip compiles on one core; here all do. What runs torch needs it, `make lint` and `make docs` import little. Files that
+# are no Python of this version stay as they are.
+$(COMPILED): $(STAMP)
+	@echo 'compiling what was installed, on all cores'
+	@$(VENV)/bin/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

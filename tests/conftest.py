@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -18,6 +18,9 @@ from xdist.scheduler import LoadScopeScheduling
 from served import serving
 from slow_tests import listed, names_of
 from traces import Traces
+
+if TYPE_CHECKING:
+    from own_loops import WarmLoops
 
 # An example that takes longer than hypothesis' 200 ms says that the machine was busy, and no more.
 settings.register_profile("no deadline", deadline=None)
@@ -128,6 +131,25 @@ def one_thread_each() -> None:
 def warm_server() -> Iterator[None]:
     """One warm server for all tests of this session, and for the commands that they start (launch/server.py)."""
     with serving():
+        yield
+
+
+@pytest.fixture(scope="session")
+def loops() -> "Iterator[WarmLoops]":
+    """Where loops of a user's own are run, one after the other."""
+    from own_loops import warm_loops
+
+    with warm_loops() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def no_link_benchmark() -> Iterator[None]:
+    """Studies that a file runs in this process time no collectives first: for tests that read nothing of the link."""
+    from no_links import leave_links_out
+
+    with pytest.MonkeyPatch.context() as patch:
+        leave_links_out(patch)
         yield
 
 

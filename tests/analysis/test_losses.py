@@ -17,19 +17,21 @@ Parts = Mapping[str, ArrayLike]
 """Seconds per step, of all blocks or of each; parts that are not named take no time."""
 
 
-def made(strategy: str, workers: int, parts: Parts, blocks: Sequence[int] = range(6)) -> CellAnalysis:
+def made(
+    strategy: str, workers: int, parts: Parts, blocks: Sequence[int] = range(6), batch_size: int = 32
+) -> CellAnalysis:
     """A cell of one step in each of these blocks."""
     table = pl.DataFrame({part: np.broadcast_to(parts.get(part, 0.0), len(blocks)).astype(float) for part in PARTS})
     elapsed_s = table.sum_horizontal().to_numpy()
     return CellAnalysis(
-        f"{strategy}-w{workers}-b32",
+        f"{strategy}-w{workers}-b{batch_size}",
         strategy,
         workers,
-        32,
+        batch_size,
         "complete",
         summary=CellSummary(
             step_s=Estimate(value=1.0, samples=1),
-            samples_per_s=Estimate(value=32.0, samples=1),
+            samples_per_s=Estimate(value=float(batch_size * workers), samples=1),
             parts_s=dict(table.mean().row(0, named=True)),
             timed_steps=len(blocks),
             blocks=len(blocks),
@@ -71,6 +73,22 @@ def test_what_one_worker_in_the_wrapper_loses_is_the_wrappers() -> None:
     found = lost(made("ddp", 2, {"forward_s": 0.15, "exposed_sync_s": 0.08, "other_s": 0.37}), baseline, wrapped)
     assert values(found) == pytest.approx(
         {"exposed_sync": 0.08, "wrapper": 0.05, "copy_and_other": 0.04, "compute": 0.03, "data_wait": 0.0}
+    )
+
+
+def test_with_one_global_batch_a_worker_is_held_against_its_share() -> None:
+    """A step is 30 ms and 1 ms a sample: 94 ms of B = 64, so 47 for one of two workers; 62 of b = 32."""
+    several = made("ddp", 2, {"forward_s": 0.062, "exposed_sync_s": 0.003})
+    baseline = made("single", 1, {"forward_s": 0.094}, batch_size=64)
+    found = lost(several, baseline)
+    assert (found.step_s, found.baseline_s) == pytest.approx((0.065, 0.047))
+    assert values(found) == pytest.approx(
+        {"compute": 0.015, "exposed_sync": 0.003, "data_wait": 0.0, "copy_and_other": 0.0}
+    )
+    assert next(iter(found.by_cause)) == "compute"
+    wrapped = made("ddp", 1, {"forward_s": 0.096}, batch_size=64)
+    assert values(lost(several, baseline, wrapped)) == pytest.approx(
+        {"compute": 0.013, "exposed_sync": 0.003, "wrapper": 0.002, "data_wait": 0.0, "copy_and_other": 0.0}
     )
 
 
@@ -129,8 +147,9 @@ def test_parts_are_those_of_the_printed_step() -> None:
     found = lost(
         replace(cell, blocks={key: times / 0.9 for key, times in cell.blocks.items()}), made("single", 1, BASELINE)
     )
-    assert found.step_s == pytest.approx(0.45 / 0.9)
+    assert (found.step_s, found.baseline_s) == pytest.approx((0.45 / 0.9, 0.4)), "as both are printed"
     assert values(found)["exposed_sync"] == pytest.approx(0.05 / 0.9)
+    assert sum(values(found).values()) == pytest.approx(0.45 / 0.9 - 0.4)
 
 
 @pytest.mark.parametrize("wrapped_blocks", [None, 5, 12])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.summary import summarise
 from worldsize.errors import DAMAGED
+from worldsize.metering.run_folder import NOT_ALIGNED
 from worldsize.results.columns import pack
 from worldsize.results.files import cell_folder
 from worldsize.results.folder import load_run, write_cell
@@ -212,3 +214,57 @@ def test_a_damaged_step_hides_no_lost_ones(run: Path) -> None:
     assert read(run).state == "complete"
     change_lines(path, lambda lines: lines[:-4])
     assert "of its 18 timed steps are gone" in reason(run)
+
+
+HOUR_NS = 3_600 * 10**9
+
+
+def moved(path: Path, *, later_ns: int, **changes: int) -> None:
+    """Let the steps of a rank begin so much later on its clock."""
+
+    def change(lines: list[str]) -> list[str]:
+        steps = (json.loads(line) for line in lines)
+        return [json.dumps({**step, "start_ns": step["start_ns"] + later_ns, **changes}) + "\n" for step in steps]
+
+    change_lines(path, change)
+
+
+class TestFilesOfAnotherRun:
+    """Those of a rank that were copied from an equal study have all steps, at other times."""
+
+    def test_are_seen_by_when_the_ranks_took_their_turns(self, run: Path) -> None:
+        moved(place(run, "rank1.jsonl"), later_ns=HOUR_NS)
+        told = reason(run)
+        assert told.startswith("rank 0 and rank 1 were not at work at one time: samples of one of them in ")
+        assert told.endswith("are of another run Remove its folder, and --resume measures it again.")
+        assert worldsize("report", run, cwd=run.parent).returncode == DAMAGED
+
+    @pytest.mark.parametrize("metering", [False, True], ids=["a study", "metered"])
+    def test_are_seen_in_a_single_block(self, tmp_path: Path, metering: bool) -> None:
+        run = make_run(tmp_path / "run", [replace(DDP, blocks=1)])
+        moved(place(metered(run) if metering else run, "rank1.jsonl"), later_ns=HOUR_NS)
+        assert "of another run" in reason(run)
+
+    @pytest.mark.parametrize("late_s", [0, 5])
+    def test_clocks_that_are_apart_by_what_is_known_say_nothing(self, run: Path, late_s: int) -> None:
+        """Nor does a rank that is late, as far as the others can be a turn ahead."""
+        later_ns = HOUR_NS + late_s * 10**9
+        moved(place(run, "rank1.jsonl"), later_ns=later_ns, clock_offset_ns=-HOUR_NS, clock_error_ns=10**6)
+        assert read(run).state == "complete"
+
+    def test_clocks_that_were_never_aligned_say_nothing(self, run: Path) -> None:
+        for rank in range(2):
+            later_ns = 10**17 * rank
+            moved(place(run, f"rank{rank}.jsonl"), later_ns=later_ns, clock_error_ns=NOT_ALIGNED.error_ns)
+        assert read(metered(run)).state == "complete"
+
+    def test_a_launch_is_warmed_up_in_block_0(self, run: Path) -> None:
+        """Under torchrun it has no number of its own."""
+
+        def warmed_up_again(lines: list[str]) -> list[str]:
+            first = {**json.loads(lines[-3]), "block": 0, "timed": False}
+            return [*lines[:-3], json.dumps(first) + "\n", *lines[-2:]]
+
+        for rank in range(2):
+            change_lines(place(run, f"rank{rank}.jsonl"), warmed_up_again)
+        assert read(run).state == "complete"

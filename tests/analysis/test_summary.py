@@ -1,7 +1,9 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from advised import steps
 from made_runs import SHARES, MadeCell, make_run, synchronised
 from worldsize.analysis.steps import world_steps
 from worldsize.analysis.summary import step_blocks, summarise
@@ -78,3 +80,19 @@ def test_blocks_keep_session_and_turn(tmp_path: Path) -> None:
 def test_without_a_timed_step_there_is_no_summary(tmp_path: Path, warmup_steps: int) -> None:
     cell = made(tmp_path, MadeCell("single", 1, blocks=0, warmup_steps=warmup_steps))
     assert summarise(cell) is None
+
+
+@pytest.mark.parametrize("offset_s", [0, 40], ids=["the same host", "another host"])
+def test_what_a_restart_within_an_epoch_took_is_in_no_step(tmp_path: Path, offset_s: int) -> None:
+    """Five seconds were lost before the sixth step of a block; the clock of the new worker is another one."""
+    cell = MadeCell("ddp", 2, step_s=0.05, blocks=2, block_steps=10, rank_spread=0)
+
+    def started_again(rank: int, record: dict[str, Any]) -> None:
+        if record["block"] == 1 and record["step"] >= cell.warmup_steps + cell.block_steps + 5:
+            offset_ns = offset_s * rank * 10**9
+            record.update(launch=1, clock_offset_ns=-offset_ns, start_ns=record["start_ns"] + 5 * 10**9 + offset_ns)
+
+    steps(cell, started_again)(make_run(tmp_path, [cell]))
+    summary = summarise(load_run(tmp_path).cells[cell.id])
+    assert summary is not None
+    assert summary.step_s.value == pytest.approx(0.05)

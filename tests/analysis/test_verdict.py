@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from advised import codes
+from advised import study as with_settings
 from made_runs import SHARES, MadeCell, make_run, synchronised, usual_cells
 from worldsize.analysis.decision import decide, is_decided
 from worldsize.analysis.headline import headline
@@ -42,6 +44,35 @@ def test_the_step_is_that_of_one_worker_and_what_was_lost(tmp_path: Path) -> Non
     cells = [SINGLE, several(0.58, shares, comm_s=0.07)]
     assert step_sum(study(tmp_path, cells)) == (
         "Mean step of ddp-w2-b32: 580 ms ≈ 500 of single-w1-b32 + 70.0 exposed communication + 10.0 compute."
+    )
+
+
+def kept_batch(folder: Path, exposed_s: float) -> StudyAnalysis:
+    """A step is 30 ms and 1 ms a sample: 94 ms of one worker with B = 64, and 62 of one of two, with messages after."""
+    step_s = 0.062 + exposed_s
+    shares = {"forward_s": 0.062 / step_s, "exposed_sync_s": exposed_s / step_s}
+    alone = MadeCell("single", 1, 64, step_s=0.094, shares={"forward_s": 1.0})
+    return with_settings(folder, [alone, several(step_s, shares, comm_s=exposed_s)], global_batch=64)
+
+
+@pytest.mark.parametrize(
+    ("exposed_s", "said"),
+    [
+        (0.003, "slower compute (forward, backward and optimizer together): 15.0 ms of a mean step of 65.0 ms, 23.1 %"),
+        (0.008, "slower compute (forward, backward and optimizer together): 15.0 ms of a mean step of 70.0 ms, 21.4 %"),
+        (0.03, "exposed communication: 30.0 ms of a mean step of 92.0 ms, 32.6 %"),
+    ],
+)
+def test_with_one_global_batch_a_worker_is_held_against_its_share(tmp_path: Path, exposed_s: float, said: str) -> None:
+    """Of 94 ms half: 47, so that 15 are lost in compute. From 5 % on there is advice on communication as well."""
+    analysis = kept_batch(tmp_path, exposed_s)
+    assert ("communication-bound" in codes(analysis)) == (exposed_s > 0.005)
+    assert verdict(analysis).endswith(f"Its bottleneck is {said}, against 1/2 of single-w1-b64.")
+
+
+def test_and_the_sum_is_of_that_share(tmp_path: Path) -> None:
+    assert step_sum(kept_batch(tmp_path, 0.003)) == (
+        "Mean step of ddp-w2-b32: 65.0 ms ≈ 47.0 (1/2 of single-w1-b64) + 15.0 compute + 3.00 exposed communication."
     )
 
 

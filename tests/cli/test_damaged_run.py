@@ -18,6 +18,8 @@ STEPS = ("--steps", 8, "--block-steps", 2, "--target-interval", 0, "--warmup-ste
 CELL, OTHER = "all-reduce-w2-b16", "single-w1-b16"
 DAMAGED = 4
 
+pytestmark = pytest.mark.usefixtures("no_link_benchmark")
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:

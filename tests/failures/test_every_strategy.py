@@ -6,7 +6,6 @@ What a strategy carries from step to step (residuals, matrices, when ranks meet)
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -44,16 +43,13 @@ def cell_of(name: str) -> str:
 
 
 def flags(group: str) -> Iterator[object]:
-    """Settings by which strategies come to their usual step at once."""
+    """The study of a group, with settings by which its strategies come to their usual step at once."""
+    yield from ("--strategies", ",".join(GROUPS[group]), "--world-sizes", 2, "--batch-sizes", 8)
+    yield from ("--baseline", "wrapped", *DATA, *TRAINING)
     for traits in (find_strategy(name).traits for name in GROUPS[group]):
         for name, value in ((traits.first_steps, FIRST_STEPS), (traits.period, PERIOD)):
             if name:
                 yield from (f"--{name.replace('_', '-')}", value)
-
-
-def started(place: Place, group: str, **variables: str) -> Any:
-    grid = ("--strategies", ",".join(GROUPS[group]), "--world-sizes", 2, "--batch-sizes", 8, "--baseline", "wrapped")
-    return place.start("study", *grid, *DATA, *TRAINING, *flags(group), "--out", "run", **variables)
 
 
 @pytest.fixture(scope="module", params=GROUPS)
@@ -64,8 +60,7 @@ def group(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def never_disturbed(group: str, tmp_path_factory: pytest.TempPathFactory) -> Place:
     place = Place(tmp_path_factory.mktemp("calm"))
-    done = finish(started(place, group, SLOW_S="0"), place.folder)
-    assert done.returncode == 0, done.stderr
+    place.undisturbed(*flags(group))
     return place
 
 
@@ -73,7 +68,7 @@ def never_disturbed(group: str, tmp_path_factory: pytest.TempPathFactory) -> Pla
 def killed(group: str, tmp_path_factory: pytest.TempPathFactory) -> Place:
     """Each cell has lost its rank 1 once."""
     place = Place(tmp_path_factory.mktemp("killed"))
-    process = started(place, group)
+    process = place.start("study", *flags(group), "--out", "run")
     left, written = set(map(cell_of, GROUPS[group])), place.written()
 
     def all_have_been_killed() -> bool:

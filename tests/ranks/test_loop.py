@@ -18,7 +18,6 @@ from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell
 from worldsize.results.records import CellRecord
-from worldsize.study.blocks import block_warmup
 from worldsize.training.trainer import Trainer
 from worldsize.training.workload import RolledBack, TrainingWorkload
 
@@ -177,7 +176,7 @@ def test_what_a_loader_has_ready_is_used_up_before_the_clock_starts(tmp_path: Pa
         replies = []
         for block in range(2):
             time.sleep(0.6)
-            replies.append(loop.take(Turn(op="steps", count=2, warmup=block_warmup(settings), block=block)))
+            replies.append(loop.take(Turn(op="steps", count=2, warmup=1, block=block)))
     for stream in (trainer.stream, trainer.spare_stream):
         stream.close()
     del loop, trainer

@@ -15,6 +15,7 @@ from worldsize.results.columns import pack
 from worldsize.results.files import cell_folder
 from worldsize.results.folder import load_run, write_cell, write_study
 from worldsize.results.provenance import UserCode, UserFile
+from worldsize.results.records import RankPlace
 
 SINGLE, DDP = (cell for cell in usual_cells(blocks=2) if cell.id in ("single-w1-b32", "ddp-w2-b32"))
 CELLS = [SINGLE, DDP]
@@ -70,6 +71,31 @@ def with_record(run: Path, **changes: Any) -> None:
     write_cell(run, load_run(run).cells[DDP.id].record.model_copy(update=changes))
 
 
+def as_metered(run: Path, threads: int) -> None:
+    """Without what a meter does not know; its first rank has said how many threads it has."""
+    place = RankPlace(host="node", cores=(0, 1), threads=threads)
+    for cell in load_run(run).cells.values():
+        write_cell(run, cell.record.model_copy(update={"settings": None, "placement": None, "ranks": [place]}))
+    write_study(run, load_run(run).study.model_copy(update={"settings": None, "data": None, "model": None}))
+
+
+def with_environment(run: Path, **variables: str) -> None:
+    study = load_run(run).study
+    study.provenance.environment = variables
+    write_study(run, study)
+
+
+def accumulated(run: Path, times: int) -> None:
+    """Its steps had so many micro-batches."""
+    for cell in load_run(run).cells.values():
+        assert cell.record.settings is not None
+        here = cell.record.settings.model_copy(update={"accumulate": times})
+        write_cell(run, cell.record.model_copy(update={"settings": here}))
+        for path in cell.folder.glob("rank?.jsonl"):
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            path.write_text("".join(f"{json.dumps({**each, 'samples': times * each['samples']})}\n" for each in lines))
+
+
 def test_equal_runs_are_launches_of_one_cell(place: Path) -> None:
     for name, seed in (("a", 0), ("b", 1)):
         with_code(place / name, "1", "2")
@@ -115,6 +141,38 @@ def test_other_code_in_another_cell_is_told(tmp_path: Path) -> None:
         make_run(tmp_path / name, [cell])
         with_code(tmp_path / name, digest)
     assert "your code" in told(joined(tmp_path))["runs-differ"]
+
+
+@pytest.mark.parametrize(("threads", "withheld"), [(2, True), (1, False)])
+def test_a_speed_up_over_a_run_of_other_threads_is_withheld(tmp_path: Path, threads: int, withheld: bool) -> None:
+    """`python train.py` takes all cores, torchrun gives each of two workers one thread."""
+    for name, cell, count in (("a", SINGLE, threads), ("b", DDP, 1)):
+        as_metered(make_run(tmp_path / name, [cell]), count)
+    [row] = joined(tmp_path).scaling
+    assert row.withheld == (f"withheld: 1 threads per worker, but 2 in {SINGLE.id}" if withheld else None)
+    assert (row.speedup is None) == withheld
+
+
+def test_samples_of_other_threads_are_never_in_one_cell(place: Path) -> None:
+    for name, threads in (("a", 2), ("b", 1)):
+        as_metered(place / name, threads)
+    assert f"a and b both hold {SINGLE.id}, with other threads per worker: 2, and 1" in refused(place)
+
+
+def test_settings_and_threads_that_differ_from_cell_to_cell_are_told(tmp_path: Path) -> None:
+    for name, cell, variables in (("a", SINGLE, {}), ("b", DDP, {"OMP_NUM_THREADS": "1"})):
+        with_environment(make_run(tmp_path / name, [cell]), **variables)
+    with_settings(tmp_path / "b", precision="bf16", seed=1)
+    assert "Not the same in all runs: OMP_NUM_THREADS, precision. " in told(joined(tmp_path))["runs-differ"]
+
+
+def test_micro_batches_are_kept(tmp_path: Path) -> None:
+    for name, cell in (("a", SINGLE), ("b", DDP)):
+        accumulated(make_run(tmp_path / name, [cell]), 4)
+    found = joined(tmp_path)
+    assert [cell.global_batch for cell in found.cells] == [4 * 32, 2 * 4 * 32]
+    assert [cell.samples_per_step for cell in found.cells] == [4 * 32, 2 * 4 * 32]
+    assert "batches-vary" not in {warning.code for _, warning in found.warnings}
 
 
 @pytest.mark.parametrize("state", ["failed", "running", "interrupted"])

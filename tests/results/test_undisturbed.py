@@ -21,7 +21,7 @@ from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellRecord, Placement
 from worldsize.results.samples import TakenApartStep
 from worldsize.results.undisturbed import SLOW
-from worldsize.study.blocks import reference_every
+from worldsize.study.blocks import loader_processes, reference_every
 from worldsize.study.counted import Counted
 from worldsize.study.plan import PlannedCell
 
@@ -219,10 +219,10 @@ def placed(settings: CellSettings, *, workers: int = 1) -> Placement:
 def test_nothing_of_the_training_may_disturb_the_computation(given: dict[str, Any], every: int) -> None:
     settings = CellSettings(**{"strategy": "single", "world_size": 1, "batch_size": 4, **given})
     cell = PlannedCell(settings, placed(settings))
-    assert reference_every(cell, settings, step_s=0.05) == every
+    assert reference_every(cell, 0.05, loader_processes(settings)) == every
 
 
 def test_more_workers_than_cores_disturb_each_other() -> None:
     settings = CellSettings(strategy="ddp", world_size=2, batch_size=4)
-    assert reference_every(PlannedCell(settings, placed(settings, workers=1)), settings, step_s=0.05) == 0
-    assert reference_every(PlannedCell(settings, placed(settings, workers=2)), settings, step_s=0.05) == 5
+    assert reference_every(PlannedCell(settings, placed(settings, workers=1)), 0.05, 0) == 0
+    assert reference_every(PlannedCell(settings, placed(settings, workers=2)), 0.05, 0) == 5

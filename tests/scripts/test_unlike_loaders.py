@@ -1,4 +1,4 @@
-"""Scripts whose ranks use unlike loaders, and loaders that cannot be stopped while the script waits for its turn."""
+"""Scripts whose ranks use unlike loaders, and what makes batches while the script waits for its turn."""
 
 from pathlib import Path
 
@@ -20,6 +20,30 @@ if __name__ == "__main__":
     multiprocessing.get_context("spawn").Process(target=time.sleep, args=(8,), daemon=True).start()
     while True: step()
 """
+THREADS = """
+import queue, threading
+made, notes = queue.Queue(4), queue.Queue(4)
+def fill(into, item):
+    while True: into.put(item)
+threading.Thread(target=fill, args=(made, torch.ones(6, 4)), name="fills", daemon=True).start()
+threading.Thread(target=fill, args=(notes, "fine"), name="notes", daemon=True).start()
+while True:
+    made.get(), notes.get()
+    step()
+"""
+PROCESSES = """
+import multiprocessing
+fork = multiprocessing.get_context("fork")
+made = fork.Queue(6)
+def fill():
+    while True: made.put(1.0)
+for _ in range(3): fork.Process(target=fill, daemon=True).start()
+held_out = torch.utils.data.DataLoader(torch.ones(12, 4), 3, num_workers=2, persistent_workers=True)
+for batch in held_out: pass
+while True:
+    made.get()
+    step()
+"""
 
 
 def test_rank_0_alone_evaluates_with_processes(tmp_path: Path) -> None:
@@ -39,3 +63,17 @@ def test_processes_that_cannot_be_stopped_are_told(tmp_path: Path) -> None:
     [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
     [told] = [each.message for each in cell.record.warnings if each.code == "loaders-go-on"]
     assert told.startswith("Its processes started by spawn go on while it waits for its turn")
+
+
+def test_threads_that_make_batches_are_told_and_no_others(tmp_path: Path) -> None:
+    put(tmp_path, THREADS)
+    [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
+    [told] = [each.message for each in cell.record.warnings if each.code == "loaders-go-on"]
+    assert told.startswith("Its threads that make batches (fills) go on while it waits for its turn")
+
+
+def test_the_processes_of_a_script_make_bursts_as_those_of_a_loader_do(tmp_path: Path) -> None:
+    put(tmp_path, PROCESSES)
+    [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
+    first = cell.steps.filter(block=0)["timed"].to_list()
+    assert first[-9:] == [False] * 3 + [True] * 6, "three processes: three steps lead into six; two are of a loader"

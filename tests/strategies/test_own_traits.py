@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import worldsize
+from tiny import MODEL
 from worldsize.analysis.bandwidth import collectives_of
 from worldsize.analysis.study import analyse
 
@@ -20,10 +21,12 @@ class Mine(GatherScatter):
 
 def test_its_traits_are_recorded_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "tiny_model.py").write_text(MODEL)
     monkeypatch.chdir(tmp_path)
 
     run = worldsize.study(
         out=tmp_path / "run",
+        model="tiny_model.py:net",
         data="digits",
         strategies=("own.py:Mine",),
         world_sizes=(2,),
@@ -31,6 +34,7 @@ def test_its_traits_are_recorded_and_used(tmp_path: Path, monkeypatch: pytest.Mo
         threads_per_worker=1,
         steps=2,
         warmup_steps=1,
+        report=False,
     )
 
     [cell] = analyse(run).cells

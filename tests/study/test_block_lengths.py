@@ -22,11 +22,11 @@ def paced(settings: StudySettings = SETTINGS, loaders: int = 0, *, strategy: str
     cell = planned(strategy, 2, settings)
     pace = Pace(settings, [cell], now_s=lambda: 0.0, plain=True)
     pace.saw_step(cell, STEP_S)
-    pace.sizes.saw_loaders(cell.id, [Reply(loader_processes=loaders)])
+    pace.sizes.saw_loaders(cell, [Reply(loader_processes=loaders)])
     pace.prepared()
     found = []
     for _ in range(300):
-        found.append((pace.sizes.lead(cell), pace.block_steps(cell)))
+        found.append((pace.sizes.lead(cell), pace.sizes.of(cell)))
         pace.round_ended(1, [cell.id])
     return found
 

@@ -18,6 +18,11 @@ from worldsize.study.run import run_study
 NOISE = np.random.default_rng(0)
 
 
+def noisy(*_: object) -> float:
+    """Seconds of a step. Shorter ones make more blocks in a budget, and all are computed with after each."""
+    return float(NOISE.uniform(0.6, 1.4))
+
+
 @pytest.fixture
 def executors(monkeypatch: pytest.MonkeyPatch) -> Executors:
     return fake_workers(monkeypatch)
@@ -33,7 +38,7 @@ def clock(executors: Executors, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def study(executors: Executors, out: Path, budget: str, *, interval: float = 1e-4, **options: Any) -> Run:
     settings = SETTINGS.model_copy(update={"steps": None, "budget": budget, "target_interval": interval})
-    executors.options = {"step_time": lambda cell, now: float(NOISE.uniform(0.3, 0.7))}
+    executors.options = {"step_time": noisy}
     return run_study(settings, out, **options)
 
 
@@ -107,7 +112,7 @@ def test_nothing_is_added_to_columns_whose_lines_are_gone(executors: Executors, 
 def test_cells_that_are_evaluated_at_their_end_cannot_go_on(executors: Executors, clock: Any, tmp_path: Path) -> None:
     out = tmp_path / "run"
     settings = SETTINGS.model_copy(update={"steps": None, "target_interval": 1e-4, "evaluate": "end"})
-    executors.options = {"step_time": lambda cell, now: float(NOISE.uniform(0.3, 0.7))}
+    executors.options = {"step_time": noisy}
     run_study(settings.model_copy(update={"budget": "120s"}), out)
     with pytest.raises(UsageError, match="evaluated after their last step"):
         run_study(settings.model_copy(update={"budget": "200s"}), out, resume=True)

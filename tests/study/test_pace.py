@@ -213,7 +213,7 @@ def on_gpus(budget_s: float | None, step_s: float, number: int) -> list[int]:
     for cell in cells:
         pace.saw_step(cell, step_s)
     pace.prepared()
-    return [pace.block_steps(cell) for cell in cells]
+    return [pace.sizes.of(cell) for cell in cells]
 
 
 @pytest.mark.parametrize("budget_s", [60.0, 600.0, None])

@@ -30,11 +30,11 @@ def test_only_cells_of_several_workers_have_a_period() -> None:
 
 
 def test_warming_up_has_the_first_steps_and_a_period_behind_it() -> None:
-    assert warmup_steps(SETTINGS, apart()) == FIRST + EVERY + 2
-    assert warmup_steps(SETTINGS, planned("ddp", 2, SETTINGS)) == 2
+    assert warmup_steps(apart(), 0) == FIRST + EVERY + 2
+    assert warmup_steps(planned("ddp", 2, SETTINGS), 0) == 2
     none = SETTINGS.model_copy(update={"warmup_steps": 0})
-    assert warmup_steps(none, planned("ddp", 2, none)) == 0
-    assert warmup_steps(none, apart(none)) >= FIRST + EVERY
+    assert warmup_steps(planned("ddp", 2, none), 0) == 0
+    assert warmup_steps(apart(none), 0) >= FIRST + EVERY
 
 
 @given(st.floats(1e-4, 10), st.floats(0, 1e4), st.floats(0.1, 100), st.none() | st.integers(1, 60), st.booleans())
@@ -44,18 +44,18 @@ def test_blocks_are_whole_periods(
     settings = SETTINGS.model_copy(update={"block_steps": block_steps, "steps": None if budgeted else 100})
     cells = [apart(settings), planned("ddp", 2, settings)]
     sizes = BlockSizes(settings, cells, budgeted=budgeted)
-    assert sizes.of(cells[0].id) % EVERY == 0
+    assert sizes.of(cells[0]) % EVERY == 0
     steps_s = {cell.id: step_s for cell in cells}
     sizes.plan(steps_s, left_s)
-    assert sizes.of(cells[0].id) % EVERY == 0
+    assert sizes.of(cells[0]) % EVERY == 0
     sizes.fill(steps_s, list(steps_s), round_s=round_s, left_s=left_s)
-    assert sizes.of(cells[0].id) % EVERY == 0
-    assert sizes.of(cells[0].id) > 0
+    assert sizes.of(cells[0]) % EVERY == 0
+    assert sizes.of(cells[0]) > 0
 
 
 @pytest.mark.parametrize("step_s", [0.001, 0.05, 0.3, 2.0])
 def test_disturbed_periods_are_left_out_as_a_whole(step_s: float) -> None:
-    assert reference_every(apart(), SETTINGS, step_s) % EVERY == 0
+    assert reference_every(apart(), step_s, 0) % EVERY == 0
 
 
 def test_a_trace_has_a_short_period() -> None:

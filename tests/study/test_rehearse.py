@@ -234,7 +234,7 @@ def test_messages_that_waited_for_the_cores_of_this_machine_are_named(
     record = CellRecord(id="ddp-w8-b32", strategy="ddp", world_size=8, batch_size=32, replayed=replayed)
     said = [each.message for each in core_warnings(record)]
     assert len(said) == warned
-    assert all("its 8 ranks queued for the cores of this machine: of each rank for 7.50 %" in text for text in said)
+    assert all("its 8 ranks queued for the cores of this machine for 7.50 % of the time" in text for text in said)
 
 
 def test_links_that_carry_less_or_burst_are_named() -> None:

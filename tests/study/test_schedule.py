@@ -284,7 +284,7 @@ def test_checkpoints_come_after_evaluations_and_between_steps(tmp_path: Path) ->
     within = ("checkpoint", -1, 0, False)
     assert epochs_of(study) == [
         *(("epoch", 0, 3, False), within, ("epoch", 0, 1, False), *after),
-        *(("epoch", 1, 3, True), within, ("epoch", 1, 1, True), *after),
+        *(("epoch", 1, 3, True), within, ("epoch", 1, 1, False), *after),
     ]
     assert [turn.first_step for _, turn in study.executor.turns] == [0, 3, 3, 4, 4, 4, 7, 7, 8, 8]
 
@@ -296,12 +296,32 @@ def test_steps_after_a_checkpoint_are_not_timed_until_what_it_left_ready_is_used
     assert steps["timed"].to_list() == [True, True, False, True]
 
 
+def test_a_single_step_after_a_checkpoint_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fake_cells.STEPS_PER_EPOCH", 13)
+    settings = StudySettings(epochs=1, checkpoint=True, checkpoint_steps=4)
+    study = Study(tmp_path, grid("single", settings=settings), FakeExecutor(tmp_path, 0), settings).run()
+    timed = Cell(cell_folder(tmp_path, "single-w1-b4"), study.heard.records[0]).steps["timed"].to_list()
+    assert timed == [True] * 4 + ([False] + [True] * 3) * 2 + [False]
+
+
+@pytest.mark.parametrize(("done", "timed"), [(0, [True] * 4), (1, [False, True, True]), (3, [False])])
+def test_workers_that_go_on_within_an_epoch_begin_with_a_step_that_is_not_timed(
+    tmp_path: Path, done: int, timed: list[bool]
+) -> None:
+    """What a start takes is in no step: it is cold, and the one before it was made by others."""
+    settings = StudySettings(epochs=1, checkpoint=True)
+    [cell] = grid("single", settings=settings)
+    executor = FakeExecutor(tmp_path, 0, checkpoints={cell.id: done})
+    study = Study(tmp_path, [cell], executor, settings).run()
+    assert Cell(cell_folder(tmp_path, cell.id), study.heard.records[0]).steps["timed"].to_list() == timed
+
+
 @pytest.mark.parametrize(
     ("done", "turns"),
     [
         (0, [("epoch", 0, 4, False), ("epoch", 1, 4, True), ("epoch", 2, 4, True)]),
         (4, [("epoch", 1, 4, True), ("epoch", 2, 4, True)]),
-        (7, [("epoch", 1, 1, True), ("epoch", 2, 4, True)]),
+        (7, [("epoch", 1, 1, False), ("epoch", 2, 4, True)]),
         (12, []),
     ],
 )

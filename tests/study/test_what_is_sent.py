@@ -28,6 +28,8 @@ STRATEGIES = [
 ]
 """Those with a rule that tells each message."""
 
+pytestmark = pytest.mark.usefixtures("no_link_benchmark")
+
 
 @pytest.fixture(scope="module", params=[None, 0.2])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
@@ -97,8 +99,8 @@ def test_gradients_come_from_the_last_layer_to_the_first(run: Run) -> None:
 def test_a_forecast_of_it_answers(run: Run, tmp_path: Path) -> None:
     """Two workers on one host tell what eight would be, and what other buckets would do.
 
-    The link is a made one: on a busy machine the three seconds of a study's benchmark end before each collective was
-    timed at three sizes, and a strategy that sends by one that was not has no forecast (bounds.py says so).
+    The link is a made one: on a busy machine the three seconds of a study's benchmark would end before each collective
+    was timed at three sizes, and a strategy that sends by one that was not has no forecast (bounds.py says so).
     """
     shutil.copytree(run.folder, tmp_path / "run")
     add_link(tmp_path / "run", 2, others=("all-gather", "all-to-all", "broadcast", "gather", "scatter"), alpha_s=1e-4)

@@ -1,12 +1,17 @@
 """A study in a folder of its own that is made to fail: what it wrote, and what it left behind."""
 
+import contextlib
 import json
+import os
 import re
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import worldsize
 from commands import processes_of, start
 from worldsize.results.files import cell_folder
 
@@ -69,6 +74,18 @@ class Place:
         way = ("study", "--resume") if begun else STUDY
         return self.start(*way, "--out", "run", *arguments, **variables)
 
+    def undisturbed(self, *flags: object) -> None:
+        """Run the study of these flags to its end: in this process and without a report, as its losses alone count."""
+        here = {"TMPDIR": str(self.folder / "tmp"), "SLOW_S": "0"}
+        with (
+            contextlib.chdir(self.folder),
+            patch.dict(os.environ, here),
+            patch.object(tempfile, "tempdir", None),  # else it is where it was asked for first
+        ):
+            run = worldsize.study(out="run", report=False, progress=False, **settings_of(flags))
+        assert {cell.record.state for cell in run.cells.values()} == {"complete"}
+        assert self.left() == []
+
     def lines(self, cell: str = PAIR, rank: int = 0) -> list[bytes]:
         """The whole lines that a rank has written."""
         return whole_lines(cell_folder(self.run, cell) / f"rank{rank}.jsonl")
@@ -93,6 +110,17 @@ class Place:
         temporary = [path for path in (self.folder / "tmp").iterdir() if "torchinductor" not in path.name]
         shared = sorted(path for path in self.shared if path.exists())
         return [*map(str, processes_of(self.folder) + scratch + temporary + shared)]
+
+
+def settings_of(flags: Iterable[object]) -> dict[str, Any]:
+    """What flags are as arguments of a function: one without a value is True."""
+    found: dict[str, Any] = {}
+    name = ""
+    for word in flags:
+        flag = isinstance(word, str) and word.startswith("--")
+        name = str(word).removeprefix("--").replace("-", "_") if flag else name
+        found[name] = True if flag else word
+    return found
 
 
 def whole_lines(file: Path) -> list[bytes]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fake_cells import FakeExecutor
+from no_links import leave_links_out
 from worldsize.config import Room, StudySettings
 from worldsize.results.files import cell_folder
 from worldsize.results.folder import Run
@@ -65,5 +66,5 @@ def fake_workers(monkeypatch: pytest.MonkeyPatch) -> Executors:
     made = Executors()
     monkeypatch.setattr(study_run, "probe", lambda settings, cluster: found(settings, room_of(cluster)))
     monkeypatch.setattr(study_run, "JobExecutor", made.make)
-    monkeypatch.setattr(study_run, "measure_links", lambda *_: [])
+    leave_links_out(monkeypatch)
     return made

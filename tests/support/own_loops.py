@@ -60,23 +60,21 @@ end()
 """A loop whose optimizer steps after four micro-steps, with an evaluation after each epoch."""
 
 
-def ran(folder: Path, code: str, *, workers: int = 1, out: str | None = "run", **variables: str) -> str:
-    """Run HEAD and some code in a folder, under torchrun for several workers; what it printed. It must end well."""
+def ran(folder: Path, code: str, *, workers: int) -> None:
+    """Run HEAD and some code in a folder under torchrun, metered into `run`, as a user does; it must end well."""
     script = folder / "loop.py"
     script.write_text(HEAD + code)
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers))
-    metered = {} if out is None else {"WORLDSIZE_METER": out}
     done = subprocess.run(
-        [sys.executable, *(torchrun if workers > 1 else ()), str(script)],
+        [sys.executable, *torchrun, str(script)],
         cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **metered, **variables},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "WORLDSIZE_METER": "run"},
         capture_output=True,
         text=True,
         timeout=LONG_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
 
 
 class WarmLoops:

@@ -91,14 +91,14 @@ def _descendants() -> list[psutil.Process]:
     found: list[psutil.Process] = []
     asked = [os.getpid()]
     try:
-        if not list(Path("/proc/self/task").glob("*/children")):  # not Linux, or built without them
-            raise FileNotFoundError
         while asked:
             tasks = list(Path(f"/proc/{asked.pop()}/task").glob("*/children"))
+            if not tasks:  # not Linux, or built without them
+                raise FileNotFoundError
             children = [int(word) for task in tasks for word in task.read_text().split()]
             found += [psutil.Process(child) for child in children]
             asked += children
-    except (OSError, psutil.Error):  # one of them, or a thread, has just ended
+    except (OSError, psutil.Error):  # or one of them, or a thread, has just ended
         found = psutil.Process().children(recursive=True)
     return found
 

@@ -6,8 +6,10 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import numpy as np
+import pytest
 
 from in_process import worldsize
+from no_links import leave_links_out
 from worldsize.results.folder import Cell, Run, load_run
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -48,8 +50,11 @@ def content(folder: Path, *but: str) -> dict[str, str]:
 
 
 def studied(folder: Path, script: str, *more: object, sizes: str = "1,2") -> "CompletedProcess[str]":
-    """Study a script of a folder, from this folder."""
-    return worldsize("study", "--script", script, "--world-sizes", sizes, "--out", "run", *BRIEF, *more, cwd=folder)
+    """Study a script of a folder, from this folder; its links are not measured."""
+    grid = ("--world-sizes", sizes, "--out", "run", *BRIEF)
+    with pytest.MonkeyPatch.context() as patch:
+        leave_links_out(patch)
+        return worldsize("study", "--script", script, *grid, *more, cwd=folder)
 
 
 def run_of(folder: Path, done: "CompletedProcess[str]") -> Run:

@@ -21,7 +21,7 @@ from worldsize.strategies import Channel, World
 from worldsize.training.trainer import Trainer
 from worldsize.training.user_task import UserTask
 
-pytestmark = pytest.mark.usefixtures("clean_imports")
+pytestmark = pytest.mark.usefixtures("clean_imports", "no_link_benchmark")
 
 STEPS = ("--baseline", "single", "--steps", 4, "--warmup-steps", 1, "--threads-per-worker", 1, "--json")
 

@@ -11,7 +11,7 @@ from rights import needs_rights
 from worldsize.analysis.communication import Exposed, exposed
 from worldsize.results.folder import Cell
 
-pytestmark = [*needs_rights, pytest.mark.usefixtures("clean_imports")]
+pytestmark = [*needs_rights, pytest.mark.usefixtures("clean_imports", "no_link_benchmark")]
 
 OF_THE_STEP = 0.05
 
@@ -35,6 +35,7 @@ def studied(folder: Path) -> Cell:
         block_steps=4,
         hosts=2,
         link="100mbit",
+        report=False,
     )
     cells: dict[int, Cell] = {cell.record.world_size: cell for cell in run.cells.values()}
     return cells[2]

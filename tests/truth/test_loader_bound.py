@@ -7,6 +7,7 @@ torch takes for a step beside the planted time, is timed right after each measur
 """
 
 import gc
+import math
 import time
 import warnings
 from pathlib import Path
@@ -31,7 +32,6 @@ from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.turns import Turn
 from worldsize.results.folder import Cell, load_run
 from worldsize.results.records import CellRecord
-from worldsize.study.blocks import block_warmup, whole_bursts
 from worldsize.training.workload import TrainingWorkload
 
 pytestmark = [pytest.mark.quiet, pytest.mark.usefixtures("clean_imports")]
@@ -156,10 +156,10 @@ def in_turns(folder: Path, make: str, workers: int, interval_s: float) -> Found:
         loop = Loop(TrainingWorkload(trainer, data, recorder.folder), recorder, session=0)
         loop.take(Turn(op="steps", count=max(2, workers), timed=False))
         times: list[float] = []
+        count = math.ceil(8 / workers) * workers  # whole bursts
         for block in range(BLOCKS):
             time.sleep(PAUSE_S)
-            count = whole_bursts(settings, 8)
-            times += loop.take(Turn(op="steps", count=count, warmup=block_warmup(settings), block=block)).step_s
+            times += loop.take(Turn(op="steps", count=count, warmup=workers, block=block)).step_s
         loop.close()
     del loop, trainer
     gc.collect()

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from commands import worldsize
-from own_loops import ran
+import worldsize
+from own_loops import WarmLoops
 from repeated import Repeated
 from worldsize.analysis.parts import with_parts
 from worldsize.results.folder import load_run
+
+pytestmark = pytest.mark.usefixtures("clean_imports", "no_link_benchmark")
 
 PLANTED_S = {"data_wait_s": 0.03, "forward_s": 0.02, "backward_s": 0.015, "optimizer_s": 0.01, "other_s": 0.025}
 """Of each micro-step; the optimizer's once a step."""
@@ -49,10 +51,10 @@ for epoch in range(3):
 
 
 @pytest.mark.parametrize("accumulate", [1, 4])
-def test_each_part_is_as_long_as_it_was_planted(tmp_path: Path, accumulate: int) -> None:
+def test_each_part_is_as_long_as_it_was_planted(loops: WarmLoops, tmp_path: Path, accumulate: int) -> None:
     def measure() -> dict[str, float]:
         out = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
-        ran(tmp_path, SLEEPS.replace("ACCUMULATE", str(accumulate)), out=out.name)
+        loops.ran(tmp_path, SLEEPS.replace("ACCUMULATE", str(accumulate)), out=out.name)
         [cell] = load_run(out).cells.values()
         assert cell.record.batch_size == 4 * accumulate
         return with_parts(cell).filter("timed").select("step_s", *PLANTED_S).mean().collect().row(0, named=True)
@@ -125,7 +127,9 @@ def exposed_share(run: Path) -> float:
 
 @pytest.mark.parametrize("accumulate", [1, 4])
 @pytest.mark.parametrize("strategy", LOOPS)
-def test_exposed_communication_is_that_which_was_planted(tmp_path: Path, strategy: str, accumulate: int) -> None:
+def test_exposed_communication_is_that_which_was_planted(
+    loops: WarmLoops, tmp_path: Path, strategy: str, accumulate: int
+) -> None:
     (tmp_path / "late.py").write_text(LATE)
     code = "from late import make\n" + LOOPS[strategy] + LOOP.replace("ACCUMULATE", str(accumulate))
     # Rank 0 waits 80 of 120 ms, rank 1 never, and what the messages themselves take is 1 to 4 ms. The loops of DDP and
@@ -134,7 +138,7 @@ def test_exposed_communication_is_that_which_was_planted(tmp_path: Path, strateg
 
     def measure() -> float:
         out = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
-        ran(tmp_path, code, workers=2, out=out.name)
+        loops.ran(tmp_path, code, workers=2, out=out.name)
         return exposed_share(out)
 
     def holds(found: float) -> None:
@@ -144,18 +148,25 @@ def test_exposed_communication_is_that_which_was_planted(tmp_path: Path, strateg
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "all-reduce"])
-def test_a_study_of_the_same_model_finds_the_same(tmp_path: Path, strategy: str) -> None:
+def test_a_study_of_the_same_model_finds_the_same(loops: WarmLoops, tmp_path: Path, strategy: str) -> None:
     (tmp_path / "late.py").write_text(LATE)
-    grid = ("--model", "late.py:make", "--data", "synthetic:3x8x8:10:512", "--strategies", strategy, "--world-sizes", 2)
-    how = ("--batch-sizes", 4, "--steps", 24, "--threads-per-worker", 1, "--out")
     code = "from late import make\n" + LOOPS[strategy] + LOOP.replace("ACCUMULATE", "1")
 
     def measure() -> tuple[float, float]:
         number = len(list(tmp_path.iterdir()))
-        done = worldsize("study", *grid, *how, f"study{number}", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        ran(tmp_path, code, workers=2, out=f"run{number}")
-        return exposed_share(tmp_path / f"study{number}"), exposed_share(tmp_path / f"run{number}")
+        study = worldsize.study(
+            out=tmp_path / f"study{number}",
+            model=f"{tmp_path / 'late.py'}:make",
+            data="synthetic:3x8x8:10:512",
+            strategies=(strategy,),
+            world_sizes=(2,),
+            batch_sizes=(4,),
+            threads_per_worker=1,
+            steps=24,
+            report=False,
+        )
+        loops.ran(tmp_path, code, workers=2, out=f"run{number}")
+        return exposed_share(study.folder), exposed_share(tmp_path / f"run{number}")
 
     def holds(found: tuple[float, float]) -> None:
         assert found[0] == pytest.approx(found[1], abs=0.05)

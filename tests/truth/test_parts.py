@@ -15,7 +15,7 @@ from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS
 from worldsize.traits import BASELINE_STRATEGY, DEFAULT_STRATEGIES, TRAITS
 
-pytestmark = pytest.mark.usefixtures("clean_imports")
+pytestmark = pytest.mark.usefixtures("clean_imports", "no_link_benchmark")
 
 LARGEST_UNEXPLAINED = 0.02
 LARGEST_WITH_AVERAGING = 0.1

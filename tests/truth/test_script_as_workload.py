@@ -6,17 +6,19 @@ script's speed-up was 1.08 and the wrapped one's 1.07.
 Root is needed for the emulated hosts.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from commands import worldsize
+import worldsize
 from repeated import Repeated
 from rights import needs_rights
+from worldsize.analysis.study import analyse
+from worldsize.results.folder import Run
+from worldsize.results.records import Estimate
 
-pytestmark = needs_rights
+pytestmark = [*needs_rights, pytest.mark.usefixtures("clean_imports", "no_link_benchmark")]
 
 MODEL = """
 import time
@@ -56,37 +58,39 @@ while True:
     optimizer.step()
     optimizer.zero_grad()
 """
-WHERE = ("--world-sizes", "1,2", "--hosts", "2", "--link", "300mbit", "--threads-per-worker", "1", "--budget", "25s")
+WHERE: dict[str, Any] = {"world_sizes": (1, 2), "hosts": 2, "link": "300mbit", "threads_per_worker": 1}
 """The gradients of 2 MB take 54 ms there, beside a step of 60 ms."""
+TIMED: dict[str, Any] = {"budget": "17s", "report": False}
 
 
-def speedup(found: dict[str, Any]) -> dict[str, float]:
+def speedup(run: Run) -> Estimate:
     """The largest one, which is that of two workers, with its interval."""
-    [row] = [row for row in found["scaling"] if row["world_size"] == 2]
-    estimate: dict[str, float] = row["speedup"]
-    return estimate
+    [row] = [row for row in analyse(run).scaling if row.cell.world_size == 2]
+    assert row.speedup is not None
+    return row.speedup.estimate
 
 
-def test_they_have_the_same_speed_up(tmp_path: Path) -> None:
+def test_they_have_the_same_speed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     for name, text in (("net.py", MODEL), ("same.py", WORKLOAD), ("train.py", SCRIPT)):
         (tmp_path / name).write_text(text)
 
-    def measure() -> tuple[dict[str, float], dict[str, float]]:
-        found = []
-        for what in (
-            ("--script", "train.py"),
-            ("--workload", "same.py:Same", "--strategies", "ddp", "--batch-sizes", "8", "--baseline", "wrapped"),
-        ):
-            done = worldsize("study", *what, *WHERE, "--json", cwd=tmp_path)
-            assert done.returncode == 0, done.stderr
-            found.append(speedup(json.loads(done.stdout)))
-        return found[0], found[1]
+    def measure() -> tuple[Estimate, Estimate]:
+        script = worldsize.study(script="train.py", **WHERE, **TIMED)
+        workload = worldsize.study(
+            workload="same.py:Same", strategies=("ddp",), batch_sizes=(8,), baseline="wrapped", **WHERE, **TIMED
+        )
+        return speedup(script), speedup(workload)
 
-    def holds(found: tuple[dict[str, float], dict[str, float]]) -> None:
+    def holds(found: tuple[Estimate, Estimate]) -> None:
         script, workload = found
-        assert script["value"] == pytest.approx(workload["value"], rel=0.05)
-        assert script["low"] <= workload["high"]
-        assert workload["low"] <= script["high"]
-        assert 0.9 < script["value"] < 1.4, "60 ms alone, about 114 with the link"
+        assert script.low is not None
+        assert script.high is not None
+        assert workload.low is not None
+        assert workload.high is not None
+        assert script.value == pytest.approx(workload.value, rel=0.05)
+        assert script.low <= workload.high
+        assert workload.low <= script.high
+        assert 0.9 < script.value < 1.4, "60 ms alone, about 114 with the link"
 
     Repeated(measure).check(holds)

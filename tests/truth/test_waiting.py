@@ -13,7 +13,7 @@ from worldsize.analysis.communication import communication
 from worldsize.analysis.messages import messages
 from worldsize.results.folder import Cell
 
-pytestmark = [*needs_rights, pytest.mark.usefixtures("clean_imports")]
+pytestmark = [*needs_rights, pytest.mark.usefixtures("clean_imports", "no_link_benchmark")]
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,7 @@ def studied(folder: Path) -> dict[str, Cell]:
         block_steps=4,
         hosts=2,
         link="100mbit",
+        report=False,
     )
     return {cell.record.strategy: cell for cell in run.cells.values()}
 

@@ -150,7 +150,7 @@ class CellAnalysis:
     @property
     def threads_per_worker(self) -> int | None:
         """Compute threads of each worker; a baseline must have the same (method.md §8)."""
-        return self.record.placement.threads_per_worker if self.record and self.record.placement else None
+        return self.record.threads_per_worker if self.record else None
 
 
 def analyse_cell(cell: Cell) -> CellAnalysis:

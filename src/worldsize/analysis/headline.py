@@ -23,7 +23,8 @@ class Headline:
     rivals: tuple[tuple[CellAnalysis, Ratio], ...]
     """Those of several workers that are not slower with 95 % confidence, and samples/s of the fastest ÷ theirs."""
     losses: Losses | None
-    """What its step loses against the baseline's; None where the two have no common block, or were not taken apart."""
+    """What its step loses against a worker's share of the baseline's; None where the two have no common block, or were
+    not taken apart."""
 
 
 @once
@@ -62,10 +63,10 @@ def fastest_worker(analysis: StudyAnalysis) -> CellAnalysis | None:
     return max(measured, key=rate, default=None)
 
 
-def wrapped_worker(analysis: StudyAnalysis, cell: CellAnalysis) -> CellAnalysis | None:
-    """One worker in the strategy of a cell, with its local batch; None if that was not measured."""
-    same = (cell.strategy, 1, cell.batch_size)
-    found = (c for c in analysis.cells if (c.strategy, c.world_size, c.batch_size) == same and c.summary)
+def wrapped_worker(analysis: StudyAnalysis, cell: CellAnalysis, baseline: CellAnalysis) -> CellAnalysis | None:
+    """One worker in the strategy of a cell, with the samples of its baseline; None if that was not measured."""
+    same = (cell.strategy, 1, baseline.global_batch)
+    found = (c for c in analysis.cells if (c.strategy, c.world_size, c.global_batch) == same and c.summary)
     return next(found, None)
 
 
@@ -85,5 +86,5 @@ def _losses(analysis: StudyAnalysis, row: ScalingRow) -> Losses | None:
     cell, baseline = row.cell, row.baseline
     if row.speedup is None or baseline is None:
         return None
-    wrapped = wrapped_worker(analysis, cell)
+    wrapped = wrapped_worker(analysis, cell, baseline)
     return losses(cell, baseline, wrapped if wrapped is not baseline else None)

@@ -34,24 +34,24 @@ class Losses:
     step_s: float
     """Mean step of the cell: the sum of its parts."""
     baseline_s: float
-    """That of its baseline, in the same blocks."""
+    """A worker's share of its baseline's: with the same local batch all of it, with the same global one 1/N."""
     by_cause: dict[LossCause, Estimate]
     """Largest first; one below 0 is a gain."""
 
 
 def losses(cell: CellAnalysis, baseline: CellAnalysis, wrapped: CellAnalysis | None) -> Losses | None:
-    """What makes the step of a cell longer than its baseline's, by cause; None where they share no part, or no block.
+    """What makes a cell's step longer than a worker's share of its baseline's, by cause; None without a common block.
 
-    `wrapped` is the same strategy around one worker with the same local batch, if it was run: what that takes longer
-    than the baseline, in the blocks of these two, is the wrapper's overhead, and is in no other cause. The causes add
-    up to the difference of the two steps.
+    Nor where they share no part. `wrapped` is the same strategy around one worker with the samples of the baseline, if
+    it was run: what that takes longer than the baseline, in the blocks of these two, is the wrapper's overhead, and is
+    in no other cause. The causes add up to the difference of the two printed steps.
     """
     cells = [cell, baseline, *([wrapped] if wrapped else [])]
     parts = [part for part in PARTS if all(part in _known(each) for each in cells)]
-    beside = _beside(cell, baseline)
+    beside = _beside(cell, baseline, as_printed=True)
     if beside is None or not parts:
         return None
-    around = None if wrapped is None else _beside(wrapped, baseline)
+    around = None if wrapped is None else _beside(wrapped, baseline, as_printed=False)
     if around is not None and around.height < min(2, beside.height):
         around = None  # a single block tells nothing of how far it is off
     causes: dict[LossCause, Estimate] = {
@@ -73,18 +73,31 @@ def _known(cell: CellAnalysis) -> list[str]:
     return list(cell.summary.parts_s) if cell.summary else []
 
 
-def _beside(cell: CellAnalysis, other: CellAnalysis) -> pl.DataFrame | None:
+def _beside(cell: CellAnalysis, other: CellAnalysis, *, as_printed: bool) -> pl.DataFrame | None:
     """The parts of two cells (s) in the blocks that both have; None without such a block.
 
-    All are scaled so that those of the first add up to its printed step.
+    Those of the first add up to its printed step. Those of the other, of one worker, count by the share that a worker
+    of the first has of its samples: `as_printed` they add up to that share of its printed step, else they are scaled
+    as the first's, so that only what these blocks have is in the difference.
     """
     own = cell.block_means.select(*BLOCK, STEPS, *_known(cell)).drop_nulls()
     named = (pl.col(part).alias(f"{part}{OF_OTHER}") for part in _known(other))
     both = own.join(other.block_means.select(*BLOCK, *named).drop_nulls(), on=BLOCK).sort(*BLOCK)
-    if cell.level is None or both.is_empty() or not _known(cell):
+    if both.is_empty():
         return None
-    sum_s = _mean(both, pl.sum_horizontal(*_known(cell)))
-    return both.with_columns(pl.exclude(*BLOCK, "steps") * (cell.level.value_s / sum_s)) if sum_s > 0 else None
+    of_cell, of_other = _known(cell), [f"{part}{OF_OTHER}" for part in _known(other)]
+    scale, scale_of_other = _scale(cell, both, of_cell), _scale(other, both, of_other)
+    if scale is None or scale_of_other is None:
+        return None
+    share = cell.samples_per_step / cell.world_size / other.samples_per_step
+    of_share = share * (scale_of_other if as_printed else scale)
+    return both.with_columns(pl.col(of_cell) * scale, pl.col(of_other) * of_share)
+
+
+def _scale(cell: CellAnalysis, frame: pl.DataFrame, parts: Sequence[str]) -> float | None:
+    """Printed step ÷ the sum of the parts of a cell in these blocks; None where one of them is not known."""
+    sum_s = _mean(frame, pl.sum_horizontal(parts)) if parts else 0.0
+    return cell.level.value_s / sum_s if cell.level is not None and sum_s > 0 else None
 
 
 def _mean(frame: pl.DataFrame, value: pl.Expr) -> float:

@@ -16,6 +16,7 @@ from worldsize.analysis.clocks import CLOCK, interpolated, pair_error_ns
 from worldsize.analysis.intervals import union_lengths
 from worldsize.errors import OutputError
 from worldsize.results.folder import Cell
+from worldsize.results.step_records import OF_SOME_RANKS
 
 STEP = ("rank", "session", "step")
 BLOCK = ("session", "block")
@@ -31,6 +32,8 @@ KINDS = {
     "all_to_all": "all-to-all",
 }
 """Messages between processes → the collective whose bus factor they have; copies inside a process are no traffic."""
+OF_ALL = ~pl.col("kind").str.ends_with(OF_SOME_RANKS)
+"""Whether all ranks take part in a message."""
 MAX_MESSAGES = 1_000_000
 """How many are read at a time; some hundred MB with all that is made of them."""
 MAX_KEPT = 5 * MAX_MESSAGES
@@ -49,8 +52,9 @@ def aligned(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """One row per message, rank and step, with issued, started and done on rank 0's clock (ns, int64).
 
     `steps` are whole steps, all ranks of each, with `interpolated` clocks. A message is the same on all ranks if it is
-    the k-th of its step. *Started* is when the last rank has issued it; a rank that was done before that (a sender to a
-    root) never waited, so started is at most done. What is within the clocks' own error is no wait either.
+    the k-th of its step that all take part in. *Started* is when the last rank has issued it; a rank that was done
+    before that (a sender to a root) never waited, so started is at most done. What is within the clocks' own error is
+    no wait either. One of some ranks has no number, and starts when it is issued.
     """
     steps = steps.with_columns(pair_error_ns().over("session", "step").alias("bound_ns"))
     begin = pl.col("start_ns") + pl.col("clock_offset_ns")
@@ -59,13 +63,19 @@ def aligned(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     return (
         spans.select(*STEP, *MESSAGE, *known)
         .join(steps.select(*STEP, "block", "bound_ns", *CLOCK), on=STEP, maintain_order="left")
-        .with_columns(pl.int_ranges(pl.col("kind").list.len()).alias("number"))
-        .explode(*MESSAGE, *known, "number")
+        .explode(*MESSAGE, *known)
+        .with_columns(OF_ALL.alias("of_all"))
+        .with_columns(pl.when("of_all").then(pl.col("of_all").cum_sum().over(*STEP).cast(pl.Int64) - 1).alias("number"))
         .with_columns(
             (begin + (pl.col(f"{point}_s") * 1e9).round().cast(pl.Int64)).alias(f"{point}_ns")
             for point in ("issued", "done")
         )
-        .with_columns(pl.col("issued_ns").max().over("session", "step", "number").alias("last_issued_ns"))
+        .with_columns(
+            pl.when("of_all")
+            .then(pl.col("issued_ns").max().over("session", "step", "number"))
+            .otherwise("issued_ns")
+            .alias("last_issued_ns")
+        )
         .with_columns(
             pl.when(pl.col("last_issued_ns") - pl.col("issued_ns") > pl.col("bound_ns"))
             .then("last_issued_ns")
@@ -73,13 +83,13 @@ def aligned(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
             .alias("began_ns")
         )
         .with_columns(pl.min_horizontal("done_ns", "began_ns").alias("started_ns"))
-        .drop("issued_s", "done_s", "last_issued_ns", "began_ns", "bound_ns")
+        .drop("issued_s", "done_s", "last_issued_ns", "began_ns", "bound_ns", "of_all")
     )
 
 
 @dataclass(frozen=True)
 class Collectives:
-    """What the ranks of a cell sent to each other in its timed steps."""
+    """What the ranks of a cell sent to each other in its timed steps: the messages in which all of them take part."""
 
     together: pl.DataFrame
     """One row per message of all ranks: session, block, step and number; kind and payload_bytes, as the first rank has
@@ -96,17 +106,17 @@ class Collectives:
 
 
 def collectives(cell: Cell) -> Collectives | None:
-    """All messages of the timed steps, aligned; None where none was recorded. Raises OutputError for damaged spans."""
-    steps = _clocks(cell)
+    """All these messages, aligned; None where none was recorded. Raises OutputError for damaged spans."""
+    steps, spans = _clocks(cell), _spans(cell)
     places = steps.filter("timed").select(*BLOCK, "step").unique(maintain_order=True).with_row_index("place")
     places = places.with_columns(pl.col("place").cast(pl.Int64))
     steps = steps.join(places, on=[*BLOCK, "step"], how="left", maintain_order="left")
-    each = cell.collect(_of_rank(cell, steps["rank"].min()).select(pl.col("issued_s").list.len().sum())).item()
+    each = cell.collect(_of_rank(spans, steps["rank"].min()).select(pl.col("issued_s").list.len().sum())).item()
     width = max(1, MAX_MESSAGES // max(1, each))
     kept: list[_Batch] | None = [] if each * steps["rank"].n_unique() <= MAX_KEPT else None
     bounds = places.join(steps.group_by("place").agg(pair_error_ns().alias("bound_ns")), on="place", how="left")
     last = _Last(bounds["bound_ns"].to_numpy())
-    for batch in _batches(cell, steps, width):
+    for batch in _batches(cell, spans, steps, width):
         last.see(batch)
         if kept is not None:
             kept.append(batch)
@@ -115,7 +125,7 @@ def collectives(cell: Cell) -> Collectives | None:
     comm, transfer, wait_most = (np.zeros(places.height, np.int64) for _ in range(3))
     ranks = steps.filter("timed").group_by("rank").agg(pl.len().alias("steps")).sort("rank")
     of_rank = np.zeros((2, 1 + int(ranks["rank"].to_numpy().max())), np.int64)
-    for batch in _batches(cell, steps, width) if kept is None else kept:
+    for batch in _batches(cell, spans, steps, width) if kept is None else kept:
         last.blame(batch)
         started = np.minimum(batch.done, last.began(batch))
         of_all, of_transfer = union_lengths(batch.issued, batch.done), union_lengths(started, batch.done)
@@ -127,7 +137,7 @@ def collectives(cell: Cell) -> Collectives | None:
     found = {"comm_ns": comm, "transfer_ns": transfer, "wait_most_ns": wait_most}
     lengths = places.with_columns(pl.Series(name, values) for name, values in found.items())
     return Collectives(
-        together=_together(cell, steps["rank"].min(), places.with_columns(last.columns())),
+        together=_together(cell, _of_rank(spans, steps["rank"].min()), places.with_columns(last.columns())),
         unions=lengths.group_by(*BLOCK).agg(pl.col(*found).sum()),
         by_rank=ranks.with_columns(
             pl.Series(name, of_rank[at][ranks["rank"].to_numpy()]) for at, name in enumerate(("comm_ns", "transfer_ns"))
@@ -219,13 +229,24 @@ def _clocks(cell: Cell) -> pl.DataFrame:
     return interpolated(cell.collect(cell.scan_steps().filter(known).select(*columns))).drop("launch", "step_s")
 
 
-def _of_rank(cell: Cell, rank: Any) -> pl.LazyFrame:
-    return cell.scan_spans().filter(pl.col("rank") == rank)
+def _spans(cell: Cell) -> pl.LazyFrame:
+    """The messages in which all ranks take part, as lists of a step: those of a loop of the user's own may not."""
+    spans, settings = cell.scan_spans().select(*STEP, *MESSAGE), cell.record.settings
+    if settings is not None and settings.program is None:
+        return spans
+    each = spans.explode(*MESSAGE)
+    if cell.collect(each.select(OF_ALL.all())).item():
+        return spans
+    return each.filter(OF_ALL).group_by(*STEP, maintain_order=True).agg(*MESSAGE)
 
 
-def _batches(cell: Cell, steps: pl.DataFrame, width: int) -> Iterator[_Batch]:
+def _of_rank(spans: pl.LazyFrame, rank: Any) -> pl.LazyFrame:
+    return spans.filter(pl.col("rank") == rank)
+
+
+def _batches(cell: Cell, spans: pl.LazyFrame, steps: pl.DataFrame, width: int) -> Iterator[_Batch]:
     """The messages of all timed steps, of `width` ranks at a time."""
-    spans = cell.scan_spans().select(*STEP, "issued_s", "done_s")
+    spans = spans.select(*STEP, "issued_s", "done_s")
     ranks = steps["rank"].unique().sort().to_list()
     for begin in range(0, len(ranks), width):
         here = pl.col("rank").is_between(ranks[begin], ranks[begin : begin + width][-1])
@@ -254,12 +275,12 @@ def _batch(cell: Cell, rows: pl.DataFrame) -> _Batch:
     return _Batch(rows["place"].to_numpy(), rows["rank"].to_numpy(), issued, done, clock_error_ns=error)
 
 
-def _together(cell: Cell, rank: Any, last: pl.DataFrame) -> pl.DataFrame:
+def _together(cell: Cell, spans: pl.LazyFrame, last: pl.DataFrame) -> pl.DataFrame:
     """The messages of the first rank, with what is known of the last one."""
     of_first, of_last = ("kind", "payload_bytes"), ("issued_ns", "done_ns", "last_rank", "waited_ns")
     count = pl.col("kind").list.len()
     return (
-        cell.collect(_of_rank(cell, rank).select("session", "step", *of_first))
+        cell.collect(spans.select("session", "step", *of_first))
         .join(last, on=["session", "step"], maintain_order="left")
         .filter(count > 0)
         .with_columns(pl.col(of_last).arr.to_list().list.head(count), pl.int_ranges(count).alias("number"))

@@ -6,10 +6,11 @@ import polars as pl
 
 from worldsize.analysis.steps import BLOCK, timed_steps
 from worldsize.results.folder import Cell
+from worldsize.results.step_records import OF_SOME_RANKS
 
 MAX_STEPS = 50
 """Steps of a run that are looked at to see in which backwards it synchronises."""
-OF_DDP = ("broadcast",)
+OF_DDP = ("broadcast", f"broadcast{OF_SOME_RANKS}")
 """Kinds of messages that DDP itself sends beside its buckets."""
 _LISTS = ("kind", "payload_bytes", "blocking", "ready_s", "issued_s", "done_s")
 

@@ -7,15 +7,15 @@ of the step. Work of the synchronisation that is no message (the root's averagin
 after the optimizer.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Self
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from worldsize.analysis.once import once_per_cell
 from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS
 from worldsize.results.step_records import ENDS, PHASES
@@ -42,23 +42,24 @@ MAX_STEPS = 50_000
 Nanoseconds = NDArray[np.int64]
 """After the start of the step; one row per step."""
 
-_CACHE: WeakKeyDictionary[Cell, pl.LazyFrame] = WeakKeyDictionary()
-"""By cell: many ask, and of 1,024 ranks × 1,000 steps it takes 2 s."""
 
-
+@once_per_cell
 def with_parts(cell: Cell) -> pl.LazyFrame:
     """`Cell.scan_steps` with the parts of each step (PARTS), `comm_s` and `overlapped_s` (s), in the same order.
 
-    A part is null where its phase was not marked. Lines of schema 1 hold their parts from when they were recorded.
+    A part is null where its phase was not marked; in a loop of the user's own, where no timed step of the cell has it,
+    or messages of the step were not recorded. Lines of schema 1 hold their parts from when they were recorded.
     """
-    if cell not in _CACHE:
-        steps = cell.scan_steps()
-        marked = cell.collect(steps.select(pl.any_horizontal(pl.col(*ENDS, "phases").is_not_null()).any())).item()
-        _CACHE[cell] = _kept(cell, _in_pieces(cell, steps)) if marked else steps
-    return _CACHE[cell]
+    steps = cell.scan_steps()
+    marked = pl.any_horizontal(pl.col(*ENDS, "phases").is_not_null()).any().alias("marked")
+    timed = (_listed(part).filter("timed").any().alias(part) for part in END_OF)
+    found = cell.collect(steps.select(marked, *timed)).row(0, named=True)
+    if not found.pop("marked"):
+        return steps
+    return _kept(cell, _in_pieces(cell, steps, [part for part, there in found.items() if there]))
 
 
-def _in_pieces(cell: Cell, steps: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+def _in_pieces(cell: Cell, steps: pl.LazyFrame, timed: Collection[str]) -> Iterator[pl.DataFrame]:
     """The steps of some ranks at a time, taken apart."""
     spans, rank = cell.scan_spans(), pl.col("rank")
     counts = cell.collect(steps.group_by("rank").len().sort("rank"))
@@ -70,7 +71,7 @@ def _in_pieces(cell: Cell, steps: pl.LazyFrame) -> Iterator[pl.DataFrame]:
 
     def piece(begin: int) -> pl.DataFrame:
         here = rank.is_between(ranks[begin], ranks[begin : begin + width][-1])
-        return taken_apart(cell.collect(steps.filter(here)), cell.collect(spans.filter(here)))
+        return taken_apart(cell.collect(steps.filter(here)), cell.collect(spans.filter(here)), timed)
 
     with ThreadPoolExecutor(THREADS) as threads:
         begins = range(0, len(ranks), width)
@@ -89,8 +90,13 @@ def _kept(cell: Cell, pieces: Iterator[pl.DataFrame]) -> pl.LazyFrame:
     return pl.scan_parquet(files, glob=False, hive_partitioning=False)
 
 
-def taken_apart(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """Step records with their parts, from their marks and their messages; rows and their order stay."""
+def taken_apart(steps: pl.DataFrame, spans: pl.DataFrame, timed: Collection[str] = ()) -> pl.DataFrame:
+    """Step records with their parts, from their marks and their messages; rows and their order stay.
+
+    `timed` are the parts that some timed step of the cell has. Where a row of stretches lacks one of these, the step
+    had nothing of it: a loop may fetch a batch for several steps, or on one rank for all. So means over all steps and
+    ranks add up.
+    """
     parts = {name: np.zeros(steps.height, np.int64) for name in (*PARTS, "overlapped_s")}
     for rows, here, exposed, hidden in stretches_of(steps, messages_of(steps, spans)):
         parts["overlapped_s"][rows] = hidden
@@ -101,7 +107,7 @@ def taken_apart(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     # Where no phase was marked a line of schema 1 has its parts, and another one has none.
     unmarked = pl.all_horizontal(pl.col(ENDS).is_null()) & pl.col("phases").is_null()
     return steps.with_columns(
-        pl.when(_absent(name)).then(pl.when(unmarked).then(name)).otherwise(pl.Series(values / 1e9)).alias(name)
+        pl.when(_absent(name, timed)).then(pl.when(unmarked).then(name)).otherwise(pl.Series(values / 1e9)).alias(name)
         for name, values in parts.items()
     )
 
@@ -146,17 +152,22 @@ def stretches_of(steps: pl.DataFrame, sent: pl.DataFrame) -> Iterator[Held]:
             yield Held(rows, here, exposed, hidden)
 
 
-def _absent(part: str) -> pl.Expr:
+def _absent(part: str, timed: Collection[str]) -> pl.Expr:
     """Whether what this part is made of was not marked.
 
     If messages of the step were not recorded, no part is known: any stretch may have waited for them.
     """
-    names, unmarked = pl.col("phases"), pl.all_horizontal(pl.col(ENDS).is_null())
-    fixed, listed = unmarked, pl.lit(True)
+    names, fixed = pl.col("phases"), pl.all_horizontal(pl.col(ENDS).is_null())
+    unknown = names.list.contains(UNSEEN)
     if part in END_OF:
         fixed = pl.col(END_OF[part]).is_null()
-        listed = pl.any_horizontal(names.list.contains(name) for name, of in PHASES.items() if of == part)
-    return pl.when(names.is_null()).then(fixed).otherwise(~listed | names.list.contains(UNSEEN))
+        unknown = unknown if part in timed else unknown | ~_listed(part)
+    return pl.when(names.is_null()).then(fixed).otherwise(unknown)
+
+
+def _listed(part: str) -> pl.Expr:
+    """Whether a row of stretches has one that counts to this part."""
+    return pl.any_horizontal(pl.col("phases").list.contains(name) for name, of in PHASES.items() if of == part)
 
 
 class Stretches(NamedTuple):

@@ -59,10 +59,10 @@ def core_warnings(record: CellRecord) -> Iterator[WarningRecord]:
         yield WarningRecord(
             code="queued-for-cores",
             message=(
-                f"threads of its {record.world_size} ranks queued for the cores of this machine: of each rank for "
-                f"{percent_text(share)} of its time, in sum. Hosts with cores of their own have no such queue. Its "
-                "messages are late, and its steps too long, by more than that where all ranks wait for the slowest "
-                "one\nGive fewer --hosts, a strategy with fewer messages, or more cores."
+                f"the threads of each of its {record.world_size} ranks queued for the cores of this machine for "
+                f"{percent_text(share)} of the time, all threads of a rank together. Hosts with cores of their own "
+                "have no such queue. Messages are late here, and steps too long: by more than this share where all "
+                "ranks wait for the slowest\nGive fewer --hosts, a strategy with fewer messages, or more cores."
             ),
         )
 

@@ -5,10 +5,10 @@ What was lost must not change a number unseen.
 """
 
 from collections.abc import Mapping, Sequence
-from weakref import WeakKeyDictionary
 
 import polars as pl
 
+from worldsize.analysis.once import once_per_cell
 from worldsize.analysis.parts import with_parts
 from worldsize.analysis.statistics import mean_estimate
 from worldsize.errors import OutputError
@@ -16,6 +16,7 @@ from worldsize.results.folder import Cell
 from worldsize.results.records import PARTS, CellRecord, CellSummary, Estimate
 from worldsize.results.samples import SPANS
 from worldsize.results.samples import STEPS as STEPS_KIND
+from worldsize.results.step_records import MAX_DRIFT, OF_SOME_RANKS
 from worldsize.traits import traits_of
 
 COLUMNS = ("step_s", *PARTS, "comm_s", "overlapped_s")
@@ -30,58 +31,61 @@ MAX = {
 }
 """Of each step that of the rank which has most of it: a mean over ranks hides what the others wait for."""
 
-_SEEN: WeakKeyDictionary[Cell, pl.DataFrame] = WeakKeyDictionary()
-"""The steps of the cells that were read: of many ranks it takes long to find them, and many ask."""
 BLOCK = ("session", "block")
 STEPS = pl.col("steps")
 """Timed steps of a block: blocks by time have more or fewer, and the tables are over steps."""
 AGAIN = "Remove its folder, and --resume measures it again."
 BROUGHT = "Each rank has files of its own, from its first step on: copy those of all hosts into this folder."
+ALIGNED_NS = 10**12
+"""Clocks that may be off by as much were never aligned, and say nothing of another rank's."""
+SLACK_NS = 10**9
+"""By so much two ranks may seem to be out of turn without being called so; a turn takes seconds."""
+LATE_NS = 60 * 10**9
+"""A rank that begins later than this after another one's end has not worked with it, however late it may be."""
 
 
+@once_per_cell
 def timed_steps(cell: Cell) -> pl.DataFrame:
     """One row per timed step, in the order of time: session, block, step, launch, world_s, means of COLUMNS, and MAX.
 
     `world_s` is the time (s) from the end of the step before on its last rank to the end of this one on its own last
     rank, on aligned clocks. So a rank that is late once counts once, and nothing between two steps is left out; the
-    first step of a turn, which has none before it, and one after the computation that tells of disturbances begin when
-    the last rank has begun (method.md §8). Means are over ranks. A step that not every process has written, because the
-    run was cut short or its line is damaged, is left out: its slowest rank is unknown.
+    first step of a turn or of a launch, which has none before it, and one after the computation that tells of
+    disturbances begin when the last rank has begun (method.md §8). Means are over ranks. A step that not every process
+    has written, because the run was cut short or its line is damaged, is left out: its slowest rank is unknown.
     """
-    if cell not in _SEEN:
-        trained = with_parts(cell).filter("synchronised")
-        most = (value.max().alias(name) for name, value in MAX.items())
-        # One offset for a turn: another one at its end would be taken for time that its last step took.
-        offset_ns = pl.col("clock_offset_ns").first().over("rank", "session", "block")
-        begin_ns = pl.col("start_ns") + pl.col("offset_ns")
-        steps = (
-            trained.with_columns(offset_ns.alias("offset_ns"))
-            .group_by("session", "block", "step")
-            .agg(
-                pl.col(*COLUMNS).mean(),
-                *most,
-                pl.col("launch").first().fill_null(0),
-                pl.len().alias("ranks"),
-                pl.col("timed").all(),
-                pl.col("reference_s").is_not_null().any().alias("paused"),
-                begin_ns.max().alias("begin_ns"),
-                (begin_ns + (1e9 * pl.col("step_s")).round().cast(pl.Int64)).max().alias("end_ns"),
-            )
+    trained = with_parts(cell).filter("synchronised")
+    most = (value.max().alias(name) for name, value in MAX.items())
+    # One offset for a turn: another one at its end would be taken for time that its last step took.
+    offset_ns = pl.col("clock_offset_ns").first().over("rank", "session", "block", "launch")
+    begin_ns = pl.col("start_ns") + pl.col("offset_ns")
+    steps = (
+        trained.with_columns(offset_ns.alias("offset_ns"))
+        .group_by("session", "block", "step")
+        .agg(
+            pl.col(*COLUMNS).mean(),
+            *most,
+            pl.col("launch").first().fill_null(0),
+            pl.len().alias("ranks"),
+            pl.col("timed").all(),
+            pl.col("reference_s").is_not_null().any().alias("paused"),
+            begin_ns.max().alias("begin_ns"),
+            (begin_ns + (1e9 * pl.col("step_s")).round().cast(pl.Int64)).max().alias("end_ns"),
         )
-        seen = pl.col("rank").n_unique()  # of a metered process that drives all workers by itself
-        processes = processes_of(cell.record) or cell.collect(trained.select(seen)).item()
-        found = cell.collect(steps.filter(pl.col("ranks") == processes).sort("session", "step"))
-        follows = pl.col("step") == pl.col("step").shift(1).over("session", "block") + 1
-        earlier = pl.col("end_ns", "paused").shift(1).over("session", "block").name.prefix("before_")
-        found = found.with_columns(earlier)
-        since_ns = pl.when(follows & ~pl.col("before_paused")).then("before_end_ns").otherwise("begin_ns")
-        world_s = (pl.col("end_ns") - since_ns) / 1e9
-        # Where a clock was set back, what the slowest rank itself measured has to do.
-        found = found.with_columns(pl.when(world_s > 0).then(world_s).otherwise("step_most_s").alias("world_s"))
-        found = found.filter("timed")
-        found = found.drop("timed", "begin_ns", "end_ns", "paused", "before_end_ns", "before_paused")
-        _SEEN[cell] = found.drop("ranks")
-    return _SEEN[cell]
+    )
+    seen = pl.col("rank").n_unique()  # of a metered process that drives all workers by itself
+    processes = processes_of(cell.record) or cell.collect(trained.select(seen)).item()
+    found = cell.collect(steps.filter(pl.col("ranks") == processes).sort("session", "step"))
+    # Workers that were started again within an epoch go on in its block: what was lost is no part of a step.
+    turn = ("session", "block", "launch")
+    follows = pl.col("step") == pl.col("step").shift(1).over(turn) + 1
+    found = found.with_columns(pl.col("end_ns", "paused").shift(1).over(turn).name.prefix("before_"))
+    since_ns = pl.when(follows & ~pl.col("before_paused")).then("before_end_ns").otherwise("begin_ns")
+    world_s = (pl.col("end_ns") - since_ns) / 1e9
+    # Where a clock was set back, what the slowest rank itself measured has to do.
+    found = found.with_columns(pl.when(world_s > 0).then(world_s).otherwise("step_most_s").alias("world_s"))
+    found = found.filter("timed")
+    return found.drop("ranks", "timed", "begin_ns", "end_ns", "paused", "before_end_ns", "before_paused")
 
 
 def world_steps(cell: Cell) -> pl.DataFrame:
@@ -166,6 +170,8 @@ def check_samples(cell: Cell) -> None:
         _check_ranks(cell, ranks, counts)
     if record.summary is not None and record.placement is not None:
         _check_steps(cell, record.summary, ranks, counts)
+    if len(ranks) > 1:
+        _check_times(cell)
     _check_messages(cell, ranks)
 
 
@@ -196,6 +202,55 @@ def _check_steps(cell: Cell, summary: CellSummary, ranks: Sequence[int], counts:
         )
 
 
+def _check_times(cell: Cell) -> None:
+    """Ranks of one run are there at one time, by clocks that were aligned: else the files of one are of another run.
+
+    In a run of ours all ranks end a turn before any of them begins the next one, however late one of them may be.
+    Steps of warming up say nothing of that: each launch has them in block 0.
+    """
+    begin_ns = pl.col("start_ns") + pl.col("clock_offset_ns")
+    length_ns = (1e9 * pl.col("step_s")).round().cast(pl.Int64)
+    aligned = pl.col("clock_error_ns") < ALIGNED_NS
+    counting = pl.col("timed") | cell.record.of_epochs
+    turns = cell.collect(
+        cell.scan_steps()
+        .filter(aligned, counting)
+        .group_by("session", "launch", "block", "rank")
+        .agg(
+            begin_ns.min().alias("begin_ns"),
+            (begin_ns + length_ns).max().alias("end_ns"),
+            pl.col("clock_error_ns").max().alias("error_ns"),
+        )
+    ).sort("session", "launch", "rank", "block")
+    following = pl.col("block", "begin_ns").shift(-1).over("session", "launch", "rank").name.prefix("next_")
+    # A rank whose own clock was set back says nothing of the others.
+    in_order = turns.with_columns(following).filter(pl.col("next_begin_ns") >= pl.col("end_ns"))
+    if cell.record.placement is not None:
+        turn = ("session", "launch", "block", "next_block")
+        _refuse_apart(cell, in_order, turn, ("end_ns", "next_begin_ns"), SLACK_NS)
+    whole = turns.group_by("session", "rank").agg(pl.col("begin_ns").min(), pl.col("end_ns", "error_ns").max())
+    _refuse_apart(cell, whole, ("session",), ("begin_ns", "end_ns"), LATE_NS)
+
+
+def _refuse_apart(cell: Cell, times: pl.DataFrame, by: Sequence[str], order: tuple[str, str], slack_ns: int) -> None:
+    """Raise OutputError where the first of two moments comes on one rank later than the second one on another."""
+    first, second = (pl.col(name) for name in order)
+    # Clocks drift between two alignments.
+    doubt_ns = 2 * pl.col("error_ns").max() + MAX_DRIFT * (pl.col("end_ns") - pl.col("begin_ns")).max()
+    found = times.group_by(by).agg(
+        pl.col("rank").sort_by(first).last().alias("late"),
+        pl.col("rank").sort_by(second).first().alias("early"),
+        (first.max() - second.min() - doubt_ns).alias("apart_ns"),
+    )
+    apart = found.filter(pl.col("apart_ns") > slack_ns).sort(by)
+    if apart.height:
+        early, late = apart.select("early", "late").row(0)
+        raise OutputError(
+            f"rank {early} and rank {late} were not at work at one time: samples of one of them in {cell.folder} are "
+            f"of another run\n{_again(cell)}"
+        )
+
+
 def _check_messages(cell: Cell, ranks: Sequence[int]) -> None:
     """Of each step that all ranks have ended, all that record messages have theirs, or none has any.
 
@@ -205,10 +260,13 @@ def _check_messages(cell: Cell, ranks: Sequence[int]) -> None:
     step = ("session", "step")
     written = cell.scan_steps().group_by(*step).agg(pl.col("rank").n_unique().alias("ranks"))
     ended = written.filter(pl.col("ranks") == len(ranks)).select(step)
-    sent = cell.collect(cell.scan_spans().select("rank", *step).join(ended, on=step, how="semi").unique())
+    of_all = pl.col("kind").list.eval(~pl.element().str.ends_with(OF_SOME_RANKS)).list.any()
+    spans = cell.scan_spans().select("rank", *step, of_all.alias("of_all"))
+    any_sent = cell.collect(spans.join(ended, on=step, how="semi").unique())
+    sent = any_sent.filter("of_all")  # those of some ranks others need not have
     counts, summary = dict(sent.group_by("rank").len().iter_rows()), cell.record.summary
     wanted = sent.select(step).n_unique() if counts else 0
-    if not counts and summary is not None and summary.comm_s and _has_marks(cell):  # it had some
+    if any_sent.is_empty() and summary is not None and summary.comm_s and _has_marks(cell):  # it had some
         counts, wanted = dict.fromkeys(ranks, 0), summary.timed_steps
     gone = {rank: wanted - counts.get(rank, 0) for rank in _recording(cell, ranks, counts)}
     if sum(gone.values()) > sum(cell.damaged[SPANS.name].values()):

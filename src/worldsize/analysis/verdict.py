@@ -11,7 +11,7 @@ from worldsize.analysis.losses import LossCause, Losses
 from worldsize.analysis.numbers import estimate_text, number_text, percent_text
 from worldsize.analysis.rung_words import beside_text, lead_text
 from worldsize.analysis.rungs import fastest_lossy, rung_of
-from worldsize.analysis.scaling import Kind
+from worldsize.analysis.scaling import Kind, ScalingRow
 from worldsize.analysis.statistics import half_width, includes
 from worldsize.analysis.study import StudyAnalysis, once
 from worldsize.analysis.sweep import sweep_text
@@ -187,12 +187,25 @@ def _cause(found: Headline, about: Sequence[Advice]) -> str:
     copies = lost.by_cause.get("copy_and_other")
     if advised == "copy_and_other" and (copies is None or copies.value < NOTABLE_LOSS * lost.step_s):
         advised = None  # it costs one worker as much
+    if row.kind == "strong" and _more_in_compute(lost, advised):
+        advised = None
     if advised is None and width is not None and (row.efficiency.estimate.high or 0) >= 1:
         return "No significant loss: the interval of its efficiency reaches 100 %."
-    return _bottleneck(lost, advised)
+    return _bottleneck(lost, advised, _share_of_baseline(row))
 
 
-def _bottleneck(lost: Losses, advised: LossCause | None) -> str:
+def _more_in_compute(lost: Losses, advised: LossCause | None) -> bool:
+    """Whether compute loses significantly more than what an advice names; none finds that with one global batch."""
+    compute, named = lost.by_cause.get("compute"), lost.by_cause.get(advised) if advised else None
+    return compute is not None and compute.low is not None and named is not None and compute.low > named.value
+
+
+def _share_of_baseline(row: ScalingRow) -> str:
+    """The part of the baseline's step that a worker's step is compared with; empty where that is all of it."""
+    return "" if row.kind == "weak" or row.baseline is None else f"1/{row.cell.world_size} of {row.baseline.id}"
+
+
+def _bottleneck(lost: Losses, advised: LossCause | None, share_of_baseline: str) -> str:
     """The loss that an advice names, else the largest one where its interval excludes 0."""
     largest = next(iter(lost.by_cause))
     loss = lost.by_cause[largest]
@@ -210,9 +223,10 @@ def _bottleneck(lost: Losses, advised: LossCause | None) -> str:
     if cause != largest or share < NOTABLE_LOSS or not sure:
         return f"What limits it most is {CAUSES[cause]}."
     whole = number_text(1e3 * lost.step_s)
+    beside = f", against {share_of_baseline}" if share_of_baseline else ""
     return (
         f"Its bottleneck is {CAUSES[cause]}: {number_text(1e3 * loss.value)} ms of a mean step of {whole} ms, "
-        f"{percent_text(share)}."
+        f"{percent_text(share)}{beside}."
     )
 
 
@@ -225,18 +239,16 @@ SHORT: dict[LossCause, str] = {
 }
 
 MIN_TERM = 0.005
-"""Share of a step below which a term is left out of the sum: what is left still adds up to about a percent. A mean step
-that is as near to the elapsed time of the table needs no word."""
+"""Share of a step below which a term is left out of the sum: what is left still adds up to about a percent."""
 
 
 def step_sum(analysis: StudyAnalysis) -> str | None:
     """In a sentence, why the step of the fastest configuration is longer than one worker's; None where it is not known.
 
-    Means over ranks in the blocks of both, whose sum is exact (method.md §2, §8). With one global batch the worker's
-    step has other samples.
+    The steps are the printed ones (method.md §2, §8); of one worker's 1/N counts where the global batch is kept.
     """
     found = headline(analysis)
-    if found is None or found.scaling.kind != "weak" or found.losses is None:
+    if found is None or found.losses is None:
         return None
     cell, base, lost = found.fastest, found.scaling.baseline, found.losses
     if cell.summary is None or base is None:
@@ -249,7 +261,8 @@ def step_sum(analysis: StudyAnalysis) -> str | None:
     if not terms:
         return None
     whole = f"Mean step of {cell.id}: {number_text(1e3 * lost.step_s)} ms"
-    return f"{whole} ≈ {number_text(1e3 * lost.baseline_s)} of {base.id}{terms}."
+    part = _share_of_baseline(found.scaling)
+    return f"{whole} ≈ {number_text(1e3 * lost.baseline_s)} {f'({part})' if part else f'of {base.id}'}{terms}."
 
 
 def _about(analysis: StudyAnalysis, found: Headline) -> list[Advice]:

@@ -22,7 +22,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 class CropFlip:
-    """Random crops out of padded images, some of them tracked."""
+    """Random crops out of padded images, some of them mirrored."""
 
     def __init__(self, split: ImageArrays) -> None:
         channels, height, width = split.shape
@@ -34,11 +34,11 @@ class CropFlip:
     def __call__(
         self, samples: NDArray[np.int64], top: NDArray[np.int64], left: NDArray[np.int64], flip: NDArray[np.bool_]
     ) -> Images:
-        """The crop of each sample at its (top, left) in the padded image, tracked where `flip` says so."""
+        """The crop of each sample at its (top, left) in the padded image, mirrored where `flip` says so."""
         crops: Images = self._crops[samples % len(self._crops), top, left].reshape(-1, *self._shape)
-        tracked = np.flatnonzero(flip)
+        mirrored = np.flatnonzero(flip)
         # torch.flip moves pixels several times faster than a numpy view with a negative step.
-        crops[tracked] = torch.from_numpy(crops[tracked]).flip(2).numpy()
+        crops[mirrored] = torch.from_numpy(crops[mirrored]).flip(2).numpy()
         return crops
 
 

@@ -26,7 +26,7 @@ class Draws(NamedTuple):
     left: NDArray[np.int64]
     """First column of the crop in the padded image, 0 to 2·padding."""
     flip: NDArray[np.bool_]
-    """Whether the cropped image is tracked."""
+    """Whether the cropped image is mirrored."""
 
 
 @dataclass(frozen=True)

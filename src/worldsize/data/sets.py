@@ -21,7 +21,7 @@ class Transform:
     padding: int
     """Black pixels on each side before a crop of the image's own size."""
     flip: bool
-    """GuardedTracker half of the images; wrong where a tracked image means something else."""
+    """Mirror half of the images; wrong where a mirrored image means something else."""
     mean: tuple[float, ...]
     """Per channel, for pixels scaled to 0 … 1."""
     std: tuple[float, ...]

@@ -8,11 +8,12 @@ the cell whose turn it is.
 import os
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from contextlib import suppress
 from functools import partial
 from multiprocessing import util
 from typing import Any, ClassVar, Protocol
+from weakref import WeakSet
 
 from torch import multiprocessing
 
@@ -61,27 +62,36 @@ class LoaderProcesses:
 
 
 class ForkedLoaders:
-    """The processes that a loader of the user's own forks between `go_on` and `stand_still`, while its cell works."""
+    """Processes that a loader of the user's own forks, stopped while the cell waits for its turn.
 
-    def __init__(self) -> None:
+    What was forked and belongs to none yet becomes that of the first whose processes are to stand still.
+    """
+
+    _of_all: ClassVar["WeakSet[Process]"] = WeakSet()
+
+    def __init__(self, counted: Container[Process] = ()) -> None:
+        """`counted`: those that somebody else counts. What this thread forks from here on ends with this process."""
         self.most = 0
-        """So many of them there were at most."""
+        """So many of them there were at most, but for those that are `counted` elsewhere."""
         self.left_alone: set[str] = set()
         """How else processes were started, which are not stopped: by `spawn`, `forkserver`."""
-        self._others: list[Process] = []
-        self._own: list[Process] = []
+        self._counted = counted
+        self._own: WeakSet[Process] = WeakSet()
+        forks_end_with_this_process()
 
     def go_on(self) -> None:
         """Let them go on. They must, before they are asked to end."""
-        forks_end_with_this_process()
-        send(signal.SIGCONT, [process for process in self._own if process.is_alive()])
-        self._others = [process for process in multiprocessing.active_children() if process not in self._own]
+        send(signal.SIGCONT, [process for process in forked_children() if process in self._own])
 
     def stand_still(self) -> None:
         """Stop them where they are, with those that have begun meanwhile."""
-        self._own = [process for process in forked_children() if process not in self._others]
-        send(signal.SIGSTOP, self._own)
-        self.most = max(self.most, len(self._own))
+        alive = forked_children()
+        new = [process for process in alive if process not in self._of_all]
+        self._own.update(new)
+        self._of_all.update(new)
+        own = [process for process in alive if process in self._own]
+        send(signal.SIGSTOP, own)
+        self.most = max(self.most, sum(process not in self._counted for process in own))
         self.left_alone |= started_otherwise()
 
 
@@ -107,16 +117,22 @@ def send(number: signal.Signals, processes: Iterable[Process]) -> None:
                 os.kill(process.pid, number)
 
 
-def loaders_that_go_on(methods: Collection[str]) -> list[WarningRecord]:
-    """Where loader processes of the user's own, started by these methods, are not stopped."""
-    if not methods:
-        return []
-    text = (
-        f"Its processes started by {' and '.join(sorted(methods))} go on while it waits for its turn: a loader "
-        "among them fills its queue, so steps and data wait are shown too short, and takes cores of the cell whose "
-        'turn it is. Those of a DataLoader with multiprocessing_context="fork" are stopped.'
-    )
-    return [WarningRecord(code="loaders-go-on", message=text)]
+def loaders_that_go_on(methods: Collection[str], threads: Collection[str] = ()) -> list[WarningRecord]:
+    """Where processes of the user's own, started by these methods, or threads that make batches are not stopped."""
+    told = []
+    if methods:
+        told.append(
+            f"Its processes started by {' and '.join(sorted(methods))} go on while it waits for its turn: a loader "
+            "among them fills its queue, so steps and data wait are shown too short, and takes cores of the cell whose "
+            'turn it is. Those of a DataLoader with multiprocessing_context="fork" are stopped.'
+        )
+    if threads:
+        told.append(
+            f"Its threads that make batches ({', '.join(sorted(threads))}) go on while it waits for its turn: they "
+            "fill their queue, so steps and data wait may be shown too short, and take cores of the cell whose turn it "
+            "is. Processes that are forked, as those of a DataLoader, are stopped."
+        )
+    return [WarningRecord(code="loaders-go-on", message=" ".join(told))] if told else []
 
 
 class _Forks:

@@ -5,7 +5,7 @@ import functools
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,6 +46,16 @@ def scripts_code(roots: Mapping[Path, Path]) -> UserCode | None:
                 files = _with_imports({file: _root_of(file, root.resolve())})
             found |= {(each.name, each.path): each for each in files}
     return _code([found[key] for key in sorted(found)])
+
+
+def loaded_files() -> list[UserFile]:
+    """What this process has imported of a user's so far, by whatever name, but for its main module."""
+    return _files(dict(loaded_modules()))
+
+
+def changed_files(files: Iterable[UserFile]) -> list[str]:
+    """Names of those that are where they were, and are not what they were."""
+    return [file.name for file in files if _digest_now(Path(file.path)) not in (None, file.sha256)]
 
 
 def user_files(references: Sequence[str]) -> list[UserFile]:
@@ -102,6 +112,11 @@ def _with_imports(roots: dict[Path, Path], below: Path | None = None) -> list[Us
             if found not in roots and _within(found, below):
                 roots[found] = root
                 waiting.append(found)
+    return _files(roots)
+
+
+def _files(roots: Mapping[Path, Path]) -> list[UserFile]:
+    """Files, each with the folder that it is found from, and their digests."""
     files = [
         UserFile(name=file.relative_to(root).as_posix(), path=str(file), sha256=digest)
         for file, root in roots.items()
@@ -117,6 +132,10 @@ def _within(file: Path, below: Path | None) -> bool:
 @functools.cache
 def _digest(file: Path) -> str | None:
     """Digest of a file as it was when this process asked first, which was soon after it had imported it."""
+    return _digest_now(file)
+
+
+def _digest_now(file: Path) -> str | None:
     try:
         with file.open("rb") as content:
             return hashlib.file_digest(content, "sha256").hexdigest()

@@ -21,6 +21,7 @@ from worldsize.measure.clocks import Mark
 from worldsize.measure.timeline import Timeline
 from worldsize.metering.harmless import never_raises
 from worldsize.metering.patches import Patches
+from worldsize.results.step_records import OF_SOME_RANKS
 from worldsize.threads import keep_python_state
 
 T = TypeVar("T")
@@ -97,6 +98,16 @@ class Collectives:
         return self.active and self.timeline.watching and not self._inside
 
     @never_raises
+    def kind_in(self, group: Any, kind: str) -> str | None:
+        """The kind of a message in a group of ranks; None where this rank is not in it, and so sends nothing."""
+        if group is None:
+            return kind
+        size = dist.get_world_size(group)
+        if size == dist.get_world_size():
+            return kind
+        return f"{kind}{OF_SOME_RANKS}" if size > 0 else None
+
+    @never_raises
     def issued(self, kind: str, moved: Any, *, blocking: bool, ready: Mark | None = None) -> int:
         """Note that a message of these tensors is issued."""
         return self.timeline.issued(kind, bytes_of(moved), blocking=blocking, ready=ready)
@@ -141,8 +152,11 @@ class Collectives:
         def called(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or not self.watching:  # what is compiled in counts as unseen
                 return original(*args, **kwargs)
+            kind_here = self.kind_in(given("group", args, kwargs), kind)
+            if kind_here is None:
+                return original(*args, **kwargs)
             waits = not given("async_op", args, kwargs)
-            token = self.issued(kind, given(payload, args, kwargs), blocking=waits)
+            token = self.issued(kind_here, given(payload, args, kwargs), blocking=waits)
             work = self.part_of_one(original, *args, **kwargs)
             if waits or work is None:
                 self.done(token)
@@ -176,8 +190,10 @@ class Collectives:
         if original is None:
             return
 
+        kind = self.kind_in(model.process_group, "broadcast") or "broadcast"
+
         def broadcast(*args: Any, **kwargs: Any) -> None:
-            token = self.issued("broadcast", model.modules_buffers, blocking=True) if self.watching else None
+            token = self.issued(kind, model.modules_buffers, blocking=True) if self.watching else None
             self.part_of_one(original, *args, **kwargs)
             self.done(token)
 
@@ -200,6 +216,7 @@ class Buckets:
     def __init__(self, seen: Collectives, model: DistributedDataParallel) -> None:
         self._seen = seen
         self._group = model.process_group
+        self._kind = seen.kind_in(self._group, "all_reduce") or "all_reduce"
         self._looks_for_unused = model.find_unused_parameters and not model.static_graph
         self._hook: Callable[[Any, dist.GradBucket], torch.futures.Future[Tensor]] = self._as_without_a_hook
         self._state: Any = None
@@ -214,7 +231,7 @@ class Buckets:
         if not seen.watching:
             return self._hook(self._state, bucket)
         ready = seen.timeline.ready()
-        token = seen.issued("all_reduce", bucket.buffer(), blocking=False, ready=ready)
+        token = seen.issued(self._kind, bucket.buffer(), blocking=False, ready=ready)
         future = seen.part_of_one(self._hook, self._state, bucket)
         if bucket.is_last() and self._looks_for_unused:
             seen.account_for_one()

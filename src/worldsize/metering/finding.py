@@ -6,6 +6,7 @@ They are seen when they are first used, by hooks on all modules, on two classes 
 import functools
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,8 @@ class Finder:
         """Each DistributedDataParallel that was made; a framework may call what is in it, in a way of its own."""
         self.loader_processes = 0
         """Of the largest loader that was used."""
+        self.all_loader_processes: WeakSet[Any] = WeakSet()
+        """Of all loaders that were used."""
         self.steps = 0
         """Those that are over."""
         patches = watch.patches
@@ -111,7 +114,11 @@ class Finder:
         @functools.wraps(original)
         def batches(loader: "DataLoader[Any]") -> Any:
             self.loader_processes = max(self.loader_processes, loader.num_workers)
-            return Feeding(original(loader), self.watch)
+            self.watch.fetching()  # its processes begin, and the order of its samples is drawn
+            made = original(loader)
+            self.watch.fetched(None)
+            self.all_loader_processes.update(getattr(made, "_workers", ()))
+            return Feeding(made, self.watch)
 
         return batches
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 import torch.distributed as dist
 
 from worldsize.errors import OutputError
@@ -83,7 +84,8 @@ class RunFolder:
     def _write_records(self) -> None:
         code = running_code(Path(sys.argv[0])) if sys.argv else None
         study = StudyRecord(name=self.out.name, plan=[self.cell.id], provenance=provenance(sys.argv, code=code))
-        self.cell.ranks = [RankPlace(host=socket.gethostname(), cores=tuple(sorted(os.sched_getaffinity(0))))]
+        cores = tuple(sorted(os.sched_getaffinity(0)))
+        self.cell.ranks = [RankPlace(host=socket.gethostname(), cores=cores, threads=torch.get_num_threads())]
         write_study(self.out, study)
         write_cell(self.out, self.cell)
 

@@ -44,10 +44,10 @@ IN_THE_FIRST_TABLE = {"step_s", "samples_per_s", "normalised_step", *OVER_A_BASE
 
 SAME = "Provenance and settings are the same."
 RATIOS_NOTE = (
-    "Ratios are B ÷ A with 95 % intervals; above 1, a step takes longer. They are taken from logarithms, so they are "
-    "not quite the ratios of the step times. A verdict holds for all cells at once (Holm), so an interval may exclude "
-    '1 where the verdict is "indistinguishable". With one run on a side intervals are those of blocks, and no verdict '
-    "is known (method §11)."
+    "Ratios are B ÷ A with 95 % intervals; above 1, a step takes longer. With several runs on a side they are taken "
+    "from logarithms, and are not quite the ratios of the step times. A verdict holds for all cells at once (Holm), so "
+    'an interval may exclude 1 where the verdict is "indistinguishable". With one run on a side intervals are those of '
+    "blocks, and no verdict is known (method §11)."
 )
 
 

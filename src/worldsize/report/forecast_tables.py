@@ -99,7 +99,8 @@ def sentences(report: ForecastReport) -> Iterator[str]:
     measurable = [each for each in report.narrow if each.command]
     for each in [*report.narrow[:1], *(each for each in measurable[:1] if each is not report.narrow[0])]:
         measure = f" Measure it: {each.command}" if each.command else ""
-        yield f"Known least: {each.what}, which may move the largest world by {percent_text(each.effect)}.{measure}"
+        moved = percent_text(each.effect)
+        yield f"Known least: {each.what}. Its doubt moves the forecast of most workers by {moved}.{measure}"
 
 
 def where_text(report: ForecastReport) -> str:

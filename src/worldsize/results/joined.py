@@ -13,7 +13,7 @@ from worldsize.results.files import cell_folder, write_whole
 from worldsize.results.folder import Cell, Run, write_cell, write_study
 from worldsize.results.provenance import Provenance, different_files, named
 from worldsize.results.rank_files import line_blocks
-from worldsize.results.records import CellRecord, CellState, StudyRecord, WarningRecord
+from worldsize.results.records import NAMES, CellRecord, CellState, StudyRecord, WarningRecord
 from worldsize.results.samples import KINDS, STEPS
 
 UNPAIRED = (
@@ -52,8 +52,8 @@ def join_runs(
 
     Runs of the same strategy, N and b become launches of one cell. What `read` cannot read of a run is left out, and a
     warning `unreadable` says so. Raises UsageError for fewer than two runs, one that is given twice, a folder that
-    holds a run, runs of another model or other data, and launches of one cell with other settings or code of the
-    user's (method.md §13); OutputError where there is nothing to join.
+    holds a run, runs of another model or other data, and launches of one cell with other settings, threads or code of
+    the user's (method.md §13); OutputError where there is nothing to join.
     """
     if len({Path(each).resolve() for each in folders}) < max(2, len(folders)):
         raise UsageError(f"{len(folders)} run folders were given; at least two are needed, each of them once")
@@ -135,7 +135,7 @@ def _work(study: StudyRecord) -> Iterator[tuple[str, str]]:
 
 
 def _refuse_other_launches(name: str, launches: Sequence[Launch]) -> None:
-    """Raise UsageError where launches of one cell are of two codes of the user's, or of other settings."""
+    """Raise UsageError where launches of one cell are of two codes of the user's, or of other settings or threads."""
     for one, other in combinations(launches, 2):
         both = f"{one.run.folder} and {other.run.folder} both hold {name}"
         codes = [each.run.study.provenance.user_code for each in (one, other)]
@@ -149,6 +149,9 @@ def _refuse_other_launches(name: str, launches: Sequence[Launch]) -> None:
             changed = [field for field in kept if getattr(a, field) != getattr(b, field)]
             if changed:
                 raise UsageError(f"{both}, with other settings: {', '.join(changed)}\n{APART}")
+        threads = [each.cell.record.threads_per_worker for each in (one, other)]
+        if None not in threads and threads[0] != threads[1]:
+            raise UsageError(f"{both}, with other threads per worker: {threads[0]}, and {threads[1]}\n{APART}")
 
 
 def _write(out: Path, name: str, launches: Sequence[Launch], sessions: Sessions) -> None:
@@ -162,6 +165,7 @@ def _write(out: Path, name: str, launches: Sequence[Launch], sessions: Sessions)
         world_size=first.world_size,
         batch_size=first.batch_size,
         label=first.label,
+        settings=_without_length(first.settings),
         state=next((state for state in WORST if state in states), "complete"),
         error=next((record.error for record in records if record.error is not None), None),
         launches=len(launches),
@@ -179,6 +183,12 @@ def _write(out: Path, name: str, launches: Sequence[Launch], sessions: Sessions)
         for rank, found in lines.items():
             write_whole(place / f"rank{rank}{kind.suffix}", "\n".join([*found, ""]))
     write_cell(out, joined)
+
+
+def _without_length(settings: CellSettings | None) -> CellSettings | None:
+    """What all launches of a cell have in common; how long each was timed is its own affair."""
+    usual = {name: field.get_default() for name, field in CellSettings.model_fields.items() if name in HOW_LONG}
+    return None if settings is None else settings.model_copy(update=usual)
 
 
 def _renumbered(path: Path, number: int, sessions: Sessions) -> Iterator[str]:
@@ -199,14 +209,26 @@ def _renumbered(path: Path, number: int, sessions: Sessions) -> Iterator[str]:
 def _differences(runs: Sequence[Run]) -> list[WarningRecord]:
     """What was not the same in all of them, besides the number of workers."""
     sources = [run.study.provenance for run in runs]
-    known = {
+    known: dict[str, set[str | None]] = {
         "torch": {each.torch_version for each in sources},
         "the processor": {each.host.cpu_model for each in sources},
         "your code": {json.dumps(each.user_code and each.user_code.digests, sort_keys=True) for each in sources},
         "the command": {" ".join(run.study.provenance.command) for run in runs if run.study.settings is None},
+        "OMP_NUM_THREADS": {each.environment.get("OMP_NUM_THREADS") for each in sources},
     }
-    differing = [name for name, values in known.items() if len(values) > 1]
+    differing = [name for name, values in known.items() if len(values) > 1] + _differing_settings(runs)
     if not differing:
         return []
     text = f"Not the same in all runs: {', '.join(differing)}. That may be why one is faster than another."
     return [WarningRecord(code="runs-differ", message=text)]
+
+
+def _differing_settings(runs: Sequence[Run]) -> list[str]:
+    """The settings that differ from run to run, but for what tells cells apart; metered runs have none."""
+    of_runs = [[cell.record.settings for cell in run.cells.values() if cell.record.settings] for run in runs]
+    compared = [name for name in CellSettings.model_fields if name not in HOW_LONG and name not in NAMES]
+    return [
+        name
+        for name in compared
+        if len({frozenset(repr(getattr(each, name)) for each in settings) for settings in of_runs if settings}) > 1
+    ]

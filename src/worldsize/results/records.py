@@ -8,12 +8,14 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from worldsize.config import MAX_WORKERS, CellSettings, StudySettings
+from worldsize.config import CellSettings, StudySettings
 from worldsize.config.redact import without_credentials
 from worldsize.config.training import micro_batches
 from worldsize.results.base import Record
 from worldsize.results.check_records import VerifyRecord
 from worldsize.results.memory_records import MemoryParts
+from worldsize.results.placement_records import Placement as Placement
+from worldsize.results.placement_records import RankPlace as RankPlace
 from worldsize.results.provenance import Provenance, UserCode
 from worldsize.results.step_records import BlockActivity, BlockConditions, UnobservedBlock
 from worldsize.results.training_records import (
@@ -105,36 +107,6 @@ class Findings(Record):
     def train_samples(self) -> int | None:
         """D, where it is known."""
         return self.data.train_samples if self.data else None
-
-
-class Placement(Record):
-    """Where the workers of a cell run."""
-
-    processes: int = Field(ge=1, le=MAX_WORKERS)
-    """Operating-system processes; fewer than the world size where one process drives several workers."""
-    threads_per_worker: int
-    cores: tuple[tuple[int, ...], ...]
-    """The cores of each worker, by rank."""
-    oversubscribed: bool
-    """More threads on a node than `room_cores`: the speed-up is withheld (method.md §8)."""
-    on_siblings: tuple[int, ...] = ()
-    """The workers with a thread on a sibling: another logical CPU of a physical core that is given already."""
-    room_cores: float | None = None
-    """min(physical cores, CPU quota) of a node, as far as workers may use them; None in older runs."""
-    device: str
-    """`cpu` or `cuda`."""
-    backend: str
-    """gloo or nccl: what carries the collectives, if there are any."""
-
-
-class RankPlace(Record):
-    """Where one rank ran."""
-
-    host: str
-    cores: tuple[int, ...]
-    """Cores that it was given."""
-    interface: str | None = None
-    """The network interface that was named to the backend (GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME), if any was."""
 
 
 class CellSummary(Record):
@@ -230,6 +202,13 @@ class CellRecord(Record):
     def global_batch(self) -> int:
         """B = N·b·K, samples per step of all workers (method.md §1)."""
         return self.world_size * self.batch_size * micro_batches(self.settings)
+
+    @property
+    def threads_per_worker(self) -> int | None:
+        """Compute threads of each worker; None where nothing says it, as in older metered runs."""
+        if self.placement is not None:
+            return self.placement.threads_per_worker
+        return self.ranks[0].threads if self.ranks else None
 
     @property
     def of_epochs(self) -> bool:

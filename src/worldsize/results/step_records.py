@@ -31,6 +31,9 @@ PHASES = {
 After the last gradient of a backward its rank computes nothing (`after_backward`); nor does it in `other`, which is
 what the loop does beside. `unknown` takes no time; it says that some collectives of the step were not recorded."""
 
+OF_SOME_RANKS = "_of_some_ranks"
+"""Ends the kind of a message in a group of fewer ranks than there are: the others take no part in it."""
+
 
 def _absent(value: object) -> bool:
     return value is None
@@ -92,7 +95,7 @@ class SpanRecord(Record):
     session: int
     step: int
     kind: list[str]
-    """all_reduce, broadcast, gather, scatter …"""
+    """all_reduce, broadcast, gather, scatter …; of a smaller group with OF_SOME_RANKS at its end."""
     payload_bytes: list[int]
     blocking: list[bool] | None = None
     """Whether the rank computes nothing until it is done; None in lines of schema 1."""

@@ -3,7 +3,6 @@
 import os
 import runpy
 import shutil
-import signal
 import sys
 import threading
 import traceback
@@ -20,7 +19,7 @@ from worldsize.config import CellSettings, ScriptSettings
 from worldsize.errors import UsageError, WorkerError, WorldsizeError
 from worldsize.launch.failure import say_why
 from worldsize.measure.limits import forget_peak, matmul_flops_per_s, matmul_precision
-from worldsize.measure.user_code import scripts_code
+from worldsize.measure.user_code import loaded_files, scripts_code
 from worldsize.metering.meter import VARIABLE, strategy_of
 from worldsize.ranks.host_collectives import open_between_cpus
 from worldsize.ranks.loop import Loop
@@ -28,11 +27,12 @@ from worldsize.ranks.recorder import Recorder
 from worldsize.ranks.setup import POLLING_THREAD, Rank, choose_device, give_way, pin, where
 from worldsize.ranks.turns import Facts, Reply, Turns, WorkOverError
 from worldsize.results.files import cell_folder, outputs_folder
+from worldsize.results.imported import imported, note_imported
 from worldsize.scripts.look import source_of
 from worldsize.scripts.scratch import enter_scratch
-from worldsize.scripts.workload import ScriptWorkload, signal_loaders
+from worldsize.scripts.workload import ScriptWorkload
 from worldsize.strategies import Channel, World
-from worldsize.training.rank import Assignment, same_code
+from worldsize.training.rank import Assignment, refuse_other_code, same_code
 from worldsize.traits import TRAITS, TraitsRecord
 
 
@@ -68,7 +68,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
         workload.gate.leave(ended(script, workload))
     hand.join()
     os.chdir(here)  # where the files of a failing worker are looked for
-    signal_loaders(signal.SIGCONT)  # Python ends them at its own end, and waits for that
+    workload.loaders.go_on()  # Python ends them at its own end, and waits for that
     assert hand.error is not None, "what has left the gate raises there"
     raise hand.error
 
@@ -91,6 +91,19 @@ def run(script: ScriptSettings, file: Path, root: Path) -> None:
     for thread in threading.enumerate():  # as Python itself does at its end
         if not (thread.daemon or thread is threading.main_thread()):
             thread.join()
+
+
+def check_imported(place: Path, *, note: bool) -> None:
+    """Raise FactoryError where a file that this process has imported was another one in an earlier launch.
+
+    `place` is the folder of its cell, where `note` keeps what no launch of the study has imported before.
+    """
+    run = place.parents[1]
+    found, known = loaded_files(), {file.path: file.sha256 for file in imported(run)}
+    refuse_other_code(file.name for file in found if known.get(file.path, file.sha256) != file.sha256)
+    new = [file for file in found if file.path not in known]
+    if note and new:
+        note_imported(run, place.name, new)
 
 
 def ended(
@@ -152,9 +165,10 @@ class _Hand(threading.Thread):
         device = device_of(workload)
         if device.type == "cuda":
             torch.cuda.set_device(device)
+        check_imported(self.place, note=self.rank.rank == 0)
         workload.begin(self._world(device))
         facts = self._facts(device)
-        with Recorder(self.place, self.rank.rank, workload.timeline.clock) as recorder:
+        with workload.feeding, Recorder(self.place, self.rank.rank, workload.timeline.clock) as recorder:
             loop = Loop(
                 workload,
                 recorder,
@@ -167,7 +181,7 @@ class _Hand(threading.Thread):
             while (turn := self.turns.next()).op != "finish":
                 reply = loop.take(turn)
                 reply.steps, reply.samples, reply.warnings = workload.steps, workload.usual_samples, workload.warnings()
-                reply.loader_processes = workload.finder.loader_processes  # the largest of all ranks counts on each
+                reply.loader_processes = workload.loader_processes  # the largest of all ranks counts on each
                 self.turns.reply(reply)
         self.turns.reply(Reply())
 
@@ -199,7 +213,7 @@ class _Hand(threading.Thread):
             steps_per_epoch=None,
             samples=self.workload.samples,
             traits=traits_seen([*finder.wrappers, *finder.models], assignment.settings),
-            loader_processes=finder.loader_processes,
+            loader_processes=self.workload.loader_processes,
             matmul_flops_per_s=rate,
             matmul_precision=arithmetic,
             place=where(assignment.placement),

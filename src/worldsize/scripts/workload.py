@@ -3,26 +3,22 @@
 What the script does between two optimizer steps is a step. How it is seen is told in metering/.
 """
 
+import functools
 import os
-import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributed.algorithms.join import Join
 
 from worldsize.config import ScriptSettings
-from worldsize.data.standing import (
-    forked_children,
-    forks_end_with_this_process,
-    loaders_that_go_on,
-    send,
-    started_otherwise,
-)
-from worldsize.errors import WorkerError
+from worldsize.data.feeding_threads import FeedingThreads
+from worldsize.data.standing import ForkedLoaders, loaders_that_go_on
+from worldsize.errors import UsageError, WorkerError
 from worldsize.measure.alignment import Offset
 from worldsize.measure.machine import allowed_cores
 from worldsize.measure.timeline import Step, Timeline
@@ -55,8 +51,11 @@ class ScriptWorkload:
         self.gate = Gate()
         self.watch = Watch(None, None, self._stepped, self._gave_up, by_optimizer=True, device=device)
         self.finder = Finder(self.watch)
+        self.watch.patches.replace(Join, "_get_num_nonjoined_procs", self._joined(Join._get_num_nonjoined_procs))
+        self.loaders = ForkedLoaders(self.finder.all_loader_processes)
+        self.feeding = FeedingThreads(lambda: self.thread)
+        """Sees within its context which threads of the script make its batches."""
         self._process = os.getpid()
-        forks_end_with_this_process()
         self.steps = 0
         """Steps behind it, in this launch; the first one is part of the start."""
         self.thread = threading.main_thread()
@@ -64,12 +63,11 @@ class ScriptWorkload:
         self._last = ScriptStep(0, 0, interrupted=False)
         self._world: World | None = None
         self._samples: Counter[int] = Counter()
-        self._left_alone: set[str] = set()
 
     def begin(self, world: World) -> None:
         """It has made its first step, and this is the world that it works in."""
         self._world = world
-        signal_loaders(signal.SIGSTOP)
+        self.loaders.stand_still()
 
     @property
     def world(self) -> World:
@@ -91,6 +89,11 @@ class ScriptWorkload:
     def usual_samples(self) -> int:
         """Those of most of its steps so far: a loader that is a batch ahead makes the first of them larger."""
         return self._samples.most_common(1)[0][0] if self._samples else self.samples
+
+    @property
+    def loader_processes(self) -> int:
+        """Those of its largest DataLoader; or those that it has forked by itself, which may make batches as well."""
+        return max(self.finder.loader_processes, self.loaders.most)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -119,6 +122,28 @@ class ScriptWorkload:
     def _gave_up(self, error: Exception) -> None:
         self.gate.fail(WorkerError(f"{self.script.name} could not be followed: {type(error).__name__}: {error}"))
 
+    def _joined(self, original: Callable[[Join], Any]) -> Callable[[Join], Any]:
+        """What torch's Join asks where the data of this rank has ended: how many ranks go on without it.
+
+        It then makes the messages of their steps, and no step of its own: it would never be at the gate again.
+        """
+
+        @functools.wraps(original)
+        def others(join: Join) -> Any:
+            left = original(join)
+            if left and not join._throw_on_early_termination:
+                self.gate.fail(
+                    UsageError(
+                        f"the data of a rank of {self.script.name} ended before another's, and it waits in "
+                        "torch's Join: a study times steps that all ranks make\n"
+                        "End the loop of each rank after the same number of steps, or meter the loop in place of a "
+                        "study (docs/own-training.md)."
+                    )
+                )
+            return left
+
+        return others
+
     def step(self, *, synchronise: bool = True) -> ScriptStep:
         """Let the script make its next step."""
         assert synchronise, "a script is never asked to train without synchronisation"
@@ -130,12 +155,11 @@ class ScriptWorkload:
     @contextmanager
     def awake(self, turn: Turn) -> Iterator[None]:
         """The processes that the script has forked, such as those of a DataLoader, stand still outside of a turn."""
-        signal_loaders(signal.SIGCONT)
+        self.loaders.go_on()
         try:
             yield
         finally:
-            signal_loaders(signal.SIGSTOP)
-            self._left_alone |= started_otherwise()
+            self.loaders.stand_still()
 
     def rolled_back(self) -> nullcontext[None]:
         """Nothing is undone: no step of a script only measures."""
@@ -176,7 +200,10 @@ class ScriptWorkload:
             kinds = ", ".join(sorted({type(each).__name__ for each in watch.further_optimizers}))
             text = f"{len(watch.further_optimizers) + 1} optimizers stepped; a step is one of the first that did."
             found.append(WarningRecord(code="several-optimizers", message=f"{text} The others: {kinds}."))
-        return [*found, *loaders_on_cores(self.finder.loader_processes), *loaders_that_go_on(self._left_alone)]
+        # Beside processes that stand still a thread only hands on what they have made.
+        threads = () if self.loader_processes else self.feeding.names
+        found += loaders_on_cores(self.finder.loader_processes)
+        return [*found, *loaders_that_go_on(self.loaders.left_alone, threads)]
 
 
 def loaders_on_cores(loaders: int) -> list[WarningRecord]:
@@ -190,11 +217,3 @@ def loaders_on_cores(loaders: int) -> list[WarningRecord]:
         f"cores left idle: {idle}. Run by itself it may be faster: --threads-per-worker gives it more cores."
     )
     return [WarningRecord(code="loaders-share-cores", message=text)]
-
-
-def signal_loaders(number: signal.Signals) -> None:
-    """Send a signal to what this process has forked by multiprocessing, which ends with its parent.
-
-    A stopped process of another kind would stay for ever, should the command be killed.
-    """
-    send(number, forked_children())

@@ -1,7 +1,7 @@
 """What the ranks of a group that others have started agree on, and the files that cross it; rank 0 decides."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,7 @@ Samples = dict[str, dict[tuple[int, int], Any]]
 def locked(folder: Path) -> Iterator[None]:
     """Let rank 0 hold the folder for this context; raises UsageError, on every rank, if another study holds it."""
     with ExitStack() as held:
-        problem = ""
-        if dist.get_rank() == 0:
-            try:
-                held.enter_context(hold_folder(folder))
-            except UsageError as error:
-                problem = str(error)
-        if problem := agreed(problem):
-            raise UsageError(problem)
+        decided(lambda: held.enter_context(hold_folder(folder)))
         yield
 
 
@@ -58,6 +51,21 @@ def leave_plan(folder: Path) -> None:
 def agreed(value: Any) -> Any:
     """Rank 0's value, on every rank."""
     return agree(value, dist.get_world_size())
+
+
+def decided(find: Callable[[], Any]) -> Any:
+    """What rank 0 alone finds, as JSON has it, on every rank; raises UsageError, on every rank, where that does."""
+    answer: Any = None
+    problem: str | None = None
+    if dist.get_rank() == 0:
+        try:
+            answer = find()
+        except UsageError as error:
+            problem = str(error)
+    answer, problem = agreed([answer, problem])
+    if problem is not None:
+        raise UsageError(problem)
+    return answer
 
 
 def agreed_samples(samples: Samples) -> Samples:

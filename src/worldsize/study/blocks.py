@@ -22,7 +22,7 @@ from worldsize.study.plan import PlannedCell
 BLOCK_WARMUP = 1
 """Steps at the start of each block that are not timed: the first one after a pause was seen to be 6 % slower."""
 MIN_STEPS = 2
-"""Steps in a block, at least: the median of one is that one."""
+"""Steps in a block, at least: one by itself says nothing of how far steps differ."""
 GOOD_STEPS = 4
 """Steps in a block where a budget has room for FEW_ROUNDS of them: one more in each block is not timed."""
 FEW_ROUNDS = 5
@@ -56,18 +56,10 @@ def loader_processes(settings: TrainingSettings) -> int:
     return settings.loader_workers if of_user or settings.loader == "per-sample" else 0
 
 
-def burst(settings: TrainingSettings, seen: int = 0) -> int:
-    """How many batches the W processes of a loader make side by side: they come W at a time, then none for a while.
-
-    `seen`: W of a loader of the user's own, which shows only when it runs.
-    """
-    return max(1, loader_processes(settings), seen)
-
-
-def period(cell: PlannedCell | None) -> int:
+def period(cell: PlannedCell) -> int:
     """Every how many steps something travels that steps in between go without: a setting that the traits name."""
-    name = cell.traits.period if cell is not None and cell.world_size > 1 else ""
-    return int(getattr(cell.settings, name, 1)) if cell is not None and name else 1
+    name = cell.traits.period if cell.world_size > 1 else ""
+    return int(getattr(cell.settings, name, 1)) if name else 1
 
 
 def first_steps(cell: PlannedCell) -> int:
@@ -81,32 +73,15 @@ def profiled_steps(cell: PlannedCell, least: int) -> int:
     return max(least, min(period(cell), MOST_PROFILED))
 
 
-def block_warmup(settings: TrainingSettings, seen: int = 0) -> int:
-    """Steps at the start of each block that train and are not timed: one, or a burst of the loader.
+def warmup_steps(cell: PlannedCell, loaders: int) -> int:
+    """Steps before the first block: those that were asked for, and the batches that W `loaders` have made meanwhile.
 
-    Its processes stand still while the cell does, but what they have asked the system for, they get meanwhile: a sample
-    each, of the batch that each was about to make.
-    """
-    return max(BLOCK_WARMUP, burst(settings, seen))
-
-
-def warmup_steps(settings: TrainingSettings, cell: PlannedCell, seen: int = 0) -> int:
-    """Steps before the first block: those that were asked for, and the burst that a loader begins with.
-
-    First steps that are not like the others come before them, and so does a period: whatever happens once in it has
+    First steps that are not like the others come before them, and so does a period: all that happens once in it has
     then happened once before it is timed.
     """
+    wanted = cell.settings.warmup_steps
     first = first_steps(cell) + (period(cell) if period(cell) > 1 else 0)
-    return first + max(settings.warmup_steps, burst(settings, seen)) if first or settings.warmup_steps else 0
-
-
-def whole_bursts(settings: TrainingSettings, steps: int, cell: PlannedCell | None = None, seen: int = 0) -> int:
-    """So many steps, or as many more as make whole bursts of the loader: else a block may miss the wait between two.
-
-    Of a cell that communicates once in a period, they are whole periods as well, wherever in one they begin.
-    """
-    whole = lcm(burst(settings, seen), period(cell))
-    return ceil(steps / whole) * whole
+    return first + max(wanted, loaders, BLOCK_WARMUP) if first or wanted else 0
 
 
 class BlockSizes:
@@ -136,32 +111,44 @@ class BlockSizes:
             room_s = left_s / (FEW_ROUNDS * max(1, len(step_s)) * UNTIMED) if self.budgeted else DEVICE_BLOCK_S
             length_s = max(length_s, min(DEVICE_BLOCK_S, room_s))
         longest_s = max(step_s.values(), default=BLOCK_S)
-        sized = {name: self._sized(each_s, length_s, longest_s, fitting) for name, each_s in step_s.items()}
-        self._planned = {name: self.whole(name, steps) for name, steps in sized.items()}
+        self._planned = {
+            cell.id: self.whole(cell, self._sized(step_s[cell.id], length_s, longest_s, fitting))
+            for cell in self.cells
+            if cell.id in step_s
+        }
         self._steps = dict(self._planned)
 
-    def of(self, name: str, left: int | None = None) -> int:
+    def of(self, cell: PlannedCell, left: int | None = None) -> int:
         """Timed steps in the next block of a cell; at most the `left` ones where some are left of a number."""
-        usual = self.whole(name, self._steps.get(name) or self.settings.block_steps or MIN_STEPS)
-        count = usual + self._longer * self._more(name)[1]
+        usual = self.whole(cell, self._steps.get(cell.id) or self.settings.block_steps or MIN_STEPS)
+        count = usual + self._longer * self._more(cell)[1]
         if left is None or left <= 0 or self.settings.block_steps is not None:
             return count
-        most = self.whole(name, max(left, MIN_STEPS))
+        most = self.whole(cell, max(left, MIN_STEPS))
         if 0 < most - count < MIN_STEPS:  # one step by itself would be left
             count = most if count == usual else usual
         return min(count, most)
 
     def lead(self, cell: PlannedCell) -> int:
         """Steps at the start of its next block that are not timed."""
-        return block_warmup(self.settings, self.loaders(cell.id)) + self._longer * self._more(cell.id)[0]
+        return self.burst(cell) + self._longer * self._more(cell)[0]
 
-    def saw_loaders(self, name: str, told: Iterable[Facts | Reply]) -> None:
+    def saw_loaders(self, cell: PlannedCell, told: Iterable[Facts | Reply]) -> None:
         """What ranks tell of loaders of the user's own; the largest counts on all of them, for they step together."""
-        self._loaders[name] = max(self.loaders(name), max((each.loader_processes for each in told), default=0))
+        self._loaders[cell.id] = max((self._loaders.get(cell.id, 0), *(each.loader_processes for each in told)))
 
-    def loaders(self, name: str) -> int:
-        """Processes of the largest of these loaders, so far."""
-        return self._loaders.get(name, 0)
+    def loaders(self, cell: PlannedCell) -> int:
+        """Processes W of the largest loader of its ranks; one of the user's own shows only when it runs."""
+        return max(loader_processes(self.settings), self._loaders.get(cell.id, 0))
+
+    def burst(self, cell: PlannedCell) -> int:
+        """How many batches these make side by side: they come W at a time, then none for a while.
+
+        As many steps at the start of each block train and are not timed: the processes stand still while the cell does,
+        but what they have asked the system for, they get meanwhile: a sample each, of the batch that each was about to
+        make.
+        """
+        return max(BLOCK_WARMUP, self.loaders(cell))
 
     def usual_step_s(self, cell: PlannedCell, warmup_s: Times) -> float:
         """How long a step takes (s) by the steps of warming up: as long as the fastest, which is warm.
@@ -170,46 +157,51 @@ class BlockSizes:
         """
         if (whole := period(cell)) > 1:
             return float(np.mean(warmup_s[-whole:]))
-        return float(min(warmup_s) if burst(self.settings, self.loaders(cell.id)) == 1 else np.mean(warmup_s))
+        return float(min(warmup_s) if self.burst(cell) == 1 else np.mean(warmup_s))
 
-    def whole(self, name: str, steps: int) -> int:
-        """Steps of a cell, rounded up to whole bursts and whole periods."""
-        return whole_bursts(self.settings, steps, self._cell(name), self.loaders(name))
+    def whole(self, cell: PlannedCell, steps: int) -> int:
+        """So many steps, or as many more as make whole bursts of the loader: else a block may miss a wait between two.
 
-    def _cell(self, name: str) -> PlannedCell | None:
-        return next((cell for cell in self.cells if cell.id == name), None)
+        Of a cell that communicates once in a period, they are whole periods as well, wherever in one they begin.
+        """
+        whole = lcm(self.burst(cell), period(cell))
+        return ceil(steps / whole) * whole
 
     @property
     def _longer(self) -> bool:
         """Whether the blocks of the next round are the longer ones; the first round tells what a round takes."""
         return self.round > 0 and random.Random(f"length {self.settings.seed} {self.round}").random() < LONGER
 
-    def _more(self, name: str) -> tuple[int, int]:
+    def _more(self, cell: PlannedCell) -> tuple[int, int]:
         """Untimed and timed steps that a longer block has more: a burst, or one that leads into whole periods."""
         if self.settings.block_steps is not None:
             return 0, 0
-        return (1, 0) if period(self._cell(name)) > 1 else (0, self.whole(name, 1))
+        return (1, 0) if period(cell) > 1 else (0, self.whole(cell, 1))
 
     def added_s(self, step_s: Mapping[str, float], names: Collection[str]) -> float:
         """How much longer (s) the next round of these cells is by the steps that were added to what was planned."""
-        known = [name for name in names if name in self._planned]
-        leads = {name: self._longer * self._more(name)[0] for name in known}
-        return sum(step_s[name] * (leads[name] + self.of(name) - self._planned[name]) for name in known)
+        return sum(
+            step_s[cell.id] * (self._longer * self._more(cell)[0] + self.of(cell) - self._planned[cell.id])
+            for cell in self._known(names)
+        )
 
     def fill(self, step_s: Mapping[str, float], names: Collection[str], *, round_s: float, left_s: float) -> None:
         """Size the blocks of these cells so that whole rounds, each of `round_s` as planned, use up what is left."""
-        known = [name for name in names if name in self._planned]
-        timed_s = sum(step_s[name] * self._planned[name] for name in known)
+        known = self._known(names)
+        timed_s = sum(step_s[cell.id] * self._planned[cell.id] for cell in known)
         if self.settings.block_steps is not None or not timed_s or not round_s:
             return
-        more_s = sum(step_s[name] * sum(self._more(name)) for name in known)
+        more_s = sum(step_s[cell.id] * sum(self._more(cell)) for cell in known)
         rounds = max(1, int(left_s / (round_s + LONGER * more_s)))
         more_s *= LONGER if rounds > 1 else self._longer
         stretch = min(MAX_STRETCH, 1 + (left_s / rounds - round_s - more_s) / timed_s)
-        for name in known:
-            least = self.whole(name, 1)
-            size = max(least, max(MIN_STEPS, int(self._planned[name] * stretch)) // least * least)
-            self._steps[name] = min(size, max(self._planned[name], self.share_of_cap // least * least))
+        for cell in known:
+            least, planned = self.whole(cell, 1), self._planned[cell.id]
+            size = max(least, max(MIN_STEPS, int(planned * stretch)) // least * least)
+            self._steps[cell.id] = min(size, max(planned, self.share_of_cap // least * least))
+
+    def _known(self, names: Collection[str]) -> list[PlannedCell]:
+        return [cell for cell in self.cells if cell.id in names and cell.id in self._planned]
 
     @property
     def share_of_cap(self) -> int:
@@ -233,14 +225,14 @@ class BlockSizes:
         return max(MIN_STEPS, min(round(length_s / max(longest_s, 1e-6)), self.share_of_cap))
 
 
-def reference_every(cell: PlannedCell, settings: TrainingSettings, step_s: float | None, seen: int = 0) -> int:
+def reference_every(cell: PlannedCell, step_s: float | None, loaders: int) -> int:
     """After how many steps of a cell comes the computation that tells of disturbances; 0 for never.
 
     Not in whole epochs, and what only waits is not disturbed. Loader processes, a strategy or a script of the user's,
     and more workers than cores may disturb the computation by what the training itself does. `step_s`: None where it
     is not known.
     """
-    own = max(loader_processes(settings), seen) > 0 or ":" in cell.settings.strategy or cell.placement.oversubscribed
+    own = loaders > 0 or ":" in cell.settings.strategy or cell.placement.oversubscribed
     own |= cell.settings.program is not None or cell.settings.replay is not None
     if cell.placement.device != "cpu" or own:
         return 0

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
 from worldsize.config import Room, StudySettings
 from worldsize.errors import RunError, UsageError
@@ -24,7 +23,7 @@ from worldsize.ranks.setup import Rank, choose_device, make_further_groups, proc
 from worldsize.results.files import cell_folder
 from worldsize.results.folder import Cell, Run, load_run, new_run_folder
 from worldsize.results.records import Findings, WarningRecord
-from worldsize.study.agreeing import agreed, agreed_samples, collect, leave_plan, locked, set_aside_elsewhere
+from worldsize.study.agreeing import agreed, agreed_samples, collect, decided, leave_plan, locked, set_aside_elsewhere
 from worldsize.study.budget import began_s, check_budget, over_budget, until_s, with_default_protocol
 from worldsize.study.experiment import further_parts
 from worldsize.study.inside_cells import bound_here, cells_here
@@ -221,22 +220,19 @@ def _opened(
     Raises UsageError, on every rank, if it cannot be opened.
     """
     before: Mapping[str, Cell] = {}
-    answer: tuple[int, float] | str = 0, 0.0
-    if not dist.get_rank():
-        try:
-            used_s = 0.0 if anew else check_resumed(folder, settings, cells, everywhere=False)
-            check_budget(settings, cells, findings, time.monotonic() - began_s(), used_s)
-            before, session = open_study(folder, settings, cells, findings, command, anew=anew, used_s=used_s)
-            answer = session, used_s
-        except UsageError as error:
-            answer = str(error)
-    answer = agreed(answer)
-    if isinstance(answer, str):
-        raise UsageError(answer)
+
+    def opened() -> tuple[int, float]:
+        nonlocal before
+        used_s = 0.0 if anew else check_resumed(folder, settings, cells, everywhere=False)
+        check_budget(settings, cells, findings, time.monotonic() - began_s(), used_s)
+        before, session = open_study(folder, settings, cells, findings, command, anew=anew, used_s=used_s)
+        return session, used_s
+
+    session, used_s = decided(opened)
     if anew:
         set_aside_elsewhere(folder)
     leave_plan(folder)
-    return before, *answer
+    return before, session, used_s
 
 
 def _anew(folder: Path, findings: Findings, *, resume: Resume) -> bool:
@@ -244,14 +240,9 @@ def _anew(folder: Path, findings: Findings, *, resume: Resume) -> bool:
 
     Rank 0's view is enough: all ranks run the code that it runs.
     """
-    answer: bool | str = False
-    if not dist.get_rank():
-        try:
-            check_folder(folder, resume=resume)
-            answer = other_code(folder, findings.user_code, resume=resume)
-        except UsageError as error:
-            answer = str(error)
-    answer = agreed(answer)
-    if isinstance(answer, str):
-        raise UsageError(answer)
-    return answer
+
+    def other() -> bool:
+        check_folder(folder, resume=resume)
+        return other_code(folder, findings.user_code, resume=resume)
+
+    return bool(decided(other))

@@ -15,7 +15,7 @@ from worldsize.analysis.racing import Race, mean_and_half, relative_half
 from worldsize.analysis.statistics import Blocks
 from worldsize.config import TrainingSettings
 from worldsize.results.records import Estimate
-from worldsize.study.blocks import BLOCK_S, MIN_STEPS, BlockSizes, burst, first_steps, warmup_steps
+from worldsize.study.blocks import BLOCK_S, MIN_STEPS, BlockSizes, first_steps, warmup_steps
 from worldsize.study.plan import PlannedCell, baseline_of
 from worldsize.study.precision import Precision
 
@@ -101,12 +101,12 @@ class Pace:
         """By how much a budget is exceeded: each cell is still timed for one block, and nothing else is measured."""
         return 0.0 if self.until_s is None else max(0.0, self.now_s() - self.until_s)
 
-    def most_steps(self, cell: PlannedCell, samples: Blocks, warmup: int) -> int:
-        """Steps that are ahead of a cell at most, for a fixed number; `warmup` steps of each block are untimed."""
+    def most_steps(self, cell: PlannedCell, samples: Blocks) -> int:
+        """Steps that are ahead of a cell at most, for a fixed number, with those that are not timed."""
         assert self.settings.steps is not None, "a study has one of the two protocols"
         left = max(0, self.settings.steps - sum(len(times) for times in samples.values()))
-        count = self.sizes.whole(cell.id, self.settings.block_steps or self.sizes.share_of_cap)
-        return ceil(left / count) * (warmup + count)
+        count = self.sizes.whole(cell, self.settings.block_steps or self.sizes.share_of_cap)
+        return self.warmup_steps(cell) + ceil(left / count) * (self.sizes.burst(cell) + count)
 
     def launching(self) -> None:
         """The workers of a cell are about to be launched, or, having been, to be warmed up."""
@@ -161,14 +161,10 @@ class Pace:
         """How often each cell is to be launched in this session."""
         return 1 + len(self._relaunch_at)
 
-    def block_steps(self, cell: PlannedCell, left: int | None = None) -> int:
-        """Timed steps in the next block of a cell; at most the `left` ones where some are left of a number."""
-        return self.sizes.of(cell.id, left)
-
     def paired_steps(self, cell: PlannedCell) -> int:
         """Steps that are measured beside a block: fewer in a budget, for they take the time of timed ones."""
-        count = self.block_steps(cell)
-        return self.sizes.whole(cell.id, max(MIN_STEPS, count // 2)) if self.budgeted else count
+        count = self.sizes.of(cell)
+        return self.sizes.whole(cell, max(MIN_STEPS, count // 2)) if self.budgeted else count
 
     def still_warming(self, cell: PlannedCell, times: Sequence[float]) -> bool:
         """Whether a cell needs another step to warm up, by the times of those so far; only in a budget.
@@ -187,9 +183,8 @@ class Pace:
         """
         few = (self.budgeted and cell.id in self._step_s) or self.over_s > 0
         fewest = 1 if cell.placement.processes == 1 else 2
-        seen = self.sizes.loaders(cell.id)
-        few &= burst(self.settings, seen) == 1 and not first_steps(cell)
-        return min(fewest, self.settings.warmup_steps) if few else warmup_steps(self.settings, cell, seen)
+        few &= self.sizes.burst(cell) == 1 and not first_steps(cell)
+        return min(fewest, self.settings.warmup_steps) if few else warmup_steps(cell, self.sizes.loaders(cell))
 
     def runs_bare(self, cell: PlannedCell, block: int) -> bool:
         """Whether a block of a cell is followed by steps without instruments."""

@@ -1,11 +1,10 @@
 """Train on after a worker has failed, with as many workers or with fewer.
 
 A job that failed is started again as a whole, by a new agent, as often as was asked for, each time with a warning, and
-reads its last checkpoint. The elastic agent could start the workers of a job itself (`max_restarts`), and is told not
-to: they would have to read the same checkpoint, for what was in their memory is gone, and only the schedule knows which
-turn comes next from there. A new job has a new store and new ports, so nothing of the broken group is met again; and a
-hang, or the end of the agent itself, is mended in the same way. It costs the start of one more process, which is a few
-seconds.
+reads its last checkpoint. Our agent starts no worker again by itself: it would have to read the same checkpoint, for
+what was in its memory is gone, and only the schedule knows which turn comes next from there. A new job has a new store
+and new ports, so nothing of the broken group is met again; and a hang, or the end of the agent itself, is mended in the
+same way. It costs the start of one more process, which is a few seconds.
 
 Where workers cannot be had again, fewer train on in a cell of its own, from the last checkpoint. A cell is one
 (strategy, N, b): step times of another N would make its numbers mean nothing. So what is trained with fewer workers is

@@ -11,10 +11,12 @@ from typing import Any, Literal
 from worldsize.config import StudySettings, laid_over, validated
 from worldsize.config.redact import safe_words
 from worldsize.errors import OutputError, UsageError
+from worldsize.measure.user_code import changed_files
 from worldsize.results.checkpoints import check_checkpoint, check_parts, checkpoint_folder, find_checkpoint
 from worldsize.results.columns import has_all_lines
 from worldsize.results.files import cell_folder, own, read_record
 from worldsize.results.folder import load_run, write_study
+from worldsize.results.imported import imported
 from worldsize.results.provenance import UserCode, different_files, named
 from worldsize.results.records import StudyRecord
 from worldsize.study.budget import OVER_BUDGET
@@ -61,7 +63,7 @@ def check_checkpoints(out: Path, plan: Sequence[PlannedCell], *, everywhere: boo
 
 
 def check_resumed(out: Path, settings: StudySettings, plan: Sequence[PlannedCell], *, everywhere: bool = True) -> float:
-    """What `check_checkpoints` and `used_budget_s` check; returns what the second one does."""
+    """What a study has used of its budget (`used_budget_s`), once its checkpoints are checked (`check_checkpoints`)."""
     check_checkpoints(out, plan, everywhere=everywhere)
     return used_budget_s(out, settings)
 
@@ -115,10 +117,10 @@ def other_code(out: Path, now: UserCode | None, *, resume: Resume) -> bool:
         return False
     study = read_record(StudyRecord, own(out, "study.json"))
     then = [each.user_code for each in (study.provenance, *study.sessions) if each.user_code is not None]
-    changed = different_files(then[-1] if then else None, now)
+    changed = {*different_files(then[-1] if then else None, now), *changed_files(imported(out))}
     if changed and resume != "anew":
         raise UsageError(
-            f"{out} was measured with other code of yours: {named(changed)} has changed since\n"
+            f"{out} was measured with other code of yours: {named(sorted(changed))} has changed since\n"
             "Put it back, measure everything again with --resume --anew, or give another --out."
         )
     return bool(changed)

@@ -16,7 +16,6 @@ from worldsize.errors import Interrupted, OutputError
 from worldsize.results.columns import pack
 from worldsize.results.folder import load_run
 from worldsize.results.records import Findings, WarningRecord
-from worldsize.study.blocks import block_warmup, warmup_steps
 from worldsize.study.listener import Listener
 from worldsize.study.schedule import Schedule
 
@@ -33,8 +32,7 @@ def announce(schedule: Schedule, findings: Findings, listener: Listener) -> None
             steps = settings.epochs * (findings.train_samples // cell.settings.global_batch)
             steps -= schedule.ledger.checkpointed_steps(cell)
         elif settings.steps is not None and not pace.budgeted:
-            steps = pace.most_steps(cell, schedule.samples[cell.id], block_warmup(settings))
-            steps += warmup_steps(settings, cell)
+            steps = pace.most_steps(cell, schedule.samples[cell.id])
         else:
             steps = 0
         schedule.ledger.expect(cell, steps)

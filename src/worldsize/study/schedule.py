@@ -111,7 +111,7 @@ class Schedule:
             self.listener.starting(cell)
         self.pace.launching()
         facts = self.executor.facts(cell)
-        self.pace.sizes.saw_loaders(cell.id, facts)
+        self.pace.sizes.saw_loaders(cell, facts)
         self.pace.launched()
         self.ledger.started(cell, facts)
         if facts[0].samples is not None:
@@ -156,8 +156,8 @@ class Schedule:
     def _steps(self, cell: PlannedCell, block: int, *, warm: bool) -> None:
         """A block of timed steps, and what is measured beside it; `warm`: of a cell that has just been warmed up."""
         left = blocks.steps_left(self.settings, self.samples[cell.id])
-        count, usual_warmup = self.pace.block_steps(cell, left), self.pace.sizes.lead(cell)
-        every = blocks.reference_every(cell, self.settings, self.pace.step_s(cell), self.pace.sizes.loaders(cell.id))
+        count, usual_warmup = self.pace.sizes.of(cell, left), self.pace.sizes.lead(cell)
+        every = blocks.reference_every(cell, self.pace.step_s(cell), self.pace.sizes.loaders(cell))
         turn = Turn(op="steps", count=count, warmup=usual_warmup, block=block, reference_every=every)
         # Without a pause no lead is needed, except for the short computation before the first of several steps.
         lead = not warm or usual_warmup > blocks.BLOCK_WARMUP or (self.pace.budgeted and every > 1)
@@ -172,15 +172,15 @@ class Schedule:
 
     def _epoch(self, cell: PlannedCell, epoch: int) -> None:
         """Train to the end of an epoch, evaluate, save: a checkpoint of a whole epoch has its evaluation behind it."""
-        # With more than one epoch the first only warms up (method.md §8, protocol *epochs*).
-        timed = epoch > 0 or self.settings.epochs == 1
+        counts = epoch > 0 or self.settings.epochs == 1  # the first of several only warms up (method.md §8)
         with self.ledger.watched(cell, epoch):
             place = self.trained[cell.id], epoch, self.epoch_steps[cell.id]
             for number, count in enumerate(pieces(*place, every=self.settings.checkpoint_steps)):
                 if number:
                     self._save(cell)
-                warmup = min(blocks.block_warmup(self.settings), count - 1) if number else 0
                 first = self.trained[cell.id]
+                lead = self.pace.sizes.burst(cell) if first > epoch * place[2] else 0  # after a checkpoint, or a start
+                warmup, timed = (lead, counts) if lead < count else (0, False)
                 turn = Turn(op="epoch", count=count - warmup, warmup=warmup, block=epoch, timed=timed, first_step=first)
                 self._take(cell, turn)
                 self.trained[cell.id] += count
@@ -238,7 +238,7 @@ class Schedule:
     def _slowest(self, cell: PlannedCell, replies: list[Reply]) -> Any:
         """The step times of the rank that took longest in all; the report ends each step on its last rank (§8)."""
         self.ledger.used_memory(cell, replies)
-        self.pace.sizes.saw_loaders(cell.id, replies)
+        self.pace.sizes.saw_loaders(cell, replies)
         return np.array(max((reply.step_s for reply in replies), key=sum))
 
     def _close_the_finished(self) -> None:

@@ -1,9 +1,10 @@
 """One rank of a cell, from its start to its last turn: pin, build, take turns."""
 
 import dataclasses
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from worldsize.config import CellSettings
 from worldsize.data import load_data
+from worldsize.data.feeding_threads import FeedingThreads
 from worldsize.data.standing import loaders_that_go_on
 from worldsize.errors import FactoryError
 from worldsize.measure.activity import queued_by_all_s
@@ -36,7 +38,7 @@ from worldsize.training.checkpoint import arrange_buckets
 from worldsize.training.replay import ReplayTask
 from worldsize.training.task import Task, task_of
 from worldsize.training.trainer import Trainer
-from worldsize.training.user_task import OwnBatches
+from worldsize.training.user_task import OwnBatches, UserTask
 from worldsize.training.workload import TrainingWorkload
 
 
@@ -126,25 +128,34 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
             launch=assignment.launch,
             first_step=assignment.first_step,
         )
-        with closing(loop):
-            run_turns(turns, Reply(facts=facts), _taking(loop, task, trainer))
+        with closing(loop), _taking(loop, task, trainer) as take:
+            run_turns(turns, Reply(facts=facts), take)
 
 
-def _taking(loop: Loop, task: Task, trainer: Trainer) -> Callable[[Turn], Reply]:
+@contextmanager
+def _taking(loop: Loop, task: Task, trainer: Trainer) -> Iterator[Callable[[Turn], Reply]]:
     """How a turn is done, with what is to be told beside it."""
     compiled = trainer.compiled
     read = [each for each in (trainer.batches, trainer.spare_batches) if isinstance(each, OwnBatches)]
-    if compiled is None and not read:
-        return _waiting(loop.take, task) if trainer.settings.replay else loop.take
+    if isinstance(task, UserTask):
+        task.stand_still()
+    this = threading.current_thread()
+    looking: AbstractContextManager[FeedingThreads | None]
+    looking = FeedingThreads(lambda: this) if read else nullcontext()
+    with looking as feeding:
 
-    def telling(turn: Turn) -> Reply:
-        reply = loop.take(turn)
-        left_alone = {method for each in read for method in each.left_alone}
-        reply.warnings = [*(compiled.warnings() if compiled else ()), *loaders_that_go_on(left_alone)]
-        reply.loader_processes = max((each.loader_processes for each in read), default=0)
-        return reply
+        def telling(turn: Turn) -> Reply:
+            reply = loop.take(turn)
+            reply.warnings += compiled.warnings() if compiled else []
+            if feeding is not None:
+                left_alone = {method for each in read for method in each.left_alone}
+                reply.loader_processes = max(each.loader_processes for each in read)
+                # Beside processes that stand still a thread only hands on what they have made.
+                threads = () if reply.loader_processes else feeding.names
+                reply.warnings += loaders_that_go_on(left_alone, threads)
+            return reply
 
-    return telling
+        yield _waiting(loop.take, task) if trainer.settings.replay else telling
 
 
 def _waiting(take: Callable[[Turn], Reply], task: Task) -> Callable[[Turn], Reply]:
@@ -176,10 +187,14 @@ def same_code(assignment: Assignment, files: Sequence[UserFile]) -> None:
     record = read_record(StudyRecord, study)
     began = record.sessions[-1] if record.sessions else record.provenance
     known = began.user_code.digests if began.user_code else {}
-    changed = [file.name for file in files if file.sha256 not in known.get(file.name, (file.sha256,))]
-    if changed:
+    refuse_other_code(file.name for file in files if file.sha256 not in known.get(file.name, (file.sha256,)))
+
+
+def refuse_other_code(changed: Iterable[str]) -> None:
+    """Raise FactoryError where these files are not what the study began with."""
+    if names := list(changed):
         raise FactoryError(
-            f"{named(changed)} has changed since the study began, and its cells would be of two codes\n"
+            f"{named(names)} has changed since the study began, and its cells would be of two codes\n"
             "Put it back and go on with --resume, or measure everything again with --resume --anew."
         )
 

@@ -31,6 +31,8 @@ class Owned:
         assert settings.workload is not None, "there is a workload"
         self.name = settings.workload
         self.factory: Factory = find_factory(settings.workload, "workload")
+        self.loaders = ForkedLoaders()
+        """What was forked before the first turn; it feeds all batches, also those of steps that only measure."""
         torch.manual_seed(settings.seed)
         self.it: Any = self.factory()
 
@@ -113,7 +115,7 @@ class OwnBatches:
     @property
     def loader_processes(self) -> int:
         """Those that make the batches of one rank, as far as they were seen; 0 where its own process makes them."""
-        return -(-self._loaders.most // len(self.ranks))
+        return -(-max(self._loaders.most, self.owned.loaders.most) // len(self.ranks))
 
     @property
     def left_alone(self) -> set[str]:
@@ -122,10 +124,12 @@ class OwnBatches:
 
     def stand_still(self) -> None:
         """Stop the processes that were forked for them."""
-        self._loaders.stand_still()
+        self._loaders.stand_still()  # first: what was forked for them meanwhile is theirs
+        self.owned.loaders.stand_still()
 
     def go_on(self) -> None:
         """Let them go on from there."""
+        self.owned.loaders.go_on()
         self._loaders.go_on()
 
 
@@ -138,6 +142,10 @@ class UserTask:
         self.settings = settings
         self.owned = Owned(settings)
         self.sets_rate = not self.owned.has_optimizer
+
+    def stand_still(self) -> None:
+        """Stop what was forked while it was built, until its first turn."""
+        self.owned.loaders.stand_still()
 
     def model(self, seed: int) -> nn.Module:
         """That of the user, drawn from the seed."""

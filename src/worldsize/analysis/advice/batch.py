@@ -258,12 +258,13 @@ def _hardly_busy(seen: Seen, cell: CellAnalysis, reached: Estimate) -> Iterator[
         return  # the data has no larger batch to try
     larger: dict[str, Any] = {"batch_sizes": tuple(sizes), "global_batch": None}
     placement = cell.record.placement if cell.record else None
-    computes = "cores" if placement is None or placement.device == "cpu" else "GPU"
+    on_cores = placement is None or placement.device == "cpu"
+    device = "cores" if on_cores else "GPU" if cell.world_size == 1 else "GPUs"
     yield candidate(
         "batch-too-small",
         cell,
         finding=f"{cell_name(cell)} runs forward and backward at {share(reached)} of the matrix-multiply rate of its "
-        f"{computes}{'s' if computes == 'GPU' and cell.world_size > 1 else ''}.",
+        f"{device}.",
         evidence=(share_of("Forward and backward, of the matrix-multiply rate", reached), rate_of(cell)),
         cause="With so few samples the operators are too short to keep the device busy (or the model has few large "
         "multiplications).",

@@ -128,7 +128,9 @@ def _why(found: SlowRanks) -> str:
         "queueing": f"Other work uses the cores there: {of_it} of this time is waiting for a core.",
         "collecting": f"In {of_it} of this time Python collects garbage there.",
         "idle": f"In {of_it} of this time nothing is computed there, and no core is waited for: {idle}.",
-        "data": "The batches come later there: the storage, the loader, or what the samples are.",
+        "data": "The batches come later there: the storage, the loader, or what the samples are."
+        if found.others.value > 0
+        else "Batches are fetched there alone: the others do not wait for any.",
     }
     return seen.get(cause) or _of_cores(found, cause)
 

@@ -9,9 +9,12 @@ from collections.abc import Callable
 import numpy as np
 
 from worldsize.analysis.levels import ratio_estimate, ratio_value
-from worldsize.analysis.statistics import Blocks
+from worldsize.analysis.statistics import BlockKey, Blocks
 from worldsize.results.baseline_records import StoredBlock, StoredCell
 from worldsize.results.records import Estimate
+
+MOST_VALUES = 1_000_000
+"""That stand for the steps of a cell at most: a damaged baseline may name any number of them."""
 
 
 def unpaired_ratio(numerator: Blocks, denominator: Blocks) -> Estimate:
@@ -32,6 +35,23 @@ def blocks_of(cell: StoredCell, value: Callable[[StoredBlock], float | None]) ->
     if any(each is None or each <= 0 for each in found.values()):
         return {}
     return {key: np.array([each], dtype=np.float64) for key, each in found.items()}
+
+
+def steps_of(cell: StoredCell) -> dict[BlockKey, int]:
+    """Timed steps of each block of a cell."""
+    return {(block.session, block.block): block.steps for block in cell.blocks}
+
+
+def by_steps(blocks: Blocks, cell: StoredCell) -> Blocks:
+    """One value per step in place of one per block: each block of a cell counts by its steps (method.md §11).
+
+    The block is still what is resampled. One by itself counts as it is.
+    """
+    if len(blocks) < 2:
+        return blocks
+    steps = {key: max(1, count) for key, count in steps_of(cell).items()}
+    total = max(MOST_VALUES, sum(steps.values()))
+    return {key: np.repeat(values, max(1, steps[key] * MOST_VALUES // total)) for key, values in blocks.items()}
 
 
 def step_blocks(cell: StoredCell) -> Blocks:
@@ -60,7 +80,7 @@ def _quotients(top: Blocks, bottom: Blocks) -> Blocks:
 
 def speedup(cell: StoredCell, baseline: StoredCell) -> float | None:
     """The speed-up of a cell within its run, as its report has it (method.md §6); None without a common block."""
-    top, bottom = step_blocks(baseline), step_blocks(cell)
+    top, bottom = (by_steps(step_blocks(each), each) for each in (baseline, cell))
     if not top.keys() & bottom.keys():
         return None
     return cell.global_batch / baseline.global_batch * ratio_value(top, bottom)

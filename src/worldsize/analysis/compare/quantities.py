@@ -12,16 +12,18 @@ from worldsize.analysis.baseline import any_baselines
 from worldsize.analysis.breakdown import COMPUTE_PARTS
 from worldsize.analysis.compare.blocks import (
     blocks_of,
+    by_steps,
     normalised_blocks,
     reference_blocks,
     relative_blocks,
     speedup,
     step_blocks,
+    steps_of,
     unpaired_ratio,
 )
 from worldsize.analysis.compare.over_runs import Sample, exponential
 from worldsize.analysis.compare.sides import CellRuns, Pair, has_other_batch, sample
-from worldsize.analysis.statistics import BlockKey, Blocks, log_mean, reciprocal
+from worldsize.analysis.statistics import Blocks, log_mean, reciprocal
 from worldsize.results.baseline_records import StoredBlock, StoredCell, StoredRun
 from worldsize.results.comparison_records import CellComparison, Quantity, RunError
 from worldsize.results.records import Estimate
@@ -171,21 +173,17 @@ def _blocks_numbers(sides: Sequence[CellRuns], takes: Sequence[Callable[[StoredC
     """A quantity that has a value in each block: of a run the logarithm of its mean over the steps (method.md §11)."""
 
     def value(take: Callable[[StoredCell], Blocks]) -> Callable[[StoredCell], float | None]:
-        return lambda cell: exponential(log_mean(found, _steps(cell))) if (found := take(cell)) else None
+        return lambda cell: exponential(log_mean(found, steps_of(cell))) if (found := take(cell)) else None
 
     def within() -> Estimate | None:
         (a, b), (take_a, take_b) = (side.measured[0] for side in sides), takes
-        blocks = take_b(b), take_a(a)
+        blocks = by_steps(take_b(b), b), by_steps(take_a(a), a)
         return unpaired_ratio(*blocks) if all(blocks) else None
 
     a, b = (side.values(value(take)) for side, take in zip(sides, takes, strict=True))
     variances = [each for side, take in zip(sides, takes, strict=True) for each in _open_variances(side, take)]
     left_open = float(np.sqrt(np.mean(variances))) if variances else None
     return Numbers(replace(sample(a, b), left_open=left_open), within)
-
-
-def _steps(cell: StoredCell) -> dict[BlockKey, int]:
-    return {(block.session, block.block): block.steps for block in cell.blocks}
 
 
 def _open_variances(side: CellRuns, take: Callable[[StoredCell], Blocks]) -> Iterator[float]:

@@ -70,7 +70,7 @@ def _check_run(model: Model) -> None:
         raise UsageError("this run is a rehearsal: its computing was replayed\nGive the run that it replays.")
     if not any(cell.summary for cell in analysis.cells):
         raise UsageError("no cell of this run has numbers: measure it first, or go on with --resume")
-    if (accumulate := analysis.record.asked.accumulate) > 1:
+    if (accumulate := max(cell.accumulate for cell in analysis.cells)) > 1:
         raise UsageError(
             f"nothing is predicted from this run: it has {accumulate} micro-batches in a step (--accumulate), of which "
             "only the last communicates\nMeasure it without --accumulate."
@@ -193,9 +193,7 @@ def settings_apply(model: Model, strategy: str, settings: PredictSettings) -> bo
 
 def on_gpus(model: Model) -> bool:
     """Whether its workers train on a device of their own."""
-    return any(
-        cell.record and cell.record.placement and cell.record.placement.device != "cpu" for cell in model.several
-    )
+    return any(placement.device != "cpu" for placement in model.placements)
 
 
 def nodes_of(model: Model) -> int:

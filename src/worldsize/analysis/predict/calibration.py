@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worldsize.analysis.predict.network import Factors, LinkModel, between_s
+from worldsize.analysis.predict.network import Factors, LinkModel
 from worldsize.analysis.predict.observed import Compute
 from worldsize.analysis.predict.simulate import Step, computing_of, in_a_row
 from worldsize.analysis.statistics import NORMAL_QUANTILE, half_width, nonnegative_fit
@@ -155,17 +155,13 @@ class Measured(NamedTuple):
     slowdown: float
 
     @property
-    def _between_s(self) -> float:
-        return between_s(self.sent, self.work.after_s)
-
-    @property
     def latency_share(self) -> float:
         """The power of their latency with which the time of its messages grows, as the benchmark has it."""
-        return self.wire.latency_share(self.sent, self.world_size, between_s=self._between_s)
+        return self.wire.latency_share(self.sent, self.world_size, work_s=self.work.after_s)
 
     def steps(self, factors: Factors) -> list[Step]:
         """One after the other, where messages take `factors` times as long as the benchmark says."""
-        messages = self.wire.messages(self.sent, self.world_size, factors, self._between_s)
+        messages = self.wire.messages(self.sent, self.world_size, factors, self.work.after_s)
         network = self.wire.network(self.slowdown, factors)
         compute = self.compute.plus(self.work)
         return list(in_a_row(computing_of(compute, self.factors), self.world_size, messages, network))

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.predict.calibration import Residuals
 from worldsize.analysis.predict.model import EXPOSED_ENOUGH, Model
-from worldsize.analysis.predict.network import AS_TIMED, Factors, LinkModel, between_s
+from worldsize.analysis.predict.network import AS_TIMED, Factors, LinkModel
 from worldsize.analysis.predict.observed import NOTHING, Compute, Ranks, ranks_of
 from worldsize.analysis.predict.simulate import Computing, Message, Network, in_a_row
 from worldsize.analysis.predict.spread import draws
@@ -106,7 +106,7 @@ class Inputs:
         """As the link sees them."""
         if self.wire is None:
             return []
-        return self.wire.messages(self.sent, self.world_size, self.factors, between_s(self.sent, self.work.after_s))
+        return self.wire.messages(self.sent, self.world_size, self.factors, self.work.after_s)
 
     @property
     def network(self) -> Network:
@@ -118,9 +118,7 @@ class Inputs:
         """The power of their latency with which the time of its messages grows."""
         if self.wire is None:
             return 0.0
-        return self.wire.latency_share(
-            self.sent, self.world_size, self.factors, between_s(self.sent, self.work.after_s)
-        )
+        return self.wire.latency_share(self.sent, self.world_size, self.factors, self.work.after_s)
 
 
 def inputs_of(model: Model, target: Target) -> Inputs | None:

@@ -27,17 +27,11 @@ from worldsize.analysis.predict.calibration import (
     woken,
 )
 from worldsize.analysis.predict.network import AS_TIMED, TURNS, Factors, LinkModel, link_model_of, with_turns
-from worldsize.analysis.predict.observed import (
-    Compute,
-    beside_messages,
-    by_itself,
-    mean_of,
-    on_the_line,
-    ranks_of,
-)
+from worldsize.analysis.predict.observed import Compute, beside_messages, by_itself, mean_of, on_the_line, ranks_of
 from worldsize.analysis.predict.seen import sent_in
 from worldsize.analysis.study import StudyAnalysis
 from worldsize.results.folder import Cell
+from worldsize.results.records import Placement
 from worldsize.sending import Buckets, Gradients, Sent
 from worldsize.traits import TRAITS, TraitsRecord, traits_of
 
@@ -87,6 +81,11 @@ class Model:
             for cell in self.cells
             if cell.world_size > 1 and _processes(cell) == cell.world_size and not cell.oversubscribed
         ]
+
+    @cached_property
+    def placements(self) -> list[Placement]:
+        """Where those of several workers ran, as far as it was recorded."""
+        return [cell.record.placement for cell in self.several if cell.record and cell.record.placement]
 
     def traits(self, strategy: str) -> TraitsRecord:
         """Of a strategy; of a user's own class as its cells recorded them."""
@@ -194,8 +193,7 @@ class Model:
 
     @property
     def _gloo(self) -> bool:
-        placements = [cell.record.placement for cell in self.several if cell.record and cell.record.placement]
-        return all(placement.backend == "gloo" for placement in placements)
+        return all(placement.backend == "gloo" for placement in self.placements)
 
     def slowdown(self, wire: LinkModel) -> float:
         """Share of its speed that computing loses while messages are under way over this link."""

@@ -80,8 +80,7 @@ def _has_room(model: Model, world_size: int) -> bool:
 
 def _room_cores(model: Model) -> float:
     """min(physical cores, quota) where the cells ran (method.md §8); of an older run those of the host."""
-    placements = [cell.record.placement for cell in model.several if cell.record]
-    known = [placement.room_cores for placement in placements if placement and placement.room_cores]
+    known = [placement.room_cores for placement in model.placements if placement.room_cores]
     return min(known, default=model.analysis.record.provenance.host.room_cores)
 
 

@@ -113,26 +113,27 @@ class LinkModel:
         return sum(message.alone_s for message in self.messages(after, world_size))
 
     def latency_share(
-        self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED, between_s: float = 0.0
+        self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED, work_s: float = 0.0
     ) -> float:
         """The power of their latency with which the time of messages grows: 1 of latency alone, 0 of bytes alone.
 
         Of a sum that is about the share of latency in it; latency that hides behind bytes has none.
         """
         less, more = (
-            sum(message.alone_s for message in self.changed(latency=by).messages(sent, world_size, factors, between_s))
+            sum(message.alone_s for message in self.changed(latency=by).messages(sent, world_size, factors, work_s))
             for by in (1 / FAR, FAR)
         )
         return min(1.0, log(more / less) / (2 * log(FAR))) if less else 0.0
 
     def messages(
-        self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED, between_s: float = 0.0
+        self, sent: Sequence[Sent], world_size: int, factors: Factors = AS_TIMED, work_s: float = 0.0
     ) -> list[Message]:
         """What a strategy sends, as the link sees it; each takes `factors` times as long as the benchmark says.
 
-        Before each of those that follow one another after backward, ranks do something else for `between_s`.
+        Ranks compute for `work_s` after backward, as much before each of those that follow one another there.
         """
         found: list[Message] = []
+        between_s = _work_before_each_s(sent, work_s)
         saved_s = dict.fromkeys(TURNS, self.burst_s)  # by each way of the root's link, which has rested in backward
         first = True
         for each, turned in with_turns(sent):
@@ -219,7 +220,7 @@ def with_turns(sent: Sequence[Sent]) -> Iterator[tuple[Sent, bool]]:
         yield each, other_way and each.ready == AFTER_BACKWARD
 
 
-def between_s(sent: Sequence[Sent], work_s: float) -> float:
+def _work_before_each_s(sent: Sequence[Sent], work_s: float) -> float:
     """Of what a strategy computes after backward, the part before each of the messages there, as much before each."""
     after = sum(each.ready == AFTER_BACKWARD for each in sent)
     return max(0.0, work_s) / after if after else 0.0

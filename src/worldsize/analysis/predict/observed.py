@@ -1,24 +1,21 @@
 """What a run tells of computing: how long each part takes by itself, beside messages, and how ranks differ (§14)."""
 
 from bisect import bisect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import wraps
-from typing import NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from worldsize.analysis.once import once_per_cell
 from worldsize.analysis.parts import taken_apart
 from worldsize.analysis.steps import steps_of_ranks, timed_steps
 from worldsize.results.folder import Cell
 
 BEFORE = ("data_wait_s", "copy_s", "forward_s")
 AFTER = ("optimizer_s", "other_s")
-
-Found = TypeVar("Found")
 
 
 class Compute(NamedTuple):
@@ -85,27 +82,14 @@ def on_the_line(known: Mapping[int, Compute], batch_size: int) -> Compute:
     return Compute(*map(part, known[low], known[high]))
 
 
-def _once(find: Callable[[Cell], Found]) -> Callable[[Cell], Found]:
-    """What is found of a cell, found once: each forecast that leaves a cell out asks for all the others again."""
-    kept: WeakKeyDictionary[Cell, Found] = WeakKeyDictionary()
-
-    @wraps(find)
-    def found(cell: Cell) -> Found:
-        if cell not in kept:
-            kept[cell] = find(cell)
-        return kept[cell]
-
-    return found
-
-
-@_once
+@once_per_cell
 def beside_messages(cell: Cell) -> Compute | None:
     """In the timed steps of a cell; None where no part of them is known."""
     steps = cell.collect(steps_of_ranks(cell, *BEFORE, "backward_s", *AFTER))
     return _mean(steps)
 
 
-@_once
+@once_per_cell
 def by_itself(cell: Cell) -> Compute | None:
     """In its steps without synchronisation, which run on as many cores; None where it has none."""
     steps = cell.unsynchronised
@@ -159,7 +143,7 @@ class Ranks:
     """How long each step took (s), from the last rank's end to the next (§8)."""
 
 
-@_once
+@once_per_cell
 def ranks_of(samples: Cell) -> Ranks | None:
     """How the ranks of a cell differ in what they compute in a step; None with fewer than two steps.
 

@@ -1,0 +1,29 @@
+"""What the script of a study imports by names that its text does not tell, such as `import_module(f"models.{name}")`.
+
+A look before the start cannot find such files. So each launch keeps what it has imported when its first step ends, in
+the folder of its cell, and later ones must find the same (method.md §11).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from worldsize.results.files import is_there, listed, own, read_record, write_whole
+from worldsize.results.provenance import UserCode, UserFile
+
+NAME = "imported.json"
+
+
+def imported(run: Path) -> list[UserFile]:
+    """What all launches of a study have imported; raises OutputError for a file that is not valid."""
+    return [file for cell in listed(run / "cells", "*") for file in _of(run, cell.name)]
+
+
+def note_imported(run: Path, cell: str, files: Sequence[UserFile]) -> None:
+    """Keep further files that a launch of a cell has imported; raises OutputError where that cannot be."""
+    place = own(run, "cells", cell, NAME)
+    write_whole(place, UserCode(files=[*_of(run, cell), *files]).model_dump_json(indent=2))
+
+
+def _of(run: Path, cell: str) -> list[UserFile]:
+    place = own(run, "cells", cell, NAME)
+    return read_record(UserCode, place).files if is_there(place) else []

@@ -1,0 +1,29 @@
+"""What is seen of the loaders of a script."""
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from worldsize.measure.timeline import Step
+from worldsize.metering.finding import Finder
+from worldsize.metering.watch import Watch
+
+
+def test_to_make_an_iterator_is_to_wait_for_data() -> None:
+    """Its processes begin then, and its sampler draws the order: a loop may do so in each step."""
+    model, steps = torch.nn.Linear(4, 1), list[Step]()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    errors = list[Exception]()
+    watch = Watch(None, None, lambda step, samples, epoch: steps.append(step), errors.append, by_optimizer=True)
+    try:
+        Finder(watch)
+        for _ in range(4):
+            [batch] = next(iter(DataLoader(TensorDataset(torch.ones(8, 4)), 4)))
+            model(batch).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    finally:
+        watch.close()
+    assert not errors
+    begun = [[name for name, _ in step.phases][:4] for step in steps[1:]]
+    assert begun == [["other", "data_wait", "other", "data_wait"]] * len(begun)
+    assert len(begun) >= 2
