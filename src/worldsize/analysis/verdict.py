@@ -158,7 +158,8 @@ def _rival(answer: Decision | None) -> str:
 
 
 def _at_most(share: float) -> str:
-    return f"may be up to {percent_text(share)} faster" if isfinite(share) else "measured in one block"
+    most = f"up to {percent_text(share)} faster" if share < 10 else "more than ten times as fast"  # else mere digits
+    return f"may be {most}" if isfinite(share) else "measured in one block"
 
 
 def _against_one(speedup: Estimate) -> str:
