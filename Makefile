@@ -77,7 +77,7 @@ $(STAMP): pyproject.toml constraints.txt
 $(COMPILED): $(STAMP)
 	@echo 'compiling what was installed, on all cores'
 	@$(VENV)/bin/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
-	@touch $@
+	@touch $@ || true
 
 clean:
 	rm -rf $(VENV) build dist site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -131,7 +131,7 @@ def test_the_tables_of_cells_have_the_rate_of_the_slowest_link(tmp_path: Path) -
     analysis = study(tmp_path, [SINGLE, cell], changes=[messages(cell, sent), between(SLOW, 11.5e6)])
     table = communication_table(analysis)
     assert column(table, "link_payload_bytes_per_s") == {cell.id: pytest.approx(payload(100))}
-    assert table.note.endswith("The links differ: rated is the one that limits a cell, here of host 1.")
+    assert table.note.endswith("The links differ. Rated is the one that limits a cell: host 1's.")
     assert f"rated {number_text(payload(100) / 1e9)})" in communication_summary(analysis).title
 
 
@@ -145,7 +145,7 @@ def test_cells_of_two_kinds_have_two_rates(tmp_path: Path) -> None:
     analysis = study(tmp_path, [SINGLE, *several], changes=[*sent, between(hosts, 1e7)])
     assert [link_rate(analysis, cell) for cell in analysis.cells[1:]] == pytest.approx([payload(400), payload(1000)])
     assert communication_table(analysis).note.endswith(
-        "limits a cell, here of host 2 in ddp-w4-b32, of host 0 in gather-scatter-w4-b32."
+        "limits a cell: host 2's in ddp-w4-b32, host 0's in gather-scatter-w4-b32."
     )
     low, high = (number_text(payload(mbit) / 1e9) for mbit in (400, 1000))
     assert f"rated {low} to {high})" in communication_summary(analysis).title

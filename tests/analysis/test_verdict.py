@@ -76,7 +76,7 @@ def test_and_the_sum_is_of_that_share(tmp_path: Path) -> None:
     )
 
 
-def test_a_mean_step_that_is_not_that_of_the_table_says_so(tmp_path: Path) -> None:
+def test_the_mean_step_is_that_of_the_table(tmp_path: Path) -> None:
     """The step of the world ends with its last rank: 556 ms; the other one's are a fifth shorter."""
     apart = [replace(cell, rank_spread=0.2) for cell in usual_cells(noise=0)]
     text = step_sum(study(tmp_path, apart))

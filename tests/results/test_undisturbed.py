@@ -11,7 +11,7 @@ from made_runs import SHARES
 from worldsize.analysis.cells import analyse_cell
 from worldsize.analysis.compare.sides import reference_means
 from worldsize.analysis.drift import disturbed_warning
-from worldsize.analysis.steps import check_samples
+from worldsize.analysis.lost_samples import check_samples
 from worldsize.analysis.summary import summarise
 from worldsize.config import CellSettings
 from worldsize.errors import OutputError

@@ -123,6 +123,30 @@ def test_what_its_constructor_has_forked_stands_still_as_well(tmp_path: Path) ->
         process.join()
 
 
+def test_compiling_reads_a_batch_before_anything_stands_still(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MADE)
+    settings = CellSettings(workload=f"{tmp_path / 'mine.py'}:Mine", batch_size=4, strategy="single", world_size=1)
+    timeline, before = Timeline(HostClock()), set(multiprocessing.active_children())
+    trainer = Trainer(settings, UserTask(settings), World(Channel(0, 1, timeline), 1, torch.device("cpu")), timeline)
+    trainer._trial_backward()
+    assert stopped_soon(0)
+    for process in set(multiprocessing.active_children()) - before:
+        process.terminate()
+        process.join()
+
+
+def test_the_proof_reads_both_loaders(tmp_path: Path) -> None:
+    """Averaged weights are proved in rolled-back steps: their processes are woken in later ones."""
+    (tmp_path / "mine.py").write_text(SOURCE)
+    grid = ("--strategies", "local-sgd", "--world-sizes", 2, "--batch-sizes", 4, "--threads-per-worker", 1)
+    steps = ("--steps", 16, "--block-steps", 8, "--sync-every", 2, "--sync-warmup-steps", 0, "--hang-timeout", "20s")
+    done = worldsize("study", "--workload", "mine.py:Mine", *grid, *steps, "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [cell] = load_run(tmp_path / "run").cells.values()
+    assert cell.record.state == "complete"
+    assert not cell.unsynchronised.is_empty()
+
+
 def test_a_study_makes_whole_bursts_of_them(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MADE)
     one = ("--strategies", "single", "--world-sizes", 1, "--batch-sizes", 4, "--threads-per-worker", 1)

@@ -13,10 +13,11 @@ from worldsize.analysis.breakdown import Breakdown, breakdown
 from worldsize.analysis.communication import Communication, Exposed, communication, exposed
 from worldsize.analysis.dependence import Launches
 from worldsize.analysis.levels import IN_TURN_BLOCK, Level, levels, ratio
+from worldsize.analysis.lost_samples import check_samples
 from worldsize.analysis.profile import CellProfile, profile_of
 from worldsize.analysis.recurring import recurring_warning
 from worldsize.analysis.statistics import Blocks, Ratio, outliers, reciprocal, scaled
-from worldsize.analysis.steps import block_means, check_samples, per_step, timed_steps, world_steps
+from worldsize.analysis.steps import block_means, per_step, timed_steps, world_steps
 from worldsize.analysis.summary import block_launches, step_blocks, summarise
 from worldsize.config.training import micro_batches
 from worldsize.errors import OutputError

@@ -29,7 +29,7 @@ OF_OTHER = "_of_other"
 
 @dataclass(frozen=True)
 class Losses:
-    """Seconds per step of a rank, at the level of the cell's step time (method.md §2, §8)."""
+    """Seconds per step of a rank; steps are as printed (method.md §2, §8)."""
 
     step_s: float
     """Mean step of the cell: the sum of its parts."""
@@ -40,11 +40,11 @@ class Losses:
 
 
 def losses(cell: CellAnalysis, baseline: CellAnalysis, wrapped: CellAnalysis | None) -> Losses | None:
-    """What makes a cell's step longer than a worker's share of its baseline's, by cause; None without a common block.
+    """What makes a cell's step longer than a worker's share of its baseline's, by cause.
 
-    Nor where they share no part. `wrapped` is the same strategy around one worker with the samples of the baseline, if
-    it was run: what that takes longer than the baseline, in the blocks of these two, is the wrapper's overhead, and is
-    in no other cause. The causes add up to the difference of the two printed steps.
+    None where the two have no block, or no part, in common. The causes add up to the cell's printed step less that
+    share of the baseline's. `wrapped`: the strategy around one worker, with the baseline's samples, if measured. What
+    its step takes longer than the baseline's, in the blocks of these two, is the cause `wrapper` and in no other.
     """
     cells = [cell, baseline, *([wrapped] if wrapped else [])]
     parts = [part for part in PARTS if all(part in _known(each) for each in cells)]
@@ -76,9 +76,9 @@ def _known(cell: CellAnalysis) -> list[str]:
 def _beside(cell: CellAnalysis, other: CellAnalysis, *, as_printed: bool) -> pl.DataFrame | None:
     """The parts of two cells (s) in the blocks that both have; None without such a block.
 
-    Those of the first add up to its printed step. Those of the other, of one worker, count by the share that a worker
-    of the first has of its samples: `as_printed` they add up to that share of its printed step, else they are scaled
-    as the first's, so that only what these blocks have is in the difference.
+    The parts of `cell` add up to its printed step. Those of `other`, one worker, are cut to the samples of one worker
+    of `cell`: `as_printed` they add up to that share of its printed step, else they have the scale of `cell`, so that
+    the difference is only what these blocks have.
     """
     own = cell.block_means.select(*BLOCK, STEPS, *_known(cell)).drop_nulls()
     named = (pl.col(part).alias(f"{part}{OF_OTHER}") for part in _known(other))

@@ -106,7 +106,10 @@ class Collectives:
 
 
 def collectives(cell: Cell) -> Collectives | None:
-    """All these messages, aligned; None where none was recorded. Raises OutputError for damaged spans."""
+    """The messages of all ranks in the timed steps, aligned; None where none was recorded.
+
+    Raises OutputError for damaged spans.
+    """
     steps, spans = _clocks(cell), _spans(cell)
     places = steps.filter("timed").select(*BLOCK, "step").unique(maintain_order=True).with_row_index("place")
     places = places.with_columns(pl.col("place").cast(pl.Int64))
@@ -230,7 +233,7 @@ def _clocks(cell: Cell) -> pl.DataFrame:
 
 
 def _spans(cell: Cell) -> pl.LazyFrame:
-    """The messages in which all ranks take part, as lists of a step: those of a loop of the user's own may not."""
+    """The messages in which all ranks take part, as lists of a step; only a loop of the user's own can have others."""
     spans, settings = cell.scan_spans().select(*STEP, *MESSAGE), cell.record.settings
     if settings is not None and settings.program is None:
         return spans

@@ -52,14 +52,14 @@ def with_parts(cell: Cell) -> pl.LazyFrame:
     """
     steps = cell.scan_steps()
     marked = pl.any_horizontal(pl.col(*ENDS, "phases").is_not_null()).any().alias("marked")
-    timed = (_listed(part).filter("timed").any().alias(part) for part in END_OF)
-    found = cell.collect(steps.select(marked, *timed)).row(0, named=True)
+    occurring = (_listed(part).filter("timed").any().alias(part) for part in END_OF)
+    found = cell.collect(steps.select(marked, *occurring)).row(0, named=True)
     if not found.pop("marked"):
         return steps
     return _kept(cell, _in_pieces(cell, steps, [part for part, there in found.items() if there]))
 
 
-def _in_pieces(cell: Cell, steps: pl.LazyFrame, timed: Collection[str]) -> Iterator[pl.DataFrame]:
+def _in_pieces(cell: Cell, steps: pl.LazyFrame, occurring: Collection[str]) -> Iterator[pl.DataFrame]:
     """The steps of some ranks at a time, taken apart."""
     spans, rank = cell.scan_spans(), pl.col("rank")
     counts = cell.collect(steps.group_by("rank").len().sort("rank"))
@@ -71,7 +71,7 @@ def _in_pieces(cell: Cell, steps: pl.LazyFrame, timed: Collection[str]) -> Itera
 
     def piece(begin: int) -> pl.DataFrame:
         here = rank.is_between(ranks[begin], ranks[begin : begin + width][-1])
-        return taken_apart(cell.collect(steps.filter(here)), cell.collect(spans.filter(here)), timed)
+        return taken_apart(cell.collect(steps.filter(here)), cell.collect(spans.filter(here)), occurring)
 
     with ThreadPoolExecutor(THREADS) as threads:
         begins = range(0, len(ranks), width)
@@ -90,12 +90,12 @@ def _kept(cell: Cell, pieces: Iterator[pl.DataFrame]) -> pl.LazyFrame:
     return pl.scan_parquet(files, glob=False, hive_partitioning=False)
 
 
-def taken_apart(steps: pl.DataFrame, spans: pl.DataFrame, timed: Collection[str] = ()) -> pl.DataFrame:
+def taken_apart(steps: pl.DataFrame, spans: pl.DataFrame, occurring: Collection[str] = ()) -> pl.DataFrame:
     """Step records with their parts, from their marks and their messages; rows and their order stay.
 
-    `timed` are the parts that some timed step of the cell has. Where a row of stretches lacks one of these, the step
-    had nothing of it: a loop may fetch a batch for several steps, or on one rank for all. So means over all steps and
-    ranks add up.
+    `occurring` are the parts that some timed step of the cell has. Where a row of stretches lacks one of these, the
+    step had nothing of it: a loop may fetch a batch for several steps, or on one rank for all. So means over all steps
+    and ranks add up.
     """
     parts = {name: np.zeros(steps.height, np.int64) for name in (*PARTS, "overlapped_s")}
     for rows, here, exposed, hidden in stretches_of(steps, messages_of(steps, spans)):
@@ -107,7 +107,10 @@ def taken_apart(steps: pl.DataFrame, spans: pl.DataFrame, timed: Collection[str]
     # Where no phase was marked a line of schema 1 has its parts, and another one has none.
     unmarked = pl.all_horizontal(pl.col(ENDS).is_null()) & pl.col("phases").is_null()
     return steps.with_columns(
-        pl.when(_absent(name, timed)).then(pl.when(unmarked).then(name)).otherwise(pl.Series(values / 1e9)).alias(name)
+        pl.when(_absent(name, occurring))
+        .then(pl.when(unmarked).then(name))
+        .otherwise(pl.Series(values / 1e9))
+        .alias(name)
         for name, values in parts.items()
     )
 
@@ -152,7 +155,7 @@ def stretches_of(steps: pl.DataFrame, sent: pl.DataFrame) -> Iterator[Held]:
             yield Held(rows, here, exposed, hidden)
 
 
-def _absent(part: str, timed: Collection[str]) -> pl.Expr:
+def _absent(part: str, occurring: Collection[str]) -> pl.Expr:
     """Whether what this part is made of was not marked.
 
     If messages of the step were not recorded, no part is known: any stretch may have waited for them.
@@ -161,7 +164,7 @@ def _absent(part: str, timed: Collection[str]) -> pl.Expr:
     unknown = names.list.contains(UNSEEN)
     if part in END_OF:
         fixed = pl.col(END_OF[part]).is_null()
-        unknown = unknown if part in timed else unknown | ~_listed(part)
+        unknown = unknown if part in occurring else unknown | ~_listed(part)
     return pl.when(names.is_null()).then(fixed).otherwise(unknown)
 
 

@@ -68,6 +68,11 @@ class StudyAnalysis:
         """Plan, settings and provenance."""
         return self.run.study
 
+    @property
+    def accumulate(self) -> int:
+        """Micro-batches K in a step, by the cells: runs that were joined have no settings of their own."""
+        return max((cell.accumulate for cell in self.cells), default=1)
+
     @cached_property
     def sweeps(self) -> list[BatchSweep]:
         """The batch sweeps; none where the batches were given."""

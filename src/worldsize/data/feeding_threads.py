@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Queue
-from types import TracebackType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,7 +37,7 @@ class FeedingThreads:
         _replace(_put, _get)
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._looking.remove(self)
         if not self._looking:
             _replace(_PUT, _GET)

@@ -117,8 +117,11 @@ def send(number: signal.Signals, processes: Iterable[Process]) -> None:
                 os.kill(process.pid, number)
 
 
-def loaders_that_go_on(methods: Collection[str], threads: Collection[str] = ()) -> list[WarningRecord]:
-    """Where processes of the user's own, started by these methods, or threads that make batches are not stopped."""
+def loaders_that_go_on(methods: Collection[str], threads: Collection[str], stopped: int) -> list[WarningRecord]:
+    """Where processes of the user's own, started by these methods, or threads that hand over batches go on.
+
+    `stopped`: how many processes stand still. Beside these a thread only hands on what they have made.
+    """
     told = []
     if methods:
         told.append(
@@ -126,7 +129,7 @@ def loaders_that_go_on(methods: Collection[str], threads: Collection[str] = ()) 
             "among them fills its queue, so steps and data wait are shown too short, and takes cores of the cell whose "
             'turn it is. Those of a DataLoader with multiprocessing_context="fork" are stopped.'
         )
-    if threads:
+    if threads and not stopped:
         told.append(
             f"Its threads that make batches ({', '.join(sorted(threads))}) go on while it waits for its turn: they "
             "fill their queue, so steps and data wait may be shown too short, and take cores of the cell whose turn it "

@@ -48,9 +48,18 @@ def scripts_code(roots: Mapping[Path, Path]) -> UserCode | None:
     return _code([found[key] for key in sorted(found)])
 
 
-def loaded_files() -> list[UserFile]:
-    """What this process has imported of a user's so far, by whatever name, but for its main module."""
-    return _files(dict(loaded_modules()))
+def loaded_files(source: Path, copy: Path) -> list[UserFile]:
+    """What this process has imported of a user's so far, but for its main module.
+
+    A file below `copy`, a copy of the folder `source`, counts as its original; one that has none is not the user's.
+    """
+    roots = {}
+    for file, root in loaded_modules():
+        if root.is_relative_to(copy):
+            roots[source / file.relative_to(copy)] = source / root.relative_to(copy)
+        else:
+            roots[file] = root
+    return _files(roots)
 
 
 def changed_files(files: Iterable[UserFile]) -> list[str]:

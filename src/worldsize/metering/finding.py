@@ -37,7 +37,7 @@ class Finder:
         """Each DistributedDataParallel that was made; a framework may call what is in it, in a way of its own."""
         self.loader_processes = 0
         """Of the largest loader that was used."""
-        self.all_loader_processes: WeakSet[Any] = WeakSet()
+        self.processes_of_loaders: WeakSet[Any] = WeakSet()
         """Of all loaders that were used."""
         self.steps = 0
         """Those that are over."""
@@ -117,7 +117,7 @@ class Finder:
             self.watch.fetching()  # its processes begin, and the order of its samples is drawn
             made = original(loader)
             self.watch.fetched(None)
-            self.all_loader_processes.update(getattr(made, "_workers", ()))
+            self.processes_of_loaders.update(getattr(made, "_workers", ()))
             return Feeding(made, self.watch)
 
         return batches

@@ -21,7 +21,7 @@ from worldsize.ranks.recorder import Pending, Recorder
 from worldsize.results.files import cell_folder, read_record
 from worldsize.results.folder import write_cell, write_study
 from worldsize.results.records import CellRecord, RankPlace, StudyRecord, WarningRecord
-from worldsize.results.step_records import MAX_DRIFT
+from worldsize.results.step_records import NOT_ALIGNED_NS
 from worldsize.traits import TraitsRecord
 
 WARMUP_STEPS = 3
@@ -33,7 +33,7 @@ BLOCKS = 32
 MAX_STEPS = 100_000
 """Steps of a rank that are written: a line takes 400 bytes. What comes after them is not metered."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-NOT_ALIGNED = Offset(0, round(MAX_DRIFT * 1e18))
+NOT_ALIGNED = Offset(0, NOT_ALIGNED_NS)
 """Clocks of several hosts are not compared while somebody else's script runs: nothing is said of waits."""
 
 

@@ -234,8 +234,8 @@ def slowest_note(analysis: StudyAnalysis, cells: Iterable[CellAnalysis]) -> str:
         rated = _slowest(analysis, cell)
         if rated and rated.host is not None:
             bound.setdefault(rated.host, []).append(cell.id)
-    said = [f"host {host}" + (f" in {', '.join(names)}" if len(bound) > 1 else "") for host, names in bound.items()]
-    return f" The links differ: rated is the one that limits a cell, here of {', of '.join(said)}." if said else ""
+    said = [f"host {host}'s" + (f" in {', '.join(names)}" if len(bound) > 1 else "") for host, names in bound.items()]
+    return f" The links differ. Rated is the one that limits a cell: {', '.join(said)}." if said else ""
 
 
 def communication_summary(analysis: StudyAnalysis) -> Table:

@@ -100,7 +100,7 @@ def sentences(report: ForecastReport) -> Iterator[str]:
     for each in [*report.narrow[:1], *(each for each in measurable[:1] if each is not report.narrow[0])]:
         measure = f" Measure it: {each.command}" if each.command else ""
         moved = percent_text(each.effect)
-        yield f"Known least: {each.what}. Its doubt moves the forecast of most workers by {moved}.{measure}"
+        yield f"Known least: {each.what}. Its doubt moves the forecast of the largest world by {moved}.{measure}"
 
 
 def where_text(report: ForecastReport) -> str:

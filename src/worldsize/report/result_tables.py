@@ -109,18 +109,13 @@ def results_table(analysis: StudyAnalysis) -> Table:
 
 def batch_note(analysis: StudyAnalysis) -> str:
     """What b and B are; K is said where there are micro-batches."""
-    times = _accumulated(analysis)
+    times = analysis.accumulate
     if times == 1:
         return "N workers with b samples each per step, B = N·b."
     return (
         f"N workers with {times} micro-batches of b samples each per step, whose gradients add up (accumulation of "
         f"{times}): B = N·b·{times}."
     )
-
-
-def _accumulated(analysis: StudyAnalysis) -> int:
-    """Micro-batches K in a step; also of runs that were joined, whose settings are those of their cells."""
-    return max((cell.accumulate for cell in analysis.cells), default=1)
 
 
 def apart_note(analysis: StudyAnalysis) -> str:
@@ -190,7 +185,7 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
     notes = []
     if any(entry.interval for row in made.rows for entry in row):
         notes.append("In brackets: 95 % intervals.")
-    if _accumulated(analysis) > 1:
+    if analysis.accumulate > 1:
         notes.append(batch_note(analysis))
     notes += [apart_note(analysis).strip()] if apart_note(analysis) else []
     return fitted(replace(made, note=" ".join(notes)), width, lambda name, room: f"{name[: room - 1]}…")

@@ -19,9 +19,9 @@ def imported(run: Path) -> list[UserFile]:
 
 
 def note_imported(run: Path, cell: str, files: Sequence[UserFile]) -> None:
-    """Keep further files that a launch of a cell has imported; raises OutputError where that cannot be."""
-    place = own(run, "cells", cell, NAME)
-    write_whole(place, UserCode(files=[*_of(run, cell), *files]).model_dump_json(indent=2))
+    """Keep what a launch of a cell has imported, beside what earlier ones have; raises OutputError if it cannot."""
+    by_path = {file.path: file for file in (*_of(run, cell), *files)}
+    write_whole(own(run, "cells", cell, NAME), UserCode(files=list(by_path.values())).model_dump_json(indent=2))
 
 
 def _of(run: Path, cell: str) -> list[UserFile]:

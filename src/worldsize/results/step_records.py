@@ -6,6 +6,8 @@ from worldsize.results.base import Record
 
 MAX_DRIFT = 1e-4
 """How much two clocks can drift apart per second without being aligned: two quartzes of 50 ppm each."""
+NOT_ALIGNED_NS = round(MAX_DRIFT * 1e18)
+"""The error of clocks that were never compared: what they may have drifted apart in 30 years."""
 
 ENDS = (
     "data_wait_end_s",

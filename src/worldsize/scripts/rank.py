@@ -49,11 +49,10 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     same_code(assignment, code.files if code else [])
     here = Path.cwd()
     place = cell_folder(Path(assignment.run).absolute(), settings.id)
-    outputs = outputs_folder(place, int(os.environ.get("GROUP_RANK", "0")))
-    enter_scratch(outputs, f"{assignment.session}-{assignment.launch}", first=rank.local_rank == 0)
+    enter_scratch(_outputs(place), f"{assignment.session}-{assignment.launch}", first=rank.local_rank == 0)
     workload = ScriptWorkload(script, device)
     util.get_temp_dir()  # for the sockets of all processes that the script starts
-    hand = _Hand(assignment, turns, rank, workload, place)
+    hand = _Hand(assignment, turns, rank, workload, place, here)
     hand.start()
     try:
         run(script, file, root)
@@ -93,17 +92,21 @@ def run(script: ScriptSettings, file: Path, root: Path) -> None:
             thread.join()
 
 
-def check_imported(place: Path, *, note: bool) -> None:
+def check_imported(source: Path, place: Path, *, note: bool) -> None:
     """Raise FactoryError where a file that this process has imported was another one in an earlier launch.
 
-    `place` is the folder of its cell, where `note` keeps what no launch of the study has imported before.
+    The script works in a copy of `source`. `place` is the folder of its cell, where `note` keeps what it has imported.
     """
     run = place.parents[1]
-    found, known = loaded_files(), {file.path: file.sha256 for file in imported(run)}
+    found, known = loaded_files(source, _outputs(place).resolve()), {file.path: file.sha256 for file in imported(run)}
     refuse_other_code(file.name for file in found if known.get(file.path, file.sha256) != file.sha256)
-    new = [file for file in found if file.path not in known]
-    if note and new:
-        note_imported(run, place.name, new)
+    if note and found:
+        note_imported(run, place.name, found)
+
+
+def _outputs(place: Path) -> Path:
+    """Where the script works, on this host."""
+    return outputs_folder(place, int(os.environ.get("GROUP_RANK", "0")))
 
 
 def ended(
@@ -141,9 +144,12 @@ PATIENCE_S = 60.0
 class _Hand(threading.Thread):
     """Gives the script its turns: a thread beside that of the script, which stands still while this one works."""
 
-    def __init__(self, assignment: Assignment, turns: Turns, rank: Rank, workload: ScriptWorkload, place: Path) -> None:
+    def __init__(
+        self, assignment: Assignment, turns: Turns, rank: Rank, workload: ScriptWorkload, place: Path, source: Path
+    ) -> None:
         super().__init__(name="worldsize turns", daemon=True)
-        self.assignment, self.turns, self.rank, self.workload, self.place = assignment, turns, rank, workload, place
+        self.assignment, self.turns, self.rank, self.workload = assignment, turns, rank, workload
+        self.place, self.source = place, source
         self.error: Exception | None = None
 
     def run(self) -> None:
@@ -165,7 +171,7 @@ class _Hand(threading.Thread):
         device = device_of(workload)
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        check_imported(self.place, note=self.rank.rank == 0)
+        check_imported(self.source, self.place, note=self.rank.rank == 0)
         workload.begin(self._world(device))
         facts = self._facts(device)
         with workload.feeding, Recorder(self.place, self.rank.rank, workload.timeline.clock) as recorder:

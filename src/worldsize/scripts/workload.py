@@ -52,7 +52,7 @@ class ScriptWorkload:
         self.watch = Watch(None, None, self._stepped, self._gave_up, by_optimizer=True, device=device)
         self.finder = Finder(self.watch)
         self.watch.patches.replace(Join, "_get_num_nonjoined_procs", self._joined(Join._get_num_nonjoined_procs))
-        self.loaders = ForkedLoaders(self.finder.all_loader_processes)
+        self.loaders = ForkedLoaders(self.finder.processes_of_loaders)
         self.feeding = FeedingThreads(lambda: self.thread)
         """Sees within its context which threads of the script make its batches."""
         self._process = os.getpid()
@@ -200,10 +200,8 @@ class ScriptWorkload:
             kinds = ", ".join(sorted({type(each).__name__ for each in watch.further_optimizers}))
             text = f"{len(watch.further_optimizers) + 1} optimizers stepped; a step is one of the first that did."
             found.append(WarningRecord(code="several-optimizers", message=f"{text} The others: {kinds}."))
-        # Beside processes that stand still a thread only hands on what they have made.
-        threads = () if self.loader_processes else self.feeding.names
         found += loaders_on_cores(self.finder.loader_processes)
-        return [*found, *loaders_that_go_on(self.loaders.left_alone, threads)]
+        return [*found, *loaders_that_go_on(self.loaders.left_alone, self.feeding.names, self.loader_processes)]
 
 
 def loaders_on_cores(loaders: int) -> list[WarningRecord]:

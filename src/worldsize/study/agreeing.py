@@ -25,7 +25,7 @@ Samples = dict[str, dict[tuple[int, int], Any]]
 def locked(folder: Path) -> Iterator[None]:
     """Let rank 0 hold the folder for this context; raises UsageError, on every rank, if another study holds it."""
     with ExitStack() as held:
-        decided(lambda: held.enter_context(hold_folder(folder)))
+        from_rank_0(lambda: held.enter_context(hold_folder(folder)))
         yield
 
 
@@ -53,8 +53,8 @@ def agreed(value: Any) -> Any:
     return agree(value, dist.get_world_size())
 
 
-def decided(find: Callable[[], Any]) -> Any:
-    """What rank 0 alone finds, as JSON has it, on every rank; raises UsageError, on every rank, where that does."""
+def from_rank_0(find: Callable[[], Any]) -> Any:
+    """What `find` returns on rank 0, as JSON has it, on every rank; its UsageError is raised on every rank."""
     answer: Any = None
     problem: str | None = None
     if dist.get_rank() == 0:

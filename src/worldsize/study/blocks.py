@@ -144,9 +144,8 @@ class BlockSizes:
     def burst(self, cell: PlannedCell) -> int:
         """How many batches these make side by side: they come W at a time, then none for a while.
 
-        As many steps at the start of each block train and are not timed: the processes stand still while the cell does,
-        but what they have asked the system for, they get meanwhile: a sample each, of the batch that each was about to
-        make.
+        As many steps at the start of each block train and are not timed: processes that stand still get what they had
+        asked the system for all the same, a sample each.
         """
         return max(BLOCK_WARMUP, self.loaders(cell))
 

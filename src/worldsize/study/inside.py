@@ -23,7 +23,15 @@ from worldsize.ranks.setup import Rank, choose_device, make_further_groups, proc
 from worldsize.results.files import cell_folder
 from worldsize.results.folder import Cell, Run, load_run, new_run_folder
 from worldsize.results.records import Findings, WarningRecord
-from worldsize.study.agreeing import agreed, agreed_samples, collect, decided, leave_plan, locked, set_aside_elsewhere
+from worldsize.study.agreeing import (
+    agreed,
+    agreed_samples,
+    collect,
+    from_rank_0,
+    leave_plan,
+    locked,
+    set_aside_elsewhere,
+)
 from worldsize.study.budget import began_s, check_budget, over_budget, until_s, with_default_protocol
 from worldsize.study.experiment import further_parts
 from worldsize.study.inside_cells import bound_here, cells_here
@@ -228,7 +236,7 @@ def _opened(
         before, session = open_study(folder, settings, cells, findings, command, anew=anew, used_s=used_s)
         return session, used_s
 
-    session, used_s = decided(opened)
+    session, used_s = from_rank_0(opened)
     if anew:
         set_aside_elsewhere(folder)
     leave_plan(folder)
@@ -245,4 +253,4 @@ def _anew(folder: Path, findings: Findings, *, resume: Resume) -> bool:
         check_folder(folder, resume=resume)
         return other_code(folder, findings.user_code, resume=resume)
 
-    return bool(decided(other))
+    return bool(from_rank_0(other))

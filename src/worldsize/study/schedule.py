@@ -174,13 +174,14 @@ class Schedule:
         """Train to the end of an epoch, evaluate, save: a checkpoint of a whole epoch has its evaluation behind it."""
         counts = epoch > 0 or self.settings.epochs == 1  # the first of several only warms up (method.md §8)
         with self.ledger.watched(cell, epoch):
-            place = self.trained[cell.id], epoch, self.epoch_steps[cell.id]
-            for number, count in enumerate(pieces(*place, every=self.settings.checkpoint_steps)):
+            trained, steps = self.trained[cell.id], self.epoch_steps[cell.id]
+            for number, count in enumerate(pieces(trained, epoch, steps, every=self.settings.checkpoint_steps)):
                 if number:
                     self._save(cell)
                 first = self.trained[cell.id]
-                lead = self.pace.sizes.burst(cell) if first > epoch * place[2] else 0  # after a checkpoint, or a start
-                warmup, timed = (lead, counts) if lead < count else (0, False)
+                lead = self.pace.sizes.burst(cell) if first > epoch * steps else 0  # after a checkpoint, or a start
+                timed = counts and lead < count
+                warmup = lead if timed else 0
                 turn = Turn(op="epoch", count=count - warmup, warmup=warmup, block=epoch, timed=timed, first_step=first)
                 self._take(cell, turn)
                 self.trained[cell.id] += count

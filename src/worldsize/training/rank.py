@@ -4,7 +4,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,8 @@ def serve(assignment: Assignment, turns: Turns, rank: Rank, device: torch.device
     if saved:  # after everything else that draws from the random generators
         arrange_buckets(trainer)
         restore(workload, checkpoint_folder(place), saved)
+    if isinstance(task, UserTask):
+        task.stand_still()
     with Recorder(place, rank.rank, timeline.clock) as recorder:
         loop = Loop(
             workload,
@@ -137,12 +139,9 @@ def _taking(loop: Loop, task: Task, trainer: Trainer) -> Iterator[Callable[[Turn
     """How a turn is done, with what is to be told beside it."""
     compiled = trainer.compiled
     read = [each for each in (trainer.batches, trainer.spare_batches) if isinstance(each, OwnBatches)]
-    if isinstance(task, UserTask):
-        task.stand_still()
     this = threading.current_thread()
-    looking: AbstractContextManager[FeedingThreads | None]
-    looking = FeedingThreads(lambda: this) if read else nullcontext()
-    with looking as feeding:
+    feeding = FeedingThreads(lambda: this) if read else None
+    with feeding or nullcontext():
 
         def telling(turn: Turn) -> Reply:
             reply = loop.take(turn)
@@ -150,9 +149,7 @@ def _taking(loop: Loop, task: Task, trainer: Trainer) -> Iterator[Callable[[Turn
             if feeding is not None:
                 left_alone = {method for each in read for method in each.left_alone}
                 reply.loader_processes = max(each.loader_processes for each in read)
-                # Beside processes that stand still a thread only hands on what they have made.
-                threads = () if reply.loader_processes else feeding.names
-                reply.warnings += loaders_that_go_on(left_alone, threads)
+                reply.warnings += loaders_that_go_on(left_alone, feeding.names, reply.loader_processes)
             return reply
 
         yield _waiting(loop.take, task) if trainer.settings.replay else telling

@@ -167,10 +167,8 @@ class Trainer:
         return self.compiled.seconds
 
     def _trial_backward(self) -> None:
-        """Forward and backward of a batch that training does not read."""
-        self.spare_batches.go_on()
+        """Forward and backward of a batch that training does not read; no loader stands still before the first turn."""
         _, batch = next(self.spare_stream)
-        self.spare_batches.stand_still()
         for micro in self.micro_batches(on_device(batch, self.device)):
             self.loss(micro)[0].backward()
         self.strategy.synchronise()

@@ -151,14 +151,18 @@ class TrainingWorkload:
 
     @contextmanager
     def awake(self, turn: Turn) -> Iterator[None]:
-        """The loader of these steps works; rolled-back ones have one of their own."""
-        rolled_back = not turn.trains or turn.op in ("fit", "profile")
-        batches = self.trainer.spare_batches if rolled_back else self.trainer.batches
-        batches.go_on()
+        """The loader of these steps works; rolled-back ones have one of their own, and the proof reads both."""
+        training, spare = self.trainer.batches, self.trainer.spare_batches
+        awake = [spare] if not turn.trains or turn.op in ("fit", "profile") else [training]
+        if turn.op == "verify":  # check.py has stopped what was forked for the first; the rest is of the other
+            awake = [spare, training]
+        for each in awake:
+            each.go_on()
         try:
             yield
         finally:
-            batches.stand_still()
+            for each in awake:
+                each.stand_still()
 
     @contextmanager
     def uninstrumented(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ from worldsize.results.baseline_records import StoredBlock, StoredCell
 from worldsize.results.records import Estimate
 
 MOST_VALUES = 1_000_000
-"""That stand for the steps of a cell at most: a damaged baseline may name any number of them."""
+"""Most values that stand for a cell's steps; a damaged baseline may name any number of them."""
 
 
 def unpaired_ratio(numerator: Blocks, denominator: Blocks) -> Estimate:
@@ -45,13 +45,13 @@ def steps_of(cell: StoredCell) -> dict[BlockKey, int]:
 def by_steps(blocks: Blocks, cell: StoredCell) -> Blocks:
     """One value per step in place of one per block: each block of a cell counts by its steps (method.md §11).
 
-    The block is still what is resampled. One by itself counts as it is.
+    Blocks stay the unit of resampling; a single one is returned as it is.
     """
     if len(blocks) < 2:
         return blocks
-    steps = {key: max(1, count) for key, count in steps_of(cell).items()}
-    total = max(MOST_VALUES, sum(steps.values()))
-    return {key: np.repeat(values, max(1, steps[key] * MOST_VALUES // total)) for key, values in blocks.items()}
+    steps = steps_of(cell)
+    each = max(1, -(-sum(steps.values()) // MOST_VALUES))
+    return {key: np.repeat(values, max(1, steps[key] // each)) for key, values in blocks.items()}
 
 
 def step_blocks(cell: StoredCell) -> Blocks:

@@ -13,9 +13,10 @@ import polars as pl
 from worldsize.analysis.cells import CellAnalysis, absent_cell, reason_of, unreadable_cell
 from worldsize.analysis.compare.differences import other_work
 from worldsize.analysis.compare.over_runs import Sample
+from worldsize.analysis.lost_samples import check_samples
 from worldsize.analysis.parts import with_parts
 from worldsize.analysis.statistics import Floats
-from worldsize.analysis.steps import COMPUTE, check_samples, world_steps
+from worldsize.analysis.steps import COMPUTE, world_steps
 from worldsize.analysis.summary import summarise
 from worldsize.config.training import micro_batches
 from worldsize.errors import OutputError, UsageError

@@ -70,7 +70,7 @@ def _check_run(model: Model) -> None:
         raise UsageError("this run is a rehearsal: its computing was replayed\nGive the run that it replays.")
     if not any(cell.summary for cell in analysis.cells):
         raise UsageError("no cell of this run has numbers: measure it first, or go on with --resume")
-    if (accumulate := max(cell.accumulate for cell in analysis.cells)) > 1:
+    if (accumulate := analysis.accumulate) > 1:
         raise UsageError(
             f"nothing is predicted from this run: it has {accumulate} micro-batches in a step (--accumulate), of which "
             "only the last communicates\nMeasure it without --accumulate."

@@ -123,7 +123,7 @@ class Inputs:
 
 def inputs_of(model: Model, target: Target) -> Inputs | None:
     """What the run says of a target; None where it does not tell what is sent, or what that costs."""
-    if model.analysis.record.asked.accumulate > 1:  # gradients travel beside the last of several backwards only
+    if model.analysis.accumulate > 1:  # gradients travel beside the last of several backwards only
         return None
     cell = model.reference(target.strategy, target.batch_size)
     ranks = ranks_of(model.samples(cell)) if cell else None

@@ -130,7 +130,7 @@ class LinkModel:
     ) -> list[Message]:
         """What a strategy sends, as the link sees it; each takes `factors` times as long as the benchmark says.
 
-        Ranks compute for `work_s` after backward, as much before each of those that follow one another there.
+        Ranks compute for `work_s` after backward, in equal parts before each message there.
         """
         found: list[Message] = []
         between_s = _work_before_each_s(sent, work_s)
@@ -221,7 +221,7 @@ def with_turns(sent: Sequence[Sent]) -> Iterator[tuple[Sent, bool]]:
 
 
 def _work_before_each_s(sent: Sequence[Sent], work_s: float) -> float:
-    """Of what a strategy computes after backward, the part before each of the messages there, as much before each."""
+    """Of what a strategy computes after backward, the part before each message there."""
     after = sum(each.ready == AFTER_BACKWARD for each in sent)
     return max(0.0, work_s) / after if after else 0.0
 

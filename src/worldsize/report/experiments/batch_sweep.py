@@ -46,9 +46,9 @@ def sweep_table(analysis: StudyAnalysis) -> Table:
         f"Each batch ran in fresh processes. An epoch is D/B steps over D = {data.train_samples:,} "
         "samples, each step − its wait for data: copy to the device, gradients and update are in it. Peak memory: of "
         "the largest process (on a GPU, allocated on the device). The knee is the smallest b within 5 % of the best "
-        "throughput. The best size and those near it were timed in turn, where there was time, and are compared by "
-        "these blocks; the others, timed once, by their trials, also in Of the best. The interval of the knee stands "
-        "in the text (method §9)."
+        "throughput. The best size and those near it are compared by blocks timed in turn, where there was time for "
+        "them; all others, in Of the best too, by their trials. The interval of the knee stands in the text (method "
+        "§9)."
     )
     if on_gpu:
         note += " Reserved: what the allocator of the GPU held at most, tensors in it or not."
