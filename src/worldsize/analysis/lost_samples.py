@@ -14,9 +14,9 @@ from worldsize.results.step_records import MAX_DRIFT, NOT_ALIGNED_NS, OF_SOME_RA
 AGAIN = "Remove its folder, and --resume measures it again."
 BROUGHT = "Each rank has files of its own, from its first step on: copy those of all hosts into this folder."
 SLACK_NS = 10**9
-"""By so much two ranks may seem to be out of turn without being called so; a turn takes seconds."""
+"""Ranks that are out of turn by less are not called so: a turn takes seconds."""
 LATE_NS = 60 * 10**9
-"""A rank that begins later than this after another one's end has not worked with it, however late it may be."""
+"""A rank that begins so long after another one has ended has not worked with it, however late it may be."""
 
 
 def check_samples(cell: Cell) -> None:

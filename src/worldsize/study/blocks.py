@@ -159,9 +159,9 @@ class BlockSizes:
         return float(min(warmup_s) if self.burst(cell) == 1 else np.mean(warmup_s))
 
     def whole(self, cell: PlannedCell, steps: int) -> int:
-        """So many steps, or as many more as make whole bursts of the loader: else a block may miss a wait between two.
+        """Steps rounded up to whole bursts of the loader: a block with a part of one may miss the wait after it.
 
-        Of a cell that communicates once in a period, they are whole periods as well, wherever in one they begin.
+        In a cell that communicates once in a period they are whole periods as well, wherever the first one begins.
         """
         whole = lcm(self.burst(cell), period(cell))
         return ceil(steps / whole) * whole

@@ -180,8 +180,7 @@ class Schedule:
                     self._save(cell)
                 first = self.trained[cell.id]
                 lead = self.pace.sizes.burst(cell) if first > epoch * steps else 0  # after a checkpoint, or a start
-                timed = counts and lead < count
-                warmup = lead if timed else 0
+                warmup = lead if (timed := counts and lead < count) else 0
                 turn = Turn(op="epoch", count=count - warmup, warmup=warmup, block=epoch, timed=timed, first_step=first)
                 self._take(cell, turn)
                 self.trained[cell.id] += count
