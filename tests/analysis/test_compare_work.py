@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from made_pairs import change_study, compared, make_sides, quantity_of
+from made_pairs import DDP, SINGLE, change_study, compared, make_sides, quantity_of
 from made_sides import Maker, Truth
 from worldsize.analysis.compare.comparison import compare_runs
 from worldsize.analysis.compare.sides import read_side, snapshot
@@ -13,7 +13,8 @@ from worldsize.config import CompareSettings
 from worldsize.errors import DAMAGED, UsageError
 from worldsize.results.baseline_records import StoredCell, StoredRun, write_baseline
 from worldsize.results.folder import load_run
-from worldsize.results.provenance import UserCode, UserFile
+from worldsize.results.imported import note_imported
+from worldsize.results.provenance import SHOWN, UserCode, UserFile
 from worldsize.results.records import StudyRecord
 
 CELLS = ("single-w1-b64", "ddp-w2-b64")
@@ -88,6 +89,16 @@ def test_other_code_within_a_side_is_said(tmp_path: Path) -> None:
 
         change_study(run, with_code)
     assert "The runs of A differ among themselves: net.py." in compared(a, b).caveats
+
+
+def test_what_a_script_imports_by_a_computed_name_is_compared(tmp_path: Path) -> None:
+    """A look before the start does not find it, and each launch notes it (method.md §11)."""
+    a, b = make_sides(tmp_path, {}, runs=1)
+    for [run], digest in ((a, "1" * 64), (b, "2" * 64)):
+        note_imported(run, SINGLE, [UserFile(name="net.py", path="/net.py", sha256="0" * 64)])
+        note_imported(run, DDP, [UserFile(name="models/b.py", path="/models/b.py", sha256=digest)])
+    found = [(change.what, change.old, change.new) for change in compared(a, b).changes if change.area == "code"]
+    assert found == [("models/b.py", "1" * SHOWN, "2" * SHOWN)]
 
 
 def test_blocks_of_many_steps_count_as_many_steps(maker: Maker) -> None:

@@ -316,6 +316,14 @@ def test_workers_that_go_on_within_an_epoch_begin_with_a_step_that_is_not_timed(
     assert Cell(cell_folder(tmp_path, cell.id), study.heard.records[0]).steps["timed"].to_list() == timed
 
 
+def test_workers_that_begin_with_a_whole_epoch_begin_cold_as_well(tmp_path: Path) -> None:
+    settings = StudySettings(epochs=3, checkpoint=True)
+    [cell] = grid("single", settings=settings)
+    study = Study(tmp_path, [cell], FakeExecutor(tmp_path, 0, checkpoints={cell.id: 4}), settings).run()
+    steps = Cell(cell_folder(tmp_path, cell.id), study.heard.records[0]).steps
+    assert steps["timed"].to_list() == [False, *[True] * 7]
+
+
 @pytest.mark.parametrize(
     ("done", "turns"),
     [

@@ -150,11 +150,11 @@ def best_of(cells: Sequence[CellAnalysis]) -> CellAnalysis | None:
 
 def swept_shares(cells: Sequence[CellAnalysis]) -> dict[int, Estimate]:
     """Samples/s of each timed size ÷ those of the best, by b, ascending; the best's own is 1 (method.md §9)."""
-    best, sure = best_of(cells), Estimate(value=1.0, low=1.0, high=1.0, samples=1)
+    best, one = best_of(cells), Estimate(value=1.0, low=1.0, high=1.0, samples=1)
     if best is None:
         return {}
     timed = sorted((cell for cell in cells if cell.summary), key=lambda cell: cell.batch_size)
-    return {cell.batch_size: sure if cell is best else swept_ratio(cell, best, timed) for cell in timed}
+    return {cell.batch_size: one if cell is best else swept_ratio(cell, best, timed) for cell in timed}
 
 
 def knee(cells: Sequence[CellAnalysis]) -> Knee | None:

@@ -182,7 +182,7 @@ def _cause(found: Headline, about: Sequence[Advice]) -> str:
         return ""
     width, advised = half_width(row.speedup.estimate), _loss_of([each.code for each in about])
     if width is not None and any(each.finding.endswith(f"{HIDES_THE_LIMIT}.") for each in about):
-        return f"An interval of ±{percent_text(width)} is too wide to name its bottleneck: time more of it."
+        return f"An interval of ±{percent_text(width)} is too wide to name its bottleneck: measure for longer."
     if lost is None:  # without a common block what the machine did between the two is in each difference
         return "" if advised is None else f"What limits it most is {CAUSES[advised]}."
     copies = lost.by_cause.get("copy_and_other")
@@ -210,18 +210,16 @@ def _bottleneck(lost: Losses, advised: LossCause | None, share_of_baseline: str)
     """The loss that an advice names, else the largest one where its interval excludes 0."""
     largest = next(iter(lost.by_cause))
     loss = lost.by_cause[largest]
-    share, sure = loss.value / lost.step_s, not includes(loss, 0)
+    share, significant = loss.value / lost.step_s, not includes(loss, 0)
     if advised is None and share < NOTABLE_LOSS:
         return f"No single loss was seen to be above {percent_text(NOTABLE_LOSS)} of its step."
-    if advised is None and not sure:
+    if advised is None and not significant:
         if loss.low is None or loss.high is None:
             return ""
         half = percent_text((loss.high - loss.low) / 2 / lost.step_s)
-        return (
-            f"Its largest loss is known to ±{half} of its step only, too little to name a bottleneck: time more of it."
-        )
+        return f"Its largest loss is only known to ±{half} of its step, which names no bottleneck: measure for longer."
     cause = advised or largest
-    if cause != largest or share < NOTABLE_LOSS or not sure:
+    if cause != largest or share < NOTABLE_LOSS or not significant:
         return f"What limits it most is {CAUSES[cause]}."
     whole = number_text(1e3 * lost.step_s)
     beside = f", against {share_of_baseline}" if share_of_baseline else ""

@@ -44,13 +44,13 @@ class Follower:
         before = JobState("PENDING")
         while True:
             state = self._ask(self.job_id)
-            sure = state.ended and (state == before or state.name not in MAY_GO_ON)
-            if sure:
+            final = state.ended and (state == before or state.name not in MAY_GO_ON)
+            if final:
                 self._wait_for_the_last_files(state)
             self._look()
-            if sure or not state.ended:
+            if final or not state.ended:
                 self._tell_state(state)
-            if sure:
+            if final:
                 return state
             before = state
             self._rest()

@@ -13,6 +13,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -128,6 +129,7 @@ def _be_where_told(call: Call) -> None:
     if call.folder is not None:
         os.chdir(call.folder)
         sys.path[0] = call.folder  # as for `python -m`
+    tempfile.tempdir = None  # TMPDIR may be another
     importlib.invalidate_caches()  # files may have been written since this interpreter began
     # A new interpreter would have drawn these by itself; torch begins with the same seed in each.
     random.seed()

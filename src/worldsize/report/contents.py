@@ -40,7 +40,7 @@ WITH_MESSAGES = ("ddp-large-batch",)
 def sections(analysis: StudyAnalysis) -> list[Section]:
     """All sections of a report; a table without rows and a section without anything are kept, empty.
 
-    Left out: a profile nobody asked for, and what the experiment's own section shows.
+    Left out: a profile that was not asked for, and what the experiment's own section shows.
     """
     experiment, found = analysis.record.asked.experiment, groups(analysis)
     made = EXPERIMENTS.get(experiment)

@@ -18,6 +18,19 @@ def imported(run: Path) -> list[UserFile]:
     return [file for cell in listed(run / "cells", "*") for file in _of(run, cell.name)]
 
 
+def with_imported(code: UserCode | None, run: Path) -> UserCode | None:
+    """The code that a look before the start found, and what its launches have imported besides; raises as `imported`.
+
+    None where neither is known.
+    """
+    found = imported(run)
+    if not found:
+        return code
+    known = code or UserCode()
+    by_path = {file.path: file for file in (*found, *known.files)}
+    return known.model_copy(update={"files": list(by_path.values())})
+
+
 def note_imported(run: Path, cell: str, files: Sequence[UserFile]) -> None:
     """Keep what a launch of a cell has imported, beside what earlier ones have; raises OutputError if it cannot."""
     by_path = {file.path: file for file in (*_of(run, cell), *files)}

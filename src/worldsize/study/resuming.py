@@ -111,7 +111,7 @@ def end_further(out: Path) -> None:
 def other_code(out: Path, now: UserCode | None, *, resume: Resume) -> bool:
     """Whether what is in the folder was measured with other code of the user's, and is to be measured anew.
 
-    Raises UsageError where it was, and nobody has asked for that.
+    Raises UsageError where it was, unless `resume` is "anew".
     """
     if not (out / "study.json").exists():
         return False

@@ -254,10 +254,10 @@ class Sampling:
 
     def _thin_out(self, chosen: Sequence[Known]) -> None:
         """Give up what there is no time for, where enough sizes are left: one short first call says nothing."""
-        sure = [known for known in self.known.values() if known in chosen or known.samples]
-        counts = Counter(known.case.collective for known in sure)
+        kept = [known for known in self.known.values() if known in chosen or known.samples]
+        counts = Counter(known.case.collective for known in kept)
         self.thinned = {
-            case for case, known in self.known.items() if known not in sure and counts[case.collective] >= MIN_SIZES
+            case for case, known in self.known.items() if known not in kept and counts[case.collective] >= MIN_SIZES
         }
 
     def _cost_s(self, known: Known, samples: int) -> float:

@@ -54,8 +54,9 @@ class Schedule:
         self.open = {cell.id for cell in cells}
         self.warm: set[str] = set()
         self.verified: set[str] = set()
+        self.began: dict[str, int] = {}
         self.trained: dict[str, int] = {}
-        """Steps of training that a cell has behind it, those before its checkpoint included."""
+        """Steps of training that a cell had behind it when its workers began, by its checkpoint, and that it has."""
         self.epoch_steps: dict[str, int] = {}
         """Steps of an epoch of a cell; 0 where that is unknown, and no epochs are trained."""
 
@@ -84,7 +85,7 @@ class Schedule:
         try:
             work(cell, *args)
         except WorkersBehind as found:  # in its next turn it does again what it has lost
-            self.trained[cell.id] = found.steps
+            self.trained[cell.id] = self.began[cell.id] = found.steps
         except CellFailed as failed:
             if self.restarts.again(cell, failed.error):
                 self._guard(cell, work, *args)
@@ -116,9 +117,9 @@ class Schedule:
         self.ledger.started(cell, facts)
         if facts[0].samples is not None:
             self.pace.race.set_batch(cell.id, facts[0].samples * cell.settings.world_size)
-        self.trained[cell.id], self.epoch_steps[cell.id] = facts[0].steps, facts[0].steps_per_epoch or 0
-        if not self.pace.plain:
-            self._verify(cell)
+        self.trained[cell.id] = self.began[cell.id] = facts[0].steps
+        self.epoch_steps[cell.id] = facts[0].steps_per_epoch or 0
+        self._verify(cell)
         times: list[float] = []
         if self.steps_protocol and (count := self.pace.warmup_steps(cell)):
             self.pace.launching()
@@ -132,9 +133,8 @@ class Schedule:
 
     def _verify(self, cell: PlannedCell) -> None:
         """The short proof that a cell trains as the reference does; once, and before anything is timed."""
-        if cell.id not in self.verified:
-            turn = Turn(op="verify", count=batches_to_read(cell, self.cells))
-            replies = self.executor.take(cell, turn, lambda: None)
+        if cell.id not in self.verified and not self.pace.plain:
+            replies = self.executor.take(cell, Turn(op="verify", count=batches_to_read(cell, self.cells)), lambda: None)
             self.ledger.verified(cell, [reply.check for reply in replies if reply.check])
             self.verified.add(cell.id)
 
@@ -179,7 +179,8 @@ class Schedule:
                 if number:
                     self._save(cell)
                 first = self.trained[cell.id]
-                lead = self.pace.sizes.burst(cell) if first > epoch * steps else 0  # after a checkpoint, or a start
+                cold = first > epoch * steps or 0 < first == self.began[cell.id]  # after a checkpoint, or a start
+                lead = self.pace.sizes.burst(cell) if cold else 0
                 warmup = lead if (timed := counts and lead < count) else 0
                 turn = Turn(op="epoch", count=count - warmup, warmup=warmup, block=epoch, timed=timed, first_step=first)
                 self._take(cell, turn)
@@ -248,9 +249,8 @@ class Schedule:
         open_ones = [cell for cell in self.cells if not endings.get(cell.id, "ended")]
         needed = {base.id for cell in open_ones if (base := self.pace.baseline_of(cell))}
         for cell in self.cells:
-            ending = endings.get(cell.id)
             # A baseline goes on, beyond its own precision, while another cell is compared with it.
-            if ending and not (cell.id in needed and self.pace.may_go_on(ending)):
+            if (ending := endings.get(cell.id)) and not (cell.id in needed and self.pace.may_go_on(ending)):
                 self._guard(cell, self._close, ending)
 
     def _close(self, cell: PlannedCell, ending: Ending) -> None:

@@ -22,6 +22,7 @@ from worldsize.config.training import micro_batches
 from worldsize.errors import OutputError, UsageError
 from worldsize.results.baseline_records import HOW, StoredBlock, StoredCell, StoredRun, read_baseline
 from worldsize.results.folder import Cell, Run, load_run
+from worldsize.results.imported import with_imported
 from worldsize.results.records import CellSummary
 
 TURN = ("session", "block")
@@ -68,10 +69,11 @@ def read_side(side: Path | str | Sequence[Path | str]) -> list[StoredRun]:
 def snapshot(run: Run) -> StoredRun:
     """What is kept of a run; cells without numbers keep their place and their reason."""
     study = run.study
+    code = with_imported(study.provenance.user_code, run.folder)
     return StoredRun(
         name=study.name,
         settings=study.settings,
-        provenance=study.provenance,
+        provenance=study.provenance.model_copy(update={"user_code": code}),
         sessions=study.sessions,
         data=study.data,
         model=study.model,
