@@ -68,10 +68,11 @@ def test_a_child_has_its_own_folder_variables_session_and_random_numbers(
 ) -> None:
     first = start(server)
     monkeypatch.chdir(tmp_path)
-    second = start(server, GREETING="good day")
+    second = start(server, GREETING="good day", TMPDIR=str(tmp_path))
     a, b = told(first), told(second)
     assert (a["greeting"], b["greeting"]) == (None, "good day")
     assert (b["folder"], b["searched"]) == (str(tmp_path), str(tmp_path))
+    assert b["temporary"] == str(tmp_path) != a["temporary"]
     assert b["session"] == b["pid"]
     assert all(x != y for x, y in zip(a["numbers"], b["numbers"], strict=True)), "each would have drawn its own"
     assert a["tensor"] == b["tensor"], "torch begins with the same seed in each interpreter"

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def _about() -> dict[str, object]:
         "session": os.getsid(0),
         "folder": str(Path.cwd()),
         "searched": sys.path[0],
+        "temporary": tempfile.gettempdir(),
         "greeting": os.environ.get("GREETING"),
         "start_method": "fork" if "worldsize.launch.server" in sys.orig_argv else "spawn",
         "threads": int(status["Threads"]),
