@@ -9,6 +9,7 @@ from made_pairs import DDP, SINGLE, change_study, compared, make_pair, make_side
 from made_runs import MadeCell, make_run
 from worldsize.report.compare_tables import gate_lines
 from worldsize.results.comparison_records import ComparisonRecord, Gate
+from worldsize.results.provenance import Repository, UserCode, UserFile
 from worldsize.results.records import ErrorRecord, StudyRecord
 
 ERROR = ErrorRecord(kind="RuntimeError", message="no")
@@ -55,13 +56,27 @@ def test_one_run_a_side_is_not_known_and_says_what_would_settle_it(tmp_path: Pat
     assert "how far two runs of the same commit lie apart is not known" in message
     assert f"the largest: {SINGLE}, slower by 35" in message
     assert gate_of(record).settle == [
-        "# A at commit 0123456789ab:",
+        "# A, worldsize at commit 0123456789ab:",
         f"worldsize study --steps 18 --out {a}-2",
         f"worldsize study --steps 18 --out {a}-3",
-        "# B at commit 0123456789ab:",
+        "# B, worldsize at commit 0123456789ab:",
         f"worldsize study --steps 18 --out {b}-2",
         f"worldsize study --steps 18 --out {b}-3",
         f"worldsize compare {a},{a}-2,{a}-3 {b},{b}-2,{b}-3 --fail-above 5%",
+    ]
+
+
+def test_what_would_settle_it_names_the_code_that_each_side_was_made_with(tmp_path: Path) -> None:
+    """The user's own first: worldsize's is the same on both sides as often as not."""
+    a, b = make_pair(tmp_path, {}, noise=0.01)
+    files = [UserFile(name="net.py", path="/net.py", sha256="0" * 64)]
+    tracked = UserCode(files=files, repositories=[Repository(folder="/", commit=f"{'b' * 40}+dirty")])
+    for run, code in ((a, UserCode(files=files)), (b, tracked)):
+        change_study(run, lambda study, code=code: setattr(study.provenance, "user_code", code))  # type: ignore[misc]
+    headings = [line for line in gate_of(compared(a, b, fail_above=0.05)).settle if line.startswith("#")]
+    assert headings == [
+        "# A, with your files as they were then, worldsize at commit 0123456789ab:",
+        "# B, your code at commit bbbbbbbbbbbb+dirty, worldsize at commit 0123456789ab:",
     ]
 
 
@@ -74,7 +89,7 @@ def test_a_command_that_is_not_ours_is_not_printed_to_be_pasted(tmp_path: Path) 
     )
     change_study(b, lambda study: setattr(study.provenance, "commit", "a\nrm b"))
     lines = gate_of(compared(a, b, fail_above=0.05)).settle
-    assert lines[0] == f"# A: 2 more run(s) at commit 0123456789ab, made as the first, in {a}-2, {a}-3"
+    assert lines[0] == f"# A: 2 more run(s), made as the first, worldsize at commit 0123456789ab, in {a}-2, {a}-3"
     assert lines[1:3] == ["# B:", f"worldsize study 'a;b' --out {b}-2"]
 
 

@@ -236,7 +236,7 @@ class TestFilesOfAnotherRun:
         moved(place(run, "rank1.jsonl"), later_ns=HOUR_NS)
         told = reason(run)
         assert told.startswith("rank 0 and rank 1 were not at work at one time: samples of one of them in ")
-        assert told.endswith("are of another run Remove its folder, and --resume measures it again.")
+        assert told.endswith("are of another run. Remove its folder, and --resume measures it again.")
         assert worldsize("report", run, cwd=run.parent).returncode == DAMAGED
 
     @pytest.mark.parametrize("metering", [False, True], ids=["a study", "metered"])

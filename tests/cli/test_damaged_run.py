@@ -70,6 +70,10 @@ def record_lost(place: Path) -> None:
     (cell(place) / "cell.json").unlink()
 
 
+def folder_lost(place: Path) -> None:
+    shutil.rmtree(cell(place))
+
+
 def record_lost_before_packing(place: Path) -> None:
     unpacked(place)
     (cell(place) / "cell.json").unlink()
@@ -132,6 +136,7 @@ def index_lost(place: Path) -> None:
 
 
 UNREADABLE: dict[Callable[[Path], None], str] = {
+    folder_lost: "is gone, and the cell was complete. The study measures this cell again with --resume.",
     record_lost: "cell.json is gone, and samples of the cell are there",
     record_lost_before_packing: "cell.json is gone, and samples of the cell are there",
     record_truncated: "cell.json is not a valid CellRecord",
@@ -253,7 +258,7 @@ def test_compare_names_it_and_ends_with_the_same_status(place: Path) -> None:
     assert worldsize("compare", "kept.json", "kept.json", cwd=place).returncode == DAMAGED
 
 
-@pytest.mark.parametrize("damage", [record_lost, record_truncated])
+@pytest.mark.parametrize("damage", [record_lost, record_truncated, folder_lost])
 def test_resume_measures_a_cell_again_whose_record_is_lost(place: Path, damage: Callable[[Path], None]) -> None:
     damage(place)
     done = worldsize("study", "--resume", "--out", "run", "--json", cwd=place)

@@ -10,7 +10,7 @@ import pytest
 from worldsize import config
 from worldsize.cli import app  # noqa: F401 - importing a command enters its flags in TAKEN
 from worldsize.cli.fields import fields, first_sentence
-from worldsize.cli.flags import TAKEN, TYPES, Flag
+from worldsize.cli.flags import NUMBERS, TAKEN, TYPES, Flag
 from worldsize.cli.help_text import parts_of, words
 from worldsize.cli.panels import METAVARS, PANEL_OF, TO_SWITCH_OFF
 from worldsize.config import preset_names
@@ -44,7 +44,7 @@ def test_types_and_words_are_those_of_the_settings(flag: Flag) -> None:
     as_text = flag.field in READERS and not flag.single
     expected: Any = kinds.pop() if len(kinds) == 1 and not as_text else str
     written = flag.written
-    assert (str if written.several else TYPES.get(written.kind, str)) is expected
+    assert (str if written.several else {**TYPES, **NUMBERS}.get(written.kind, str)) is expected
     assert not written.words or written.words == words(field)
 
 

@@ -21,6 +21,7 @@ from worldsize.results.files import cell_folder
 from worldsize.results.folder import load_run
 from worldsize.results.samples import SPANS, STEPS, TAKEN_APART
 from worldsize.results.step_records import ENDS
+from worldsize.study.running import pack_complete
 
 CELL = "ddp-w2-b32"
 TIMED = 2 * 3
@@ -40,6 +41,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "run"))
+
+
+def test_what_was_there_when_the_study_ended_and_is_gone_was_lost(run: Path) -> None:
+    add_link(run, 2)
+    pack_complete(run)
+    assert load_run(run).unread == {}
+    shutil.rmtree(run / "comm")
+    shutil.rmtree(cell_folder(run, CELL))
+    unread = load_run(run).unread
+    assert set(unread) == {CELL, "comm/w2.json"}
+    assert "is gone, and the cell was complete" in unread[CELL]
+    assert analyse(load_run(run)).damaged
 
 
 def in_lines(file: str, numbers: Iterable[int], **values: Any) -> Callable[[Path], None]:

@@ -62,14 +62,14 @@ def test_processes_that_cannot_be_stopped_are_told(tmp_path: Path) -> None:
     put(tmp_path, SPAWNED)
     [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
     [told] = [each.message for each in cell.record.warnings if each.code == "loaders-go-on"]
-    assert told.startswith("Its processes started by spawn go on while it waits for its turn")
+    assert "its processes that were started by spawn: they go on while it waits for its turn" in told
 
 
 def test_threads_that_make_batches_are_told_and_no_others(tmp_path: Path) -> None:
     put(tmp_path, THREADS)
     [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
     [told] = [each.message for each in cell.record.warnings if each.code == "loaders-go-on"]
-    assert told.startswith("Its threads that make batches (fills) go on while it waits for its turn")
+    assert told.startswith("Steps and data wait may be shown too short: its threads that make batches (fills) go on")
 
 
 def test_the_processes_of_a_script_make_bursts_as_those_of_a_loader_do(tmp_path: Path) -> None:

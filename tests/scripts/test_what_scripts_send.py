@@ -53,6 +53,24 @@ def test_gradients_of_micro_batches(tmp_path: Path, step: str, synchronised: int
     assert ("synced-too-often" in {each.code for each in advise(found)}) is (synchronised > 1)
 
 
+SLOW = """if number == 1:
+    class Slow(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            while True:
+                time.sleep(0.06)
+                yield torch.zeros(1)
+    batches = iter(torch.utils.data.DataLoader(Slow(), batch_size=None))
+next(batches)
+"""
+
+
+def test_data_that_is_waited_for_longer_goes_first(tmp_path: Path) -> None:
+    """What is lost to gradients that travel too often may be made up for in the next wait for data."""
+    codes = [each.code for each in advise(analysed(tmp_path, SLOW + EACH))]
+    assert "synced-too-often" in codes
+    assert codes[0] == "input-bound"
+
+
 def test_collectives_of_the_loop_itself(tmp_path: Path) -> None:
     """Two of 4 MB a step."""
     step = "backward(8)\nif world > 1:\n    for _ in range(2):\n        dist.all_reduce(torch.ones(10**6))"

@@ -239,7 +239,7 @@ def absent_cell(cell_id: str, accumulate: int = 1) -> CellAnalysis:
 
 def unreadable_cell(cell_id: str, why: str, accumulate: int = 1) -> CellAnalysis:
     """A cell whose record or samples are damaged or gone; `why` says what is wrong and what to do."""
-    return replace(absent_cell(cell_id, accumulate), state="unreadable", reason=" ".join(why.split("\n")))
+    return replace(absent_cell(cell_id, accumulate), state="unreadable", reason=". ".join(why.split("\n")))
 
 
 def reason_of(record: CellRecord, *, has_numbers: bool) -> str | None:

@@ -62,8 +62,8 @@ def _check_steps(cell: Cell, summary: CellSummary, ranks: Sequence[int], counts:
     if found + sum(cell.damaged[STEPS.name].values()) < wanted:
         shortest = min(ranks, key=lambda rank: counts.get(rank, 0))
         raise OutputError(
-            f"{wanted - found} of its {wanted} timed steps are gone from {cell.folder}: "
-            f"rank {shortest} has {counts.get(shortest, 0)}\n{_again(cell)}"
+            f"{wanted - found} of its {wanted} timed steps are gone from {cell.folder}, or there more than once: "
+            f"rank {shortest} has {counts.get(shortest, 0)}, another {max(counts.values(), default=0)}\n{_again(cell)}"
         )
 
 

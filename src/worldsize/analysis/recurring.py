@@ -130,6 +130,6 @@ def recurring_warning(cell: Cell, summary: CellSummary) -> Iterator[WarningRecor
         code="uneven-steps",
         message=(
             f"{message}: {often} took {number_text(1e3 * found.long_s)} ms{most}. "
-            "Throughput and speed-up are from all steps."
+            "Throughput and speed-up are from all steps that count."
         ),
     )

@@ -8,6 +8,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,9 +28,12 @@ ONE_CELL = {"strategy": "strategies", "world_size": "world_sizes", "batch_size":
 """Flags of one configuration → the settings of a study with one cell."""
 CELL = "CellSettings"
 """The settings of one configuration."""
-TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "Path": Path}
-"""What typer reads; all else is text, which the settings read."""
+TYPES: dict[str, type] = {"bool": bool, "Path": Path}
+"""What typer reads; all else is text, which the settings read: they say what is allowed."""
+NUMBERS: dict[str, type[int] | type[float]] = {"int": int, "float": float}
+"""Kinds that are numbers."""
 UNITS = {"Duration": "TIME", "Rate": "RATE", "Size": "SIZE", "Bytes": "SIZE", "Share": "SHARE"}
+UNITS |= {"int": "INT", "float": "NUMBER"}
 """What stands behind a flag whose field has such a type."""
 
 
@@ -69,6 +73,10 @@ class Flag:
         from worldsize.config.text import READERS
         from worldsize.errors import UsageError
 
+        number = NUMBERS.get(self.written.kind) if isinstance(value, str) and not self.written.several else None
+        if number is not None:
+            with suppress(ValueError):  # the settings refuse what is none
+                value = number(value)
         if self.single:
             return (value,)
         if not isinstance(value, str) or self.field not in READERS:

@@ -125,15 +125,15 @@ def loaders_that_go_on(methods: Collection[str], threads: Collection[str], stopp
     told = []
     if methods:
         told.append(
-            f"Its processes started by {' and '.join(sorted(methods))} go on while it waits for its turn: a loader "
-            "among them fills its queue, so steps and data wait are shown too short, and takes cores of the cell whose "
-            'turn it is. Those of a DataLoader with multiprocessing_context="fork" are stopped.'
+            "Steps and data wait are shown too short if a loader is among its processes that were started by "
+            f"{' and '.join(sorted(methods))}: they go on while it waits for its turn, fill their queue, and take "
+            'cores of the cell whose turn it is. Those of a DataLoader with multiprocessing_context="fork" are stopped.'
         )
     if threads and not stopped:
         told.append(
-            f"Its threads that make batches ({', '.join(sorted(threads))}) go on while it waits for its turn: they "
-            "fill their queue, so steps and data wait may be shown too short, and take cores of the cell whose turn it "
-            "is. Processes that are forked, as those of a DataLoader, are stopped."
+            f"Steps and data wait may be shown too short: its threads that make batches ({', '.join(sorted(threads))}) "
+            "go on while it waits for its turn, fill their queue, and take cores of the cell whose turn it is. "
+            "Processes that are forked, as those of a DataLoader, are stopped."
         )
     return [WarningRecord(code="loaders-go-on", message=" ".join(told))] if told else []
 

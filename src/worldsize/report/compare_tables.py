@@ -47,7 +47,8 @@ RATIOS_NOTE = (
     "Ratios are B ÷ A with 95 % intervals; above 1, a step takes longer. With several runs on a side they are taken "
     "from logarithms, and are not quite the ratios of the step times. A verdict holds for all cells at once (Holm), so "
     'an interval may exclude 1 where the verdict is "indistinguishable". With one run on a side intervals are those of '
-    "blocks, and no verdict is known (method §11)."
+    "blocks, and no verdict is known (method §11). Step times are those that the steps of each run took; a report "
+    "scales cells that ended early to all blocks (method §8)."
 )
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from worldsize.analysis.numbers import ABSENT, size_text
-from worldsize.analysis.sweep import BatchSweep, SweepRow, interval_of
+from worldsize.analysis.sweep import BatchSweep, SweepRow, in_turn, interval_of
 from worldsize.report.columns import FACTORS, MS, PERCENT, ColumnOf, integers, numbers, table_of, texts
 from worldsize.report.comm_tables import comm_table, model_table
 from worldsize.report.result_tables import peak_memory_bytes, samples_per_s, step_s, value_of
@@ -48,6 +48,8 @@ def sweep_summary(sweep: BatchSweep) -> Table:
     notes = [f"Knee: the smallest b within 5 % of the best samples/s ({interval_of(sweep)})."] if sweep.knee else []
     if any(row.fits and row.cell.summary is None for row in sweep.rows):
         notes.append("Without a time: only tried, to find the largest.")
+    if any(row.cell.summary and not in_turn(row.cell.blocks) for row in sweep.rows):
+        notes.append("Of best %: of sizes that were not timed in turn it is by their trials.")
     workers = "1 worker" if sweep.world_size == 1 else f"{sweep.world_size} workers"
     title = f"Batch sweep: {sweep.strategy} with {workers}"
     return table_of("sweep-summary", title, columns, sweep.rows, " ".join(notes))

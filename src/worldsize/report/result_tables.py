@@ -158,6 +158,10 @@ def _batch(cell: CellAnalysis) -> Entry:
     return Entry(ABSENT if batch is None else str(batch), (batch,))
 
 
+NOTABLE_SCALE = 0.005
+"""From which on a scaled step is seen to differ from what its own steps took."""
+
+
 def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table:
     """The results that fit a terminal of `width` columns, with two spaces between the columns.
 
@@ -188,6 +192,8 @@ def compact_table(analysis: StudyAnalysis, width: int = TERMINAL_WIDTH) -> Table
     if analysis.accumulate > 1:
         notes.append(batch_note(analysis))
     notes += [apart_note(analysis).strip()] if apart_note(analysis) else []
+    if any(cell.summary and abs(cell.step_scale - 1) > NOTABLE_SCALE for cell in analysis.cells):
+        notes.append("Cells that ended early are scaled to all blocks: their steps took other times (method §8).")
     return fitted(replace(made, note=" ".join(notes)), width, lambda name, room: f"{name[: room - 1]}…")
 
 

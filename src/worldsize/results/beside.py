@@ -1,5 +1,6 @@
 """What lies in a run folder beside its cells: benchmarks of the links, and further parts of an experiment."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from worldsize.errors import OutputError
@@ -22,8 +23,10 @@ def part_of_seed(name: str, seed: int) -> str:
     return "-".join(filter(None, [name, f"seed{seed}"]))
 
 
-def read_comm(folder: Path) -> tuple[dict[int, CommRecord], dict[str, str]]:
+def read_comm(folder: Path, kept: Sequence[str]) -> tuple[dict[int, CommRecord], dict[str, str]]:
     """The collective benchmarks of a run folder by world size, and why others cannot be read.
+
+    Those that were `kept` and are gone are among the others.
 
     Raises OutputError for a link that leads out of the folder.
     """
@@ -40,7 +43,8 @@ def read_comm(folder: Path) -> tuple[dict[int, CommRecord], dict[str, str]]:
             comm[record.world_size] = record
         except OutputError as error:
             unread[f"comm/{file.name}"] = str(error)
-    return comm, unread
+    gone = {name for name in kept if name.startswith("comm/")} - {f"comm/{file.name}" for file in files}
+    return comm, unread | {name: f"{folder / name} is gone: the link is not known" for name in sorted(gone)}
 
 
 def parts_of(folder: Path, study: StudyRecord) -> tuple[list[str], dict[str, str]]:

@@ -257,12 +257,12 @@ def load_run(path: Path | str) -> Run:
     for cell_id in study.plan:
         place = cell_folder(folder, cell_id)
         try:
-            cell = _read_cell(folder, place, cell_id)
+            cell = _read_cell(folder, place, cell_id, was_complete=cell_id in study.kept)
         except OutputError as error:
             unread[cell_id] = str(error) if "\n" in str(error) else f"{error}\n{AGAIN}"
         else:
             cells.update({} if cell is None else {cell_id: cell})
-    comm, not_read = read_comm(folder)
+    comm, not_read = read_comm(folder, study.kept)
     run = Run(folder, study, cells, comm, {**unread, **not_read})
     _read_parts(run)
     return run
@@ -278,7 +278,7 @@ def _read_parts(run: Run) -> None:
             run.unread[f"parts/{name}"] = str(error)
 
 
-def _read_cell(folder: Path, place: Path, cell_id: str) -> Cell | None:
+def _read_cell(folder: Path, place: Path, cell_id: str, *, was_complete: bool) -> Cell | None:
     """The cell in a folder of its own, None where it was never started; raises OutputError for a damaged one."""
     path = own(folder, "cells", cell_id, "cell.json")
     if is_there(path):
@@ -289,4 +289,6 @@ def _read_cell(folder: Path, place: Path, cell_id: str) -> Cell | None:
     # It is written before the first sample is.
     if is_there(place / INDEX) or any(state(file).st_size for file in STEPS.files(place).values()):
         raise OutputError(f"{path} is gone, and samples of the cell are there")
+    if was_complete:
+        raise OutputError(f"{place} is gone, and the cell was complete")
     return None

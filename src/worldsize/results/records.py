@@ -233,6 +233,8 @@ class StudyRecord(Record):
     """Provenance of each later start with --resume."""
     used_s: float | None = None
     """Of its budget, what had been used before it was made larger; None once that is used up as well."""
+    kept: list[str] = Field(default_factory=list)
+    """Ids of complete cells and names of files of comm/ when a session last ended: what is gone since was lost."""
 
     @model_validator(mode="after")
     def _of_training(self) -> Self:

@@ -16,7 +16,10 @@ class Single(Strategy):
     def processes(cls, world_size: int) -> int:
         """Always 1; raise UsageError for any other world size."""
         if world_size != 1:
-            raise UsageError(f"strategy single runs at world size 1 only; {world_size} was given")
+            raise UsageError(
+                f"strategy single runs at world size 1 only; {world_size} was given\n"
+                "Give world size 1 as well, or leave single out of --strategies."
+            )
         return 1
 
     def wrap(self, model: nn.Module) -> nn.Module:

@@ -14,7 +14,7 @@ from types import FrameType
 
 from worldsize.errors import Interrupted, OutputError
 from worldsize.results.columns import pack
-from worldsize.results.folder import load_run
+from worldsize.results.folder import load_run, write_study
 from worldsize.results.records import Findings, WarningRecord
 from worldsize.study.listener import Listener
 from worldsize.study.schedule import Schedule
@@ -128,9 +128,14 @@ def run_to_its_end(schedule: Schedule, findings: Findings) -> None:
 
 
 def pack_complete(out: Path) -> list[WarningRecord]:
-    """Gather the samples of each complete cell; what cannot be gathered is a warning, for its lines are there."""
-    warnings = []
-    for name, cell in load_run(out).cells.items():
+    """Gather the samples of each complete cell; what cannot be gathered is a warning, for its lines are there.
+
+    study.json then says what there was, so that what is lost later is seen.
+    """
+    run, warnings = load_run(out), []
+    run.study.kept = [*sorted(run.complete), *(f"comm/w{world_size}.json" for world_size in sorted(run.comm))]
+    write_study(out, run.study)
+    for name, cell in run.cells.items():
         if cell.record.state != "complete":
             continue  # it may go on
         try:

@@ -26,6 +26,7 @@ CASES = (
     ("gain", "GPUs, Time (s), Slowdown / 1, 40.0, 1.00 / 2, 44.0, 1.10 / 4, 50.0, {}", "1.75", "1.25"),
     ("gain", "Method, Time (s), Speedup / Plain, 40.0, 1.00 / Fused, 24.0, 1.67 / Both, 14.0, {}", "3.86", "2.86"),
     ("efficiency", "gpus, images_per_s, pct_of_ideal / 1, 100, 100 / 2, 190, 95 / 4, 360, {}", "70", "90"),
+    ("efficiency", "GPUs, images/s, Speedup, Efficiency / 1, 100, 1.00, 100% / 4, 340, 3.40, {}", "80%", "85%"),
     ("speedup", "Anzahl GPUs, Zeit pro Epoche (s), Beschleunigung / 1, 40.0, 1.00 / 2, 24.0, 1.67 / 4, 14.0, {}", "11.4", "2.86"),
     ("speedup", "Nombre de GPU, Temps par époque (s), Accélération / 1, 40.0, 1.00 / 2, 24.0, 1.67 / 4, 14.0, {}", "11.4", "2.86"),
     ("efficiency", "Knoten, Bilder/s, Effizienz / 1, 150, 100% / 2, 290, 97% / 4, 560, {}", "81%", "93%"),

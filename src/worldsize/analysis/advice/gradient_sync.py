@@ -129,7 +129,10 @@ class GradientSync:
         if whole is None:
             return None
         rate = pl.col("busbw_bytes_per_s")
-        return mean_over(self.blocks, rate - rate.mean() + whole)
+        found = mean_over(self.blocks, rate - rate.mean() + whole)
+        if found is None or found.low is None:
+            return found
+        return found.model_copy(update={"low": max(0.0, found.low)})  # no message takes less than no time
 
     @cached_property
     def reference(self) -> Reference | None:

@@ -22,6 +22,7 @@ from worldsize.results.records import Estimate
 
 PARTS_OF_A_LOOP = ("data_wait_s", "forward_s", "backward_s", "exposed_sync_s", "optimizer_s")
 """Those that can be seen in a script; copies cannot."""
+KEPT = "If epochs are short, keep its processes from one to the next (persistent_workers=True)."
 
 
 def input_bound(seen: Seen) -> Iterator[Candidate]:
@@ -148,13 +149,15 @@ def _remedy(seen: Seen, cell: CellAnalysis) -> tuple[str, str, str | None]:
     if not seen.trains:
         return (
             "The loop takes its samples faster than its input pipeline makes them.",
-            "Give the input pipeline more worker processes, or make a sample cheaper (decode and resize it once).",
+            "Give the input pipeline more worker processes, or make a sample cheaper (decode and resize it once). "
+            + KEPT,
             None,
         )
     if settings.workload is not None:
         return (
             f"{settings.workload} makes its batches more slowly than the model takes them.",
-            "Give the loader in batches() more worker processes, or make a sample cheaper (decode and resize it once).",
+            "Give the loader in batches() more worker processes, or make a sample cheaper (decode and resize it once). "
+            + KEPT,
             None,
         )
     if _of_a_user(seen):

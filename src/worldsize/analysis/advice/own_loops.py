@@ -5,7 +5,17 @@ from collections.abc import Iterator
 import polars as pl
 
 from worldsize.analysis.advice.finding import Evidence, Gain, at_most, cell_name, megabytes, share, time_of
-from worldsize.analysis.advice.gains import EXPOSED, MOSTLY, STEP, notable, part, ratio_of, without
+from worldsize.analysis.advice.gains import (
+    DATA_WAIT_MOST,
+    EXPOSED,
+    MOSTLY,
+    STEP,
+    STEP_MOST,
+    notable,
+    part,
+    ratio_of,
+    without,
+)
 from worldsize.analysis.advice.rule import Candidate, Seen, candidate
 from worldsize.analysis.cells import CellAnalysis
 from worldsize.analysis.own_loops import Sends
@@ -36,7 +46,7 @@ def synced_too_often(seen: Seen) -> Iterator[Candidate]:
             "same.",
             command=None,
             gain=at_most(gain, "Step ÷ (step − all communication, for what is hidden slows computing as well)."),
-            leads=True,
+            leads=not _waits_for_data(seen, cell),
         )
 
 
@@ -61,8 +71,13 @@ def own_collectives(seen: Seen) -> Iterator[Candidate]:
             next_step="Call them less often, send less (numbers in place of objects and weights), or join them in one.",
             command=None,
             gain=_bound(seen, cell, gain),
-            leads=most is not None and most.value > MOSTLY,
+            leads=most is not None and most.value > MOSTLY and not _waits_for_data(seen, cell),
         )
+
+
+def _waits_for_data(seen: Seen, cell: CellAnalysis) -> bool:
+    """Whether a rank notably waits for its data: what it loses to its collectives may be made up for there."""
+    return notable(ratio_over(seen.blocks(cell), DATA_WAIT_MOST, STEP_MOST))
 
 
 def _bound(seen: Seen, cell: CellAnalysis, gain: Estimate) -> Gain | None:

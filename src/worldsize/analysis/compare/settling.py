@@ -13,6 +13,7 @@ from worldsize.analysis.compare.verdicts import alarm_shares
 from worldsize.analysis.numbers import percent_text
 from worldsize.config import CompareSettings
 from worldsize.results.comparison_records import CellComparison, ComparisonRecord, Gate, Side
+from worldsize.results.provenance import Provenance, short_commit
 
 FIRST_RUNS = 3
 """On each side, where the spread between runs is not known yet."""
@@ -105,17 +106,26 @@ def _more(side: Side, needed: int) -> list[str]:
 
 
 def _commands(letter: str, side: Side, paths: list[str]) -> Iterator[str]:
-    """The commands that make them: as the first run was made, by its commit."""
+    """The commands that make them: as the first run was made, with its code."""
     provenance = side.runs[0].provenance
-    name = provenance.commit[:12] if provenance.commit else ""
-    commit = f" at commit {name}" if name.isalnum() else ""
-    command = _again(provenance.command)
+    command, code = _again(provenance.command), "".join(f", {each}" for each in _code(provenance))
     if command is None:
-        yield f"# {letter}: {len(paths)} more run(s){commit}, made as the first, in {', '.join(paths)}"
+        yield f"# {letter}: {len(paths)} more run(s), made as the first{code}, in {', '.join(paths)}"
         return
-    yield f"# {letter}{commit}:"
+    yield f"# {letter}{code}:"
     for path in paths:
         yield shlex.join([*command, "--out", path])
+
+
+def _code(provenance: Provenance) -> Iterator[str]:
+    """With which code a run was made: the user's own first, for that is what differs most often."""
+    own = provenance.user_code
+    if own is not None and own.files and own.commit is None:
+        yield "with your files as they were then"
+    for whose, commit in (("your code", own and own.commit), ("worldsize", provenance.commit)):
+        name = short_commit(commit) if commit else ""
+        if name.isprintable() and name.replace("+", "").replace(", ", "").isalnum():
+            yield f"{whose} at commit {name}"
 
 
 def _again(command: Sequence[str]) -> list[str] | None:

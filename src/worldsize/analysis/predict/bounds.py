@@ -161,7 +161,7 @@ def why_not(model: Model, strategy: str, settings: PredictSettings) -> str:
     if sent is None:
         return _why_not_sent(model, strategy, again)
     missing = sorted({each.collective for each in sent} - model.wire.models.keys())
-    return f"{strategy} sends by {', '.join(missing)}, which this run has not timed{again}"
+    return f"{strategy} sends by {', '.join(missing)}, which this run has not timed often enough{again}"
 
 
 def _why_not_sent(model: Model, strategy: str, again: str) -> str:

@@ -12,6 +12,8 @@ from worldsize.analysis.audit.rules.one_base import without_base
 from worldsize.analysis.audit.series import Series, series_of
 
 Changes = Callable[[Series, dict[int, Span]], str]
+VAGUE = 0.1
+"""Width of what a way gives, over its value, from which on it says little beside a printed speed-up ÷ N."""
 
 
 def check_speedup(reading: Reading, page: Page) -> Checked:
@@ -105,6 +107,8 @@ def _judge(rule: str, target: Series, ways: list[Way], changes: Changes, vouched
     if not fits:
         return Checked()
     right = [each for each in fits if each.way.kind == "right"]
+    if rule == "efficiency":
+        right = _sharp(right)
     held = [(each, without_base(target, each.way, each.asked)) for each in right if each.all]
     if any(not odd for _, odd in held):
         return Checked(max(len(each.asked) for each, odd in held if not odd))
@@ -119,6 +123,18 @@ def _judge(rule: str, target: Series, ways: list[Way], changes: Changes, vouched
     if best is None or not (vouched or _based(target, best)):
         return Checked()
     return _cells(rule, target, best, fits, vouched)
+
+
+def _sharp(right: list[_Fit]) -> list[_Fit]:
+    """Without the vague ones where a printed speed-up ÷ N is not: of 100 and 125 ms, 100 may be 90 to 110."""
+    if any(each.way.absolute and not _is_vague(each) for each in right):
+        return [each for each in right if not _is_vague(each)]
+    return right
+
+
+def _is_vague(found: _Fit) -> bool:
+    values = [value for n in found.asked if (value := found.way.value(n)) is not None]
+    return any(value.high - value.low > VAGUE * abs(value.mid) for value in values)
 
 
 def _fit(target: Series, way: Way) -> _Fit:
