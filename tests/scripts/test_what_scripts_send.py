@@ -57,13 +57,14 @@ SLOW = """if number == 1:
     class Slow(torch.utils.data.IterableDataset):
         def __iter__(self):
             while True:
-                time.sleep(0.06)
+                time.sleep(0.03)
                 yield torch.zeros(1)
     batches = iter(torch.utils.data.DataLoader(Slow(), batch_size=None))
 next(batches)
 """
 
 
+@pytest.mark.quiet  # beside other tests computing and messages take longer than the planted wait
 def test_data_that_is_waited_for_longer_goes_first(tmp_path: Path) -> None:
     """What is lost to gradients that travel too often may be made up for in the next wait for data."""
     codes = [each.code for each in advise(analysed(tmp_path, SLOW + EACH))]
