@@ -53,6 +53,8 @@ def test_what_was_there_when_the_study_ended_and_is_gone_was_lost(run: Path) -> 
     assert set(unread) == {CELL, "comm/w2.json"}
     assert "is gone, and the cell was complete" in unread[CELL]
     assert analyse(load_run(run)).damaged
+    pack_complete(run)
+    assert load_run(run).unread == unread, "another session does not make it good"
 
 
 def in_lines(file: str, numbers: Iterable[int], **values: Any) -> Callable[[Path], None]:

@@ -133,7 +133,8 @@ def pack_complete(out: Path) -> list[WarningRecord]:
     study.json then says what there was, so that what is lost later is seen.
     """
     run, warnings = load_run(out), []
-    run.study.kept = [*sorted(run.complete), *(f"comm/w{world_size}.json" for world_size in sorted(run.comm))]
+    there = [*sorted(run.complete), *(f"comm/w{world_size}.json" for world_size in sorted(run.comm))]
+    run.study.kept = list(dict.fromkeys([*run.study.kept, *there]))  # what was lost stays lost
     write_study(out, run.study)
     for name, cell in run.cells.items():
         if cell.record.state != "complete":

@@ -22,7 +22,10 @@ from worldsize.results.records import Estimate
 
 PARTS_OF_A_LOOP = ("data_wait_s", "forward_s", "backward_s", "exposed_sync_s", "optimizer_s")
 """Those that can be seen in a script; copies cannot."""
-KEPT = "If epochs are short, keep its processes from one to the next (persistent_workers=True)."
+MORE = (
+    "more worker processes, or make a sample cheaper (decode and resize it once). If epochs are short, keep its "
+    "processes from one to the next (persistent_workers=True)."
+)
 
 
 def input_bound(seen: Seen) -> Iterator[Candidate]:
@@ -149,15 +152,13 @@ def _remedy(seen: Seen, cell: CellAnalysis) -> tuple[str, str, str | None]:
     if not seen.trains:
         return (
             "The loop takes its samples faster than its input pipeline makes them.",
-            "Give the input pipeline more worker processes, or make a sample cheaper (decode and resize it once). "
-            + KEPT,
+            f"Give the input pipeline {MORE}",
             None,
         )
     if settings.workload is not None:
         return (
             f"{settings.workload} makes its batches more slowly than the model takes them.",
-            "Give the loader in batches() more worker processes, or make a sample cheaper (decode and resize it once). "
-            + KEPT,
+            f"Give the loader in batches() {MORE}",
             None,
         )
     if _of_a_user(seen):

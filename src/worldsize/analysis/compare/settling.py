@@ -124,7 +124,7 @@ def _code(provenance: Provenance) -> Iterator[str]:
         yield "with your files as they were then"
     for whose, commit in (("your code", own and own.commit), ("worldsize", provenance.commit)):
         name = short_commit(commit) if commit else ""
-        if name.isprintable() and name.replace("+", "").replace(", ", "").isalnum():
+        if name.replace("+", "").replace(", ", "").isalnum():
             yield f"{whose} at commit {name}"
 
 

@@ -127,9 +127,8 @@ def _judge(rule: str, target: Series, ways: list[Way], changes: Changes, vouched
 
 def _sharp(right: list[_Fit]) -> list[_Fit]:
     """Without the vague ones where a printed speed-up ÷ N is not: of 100 and 125 ms, 100 may be 90 to 110."""
-    if any(each.way.absolute and not _is_vague(each) for each in right):
-        return [each for each in right if not _is_vague(each)]
-    return right
+    sharp = [each for each in right if not _is_vague(each)]
+    return sharp if any(each.way.absolute for each in sharp) else right
 
 
 def _is_vague(found: _Fit) -> bool:
