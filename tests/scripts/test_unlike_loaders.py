@@ -25,8 +25,8 @@ import queue, threading
 made, notes = queue.Queue(4), queue.Queue(4)
 def fill(into, item):
     while True: into.put(item)
-threading.Thread(target=fill, args=(made, torch.ones(6, 4)), name="fills", daemon=True).start()
-threading.Thread(target=fill, args=(notes, "fine"), name="notes", daemon=True).start()
+for item, into in ((torch.ones(6, 4), made), (torch.ones(6, 4), made), ("fine", notes)):
+    threading.Thread(target=fill, args=(into, item), daemon=True).start()
 while True:
     made.get(), notes.get()
     step()
@@ -65,11 +65,12 @@ def test_processes_that_cannot_be_stopped_are_told(tmp_path: Path) -> None:
     assert "its processes that were started by spawn: they go on while it waits for its turn" in told
 
 
-def test_threads_that_make_batches_are_told_and_no_others(tmp_path: Path) -> None:
+def test_threads_that_make_batches_make_bursts_and_no_others(tmp_path: Path) -> None:
     put(tmp_path, THREADS)
     [cell] = run_of(tmp_path, studied(tmp_path, "train.py", sizes="1")).cells.values()
-    [told] = [each.message for each in cell.record.warnings if each.code == "loaders-go-on"]
-    assert told.startswith("Steps and data wait may be shown too short: its threads that make batches (fills) go on")
+    assert "loaders-go-on" not in codes(cell), "they are held"
+    first = cell.steps.filter(block=0)["timed"].to_list()
+    assert first[-6:] == [False] * 2 + [True] * 4, "two threads: two steps lead into four; the third makes no batches"
 
 
 def test_the_processes_of_a_script_make_bursts_as_those_of_a_loader_do(tmp_path: Path) -> None:

@@ -84,18 +84,17 @@ def test_they_stand_still_between_turns_and_end_with_the_cell(tmp_path: Path) ->
     settings = CellSettings(workload=f"{tmp_path / 'mine.py'}:Mine", batch_size=4, strategy="single", world_size=1)
     timeline, before = Timeline(HostClock()), len(states())
     trainer = Trainer(settings, UserTask(settings), World(Channel(0, 1, timeline), 1, torch.device("cpu")), timeline)
-    stopped, processes = [], []
+    processes = []
     with Recorder(tmp_path / "cell", 0, HostClock()) as recorder:
         loop = Loop(TrainingWorkload(trainer, None, recorder.folder), recorder, session=0)
-        for synchronise in (True, False, True):
+        for synchronise, stopped in ((True, 2), (False, 4), (True, 4)):  # rolled-back steps have a loader of their own
             loop.take(Turn(op="steps", count=2, synchronise=synchronise))
-            stopped.append(states().count(psutil.STATUS_STOPPED))
+            assert stopped_soon(stopped)
             assert isinstance(trainer.batches, OwnBatches)
             processes.append(trainer.batches.loader_processes)
         loop.close()
     del loop, trainer
     gc.collect()
-    assert stopped == [2, 4, 4], "rolled-back steps have a loader of their own"
     assert processes == [2, 2, 2]
     assert len(states()) == before
 

@@ -117,11 +117,8 @@ def send(number: signal.Signals, processes: Iterable[Process]) -> None:
                 os.kill(process.pid, number)
 
 
-def loaders_that_go_on(methods: Collection[str], threads: Collection[str], stopped: int) -> list[WarningRecord]:
-    """Where processes of the user's own, started by these methods, or threads that hand over batches go on.
-
-    `stopped`: how many processes stand still. Beside these a thread only hands on what they have made.
-    """
+def loaders_that_go_on(methods: Collection[str], threads: Collection[str]) -> list[WarningRecord]:
+    """Where processes of the user's own, started by these methods, go on, or these threads that make batches."""
     told = []
     if methods:
         told.append(
@@ -129,11 +126,11 @@ def loaders_that_go_on(methods: Collection[str], threads: Collection[str], stopp
             f"{' and '.join(sorted(methods))}: they go on while it waits for its turn, fill their queue, and take "
             'cores of the cell whose turn it is. Those of a DataLoader with multiprocessing_context="fork" are stopped.'
         )
-    if threads and not stopped:
+    if threads:
         told.append(
             f"Steps and data wait may be shown too short: its threads that make batches ({', '.join(sorted(threads))}) "
-            "go on while it waits for its turn, fill their queue, and take cores of the cell whose turn it is. "
-            "Processes that are forked, as those of a DataLoader, are stopped."
+            "feed steps that train and steps that only measure, and make batches for both in turns of either. Let each "
+            "call of batches() start threads of its own."
         )
     return [WarningRecord(code="loaders-go-on", message=" ".join(told))] if told else []
 

@@ -5,6 +5,7 @@ They are seen when they are first used, by hooks on all modules, on two classes 
 
 import functools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
 
@@ -41,6 +42,8 @@ class Finder:
         """Of all loaders that were used."""
         self.steps = 0
         """Those that are over."""
+        self.in_loader = False
+        """Whether the loop waits for a batch already."""
         patches = watch.patches
         patches.replace(DataLoader, "__iter__", self._feeding(DataLoader.__iter__))
         patches.replace(DistributedDataParallel, "__init__", self._wrapping(DistributedDataParallel.__init__))
@@ -118,17 +121,30 @@ class Finder:
             made = original(loader)
             self.watch.fetched(None)
             self.processes_of_loaders.update(getattr(made, "_workers", ()))
-            return Feeding(made, self.watch)
+            return Feeding(made, self)
 
         return batches
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """The loop waits for a batch that threads or processes of its own make; in a loader it is that one's wait."""
+        outside, self.in_loader = not self.in_loader, True
+        if outside:
+            self.watch.fetching()
+        try:
+            yield
+        finally:
+            if outside:
+                self.watch.fetched(None)
+                self.in_loader = False
 
 
 class Feeding:
     """An iterator of a loader; waiting for each batch is seen."""
 
-    def __init__(self, batches: Iterator[Any], watch: Watch) -> None:
-        self._batches, self._watch = batches, watch
-        self._fed_at = watch.backwards
+    def __init__(self, batches: Iterator[Any], finder: Finder) -> None:
+        self._batches, self._finder, self._watch = batches, finder, finder.watch
+        self._fed_at = self._watch.backwards
         self._feeds_training = False
 
     def __getattr__(self, name: str) -> Any:
@@ -144,12 +160,15 @@ class Feeding:
         watch = self._watch
         self._feeds_training |= watch.backwards > self._fed_at
         watch.fetching()
+        outside, self._finder.in_loader = self._finder.in_loader, True
         try:
             batch = next(self._batches)
         except StopIteration:
             if self._feeds_training:
                 watch.fed_out()
             raise
+        finally:
+            self._finder.in_loader = outside
         watch.fetched(batch)
         self._fed_at = watch.backwards
         return batch

@@ -55,7 +55,8 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
     hand = _Hand(assignment, turns, rank, workload, place, here)
     hand.start()
     try:
-        run(script, file, root)
+        with workload.feeding:
+            run(script, file, root)
     except SystemExit as left:
         if isinstance(left.code, str):  # Python itself would say it, too
             sys.stderr.write(f"{left.code}\n")
@@ -67,7 +68,7 @@ def enter(payload: dict[str, Any], turns: Turns) -> None:
         workload.gate.leave(ended(script, workload))
     hand.join()
     os.chdir(here)  # where the files of a failing worker are looked for
-    workload.loaders.go_on()  # Python ends them at its own end, and waits for that
+    workload.go_on()  # Python ends them at its own end, and waits for that
     assert hand.error is not None, "what has left the gate raises there"
     raise hand.error
 
@@ -174,7 +175,7 @@ class _Hand(threading.Thread):
         check_imported(self.source, self.place, note=self.rank.rank == 0)
         workload.begin(self._world(device))
         facts = self._facts(device)
-        with workload.feeding, Recorder(self.place, self.rank.rank, workload.timeline.clock) as recorder:
+        with Recorder(self.place, self.rank.rank, workload.timeline.clock) as recorder:
             loop = Loop(
                 workload,
                 recorder,
@@ -186,8 +187,9 @@ class _Hand(threading.Thread):
             self.turns.reply(Reply(facts=facts))
             while (turn := self.turns.next()).op != "finish":
                 reply = loop.take(turn)
-                reply.steps, reply.samples, reply.warnings = workload.steps, workload.usual_samples, workload.warnings()
                 reply.loader_processes = workload.loader_processes  # the largest of all ranks counts on each
+                reply.ready_batches = workload.ready.after(turn.count + turn.warmup, timed=turn.timed)
+                reply.steps, reply.samples, reply.warnings = workload.steps, workload.usual_samples, workload.warnings()
                 self.turns.reply(reply)
         self.turns.reply(Reply())
 

@@ -17,6 +17,7 @@ from torch.distributed.algorithms.join import Join
 
 from worldsize.config import ScriptSettings
 from worldsize.data.feeding_threads import FeedingThreads
+from worldsize.data.ready import Ready
 from worldsize.data.standing import ForkedLoaders, loaders_that_go_on
 from worldsize.errors import UsageError, WorkerError
 from worldsize.measure.alignment import Offset
@@ -53,8 +54,9 @@ class ScriptWorkload:
         self.finder = Finder(self.watch)
         self.watch.patches.replace(Join, "_get_num_nonjoined_procs", self._joined(Join._get_num_nonjoined_procs))
         self.loaders = ForkedLoaders(self.finder.processes_of_loaders)
-        self.feeding = FeedingThreads(lambda: self.thread)
+        self.feeding = FeedingThreads(lambda: self.thread, self.finder.waiting)
         """Sees within its context which threads of the script make its batches."""
+        self.ready = Ready(self.feeding)
         self._process = os.getpid()
         self.steps = 0
         """Steps behind it, in this launch; the first one is part of the start."""
@@ -67,7 +69,7 @@ class ScriptWorkload:
     def begin(self, world: World) -> None:
         """It has made its first step, and this is the world that it works in."""
         self._world = world
-        self.loaders.stand_still()
+        self._stand_still()
 
     @property
     def world(self) -> World:
@@ -92,8 +94,8 @@ class ScriptWorkload:
 
     @property
     def loader_processes(self) -> int:
-        """Those of its largest DataLoader; or those that it has forked by itself, which may make batches as well."""
-        return max(self.finder.loader_processes, self.loaders.most)
+        """Those of its largest DataLoader, or that it has forked by itself, which may make batches; or such threads."""
+        return max(self.finder.loader_processes, self.loaders.most, self.feeding.most)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -154,12 +156,21 @@ class ScriptWorkload:
 
     @contextmanager
     def awake(self, turn: Turn) -> Iterator[None]:
-        """The processes that the script has forked, such as those of a DataLoader, stand still outside of a turn."""
-        self.loaders.go_on()
+        """What makes batches stands still outside of a turn: processes that the script has forked, and threads."""
+        self.go_on()
         try:
             yield
         finally:
-            self.loaders.stand_still()
+            self._stand_still()
+
+    def go_on(self) -> None:
+        """Let them go on. They must, before they are asked to end."""
+        self.loaders.go_on()
+        self.feeding.go_on()
+
+    def _stand_still(self) -> None:
+        self.feeding.stand_still()
+        self.loaders.stand_still()
 
     def rolled_back(self) -> nullcontext[None]:
         """Nothing is undone: no step of a script only measures."""
@@ -201,7 +212,8 @@ class ScriptWorkload:
             text = f"{len(watch.further_optimizers) + 1} optimizers stepped; a step is one of the first that did."
             found.append(WarningRecord(code="several-optimizers", message=f"{text} The others: {kinds}."))
         found += loaders_on_cores(self.finder.loader_processes)
-        return [*found, *loaders_that_go_on(self.loaders.left_alone, self.feeding.names, self.loader_processes)]
+        go_on = loaders_that_go_on(self.loaders.left_alone, self.feeding.shared)
+        return [*found, *go_on, *self.ready.warnings()]
 
 
 def loaders_on_cores(loaders: int) -> list[WarningRecord]:

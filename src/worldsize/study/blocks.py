@@ -8,7 +8,7 @@ steps would lie at the same place in each.
 """
 
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import ceil, lcm
 
 import numpy as np
@@ -97,6 +97,7 @@ class BlockSizes:
         self._planned: dict[str, int] = {}
         self._steps: dict[str, int] = {}
         self._loaders: dict[str, int] = {}
+        self._ready: dict[str, int] = {}
         self.round = 0
         """The number of the next round of blocks."""
 
@@ -133,9 +134,14 @@ class BlockSizes:
         """Steps at the start of its next block that are not timed."""
         return self.burst(cell) + self._longer * self._more(cell)[0]
 
-    def saw_loaders(self, cell: PlannedCell, told: Iterable[Facts | Reply]) -> None:
+    def saw_loaders(self, cell: PlannedCell, told: Sequence[Facts | Reply]) -> None:
         """What ranks tell of loaders of the user's own; the largest counts on all of them, for they step together."""
         self._loaders[cell.id] = max((self._loaders.get(cell.id, 0), *(each.loader_processes for each in told)))
+        self._ready[cell.id] = max(each.ready_batches for each in told)
+
+    def ready(self, cell: PlannedCell) -> int:
+        """Batches that threads of the user's own have made ahead, on the rank that has most of them."""
+        return self._ready.get(cell.id, 0)
 
     def loaders(self, cell: PlannedCell) -> int:
         """Processes W of the largest loader of its ranks; one of the user's own shows only when it runs."""

@@ -24,6 +24,7 @@ from worldsize.study.listener import Listener
 from worldsize.study.pace import MIN_BLOCKS, Pace
 from worldsize.study.plan import PlannedCell, batches_to_read, in_turn
 from worldsize.study.restarts import Restarts, pieces
+from worldsize.study.warming import warm_up
 
 PROFILED_STEPS = 3
 """Enough to see one like the next; a trace of more is slow to open."""
@@ -121,11 +122,9 @@ class Schedule:
         self.epoch_steps[cell.id] = facts[0].steps_per_epoch or 0
         self._verify(cell)
         times: list[float] = []
-        if self.steps_protocol and (count := self.pace.warmup_steps(cell)):
+        if self.steps_protocol and self.pace.warmup_steps(cell):
             self.pace.launching()
-            times += [*self._take(cell, Turn(op="steps", count=count, timed=False))]
-            while self.pace.still_warming(cell, times):
-                times += [*self._take(cell, Turn(op="steps", count=1, timed=False))]
+            times = warm_up(cell, self.pace, lambda count: self._take(cell, Turn(op="steps", count=count, timed=False)))
             self.pace.launched()
             self.pace.saw_step(cell, self.pace.sizes.usual_step_s(cell, np.array(times)))
         self.warm.add(cell.id)

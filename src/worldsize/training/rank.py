@@ -1,10 +1,9 @@
 """One rank of a cell, from its start to its last turn: pin, build, take turns."""
 
 import dataclasses
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 
 from worldsize.config import CellSettings
 from worldsize.data import load_data
-from worldsize.data.feeding_threads import FeedingThreads
+from worldsize.data.ready import Ready
 from worldsize.data.standing import loaders_that_go_on
 from worldsize.errors import FactoryError
 from worldsize.measure.activity import queued_by_all_s
@@ -139,17 +138,21 @@ def _taking(loop: Loop, task: Task, trainer: Trainer) -> Iterator[Callable[[Turn
     """How a turn is done, with what is to be told beside it."""
     compiled = trainer.compiled
     read = [each for each in (trainer.batches, trainer.spare_batches) if isinstance(each, OwnBatches)]
-    this = threading.current_thread()
-    feeding = FeedingThreads(lambda: this) if read else None
-    with feeding or nullcontext():
+    with ExitStack() as seen:
+        for each in read:
+            seen.enter_context(each.feeding)
+        ready = Ready(read[0].feeding) if read else None
 
         def telling(turn: Turn) -> Reply:
             reply = loop.take(turn)
             reply.warnings += compiled.warnings() if compiled else []
-            if feeding is not None:
+            if ready:
                 left_alone = {method for each in read for method in each.left_alone}
+                shared = {name for each in read for name in each.feeding.shared}
                 reply.loader_processes = max(each.loader_processes for each in read)
-                reply.warnings += loaders_that_go_on(left_alone, feeding.names, reply.loader_processes)
+                if turn.trains:
+                    reply.ready_batches = ready.after(turn.count + turn.warmup, timed=turn.timed)
+                reply.warnings += [*loaders_that_go_on(left_alone, shared), *ready.warnings()]
             return reply
 
         yield _waiting(loop.take, task) if trainer.settings.replay else telling

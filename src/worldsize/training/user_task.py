@@ -3,6 +3,7 @@
 Nothing is converted: token ids stay integers, and a batch is anything that the loss takes.
 """
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from worldsize.config import CellSettings
+from worldsize.data.feeding_threads import FeedingThreads
 from worldsize.data.standing import ForkedLoaders
 from worldsize.errors import FactoryError
 from worldsize.factories import Factory, find_factory, raised
@@ -62,6 +64,9 @@ class OwnBatches:
         self.world_size, self.local_batch = world_size, local_batch
         self._given: dict[int, Any] = {}
         self._loaders = ForkedLoaders()
+        this = threading.current_thread()
+        self.feeding = FeedingThreads(lambda: this)
+        """Threads that make them; within its context they are seen."""
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Any]:
         """Each batch until the iterable of one of the ranks ends.
@@ -114,8 +119,8 @@ class OwnBatches:
 
     @property
     def loader_processes(self) -> int:
-        """Those that make the batches of one rank, as far as they were seen; 0 where its own process makes them."""
-        return -(-max(self._loaders.most, self.owned.loaders.most) // len(self.ranks))
+        """Those that make the batches of one rank, or threads; 0 where its own thread makes them. As far as seen."""
+        return -(-max(self._loaders.most, self.owned.loaders.most, self.feeding.most) // len(self.ranks))
 
     @property
     def left_alone(self) -> set[str]:
@@ -123,7 +128,8 @@ class OwnBatches:
         return self._loaders.left_alone
 
     def stand_still(self) -> None:
-        """Stop the processes that were forked for them."""
+        """Stop the processes that were forked for them, and hold their threads."""
+        self.feeding.stand_still()
         self._loaders.stand_still()  # first: what was forked for them meanwhile is theirs
         self.owned.loaders.stand_still()
 
@@ -131,6 +137,7 @@ class OwnBatches:
         """Let them go on from there."""
         self.owned.loaders.go_on()
         self._loaders.go_on()
+        self.feeding.go_on()
 
 
 class UserTask:

@@ -1,0 +1,57 @@
+"""Batches that threads have made ahead are used up before a cell is timed (method.md §8)."""
+
+import pytest
+
+from fake_study import STUDY, grid
+from worldsize.config import StudySettings
+from worldsize.ranks.turns import Reply
+from worldsize.study.pace import Pace
+from worldsize.study.warming import MOST_DRAINED, warm_up
+
+STEP_S = 0.1
+
+
+class Fed:
+    """A cell whose queue, full at first, gets `share` of a batch while a step uses one up."""
+
+    def __init__(self, share: float, room: int, settings: StudySettings, budget_s: float | None) -> None:
+        [self.cell] = grid("single", settings=settings)
+        self.share, self.room, self.clock_s, self.lies = share, room, 0.0, float(room)
+        self.pace = Pace(settings, [self.cell], now_s=lambda: self.clock_s, until_s=budget_s)
+
+    def take(self, count: int) -> list[float]:
+        for _ in range(count):
+            step_s = STEP_S if self.lies >= 1 else STEP_S / self.share
+            self.lies = min(self.room, max(0.0, self.lies - 1) + self.share * step_s / STEP_S)
+            self.clock_s += step_s
+        self.pace.sizes.saw_loaders(self.cell, [Reply(ready_batches=int(self.lies))])
+        return [STEP_S] * count
+
+
+def warmed(share: float, room: int, settings: StudySettings = STUDY, budget_s: float | None = None) -> tuple[int, int]:
+    """The steps that it is warmed up with, and the batches that lie ready then."""
+    fed = Fed(share, room, settings, budget_s)
+    return len(warm_up(fed.cell, fed.pace, fed.take)), int(fed.lies)
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.7])
+@pytest.mark.parametrize("room", [1, 4, 16])
+def test_what_lies_ready_is_used_up_where_the_loop_waits_for_data(share: float, room: int) -> None:
+    steps, ready = warmed(share, room)
+    assert ready <= 1
+    assert STUDY.warmup_steps <= steps <= MOST_DRAINED
+
+
+@pytest.mark.parametrize("room", [4, 16])
+def test_a_loop_that_computes_makes_as_many_steps_once(room: int) -> None:
+    assert warmed(2.0, room) == (STUDY.warmup_steps + room, room)
+
+
+def test_more_than_some_is_not_used_up() -> None:
+    assert warmed(0.5, 1000)[0] == STUDY.warmup_steps
+
+
+def test_a_budget_is_not_spent_on_it() -> None:
+    budgeted = StudySettings(budget="10s", warmup_steps=2)
+    assert warmed(0.5, 16, budgeted, budget_s=10.0)[0] == 2, "16 steps are 1.6 s"
+    assert warmed(0.5, 4, budgeted, budget_s=10.0)[0] > 4
