@@ -1,5 +1,6 @@
 """What keeps a study from an answer, and how the answer can be had."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from worldsize.analysis.advice.noise import steps_needed
 from worldsize.analysis.study import StudyAnalysis, analyse
 from worldsize.analysis.verdict import verdict
 from worldsize.config import StudySettings
-from worldsize.results.folder import load_run, write_cell
+from worldsize.results.folder import load_run, write_cell, write_study
 from worldsize.results.records import ErrorRecord, Estimate, WarningRecord
 
 SEVERAL = exchanging(exposed=0.02)
@@ -153,6 +154,21 @@ class TestNoise:
         assert "6 blocks are few" in advice.cause
         steps = int(str(advice.command).rpartition("--steps ")[2])
         assert steps > 18
+
+    def test_a_study_of_epochs_is_told_to_give_steps_in_place_of_them(self, tmp_path: Path) -> None:
+        said = verdict(study(tmp_path, noisy(0.4), steps=None, epochs=2))
+        assert re.search(r"measure longer: --steps \d+ in place of --epochs, in another --out, if", said)
+
+    def test_metered_runs_are_told_to_make_more_steps(self, tmp_path: Path) -> None:
+        """They were not started by worldsize, so no flag of its own makes them longer."""
+
+        def metered(folder: Path) -> None:
+            record = load_run(folder).study
+            record.settings = record.data = record.model = None
+            write_study(folder, record)
+
+        said = verdict(study(tmp_path, noisy(0.4), changes=[metered]))
+        assert re.search(r"measure longer: [\d,]+ timed steps in each run of your script, if", said)
 
     def test_one_that_its_budget_has_ended_goes_on(self, tmp_path: Path) -> None:
         """By the flags that the verdict and the advice give; what its run had before is no time to wait."""

@@ -91,6 +91,24 @@ def feeding(workers, interval_s):
     while True:
         yield made.get()
 """
+LOADER = """
+import time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
+
+class Slow(IterableDataset):
+    def __iter__(self):
+        while True:
+            time.sleep(WORKERS * INTERVAL_S)
+            yield torch.ones(8, 8)
+
+ahead = iter(DataLoader(Slow(), batch_size=None, num_workers=WORKERS, prefetch_factor=8))
+time.sleep(8 * WORKERS * INTERVAL_S)
+
+def feeding(workers, interval_s):
+    yield from ahead
+"""
 NET = """
 class Net(nn.Module):
     def __init__(self):
@@ -120,7 +138,7 @@ for batch in feeding(WORKERS, INTERVAL_S):
     optimizer.step()
     optimizer.zero_grad()
 """
-WAYS = {"queues": QUEUES, "stages": STAGES, "futures": FUTURES, "early": EARLY}
+WAYS = {"queues": QUEUES, "stages": STAGES, "futures": FUTURES, "early": EARLY, "loader": LOADER}
 
 
 def planted(way: str, end: str, workers: int, interval_s: float) -> str:
@@ -161,6 +179,7 @@ def of_scripts(folder: Path, code: str) -> Run:
         ("futures", 2, of_scripts),
         ("early", 1, of_class),
         ("early", 1, of_scripts),
+        ("loader", 2, of_scripts),
     ],
 )
 def test_threads_stand_still_while_their_cell_does(tmp_path: Path, way: str, workers: int, measure: object) -> None:

@@ -113,6 +113,7 @@ def test_the_table_by_rank_has_the_step_and_the_transfer_of_the_others(analysis:
 
 def test_so_it_is_in_the_terminal(analysis: StudyAnalysis) -> None:
     results = compact_table(analysis, width=120)
+    assert "Cells that ended early are scaled to all blocks" in str(results.note)
     shares, steps = printed(results, "Sync %"), printed(results, "ms/step")
     exposed = printed(communication_summary(analysis), "exposed")
     assert {name.split()[0] for name in exposed} == shares.keys()

@@ -174,8 +174,13 @@ class _Seen:
         return found
 
     def ready(self, channels: set[Channel]) -> int:
-        """How much lies in these of them that are queues."""
-        return sum(by.qsize() for by, each in self._channels.items() if each in channels and isinstance(by, Queue))
+        """How much lies in these of them that are queues, of processes as well."""
+        lying = 0
+        for by, each in self._channels.items():
+            if each in channels and isinstance(by, Queue | queues.Queue):
+                with suppress(NotImplementedError):  # macOS does not tell of those of processes
+                    lying += by.qsize()
+        return lying
 
     def _is_held(self, channel: Channel) -> bool:
         return any(channel in each.held for each in self.looking)

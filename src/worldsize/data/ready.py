@@ -1,4 +1,4 @@
-"""What threads of the user's own have made ahead: how far it reaches, and whether timed steps have used it up."""
+"""What a loader of the user's own has made ahead: how far it reaches, and whether timed steps have used it up."""
 
 from math import ceil
 
@@ -12,7 +12,7 @@ FEWEST = 2
 
 
 class Ready:
-    """Looks after each turn at what lies ready in the queues of the threads that feed a rank."""
+    """Looks after each turn at what lies ready in the queues that feed a rank."""
 
     def __init__(self, feeding: FeedingThreads) -> None:
         self._feeding = feeding

@@ -78,7 +78,7 @@ class Facts(Record):
     loader_processes: int = 0
     """Those of the largest loader of the user's own that has begun, on this rank."""
     ready_batches: int = 0
-    """Those that threads of the user's own have made ahead, on this rank."""
+    """Those that this loader has made ahead, on this rank."""
     matmul_flops_per_s: float | None
     """None where an earlier launch has told it."""
     matmul_precision: str | None = None
@@ -111,7 +111,7 @@ class Reply(Record):
     loader_processes: int = 0
     """Those of the largest loader of the user's own so far, on this rank; what settings ask for is known without it."""
     ready_batches: int = 0
-    """Those that threads of the user's own have made ahead, on this rank, while they stand still."""
+    """Those that this loader has made ahead, on this rank, while it stands still."""
     over: bool = False
     """Whether the work came to its end in this turn, which may have had fewer steps than were asked for."""
     warnings: list[WarningRecord] = Field(default_factory=list)

@@ -140,7 +140,7 @@ class BlockSizes:
         self._ready[cell.id] = max(each.ready_batches for each in told)
 
     def ready(self, cell: PlannedCell) -> int:
-        """Batches that threads of the user's own have made ahead, on the rank that has most of them."""
+        """Batches that a loader of the user's own has made ahead, on the rank that has most of them."""
         return self._ready.get(cell.id, 0)
 
     def loaders(self, cell: PlannedCell) -> int:

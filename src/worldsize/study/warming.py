@@ -16,7 +16,7 @@ DRAIN_SHARE = 0.1
 def warm_up(cell: PlannedCell, pace: Pace, take: Callable[[int], Iterable[float]]) -> list[float]:
     """The times (s) of a cell's untimed first steps; `take` makes so many.
 
-    Threads may have made batches ahead while everything else began. They are used up as long as they become fewer: a
+    A loader may have made batches ahead while everything else began. They are used up as long as they become fewer: a
     loop that waits for its data would be timed without its wait.
     """
     times: list[float] = []
